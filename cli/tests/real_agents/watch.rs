@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -74,11 +74,9 @@ impl Watch {
     /// The first line with `text`, from now on.
     fn line(&mut self, text: &str) -> String {
         loop {
-            match self.lines.recv_timeout(Duration::from_mins(2)) {
-                Ok(line) => self.seen.push(line),
-                Err(RecvTimeoutError::Timeout) => panic!("no line with {text} within two minutes: {:?}", self.seen),
-                Err(RecvTimeoutError::Disconnected) => panic!("it ended without {text}: {:?}", self.seen),
-            }
+            let line = self.lines.recv_timeout(Duration::from_mins(2));
+            assert!(line.is_ok(), "no line with {text} within two minutes, or before it ended: {:?}", self.seen);
+            self.seen.push(line.unwrap());
             if let Some(line) = self.seen.last().filter(|line| line.contains(text)) {
                 return line.clone();
             }
