@@ -19,6 +19,8 @@ const PROGRAM: u64 = 48 * MIB;
 const SERIES_BYTES: u64 = 1_400;
 /// A service's connection: task, buffer, replica, process metrics.
 const SERVICE_BYTES: u64 = 96 << 10;
+/// A cgroup's region and open files, with the kernel's part of them.
+const CGROUP_BYTES: u64 = 32 << 10;
 /// Bytes per byte of a service's message while it is decoded: empty series are the worst.
 const DECODED: u64 = 16;
 /// Messages of services that are decoded at a time: one for each thread of the control plane.
@@ -67,6 +69,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         metric: "",
     }];
     bounds.extend(services(config));
+    bounds.push(cgroups(config));
     bounds.extend(models(config, load));
     bounds.extend(queues(config));
     bounds.extend(telemetry(config));
@@ -123,6 +126,21 @@ fn services(config: &Config) -> [Bound; 5] {
             metric: "slow_services",
         },
     ]
+}
+
+/// Cgroups that are read: their series, regions and open files, and the buffer for a file.
+fn cgroups(config: &Config) -> Bound {
+    let sources = &config.sources;
+    let each = sources::cgroup::Measure::ALL.len() as u64 * SERIES_BYTES + CGROUP_BYTES;
+    let limit = if sources.cgroups.is_empty() { 0 } else { sources.cgroup_limit.get() as u64 };
+    Bound {
+        what: "cgroups that are read",
+        bytes: limit * each,
+        from: "`sources.cgroup_limit` × 130 kB, with `sources.cgroups`",
+        payer: "node",
+        full: "further ones are not read",
+        metric: "cgroups",
+    }
 }
 
 /// What workers have learnt, what operators have sent, and configurations.
@@ -338,6 +356,7 @@ mod tests {
                 "buffered spans",
                 100_000_000 + ORIGIN_BYTES,
             ),
+            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 129_368),
             ("remote_write: {url: 'http://127.0.0.1:1', queue_bytes: 9000000}", "samples", 9_000_000),
         ] {
             assert_eq!(row(&of(text), what), bytes, "{text}");
@@ -348,7 +367,9 @@ mod tests {
     fn what_is_off_costs_nothing() {
         let plain = of("");
 
-        for what in ["OTLP requests", "samples", "buffered spans", "learnt paths", "gossip", "connections of OTLP"] {
+        for what in
+            ["OTLP requests", "samples", "buffered spans", "learnt paths", "gossip", "connections of OTLP", "cgroups"]
+        {
             assert_eq!(row(&plain, what), 0, "{what}");
         }
     }

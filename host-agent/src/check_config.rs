@@ -35,6 +35,7 @@ fn inspect(config: &Config, to: &mut Inspection) {
     certificates(config, to);
     receivers(config, to);
     memory_access(config, to);
+    cgroups(config, to);
     for warning in config.open_addresses() {
         let key = warning.split(' ').next().unwrap_or("config").to_owned();
         let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
@@ -211,6 +212,19 @@ fn memory_access(config: &Config, to: &mut Inspection) {
     }
 }
 
+/// Patterns of cgroups, and what they name now.
+fn cgroups(config: &Config, to: &mut Inspection) {
+    let Ok(Some(settings)) = config.cgroup_settings(usize::MAX) else { return };
+    match settings.matches() {
+        Err(error) => to.error("sources.cgroups", format!("no cgroups: {error}"), "mount cgroup2 at /sys/fs/cgroup"),
+        Ok(0) => {
+            let what = "no pattern names a cgroup that exists now";
+            to.warning("sources.cgroups", what, "`systemd-cgls` shows paths; write them from the root on");
+        }
+        Ok(many) => to.ok("sources.cgroups", format!("{many} cgroups, of which {} are read", settings.limit.min(many))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use agent_runtime::check::Level;
@@ -275,6 +289,16 @@ mod tests {
         let expected: Vec<_> = errors.iter().map(|key| (Level::Error, (*key).to_owned())).collect();
         let expected = [expected, warnings.iter().map(|key| (Level::Warning, (*key).to_owned())).collect()].concat();
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn patterns_that_name_no_cgroup_are_worth_a_warning() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "transport: shm\nsources: {cgroups: [{pattern: 'no-such.slice/*'}]}\n";
+
+        let found = bad(folder.path(), text);
+
+        assert!(found.iter().all(|(_, key)| key == "sources.cgroups") && found.len() == 1, "{found:?}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod otlp;
 mod otlp_metrics;
 mod receipt;
 mod remote_write;
+mod sources;
 mod warnings;
 mod webhooks;
 
@@ -21,7 +22,7 @@ use wire::id::Incarnation;
 use wire::time::{Interval, Nanos};
 
 use crate::control_plane::Settings;
-use crate::{process_metrics, span_metrics};
+use crate::{cgroup_metrics, process_metrics, span_metrics};
 
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
@@ -33,6 +34,7 @@ pub use self::otlp::{
 pub use self::otlp_metrics::OtlpMetricsConfig;
 pub use self::receipt::ReceiptConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
+pub use self::sources::{CgroupConfig, SourcesConfig};
 pub use self::webhooks::WebhookConfig;
 pub(crate) use self::webhooks::start as start_webhooks;
 pub use agent_runtime::access::AccessConfig;
@@ -81,6 +83,8 @@ pub struct Config {
     pub webhooks: Vec<WebhookConfig>,
     /// Metrics of registered processes, from /proc.
     pub process_metrics: ProcessMetricsConfig,
+    /// Programs that nobody changed.
+    pub sources: SourcesConfig,
     /// Logs to standard error.
     pub log: LogConfig,
 }
@@ -293,6 +297,7 @@ impl Config {
     pub fn settings(&self, incarnation: Incarnation) -> Result<Settings, ConfigError> {
         self.remote_write.check()?;
         self.otlp_metrics.check()?;
+        self.sources.check()?;
         let Self { control, operators, .. } = self;
         check_listener("control", control.listen, control.tls.as_ref(), control.insecure)?;
         check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure)?;
@@ -314,6 +319,7 @@ impl Config {
         settings.limits = self.services.limits.limits()?;
         settings.warnings = self.warnings();
         settings.periods = process_metrics::periods(self.process_metrics_interval());
+        settings.periods.extend(cgroup_metrics::periods(self.cgroup_interval()));
         settings.periods.extend(span_metrics::periods(self.span_metrics_interval()));
         Ok(settings)
     }
@@ -348,6 +354,7 @@ impl agent_runtime::Settings for Config {
             check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure),
             self.remote_write.check(),
             self.otlp_metrics.check(),
+            self.sources.check(),
             self.coherence.settings(&self.otlp).map(drop),
             self.head_sampling.advice(&self.otlp).map(drop),
             self.receipt.check(),

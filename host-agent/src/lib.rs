@@ -6,6 +6,7 @@
 //! do the I/O; [`run`] starts them all.
 
 mod budget;
+pub mod cgroup_metrics;
 mod check_config;
 pub mod clock;
 mod coherence;
@@ -16,6 +17,7 @@ pub mod dispatch;
 pub mod edge_counts;
 mod head_sampling;
 mod listeners;
+mod measuring;
 mod metrics_endpoint;
 pub mod node;
 mod open_problems;

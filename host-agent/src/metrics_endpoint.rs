@@ -20,6 +20,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::cgroup_metrics;
 use crate::node::Node;
 use crate::process_metrics::Counts;
 use crate::readiness::Readiness;
@@ -29,7 +30,7 @@ use crate::span_metrics;
 /// The endpoint of `node`, its OTLP endpoint and its remote monitors.
 pub fn router(
     node: &Arc<Node>,
-    measuring: Arc<Counts>,
+    (measuring, cgroups): (Arc<Counts>, Arc<cgroup_metrics::Counts>),
     connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
     remote: impl Iterator<Item = Arc<RemoteMonitor>>,
@@ -38,6 +39,7 @@ pub fn router(
     registry.register_collector(Box::new(NodeMetrics {
         node: Arc::clone(node),
         measuring,
+        cgroups,
         connections,
         otlp: otlp.clone(),
     }));
@@ -80,6 +82,7 @@ async fn ready(State((node, readiness)): State<(Arc<Node>, Arc<Readiness>)>) -> 
 struct NodeMetrics {
     node: Arc<Node>,
     measuring: Arc<Counts>,
+    cgroups: Arc<cgroup_metrics::Counts>,
     connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
 }
@@ -139,6 +142,7 @@ impl Collector for NodeMetrics {
             "Slot runs and regions that wait until all workers have forgotten them.",
             waiting,
         )?;
+        self.encode_cgroups(&mut encoder)?;
         self.encode_connections(&mut encoder)?;
         self.encode_reloads(&mut encoder)?;
         self.otlp.as_ref().map_or(Ok(()), |edge| self::otlp::encode(edge, &mut encoder))
@@ -146,6 +150,19 @@ impl Collector for NodeMetrics {
 }
 
 impl NodeMetrics {
+    /// Cgroups that are read.
+    fn encode_cgroups(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
+        let cgroup_metrics::Counts { samples, cgroups, vanished, late_rounds, .. } = &*self.cgroups;
+        for (name, help, count) in [
+            ("cgroup_samples", "Samples of cgroups.", samples),
+            ("vanished_cgroups", "Cgroups that were read and have vanished.", vanished),
+            ("late_cgroup_rounds", "Rounds of cgroup metrics skipped: the one before was slow.", late_rounds),
+        ] {
+            counter(encoder, name, help, count.load(Ordering::Relaxed))?;
+        }
+        gauge(encoder, "cgroups", "Cgroups that are read.", cgroups.load(Ordering::Relaxed) as usize)
+    }
+
     /// What became of connections.
     fn encode_connections(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
         for (name, help, count) in [

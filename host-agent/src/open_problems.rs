@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use otlp::{Edge, UnverifiedSpans};
 
+use crate::cgroup_metrics;
 use crate::node::Node;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
@@ -17,6 +18,7 @@ pub(crate) struct ProblemSources {
     pub(crate) remotes: Vec<Arc<RemoteMonitor>>,
     pub(crate) receipts: Arc<Receipts>,
     pub(crate) models: Option<Arc<StoredModels>>,
+    pub(crate) cgroups: Arc<cgroup_metrics::Counts>,
 }
 
 impl ProblemSources {
@@ -26,7 +28,7 @@ impl ProblemSources {
         let unverified = unverified.map(|spans| unverified_line(&spans));
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
         let models = self.models.iter().flat_map(|models| models.problems(node));
-        unverified.chain(remotes).chain(self.receipts.problem()).chain(models).collect()
+        unverified.chain(remotes).chain(self.receipts.problem()).chain(models).chain(self.cgroups.problem()).collect()
     }
 }
 

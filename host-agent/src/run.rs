@@ -27,14 +27,16 @@ use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
+use crate::cgroup_metrics;
 use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
 use crate::listeners::Listeners;
+use crate::measuring::MeasuringThreads;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::{self, OtlpError};
-use crate::process_metrics::{self, Counts};
+use crate::process_metrics::Counts;
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
 use crate::reload::{AgentFiles, LiveParts};
@@ -94,6 +96,9 @@ pub enum RunError {
     /// The OTLP endpoint could not be started.
     #[error("the OTLP endpoint cannot start")]
     Otlp(#[from] OtlpError),
+    /// Cgroups cannot be read.
+    #[error("sources.cgroups cannot be read; mount cgroup2 at /sys/fs/cgroup, or leave it out")]
+    Cgroups(#[source] io::Error),
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -115,6 +120,7 @@ type Tasks = JoinSet<Result<(), RunError>>;
 struct MonitoringSources {
     connections: Arc<server::Counts>,
     counts: Arc<Counts>,
+    cgroups: Arc<cgroup_metrics::Counts>,
     otlp: Option<Arc<Edge>>,
     remotes: Vec<Arc<RemoteMonitor>>,
     receipts: Arc<Receipts>,
@@ -129,17 +135,24 @@ fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models } = sources;
+    let MonitoringSources { connections, counts, cgroups, otlp, remotes, receipts, models } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
-    let problems = ProblemSources { edge: otlp.clone(), remotes: remotes.clone(), receipts, models };
+    let problems = ProblemSources {
+        edge: otlp.clone(),
+        remotes: remotes.clone(),
+        receipts,
+        models,
+        cgroups: Arc::clone(&cgroups),
+    };
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let operators = named("operators", operators, OPERATOR_LIMITS);
-    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter());
+    let metrics =
+        metrics_endpoint::router(node, (counts, cgroups), Arc::clone(&connections), otlp, remotes.into_iter());
     let metrics = named("metrics", metrics, METRICS_LIMITS);
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
@@ -274,8 +287,8 @@ pub async fn run_from(
         registrar::start(registrations, inbox, &node).map_err(RunError::Thread)?;
     }
     let models = stored_models(&config, &node)?;
-    let counts = Arc::new(Counts::default());
-    let measuring = measure(&config, files, &node, Arc::clone(&counts))?;
+    let (counts, cgroups) = (Arc::new(Counts::default()), Arc::new(cgroup_metrics::Counts::default()));
+    let measuring = MeasuringThreads::start(&config, files, &node, (&counts, &cgroups))?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
@@ -287,7 +300,8 @@ pub async fn run_from(
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
-    let sources = MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models.clone() };
+    let sources =
+        MonitoringSources { connections, counts, cgroups, otlp, remotes, receipts: of_status, models: models.clone() };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
@@ -423,7 +437,7 @@ where
 struct Shutdown {
     telemetry: Telemetry,
     tasks: Tasks,
-    measuring: Option<std::thread::JoinHandle<()>>,
+    measuring: MeasuringThreads,
 }
 
 impl Shutdown {
@@ -450,10 +464,7 @@ impl Shutdown {
             tracing::warn!("shutdown timed out; some messages were not sent");
         }
         tasks.shutdown().await;
-        if let Some(thread) = measuring {
-            // The thread ends when its requests end, within one round. Joining it may block for that long.
-            _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
+        _ = tokio::task::spawn_blocking(move || measuring.end()).await;
     }
 }
 
@@ -521,28 +532,4 @@ fn raise_file_limit() -> usize {
         tracing::warn!(?limit, "cannot raise the limit of open files");
     }
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize)
-}
-
-/// Starts the thread that measures processes, if configured.
-fn measure(
-    config: &Config,
-    files: usize,
-    node: &Arc<Node>,
-    counts: Arc<Counts>,
-) -> Result<Option<std::thread::JoinHandle<()>>, RunError> {
-    if !config.process_metrics.enabled {
-        return Ok(None);
-    }
-    // The thread must not keep the node alive: the node owns the sender of its requests.
-    let weak = Arc::downgrade(node);
-    let announce: process_metrics::Announce = Box::new(move |connection, region, series| {
-        if let Some(node) = weak.upgrade() {
-            node.add_agent_region(connection, region, series);
-        }
-    });
-    let interval = config.process_metrics_interval();
-    let started = process_metrics::start(interval, files / 4, node.clock(), counts, announce);
-    let (requests, thread) = started.map_err(RunError::Thread)?;
-    node.measure_with(requests);
-    Ok(Some(thread))
 }

@@ -7,7 +7,14 @@ use host_agent::operators_server::translate;
 use packets::{Filter, Frame, Link, View};
 use prost::Message as _;
 use region::ring::{Cells, PollSummary, Tickets};
+use sources::cgroup::Values;
+use sources::cgroup::files::{FILES, interfaces, tcp, tcp_extensions};
+use sources::cgroup::hierarchies::hierarchies;
+use sources::cgroup::pattern::Pattern;
 use sources::process::{FromText, Io, Schedstat, Stat, Switches};
+use sources::selection::Candidate;
+use sources::sockets::{self, Connections, Socket};
+use wire::name::ServiceName;
 use wire::proto::operators as proto;
 
 /// Words of a record in the fuzzed ring: few, so that an input has several cells.
@@ -84,6 +91,53 @@ pub fn proc_text(bytes: &[u8]) {
     let text = [b"4711 (", bytes, b") ", numbers.as_bytes()].concat();
     let stat = Stat::from_text(&text).expect("a name changes nothing");
     assert_eq!((stat.minor_faults, stat.threads, stat.started, stat.resident_pages), (1206, 3, 8911, 1330));
+    let candidate = Candidate::from_stat(&text).expect("a name changes nothing");
+    assert_eq!((candidate.pid, candidate.parent, candidate.started), (4711, 1, 8911));
+    network_text(bytes);
+    cgroup_text(bytes);
+}
+
+/// Tables of sockets and counters of a network namespace.
+fn network_text(bytes: &[u8]) {
+    let mut connections = Connections::default();
+    for socket in sockets::sockets(bytes) {
+        connections.add(&socket);
+        let Socket { state, send_queue, receive_queue, inode } = socket;
+        let line = format!("0: 00:0 00:0 {state:02X} {send_queue:08X}:{receive_queue:08X} 0 0 0 0 {inode} 1\n");
+        assert_eq!(sockets::sockets(line.as_bytes()).next(), Some(socket), "a socket that was read can be read");
+    }
+    let counted = connections.established + connections.close_wait + connections.other;
+    assert!(counted <= sockets::sockets(bytes).count() as u64);
+    if let Some(inode) = sockets::inode(bytes) {
+        assert_eq!(sockets::inode(format!("socket:[{inode}]").as_bytes()), Some(inode));
+    }
+    if let Some(value) = sockets::counter(bytes, "Tcp", "RetransSegs") {
+        let text = format!("Tcp: RetransSegs\nTcp: {value}\n");
+        assert_eq!(sockets::counter(text.as_bytes(), "Tcp", "RetransSegs"), Some(value));
+    }
+}
+
+/// Files of a cgroup, of the namespace of its processes, and mounts. A user may name interfaces and folders.
+fn cgroup_text(bytes: &[u8]) {
+    let mut values = Values::default();
+    for file in FILES {
+        values.clear();
+        let read = file.read(bytes, &mut values);
+        let again = (file.read(bytes, &mut Values::default()), read);
+        assert_eq!(again.0, again.1, "{} is read the same twice", file.name);
+    }
+    let _ = interfaces(bytes, &mut values);
+    tcp(bytes, &mut values);
+    tcp_extensions(bytes, &mut values);
+    assert!(hierarchies(bytes).len() <= 6, "one for each controller");
+    let Ok(path) = core::str::from_utf8(bytes) else { return };
+    if let Ok(pattern) = Pattern::new(path, "{name}") {
+        let _ = pattern.service(path);
+    }
+    let any = Pattern::new("*", "{name}").expect("a star is a pattern");
+    if let Some(service) = any.service(path) {
+        assert!(ServiceName::new(&service).is_ok(), "{service:?} is no name");
+    }
 }
 
 /// Requests of operators and hooks.

@@ -12,10 +12,11 @@ use agent_runtime::stop;
 use host_agent::process_metrics::{Family, candidates, denied};
 use sources::selection::{Selected, Selector, select};
 use tokio::time::{MissedTickBehavior, interval};
+use tonic::Streaming;
 use wire::proto::operators::{HookEvent, LmapStatus};
 use wire::time::Nanos;
 
-use crate::agent::{self, AgentArgs, Connection};
+use crate::agent::{self, AgentArgs, AgentError, Connection};
 use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -104,13 +105,19 @@ pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
             let args = AgentArgs { runtime_dir: Some(own.runtime_dir()), ..AgentArgs::default() };
             (Some(own), args.named_target(None)?)
         };
-        let failed = |error: agent::AgentError| error.into_failure(WHAT);
-        let connection = Connection::open(&target).await.map_err(failed)?;
+        let mut connection = Connection::open(&target).await.map_err(failed)?;
+        let events = connection.hook().await.map_err(failed)?;
         let interval = Duration::from_millis(args.interval_ms.into());
         let watch = Watch::new(selector, service, found, &target.runtime_dir, interval);
         watch.greet(pid, own.is_some(), &target.runtime_dir)?;
-        watch.run(connection, own).await
+        watch.run(connection, events, own).await
     })
+}
+
+fn failed(error: AgentError) -> Failure {
+    let is_denied = matches!(error, AgentError::Denied(_));
+    let failure = error.into_failure(WHAT);
+    if is_denied { failure.advice("--private, which starts agents of its own") } else { failure }
 }
 
 fn find(selector: &Selector) -> Result<Selected, Failure> {
@@ -159,6 +166,8 @@ struct Watch {
     interval: Duration,
     clock: Clock,
     state: String,
+    /// Why the agents do not watch it, as it was last printed.
+    problem: Option<String>,
     /// The first reason of the alarm that lasts, as it was last printed.
     top: String,
 }
@@ -169,7 +178,20 @@ impl Watch {
         let socket = runtime_dir.join("services.sock");
         let Selected { roots, all } = found;
         let (clock, state, top) = (Clock::start(), String::new(), String::new());
-        Self { selector, service, roots, all, family, replica: None, socket, interval, clock, state, top }
+        Self {
+            selector,
+            service,
+            roots,
+            all,
+            family,
+            replica: None,
+            socket,
+            interval,
+            clock,
+            state,
+            problem: None,
+            top,
+        }
     }
 
     fn greet(&self, pid: u32, own: bool, runtime_dir: &Path) -> Result<(), Failure> {
@@ -187,12 +209,15 @@ impl Watch {
         output::print(&text)
     }
 
-    async fn run(mut self, mut connection: Connection, mut own: Option<OwnAgents>) -> Result<Exit, Failure> {
+    async fn run(
+        mut self,
+        mut connection: Connection,
+        mut events: Streaming<HookEvent>,
+        mut own: Option<OwnAgents>,
+    ) -> Result<Exit, Failure> {
         let no_signals =
             |error: std::io::Error| Failure::to(WHAT).because("no signal handler is left").caused_by(&error);
         let mut signal = std::pin::pin!(stop::requested().map_err(no_signals)?);
-        let failed = |error: agent::AgentError| error.into_failure(WHAT);
-        let mut events = connection.hook().await.map_err(failed)?;
         let mut samples = interval(self.interval);
         samples.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut questions = interval(ASK_EVERY);
@@ -243,6 +268,11 @@ impl Watch {
 
     /// Prints a change of the LMAP's state.
     fn report(&mut self, lmaps: &[LmapStatus]) -> Result<(), Failure> {
+        let problem = self.replica.as_ref().and_then(Replica::problem);
+        if problem != self.problem {
+            self.problem.clone_from(&problem);
+            problem.map_or(Ok(()), |problem| output::print(&format!("{}: {problem}\n", self.service)))?;
+        }
         let Some(lmap) = lmaps.iter().find(|lmap| lmap.service == self.service) else { return Ok(()) };
         if lmap.state == self.state || lmap.state.is_empty() {
             return Ok(());
@@ -252,6 +282,7 @@ impl Watch {
         let text = match self.state.as_str() {
             "learning" => format!("learning what is normal from {} samples of {metrics} metrics", lmap.rows_needed),
             "armed" => format!("armed, γ {}", threshold(lmap.gamma)),
+            "waiting" => "waiting for a NIC agent".to_owned(),
             state => state.to_owned(),
         };
         output::print(&format!("{}: {text}\n", self.service))

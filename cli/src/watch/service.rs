@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, Counter, Service, UpDownCounter};
+use client::{Client, Connection, Counter, Service, UpDownCounter};
 use host_agent::process_metrics::{Measure, Values};
 use wire::metric::Kind;
 
@@ -44,6 +44,16 @@ impl Replica {
             }
         }
         self.client.changed();
+    }
+
+    /// Why the agents do not watch it: the newest reason.
+    pub(super) fn problem(&self) -> Option<String> {
+        let status = self.client.status();
+        let refused = status.problems.last().map(|problem| problem.cause.to_string());
+        match status.connection {
+            Connection::Waiting { error: Some(error), .. } => Some(refused.unwrap_or(error)),
+            _ => refused,
+        }
     }
 
     /// The number of its metrics.

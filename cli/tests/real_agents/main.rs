@@ -1,6 +1,7 @@
 //! Both agents as subcommands: they connect, `status` shows them, and SIGTERM leaves no file behind.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+mod cgroups;
 mod drains;
 mod kills;
 mod metrics;
@@ -9,6 +10,7 @@ mod restarts;
 mod sampling;
 mod tls;
 mod unprivileged;
+mod watch;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

@@ -11,7 +11,7 @@ use crate::operator_calls::RunningService;
 use crate::{ANY, Agent, addresses, eventually};
 
 /// A user that no system has, so that nothing belongs to it.
-const USER: u32 = 64_001;
+pub const USER: u32 = 64_001;
 
 /// The program, as it is started by root for [`USER`], who has no capability and no group. Anybody else starts it as
 /// themselves.

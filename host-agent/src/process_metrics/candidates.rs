@@ -52,9 +52,10 @@ pub fn denied(pid: u32) -> Denied {
 }
 
 /// Adds the inodes of the sockets that process `pid` has open. `None` if they cannot be read, or there are more than
-/// `most`.
-pub fn add_sockets(pid: u32, most: usize, inodes: &mut BTreeSet<u64>) -> Option<()> {
+/// `most`. Counts the descriptors that it looked at in `links`.
+pub fn add_sockets(pid: u32, most: usize, inodes: &mut BTreeSet<u64>, links: &mut u64) -> Option<()> {
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()? {
+        *links += 1;
         // A descriptor may be closed meanwhile.
         let Some(link) = entry.ok().and_then(|entry| fs::read_link(entry.path()).ok()) else { continue };
         inodes.extend(sources::sockets::inode(link.as_os_str().as_bytes()));

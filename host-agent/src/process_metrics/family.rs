@@ -30,6 +30,8 @@ pub struct Family {
     last_slow: Option<Nanos>,
     reader: ConnectionReader,
     connections: Values,
+    /// When connections are read again, at the earliest.
+    next_connections: Nanos,
 }
 
 impl core::fmt::Debug for Family {
@@ -39,11 +41,12 @@ impl core::fmt::Debug for Family {
 }
 
 impl Family {
-    /// Nothing measured yet. Expensive values, too, are read with every sample if one is taken every `interval`.
+    /// Nothing measured yet; a sample is to be taken every `interval`. Expensive values are read once a second at most,
+    /// and connections less often if there are many: listing them takes three percent of a core at most.
     #[must_use]
     pub fn new(interval: Nanos) -> Self {
         // A sample may come a little early.
-        let slow_every = Nanos(interval.0 / 2).min(SLOW);
+        let slow_every = Nanos(interval.max(SLOW).0.saturating_sub(interval.0 / 2));
         Self {
             members: BTreeMap::new(),
             counted: Values::default(),
@@ -52,6 +55,7 @@ impl Family {
             last_slow: None,
             reader: ConnectionReader::default(),
             connections: Values::default(),
+            next_connections: Nanos::ZERO,
         }
     }
 
@@ -89,12 +93,26 @@ impl Family {
         self.begun |= !self.members.is_empty();
         if slow {
             self.last_slow = Some(now);
-            self.connections = Values::default();
-            if let Some(found) = self.reader.connections(self.members.keys().copied()) {
-                connections::set(&found, &mut self.connections);
+            if now >= self.next_connections {
+                self.read_connections(now);
             }
         }
         self.sums()
+    }
+
+    fn read_connections(&mut self, now: Nanos) {
+        self.connections = Values::default();
+        let found = self.reader.connections(self.members.keys().copied());
+        if let Some(found) = found {
+            connections::set(&found, &mut self.connections);
+        }
+        self.next_connections = now.plus(self.reader.pause());
+    }
+
+    /// Bytes of text that connections took when they were last read.
+    #[must_use]
+    pub fn connection_bytes(&self) -> u64 {
+        self.reader.bytes()
     }
 
     /// The number of processes that the last sample is of.
@@ -192,6 +210,26 @@ mod tests {
         let joined = family.sample(&[one.0.id(), two.0.id()].into(), Nanos(1));
 
         assert!(cpu(&joined) >= 10_000_000, "{}", cpu(&joined));
+    }
+
+    #[test]
+    fn connections_are_read_once_a_second_at_most_and_the_more_there_are_the_less_often() {
+        let own: BTreeSet<u32> = [std::process::id()].into();
+        let mut family = Family::new(Nanos::from_millis(100));
+        // Each reading moves the time of the next one.
+        let mut at = |millis, family: &mut Family| {
+            let before = family.next_connections;
+            family.sample(&own, Nanos::from_millis(millis));
+            family.next_connections != before
+        };
+
+        assert!(at(0, &mut family));
+        // As if there were few, however many other programs have.
+        family.next_connections = Nanos(1);
+        assert_eq!([500, 900, 1000].map(|millis| at(millis, &mut family)), [false, false, true]);
+        // As after ten seconds' worth of them.
+        family.next_connections = Nanos::from_secs(11);
+        assert_eq!([3000, 10_900, 11_900].map(|millis| at(millis, &mut family)), [false, false, true]);
     }
 
     #[test]

@@ -1,0 +1,291 @@
+//! Metrics of cgroups (containers, systemd units) that nobody changed: a thread finds those that the configuration
+//! names and reads each into a region of the agent. Each is a replica of a service, as if it had registered itself.
+
+mod measured_cgroup;
+mod scan;
+mod series;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use region::{CreateError, OwnedRegion};
+use sources::cgroup::hierarchies::{Hierarchy, hierarchies};
+use sources::cgroup::pattern::{Pattern, allowed};
+use sources::cgroup::{Measure, Values};
+use wire::layout::RegionSize;
+use wire::name::{InstanceName, ServiceName};
+use wire::time::Nanos;
+
+use crate::clock::Clock;
+use crate::control_plane::ConnectionId;
+use crate::node::Node;
+pub use measured_cgroup::{FILE_BYTES, MOST_FILES, MeasuredCgroup, VanishedError};
+pub(crate) use series::periods;
+
+/// Entries of folders that one scan looks at, in all hierarchies: each cgroup of version 2 has about 70.
+const SCANNED_ENTRIES: usize = 1 << 18;
+
+/// What is read, and how often.
+#[derive(Clone, Debug)]
+pub(crate) struct CgroupSettings {
+    pub(crate) patterns: Vec<Pattern>,
+    /// Time between two samples.
+    pub(crate) interval: Nanos,
+    /// Time between two scans for new cgroups.
+    pub(crate) scan_interval: Nanos,
+    /// Most cgroups that are read.
+    pub(crate) limit: usize,
+}
+
+impl CgroupSettings {
+    /// Descriptors that one cgroup takes: its files, and two of its region.
+    pub(crate) const FILES: usize = MOST_FILES + 2;
+
+    /// How many cgroups of this machine the patterns name now, without the limit.
+    pub(crate) fn matches(&self) -> std::io::Result<usize> {
+        let hierarchies = of_this_machine()?;
+        Ok(scan::scan(&hierarchies, &self.patterns, &|_| false, usize::MAX, SCANNED_ENTRIES).services.len())
+    }
+}
+
+/// Counters of the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Samples, each of one cgroup.
+    pub(crate) samples: AtomicU64,
+    /// Cgroups that are read now.
+    pub(crate) cgroups: AtomicU64,
+    /// Cgroups that have vanished.
+    pub(crate) vanished: AtomicU64,
+    /// Rounds skipped because the previous one took too long.
+    pub(crate) late_rounds: AtomicU64,
+    /// Whether the last scan found more cgroups than are read.
+    pub(crate) over_limit: AtomicBool,
+}
+
+impl Counts {
+    /// What an operator has to know, for the status.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let over = self.over_limit.load(Ordering::Relaxed);
+        let read = self.cgroups.load(Ordering::Relaxed);
+        over.then(|| {
+            format!(
+                "sources.cgroups names more cgroups than are read ({read}): name fewer, or raise sources.cgroup_limit"
+            )
+        })
+    }
+}
+
+/// The running thread.
+#[derive(Debug)]
+pub(crate) struct CgroupThread {
+    stop: SyncSender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl CgroupThread {
+    /// Ends it and waits for that: at most for one round.
+    pub(crate) fn end(self) {
+        drop(self.stop);
+        // It does not panic.
+        let _ = self.thread.join();
+    }
+}
+
+/// Starts the thread, which reads cgroups of this machine for `node`.
+///
+/// # Errors
+///
+/// The error of the operating system if there are no cgroups, or it starts no thread.
+pub(crate) fn start(settings: CgroupSettings, node: &Arc<Node>, counts: Arc<Counts>) -> std::io::Result<CgroupThread> {
+    let hierarchies = of_this_machine()?;
+    let (stop, stopped) = sync_channel(0);
+    let (node, clock) = (Arc::downgrade(node), node.clock());
+    let mut cgroups = Cgroups::new(settings, hierarchies, counts);
+    let thread = std::thread::Builder::new().name("cgroup-metrics".to_owned());
+    let thread = thread.spawn(move || cgroups.run(&node, clock, &stopped))?;
+    Ok(CgroupThread { stop, thread })
+}
+
+fn of_this_machine() -> std::io::Result<Vec<Hierarchy>> {
+    let found = hierarchies(&std::fs::read("/proc/self/mountinfo")?);
+    if found.is_empty() {
+        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "no hierarchy is mounted"));
+    }
+    Ok(found)
+}
+
+/// A cgroup, and where its values go.
+struct Replica {
+    measured: MeasuredCgroup,
+    region: OwnedRegion,
+    connection: ConnectionId,
+    /// Measures that were announced.
+    announced: [bool; Measure::ALL.len()],
+}
+
+/// Why a cgroup is not read.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("it has no file that can be read")]
+    NoFile,
+    #[error(transparent)]
+    Vanished(#[from] VanishedError),
+    #[error("its service or folder has no name that a service may have")]
+    Name(#[from] wire::name::NameError),
+    #[error("there is no memory for its values")]
+    Region(#[from] CreateError),
+}
+
+struct Cgroups {
+    settings: CgroupSettings,
+    hierarchies: Vec<Hierarchy>,
+    counts: Arc<Counts>,
+    /// Those that are read, by path.
+    replicas: BTreeMap<String, Replica>,
+    /// Cgroups that could not be read, so that the log names each once.
+    unreadable: BTreeMap<String, ()>,
+    next_scan: Nanos,
+    buffer: Vec<u8>,
+    values: Values,
+}
+
+impl Cgroups {
+    fn new(settings: CgroupSettings, hierarchies: Vec<Hierarchy>, counts: Arc<Counts>) -> Self {
+        Self {
+            settings,
+            hierarchies,
+            counts,
+            replicas: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            next_scan: Nanos::ZERO,
+            buffer: vec![0; FILE_BYTES],
+            values: Values::default(),
+        }
+    }
+
+    fn run(&mut self, node: &Weak<Node>, clock: Clock, stopped: &Receiver<()>) {
+        let interval = self.settings.interval;
+        let mut next = clock.now();
+        loop {
+            let wait = next.since(clock.now()).unwrap_or(Nanos::ZERO);
+            if !matches!(stopped.recv_timeout(wait.into()), Err(RecvTimeoutError::Timeout)) {
+                return;
+            }
+            let Some(node) = node.upgrade() else { return };
+            self.round(&node, clock.now());
+            let late = clock.now().0.saturating_sub(next.0) / interval.0.max(1);
+            self.counts.late_rounds.fetch_add(late, Ordering::Relaxed);
+            next = next.plus(Nanos(interval.0.saturating_mul(late + 1)));
+        }
+    }
+
+    /// Reads all cgroups, and looks for new ones if it is time.
+    fn round(&mut self, node: &Node, now: Nanos) {
+        self.sample(node);
+        if now >= self.next_scan {
+            self.next_scan = now.plus(self.settings.scan_interval);
+            self.scan(node);
+        }
+        self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
+    }
+
+    fn sample(&mut self, node: &Node) {
+        let Self { replicas, buffer, values, counts, .. } = self;
+        let mut vanished = false;
+        replicas.retain(|path, replica| {
+            if let Err(error) = replica.sample(node, buffer, values) {
+                tracing::info!(path, %error, "cgroup not read any more");
+                node.service_gone(replica.connection);
+                counts.vanished.fetch_add(1, Ordering::Relaxed);
+                vanished = true;
+                return false;
+            }
+            counts.samples.fetch_add(1, Ordering::Relaxed);
+            true
+        });
+        if vanished {
+            // A unit that restarts has a new cgroup at once, of the same name.
+            self.next_scan = Nanos::ZERO;
+        }
+    }
+
+    fn scan(&mut self, node: &Node) {
+        let CgroupSettings { patterns, limit, .. } = &self.settings;
+        let known = |path: &str| self.replicas.contains_key(path);
+        let room = limit.saturating_sub(self.replicas.len());
+        let found = scan::scan(&self.hierarchies, patterns, &known, room, SCANNED_ENTRIES);
+        let before = self.counts.over_limit.swap(found.over_limit, Ordering::Relaxed);
+        if found.over_limit && !before {
+            tracing::warn!(limit, "sources.cgroups names more cgroups than sources.cgroup_limit allows");
+        }
+        for replica in self.replicas.values_mut() {
+            replica.measured.find_network(&mut self.buffer);
+        }
+        self.unreadable.retain(|path, ()| found.services.contains_key(path));
+        for (path, service) in found.services {
+            match self.open(node, &path, &service) {
+                Ok(replica) => {
+                    tracing::info!(path, service, files = replica.measured.files(), "cgroup is read");
+                    self.unreadable.remove(&path);
+                    self.replicas.insert(path, replica);
+                }
+                Err(error) if !self.unreadable.contains_key(&path) => {
+                    tracing::warn!(path, service, error = &error as &dyn core::error::Error, "cgroup is not read");
+                    self.unreadable.insert(path, ());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn open(&mut self, node: &Node, path: &str, service: &str) -> Result<Replica, OpenError> {
+        let folder = path.rsplit('/').next().unwrap_or(path);
+        let (service, instance) =
+            (ServiceName::new(service)?, InstanceName::new(&allowed(folder).unwrap_or_default())?);
+        let mut measured = MeasuredCgroup::open(&self.hierarchies, path).ok_or(OpenError::NoFile)?;
+        measured.find_network(&mut self.buffer);
+        measured.read(&mut self.buffer, &mut self.values)?;
+        let region = OwnedRegion::create("uview-cgroup", RegionSize::ONE_PAGE)?;
+        let mut announced = [false; Measure::ALL.len()];
+        let first = store(&region, &self.values, &mut announced);
+        let connection = node.agent_replica(service, instance, &region, series::placed(first.into_iter()));
+        Ok(Replica { measured, region, connection, announced })
+    }
+}
+
+impl Replica {
+    fn sample(&mut self, node: &Node, buffer: &mut [u8], values: &mut Values) -> Result<(), VanishedError> {
+        self.measured.read(buffer, values)?;
+        let new = store(&self.region, values, &mut self.announced);
+        if !new.is_empty() {
+            node.agent_series(self.connection, series::placed(new.into_iter()));
+        }
+        Ok(())
+    }
+}
+
+/// Writes `values` into `region`. Returns measures that are not announced yet: none but for the first samples, so that
+/// nothing is allocated.
+fn store(region: &OwnedRegion, values: &Values, announced: &mut [bool; Measure::ALL.len()]) -> Vec<Measure> {
+    let mut new = Vec::new();
+    for (measure, value) in values.iter() {
+        if let Some(slot) = region.slot(series::slot(measure)) {
+            // Relaxed: values are independent of each other.
+            slot.store(value, Ordering::Relaxed);
+        }
+        if let Some(announced) = announced.get_mut(measure as usize)
+            && !core::mem::replace(announced, true)
+        {
+            new.push(measure);
+        }
+    }
+    region.beat();
+    new
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! Finds the cgroups that patterns name, by listing folders: as many as the limits allow.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+use sources::cgroup::hierarchies::Hierarchy;
+use sources::cgroup::pattern::Pattern;
+
+/// What a scan found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FoundCgroups {
+    /// Services by the path of their cgroup.
+    pub(super) services: BTreeMap<String, String>,
+    /// Whether there are more cgroups than are read, or more entries of folders than are looked at.
+    pub(super) over_limit: bool,
+}
+
+/// A scan in progress.
+struct Scan<'a> {
+    pattern: &'a Pattern,
+    root: &'a Path,
+    limit: usize,
+    known: &'a dyn Fn(&str) -> bool,
+    /// Entries of folders that may still be looked at.
+    entries: &'a mut usize,
+    found: &'a mut FoundCgroups,
+}
+
+/// Finds at most `limit` cgroups of `patterns` in `hierarchies` that are not `known`; looks at `entries` entries of
+/// folders at most. The first pattern that matches names the service.
+pub(super) fn scan(
+    hierarchies: &[Hierarchy],
+    patterns: &[Pattern],
+    known: &dyn Fn(&str) -> bool,
+    limit: usize,
+    mut entries: usize,
+) -> FoundCgroups {
+    let mut found = FoundCgroups::default();
+    for pattern in patterns {
+        let mut roots: Vec<&Path> = Vec::new();
+        for hierarchy in hierarchies {
+            // Version 1 may have two controllers in one hierarchy.
+            if !roots.contains(&hierarchy.root.as_path()) {
+                roots.push(&hierarchy.root);
+            }
+        }
+        for root in roots {
+            Scan { pattern, root, limit, known, entries: &mut entries, found: &mut found }.enter("", 0);
+        }
+    }
+    found
+}
+
+impl Scan<'_> {
+    /// Looks below `path` for the folder number `depth` of the pattern.
+    fn enter(&mut self, path: &str, depth: usize) {
+        let Some(folder) = self.pattern.folders().get(depth) else { return self.add(path) };
+        let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+        if let Some(name) = folder.literal() {
+            let path = join(name);
+            if self.root.join(&path).is_dir() {
+                self.enter(&path, depth + 1);
+            }
+            return;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(opened) = rustix::fs::open(self.root.join(path), flags, Mode::empty()) else { return };
+        let Ok(entries) = Dir::new(opened) else { return };
+        for entry in entries.flatten() {
+            let Some(left) = self.entries.checked_sub(1) else {
+                self.found.over_limit = true;
+                return;
+            };
+            *self.entries = left;
+            if entry.file_type() != FileType::Directory {
+                continue;
+            }
+            // Names that are not UTF-8 match nothing.
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if name != "." && name != ".." && folder.stars(name).is_some() {
+                self.enter(&join(name), depth + 1);
+            }
+        }
+    }
+
+    fn add(&mut self, path: &str) {
+        if self.found.services.contains_key(path) || (self.known)(path) {
+            return;
+        }
+        let Some(service) = self.pattern.service(path) else { return };
+        if self.found.services.len() >= self.limit {
+            self.found.over_limit = true;
+            return;
+        }
+        self.found.services.insert(path.to_owned(), service);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::create_dir_all;
+
+    use sources::cgroup::hierarchies::Controller;
+
+    use super::*;
+
+    fn tree() -> (tempfile::TempDir, Vec<Hierarchy>) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = |name: &str| directory.path().join(name);
+        for path in ["v2/system.slice/redis.service/child", "v2/system.slice/sshd.service", "v2/system.slice/x.socket"]
+        {
+            create_dir_all(root(path)).unwrap();
+        }
+        create_dir_all(root("memory/system.slice/old.service")).unwrap();
+        std::fs::write(root("v2/system.slice/file.service"), "").unwrap();
+        let hierarchies = [(Controller::Unified, "v2"), (Controller::Memory, "memory"), (Controller::Pids, "none")];
+        let hierarchies =
+            hierarchies.map(|(controller, name)| Hierarchy { controller, root: directory.path().join(name) }).into();
+        (directory, hierarchies)
+    }
+
+    fn names(found: &FoundCgroups) -> Vec<(&str, &str)> {
+        found.services.iter().map(|(path, service)| (path.as_str(), service.as_str())).collect()
+    }
+
+    #[test]
+    fn folders_are_found_in_all_hierarchies_and_the_first_pattern_names_them() {
+        let (_directory, hierarchies) = tree();
+        let patterns = [
+            Pattern::new("system.slice/redis.service", "cache").unwrap(),
+            Pattern::new("system.slice/*.service", "{name}").unwrap(),
+        ];
+
+        let found = scan(&hierarchies, &patterns, &|_| false, 10, 1000);
+
+        let expected = [
+            ("system.slice/old.service", "old"),
+            ("system.slice/redis.service", "cache"),
+            ("system.slice/sshd.service", "sshd"),
+        ];
+        assert_eq!(names(&found), expected);
+        assert!(!found.over_limit);
+    }
+
+    #[test]
+    fn limits_are_kept_and_reported() {
+        let (_directory, hierarchies) = tree();
+        let patterns = [Pattern::new("system.slice/*.service", "{name}").unwrap()];
+
+        let few = scan(&hierarchies, &patterns, &|_| false, 1, 1000);
+        let rest = scan(&hierarchies, &patterns, &|path| few.services.contains_key(path), 2, 1000);
+        let short = scan(&hierarchies, &patterns, &|_| false, 10, 1);
+
+        assert_eq!((few.services.len(), few.over_limit), (1, true));
+        assert_eq!((rest.services.len(), rest.over_limit), (2, false), "known ones take no place");
+        assert!(short.services.len() <= 1 && short.over_limit);
+    }
+}

@@ -1,0 +1,176 @@
+//! Cgroups of version 2 as folders of files. Those of this system are in `host-agent/tests/edges/cgroups.rs`.
+
+use std::fs::{create_dir_all, write};
+use std::path::{Path, PathBuf};
+
+use sources::cgroup::hierarchies::Controller;
+use wire::id::Incarnation;
+use wire::time::Interval;
+
+use super::*;
+use crate::control_plane::Settings;
+
+/// A hierarchy of version 2 without a kernel.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new(cgroups: &[&str]) -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        for path in cgroups {
+            create_dir_all(tree.at(path)).unwrap();
+            tree.write(path, "cpu.stat", "usage_usec 5\nuser_usec 3\nsystem_usec 2\n");
+            tree.write(path, "pids.current", "4\n");
+        }
+        tree
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    /// Overwrites a file in place, so that whoever has it open sees the new text.
+    fn write(&self, path: &str, name: &str, text: &str) {
+        write(self.at(path).join(name), text).unwrap();
+    }
+
+    fn cgroups(&self, patterns: &[(&str, &str)], limit: usize) -> Cgroups {
+        let patterns = patterns.iter().map(|(pattern, service)| Pattern::new(pattern, service).unwrap()).collect();
+        let (interval, scan_interval) = (Nanos::from_secs(1), Nanos::from_secs(5));
+        let settings = CgroupSettings { patterns, interval, scan_interval, limit };
+        let root = self.0.path().to_owned();
+        Cgroups::new(settings, vec![Hierarchy { controller: Controller::Unified, root }], Arc::default())
+    }
+}
+
+fn node() -> Node {
+    let interval = Interval::new(Nanos::from_secs(1)).unwrap();
+    Node::new(Settings::new(Incarnation(1), interval), 4, Clock::start(), None)
+}
+
+/// Services with their replicas and the number of their metrics.
+fn services(node: &Node) -> Vec<(String, Vec<String>, usize)> {
+    let lmaps = node.inspect(|plane, _| plane.list()).lmaps;
+    let of = lmaps.into_iter().map(|lmap| {
+        let replicas = lmap.replicas.into_iter().map(|replica| replica.instance).collect();
+        (lmap.service, replicas, lmap.metrics.len())
+    });
+    of.collect()
+}
+
+fn value(cgroups: &Cgroups, path: &str, measure: Measure) -> u64 {
+    cgroups.replicas[path].region.slot(series::slot(measure)).unwrap().load(Ordering::Relaxed)
+}
+
+#[test]
+fn each_cgroup_is_a_replica_of_its_service_and_its_values_go_into_its_region() {
+    let tree = Tree::new(&["shop/payment-1", "shop/payment-2", "shop/cart-1", "other/payment-3"]);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*-*", "{1}")], 10));
+
+    cgroups.round(&node, Nanos::ZERO);
+    tree.write("shop/cart-1", "cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\n");
+    cgroups.round(&node, Nanos::from_secs(1));
+
+    let replicas = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let expected = vec![
+        ("cart".to_owned(), replicas(&["cart-1"]), 3),
+        ("payment".to_owned(), replicas(&["payment-1", "payment-2"]), 3),
+    ];
+    assert_eq!(services(&node), expected);
+    assert_eq!(value(&cgroups, "shop/cart-1", Measure::CpuUser), 6_000);
+    assert_eq!(value(&cgroups, "shop/payment-1", Measure::CpuUser), 3_000);
+    assert_eq!(cgroups.counts.samples.load(Ordering::Relaxed), 3, "the first samples came with the scan");
+}
+
+#[test]
+fn new_cgroups_are_found_by_the_next_scan_and_more_than_the_limit_are_a_problem() {
+    let tree = Tree::new(&["shop/a", "shop/b"]);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
+    cgroups.round(&node, Nanos::ZERO);
+    assert_eq!((services(&node).len(), cgroups.counts.problem()), (2, None));
+
+    for path in ["shop/c", "shop/d"] {
+        create_dir_all(tree.at(path)).unwrap();
+        tree.write(path, "pids.current", "1\n");
+    }
+    cgroups.round(&node, Nanos::from_secs(4));
+    assert_eq!(services(&node).len(), 2, "not yet");
+    cgroups.round(&node, Nanos::from_secs(5));
+
+    assert_eq!(services(&node).len(), 3);
+    let problem = cgroups.counts.problem().unwrap();
+    assert!(problem.contains("than are read (3)") && problem.contains("sources.cgroup_limit"), "{problem}");
+}
+
+#[test]
+fn values_that_come_later_are_announced_then() {
+    let tree = Tree::new(&["shop/a"]);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
+    cgroups.round(&node, Nanos::ZERO);
+    let before = services(&node);
+
+    tree.write("shop/a", "cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\nnr_throttled 2\n");
+    cgroups.round(&node, Nanos::from_secs(1));
+
+    assert_eq!((before[0].2, services(&node)[0].2), (3, 4));
+    assert_eq!(value(&cgroups, "shop/a", Measure::ThrottledPeriods), 2);
+}
+
+#[test]
+fn a_folder_that_is_no_cgroup_is_no_service_and_text_that_is_none_keeps_the_last_value() {
+    let tree = Tree::new(&["shop/a"]);
+    create_dir_all(tree.at("shop/empty")).unwrap();
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
+    cgroups.round(&node, Nanos::ZERO);
+
+    tree.write("shop/a", "pids.current", "max\n");
+    cgroups.round(&node, Nanos::from_secs(1));
+
+    assert_eq!(services(&node).len(), 1);
+    assert_eq!(value(&cgroups, "shop/a", Measure::Pids), 4);
+}
+
+/// What the kernel has of it, and this program may create.
+fn real_root(name: &str) -> Option<(Hierarchy, PathBuf)> {
+    let mounts = std::fs::read("/proc/self/mountinfo").unwrap();
+    let unified = hierarchies(&mounts).into_iter().find(|found| found.controller == Controller::Unified)?;
+    let folder = unified.root.join(format!("uview-test-{name}-{}", std::process::id()));
+    std::fs::create_dir(&folder).ok()?;
+    Some((unified, folder))
+}
+
+fn loud(text: &str) {
+    use std::io::Write as _;
+
+    // Not `println!`, which the test's harness swallows.
+    let _ = writeln!(std::io::stderr(), "!! {text}");
+}
+
+#[test]
+fn a_cgroup_that_vanishes_ends_its_service_and_one_of_the_same_name_begins_anew() {
+    let Some((unified, folder)) = real_root("vanishes") else {
+        return loud("CGROUPS OF THE KERNEL WERE NOT TRIED: this user may create none");
+    };
+    let name = Path::new(&folder).file_name().unwrap().to_str().unwrap().to_owned();
+    let settings = CgroupSettings {
+        patterns: vec![Pattern::new(&format!("{name}*"), "shop").unwrap()],
+        interval: Nanos::from_secs(1),
+        scan_interval: Nanos::from_secs(5),
+        limit: 3,
+    };
+    let (node, mut cgroups) = (node(), Cgroups::new(settings, vec![unified], Arc::default()));
+    cgroups.round(&node, Nanos::ZERO);
+    let first = cgroups.replicas[&name].connection;
+    assert_eq!(services(&node).len(), 1);
+
+    std::fs::remove_dir(&folder).unwrap();
+    cgroups.round(&node, Nanos::from_secs(1));
+    let gone = services(&node).len();
+    std::fs::create_dir(&folder).unwrap();
+    cgroups.round(&node, Nanos::from_secs(6));
+    let again = cgroups.replicas.get(&name).map(|replica| replica.connection);
+    std::fs::remove_dir(&folder).unwrap();
+
+    assert_eq!((gone, services(&node).len()), (0, 1));
+    assert!(again.is_some_and(|again| again != first));
+    assert_eq!(cgroups.counts.vanished.load(Ordering::Relaxed), 1);
+}

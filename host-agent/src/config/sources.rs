@@ -1,0 +1,132 @@
+//! Configuration of sources: programs that nobody changed.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use agent_runtime::config::range;
+use serde::Deserialize;
+use sources::cgroup::pattern::{Pattern, PatternError};
+use wire::time::Nanos;
+
+use super::{Config, ConfigError, at_least_one};
+use crate::cgroup_metrics::CgroupSettings;
+
+/// What is read of programs that nobody changed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SourcesConfig {
+    /// Cgroups to be read, and their services. Empty: none.
+    pub cgroups: Vec<CgroupConfig>,
+    /// Interval in milliseconds, at least 100.
+    pub cgroup_interval_ms: NonZeroU32,
+    /// Interval between two scans for new cgroups in milliseconds, at least 1000.
+    pub cgroup_scan_ms: NonZeroU32,
+    /// Most cgroups, at most 1024.
+    pub cgroup_limit: NonZeroUsize,
+}
+
+/// Cgroups of one pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CgroupConfig {
+    /// Their path from the root on, with stars for any text within a folder's name.
+    pub pattern: String,
+    /// The service of each, with fields for what the stars stand for.
+    #[serde(default = "name")]
+    pub service: String,
+}
+
+fn name() -> String {
+    "{name}".to_owned()
+}
+
+impl Default for SourcesConfig {
+    fn default() -> Self {
+        Self {
+            cgroups: Vec::new(),
+            cgroup_interval_ms: at_least_one(1000),
+            cgroup_scan_ms: at_least_one(5000),
+            cgroup_limit: NonZeroUsize::new(256).unwrap_or(NonZeroUsize::MIN),
+        }
+    }
+}
+
+impl SourcesConfig {
+    /// Most cgroups of any configuration.
+    const MOST_CGROUPS: usize = 1024;
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let (interval, scans, limit) = (self.cgroup_interval_ms, self.cgroup_scan_ms, self.cgroup_limit);
+        range(interval.get() >= 100, "sources.cgroup_interval_ms", &interval, "must be at least 100")?;
+        range(scans.get() >= 1000, "sources.cgroup_scan_ms", &scans, "must be at least 1000")?;
+        range(limit.get() <= Self::MOST_CGROUPS, "sources.cgroup_limit", &limit, "must be at most 1024")?;
+        self.patterns().map(drop)
+    }
+
+    /// The patterns of cgroups.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if one cannot be used.
+    pub fn patterns(&self) -> Result<Vec<Pattern>, ConfigError> {
+        let pattern = |config: &CgroupConfig| Pattern::new(&config.pattern, &config.service);
+        let patterns: Result<_, PatternError> = self.cgroups.iter().map(pattern).collect();
+        patterns.map_err(|cause| ConfigError::value("sources.cgroups", cause))
+    }
+}
+
+impl Config {
+    /// Interval of metrics of cgroups: at least the default interval of LMAPs.
+    #[must_use]
+    pub fn cgroup_interval(&self) -> Nanos {
+        Nanos::from_millis(u64::from(self.sources.cgroup_interval_ms.max(self.lmap.interval_ms).get()))
+    }
+
+    /// How cgroups are read, with at most `files` open files. `None` without a pattern.
+    pub(crate) fn cgroup_settings(&self, files: usize) -> Result<Option<CgroupSettings>, ConfigError> {
+        let patterns = self.sources.patterns()?;
+        let scan_interval = Nanos::from_millis(u64::from(self.sources.cgroup_scan_ms.get()));
+        let settings = CgroupSettings {
+            interval: self.cgroup_interval(),
+            scan_interval,
+            limit: self.sources.cgroup_limit.get().min(files / CgroupSettings::FILES).max(1),
+            patterns,
+        };
+        Ok(Some(settings).filter(|settings| !settings.patterns.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_checked_with_the_key_and_what_to_write() {
+        for (text, expected) in [
+            ("sources: {cgroups: [{pattern: a//b}]}", "sources.cgroups"),
+            ("sources: {cgroups: [{pattern: 'a/*', service: '{pod}'}]}", "{name} and {1} to {1}"),
+            ("sources: {cgroups: [{pattern: 'a/*', name: x}]}", "name"),
+            ("sources: {cgroup_interval_ms: 99}", "sources.cgroup_interval_ms is 99: must be at least 100"),
+            ("sources: {cgroup_scan_ms: 10}", "sources.cgroup_scan_ms is 10: must be at least 1000"),
+            ("sources: {cgroup_limit: 2000}", "sources.cgroup_limit is 2000: must be at most 1024"),
+        ] {
+            let error = Config::parse(text).unwrap_err();
+            let text = core::iter::successors(Some(&error as &dyn core::error::Error), |error| error.source());
+            let text: Vec<String> = text.map(ToString::to_string).collect();
+            assert!(text.join(": ").contains(expected), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn cgroups_are_read_no_more_often_than_lmaps_by_default_and_as_many_as_files_allow() {
+        let config = Config::parse(
+            "lmap: {interval_ms: 2000}\nsources: {cgroups: [{pattern: 'system.slice/*.service'}], cgroup_limit: 100}",
+        );
+        let config = config.unwrap();
+
+        let settings = config.cgroup_settings(10 * CgroupSettings::FILES).unwrap().unwrap();
+
+        assert_eq!((settings.interval, settings.limit), (Nanos::from_secs(2), 10));
+        assert_eq!(settings.patterns[0].service("system.slice/redis.service").as_deref(), Some("redis"));
+        assert!(Config::default().cgroup_settings(1000).unwrap().is_none());
+    }
+}

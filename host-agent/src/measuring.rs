@@ -1,0 +1,61 @@
+//! Threads that measure programs from outside: registered processes and cgroups.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::cgroup_metrics::{self, CgroupThread};
+use crate::config::Config;
+use crate::node::Node;
+use crate::process_metrics;
+use crate::run::RunError;
+
+/// The threads that run.
+pub(crate) struct MeasuringThreads {
+    processes: Option<JoinHandle<()>>,
+    cgroups: Option<CgroupThread>,
+}
+
+impl MeasuringThreads {
+    /// Starts those that `config` wants. Each keeps at most a quarter of `files` open.
+    pub(crate) fn start(
+        config: &Config,
+        files: usize,
+        node: &Arc<Node>,
+        (counts, cgroups): (&Arc<process_metrics::Counts>, &Arc<cgroup_metrics::Counts>),
+    ) -> Result<Self, RunError> {
+        let start = |settings| cgroup_metrics::start(settings, node, Arc::clone(cgroups)).map_err(RunError::Cgroups);
+        let cgroups = config.cgroup_settings(files / 4)?.map(start).transpose()?;
+        Ok(Self { processes: measure(config, files / 4, node, Arc::clone(counts))?, cgroups })
+    }
+
+    /// Both end within one round. Waiting for them may block for that long.
+    pub(crate) fn end(self) {
+        self.cgroups.map(CgroupThread::end);
+        // The thread ends when its requests end. It does not panic.
+        self.processes.map(JoinHandle::join);
+    }
+}
+
+/// Starts the thread that measures processes, if configured.
+fn measure(
+    config: &Config,
+    files: usize,
+    node: &Arc<Node>,
+    counts: Arc<process_metrics::Counts>,
+) -> Result<Option<JoinHandle<()>>, RunError> {
+    if !config.process_metrics.enabled {
+        return Ok(None);
+    }
+    // The thread must not keep the node alive: the node owns the sender of its requests.
+    let weak = Arc::downgrade(node);
+    let announce: process_metrics::Announce = Box::new(move |connection, region, series| {
+        if let Some(node) = weak.upgrade() {
+            node.add_agent_region(connection, region, series);
+        }
+    });
+    let interval = config.process_metrics_interval();
+    let started = process_metrics::start(interval, files, node.clock(), counts, announce);
+    let (requests, thread) = started.map_err(RunError::Thread)?;
+    node.measure_with(requests);
+    Ok(Some(thread))
+}
