@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
     HookEvent, ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest,
-    RowEvent, StatusReply, StatusRequest, WatchRowsRequest,
+    RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest, WatchRowsRequest,
 };
 
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
@@ -305,6 +305,18 @@ impl Connection {
         match self.client.paths(PathsRequest {}).await {
             Ok(reply) => Ok(Some(reply.into_inner())),
             Err(status) if status.code() == tonic::Code::FailedPrecondition => Ok(None),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Endpoints that the agent scrapes, and which of their series are watched.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn sources(&mut self) -> Result<SourcesReply, AgentError> {
+        match self.client.sources(SourcesRequest {}).await {
+            Ok(reply) => Ok(reply.into_inner()),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }

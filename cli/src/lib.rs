@@ -7,6 +7,7 @@
 //! | [`top`] | the same as a live view |
 //! | [`paths`] | operations and the services on the path of their requests |
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
+//! | [`sources`] | Prometheus endpoints, and which of their series are watched |
 //! | [`watch`] | watches a program that nobody changed, by what the system tells about it |
 //! | [`record`] | records rows of running LMAPs into files, and labels them |
 //! | [`train`] | trains a model on recorded rows, and reports its quality |
@@ -43,6 +44,7 @@ pub mod record;
 pub mod replay;
 #[cfg(feature = "lab")]
 pub mod reproduce;
+pub mod sources;
 pub mod status;
 pub mod synopsis;
 pub mod tls;
@@ -95,6 +97,8 @@ enum Command {
     Receipt(receipt::ReceiptArgs),
     /// Print or draw operations and the services on the path of their requests
     Paths(paths::PathsArgs),
+    /// Print which Prometheus endpoints are scraped, which of their series are watched, and why
+    Sources(sources::SourcesArgs),
     /// Check whether uview can run on this machine, and say what to fix
     Check(check::CheckArgs),
     /// Record the metrics of running services, one compact file per service
@@ -161,6 +165,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Synopsis(args) => synopsis::run(&args),
         Command::Paths(args) => paths::run(&args, environment.runtime_dir),
         Command::Receipt(args) => receipt::run(&args, environment.runtime_dir),
+        Command::Sources(args) => sources::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
         Command::Watch(args) => watch::run(args, environment),

@@ -72,6 +72,14 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(telemetry(config));
     bounds.extend(spans(config));
     bounds.extend(edges(config));
+    bounds.push(Bound {
+        what: "Prometheus targets: answers, samples, windows",
+        bytes: config.sources.prometheus.bytes(),
+        from: "each of `sources.prometheus.targets`: 2 × `max_bytes` + `max_samples` × 1.2 kB",
+        payer: "node",
+        full: "the answer is refused; further samples are not looked at",
+        metric: "refused_samples",
+    });
     Budget { agent: "host agent", prefix: "uview_host", load, bounds }
 }
 

@@ -6,8 +6,10 @@ mod identity;
 mod limits;
 mod otlp;
 mod otlp_metrics;
+mod prometheus;
 mod receipt;
 mod remote_write;
+mod sources;
 mod warnings;
 mod webhooks;
 
@@ -31,8 +33,11 @@ pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
 pub use self::otlp_metrics::OtlpMetricsConfig;
+pub(crate) use self::prometheus::changes_every;
+pub use self::prometheus::{PrometheusConfig, PrometheusTarget};
 pub use self::receipt::ReceiptConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
+pub use self::sources::SourcesConfig;
 pub use self::webhooks::WebhookConfig;
 pub(crate) use self::webhooks::start as start_webhooks;
 pub use agent_runtime::access::AccessConfig;
@@ -81,6 +86,8 @@ pub struct Config {
     pub webhooks: Vec<WebhookConfig>,
     /// Metrics of registered processes, from /proc.
     pub process_metrics: ProcessMetricsConfig,
+    /// Programs that nobody changed.
+    pub sources: SourcesConfig,
     /// Logs to standard error.
     pub log: LogConfig,
 }
@@ -352,6 +359,7 @@ impl agent_runtime::Settings for Config {
             self.head_sampling.advice(&self.otlp).map(drop),
             self.receipt.check(),
             self.services.senders().map(drop),
+            self.sources.prometheus.plans().map(drop),
             self.otlp.settings(0, "").map(drop),
         ] {
             let Err(error) = result else { continue };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use otlp::{Edge, UnverifiedSpans};
 
 use crate::node::Node;
+use crate::prometheus::TargetView;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
 use crate::stored_models::StoredModels;
@@ -17,6 +18,7 @@ pub(crate) struct ProblemSources {
     pub(crate) remotes: Vec<Arc<RemoteMonitor>>,
     pub(crate) receipts: Arc<Receipts>,
     pub(crate) models: Option<Arc<StoredModels>>,
+    pub(crate) targets: Vec<Arc<TargetView>>,
 }
 
 impl ProblemSources {
@@ -26,7 +28,9 @@ impl ProblemSources {
         let unverified = unverified.map(|spans| unverified_line(&spans));
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
         let models = self.models.iter().flat_map(|models| models.problems(node));
-        unverified.chain(remotes).chain(self.receipts.problem()).chain(models).collect()
+        let now = node.clock().now();
+        let targets = self.targets.iter().filter_map(|target| target.problem(now));
+        unverified.chain(remotes).chain(targets).chain(self.receipts.problem()).chain(models).collect()
     }
 }
 

@@ -12,8 +12,8 @@ use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
     DeleteMetricReply, DeleteMetricRequest, FitAgainReply, FitAgainRequest, HookEvent, ListReply, ListRequest,
     LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, PathsReply, PathsRequest, Reason, ReceiptDay, ReceiptLine,
-    ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, StatusReply,
-    StatusRequest, WatchRowsRequest, WorkerStatus,
+    ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, SourcesReply,
+    SourcesRequest, StatusReply, StatusRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -194,6 +194,10 @@ impl Operators for Replies {
 
     async fn paths(&self, _: Request<PathsRequest>) -> ReplyResult<PathsReply> {
         refused()
+    }
+
+    async fn sources(&self, _: Request<SourcesRequest>) -> ReplyResult<SourcesReply> {
+        Ok(Response::new(SourcesReply::default()))
     }
 
     async fn list(&self, _: Request<ListRequest>) -> ReplyResult<ListReply> {

@@ -4,6 +4,7 @@
 mod kills;
 mod metrics;
 mod operator_calls;
+mod prometheus;
 mod restarts;
 mod sampling;
 mod tls;
