@@ -7,6 +7,8 @@ pub type Line = u32;
 
 /// A key longer than this is not kept.
 const MAX_KEY: usize = 2_048;
+/// Bytes of a key, on average.
+const KEY_BYTES: usize = 200;
 
 /// All samples of a target. A known one costs a look-up and a store.
 #[derive(Debug, Default)]
@@ -31,16 +33,6 @@ impl Lines {
     /// The number of this scrape, from 1.
     pub const fn scrape(&self) -> u32 {
         self.scrape
-    }
-
-    /// Keys that are known. Several may name one sample.
-    pub fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Bytes of all keys.
-    pub const fn key_bytes(&self) -> usize {
-        self.key_bytes
     }
 
     /// The line of `key`, if it is known.
@@ -69,14 +61,15 @@ impl Lines {
         line
     }
 
-    /// Names `line` by `key`, too. False if the key is too long to be kept.
-    pub fn name(&mut self, key: &[u8], line: Line) -> bool {
-        if key.len() > MAX_KEY {
-            return false;
-        }
+    /// Whether there is room for `key` among `limit` keys of [`KEY_BYTES`] each on average.
+    pub fn has_room(&self, key: &[u8], limit: usize) -> bool {
+        key.len() <= MAX_KEY && self.index.len() < limit && self.key_bytes + key.len() <= limit * KEY_BYTES
+    }
+
+    /// Names `line` by `key`, too.
+    pub fn name(&mut self, key: &[u8], line: Line) {
         self.key_bytes += key.len();
         self.index.insert(key.into(), line);
-        true
     }
 
     /// Whether it was seen in this scrape.
@@ -173,12 +166,24 @@ mod tests {
     fn a_line_that_was_forgotten_is_given_to_another() {
         let mut lines = Lines::default();
         let (one, two) = (lines.add(), lines.add());
-        assert!(lines.name(b"one", one) && lines.name(b"two", two));
+        lines.name(b"one", one);
+        lines.name(b"two", two);
 
         lines.forget(|line| line == one);
 
-        assert_eq!((lines.find(b"one"), lines.find(b"two"), lines.key_bytes()), (None, Some(two), 3));
+        assert_eq!((lines.find(b"one"), lines.find(b"two"), lines.key_bytes), (None, Some(two), 3));
         assert_eq!(lines.add(), one);
-        assert!(!lines.name(&[b'k'; MAX_KEY + 1], one));
+    }
+
+    #[test]
+    fn keys_are_bounded_in_number_length_and_bytes() {
+        let mut lines = Lines::default();
+        let line = lines.add();
+        assert!(lines.has_room(&[b'k'; 2 * KEY_BYTES], 2) && !lines.has_room(&[b'k'; MAX_KEY + 1], 100));
+
+        lines.name(&[b'k'; KEY_BYTES + 1], line);
+
+        assert!(lines.has_room(&[b'l'; KEY_BYTES - 1], 2) && !lines.has_room(&[b'l'; KEY_BYTES], 2));
+        assert!(!lines.has_room(b"l", 1));
     }
 }

@@ -121,6 +121,8 @@ pub struct AllSeries {
     series: Vec<Option<Series>>,
     identities: BTreeMap<(String, Vec<(String, String)>), SeriesNumber>,
     free: Vec<SeriesNumber>,
+    /// Samples of which no column can be made, and their families.
+    ignored: Vec<(Line, usize)>,
     /// Labels that the configuration adds.
     added: Vec<(String, String)>,
 }
@@ -177,7 +179,9 @@ impl AllSeries {
         let Description { family: name, kind, role, mut labels, bound, .. } = description;
         if role == Role::Ignored {
             self.families[family].ignored += 1;
-            return (lines.add(), None);
+            let line = lines.add();
+            self.ignored.push((line, family));
+            return (line, None);
         }
         labels.sort();
         let is_histogram = role == Role::Bucket || kind == FamilyKind::Histogram;
@@ -249,8 +253,36 @@ impl AllSeries {
                 *series = None;
             }
         }
+        let families = &mut self.families;
+        self.ignored.retain(|(line, family)| {
+            let stays = lines.age(*line) <= scrapes;
+            if !stays {
+                families[*family].ignored -= 1;
+                dead.insert(*line);
+            }
+            stays
+        });
         let alive = &self.series;
         self.identities.retain(|_, number| alive.get(*number as usize).is_some_and(Option::is_some));
         lines.forget(|line| dead.contains(&line));
+        self.forget_families();
+    }
+
+    /// Forgets families without a series and without an ignored sample.
+    fn forget_families(&mut self) {
+        let used: std::collections::BTreeSet<usize> = self.series.iter().flatten().map(|series| series.family).collect();
+        let mut kept = Vec::new();
+        let mut moved = BTreeMap::new();
+        for (number, family) in core::mem::take(&mut self.families).into_iter().enumerate() {
+            if used.contains(&number) || family.ignored > 0 {
+                moved.insert(number, kept.len());
+                kept.push(family);
+            }
+        }
+        self.families = kept;
+        let to = |number: &usize| moved.get(number).copied().unwrap_or(0);
+        self.family_numbers = self.families.iter().enumerate().map(|(at, family)| (family.name.clone(), at)).collect();
+        self.series.iter_mut().flatten().for_each(|series| series.family = to(&series.family));
+        self.ignored.iter_mut().for_each(|(_, family)| *family = to(family));
     }
 }

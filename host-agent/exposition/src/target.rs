@@ -13,8 +13,6 @@ use crate::output::{NoOutput, Output, REST};
 use crate::report::{self, TargetReport};
 use crate::series::{AllSeries, Place, SeriesNumber, Values};
 
-/// Bytes of keys for each sample that may be exposed, on average.
-const KEY_BYTES: usize = 300;
 /// Scrapes after which a series that is absent may be forgotten.
 const FORGET_AFTER: u32 = 10;
 /// Why a series has no column although it would be watched.
@@ -69,19 +67,15 @@ impl Sink for Intake<'_> {
         if let Some(line) = self.lines.find(key) {
             return self.lines.set(line, value);
         }
-        let is_full = self.lines.len() >= self.limit || self.lines.key_bytes() >= self.limit * KEY_BYTES;
-        let described = if is_full { None } else { describe() };
+        let described = if self.lines.has_room(key, self.limit) { describe() } else { None };
         let Some(description) = described else {
             self.refused += 1;
             return;
         };
         let (line, new) = self.all.add(description, self.lines);
         self.new.extend(new);
-        if self.lines.name(key, line) {
-            self.lines.set(line, value);
-        } else {
-            self.refused += 1;
-        }
+        self.lines.name(key, line);
+        self.lines.set(line, value);
     }
 }
 

@@ -21,8 +21,10 @@ use crate::prometheus::TargetPlan;
 const PATH: &str = "/metrics";
 /// Most targets of one agent.
 pub(crate) const MAX_TARGETS: usize = 256;
-/// Bytes kept for a sample that a target exposes: its name twice, its place, its window.
+/// Bytes kept for a sample that a target exposes: its name four times, its place.
 const SAMPLE_BYTES: u64 = 1_200;
+/// Bytes of a sample in a window.
+const WINDOW_BYTES: u64 = 4;
 
 /// Endpoints that are scraped.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -187,7 +189,8 @@ impl PrometheusTarget {
 
     /// What it may keep in memory at most.
     pub(crate) fn bytes(&self) -> u64 {
-        2 * self.max_bytes.get() as u64 + self.max_samples.get() as u64 * SAMPLE_BYTES
+        let each = SAMPLE_BYTES + u64::from(self.learn_scrapes.get()) * WINDOW_BYTES;
+        2 * self.max_bytes.get() as u64 + self.max_samples.get() as u64 * each
     }
 }
 

@@ -188,6 +188,27 @@ fn a_label_set_that_comes_later_is_in_the_rest_and_a_family_that_comes_later_is_
 }
 
 #[test]
+fn a_target_whose_names_change_all_the_time_is_bounded_and_what_is_watched_goes_on() {
+    let page = |n: u32| {
+        let names = (0..300).map(|at| format!("# TYPE s_{n}_{at} info\ns_{n}_{at} 1\n# TYPE g_{n}_{at} gauge\ng_{n}_{at} {at}\n"));
+        format!("a_total {n}\n{}", names.collect::<String>())
+    };
+    let mut target = target();
+
+    for n in 1..=100 {
+        if target.take(page(n).as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+        assert!(target.report().exposed <= 1_000 && target.report().families.len() <= 1_000, "{n}");
+    }
+
+    assert!(held(&target).contains_key("a_total"));
+    let families = target.report().families;
+    let page = |name: &str| name.split('_').nth(1).and_then(|page| page.parse().ok()).unwrap_or(0);
+    assert!(families.iter().any(|family| page(&family.name) > 50), "old ones make room: {}", families.len());
+}
+
+#[test]
 fn more_samples_than_are_looked_at_are_counted() {
     let page: String = (0..1_500).map(|at| format!("series_{at} 1\n")).collect();
     let mut target = target();
