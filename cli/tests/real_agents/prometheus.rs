@@ -1,5 +1,5 @@
 //! A program that only exposes metrics is watched: its endpoint is scraped, series are chosen, and the LMAP of its
-//! service names the one that jumps. When it ends, `up` says so.
+//! service names the one that jumps. When it ends, that is an alarm, too.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -173,7 +173,7 @@ fn a_program_that_only_exposes_metrics_is_watched_and_its_errors_are_named() {
     eventually("the alarm names the errors", || alarm(&run, "shop_errors_total"));
 
     program.has_ended.store(true, Ordering::Relaxed);
-    eventually("the alarm names `up`", || alarm(&run, "up"));
+    eventually("the alarm names the failed scrapes", || alarm(&run, "scrape_failures"));
     let status = ask(&run, &["status"]).unwrap();
     let problems = status["problems"].as_array().unwrap();
     assert!(problems.iter().any(|problem| problem.as_str().unwrap().contains("is down since")), "{problems:?}");

@@ -22,7 +22,7 @@ const TURN: usize = 3;
 /// What kind of columns a series has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
-    /// Three columns.
+    /// A distribution: three columns.
     Histogram,
     /// A column of increments.
     Counter,
@@ -50,7 +50,7 @@ impl Form {
 /// A series that could be watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// Its name.
+    /// The metric's name.
     pub name: &'a str,
     /// Its labels, as text.
     pub labels: &'a str,
@@ -336,15 +336,15 @@ mod tests {
     const LENGTH: usize = 60;
 
     /// What a series is called and did.
-    struct Made {
+    struct TestSeries {
         name: String,
         labels: String,
         form: Form,
         window: Vec<f32>,
     }
 
-    fn made(name: &str, labels: &str, form: Form, value: impl Fn(usize) -> f32) -> Made {
-        Made { name: name.to_owned(), labels: labels.to_owned(), form, window: (0..LENGTH).map(value).collect() }
+    fn made(name: &str, labels: &str, form: Form, value: impl Fn(usize) -> f32) -> TestSeries {
+        TestSeries { name: name.to_owned(), labels: labels.to_owned(), form, window: (0..LENGTH).map(value).collect() }
     }
 
     /// Noise that repeats, different for each seed.
@@ -360,8 +360,8 @@ mod tests {
         ChoiceSettings { allow: vec![], deny: vec![], columns: 100, label_sets: 4 }
     }
 
-    fn choose_all(all: &[Made], settings: &ChoiceSettings) -> Choice {
-        let candidate = |made: &'_ Made| -> (String, String, Form, Vec<f32>) {
+    fn choose_all(all: &[TestSeries], settings: &ChoiceSettings) -> Choice {
+        let candidate = |made: &'_ TestSeries| -> (String, String, Form, Vec<f32>) {
             (made.name.clone(), made.labels.clone(), made.form, made.window.clone())
         };
         let owned: Vec<_> = all.iter().map(candidate).collect();
@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn a_name_with_many_label_sets_leaves_room_for_others_and_its_rest_is_summed_up() {
         let busy = |at: usize| made("http_requests_total", &format!("{{path=\"{at:03}\"}}"), Form::Counter, noise(at));
-        let mut all: Vec<Made> = (0..300).map(busy).collect();
+        let mut all: Vec<TestSeries> = (0..300).map(busy).collect();
         all.push(made("queue_depth", "", Form::Gauge, noise(301)));
         all.push(made("http_requests_total", "{path=\"quiet\"}", Form::Counter, |_| 0.0));
 
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn no_more_columns_are_taken_than_there_are_and_errors_come_first() {
-        let mut all: Vec<Made> =
+        let mut all: Vec<TestSeries> =
             (0..50).map(|at| made(&format!("thing_{at:02}"), "", Form::Gauge, noise(at))).collect();
         all.push(made("z_errors_total", "", Form::Counter, noise(51)));
         all.push(made("z_request_duration_seconds", "", Form::Histogram, noise(52)));

@@ -46,9 +46,9 @@ impl Format {
 /// The type of a metric family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FamilyKind {
-    /// Only grows.
+    /// A value that only grows.
     Counter,
-    /// Is set.
+    /// A value that is set.
     Gauge,
     /// Counts per bucket, a count and a sum.
     Histogram,
@@ -60,7 +60,7 @@ pub enum FamilyKind {
     Info,
     /// One of several states.
     StateSet,
-    /// Not stated.
+    /// Its type is not stated.
     #[default]
     Unknown,
 }
@@ -171,7 +171,7 @@ pub enum FormatError {
         line: usize,
         /// What is wrong.
         why: &'static str,
-        /// Its beginning.
+        /// The line's beginning.
         text: String,
     },
     /// OpenMetrics ends with a line `# EOF`: the body was cut.

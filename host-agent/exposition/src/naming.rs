@@ -16,7 +16,7 @@ pub enum Subject {
     Requests,
     /// Whether something works.
     Health,
-    /// Everything else.
+    /// None of these subjects.
     Other,
 }
 

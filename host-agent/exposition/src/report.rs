@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 
 use crate::choice::LeftOut;
 use crate::format::FamilyKind;
-use crate::series::{AllSeries, Place, Series};
+use crate::series::{AllSeries, Destination, Series};
 
 /// What is watched of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyReport {
-    /// Its name.
+    /// The family's name.
     pub name: String,
-    /// Its type.
+    /// The family's type.
     pub kind: &'static str,
     /// Series that the target exposes now.
     pub exposed: usize,
@@ -39,7 +39,7 @@ pub struct TargetReport {
     pub refused: usize,
     /// Scrapes of the window that are done, and that are needed, until series are chosen. Equal: they are chosen.
     pub learned: (u32, u32),
-    /// By name.
+    /// In the order of their names.
     pub families: Vec<FamilyReport>,
 }
 
@@ -65,10 +65,10 @@ pub fn families(all: &AllSeries, watched: impl Fn(u32) -> bool) -> Vec<FamilyRep
         let (exposed, by_fate) = counts.entry(series.family).or_default();
         *exposed += 1;
         let fate = match &series.place {
-            Place::Output(output) if watched(*output) => "watched".to_owned(),
-            Place::Output(_) => "summed up".to_owned(),
-            Place::Nowhere(why) => why.clone(),
-            Place::Undecided => "new".to_owned(),
+            Destination::Output(output) if watched(*output) => "watched".to_owned(),
+            Destination::Output(_) => "summed up".to_owned(),
+            Destination::Nowhere(why) => why.clone(),
+            Destination::Undecided => "new".to_owned(),
         };
         *by_fate.entry(fate).or_default() += 1;
     }

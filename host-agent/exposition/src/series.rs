@@ -52,7 +52,7 @@ pub enum Values {
 
 /// What becomes of a series.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Place {
+pub enum Destination {
     /// Its window is filled, or was never begun.
     #[default]
     Undecided,
@@ -72,7 +72,7 @@ pub struct Series {
     pub labels: Option<Labels>,
     pub values: Values,
     pub is_quantile: bool,
-    pub place: Place,
+    pub place: Destination,
     /// What it did in each scrape of the window; empty once it is decided.
     pub window: Vec<f32>,
 }
@@ -203,7 +203,7 @@ impl AllSeries {
             let pairs = labels.iter().chain(&self.added).map(|(key, value)| (key.as_str(), value.as_str()));
             let valid = MetricName::new(&name).and_then(|_| Labels::new(pairs)).ok();
             let is_quantile = kind == FamilyKind::Summary && role == Role::Gauge;
-            let (place, window) = (Place::Undecided, Vec::new());
+            let (place, window) = (Destination::Undecided, Vec::new());
             let series = Series { family, name, labels: valid, values, is_quantile, place, window };
             let number = self.store(series);
             self.identities.insert(identity, number);
@@ -247,7 +247,7 @@ impl AllSeries {
         let mut dead = std::collections::BTreeSet::new();
         for (number, series) in (0..).zip(&mut self.series) {
             let Some(known) = series else { continue };
-            if known.age(lines) > scrapes && !matches!(known.place, Place::Output(_)) {
+            if known.age(lines) > scrapes && !matches!(known.place, Destination::Output(_)) {
                 dead.extend(known.lines());
                 self.free.push(number);
                 *series = None;

@@ -11,7 +11,7 @@ use crate::format::{Description, Format, FormatError, Sink, read};
 use crate::lines::Lines;
 use crate::output::{NoOutput, Output, REST};
 use crate::report::{self, TargetReport};
-use crate::series::{AllSeries, Place, SeriesNumber, Values};
+use crate::series::{AllSeries, Destination, SeriesNumber, Values};
 
 /// Scrapes after which a series that is absent may be forgotten.
 const FORGET_AFTER: u32 = 10;
@@ -128,7 +128,7 @@ impl Target {
             output.begin();
         }
         for (_, series) in self.all.iter().filter(|(_, series)| are_meant(&series.values)) {
-            if let Place::Output(output) = series.place
+            if let Destination::Output(output) = series.place
                 && let Some(output) = self.outputs.get_mut(output as usize)
             {
                 output.add(series, &self.lines);
@@ -142,7 +142,7 @@ impl Target {
             return;
         }
         let known: BTreeSet<usize> = if self.is_chosen {
-            let is_decided = |place: &Place| *place != Place::Undecided;
+            let is_decided = |place: &Destination| *place != Destination::Undecided;
             self.all.iter().filter(|(_, series)| is_decided(&series.place)).map(|(_, series)| series.family).collect()
         } else {
             BTreeSet::new()
@@ -153,9 +153,9 @@ impl Target {
         for number in new {
             let Some(series) = self.all.get_mut(number) else { continue };
             if let Some(rest) = self.rests.get(&series.name) {
-                series.place = Place::Output(*rest);
+                series.place = Destination::Output(*rest);
             } else if known.contains(&series.family) {
-                series.place = Place::Nowhere("came later".to_owned());
+                series.place = Destination::Nowhere("came later".to_owned());
             } else {
                 series.window = vec![f32::NAN; self.settings.window as usize];
                 self.learning.push(number);
@@ -229,8 +229,8 @@ impl Target {
         }
         for series in self.all.iter_mut() {
             series.window = Vec::new();
-            if series.place == Place::Undecided {
-                series.place = Place::Nowhere(UNNAMEABLE.to_owned());
+            if series.place == Destination::Undecided {
+                series.place = Destination::Nowhere(UNNAMEABLE.to_owned());
             }
         }
         // What is counted begins with the next scrape.
@@ -253,7 +253,7 @@ impl Target {
         let window = self.settings.window;
         let mut alive = vec![false; self.outputs.len()];
         for (_, series) in self.all.iter() {
-            if let Place::Output(output) = series.place
+            if let Destination::Output(output) = series.place
                 && let Some(alive) = alive.get_mut(output as usize)
             {
                 *alive |= series.age(&self.lines) < window;
@@ -274,8 +274,8 @@ impl Target {
         self.rests =
             core::mem::take(&mut self.rests).into_iter().filter_map(|(name, at)| Some((name, to(at)?))).collect();
         for series in self.all.iter_mut() {
-            if let Place::Output(output) = series.place {
-                series.place = to(output).map_or_else(|| Place::Nowhere("gone".to_owned()), Place::Output);
+            if let Destination::Output(output) = series.place {
+                series.place = to(output).map_or_else(|| Destination::Nowhere("gone".to_owned()), Destination::Output);
             }
         }
         let mut first = Slot(0);
@@ -288,7 +288,7 @@ impl Target {
     /// Gives a series its place.
     fn put(&mut self, number: SeriesNumber, fate: Fate, why: String) {
         let place = match fate {
-            Fate::Left(_) => Place::Nowhere(why),
+            Fate::Left(_) => Destination::Nowhere(why),
             Fate::Watched => {
                 let labels = self.all.get(number).and_then(|series| series.labels.clone());
                 self.add_output(number, labels)
@@ -301,21 +301,21 @@ impl Target {
     }
 
     /// The rest of the name of a series, which may be new.
-    fn rest_of(&mut self, number: SeriesNumber) -> Place {
-        let Some(name) = self.all.get(number).map(|series| series.name.clone()) else { return Place::Undecided };
+    fn rest_of(&mut self, number: SeriesNumber) -> Destination {
+        let Some(name) = self.all.get(number).map(|series| series.name.clone()) else { return Destination::Undecided };
         if let Some(rest) = self.rests.get(&name) {
-            return Place::Output(*rest);
+            return Destination::Output(*rest);
         }
         let added = self.settings.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let place = self.add_output(number, Labels::new(added.chain([REST])).ok());
-        if let Place::Output(output) = place {
+        if let Destination::Output(output) = place {
             self.rests.insert(name, output);
         }
         place
     }
 
     /// An output for a series like this one, with `labels`.
-    fn add_output(&mut self, number: SeriesNumber, labels: Option<Labels>) -> Place {
+    fn add_output(&mut self, number: SeriesNumber, labels: Option<Labels>) -> Destination {
         let first = self.outputs.last().map_or(Slot(0), Output::end);
         let made = self.all.get(number).zip(labels).map(|(series, labels)| {
             let family = &self.all.families[series.family];
@@ -324,10 +324,10 @@ impl Target {
         match made {
             Some(Ok(output)) => {
                 self.outputs.push(output);
-                Place::Output(self.outputs.len() as u32 - 1)
+                Destination::Output(self.outputs.len() as u32 - 1)
             }
-            Some(Err(NoOutput::Bounds)) => Place::Nowhere("bounds below 0".to_owned()),
-            Some(Err(NoOutput::Name)) | None => Place::Nowhere(UNNAMEABLE.to_owned()),
+            Some(Err(NoOutput::Bounds)) => Destination::Nowhere("bounds below 0".to_owned()),
+            Some(Err(NoOutput::Name)) | None => Destination::Nowhere(UNNAMEABLE.to_owned()),
         }
     }
 
@@ -367,7 +367,7 @@ impl Target {
     pub fn report(&self) -> TargetReport {
         let is_rest = |output: u32| self.rests.values().any(|rest| *rest == output);
         let of = |rest: bool| {
-            let is_of = |place: &Place| matches!(place, Place::Output(output) if is_rest(*output) == rest);
+            let is_of = |place: &Destination| matches!(place, Destination::Output(output) if is_rest(*output) == rest);
             self.all.iter().filter(|(_, series)| is_of(&series.place)).count()
         };
         let needed = self.settings.window;

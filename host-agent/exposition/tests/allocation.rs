@@ -1,5 +1,5 @@
-//! A scrape whose samples are all known allocates nothing per sample: asserted by an allocator that counts, alone in its
-//! process.
+//! A scrape whose samples are all known allocates nothing per sample: asserted by an allocator that counts, alone in
+//! its process.
 #![expect(unsafe_code, reason = "an allocator is unsafe to write")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

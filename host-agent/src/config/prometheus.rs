@@ -34,7 +34,7 @@ pub struct PrometheusConfig {
     pub targets: Vec<PrometheusTarget>,
 }
 
-/// An endpoint.
+/// One endpoint to scrape.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrometheusTarget {

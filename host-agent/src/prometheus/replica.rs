@@ -18,6 +18,9 @@ use crate::node::Node;
 
 /// Whether a target answers, as in Prometheus.
 const UP: &str = "up";
+/// Scrapes that failed since the last one that succeeded. Rises while the target is down: for a detector, a constant
+/// that moves once, as `up` does, is no alarm, and one that keeps moving is.
+const FAILURES: &str = "scrape_failures";
 /// Seconds that a scrape took, and samples in it. They tell how the others are measured.
 const TOOK: &str = "scrape_duration_seconds";
 const SAMPLES: &str = "scrape_samples_scraped";
@@ -57,7 +60,7 @@ impl TargetReplica {
     pub(super) fn of_health(plan: &TargetPlan, every: Nanos, node: &Node) -> Result<Self, Failure> {
         let instance = InstanceName::new(&format!("{}/scrape", plan.instance))?;
         let series = health(plan)?;
-        Self::create((plan, instance), (3, series), every, |_| {}, node)
+        Self::create((plan, instance), (4, series), every, |_| {}, node)
     }
 
     /// Writes the values of a scrape.
@@ -66,10 +69,10 @@ impl TargetReplica {
         self.region.beat();
     }
 
-    /// Writes whether a scrape succeeded, how long it took, and how many samples it had.
-    pub(super) fn write_health(&self, up: bool, took: Nanos, samples: usize) {
-        let seconds = took.0 as f64 / 1e9;
-        for (slot, value) in (0..).zip([f64::from(u8::from(up)), seconds, samples as f64]) {
+    /// Writes how many scrapes have failed in a row, how long the last one took, and how many samples it had.
+    pub(super) fn write_health(&self, failures: u32, took: Nanos, samples: usize) {
+        let up = f64::from(u8::from(failures == 0));
+        for (slot, value) in (0..).zip([up, f64::from(failures), took.0 as f64 / 1e9, samples as f64]) {
             store(&self.region, Slot(slot), value.to_bits());
         }
         self.region.beat();
@@ -94,7 +97,12 @@ fn store(region: &OwnedRegion, slot: Slot, value: u64) {
 
 fn health(plan: &TargetPlan) -> Result<Vec<PlacedSeries>, NameError> {
     let labels = Labels::new(plan.settings.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
-    let all = [(UP, "", Group::Service), (TOOK, "s", Group::Measurement), (SAMPLES, "", Group::Measurement)];
+    let all = [
+        (UP, "", Group::Service),
+        (FAILURES, "", Group::Service),
+        (TOOK, "s", Group::Measurement),
+        (SAMPLES, "", Group::Measurement),
+    ];
     (0..)
         .zip(all)
         .map(|(slot, (name, unit, group))| {

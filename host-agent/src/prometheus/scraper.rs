@@ -67,6 +67,8 @@ pub(super) struct Scraper {
     /// How long scrapes took, while it is learnt.
     took: Vec<Nanos>,
     interval: Nanos,
+    /// Scrapes that failed since the last one that succeeded.
+    failures: u32,
 }
 
 impl Scraper {
@@ -74,7 +76,7 @@ impl Scraper {
         let interval = plan.interval.unwrap_or(LEARN_EVERY);
         view.state().interval = interval;
         let (body, took) = (Vec::new(), Vec::new());
-        Self { plan, view, node, body, values: None, health: None, took, interval }
+        Self { plan, view, node, body, values: None, health: None, took, interval, failures: 0 }
     }
 
     /// Scrapes for ever. A scrape that is missed since the one before took too long is counted, and not made up for.
@@ -128,7 +130,7 @@ impl Scraper {
         let counts = &self.view.counts;
         add(&counts.scrapes, 1);
         add(&counts.took_us, took.0 / 1_000);
-        let up = outcome.is_ok();
+        self.failures = if outcome.is_ok() { 0 } else { self.failures.saturating_add(1) };
         match outcome {
             Ok(choose) => {
                 let was_down = {
@@ -152,8 +154,8 @@ impl Scraper {
             Err(error) => self.failed(&error.failure()),
         }
         if let Some(health) = &self.health {
-            let samples = if up { self.view.target().last_scrape().0 } else { 0 };
-            health.write_health(up, took, samples);
+            let samples = if self.failures == 0 { self.view.target().last_scrape().0 } else { 0 };
+            health.write_health(self.failures, took, samples);
         }
         if self.took.len() > self.plan.settings.window as usize {
             self.took.clear();

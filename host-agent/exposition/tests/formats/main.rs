@@ -17,7 +17,7 @@ fn target() -> Target {
 
 /// What a series of a region holds.
 #[derive(Clone, Debug, PartialEq)]
-enum Held {
+enum SlotValue {
     Counter(u64),
     Gauge(f64),
     /// Count, sum in parts, 99th percentile in the unit.
@@ -25,16 +25,16 @@ enum Held {
 }
 
 /// The values that `target` writes, by title.
-fn held(target: &Target) -> BTreeMap<String, Held> {
+fn held(target: &Target) -> BTreeMap<String, SlotValue> {
     let mut slots = vec![0_u64; target.slots() as usize];
     target.store(|slot, value| slots[slot.0 as usize] = value);
     let value = |first: usize, kind: Kind, parts: u64| match kind {
-        Kind::Counter | Kind::UpDownCounter => Held::Counter(slots[first]),
-        Kind::Gauge => Held::Gauge(f64::from_bits(slots[first])),
+        Kind::Counter | Kind::UpDownCounter => SlotValue::Counter(slots[first]),
+        Kind::Gauge => SlotValue::Gauge(f64::from_bits(slots[first])),
         Kind::Histogram(scale) => {
             let buckets = &slots[first..=first + scale.buckets() as usize];
             let p99 = scale.quantile(buckets, 0.99).unwrap_or(f64::NAN) / parts as f64;
-            Held::Histogram(buckets.iter().sum(), slots[first + scale.sum_slot() as usize], p99)
+            SlotValue::Histogram(buckets.iter().sum(), slots[first + scale.sum_slot() as usize], p99)
         }
     };
     let placed = target.placed().into_iter();
@@ -47,7 +47,7 @@ fn held(target: &Target) -> BTreeMap<String, Held> {
 }
 
 /// Takes `pages`, the first two of which are learnt. Returns what is held after the last one.
-fn after<B: AsRef<[u8]>>(pages: &[B], format: Format) -> BTreeMap<String, Held> {
+fn after<B: AsRef<[u8]>>(pages: &[B], format: Format) -> BTreeMap<String, SlotValue> {
     let mut target = target();
     for page in pages {
         if target.take(page.as_ref(), format).unwrap() {

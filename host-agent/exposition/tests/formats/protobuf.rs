@@ -3,7 +3,7 @@
 use exposition::{Format, FormatError};
 use prost::Message;
 
-use super::{Held, after, target};
+use super::{SlotValue, after, target};
 
 #[derive(Clone, PartialEq, Message)]
 struct MetricFamily {
@@ -114,15 +114,15 @@ fn page(n: u64) -> Vec<u8> {
 fn messages_become_what_text_becomes() {
     let held = after(&[page(1), page(2), page(3)], Format::Protobuf);
 
-    assert_eq!(held[r#"requests_total{path="/pay"}"#], Held::Counter(7));
-    assert_eq!(held["depth"], Held::Gauge(3.0));
-    assert_eq!(held[r#"gc{quantile="0.5"}"#], Held::Gauge(0.75));
-    assert_eq!((&held["gc_count"], &held["gc_sum"]), (&Held::Counter(1), &Held::Counter(1)));
-    let Held::Histogram(count, sum, p99) = held["duration_seconds"] else { panic!("{held:?}") };
+    assert_eq!(held[r#"requests_total{path="/pay"}"#], SlotValue::Counter(7));
+    assert_eq!(held["depth"], SlotValue::Gauge(3.0));
+    assert_eq!(held[r#"gc{quantile="0.5"}"#], SlotValue::Gauge(0.75));
+    assert_eq!((&held["gc_count"], &held["gc_sum"]), (&SlotValue::Counter(1), &SlotValue::Counter(1)));
+    let SlotValue::Histogram(count, sum, p99) = held["duration_seconds"] else { panic!("{held:?}") };
     assert_eq!((count, sum), (10, 2_000));
     assert!((0.4..1.0).contains(&p99), "{p99}");
     // Without buckets, all values are taken for their mean.
-    let Held::Histogram(count, sum, p99) = held["native_seconds"] else { panic!("{held:?}") };
+    let SlotValue::Histogram(count, sum, p99) = held["native_seconds"] else { panic!("{held:?}") };
     assert_eq!(count, 10);
     assert!(sum > 0 && (0.18..0.26).contains(&p99), "{sum} {p99}");
 }

@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{Held, after, held, target};
+use super::{SlotValue, after, held, target};
 
 /// Prometheus text with everything that its specification shows: help with escapes, timestamps, samples without a
 /// type, escaped labels, special numbers, a histogram and a summary.
@@ -54,13 +54,13 @@ fn prometheus_text_becomes_counters_gauges_and_histograms() {
     let held = after(&[classic(1), classic(2), classic(3)], Format::Text);
 
     let of = |title: &str| held.get(title).cloned();
-    assert_eq!(of(r#"http_requests_total{code="200",method="post"}"#), Some(Held::Counter(7)));
-    assert_eq!(of(r#"http_requests_total{series="other"}"#), Some(Held::Counter(0)));
-    assert_eq!(of("metric_without_type"), Some(Held::Gauge(12.47 * 3.0)));
-    assert_eq!(of(r#"gc_seconds{quantile="0.5"}"#), Some(Held::Gauge(0.03)));
-    assert_eq!(of("gc_seconds_sum"), Some(Held::Counter(1_500_000)), "in microseconds");
-    assert_eq!(of("gc_seconds_count"), Some(Held::Counter(13)));
-    let Some(Held::Histogram(count, sum, p99)) = of("rpc_duration_seconds") else { panic!("{held:?}") };
+    assert_eq!(of(r#"http_requests_total{code="200",method="post"}"#), Some(SlotValue::Counter(7)));
+    assert_eq!(of(r#"http_requests_total{series="other"}"#), Some(SlotValue::Counter(0)));
+    assert_eq!(of("metric_without_type"), Some(SlotValue::Gauge(12.47 * 3.0)));
+    assert_eq!(of(r#"gc_seconds{quantile="0.5"}"#), Some(SlotValue::Gauge(0.03)));
+    assert_eq!(of("gc_seconds_sum"), Some(SlotValue::Counter(1_500_000)), "in microseconds");
+    assert_eq!(of("gc_seconds_count"), Some(SlotValue::Counter(13)));
+    let Some(SlotValue::Histogram(count, sum, p99)) = of("rpc_duration_seconds") else { panic!("{held:?}") };
     // The one beyond the last bound takes what the sum leaves.
     assert_eq!((count, sum), (13, 1_500), "in parts of 1 ms");
     assert!((0.9..1.3).contains(&p99), "{p99}");
@@ -87,9 +87,9 @@ fn open_metrics_has_an_end_exemplars_times_of_creation_and_information() {
 
     let titles: Vec<_> = held.into_iter().collect();
     let expected = [
-        ("acme_depth".to_owned(), Held::Gauge(5.0)),
-        (r#"acme_http_requests_total{path="/a"}"#.to_owned(), Held::Counter(3)),
-        (r#"acme_http_requests_total{series="other"}"#.to_owned(), Held::Counter(0)),
+        ("acme_depth".to_owned(), SlotValue::Gauge(5.0)),
+        (r#"acme_http_requests_total{path="/a"}"#.to_owned(), SlotValue::Counter(3)),
+        (r#"acme_http_requests_total{series="other"}"#.to_owned(), SlotValue::Counter(0)),
     ];
     assert_eq!(titles, expected);
 }
@@ -138,9 +138,9 @@ fn what_a_client_library_writes_is_read_back() {
 
     let held = held(&target);
 
-    assert_eq!(held["depth"], Held::Gauge(3.0));
-    assert_eq!(held[r#"requests_total{path="a \"quoted\" {path}"}"#], Held::Counter(5));
-    let Held::Histogram(count, sum, p99) = held["duration_seconds"] else { panic!("{held:?}") };
+    assert_eq!(held["depth"], SlotValue::Gauge(3.0));
+    assert_eq!(held[r#"requests_total{path="a \"quoted\" {path}"}"#], SlotValue::Counter(5));
+    let SlotValue::Histogram(count, sum, p99) = held["duration_seconds"] else { panic!("{held:?}") };
     // 0.15 s.
     assert_eq!((count, sum), (1, 1_500), "in parts of 0.1 ms");
     assert!((0.1..0.2).contains(&p99), "{p99}");
@@ -156,8 +156,8 @@ fn a_series_that_is_absent_is_missing_and_a_restart_does_not_fall() {
 
     let held = after(&pages, Format::Text);
 
-    assert_eq!(held["requests_total"], Held::Counter(14), "10, and 4 since the restart");
-    assert!(matches!(held["depth"], Held::Gauge(depth) if depth.is_nan()), "{held:?}");
+    assert_eq!(held["requests_total"], SlotValue::Counter(14), "10, and 4 since the restart");
+    assert!(matches!(held["depth"], SlotValue::Gauge(depth) if depth.is_nan()), "{held:?}");
 }
 
 #[test]
@@ -181,10 +181,10 @@ fn a_label_set_that_comes_later_is_in_the_rest_and_a_family_that_comes_later_is_
     take(page(4, &(error(3) + &family(1))));
     let with_family = take(page(5, &(error(4) + &family(2))));
 
-    assert_eq!(with_error[r#"a_total{series="other"}"#], Held::Counter(3));
-    assert_eq!(with_family[r#"a_total{series="other"}"#], Held::Counter(4));
-    assert_eq!(with_family["b"], Held::Gauge(2.0));
-    assert_eq!(with_family[r#"a_total{code="200"}"#], Held::Counter(30), "what was watched goes on");
+    assert_eq!(with_error[r#"a_total{series="other"}"#], SlotValue::Counter(3));
+    assert_eq!(with_family[r#"a_total{series="other"}"#], SlotValue::Counter(4));
+    assert_eq!(with_family["b"], SlotValue::Gauge(2.0));
+    assert_eq!(with_family[r#"a_total{code="200"}"#], SlotValue::Counter(30), "what was watched goes on");
 }
 
 #[test]
