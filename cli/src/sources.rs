@@ -131,12 +131,12 @@ fn text(targets: &[Target], brief: bool) -> String {
             let _ = writeln!(text, "  {}", target.problem);
         }
         let every = duration_ms(target.interval_us / 1_000);
+        let _ = writeln!(text, "  every {every}; scrapes: {}, failed: {}", target.scrapes, target.failed_scrapes);
+        if target.scrapes == target.failed_scrapes {
+            continue;
+        }
         let (took, bytes) = (target.took_us as f64 / 1_000.0, target.bytes);
-        let _ = writeln!(
-            text,
-            "  {} samples, {bytes} bytes ({}) every {every}, last in {took:.1} ms; scrapes: {}, failed: {}",
-            target.samples, target.format, target.scrapes, target.failed_scrapes
-        );
+        let _ = writeln!(text, "  {} samples, {bytes} bytes ({}), last in {took:.1} ms", target.samples, target.format);
         let _ = writeln!(
             text,
             "  {} series: {} watched, {} summed up; {} columns",
@@ -193,7 +193,8 @@ mod tests {
     fn each_metric_says_why_it_is_watched_or_not() {
         let expected = "\
 shop  http://a/metrics  watching
-  9 samples, 400 bytes (text 0.0.4) every 2.0 s, last in 3.4 ms; scrapes: 70, failed: 0
+  every 2.0 s; scrapes: 70, failed: 0
+  9 samples, 400 bytes (text 0.0.4), last in 3.4 ms
   5 series: 3 watched, 0 summed up; 5 columns
   queue  gauge         1 of 2     1 constant, 1 watched
 ";

@@ -270,7 +270,8 @@ impl AllSeries {
 
     /// Forgets families without a series and without an ignored sample.
     fn forget_families(&mut self) {
-        let used: std::collections::BTreeSet<usize> = self.series.iter().flatten().map(|series| series.family).collect();
+        let used: std::collections::BTreeSet<usize> =
+            self.series.iter().flatten().map(|series| series.family).collect();
         let mut kept = Vec::new();
         let mut moved = BTreeMap::new();
         for (number, family) in core::mem::take(&mut self.families).into_iter().enumerate() {

@@ -48,8 +48,9 @@ pub struct PrometheusTarget {
     /// Time between two scrapes in milliseconds, 100 to 60000; `None`: as `cpu_share` allows.
     #[serde(default)]
     pub interval_ms: Option<NonZeroU32>,
-    /// Share of a processor that a scrape may cost the target, which sets the interval: 0.0001 to 1.
-    #[serde(default = "one_percent")]
+    /// Most of a processor that scrapes may cost the target, which sets the interval: 0.0001 to 1. How long a scrape
+    /// takes is taken for its cost, which is less.
+    #[serde(default = "five_percent")]
     pub cpu_share: f64,
     /// Deadline of a scrape.
     #[serde(default = "five_seconds")]
@@ -86,8 +87,8 @@ pub struct PrometheusTarget {
     pub max_bytes: NonZeroUsize,
 }
 
-const fn one_percent() -> f64 {
-    0.01
+const fn five_percent() -> f64 {
+    0.05
 }
 
 fn five_seconds() -> NonZeroU32 {

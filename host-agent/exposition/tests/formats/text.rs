@@ -190,7 +190,8 @@ fn a_label_set_that_comes_later_is_in_the_rest_and_a_family_that_comes_later_is_
 #[test]
 fn a_target_whose_names_change_all_the_time_is_bounded_and_what_is_watched_goes_on() {
     let page = |n: u32| {
-        let names = (0..300).map(|at| format!("# TYPE s_{n}_{at} info\ns_{n}_{at} 1\n# TYPE g_{n}_{at} gauge\ng_{n}_{at} {at}\n"));
+        let names = (0..300)
+            .map(|at| format!("# TYPE s_{n}_{at} info\ns_{n}_{at} 1\n# TYPE g_{n}_{at} gauge\ng_{n}_{at} {at}\n"));
         format!("a_total {n}\n{}", names.collect::<String>())
     };
     let mut target = target();
