@@ -136,7 +136,7 @@ impl Movement {
     fn of(candidate: &Candidate<'_>) -> Self {
         let values = || candidate.window.iter().map(|value| f64::from(*value)).filter(|value| value.is_finite());
         let (count, sum) = values().fold((0.0, 0.0), |(count, sum), value| (count + 1.0, sum + value));
-        let last = values().last().unwrap_or(0.0);
+        let last = values().next_back().unwrap_or(0.0);
         if candidate.form.counts() {
             return Self { changes: values().filter(|growth| *growth > 0.0).count(), weight: sum, last };
         }
@@ -315,7 +315,7 @@ impl<'c> Chooser<'c> {
         for (name, members) in names {
             let columns = members.first().map_or(0, |at| self.candidates[*at].form.columns());
             if columns > self.left {
-                members.iter().for_each(|at| self.fates[*at] = Some(Fate::Left(LeftOut::NoRoom)));
+                // Undecided: there is no room.
                 continue;
             }
             self.left -= columns;
@@ -324,7 +324,9 @@ impl<'c> Chooser<'c> {
                 self.rests.insert(name);
             }
             let fate = if single { Fate::Watched } else { Fate::Rest };
-            members.iter().for_each(|at| self.fates[*at] = Some(fate));
+            for at in members {
+                self.fates[at] = Some(fate);
+            }
         }
     }
 }
