@@ -333,6 +333,7 @@ impl<'c> Chooser<'c> {
 
 #[cfg(test)]
 mod tests {
+    use super::Fate::{Left, Rest, Watched};
     use super::*;
 
     const LENGTH: usize = 60;
@@ -386,7 +387,6 @@ mod tests {
 
         let choice = choose_all(&all, &settings());
 
-        use Fate::{Left, Rest, Watched};
         let expected = [Left(LeftOut::Constant), Left(LeftOut::TimeOfDay), Watched, Watched, Watched, Rest, Rest];
         assert_eq!(choice.fates, expected);
         assert_eq!(choice.rests, ["failures_total".to_owned()].into());
@@ -403,7 +403,6 @@ mod tests {
 
         let choice = choose_all(&all, &settings);
 
-        use Fate::{Left, Watched};
         assert_eq!(choice.fates, [Watched, Left(LeftOut::Denied), Left(LeftOut::NotAllowed)]);
         assert!(matches("a*c*", "abcd") && !matches("a*c", "abcd") && matches("*", ""));
     }
@@ -420,7 +419,6 @@ mod tests {
 
         let fates = choose_all(&all, &settings()).fates;
 
-        use Fate::{Left, Watched};
         let same = Left(LeftOut::Redundant(1));
         assert_eq!(fates, [same, Watched, same, Watched, Watched]);
     }

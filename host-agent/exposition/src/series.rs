@@ -281,9 +281,13 @@ impl AllSeries {
             }
         }
         self.families = kept;
-        let to = |number: &usize| moved.get(number).copied().unwrap_or(0);
+        let to = |number: usize| moved.get(&number).copied().unwrap_or(0);
         self.family_numbers = self.families.iter().enumerate().map(|(at, family)| (family.name.clone(), at)).collect();
-        self.series.iter_mut().flatten().for_each(|series| series.family = to(&series.family));
-        self.ignored.iter_mut().for_each(|(_, family)| *family = to(family));
+        for series in self.series.iter_mut().flatten() {
+            series.family = to(series.family);
+        }
+        for (_, family) in &mut self.ignored {
+            *family = to(*family);
+        }
     }
 }

@@ -231,7 +231,7 @@ mod tests {
 
     fn error(target: &str) -> String {
         let text = format!("sources: {{prometheus: {{targets: [{{service: shop, {target}}}]}}}}");
-        Config::parse(&text).map(|_| String::new()).unwrap_or_else(|error| agent_runtime::chain(&error))
+        Config::parse(&text).map_or_else(|error| agent_runtime::chain(&error), |_| String::new())
     }
 
     #[test]

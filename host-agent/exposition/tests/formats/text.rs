@@ -192,7 +192,7 @@ fn a_target_whose_names_change_all_the_time_is_bounded_and_what_is_watched_goes_
     let page = |n: u32| {
         let names = (0..300)
             .map(|at| format!("# TYPE s_{n}_{at} info\ns_{n}_{at} 1\n# TYPE g_{n}_{at} gauge\ng_{n}_{at} {at}\n"));
-        format!("a_total {n}\n{}", names.collect::<String>())
+        format!("a_total {n}\n{}", names.collect::<Vec<_>>().concat())
     };
     let mut target = target();
 
@@ -211,7 +211,7 @@ fn a_target_whose_names_change_all_the_time_is_bounded_and_what_is_watched_goes_
 
 #[test]
 fn more_samples_than_are_looked_at_are_counted() {
-    let page: String = (0..1_500).map(|at| format!("series_{at} 1\n")).collect();
+    let page = (0..1_500).map(|at| format!("series_{at} 1")).collect::<Vec<_>>().join("\n");
     let mut target = target();
 
     target.take(page.as_bytes(), Format::Text).unwrap();
