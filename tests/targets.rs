@@ -3,6 +3,7 @@
 //!
 //! A target returns nothing. It proves that no input makes it panic, and checks invariants of accepted input.
 
+mod exposition;
 mod gossip_member;
 mod local;
 mod one_way;
@@ -24,6 +25,7 @@ use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
+pub use exposition::exposition;
 pub use gossip_member::gossip_member;
 pub use local::{head_sampling, operators_request, packet_filter, proc_text, ring};
 pub use one_way::one_way;
@@ -34,11 +36,12 @@ pub use traces::{gossip, gzip, otlp_json, otlp_request};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 31] = [
+pub const TARGETS: [Target; 32] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
+    ("exposition", exposition),
     ("frames", frames),
     ("gossip", gossip),
     ("gossip_member", gossip_member),

@@ -15,7 +15,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
     DrainWorkerRequest, HookEvent, ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest,
-    RegisterHookRequest, RowEvent, StatusReply, StatusRequest, UndrainWorkerRequest, WatchRowsRequest,
+    RegisterHookRequest, RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest, UndrainWorkerRequest,
+    WatchRowsRequest,
 };
 
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
@@ -309,6 +310,18 @@ impl Connection {
         match self.client.paths(PathsRequest {}).await {
             Ok(reply) => Ok(Some(reply.into_inner())),
             Err(status) if status.code() == tonic::Code::FailedPrecondition => Ok(None),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Endpoints that the agent scrapes, and which of their series are watched.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn sources(&mut self) -> Result<SourcesReply, AgentError> {
+        match self.client.sources(SourcesRequest {}).await {
+            Ok(reply) => Ok(reply.into_inner()),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }

@@ -8,6 +8,7 @@
 //! | [`drain`] | takes all LMAPs off a worker, and lets it have some again |
 //! | [`paths`] | operations and the services on the path of their requests |
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
+//! | [`sources`] | Prometheus endpoints, and which of their series are watched |
 //! | [`watch`] | watches a program that nobody changed, by what the system tells about it |
 //! | [`record`] | records rows of running LMAPs into files, and labels them |
 //! | [`train`] | trains a model on recorded rows, and reports its quality |
@@ -47,6 +48,7 @@ pub mod replay;
 #[cfg(feature = "lab")]
 pub mod reproduce;
 pub mod shell;
+pub mod sources;
 pub mod status;
 pub mod synopsis;
 pub mod tls;
@@ -104,6 +106,8 @@ enum Command {
     Receipt(receipt::ReceiptArgs),
     /// Print or draw operations and the services on the path of their requests
     Paths(paths::PathsArgs),
+    /// Print which Prometheus endpoints are scraped, which of their series are watched, and why
+    Sources(sources::SourcesArgs),
     /// Check whether uview can run on this machine, and say what to fix
     Check(check::CheckArgs),
     /// Record the metrics of running services, one compact file per service
@@ -177,6 +181,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Receipt(args) => receipt::run(&args, environment.runtime_dir),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
+        Command::Sources(args) => sources::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Drain(args) => drain::run(args, environment.runtime_dir),
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),

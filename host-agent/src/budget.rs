@@ -75,6 +75,14 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(telemetry(config));
     bounds.extend(spans(config));
     bounds.extend(edges(config));
+    bounds.push(Bound {
+        what: "Prometheus targets: answers, samples, windows",
+        bytes: config.sources.prometheus.bytes(),
+        from: "each of `sources.prometheus.targets`: 2 × `max_bytes` + `max_samples` × (1.2 kB + 4 B × `learn_scrapes`)",
+        payer: "node",
+        full: "the answer is refused; further samples are not looked at",
+        metric: "refused_samples",
+    });
     Budget { agent: "host agent", prefix: "uview_host", load, bounds }
 }
 
@@ -358,6 +366,11 @@ mod tests {
             ),
             ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 129_368),
             ("remote_write: {url: 'http://127.0.0.1:1', queue_bytes: 9000000}", "samples", 9_000_000),
+            (
+                "sources: {prometheus: {targets: [{service: a, url: 'http://b', max_bytes: 1000000, max_samples: 1000, learn_scrapes: 100}]}}",
+                "Prometheus",
+                2_000_000 + 1_000 * 1_600,
+            ),
         ] {
             assert_eq!(row(&of(text), what), bytes, "{text}");
         }

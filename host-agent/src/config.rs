@@ -6,6 +6,7 @@ mod identity;
 mod limits;
 mod otlp;
 mod otlp_metrics;
+mod prometheus;
 mod receipt;
 mod remote_write;
 mod sources;
@@ -32,6 +33,8 @@ pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
 pub use self::otlp_metrics::OtlpMetricsConfig;
+pub(crate) use self::prometheus::changes_every;
+pub use self::prometheus::{PrometheusConfig, PrometheusTarget};
 pub use self::receipt::ReceiptConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
 pub use self::sources::{CgroupConfig, SourcesConfig};
@@ -359,6 +362,7 @@ impl agent_runtime::Settings for Config {
             self.head_sampling.advice(&self.otlp).map(drop),
             self.receipt.check(),
             self.services.senders().map(drop),
+            self.sources.prometheus.plans().map(drop),
             self.otlp.settings(0, "").map(drop),
         ] {
             let Err(error) = result else { continue };

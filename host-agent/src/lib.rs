@@ -25,6 +25,7 @@ pub mod operators_server;
 mod otlp_endpoint;
 pub mod outbox;
 pub mod process_metrics;
+mod prometheus;
 mod readiness;
 pub mod receipts;
 mod region_registration;

@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 use crate::cgroup_metrics;
 use crate::node::Node;
 use crate::process_metrics::Counts;
+use crate::prometheus::{TargetMetrics, TargetView};
 use crate::readiness::Readiness;
 use crate::remote_monitor::{MonitorMetrics, RemoteMonitor};
 use crate::span_metrics;
@@ -34,6 +35,7 @@ pub fn router(
     connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
     remote: impl Iterator<Item = Arc<RemoteMonitor>>,
+    targets: Vec<Arc<TargetView>>,
 ) -> Router {
     let mut registry = page::registry("uview_host");
     registry.register_collector(Box::new(NodeMetrics {
@@ -43,6 +45,7 @@ pub fn router(
         connections,
         otlp: otlp.clone(),
     }));
+    registry.register_collector(Box::new(TargetMetrics(targets)));
     for remote in remote {
         let registry = if remote.is_otlp() { registry.sub_registry_with_prefix("otlp_metrics") } else { &mut registry };
         registry.register_collector(Box::new(MonitorMetrics(remote)));

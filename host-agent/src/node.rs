@@ -17,7 +17,7 @@ use wire::layout::RegionSize;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::control as proto;
 use wire::registration::{PlacedSeries, ServiceMessage};
-use wire::time::Nanos;
+use wire::time::{Interval, Nanos};
 
 use crate::clock::{self, Clock};
 use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
@@ -256,6 +256,26 @@ impl Node {
         let joined = |state: &mut State, _| {
             let id = state.next_connection();
             state.plane.agent_replica(id, service, instance);
+            id
+        };
+        let id = self.with(joined).0;
+        self.add_agent_region(id, region, series);
+        id
+    }
+
+    /// As [`Self::agent_replica`], with values that all change every `every`: rows of the service are as far apart.
+    pub(crate) fn agent_sampler(
+        &self,
+        service: ServiceName,
+        instance: InstanceName,
+        region: &OwnedRegion,
+        series: Vec<PlacedSeries>,
+        every: Option<Interval>,
+    ) -> ConnectionId {
+        let joined = |state: &mut State, _| {
+            let id = state.next_connection();
+            state.plane.agent_replica(id, service, instance);
+            state.plane.agent_changes_every(id, every);
             id
         };
         let id = self.with(joined).0;

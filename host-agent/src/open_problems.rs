@@ -7,6 +7,7 @@ use otlp::{Edge, UnverifiedSpans};
 
 use crate::cgroup_metrics;
 use crate::node::Node;
+use crate::prometheus::TargetView;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
 use crate::stored_models::StoredModels;
@@ -19,6 +20,7 @@ pub(crate) struct ProblemSources {
     pub(crate) receipts: Arc<Receipts>,
     pub(crate) models: Option<Arc<StoredModels>>,
     pub(crate) cgroups: Arc<cgroup_metrics::Counts>,
+    pub(crate) targets: Vec<Arc<TargetView>>,
 }
 
 impl ProblemSources {
@@ -28,7 +30,10 @@ impl ProblemSources {
         let unverified = unverified.map(|spans| unverified_line(&spans));
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
         let models = self.models.iter().flat_map(|models| models.problems(node));
-        unverified.chain(remotes).chain(self.receipts.problem()).chain(models).chain(self.cgroups.problem()).collect()
+        let now = node.clock().now();
+        let targets = self.targets.iter().filter_map(|target| target.problem(now));
+        let sources = self.cgroups.problem().into_iter().chain(targets);
+        unverified.chain(remotes).chain(sources).chain(self.receipts.problem()).chain(models).collect()
     }
 }
 

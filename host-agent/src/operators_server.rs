@@ -330,6 +330,13 @@ impl Operators for OperatorsService {
         paths.map(Response::new).ok_or_else(not_buffered)
     }
 
+    async fn sources(&self, request: Request<proto::SourcesRequest>) -> Result<Response<proto::SourcesReply>, Status> {
+        self.require(&request, Role::Viewer, "read sources")?;
+        let targets = self.sources.targets.clone();
+        let reply = unblocked(move || targets.iter().map(|target| target.reply()).collect()).await?;
+        Ok(Response::new(proto::SourcesReply { targets: reply }))
+    }
+
     async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
         self.require(&request, Role::Viewer, "read the status")?;
         let (mut status, delivered) = self.node.inspect(|plane, dispatch| (plane.status(), dispatch.delivered()));

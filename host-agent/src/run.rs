@@ -37,6 +37,7 @@ use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::{self, OtlpError};
 use crate::process_metrics::Counts;
+use crate::prometheus::{self, TargetView};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
 use crate::reload::{AgentFiles, LiveParts};
@@ -125,6 +126,7 @@ struct MonitoringSources {
     remotes: Vec<Arc<RemoteMonitor>>,
     receipts: Arc<Receipts>,
     models: Option<Arc<StoredModels>>,
+    targets: Vec<Arc<TargetView>>,
 }
 
 /// Starts the servers on `listeners`. The files are removed on drop.
@@ -135,7 +137,7 @@ fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, cgroups, otlp, remotes, receipts, models } = sources;
+    let MonitoringSources { connections, counts, cgroups, otlp, remotes, receipts, models, targets } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -146,13 +148,15 @@ fn serve(
         receipts,
         models,
         cgroups: Arc::clone(&cgroups),
+        targets: targets.clone(),
     };
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let operators = named("operators", operators, OPERATOR_LIMITS);
+    let measured = (counts, cgroups);
     let metrics =
-        metrics_endpoint::router(node, (counts, cgroups), Arc::clone(&connections), otlp, remotes.into_iter());
+        metrics_endpoint::router(node, measured, Arc::clone(&connections), otlp, remotes.into_iter(), targets);
     let metrics = named("metrics", metrics, METRICS_LIMITS);
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
@@ -266,6 +270,7 @@ pub async fn run_from(
     let mut settings = config.settings(incarnation)?;
     let mut telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
+    let plans = config.sources.prometheus.plans()?;
     let webhooks = config::start_webhooks(&config.webhooks, &host_name(), "")?;
     // Each remote monitor watches the rows of every service.
     let watchers = monitors.len() * config.services.limits.connections;
@@ -300,8 +305,18 @@ pub async fn run_from(
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
-    let sources =
-        MonitoringSources { connections, counts, cgroups, otlp, remotes, receipts: of_status, models: models.clone() };
+    let targets = prometheus::start(plans, &node, threads.handle());
+    let models_of = models.clone();
+    let sources = MonitoringSources {
+        connections,
+        counts,
+        cgroups,
+        otlp,
+        remotes,
+        receipts: of_status,
+        models: models_of,
+        targets,
+    };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());

@@ -3,8 +3,9 @@
 use crate::{root, sources};
 
 /// Members that are pure as a whole.
-const PURE_MEMBERS: [&str; 7] = [
+const PURE_MEMBERS: [&str; 8] = [
     "hooks/src",
+    "host-agent/exposition/src",
     "host-agent/sources/src",
     "lmap/src",
     "lmap/recording/src",

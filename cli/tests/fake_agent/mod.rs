@@ -13,7 +13,8 @@ use wire::proto::operators::{
     DeleteMetricReply, DeleteMetricRequest, DrainWorkerReply, DrainWorkerRequest, FitAgainReply, FitAgainRequest,
     HookEvent, ListReply, ListRequest, LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, PathsReply, PathsRequest,
     Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest,
-    RowEvent, StatusReply, StatusRequest, UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
+    RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest, UndrainWorkerReply, UndrainWorkerRequest,
+    WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -202,6 +203,10 @@ impl Operators for Replies {
 
     async fn paths(&self, _: Request<PathsRequest>) -> ReplyResult<PathsReply> {
         refused()
+    }
+
+    async fn sources(&self, _: Request<SourcesRequest>) -> ReplyResult<SourcesReply> {
+        Ok(Response::new(SourcesReply::default()))
     }
 
     async fn list(&self, _: Request<ListRequest>) -> ReplyResult<ListReply> {

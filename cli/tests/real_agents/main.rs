@@ -6,6 +6,7 @@ mod drains;
 mod kills;
 mod metrics;
 mod operator_calls;
+mod prometheus;
 mod restarts;
 mod sampling;
 mod tls;

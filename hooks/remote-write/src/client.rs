@@ -1,5 +1,7 @@
 //! HTTP/1.1 client with keep-alive and TLS. The only module of this crate with a socket.
 
+mod get;
+
 use core::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,8 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use crate::reply::{self, Reply};
 use crate::shipper::Request;
+
+pub use get::{GetError, Page};
 
 /// Default path for a URL without one.
 const PATH: &str = "/api/v1/write";

@@ -8,7 +8,7 @@ use sources::cgroup::Measure;
 use wire::layout::Slot;
 use wire::metric::{Group, Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
-use wire::registration::PlacedSeries;
+use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
 
 /// Metric, label, unit and group.
@@ -161,7 +161,9 @@ fn series(measure: Measure) -> Result<Series, NameError> {
 
 /// The series of these measures, to be announced.
 pub(super) fn placed(measures: impl Iterator<Item = Measure>) -> Vec<PlacedSeries> {
-    let place = |measure| Some(PlacedSeries { series: series(measure).ok()?, region: 0, first: slot(measure) });
+    let place = |measure| {
+        Some(PlacedSeries { series: series(measure).ok()?, region: 0, first: slot(measure), shards: Shards::ONE })
+    };
     measures.filter_map(place).collect()
 }
 

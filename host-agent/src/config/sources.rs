@@ -7,11 +7,11 @@ use serde::Deserialize;
 use sources::cgroup::pattern::{Pattern, PatternError};
 use wire::time::Nanos;
 
-use super::{Config, ConfigError, at_least_one};
+use super::{Config, ConfigError, PrometheusConfig, at_least_one};
 use crate::cgroup_metrics::CgroupSettings;
 
 /// What is read of programs that nobody changed.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourcesConfig {
     /// Cgroups to be read, and their services. Empty: none.
@@ -22,6 +22,8 @@ pub struct SourcesConfig {
     pub cgroup_scan_ms: NonZeroU32,
     /// Most cgroups, at most 1024.
     pub cgroup_limit: NonZeroUsize,
+    /// Endpoints in the formats of Prometheus.
+    pub prometheus: PrometheusConfig,
 }
 
 /// Cgroups of one pattern.
@@ -46,6 +48,7 @@ impl Default for SourcesConfig {
             cgroup_interval_ms: at_least_one(1000),
             cgroup_scan_ms: at_least_one(5000),
             cgroup_limit: NonZeroUsize::new(256).unwrap_or(NonZeroUsize::MIN),
+            prometheus: PrometheusConfig::default(),
         }
     }
 }

@@ -59,7 +59,9 @@ impl Config {
             otlp_metrics.upstream.iter().map(|to| ("otlp_metrics.upstream", to.endpoint.as_str(), &to.headers));
         let samples = remote_write.url.iter().map(|url| ("remote_write", url.as_str(), &remote_write.headers));
         let webhooks = webhooks.iter().map(|to| ("webhooks", to.url.as_str(), &to.headers));
-        upstream.chain(metrics).chain(samples).chain(webhooks).filter_map(|(key, url, headers)| {
+        let targets = self.sources.prometheus.targets.iter();
+        let targets = targets.map(|from| ("sources.prometheus.targets", from.url.as_str(), &from.headers));
+        upstream.chain(metrics).chain(samples).chain(webhooks).chain(targets).filter_map(|(key, url, headers)| {
             let (header, host) = (secret(headers)?, plain_host(url)?);
             Some(format!(
                 "{key}: the header {header} goes to {host} over http, where anybody on the way can read it; use https"

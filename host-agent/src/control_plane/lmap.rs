@@ -168,17 +168,19 @@ impl Lmap {
         replicas: impl Iterator<Item = &'a Replica>,
         settings: &Settings,
     ) -> Option<LmapSpec> {
+        let replicas: Vec<&Replica> = replicas.collect();
         let mut metrics: Vec<MetricSpec> = self
             .numbers
             .iter()
             .filter_map(|(key, &id)| {
                 let series = catalogue.get(key)?.clone();
                 let (aggregation, every) = self.watch_settings(&series, settings);
+                let every = every.max(self.changes_every(key, &replicas));
                 Some(MetricSpec { id, series, aggregation, every })
             })
             .collect();
         metrics.sort_by_key(|metric| metric.id);
-        let replicas: Vec<_> = replicas.map(|replica| self.replica_spec(replica)).collect();
+        let replicas: Vec<_> = replicas.into_iter().map(|replica| self.replica_spec(replica)).collect();
         let placed = replicas.iter().any(|replica| !replica.places.is_empty());
         placed.then(|| LmapSpec {
             id: self.id,
@@ -190,6 +192,19 @@ impl Lmap {
             model: self.model.to_vec(),
             detector: self.detector,
         })
+    }
+
+    /// Stride at which a series is read whose replicas all change more slowly than rows are made: it holds its value
+    /// between, instead of missing.
+    fn changes_every(&self, key: &SeriesKey, replicas: &[&Replica]) -> TickDivider {
+        let row = self.interval.nanos().get();
+        let period = |replica: &&Replica| replica.changes_every.map_or(0, |every| every.nanos().get());
+        if replicas.iter().all(|replica| period(replica) <= row) {
+            return TickDivider::MIN;
+        }
+        let of = replicas.iter().filter(|replica| replica.series().contains_key(key));
+        let fastest = of.map(period).min().unwrap_or(0);
+        TickDivider::new(fastest.div_ceil(row) as u32).unwrap_or(TickDivider::MIN)
     }
 
     /// The regions with watched series, and the first region for its heartbeat. A replica with `changes_every` has no

@@ -5,7 +5,7 @@ use wire::layout::{RegionSize, VERSION};
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::registration as proto;
 use wire::registration::{Hello, PlacedSeries, RefusedSeries, ServiceMessage, SlotRun};
-use wire::time::Nanos;
+use wire::time::{Interval, Nanos};
 
 use super::catalogue::Owner;
 use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
@@ -134,6 +134,13 @@ impl ControlPlane {
         let peer = Peer { pid: 0, uid: 0, cgroup: String::new() };
         self.connections.insert(connection, Connection { peer, messages: 0, replica: Some(replica) });
         self.agent_replicas.insert(connection);
+    }
+
+    /// All values of an [agent's replica](Self::agent_replica) change every `every`.
+    pub fn agent_changes_every(&mut self, connection: ConnectionId, every: Option<Interval>) {
+        if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
+            replica.changes_every = every;
+        }
     }
 
     /// Adds a region with the agent's own `series` about the replica of `connection` (process metrics). Their

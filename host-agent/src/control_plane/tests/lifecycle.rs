@@ -181,6 +181,25 @@ fn what_is_measured_every_second_is_watched_every_second_and_read_when_it_has_ch
 }
 
 #[test]
+fn values_of_the_agent_that_change_less_often_than_rows_come_hold_between_them() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    let _ = node.replica(1, "cart", &[counter("requests")]);
+    let (id, instance) = (ConnectionId(2), InstanceName::new("127.0.0.1:9121").unwrap());
+    node.plane.agent_replica(id, service("cart"), instance);
+    node.plane.agent_changes_every(id, Some(Interval::new(Nanos::from_millis(250)).unwrap()));
+    let series = vec![placed(counter("scraped"), 0, 0)];
+    node.plane.agent_region(node.now, id, RegionId(77), RegionSize::ONE_PAGE, series);
+    node.settle();
+
+    let (_, lmap) = node.set(50).pop().unwrap();
+    let spec = wire::control::LmapSpec::decode(&lmap).unwrap();
+    let every: Vec<_> = spec.metrics.iter().map(|of| (of.series.name.as_str(), of.every.get())).collect();
+    assert_eq!(spec.interval.length(), Nanos::from_millis(100));
+    assert_eq!(every, [("requests", 1), ("scraped", 3)]);
+}
+
+#[test]
 fn a_replica_without_process_metrics_is_announced_as_such() {
     let mut node = Node::new(settings());
     node.connect(1);

@@ -1,0 +1,215 @@
+//! `uview sources`: Prometheus endpoints that the host agent scrapes, and which of their series are watched, and why.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use wire::proto::operators::{SourceFamily, SourceTarget};
+
+use crate::agent::{self, AgentArgs, Connection};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::figures::duration_ms;
+use crate::output::{self, json};
+
+const WHAT: &str = "ask the host agent for its sources";
+
+/// Arguments of `uview sources`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SourcesArgs {
+    /// Only endpoints of this service
+    #[arg(value_name = "SERVICE")]
+    service: Option<String>,
+    /// Only totals, without a line for each metric
+    #[arg(long)]
+    brief: bool,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+    /// The host agent to ask.
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+/// What `--json` prints of an endpoint.
+#[derive(Clone, Debug, Serialize)]
+struct Target {
+    service: String,
+    url: String,
+    state: String,
+    problem: String,
+    format: String,
+    interval_us: u64,
+    took_us: u64,
+    scrapes: u64,
+    failed_scrapes: u64,
+    learned: u32,
+    needed: u32,
+    samples: u64,
+    bytes: u64,
+    refused_samples: u64,
+    exposed: u64,
+    watched: u64,
+    summed: u64,
+    columns: u64,
+    families: Vec<Family>,
+}
+
+/// What `--json` prints of a metric family.
+#[derive(Clone, Debug, Serialize)]
+struct Family {
+    name: String,
+    kind: String,
+    exposed: u64,
+    watched: u64,
+    why: String,
+}
+
+impl From<SourceTarget> for Target {
+    fn from(target: SourceTarget) -> Self {
+        let family = |family: SourceFamily| Family {
+            name: family.name,
+            kind: family.kind,
+            exposed: family.exposed,
+            watched: family.watched,
+            why: family.why,
+        };
+        Self {
+            service: target.service,
+            url: target.url,
+            state: target.state,
+            problem: target.problem,
+            format: target.format,
+            interval_us: target.interval_us,
+            took_us: target.took_us,
+            scrapes: target.scrapes,
+            failed_scrapes: target.failed_scrapes,
+            learned: target.learned,
+            needed: target.needed,
+            samples: target.samples,
+            bytes: target.bytes,
+            refused_samples: target.refused_samples,
+            exposed: target.exposed,
+            watched: target.watched,
+            summed: target.summed,
+            columns: target.columns,
+            families: target.families.into_iter().map(family).collect(),
+        }
+    }
+}
+
+/// Asks the agent for its sources, and prints them. Returns [`Exit::Attention`] if one of them is down.
+///
+/// # Errors
+///
+/// [`Failure`] if the agent cannot be asked, or stdout cannot be written.
+pub fn run(args: &SourcesArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
+    let target = args.agent.clone().target(from_environment)?;
+    let request = async { Connection::open(&target).await?.sources().await };
+    let reply = agent::runtime(WHAT)?.block_on(request).map_err(|error| error.into_failure(WHAT))?;
+    let is_asked = |target: &SourceTarget| args.service.as_ref().is_none_or(|service| *service == target.service);
+    let targets: Vec<Target> = reply.targets.into_iter().filter(is_asked).map(Target::from).collect();
+    output::print(&if args.json { json(&targets)? } else { text(&targets, args.brief) })?;
+    let is_down = targets.iter().any(|target| !target.problem.is_empty());
+    Ok(if is_down { Exit::Attention } else { Exit::Fine })
+}
+
+fn text(targets: &[Target], brief: bool) -> String {
+    if targets.is_empty() {
+        return "no endpoint is scraped: set sources.prometheus.targets of the host agent\n".to_owned();
+    }
+    let mut text = String::new();
+    for target in targets {
+        let Target { service, url, state, .. } = target;
+        let state = if state == "learning" {
+            format!("learning, {} of {} scrapes", target.learned, target.needed)
+        } else {
+            state.clone()
+        };
+        let _ = writeln!(text, "{service}  {url}  {state}");
+        if !target.problem.is_empty() {
+            let _ = writeln!(text, "  {}", target.problem);
+        }
+        let every = duration_ms(target.interval_us / 1_000);
+        let _ = writeln!(text, "  every {every}; scrapes: {}, failed: {}", target.scrapes, target.failed_scrapes);
+        if target.scrapes == target.failed_scrapes {
+            continue;
+        }
+        let (took, bytes) = (target.took_us as f64 / 1_000.0, target.bytes);
+        let _ = writeln!(text, "  {} samples, {bytes} bytes ({}), last in {took:.1} ms", target.samples, target.format);
+        let _ = writeln!(
+            text,
+            "  {} series: {} watched, {} summed up; {} columns",
+            target.exposed, target.watched, target.summed, target.columns
+        );
+        if target.refused_samples > 0 {
+            let _ = writeln!(text, "  {} samples not looked at: raise max_samples", target.refused_samples);
+        }
+        if !brief {
+            families(&mut text, &target.families);
+        }
+    }
+    text
+}
+
+fn families(text: &mut String, families: &[Family]) {
+    let width = families.iter().map(|family| family.name.chars().count()).max().unwrap_or(0);
+    for Family { name, kind, exposed, watched, why } in families {
+        let _ = writeln!(text, "  {name:width$}  {kind:9}  {watched:>4} of {exposed:<5} {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        let family = SourceFamily {
+            name: "queue".into(),
+            kind: "gauge".into(),
+            exposed: 2,
+            watched: 1,
+            why: "1 constant, 1 watched".into(),
+        };
+        Target::from(SourceTarget {
+            service: "shop".into(),
+            url: "http://a/metrics".into(),
+            state: "watching".into(),
+            format: "text 0.0.4".into(),
+            interval_us: 2_000_000,
+            took_us: 3_400,
+            scrapes: 70,
+            samples: 9,
+            bytes: 400,
+            exposed: 5,
+            watched: 3,
+            columns: 5,
+            families: vec![family],
+            ..SourceTarget::default()
+        })
+    }
+
+    #[test]
+    fn each_metric_says_why_it_is_watched_or_not() {
+        let expected = "\
+shop  http://a/metrics  watching
+  every 2.0 s; scrapes: 70, failed: 0
+  9 samples, 400 bytes (text 0.0.4), last in 3.4 ms
+  5 series: 3 watched, 0 summed up; 5 columns
+  queue  gauge         1 of 2     1 constant, 1 watched
+";
+
+        assert_eq!(text(&[target()], false), expected);
+        assert!(!text(&[target()], true).contains("queue"));
+        assert!(text(&[], false).contains("sources.prometheus.targets"));
+    }
+
+    #[test]
+    fn a_target_that_is_down_says_what_to_do() {
+        let down = Target { problem: "no connection; does the program run?".into(), state: "down".into(), ..target() };
+
+        assert!(
+            text(&[down], true).starts_with("shop  http://a/metrics  down\n  no connection; does the program run?\n")
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! A program that only exposes metrics is watched: its endpoint is scraped, series are chosen, and the LMAP of its
+//! service names the one that jumps. When it ends, that is an alarm, too.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde_json::Value;
+
+use crate::{ANY, Agent, addresses, eventually};
+
+const FILES: u64 = 40;
+const CODES: [&str; 5] = ["200", "201", "301", "404", "500"];
+const GAUGES: u64 = 150;
+const BOUNDS: [&str; 8] = ["0.005", "0.01", "0.05", "0.1", "0.5", "1", "5", "+Inf"];
+
+/// A program with about 500 series. Its values move with each scrape, the same in each run.
+#[derive(Debug, Default)]
+struct Program {
+    scrapes: AtomicU64,
+    /// Whether requests fail from now on.
+    fails: AtomicBool,
+    failed: AtomicU64,
+    has_ended: AtomicBool,
+}
+
+/// Noise in 0 to `below`, by splitmix64.
+fn noise(seed: u64, below: u64) -> u64 {
+    let mut mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 27)) % below
+}
+
+impl Program {
+    fn page(&self) -> String {
+        let scrape = self.scrapes.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.fails.load(Ordering::Relaxed) {
+            self.failed.fetch_add(40 + noise(scrape, 10), Ordering::Relaxed);
+        }
+        let mut text = String::from("# HELP shop_requests_total Requests.\n# TYPE shop_requests_total counter\n");
+        for file in 0..FILES {
+            for (code, part) in CODES.iter().zip([1, 8, 9, 50, 1_000_000]) {
+                let count = (scrape * (10 + file) + noise(scrape + file, 5)) / part;
+                _ = writeln!(text, "shop_requests_total{{path=\"/{file}\",code=\"{code}\"}} {count}");
+            }
+        }
+        text.push_str("# TYPE shop_depth gauge\n");
+        for queue in 0..GAUGES {
+            _ = writeln!(text, "shop_depth{{queue=\"{queue}\"}} {}", 20 + noise(scrape * 1_000 + queue, 10));
+        }
+        text.push_str("# TYPE shop_duration_seconds histogram\n");
+        for path in 0..10_u64 {
+            let values = scrape * (20 + path);
+            for (place, bound) in (1_u64..).zip(BOUNDS) {
+                let below = values * place / BOUNDS.len() as u64;
+                _ = writeln!(text, "shop_duration_seconds_bucket{{path=\"/{path}\",le=\"{bound}\"}} {below}");
+            }
+            _ = writeln!(text, "shop_duration_seconds_sum{{path=\"/{path}\"}} {}", values as f64 * 0.07);
+            _ = writeln!(text, "shop_duration_seconds_count{{path=\"/{path}\"}} {values}");
+        }
+        let failed = self.failed.load(Ordering::Relaxed);
+        _ = writeln!(text, "# TYPE shop_errors_total counter\nshop_errors_total{{kind=\"payment\"}} {failed}");
+        _ = writeln!(text, "# TYPE shop_info gauge\nshop_info{{version=\"1\"}} 1\nshop_limit 4096");
+        text
+    }
+
+    /// Answers requests of one connection until the program ends.
+    fn answer(&self, stream: TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let mut writer = stream;
+        loop {
+            let mut line = String::new();
+            loop {
+                line.clear();
+                if reader.read_line(&mut line).ok()? == 0 {
+                    return None;
+                }
+                if line == "\r\n" {
+                    break;
+                }
+            }
+            if self.has_ended.load(Ordering::Relaxed) {
+                return None;
+            }
+            let page = self.page();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\n\r\n",
+                page.len()
+            );
+            writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(page.as_bytes())).ok()?;
+        }
+    }
+
+    fn start() -> (Arc<Self>, SocketAddr) {
+        let program = Arc::new(Self::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let own = Arc::clone(&program);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if own.has_ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                let program = Arc::clone(&own);
+                std::thread::spawn(move || program.answer(stream));
+            }
+        });
+        (program, address)
+    }
+}
+
+/// What `uview ARGUMENTS --json` prints.
+fn ask(runtime_dir: &Path, arguments: &[&str]) -> Option<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    let output = command.args(arguments).arg("--json").env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap();
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+/// The LMAP of the service.
+fn lmap(runtime_dir: &Path) -> Option<Value> {
+    let status = ask(runtime_dir, &["status"])?;
+    status["lmaps"].as_array()?.iter().find(|lmap| lmap["service"] == "shop").cloned()
+}
+
+/// The alarm whose reasons name `column`.
+fn alarm(runtime_dir: &Path, column: &str) -> Option<Value> {
+    let lmap = lmap(runtime_dir)?;
+    let named = lmap["reasons"]
+        .as_array()?
+        .iter()
+        .any(|reason| reason["column"].as_str().is_some_and(|of| of.starts_with(column)));
+    (lmap["alarm"] == true && named).then_some(lmap)
+}
+
+#[test]
+fn a_program_that_only_exposes_metrics_is_watched_and_its_errors_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
+    let (program, address) = Program::start();
+    let text = format!(
+        "runtime_dir: {}\nmetrics: {ANY}\nlmap: {{interval_ms: 100}}\n\
+         sources: {{prometheus: {{targets: [{{service: shop, url: 'http://{address}/metrics', interval_ms: 100, \
+         learn_scrapes: 30}}]}}}}\n",
+        run.display()
+    );
+    std::fs::write(&host_config, text).unwrap();
+    let _host = Agent::start("host-agent", &host_config);
+    let ready = addresses(&run);
+    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+    let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
+    std::fs::write(&nic_config, text).unwrap();
+    let _nic = Agent::start("nic-agent", &nic_config);
+
+    eventually("the LMAP is armed", || lmap(&run).filter(|lmap| lmap["state"] == "armed"));
+    let sources = ask(&run, &["sources"]).unwrap();
+    let shop = &sources[0];
+    assert_eq!((&shop["state"], &shop["failed_scrapes"]), (&"watching".into(), &0.into()), "{shop}");
+    let number = |name: &str| shop[name].as_u64().unwrap();
+    assert!(number("samples") > 450 && number("columns") <= 150 && number("watched") > 20, "{shop}");
+    let why = |family: &str| {
+        let families = shop["families"].as_array().unwrap();
+        families.iter().find(|of| of["name"] == family).unwrap()["why"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((why("shop_limit").as_str(), why("shop_errors_total").as_str()), ("constant", "summed up"));
+    assert!(why("shop_requests_total").contains("8 watched"), "{}", why("shop_requests_total"));
+
+    program.fails.store(true, Ordering::Relaxed);
+    eventually("the alarm names the errors", || alarm(&run, "shop_errors_total"));
+
+    program.has_ended.store(true, Ordering::Relaxed);
+    eventually("the alarm names the failed scrapes", || alarm(&run, "scrape_failures"));
+    let status = ask(&run, &["status"]).unwrap();
+    let problems = status["problems"].as_array().unwrap();
+    assert!(problems.iter().any(|problem| problem.as_str().unwrap().contains("is down since")), "{problems:?}");
+}

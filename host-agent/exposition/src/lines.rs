@@ -1,0 +1,189 @@
+//! Every sample of a target, by the bytes that name it: its value in this scrape and in the one before.
+
+use std::collections::HashMap;
+
+/// The number of a sample among those of its target.
+pub type Line = u32;
+
+/// A key longer than this is not kept.
+const MAX_KEY: usize = 2_048;
+/// Bytes of a key, on average.
+const KEY_BYTES: usize = 200;
+
+/// All samples of a target. A known one costs a look-up and a store.
+#[derive(Debug, Default)]
+pub struct Lines {
+    index: HashMap<Box<[u8]>, Line>,
+    values: Vec<f64>,
+    /// The last finite value before this scrape; NaN if there is none.
+    before: Vec<f64>,
+    /// The scrape in which it was last seen.
+    seen: Vec<u32>,
+    free: Vec<Line>,
+    key_bytes: usize,
+    scrape: u32,
+}
+
+impl Lines {
+    /// Begins a scrape.
+    pub fn begin(&mut self) {
+        self.scrape = self.scrape.saturating_add(1);
+    }
+
+    /// The number of this scrape, from 1.
+    pub const fn scrape(&self) -> u32 {
+        self.scrape
+    }
+
+    /// The line of `key`, if it is known.
+    pub fn find(&self, key: &[u8]) -> Option<Line> {
+        self.index.get(key).copied()
+    }
+
+    /// Sets the value of `line` in this scrape.
+    pub fn set(&mut self, line: Line, value: f64) {
+        if let (Some(place), Some(seen)) = (self.values.get_mut(line as usize), self.seen.get_mut(line as usize)) {
+            (*place, *seen) = (value, self.scrape);
+        }
+    }
+
+    /// A new line.
+    pub fn add(&mut self) -> Line {
+        if let Some(line) = self.free.pop() {
+            let at = line as usize;
+            (self.values[at], self.before[at], self.seen[at]) = (f64::NAN, f64::NAN, 0);
+            return line;
+        }
+        let line = self.values.len() as Line;
+        self.values.push(f64::NAN);
+        self.before.push(f64::NAN);
+        self.seen.push(0);
+        line
+    }
+
+    /// Whether there is room for `key` among `limit` keys of [`KEY_BYTES`] each on average.
+    pub fn has_room(&self, key: &[u8], limit: usize) -> bool {
+        key.len() <= MAX_KEY && self.index.len() < limit && self.key_bytes + key.len() <= limit * KEY_BYTES
+    }
+
+    /// Names `line` by `key`, too.
+    pub fn name(&mut self, key: &[u8], line: Line) {
+        self.key_bytes += key.len();
+        self.index.insert(key.into(), line);
+    }
+
+    /// Whether it was seen in this scrape.
+    pub fn is_here(&self, line: Line) -> bool {
+        self.age(line) == 0
+    }
+
+    /// Scrapes since it was seen.
+    pub fn age(&self, line: Line) -> u32 {
+        self.seen.get(line as usize).map_or(u32::MAX, |seen| self.scrape - seen)
+    }
+
+    /// Its value in this scrape; NaN if it is absent.
+    pub fn value(&self, line: Line) -> f64 {
+        if self.is_here(line) { self.values.get(line as usize).copied().unwrap_or(f64::NAN) } else { f64::NAN }
+    }
+
+    /// By how much a counter has grown since it was last seen. A smaller value than before is a reset, so all of it is
+    /// new; likewise one that appears after the first scrape. 0 if it is absent or no number.
+    pub fn growth(&self, line: Line) -> f64 {
+        let value = self.value(line);
+        if !value.is_finite() {
+            return 0.0;
+        }
+        let before = self.before.get(line as usize).copied().unwrap_or(f64::NAN);
+        if before.is_nan() {
+            return if self.scrape > 1 { value.max(0.0) } else { 0.0 };
+        }
+        if value >= before { value - before } else { value.max(0.0) }
+    }
+
+    /// Ends a scrape: values become those before.
+    pub fn end(&mut self) {
+        for ((before, value), seen) in self.before.iter_mut().zip(&self.values).zip(&self.seen) {
+            if *seen == self.scrape && value.is_finite() {
+                *before = *value;
+            }
+        }
+    }
+
+    /// Forgets the lines for which `is_dead` says so, with their keys.
+    pub fn forget(&mut self, is_dead: impl Fn(Line) -> bool) {
+        let mut dead = std::collections::BTreeSet::new();
+        let key_bytes = &mut self.key_bytes;
+        self.index.retain(|key, line| {
+            let goes = is_dead(*line);
+            if goes {
+                *key_bytes -= key.len();
+                dead.insert(*line);
+            }
+            !goes
+        });
+        self.free.extend(dead);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scrape(lines: &mut Lines, line: Line, value: Option<f64>) -> f64 {
+        lines.begin();
+        if let Some(value) = value {
+            lines.set(line, value);
+        }
+        let growth = lines.growth(line);
+        lines.end();
+        growth
+    }
+
+    #[test]
+    fn a_counter_grows_from_its_first_value_and_from_nothing_after_a_reset() {
+        let mut lines = Lines::default();
+        let line = lines.add();
+
+        let values = [Some(1_000.0), Some(1_007.0), None, Some(1_010.0), Some(4.0), Some(f64::NAN), Some(5.0)];
+        let growth = values.map(|value| scrape(&mut lines, line, value));
+
+        assert_eq!(growth, [0.0, 7.0, 0.0, 3.0, 4.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn a_counter_that_appears_later_grows_by_all_of_its_value() {
+        let mut lines = Lines::default();
+        lines.begin();
+        lines.end();
+        let line = lines.add();
+
+        assert_eq!(scrape(&mut lines, line, Some(3.0)), 3.0);
+        assert_eq!(scrape(&mut lines, line, Some(3.0)), 0.0);
+    }
+
+    #[test]
+    fn a_line_that_was_forgotten_is_given_to_another() {
+        let mut lines = Lines::default();
+        let (one, two) = (lines.add(), lines.add());
+        lines.name(b"one", one);
+        lines.name(b"two", two);
+
+        lines.forget(|line| line == one);
+
+        assert_eq!((lines.find(b"one"), lines.find(b"two"), lines.key_bytes), (None, Some(two), 3));
+        assert_eq!(lines.add(), one);
+    }
+
+    #[test]
+    fn keys_are_bounded_in_number_length_and_bytes() {
+        let mut lines = Lines::default();
+        let line = lines.add();
+        assert!(lines.has_room(&[b'k'; 2 * KEY_BYTES], 2) && !lines.has_room(&[b'k'; MAX_KEY + 1], 100));
+
+        lines.name(&[b'k'; KEY_BYTES + 1], line);
+
+        assert!(lines.has_room(&[b'l'; KEY_BYTES - 1], 2) && !lines.has_room(&[b'l'; KEY_BYTES], 2));
+        assert!(!lines.has_room(b"l", 1));
+    }
+}

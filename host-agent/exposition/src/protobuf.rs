@@ -1,0 +1,278 @@
+//! Delimited messages `io.prometheus.client.MetricFamily`. Read in place: nothing is allocated for samples that are
+//! known, but for one key that is reused.
+//!
+//! A native histogram has no classic buckets unless its server is asked for both: its count and sum are read, as of a
+//! histogram with one bucket.
+
+use prost::encoding::{WireType, decode_key, decode_varint};
+
+use crate::format::{Description, FamilyKind, FormatError, Role, Sink};
+
+/// A field of a message: its number and what it holds.
+enum Value<'b> {
+    Number(u64),
+    Double(f64),
+    Bytes(&'b [u8]),
+    /// A fixed-width number of 4 bytes, which no field that is read has.
+    Other,
+}
+
+type Field<'b> = (u32, Value<'b>);
+
+/// Takes the next field off `bytes`; `None` at the end.
+fn field<'b>(bytes: &mut &'b [u8]) -> Result<Option<Field<'b>>, &'static str> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let (number, wire) = decode_key(bytes).map_err(|_| "a field has no number")?;
+    let value = match wire {
+        WireType::Varint => Value::Number(varint(bytes)?),
+        WireType::SixtyFourBit => {
+            let taken: [u8; 8] = take(bytes, 8)?.try_into().map_err(|_| "a number is cut")?;
+            Value::Double(f64::from_le_bytes(taken))
+        }
+        WireType::ThirtyTwoBit => {
+            take(bytes, 4)?;
+            Value::Other
+        }
+        WireType::LengthDelimited => {
+            let length = varint(bytes)?;
+            Value::Bytes(take(bytes, length)?)
+        }
+        WireType::StartGroup | WireType::EndGroup => return Err("it has groups"),
+    };
+    Ok(Some((number, value)))
+}
+
+fn take<'b>(bytes: &mut &'b [u8], length: u64) -> Result<&'b [u8], &'static str> {
+    let split = usize::try_from(length).ok().and_then(|length| bytes.split_at_checked(length));
+    let (taken, rest) = split.ok_or("a field is longer than its message")?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, &'static str> {
+    decode_varint(bytes).map_err(|_| "a number is cut")
+}
+
+/// Calls `take` with each field of `message`.
+fn fields<'b>(
+    mut message: &'b [u8],
+    mut take: impl FnMut(u32, Value<'b>) -> Result<(), &'static str>,
+) -> Result<(), &'static str> {
+    while let Some((number, value)) = field(&mut message)? {
+        take(number, value)?;
+    }
+    Ok(())
+}
+
+/// Reads `body` into `sink`.
+pub fn read(body: &[u8], sink: &mut impl Sink) -> Result<(), FormatError> {
+    let (mut rest, mut key, mut message) = (body, Vec::with_capacity(256), 0);
+    while !rest.is_empty() {
+        message += 1;
+        let refused = |why| FormatError::Message { message, why };
+        let length = varint(&mut rest).map_err(refused)?;
+        let length = usize::try_from(length).map_err(|_| refused("it is longer than the body"))?;
+        let (family, after) = rest.split_at_checked(length).ok_or_else(|| refused("it is longer than the body"))?;
+        rest = after;
+        read_family(family, &mut key, sink).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// What is known of a family before its metrics are read.
+#[derive(Clone, Copy, Default)]
+struct Family<'b> {
+    name: &'b [u8],
+    kind: FamilyKind,
+    unit: &'b [u8],
+}
+
+fn read_family(message: &[u8], key: &mut Vec<u8>, sink: &mut impl Sink) -> Result<(), &'static str> {
+    // Without a type it is a counter: the first of the enumeration.
+    let mut family = Family { kind: FamilyKind::Counter, ..Family::default() };
+    fields(message, |number, value| {
+        match (number, value) {
+            (1, Value::Bytes(name)) => family.name = name,
+            (3, Value::Number(kind)) => {
+                family.kind = match kind {
+                    0 => FamilyKind::Counter,
+                    1 => FamilyKind::Gauge,
+                    2 => FamilyKind::Summary,
+                    4 => FamilyKind::Histogram,
+                    5 => FamilyKind::GaugeHistogram,
+                    _ => FamilyKind::Unknown,
+                }
+            }
+            (5, Value::Bytes(unit)) => family.unit = unit,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if family.name.is_empty() {
+        return Err("it has no name");
+    }
+    fields(message, |number, value| match (number, value) {
+        (4, Value::Bytes(metric)) => read_metric(metric, &family, key, sink),
+        _ => Ok(()),
+    })
+}
+
+/// One metric of a family while it is read.
+struct Metric<'b, 'k> {
+    family: Family<'b>,
+    /// The whole message, whose labels are read only if one of its samples is new.
+    message: &'b [u8],
+    key: &'k mut Vec<u8>,
+    /// Length of the key without what tells the samples of a metric apart.
+    stem: usize,
+}
+
+fn read_metric<'b>(
+    message: &'b [u8],
+    family: &Family<'b>,
+    key: &mut Vec<u8>,
+    sink: &mut impl Sink,
+) -> Result<(), &'static str> {
+    key.clear();
+    key.extend_from_slice(family.name);
+    key.push(b'{');
+    fields(message, |number, value| {
+        if let (1, Value::Bytes(label)) = (number, value) {
+            key.extend_from_slice(&(label.len() as u32).to_le_bytes());
+            key.extend_from_slice(label);
+        }
+        Ok(())
+    })?;
+    let stem = key.len();
+    let mut metric = Metric { family: *family, message, key, stem };
+    fields(message, |number, value| {
+        let Value::Bytes(value) = value else { return Ok(()) };
+        match number {
+            2 | 3 | 5 => metric.scalar(value, sink),
+            4 => metric.summary(value, sink),
+            7 => metric.histogram(value, sink),
+            _ => Ok(()),
+        }
+    })
+}
+
+impl Metric<'_, '_> {
+    fn scalar(&mut self, message: &[u8], sink: &mut impl Sink) -> Result<(), &'static str> {
+        let role = match self.family.kind {
+            FamilyKind::Counter => Role::Counter,
+            FamilyKind::Unknown if self.family.name.ends_with(b"_total") => Role::Counter,
+            _ => Role::Gauge,
+        };
+        // A value of 0 may be left out.
+        let mut found = 0.0;
+        fields(message, |number, value| {
+            if let (1, Value::Double(value)) = (number, value) {
+                found = value;
+            }
+            Ok(())
+        })?;
+        self.sample(role, 0.0, found, sink);
+        Ok(())
+    }
+
+    fn summary(&mut self, message: &[u8], sink: &mut impl Sink) -> Result<(), &'static str> {
+        let (mut count, mut sum) = (0.0, 0.0);
+        fields(message, |number, value| {
+            match (number, value) {
+                (1, Value::Number(value)) => count = value as f64,
+                (2, Value::Double(value)) => sum = value,
+                (3, Value::Bytes(quantile)) => {
+                    let (mut of, mut at) = (0.0, f64::NAN);
+                    fields(quantile, |number, value| {
+                        match (number, value) {
+                            (1, Value::Double(value)) => of = value,
+                            (2, Value::Double(value)) => at = value,
+                            _ => {}
+                        }
+                        Ok(())
+                    })?;
+                    self.sample(Role::Gauge, of, at, sink);
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        self.sample(Role::Count, 0.0, count, sink);
+        self.sample(Role::Sum, 0.0, sum, sink);
+        Ok(())
+    }
+
+    fn histogram(&mut self, message: &[u8], sink: &mut impl Sink) -> Result<(), &'static str> {
+        let (mut count, mut sum, mut has_end) = (0.0, 0.0, false);
+        fields(message, |number, value| {
+            match (number, value) {
+                (1, Value::Number(value)) => count = value as f64,
+                (4, Value::Double(value)) if value > 0.0 => count = value,
+                (2, Value::Double(value)) => sum = value,
+                (3, Value::Bytes(bucket)) => {
+                    let (mut below, mut bound) = (0.0, 0.0);
+                    fields(bucket, |number, value| {
+                        match (number, value) {
+                            (1, Value::Number(value)) => below = value as f64,
+                            (4, Value::Double(value)) if value > 0.0 => below = value,
+                            (2, Value::Double(value)) => bound = value,
+                            _ => {}
+                        }
+                        Ok(())
+                    })?;
+                    has_end |= bound == f64::INFINITY;
+                    self.sample(Role::Bucket, bound, below, sink);
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if !has_end {
+            // The last bucket may be left out: it is the count.
+            self.sample(Role::Bucket, f64::INFINITY, count, sink);
+        }
+        self.sample(Role::Count, 0.0, count, sink);
+        self.sample(Role::Sum, 0.0, sum, sink);
+        Ok(())
+    }
+
+    /// `part` is the bound of a bucket, or the quantile of a summary.
+    fn sample(&mut self, role: Role, part: f64, value: f64, sink: &mut impl Sink) {
+        self.key.truncate(self.stem);
+        self.key.push(role as u8);
+        self.key.extend_from_slice(&part.to_bits().to_le_bytes());
+        let (family, message) = (self.family, self.message);
+        sink.sample(self.key, value, || describe(&family, message, role, part));
+    }
+}
+
+/// What a sample that was never seen before is of. `None` if its labels cannot be read.
+fn describe(family: &Family<'_>, metric: &[u8], role: Role, part: f64) -> Option<Description> {
+    let text = |bytes: &[u8]| core::str::from_utf8(bytes).ok().map(str::to_owned);
+    let mut labels = Vec::new();
+    let read = fields(metric, |number, value| {
+        if let (1, Value::Bytes(label)) = (number, value) {
+            let (mut key, mut of) = (&[][..], &[][..]);
+            fields(label, |number, value| {
+                match (number, value) {
+                    (1, Value::Bytes(value)) => key = value,
+                    (2, Value::Bytes(value)) => of = value,
+                    _ => {}
+                }
+                Ok(())
+            })?;
+            labels.push((text(key).ok_or("a label is no text")?, text(of).ok_or("a label is no text")?));
+        }
+        Ok(())
+    });
+    read.ok()?;
+    if family.kind == FamilyKind::Summary && role == Role::Gauge {
+        labels.push(("quantile".to_owned(), part.to_string()));
+    }
+    let role = if family.kind == FamilyKind::GaugeHistogram { Role::Ignored } else { role };
+    let bound = if role == Role::Bucket { part } else { f64::INFINITY };
+    let unit = text(family.unit).filter(|unit| !unit.is_empty());
+    Some(Description { family: text(family.name)?, kind: family.kind, role, labels, bound, unit })
+}

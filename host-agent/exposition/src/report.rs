@@ -1,0 +1,111 @@
+//! What is watched of a target, and why the rest is not: for `uview sources`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::choice::LeftOut;
+use crate::format::FamilyKind;
+use crate::series::{AllSeries, Destination, Series};
+
+/// What is watched of one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyReport {
+    /// The family's name.
+    pub name: String,
+    /// The family's type.
+    pub kind: &'static str,
+    /// Series that the target exposes now.
+    pub exposed: usize,
+    /// Those with columns of their own.
+    pub watched: usize,
+    /// Why some are not.
+    pub why: String,
+}
+
+/// What is watched of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetReport {
+    /// Samples of the last scrape.
+    pub samples: usize,
+    /// Series that are known.
+    pub exposed: usize,
+    /// Series with columns of their own.
+    pub watched: usize,
+    /// Series that are summed up with others of their name.
+    pub summed: usize,
+    /// Columns of the LMAP.
+    pub columns: usize,
+    /// Samples of the last scrape that were not looked at: too many, or their keys too long.
+    pub refused: usize,
+    /// Scrapes of the window that are done, and that are needed, until series are chosen. Equal: they are chosen.
+    pub learned: (u32, u32),
+    /// In the order of their names.
+    pub families: Vec<FamilyReport>,
+}
+
+/// In words, why a series is not watched. `same` is the one that says the same.
+pub fn reason(left: LeftOut, same: Option<&Series>) -> String {
+    match left {
+        LeftOut::NotAllowed => "not in allow".to_owned(),
+        LeftOut::Denied => "in deny".to_owned(),
+        LeftOut::Constant => "constant".to_owned(),
+        LeftOut::TimeOfDay => "a time of day".to_owned(),
+        LeftOut::Redundant(_) => {
+            let same = same.map_or("another", |same| same.name.as_str());
+            format!("as {same}")
+        }
+        LeftOut::NoRoom => "no room".to_owned(),
+    }
+}
+
+/// The families of `all`; `watched` says whether an output is of one series.
+pub fn families(all: &AllSeries, watched: impl Fn(u32) -> bool) -> Vec<FamilyReport> {
+    let mut counts: BTreeMap<usize, (usize, BTreeMap<String, usize>)> = BTreeMap::new();
+    for (_, series) in all.iter() {
+        let (exposed, by_fate) = counts.entry(series.family).or_default();
+        *exposed += 1;
+        let fate = match &series.place {
+            Destination::Output(output) if watched(*output) => "watched".to_owned(),
+            Destination::Output(_) => "summed up".to_owned(),
+            Destination::Nowhere(why) => why.clone(),
+            Destination::Undecided => "new".to_owned(),
+        };
+        *by_fate.entry(fate).or_default() += 1;
+    }
+    let mut found: Vec<FamilyReport> = (0..)
+        .zip(&all.families)
+        .map(|(number, family)| {
+            let (exposed, by_fate) = counts.remove(&number).unwrap_or_default();
+            let watched = by_fate.get("watched").copied().unwrap_or(0);
+            let exposed = if exposed == 0 { family.ignored as usize } else { exposed };
+            FamilyReport {
+                name: family.name.clone(),
+                kind: family.kind.name(),
+                exposed,
+                watched,
+                why: why(family.kind, &by_fate),
+            }
+        })
+        .collect();
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    found
+}
+
+fn why(kind: FamilyKind, by_fate: &BTreeMap<String, usize>) -> String {
+    if by_fate.is_empty() {
+        return match kind {
+            FamilyKind::Info => "facts, no numbers",
+            FamilyKind::StateSet => "states, no numbers",
+            FamilyKind::GaugeHistogram => "gauge histograms are not watched",
+            _ => "times of creation",
+        }
+        .to_owned();
+    }
+    let mut text = String::new();
+    for (fate, count) in by_fate {
+        let separator = if text.is_empty() { "" } else { ", " };
+        // One for all needs no number.
+        _ = if by_fate.len() == 1 { write!(text, "{fate}") } else { write!(text, "{separator}{count} {fate}") };
+    }
+    text
+}

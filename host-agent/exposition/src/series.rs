@@ -1,0 +1,293 @@
+//! Samples put together: each counter, gauge and histogram of a target, with the lines that have its values.
+
+use std::collections::BTreeMap;
+
+use wire::name::{Labels, MetricName};
+
+use crate::choice::Form;
+use crate::format::{Description, FamilyKind, Role};
+use crate::lines::{Line, Lines};
+
+/// The number of a series among those of its target.
+pub type SeriesNumber = u32;
+
+/// A metric family.
+#[derive(Debug)]
+pub struct Family {
+    pub name: String,
+    pub kind: FamilyKind,
+    pub unit: Option<String>,
+    /// Samples of which no column can be made.
+    pub ignored: u32,
+    /// Whether a counter of it had a value with a fraction.
+    pub has_fractions: bool,
+}
+
+/// The buckets of a histogram, by bound.
+#[derive(Debug, Default)]
+pub struct Buckets {
+    pub bounds: Vec<(f64, Line)>,
+    pub sum: Option<Line>,
+    pub count: Option<Line>,
+}
+
+impl Buckets {
+    /// The line with the number of all values.
+    fn total(&self) -> Option<Line> {
+        self.count.or_else(|| self.bounds.last().map(|(_, line)| *line))
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line> {
+        self.bounds.iter().map(|(_, line)| *line).chain(self.sum).chain(self.count)
+    }
+}
+
+/// The lines with the values of a series.
+#[derive(Debug)]
+pub enum Values {
+    Counter(Line),
+    Gauge(Line),
+    Histogram(Buckets),
+}
+
+/// What becomes of a series.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Destination {
+    /// Its window is filled, or was never begun.
+    #[default]
+    Undecided,
+    /// It goes into this output.
+    Output(u32),
+    /// Nothing is written of it, for this reason.
+    Nowhere(String),
+}
+
+/// A series of a target.
+#[derive(Debug)]
+pub struct Series {
+    pub family: usize,
+    /// The family's name, of a summary's sum and count with their suffix.
+    pub name: String,
+    /// `None` if its name or its labels cannot be those of a column.
+    pub labels: Option<Labels>,
+    pub values: Values,
+    pub is_quantile: bool,
+    pub place: Destination,
+    /// What it did in each scrape of the window; empty once it is decided.
+    pub window: Vec<f32>,
+}
+
+impl Series {
+    pub fn form(&self) -> Form {
+        match self.values {
+            Values::Counter(_) => Form::Counter,
+            Values::Gauge(_) if self.is_quantile => Form::Quantile,
+            Values::Gauge(_) => Form::Gauge,
+            Values::Histogram(_) => Form::Histogram,
+        }
+    }
+
+    /// What it did in this scrape, for the window.
+    pub fn activity(&self, lines: &Lines) -> f64 {
+        match &self.values {
+            Values::Counter(line) => lines.growth(*line),
+            Values::Gauge(line) => lines.value(*line),
+            Values::Histogram(buckets) => buckets.total().map_or(0.0, |line| lines.growth(line)),
+        }
+    }
+
+    /// Scrapes since any of its samples was seen.
+    pub fn age(&self, lines: &Lines) -> u32 {
+        match &self.values {
+            Values::Counter(line) | Values::Gauge(line) => lines.age(*line),
+            Values::Histogram(buckets) => buckets.lines().map(|line| lines.age(line)).min().unwrap_or(u32::MAX),
+        }
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        match &self.values {
+            Values::Counter(line) | Values::Gauge(line) => vec![*line],
+            Values::Histogram(buckets) => buckets.lines().collect(),
+        }
+    }
+}
+
+/// All series of a target, with their families.
+#[derive(Debug, Default)]
+pub struct AllSeries {
+    pub families: Vec<Family>,
+    family_numbers: BTreeMap<String, usize>,
+    /// `None`: forgotten, and its number is free.
+    series: Vec<Option<Series>>,
+    identities: BTreeMap<(String, Vec<(String, String)>), SeriesNumber>,
+    free: Vec<SeriesNumber>,
+    /// Samples of which no column can be made, and their families.
+    ignored: Vec<(Line, usize)>,
+    /// Labels that the configuration adds.
+    added: Vec<(String, String)>,
+}
+
+impl AllSeries {
+    /// No series yet. `added` are labels of all.
+    pub fn new(added: Vec<(String, String)>) -> Self {
+        Self { added, ..Self::default() }
+    }
+
+    /// All of them, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (SeriesNumber, &Series)> {
+        self.series.iter().zip(0..).filter_map(|(series, number)| Some((number, series.as_ref()?)))
+    }
+
+    /// As [`Self::iter`], to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Series> {
+        self.series.iter_mut().flatten()
+    }
+
+    /// The series of this number.
+    pub fn get(&self, number: SeriesNumber) -> Option<&Series> {
+        self.series.get(number as usize)?.as_ref()
+    }
+
+    /// As [`Self::get`], to be changed.
+    pub fn get_mut(&mut self, number: SeriesNumber) -> Option<&mut Series> {
+        self.series.get_mut(number as usize)?.as_mut()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.series.len() - self.free.len()
+    }
+
+    fn family(&mut self, description: &Description) -> usize {
+        if let Some(known) = self.family_numbers.get(&description.family) {
+            return *known;
+        }
+        self.families.push(Family {
+            name: description.family.clone(),
+            kind: description.kind,
+            unit: description.unit.clone(),
+            ignored: 0,
+            has_fractions: false,
+        });
+        self.family_numbers.insert(description.family.clone(), self.families.len() - 1);
+        self.families.len() - 1
+    }
+
+    /// The line of a sample that was never seen under this key. Returns the series, too, if it is new.
+    pub fn add(&mut self, description: Description, lines: &mut Lines) -> (Line, Option<SeriesNumber>) {
+        let family = self.family(&description);
+        let Description { family: name, kind, role, mut labels, bound, .. } = description;
+        if role == Role::Ignored {
+            self.families[family].ignored += 1;
+            let line = lines.add();
+            self.ignored.push((line, family));
+            return (line, None);
+        }
+        labels.sort();
+        let is_histogram = role == Role::Bucket || kind == FamilyKind::Histogram;
+        let name = match role {
+            Role::Sum if !is_histogram => name + "_sum",
+            Role::Count if !is_histogram => name + "_count",
+            _ => name,
+        };
+        let identity = (name, labels);
+        let known = self.identities.get(&identity).copied();
+        let number = known.unwrap_or_else(|| {
+            let (name, labels) = identity.clone();
+            let line = if is_histogram { 0 } else { lines.add() };
+            let values = match role {
+                _ if is_histogram => Values::Histogram(Buckets::default()),
+                Role::Gauge => Values::Gauge(line),
+                _ => Values::Counter(line),
+            };
+            let pairs = labels.iter().chain(&self.added).map(|(key, value)| (key.as_str(), value.as_str()));
+            let valid = MetricName::new(&name).and_then(|_| Labels::new(pairs)).ok();
+            let is_quantile = kind == FamilyKind::Summary && role == Role::Gauge;
+            let (place, window) = (Destination::Undecided, Vec::new());
+            let series = Series { family, name, labels: valid, values, is_quantile, place, window };
+            let number = self.store(series);
+            self.identities.insert(identity, number);
+            number
+        });
+        let line = self.line_of(number, role, bound, lines);
+        (line, known.is_none().then_some(number))
+    }
+
+    fn store(&mut self, series: Series) -> SeriesNumber {
+        if let Some(free) = self.free.pop() {
+            self.series[free as usize] = Some(series);
+            return free;
+        }
+        self.series.push(Some(series));
+        self.series.len() as SeriesNumber - 1
+    }
+
+    /// The line of the sample `role` of a series, which may be new.
+    fn line_of(&mut self, number: SeriesNumber, role: Role, bound: f64, lines: &mut Lines) -> Line {
+        let Some(series) = self.series.get_mut(number as usize).and_then(Option::as_mut) else { return lines.add() };
+        match &mut series.values {
+            Values::Counter(line) | Values::Gauge(line) => *line,
+            Values::Histogram(buckets) => match role {
+                Role::Sum => *buckets.sum.get_or_insert_with(|| lines.add()),
+                Role::Count => *buckets.count.get_or_insert_with(|| lines.add()),
+                _ => match buckets.bounds.binary_search_by(|(known, _)| known.total_cmp(&bound)) {
+                    Ok(at) => buckets.bounds[at].1,
+                    Err(at) => {
+                        let line = lines.add();
+                        buckets.bounds.insert(at, (bound, line));
+                        line
+                    }
+                },
+            },
+        }
+    }
+
+    /// Forgets what was absent for more than `scrapes` and is in no output, with its lines.
+    pub fn forget(&mut self, lines: &mut Lines, scrapes: u32) {
+        let mut dead = std::collections::BTreeSet::new();
+        for (number, series) in (0..).zip(&mut self.series) {
+            let Some(known) = series else { continue };
+            if known.age(lines) > scrapes && !matches!(known.place, Destination::Output(_)) {
+                dead.extend(known.lines());
+                self.free.push(number);
+                *series = None;
+            }
+        }
+        let families = &mut self.families;
+        self.ignored.retain(|(line, family)| {
+            let stays = lines.age(*line) <= scrapes;
+            if !stays {
+                families[*family].ignored -= 1;
+                dead.insert(*line);
+            }
+            stays
+        });
+        let alive = &self.series;
+        self.identities.retain(|_, number| alive.get(*number as usize).is_some_and(Option::is_some));
+        lines.forget(|line| dead.contains(&line));
+        self.forget_families();
+    }
+
+    /// Forgets families without a series and without an ignored sample.
+    fn forget_families(&mut self) {
+        let used: std::collections::BTreeSet<usize> =
+            self.series.iter().flatten().map(|series| series.family).collect();
+        let mut kept = Vec::new();
+        let mut moved = BTreeMap::new();
+        for (number, family) in core::mem::take(&mut self.families).into_iter().enumerate() {
+            if used.contains(&number) || family.ignored > 0 {
+                moved.insert(number, kept.len());
+                kept.push(family);
+            }
+        }
+        self.families = kept;
+        let to = |number: usize| moved.get(&number).copied().unwrap_or(0);
+        self.family_numbers = self.families.iter().enumerate().map(|(at, family)| (family.name.clone(), at)).collect();
+        for series in self.series.iter_mut().flatten() {
+            series.family = to(series.family);
+        }
+        for (_, family) in &mut self.ignored {
+            *family = to(*family);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A scrape whose samples are all known allocates nothing per sample: asserted by an allocator that counts, alone in
+//! its process.
+#![expect(unsafe_code, reason = "an allocator is unsafe to write")]
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::hint::black_box;
+
+use exposition::choice::ChoiceSettings;
+use exposition::{Format, Target, TargetSettings};
+
+/// The system's allocator, with a count of the calls on this thread: tests run beside each other.
+struct CountingAllocator;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.set(CALLS.get() + 1);
+        // SAFETY: the caller's promise is the system allocator's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is the system allocator's condition.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// A page with `series` counters and a histogram, in scrape number `scrape`.
+fn page(series: usize, scrape: usize) -> String {
+    let mut text = String::from("# TYPE requests_total counter\n");
+    for at in 0..series {
+        _ = writeln!(text, "requests_total{{path=\"/{at}\",code=\"200\"}} {}", scrape * (at + 1));
+    }
+    text.push_str("# TYPE duration_seconds histogram\n");
+    for (bound, part) in [("0.1", 1), ("1", 2), ("+Inf", 3)] {
+        _ = writeln!(text, "duration_seconds_bucket{{le=\"{bound}\"}} {}", scrape * part);
+    }
+    _ = writeln!(text, "duration_seconds_sum {}\nduration_seconds_count {}", scrape, scrape * 3);
+    text
+}
+
+/// A target that has chosen among the series of [`page`], and its next scrape.
+fn settled(series: usize) -> (Target, usize) {
+    let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 100, label_sets: 8 };
+    let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000 };
+    let mut target = Target::new(settings);
+    for scrape in 1..=10 {
+        if target.take(page(series, scrape).as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+    }
+    assert!(target.is_chosen());
+    (target, 11)
+}
+
+#[test]
+fn a_scrape_of_known_series_allocates_nothing() {
+    let before = CALLS.get();
+    drop(black_box(Box::new(1)));
+    assert!(CALLS.get() > before, "the allocator counts");
+    for series in [10, 5_000] {
+        let (mut target, scrape) = settled(series);
+        let page = page(series, scrape);
+        let mut stored = 0_u64;
+
+        let before = CALLS.get();
+        assert_eq!(target.take(page.as_bytes(), Format::Text), Ok(false));
+        target.store(|_, value| stored = stored.wrapping_add(value));
+
+        assert_eq!(CALLS.get() - before, 0, "{series} series");
+        assert!(stored > 0 && target.last_scrape() == (series + 5, 0));
+    }
+}

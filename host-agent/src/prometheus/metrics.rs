@@ -1,0 +1,50 @@
+//! `/metrics` of scrapes.
+
+use core::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+
+use super::view::{REASONS, ScrapeCounts, TargetView};
+use crate::metrics_endpoint::{counter, gauge};
+
+/// Collects the values of all targets on each scrape.
+#[derive(Debug)]
+pub(crate) struct TargetMetrics(pub(crate) Vec<Arc<TargetView>>);
+
+impl Collector for TargetMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let sum = |of: fn(&ScrapeCounts) -> &AtomicU64| -> u64 {
+            self.0.iter().map(|view| of(&view.counts).load(Ordering::Relaxed)).sum()
+        };
+        let e = &mut encoder;
+        counter(e, "scrapes", "Scrapes of Prometheus targets.", sum(|counts| &counts.scrapes))?;
+        counter(e, "scrape_us", "Time that scrapes took, from request to values.", sum(|counts| &counts.took_us))?;
+        counter(e, "scrape_bytes", "Bytes of answers of targets, as sent.", sum(|counts| &counts.bytes))?;
+        let help = "Scrapes left out since the one before took too long.";
+        counter(e, "late_scrapes", help, sum(|counts| &counts.late))?;
+        let help =
+            "Samples of targets that were not looked at: more than max_samples, or with a longer name than is kept.";
+        counter(e, "refused_samples", help, sum(|counts| &counts.refused))?;
+        let help = "Scrapes that failed, by reason.";
+        let mut family = e.encode_descriptor("failed_scrapes", help, None, MetricType::Counter)?;
+        for (at, reason) in REASONS.iter().enumerate() {
+            let failed =
+                |view: &Arc<TargetView>| view.counts.failed.get(at).map_or(0, |count| count.load(Ordering::Relaxed));
+            let count: u64 = self.0.iter().map(failed).sum();
+            ConstCounter::new(count).encode(family.encode_family(&[("reason", *reason)])?)?;
+        }
+        let reports: Vec<_> = self.0.iter().map(|view| view.target().report()).collect();
+        let down = self.0.iter().filter(|view| view.state().down.is_some()).count();
+        gauge(&mut encoder, "targets", "Prometheus targets that are configured.", self.0.len())?;
+        gauge(&mut encoder, "down_targets", "Prometheus targets whose last scrape failed.", down)?;
+        let exposed = reports.iter().map(|report| report.exposed).sum();
+        gauge(&mut encoder, "exposed_series", "Series that targets expose.", exposed)?;
+        let watched = reports.iter().map(|report| report.watched).sum();
+        gauge(&mut encoder, "chosen_series", "Series of targets with columns of their own.", watched)
+    }
+}

@@ -1,0 +1,224 @@
+//! Scrapes one target.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use exposition::{ACCEPT, Format, FormatError, cost};
+use otlp::gzip::{self, GzipError};
+use remote_write::client::GetError;
+use wire::time::Nanos;
+
+use super::TargetPlan;
+use super::replica::TargetReplica;
+use super::view::{REASONS, ScrapeFailure, TargetView, add};
+use crate::node::Node;
+
+/// Time between two scrapes while a target is learnt.
+const LEARN_EVERY: Nanos = Nanos::from_secs(1);
+/// While a target is learnt, it rests for this many times as long as a scrape took.
+const REST: u64 = 3;
+
+/// Why a scrape failed.
+#[derive(Debug, thiserror::Error)]
+enum ScrapeError {
+    #[error("{0}")]
+    Get(#[from] GetError),
+    #[error("its answer is packed as `{0}`, which was not asked for")]
+    Encoding(String),
+    #[error("{0}")]
+    Gzip(GzipError<Infallible>),
+    #[error("it answers with `{0}`, which is no format of metrics")]
+    NoMetrics(String),
+    #[error("{0}")]
+    Format(#[from] FormatError),
+}
+
+impl ScrapeError {
+    /// Its kind, and what it says together with what to do.
+    fn failure(&self) -> ScrapeFailure {
+        let (reason, advice) = match self {
+            Self::Get(error) => (
+                error.reason(),
+                match error {
+                    GetError::Connect(_) => "does the program run, and is the address right?",
+                    GetError::Status(401 | 403) => "set headers: {Authorization: …} of the target",
+                    GetError::Status(_) | GetError::Http(_) => "is the path right?",
+                    GetError::Deadline(_) => "raise timeout_ms, or ask for fewer series",
+                    GetError::TooLong(_) => "raise max_bytes",
+                    _ => "see the log of the target",
+                },
+            ),
+            Self::Encoding(_) | Self::Gzip(_) => ("encoding", "does a proxy change it?"),
+            Self::NoMetrics(_) => ("no_metrics", "is the path right?"),
+            Self::Format(_) => ("format", "does the program write it so?"),
+        };
+        ScrapeFailure { reason, text: format!("{self}; {advice}") }
+    }
+}
+
+/// The task of one target.
+pub(super) struct Scraper {
+    plan: TargetPlan,
+    view: Arc<TargetView>,
+    node: Arc<Node>,
+    body: Vec<u8>,
+    values: Option<TargetReplica>,
+    health: Option<TargetReplica>,
+    /// How long scrapes took, while it is learnt.
+    took: Vec<Nanos>,
+    interval: Nanos,
+    /// Scrapes that failed since the last one that succeeded.
+    failures: u32,
+}
+
+impl Scraper {
+    pub(super) fn new(plan: TargetPlan, view: Arc<TargetView>, node: Arc<Node>) -> Self {
+        let interval = plan.interval.unwrap_or(LEARN_EVERY);
+        view.state().interval = interval;
+        let (body, took) = (Vec::new(), Vec::new());
+        Self { plan, view, node, body, values: None, health: None, took, interval, failures: 0 }
+    }
+
+    /// Scrapes for ever. A scrape that is missed since the one before took too long is counted, and not made up for.
+    pub(super) async fn run(&mut self, offset: Nanos) {
+        let clock = self.node.clock();
+        let mut next = clock.now().plus(offset);
+        loop {
+            let wait = next.since(clock.now()).unwrap_or(Nanos::ZERO);
+            tokio::time::sleep(wait.into()).await;
+            let began = clock.now();
+            let outcome = self.scrape().await;
+            let took = clock.now().since(began).unwrap_or(Nanos::ZERO);
+            self.end(outcome, took);
+            next = next.plus(self.interval);
+            let mut earliest = clock.now();
+            if self.values.is_none() {
+                earliest = earliest.plus(Nanos(took.0.saturating_mul(REST)));
+            }
+            if next < earliest {
+                let behind = (earliest.0 - next.0).div_ceil(self.interval.0.max(1));
+                add(&self.view.counts.late, behind);
+                next = next.plus(Nanos(self.interval.0.saturating_mul(behind)));
+            }
+        }
+    }
+
+    /// Scrapes once. True if there is something to choose.
+    async fn scrape(&mut self) -> Result<bool, ScrapeError> {
+        let limit = self.plan.max_bytes;
+        let page = self.plan.client.get(ACCEPT, &mut self.body, limit).await?;
+        let unpacked;
+        let body = match page.encoding.as_deref() {
+            None => &self.body,
+            Some("gzip") => {
+                unpacked = gzip::unpack(&self.body, limit, |_| Ok(())).map_err(ScrapeError::Gzip)?;
+                &unpacked
+            }
+            Some(other) => return Err(ScrapeError::Encoding(other.to_owned())),
+        };
+        let format = Format::of(page.content_type.as_deref());
+        let format = format.ok_or_else(|| ScrapeError::NoMetrics(page.content_type.unwrap_or_default()))?;
+        add(&self.view.counts.bytes, self.body.len() as u64);
+        {
+            let mut state = self.view.state();
+            (state.format, state.bytes) = (format.name(), body.len());
+        }
+        Ok(self.view.target().take(body, format)?)
+    }
+
+    fn end(&mut self, outcome: Result<bool, ScrapeError>, took: Nanos) {
+        let counts = &self.view.counts;
+        add(&counts.scrapes, 1);
+        add(&counts.took_us, took.0 / 1_000);
+        self.failures = if outcome.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        match outcome {
+            Ok(choose) => {
+                let was_down = {
+                    let mut state = self.view.state();
+                    state.took = took;
+                    state.down.take().is_some()
+                };
+                let (service, url) = (self.view.service(), self.view.url());
+                if was_down {
+                    tracing::info!(service, url, "target answers again");
+                }
+                self.took.push(took);
+                add(&counts.refused, self.view.target().last_scrape().1 as u64);
+                if choose {
+                    self.choose();
+                }
+                if let Some(values) = &self.values {
+                    values.write(&self.view.target());
+                }
+            }
+            Err(error) => self.failed(&error.failure()),
+        }
+        if let Some(health) = &self.health {
+            let samples = if self.failures == 0 { self.view.target().last_scrape().0 } else { 0 };
+            health.write_health(self.failures, took, samples);
+        }
+        if self.took.len() > self.plan.settings.window as usize {
+            self.took.clear();
+        }
+    }
+
+    fn failed(&self, failure: &ScrapeFailure) {
+        if let Some(count) = REASONS.iter().zip(&self.view.counts.failed).find(|(reason, _)| **reason == failure.reason)
+        {
+            add(count.1, 1);
+        }
+        let now = self.node.clock().now();
+        let mut state = self.view.state();
+        let since = state.down.as_ref().map_or(now, |(_, since)| *since);
+        if state.down.replace((failure.clone(), since)).is_none() {
+            let (service, url) = (self.view.service(), self.view.url());
+            tracing::warn!(service, url, why = failure.text, "target is down");
+        }
+    }
+
+    /// Chooses series, then replaces the region by one for them. The old one goes after the new one is there, so that
+    /// common series stay.
+    fn choose(&mut self) {
+        let mut target = self.view.target();
+        let before = target.placed();
+        target.choose();
+        if self.values.is_some() && target.placed() == before {
+            self.took.clear();
+            return;
+        }
+        if self.plan.interval.is_none() && self.values.is_none() {
+            self.interval = cost::interval(&mut self.took, self.plan.cpu_share);
+            self.view.state().interval = self.interval;
+        }
+        let every = self.interval;
+        let report = target.report();
+        let service = self.view.service();
+        let what = (report.exposed, report.watched, report.columns);
+        tracing::info!(
+            service,
+            url = self.view.url(),
+            series = what.0,
+            watched = what.1,
+            columns = what.2,
+            "series chosen"
+        );
+        match TargetReplica::of_values(&self.plan, &target, every, &self.node) {
+            Ok(new) => {
+                if let Some(old) = self.values.replace(new) {
+                    old.leave(&self.node);
+                }
+            }
+            Err(error) => tracing::warn!(service, error = &*error as &dyn core::error::Error, "no region for a target"),
+        }
+        if self.health.is_none() {
+            match TargetReplica::of_health(&self.plan, every, &self.node) {
+                Ok(new) => self.health = Some(new),
+                Err(error) => {
+                    tracing::warn!(service, error = &*error as &dyn core::error::Error, "no region for a target");
+                }
+            }
+        }
+        drop(target);
+        self.took = Vec::new();
+    }
+}
