@@ -5,7 +5,7 @@ mod measured_cgroup;
 mod scan;
 mod series;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -147,7 +147,7 @@ struct Cgroups {
     /// Those that are read, by path.
     replicas: BTreeMap<String, Replica>,
     /// Cgroups that could not be read, so that the log names each once.
-    unreadable: BTreeMap<String, ()>,
+    unreadable: BTreeSet<String>,
     next_scan: Nanos,
     buffer: Vec<u8>,
     values: Values,
@@ -160,7 +160,7 @@ impl Cgroups {
             hierarchies,
             counts,
             replicas: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
             next_scan: Nanos::ZERO,
             buffer: vec![0; FILE_BYTES],
             values: Values::default(),
@@ -225,7 +225,7 @@ impl Cgroups {
         for replica in self.replicas.values_mut() {
             replica.measured.find_network(&mut self.buffer);
         }
-        self.unreadable.retain(|path, ()| found.services.contains_key(path));
+        self.unreadable.retain(|path| found.services.contains_key(path));
         for (path, service) in found.services {
             match self.open(node, &path, &service) {
                 Ok(replica) => {
@@ -233,9 +233,9 @@ impl Cgroups {
                     self.unreadable.remove(&path);
                     self.replicas.insert(path, replica);
                 }
-                Err(error) if !self.unreadable.contains_key(&path) => {
+                Err(error) if !self.unreadable.contains(&path) => {
                     tracing::warn!(path, service, error = &error as &dyn core::error::Error, "cgroup is not read");
-                    self.unreadable.insert(path, ());
+                    self.unreadable.insert(path);
                 }
                 Err(_) => {}
             }

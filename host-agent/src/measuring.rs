@@ -9,6 +9,9 @@ use crate::node::Node;
 use crate::process_metrics;
 use crate::run::RunError;
 
+/// What the threads count: of processes and of cgroups.
+pub(crate) type Counts = (Arc<process_metrics::Counts>, Arc<cgroup_metrics::Counts>);
+
 /// The threads that run.
 pub(crate) struct MeasuringThreads {
     processes: Option<JoinHandle<()>>,
@@ -21,7 +24,7 @@ impl MeasuringThreads {
         config: &Config,
         files: usize,
         node: &Arc<Node>,
-        (counts, cgroups): (&Arc<process_metrics::Counts>, &Arc<cgroup_metrics::Counts>),
+        (counts, cgroups): &Counts,
     ) -> Result<Self, RunError> {
         let start = |settings| cgroup_metrics::start(settings, node, Arc::clone(cgroups)).map_err(RunError::Cgroups);
         let cgroups = config.cgroup_settings(files / 4)?.map(start).transpose()?;
@@ -30,9 +33,13 @@ impl MeasuringThreads {
 
     /// Both end within one round. Waiting for them may block for that long.
     pub(crate) fn end(self) {
-        self.cgroups.map(CgroupThread::end);
-        // The thread ends when its requests end. It does not panic.
-        self.processes.map(JoinHandle::join);
+        if let Some(cgroups) = self.cgroups {
+            cgroups.end();
+        }
+        if let Some(processes) = self.processes {
+            // The thread ends when its requests end. It does not panic.
+            let _ = processes.join();
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::cgroup_metrics;
+use crate::measuring;
 use crate::node::Node;
 use crate::process_metrics::Counts;
 use crate::prometheus::{TargetMetrics, TargetView};
@@ -31,7 +32,7 @@ use crate::span_metrics;
 /// The endpoint of `node`, its OTLP endpoint and its remote monitors.
 pub fn router(
     node: &Arc<Node>,
-    (measuring, cgroups): (Arc<Counts>, Arc<cgroup_metrics::Counts>),
+    (measuring, cgroups): measuring::Counts,
     connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
     remote: impl Iterator<Item = Arc<RemoteMonitor>>,

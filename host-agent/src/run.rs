@@ -27,16 +27,14 @@ use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
-use crate::cgroup_metrics;
 use crate::clock::{self, Clock};
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
 use crate::listeners::Listeners;
-use crate::measuring::MeasuringThreads;
+use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::{self, OtlpError};
-use crate::process_metrics::Counts;
 use crate::prometheus::{self, TargetView};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
@@ -120,8 +118,7 @@ type Tasks = JoinSet<Result<(), RunError>>;
 /// What the operators' server and `/metrics` report besides the node.
 struct MonitoringSources {
     connections: Arc<server::Counts>,
-    counts: Arc<Counts>,
-    cgroups: Arc<cgroup_metrics::Counts>,
+    counts: Counts,
     otlp: Option<Arc<Edge>>,
     remotes: Vec<Arc<RemoteMonitor>>,
     receipts: Arc<Receipts>,
@@ -137,7 +134,7 @@ fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, cgroups, otlp, remotes, receipts, models, targets } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, targets } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -147,16 +144,14 @@ fn serve(
         remotes: remotes.clone(),
         receipts,
         models,
-        cgroups: Arc::clone(&cgroups),
+        cgroups: Arc::clone(&counts.1),
         targets: targets.clone(),
     };
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let operators = named("operators", operators, OPERATOR_LIMITS);
-    let measured = (counts, cgroups);
-    let metrics =
-        metrics_endpoint::router(node, measured, Arc::clone(&connections), otlp, remotes.into_iter(), targets);
+    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), targets);
     let metrics = named("metrics", metrics, METRICS_LIMITS);
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
@@ -292,8 +287,8 @@ pub async fn run_from(
         registrar::start(registrations, inbox, &node).map_err(RunError::Thread)?;
     }
     let models = stored_models(&config, &node)?;
-    let (counts, cgroups) = (Arc::new(Counts::default()), Arc::new(cgroup_metrics::Counts::default()));
-    let measuring = MeasuringThreads::start(&config, files, &node, (&counts, &cgroups))?;
+    let counts = Counts::default();
+    let measuring = MeasuringThreads::start(&config, files, &node, &counts)?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
@@ -307,16 +302,8 @@ pub async fn run_from(
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
     let targets = prometheus::start(plans, &node, threads.handle());
     let models_of = models.clone();
-    let sources = MonitoringSources {
-        connections,
-        counts,
-        cgroups,
-        otlp,
-        remotes,
-        receipts: of_status,
-        models: models_of,
-        targets,
-    };
+    let sources =
+        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, targets };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());

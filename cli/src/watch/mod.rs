@@ -96,6 +96,10 @@ pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
     let service = args.service.unwrap_or_else(|| service_name(&selector, pid));
     let runtime = agent::runtime(WHAT)?;
     runtime.block_on(async {
+        let no_signals =
+            |error: std::io::Error| Failure::to(WHAT).because("no signal handler is left").caused_by(&error);
+        // First of all, so that Ctrl-C leaves no agent and no directory behind, whenever it comes.
+        let signal = stop::requested().map_err(no_signals)?;
         let target = agents::running(args.agent.clone(), args.private, environment.runtime_dir)?;
         let (own, target) = if let Some(target) = target {
             (None, target)
@@ -110,7 +114,7 @@ pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
         let interval = Duration::from_millis(args.interval_ms.into());
         let watch = Watch::new(selector, service, found, &target.runtime_dir, interval);
         watch.greet(pid, own.is_some(), &target.runtime_dir)?;
-        watch.run(connection, events, own).await
+        watch.run(connection, events, own, signal).await
     })
 }
 
@@ -214,10 +218,9 @@ impl Watch {
         mut connection: Connection,
         mut events: Streaming<HookEvent>,
         mut own: Option<OwnAgents>,
+        signal: impl Future<Output = ()>,
     ) -> Result<Exit, Failure> {
-        let no_signals =
-            |error: std::io::Error| Failure::to(WHAT).because("no signal handler is left").caused_by(&error);
-        let mut signal = std::pin::pin!(stop::requested().map_err(no_signals)?);
+        let mut signal = std::pin::pin!(signal);
         let mut samples = interval(self.interval);
         samples.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut questions = interval(ASK_EVERY);

@@ -201,6 +201,8 @@ fn a_unit_is_the_processes_of_its_cgroup() {
     eventually("the cgroup can be removed", || fs::remove_dir(&folder).ok());
 
     let name = unit.strip_suffix(".service").unwrap();
+    let directory = Path::new(greeting.rsplit(' ').next().unwrap());
+    assert!(!directory.exists(), "Ctrl-C came early, and all is gone: {greeting}");
     assert!(greeting.starts_with(&format!("{name}: watching pid {pid},")), "{greeting}");
     assert_eq!(code, Some(0));
 }

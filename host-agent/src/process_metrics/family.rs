@@ -217,7 +217,7 @@ mod tests {
         let own: BTreeSet<u32> = [std::process::id()].into();
         let mut family = Family::new(Nanos::from_millis(100));
         // Each reading moves the time of the next one.
-        let mut at = |millis, family: &mut Family| {
+        let at = |millis, family: &mut Family| {
             let before = family.next_connections;
             family.sample(&own, Nanos::from_millis(millis));
             family.next_connections != before
