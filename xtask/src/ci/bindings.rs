@@ -39,8 +39,9 @@ fn without_sanitizers() -> Result<Option<&'static str>> {
     let folder = tempfile::tempdir()?;
     let source = folder.path().join("empty.c");
     fs::write(&source, "int main(void) { return 0; }\n")?;
-    let flags = ["-fsanitize=address,undefined", "-o", "/dev/null"];
-    let compiles = works("cc", &[&flags[..], &[&source.display().to_string()]].concat());
+    let mut cc = Command::new("cc");
+    cc.args(["-fsanitize=address,undefined", "-o", "/dev/null"]).arg(&source);
+    let compiles = cc.output().is_ok_and(|output| output.status.success());
     Ok((!compiles || !works("make", &["--version"]))
         .then_some("it needs make, and cc with sanitizers (Debian: apt-get install gcc make)"))
 }
