@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use wire::name::ServiceName;
 
 use self::file_format::OVERHEAD_BYTES;
-use crate::control_plane::KeptModel;
+use crate::control_plane::{KeptModel, MAX_KEPT_MODELS};
 use crate::node::Node;
 use crate::stored_file::StateFolder;
 
@@ -58,6 +58,12 @@ pub(crate) struct StoredModels {
 struct Changes {
     newer: Vec<(ServiceName, u64, KeptModel)>,
     gone: Vec<ServiceName>,
+}
+
+/// Bytes on disk that models of `limit` bytes take at most: with a block for what is left of each file, and a draft and
+/// a file that was set aside of the longest model.
+pub(crate) const fn disk_bytes(limit: usize) -> u64 {
+    (3 * limit + MAX_KEPT_MODELS * (OVERHEAD_BYTES + 4096)) as u64
 }
 
 fn file_name(number: u64) -> String {
