@@ -61,6 +61,8 @@ pub struct Budget {
     pub load: Load,
     /// The rows of its table, in their order.
     pub bounds: Vec<Bound>,
+    /// What it keeps in files. Not part of the sum.
+    pub on_disk: Vec<Bound>,
 }
 
 impl Budget {
@@ -80,7 +82,9 @@ impl Budget {
         };
         let head = "| what | MiB | computed from | who pays | when it is full | metric |\n| --- | --- | --- | --- | --- | --- |\n";
         let rows: String = self.bounds.iter().map(row).collect();
-        format!("{head}{rows}| **all** | **{}** | | | | |\n", mib(self.total()))
+        let stored = |bound: &Bound| row(bound).replacen("| ", "| *on disk:* ", 1);
+        let on_disk: String = self.on_disk.iter().map(stored).collect();
+        format!("{head}{rows}| **all** | **{}** | | | | |\n{on_disk}", mib(self.total()))
     }
 }
 
@@ -91,17 +95,22 @@ fn mib(bytes: u64) -> u64 {
 
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { agent, load, bounds, .. } = self;
+        let Self { agent, load, bounds, on_disk, .. } = self;
         writeln!(
             f,
             "Memory of the {agent}, at most, with {} services of {} columns each",
             load.services, load.columns
         )?;
         writeln!(f, "(--services and --columns assume others):\n")?;
-        for Bound { what, bytes, from, .. } in bounds {
-            writeln!(f, "{:>7} MiB  {what}: {}", mib(*bytes), from.replace('`', ""))?;
+        let line = |Bound { what, bytes, from, .. }: &Bound| {
+            format!("{:>7} MiB  {what}: {}", mib(*bytes), from.replace('`', ""))
+        };
+        bounds.iter().try_for_each(|bound| writeln!(f, "{}", line(bound)))?;
+        writeln!(f, "{:>7} MiB  all", mib(self.total()))?;
+        if !on_disk.is_empty() {
+            writeln!(f, "\nOn disk:\n")?;
         }
-        writeln!(f, "{:>7} MiB  all", mib(self.total()))
+        on_disk.iter().try_for_each(|bound| writeln!(f, "{}", line(bound)))
     }
 }
 
@@ -112,7 +121,8 @@ mod tests {
     fn budget() -> Budget {
         let bound = |what, bytes, metric| Bound { what, bytes, from: "`limits.x`", payer: "user", full: "-", metric };
         let bounds = vec![bound("rows", 3 * MIB, "lost_rows"), bound("models", MIB + 1, "")];
-        Budget { agent: "NIC agent", prefix: "uview_nic", load: Load::default(), bounds }
+        let on_disk = vec![bound("files", 2 * MIB, "")];
+        Budget { agent: "NIC agent", prefix: "uview_nic", load: Load::default(), bounds, on_disk }
     }
 
     #[test]
@@ -120,7 +130,8 @@ mod tests {
         let text = budget().to_string();
 
         assert!(text.contains("600 services of 100 columns"), "{text}");
-        assert!(text.contains("      2 MiB  models: limits.x\n      5 MiB  all\n"), "{text}");
+        let end = "      2 MiB  models: limits.x\n      5 MiB  all\n\nOn disk:\n\n      2 MiB  files: limits.x\n";
+        assert!(text.ends_with(end), "{text}");
     }
 
     #[test]
@@ -128,6 +139,7 @@ mod tests {
         let table = budget().table();
 
         assert!(table.contains("| rows | 3 | `limits.x` | user | - | `uview_nic_lost_rows` |\n"), "{table}");
-        assert!(table.ends_with("| **all** | **5** | | | | |\n"), "{table}");
+        let end = "| **all** | **5** | | | | |\n| *on disk:* files | 2 | `limits.x` | user | - | – |\n";
+        assert!(table.ends_with(end), "{table}");
     }
 }

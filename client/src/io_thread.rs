@@ -92,6 +92,10 @@ impl EventLoop {
         while !self.signal.stop.load(Ordering::Relaxed) {
             let now = self.clock.now();
             let actions = self.shared.lock().poll(now);
+            if actions.reconnect {
+                self.disconnect(&Disconnect::Again);
+                continue;
+            }
             if actions.connect {
                 self.connect();
             }

@@ -22,6 +22,8 @@ pub(crate) struct LinkActions {
     pub(crate) beat: bool,
     /// Try to connect.
     pub(crate) connect: bool,
+    /// Close the connection, and connect again.
+    pub(crate) reconnect: bool,
     /// When to poll again, at the latest.
     pub(crate) next_poll: Nanos,
 }
@@ -69,9 +71,13 @@ impl Link {
             self.next_beat = now.plus(self.heartbeat);
         }
         match self.phase {
-            Phase::Waiting { until } if until <= now => LinkActions { beat, connect: true, next_poll: now },
-            Phase::Waiting { until } => LinkActions { beat, connect: false, next_poll: self.next_beat.min(until) },
-            Phase::Open { .. } => LinkActions { beat, connect: false, next_poll: self.next_beat },
+            Phase::Waiting { until } if until <= now => {
+                LinkActions { beat, connect: true, reconnect: false, next_poll: now }
+            }
+            Phase::Waiting { until } => {
+                LinkActions { beat, connect: false, reconnect: false, next_poll: self.next_beat.min(until) }
+            }
+            Phase::Open { .. } => LinkActions { beat, connect: false, reconnect: false, next_poll: self.next_beat },
         }
     }
 
@@ -162,7 +168,7 @@ impl Link {
     }
 
     /// `pause` ± 25 % at random.
-    fn spread(&mut self, pause: Nanos) -> Nanos {
+    pub(crate) fn spread(&mut self, pause: Nanos) -> Nanos {
         // Marsaglia's xorshift.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

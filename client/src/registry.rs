@@ -303,6 +303,14 @@ impl Registry {
         });
     }
 
+    /// The agent may take what it has refused: all series are sent again. Those that it has are no news to it.
+    pub(crate) fn announce_again(&mut self) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.series = self.live.keys().copied().collect();
+            self.problems.forget_refusals();
+        }
+    }
+
     /// The connection was lost.
     pub(crate) fn closed(&mut self) {
         self.outbox = None;

@@ -17,6 +17,10 @@ use crate::problem::{Cause, shortened};
 use crate::registry::Registry;
 use crate::spans::RingState;
 
+/// The shortest and the longest time after which the agent is asked again for what it has refused.
+const ASK_AGAIN: (Nanos, Nanos) = (Nanos::from_secs(10), Nanos::from_secs(600));
+/// What the name of a refused region begins with.
+const REGION: &str = "region ";
 /// Characters kept of an agent's refusal.
 const MAX_REFUSAL_CHARS: usize = 300;
 
@@ -33,6 +37,9 @@ pub(crate) enum Disconnect {
     /// The agent closed it, or died.
     #[error("the agent closed the connection")]
     Closed,
+    /// The agent is asked again for a region that it has refused.
+    #[error("the agent may take now what it has refused")]
+    Again,
     /// A system call failed.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -51,6 +58,18 @@ pub(crate) struct Session {
     hello_sent: bool,
     /// The agent reads values only when a heartbeat counter has changed, so it is raised on `changed`, not on a timer.
     beats_on_change: bool,
+    /// What the agent may take later.
+    refused: Option<RefusedForNow>,
+}
+
+/// Something that the agent has refused for now.
+#[derive(Clone, Copy, Debug)]
+struct RefusedForNow {
+    wait: Nanos,
+    /// When it is asked again; `None` until the clock is known.
+    at: Option<Nanos>,
+    /// A region was refused: without another connection nothing of it can be sent again.
+    is_region: bool,
 }
 
 impl Session {
@@ -63,12 +82,14 @@ impl Session {
             hello,
             hello_sent: false,
             beats_on_change: false,
+            refused: None,
         }
     }
 
     /// What to do at `now`. Raises the heartbeat if that is due.
     pub(crate) fn poll(&mut self, now: Nanos) -> LinkActions {
-        let due = self.link.poll(now);
+        let mut due = self.link.poll(now);
+        self.ask_again(now, &mut due);
         if due.beat {
             if !self.beats_on_change {
                 self.registry.beat();
@@ -76,6 +97,23 @@ impl Session {
             self.rings.beat();
         }
         due
+    }
+
+    /// Asks the agent again for what it has refused, once it may take that.
+    fn ask_again(&mut self, now: Nanos, due: &mut LinkActions) {
+        let Some(refused) = &mut self.refused else { return };
+        let (shortest, longest) = ASK_AGAIN;
+        let wait = refused.wait.clamp(shortest, longest);
+        let at = *refused.at.get_or_insert_with(|| now.plus(self.link.spread(wait)));
+        if at > now {
+            due.next_poll = due.next_poll.min(at);
+            return;
+        }
+        due.reconnect = refused.is_region;
+        self.refused = None;
+        if !due.reconnect {
+            self.registry.announce_again();
+        }
     }
 
     /// The service has changed its values: raises the heartbeat, unless the agent expects it on a timer.
@@ -90,7 +128,7 @@ impl Session {
         self.link.connected();
         self.registry.opened();
         self.rings.opened();
-        (self.hello_sent, self.beats_on_change) = (false, false);
+        (self.hello_sent, self.beats_on_change, self.refused) = (false, false, None);
     }
 
     /// The connection was lost, or an attempt to connect failed.
@@ -101,6 +139,7 @@ impl Session {
         self.link.disconnected(now, why.to_string());
         self.registry.closed();
         self.rings.closed();
+        self.refused = None;
     }
 
     /// The next frame to send, if there is one.
@@ -130,13 +169,22 @@ impl Session {
             }
             Some(Message::Acknowledgement(accepted)) => self.link.accepted(accepted.messages),
             Some(Message::Release(released)) => self.registry.released(released.runs.into_iter().map(SlotRun::from)),
-            Some(Message::Refusal(refused)) => self.registry.problems.note(Cause::Refused {
-                what: shortened(&refused.what, MAX_REFUSAL_CHARS),
-                reason: shortened(&refused.reason, MAX_REFUSAL_CHARS),
-            }),
+            Some(Message::Refusal(refused)) => self.note_refusal(&refused),
             None => {}
         }
         Ok(())
+    }
+
+    fn note_refusal(&mut self, refusal: &proto::Refusal) {
+        if refusal.retry_after_ms > 0 {
+            let wait = Nanos::from_millis(refusal.retry_after_ms.into());
+            let refused = self.refused.get_or_insert(RefusedForNow { wait, at: None, is_region: false });
+            refused.is_region |= refusal.what.starts_with(REGION);
+        }
+        self.registry.problems.note(Cause::Refused {
+            what: shortened(&refusal.what, MAX_REFUSAL_CHARS),
+            reason: shortened(&refusal.reason, MAX_REFUSAL_CHARS),
+        });
     }
 
     /// The agent that has accepted everything; `None` if something is not sent or not accepted.
@@ -243,6 +291,49 @@ mod tests {
         session.changed();
 
         assert_eq!(beats(&session), before + 1);
+    }
+
+    /// The agent refuses `what` for so long.
+    fn refuse(session: &mut Session, what: &str, retry_after_ms: u32) {
+        let refusal = proto::Refusal { what: what.into(), reason: "too fast".into(), retry_after_ms };
+        let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Refusal(refusal)) };
+        session.incoming(&message.encode_to_vec()).unwrap();
+    }
+
+    #[test]
+    fn series_that_were_refused_for_now_are_sent_again_at_a_slow_beat() {
+        let mut session = session();
+        for name in ["a", "b"] {
+            let _ = session.registry.register(&spec(name.into()), false);
+        }
+        session.connected();
+        let _ = drain(&mut session);
+
+        refuse(&mut session, "b", 0);
+        let _ = session.poll(Nanos::from_secs(1000));
+        assert_eq!(drain(&mut session), [], "it is of no use");
+
+        let mut sent = Vec::new();
+        refuse(&mut session, "b", 7);
+        for second in 1000..1040 {
+            let actions = session.poll(Nanos::from_secs(second));
+            assert!(!actions.connect && !actions.reconnect);
+            let messages = drain(&mut session);
+            if messages.is_empty() {
+                continue;
+            }
+            assert!(matches!(&messages[..], [ServiceMessage::AddSeries(series)] if series.len() == 2), "{messages:?}");
+            assert_eq!(session.registry.problems.kept().len(), 0);
+            sent.push(second);
+            refuse(&mut session, "b", 7);
+        }
+        assert!((2..=4).contains(&sent.len()), "{sent:?}");
+
+        refuse(&mut session, "region 1", 7);
+        assert!(session.poll(Nanos::from_secs(1060)).reconnect, "the region has to be sent again, too");
+        session.disconnected(Nanos::from_secs(1060), &Disconnect::Again);
+        session.connected();
+        assert!(!session.poll(Nanos::from_secs(2000)).reconnect);
     }
 
     #[test]

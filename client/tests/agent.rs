@@ -212,7 +212,7 @@ fn messages_that_mean_nothing_here_change_nothing() {
         heartbeat_ms: 1,
         ..Default::default()
     }));
-    let refused = proto::Refusal { what: "requests".into(), reason: "\u{7}not today".into() };
+    let refused = proto::Refusal { what: "requests".into(), reason: "\u{7}not today".into(), retry_after_ms: 0 };
     agent.send(proto::agent_message::Message::Refusal(refused));
 
     let problems = until("the refusal", || Some(client.status().problems).filter(|problems| !problems.is_empty()));
@@ -227,7 +227,7 @@ fn what_one_agent_refused_the_next_one_may_take() {
     let agent = FakeAgent::start(&folder.socket(), 1);
     let client = folder.connect();
     registered(&client, 1);
-    let refused = proto::Refusal { what: "hello".into(), reason: "no room".into() };
+    let refused = proto::Refusal { what: "hello".into(), reason: "no room".into(), retry_after_ms: 0 };
     agent.send(proto::agent_message::Message::Refusal(refused));
     until("the refusal", || (!client.status().problems.is_empty()).then_some(()));
 

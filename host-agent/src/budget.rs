@@ -5,13 +5,14 @@ use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, Load, MIB};
 use agent_runtime::program::ConfigArgs;
 use agent_runtime::server::Limits as ServerLimits;
 use hooks::coherence::MemberSettings;
-use hooks::paths::PathLimits;
+use hooks::paths::{LatencyRule, NameLimits, PathLimits};
+use webhooks::GroupingRule;
 
-use crate::config::{Config, KeepMode};
-use crate::control_plane::MAX_MODELS_BYTES;
+use crate::config::{Config, KeepMode, Transport};
+use crate::control_plane::{MAX_CHOICE_BYTES, MAX_KEPT_MODELS, MAX_MODELS_BYTES};
 use crate::dispatch::Dispatch;
 use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
-use crate::{coherence, outbox, receipts, services_socket};
+use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models};
 
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
@@ -27,10 +28,22 @@ const DECODED: u64 = 16;
 const THREADS: u64 = 2;
 /// A column's part of an encoded configuration.
 const CONFIGURED_BYTES: u64 = 300;
-/// A verdict in memory, with its reasons.
-const VERDICT_BYTES: u64 = 2 << 10;
-/// A place in a hook's queue, whose verdict other hooks share.
-const PLACE_BYTES: u64 = 24;
+/// A region that one worker reads by RDMA: its registration here and in the device's library.
+const REGISTRATION_BYTES: u64 = 512;
+/// Workers that have a region registered at a time: two while its LMAP moves.
+const REGISTERED: u64 = 2;
+/// A learnt model's service and settings.
+const MODEL_BYTES: u64 = 512;
+/// An LMAP that an operator has created or configured, besides its model and the names of chosen metrics.
+const LMAP_BYTES: u64 = 1 << 10;
+/// Two names of an operation, what its alarms were about when it was looked up last, and maps of both.
+const NAME_BYTES: u64 = 450;
+/// An operation's usual duration, besides two histograms.
+const LATENCY_BYTES: u64 = 200;
+/// What alarms were about, of one second and service.
+const ALARM_BYTES: u64 = 512;
+/// Seconds for which alarms are remembered.
+const ALARM_SECONDS: u64 = 128;
 /// What sampling remembers of a series, for each remote monitor.
 const SAMPLED_BYTES: u64 = 600;
 /// A series from spans, counted for each operation.
@@ -72,6 +85,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.push(cgroups(config));
     bounds.extend(models(config, load));
     bounds.extend(queues(config));
+    bounds.extend(regions(config));
     bounds.extend(telemetry(config));
     bounds.extend(spans(config));
     bounds.extend(edges(config));
@@ -83,7 +97,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         full: "the answer is refused; further samples are not looked at",
         metric: "refused_samples",
     });
-    Budget { agent: "host agent", prefix: "uview_host", load, bounds }
+    Budget { agent: "host agent", prefix: "uview_host", load, bounds, on_disk: on_disk(config).into() }
 }
 
 const SHARE: &str = "user: three times what is free";
@@ -152,12 +166,12 @@ fn cgroups(config: &Config) -> Bound {
 }
 
 /// What workers have learnt, what operators have sent, and configurations.
-fn models(config: &Config, load: Load) -> [Bound; 3] {
+fn models(config: &Config, load: Load) -> [Bound; 4] {
     [
         Bound {
             what: "learnt models",
-            bytes: config.lmap.model_bytes as u64,
-            from: "`lmap.model_bytes`",
+            bytes: config.lmap.model_bytes as u64 + MAX_KEPT_MODELS as u64 * MODEL_BYTES,
+            from: "`lmap.model_bytes` + 4,096 × 512 B",
             payer: "user: whoever has most loses the oldest first",
             full: "dropped",
             metric: "dropped_models",
@@ -171,6 +185,15 @@ fn models(config: &Config, load: Load) -> [Bound; 3] {
             metric: "operators_model_bytes",
         },
         Bound {
+            what: "LMAPs of operators, and the metrics that they chose",
+            bytes: (config.services.limits.services + wire::control::MAX_LMAPS) as u64 * LMAP_BYTES
+                + MAX_CHOICE_BYTES as u64,
+            from: "(`services.limits.services` + 4,096) × 1 KiB + 32 MiB",
+            payer: "operator",
+            full: "the call is refused",
+            metric: "",
+        },
+        Bound {
             what: "messages to and from a worker: configurations, rows, verdicts",
             bytes: wire::control::MAX_MESSAGE_BYTES as u64 + load.all_columns().saturating_mul(CONFIGURED_BYTES),
             from: "16 MiB + services × columns × 300 B, at most 1,024 messages, for one worker",
@@ -181,18 +204,24 @@ fn models(config: &Config, load: Load) -> [Bound; 3] {
     ]
 }
 
-/// What waits for hooks and watchers.
-fn queues(config: &Config) -> [Bound; 2] {
-    let hooks = config.operators.hooks.get() as u64;
+/// What waits for hooks, watchers and receivers of alarms.
+fn queues(config: &Config) -> [Bound; 3] {
     [
         Bound {
             what: "verdicts for hooks",
-            // Queued, and taken but not confirmed.
-            bytes: 2 * Dispatch::MAX_QUEUE as u64 * (hooks * PLACE_BYTES + VERDICT_BYTES),
-            from: "2 × 8,192 × (`operators.hooks` × 24 B + 2 KiB)",
+            bytes: Dispatch::ALL_HOOK_BYTES as u64,
+            from: "fixed, 16 MiB of one hook",
             payer: "operator or viewer: three times what is free of the hooks",
-            full: "a slow hook loses its oldest",
+            full: "the hook with most loses its oldest",
             metric: "lost_verdicts",
+        },
+        Bound {
+            what: "alarms for webhooks",
+            bytes: config.webhooks.len() as u64 * GroupingRule::default().bytes as u64,
+            from: "16 MiB for each of `webhooks`; 1,000 services, 100 alarms each",
+            payer: "service",
+            full: "further alarms are not sent",
+            metric: "over_limit_webhook_alerts",
         },
         Bound {
             what: "rows for watchers, and for remote monitors",
@@ -201,6 +230,55 @@ fn queues(config: &Config) -> [Bound; 2] {
             payer: "operator or viewer: three times what is free of the hooks",
             full: "a slow watcher loses its oldest",
             metric: "lost_rows",
+        },
+    ]
+}
+
+/// Regions of services, beyond their series.
+fn regions(config: &Config) -> [Bound; 2] {
+    let limits = &config.services.limits;
+    let (rings, registered) = (tenants(config) > 0, config.transport != Transport::Shm);
+    let ring = span_ring::READER_BYTES as u64;
+    [
+        Bound {
+            what: "span rings: readers, a request, and pages that services have punched out of them",
+            bytes: if rings { limits.connections as u64 * ring + limits.region_bytes + MIB } else { 0 },
+            from: "`services.limits.connections` × 24 KiB + `services.limits.region_bytes` + 1 MiB, with `otlp.upstream`",
+            payer: SHARE,
+            full: "the ring is refused",
+            metric: "refused_regions",
+        },
+        Bound {
+            what: "registrations of regions for RDMA",
+            bytes: if registered { limits.regions as u64 * REGISTERED * REGISTRATION_BYTES } else { 0 },
+            from: "`services.limits.regions` × 2 workers × 512 B, unless `transport: shm`",
+            payer: SHARE,
+            full: "the region is refused",
+            metric: "refused_regions",
+        },
+    ]
+}
+
+/// What is kept in files.
+fn on_disk(config: &Config) -> [Bound; 2] {
+    let models = if config.lmap.models_dir.is_some() { stored_models::disk_bytes(config.lmap.model_bytes) } else { 0 };
+    let ledger = if config.receipt.dir.is_some() { 3 * receipts::MAX_BYTES as u64 } else { 0 };
+    [
+        Bound {
+            what: "learnt models",
+            bytes: models,
+            from: "`lmap.model_bytes` × 3 (a draft, and a file that was set aside) + 4,096 × 5 KiB, with `lmap.models_dir`",
+            payer: "user: whoever has most loses the oldest first",
+            full: "the file is removed with its model",
+            metric: "dropped_models",
+        },
+        Bound {
+            what: "the receipt's ledger",
+            bytes: ledger,
+            from: "3 × 32 MiB (a draft, and a file that was set aside), with `receipt.dir`",
+            payer: "node",
+            full: "the oldest days are dropped",
+            metric: "",
         },
     ]
 }
@@ -258,7 +336,7 @@ fn tenants(config: &Config) -> u64 {
 }
 
 /// Buffered spans, what they taught, and gossip about them.
-fn spans(config: &Config) -> [Bound; 5] {
+fn spans(config: &Config) -> [Bound; 6] {
     let (otlp, tenants) = (&config.otlp, tenants(config));
     let tail = tenants > 0 && otlp.traces.keep == KeepMode::Tail;
     let observer = tenants > 0 && !tail && config.head_sampling.listen.is_some();
@@ -266,6 +344,11 @@ fn spans(config: &Config) -> [Bound; 5] {
     let buffered: u64 = memory(None) + otlp.tenants.iter().map(|tenant| memory(tenant.memory_bytes)).sum::<u64>();
     let when = |condition: bool, bytes: u64| if condition { bytes } else { 0 };
     let path = PathLimits::default().pairs as u64 * PATH_BYTES;
+    let (names, latencies) = (NameLimits::default(), LatencyRule::default());
+    let buckets = 2 * 8 * (u64::from(latencies.scale.buckets()) + 1);
+    let learnt = names.services as u64
+        * (names.operations_per_service as u64 * NAME_BYTES + ALARM_SECONDS * ALARM_BYTES)
+        + latencies.operations as u64 * (buckets + LATENCY_BYTES);
     let derived = otlp.derived.services as u64 * otlp.derived.operations as u64 * OPERATION_BYTES + PENDING_BYTES;
     [
         Bound {
@@ -282,6 +365,14 @@ fn spans(config: &Config) -> [Bound; 5] {
             from: "262,144 pairs of operation and service, or caller and callee, × 100 B for each tenant",
             payer: "tenant",
             full: "further ones are not learnt",
+            metric: "",
+        },
+        Bound {
+            what: "names of services and operations, their usual durations, and alarms of two minutes",
+            bytes: when(tail, tenants * learnt) + when(observer, learnt),
+            from: "1,000 services × (200 operations × 450 B + 64 KiB) + 10,000 durations × 8.7 kB for each tenant",
+            payer: "tenant",
+            full: "`_other`; further durations are not learnt",
             metric: "",
         },
         Bound {
@@ -342,6 +433,7 @@ mod tests {
     use super::*;
 
     const LOAD: Load = Load { services: 10, columns: 100 };
+    const WEBHOOK: &str = "{name: team, url: 'http://127.0.0.1:1'}";
     const OTLP: &str = "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}";
 
     fn of(text: &str) -> Budget {
@@ -356,7 +448,9 @@ mod tests {
     fn each_key_moves_its_own_row() {
         for (text, what, bytes) in [
             ("services: {limits: {series: 1000}}", "series", 1_400_000),
-            ("lmap: {model_bytes: 5}", "learnt models", 5),
+            ("lmap: {model_bytes: 5}", "learnt models", 5 + MAX_KEPT_MODELS as u64 * MODEL_BYTES),
+            ("services: {limits: {regions: 10}}", "registrations", 10 * REGISTERED * REGISTRATION_BYTES),
+            (&format!("webhooks: [{WEBHOOK}]"), "alarms for webhooks", 16 * MIB),
             (&format!("{OTLP}, receive_memory_bytes: 40000000}}"), "OTLP requests while", 40_000_000),
             (&format!("{OTLP}, queue_bytes: 20000000}}"), "OTLP requests that wait", 60_000_000),
             (
@@ -380,11 +474,32 @@ mod tests {
     fn what_is_off_costs_nothing() {
         let plain = of("");
 
-        for what in
-            ["OTLP requests", "samples", "buffered spans", "learnt paths", "gossip", "connections of OTLP", "cgroups"]
-        {
+        for what in [
+            "OTLP requests",
+            "samples",
+            "buffered spans",
+            "learnt paths",
+            "names of services",
+            "gossip",
+            "connections of OTLP",
+            "alarms for webhooks",
+            "span rings",
+            "cgroups",
+        ] {
             assert_eq!(row(&plain, what), 0, "{what}");
         }
+        assert_eq!(row(&of("transport: shm"), "registrations"), 0);
+        assert!(plain.on_disk.iter().all(|bound| bound.bytes == 0));
+    }
+
+    #[test]
+    fn files_are_not_part_of_the_sum() {
+        let stored = of("lmap: {model_bytes: 1000000, models_dir: /var/lib/uview/models}");
+        let kept = of("lmap: {model_bytes: 1000000}");
+
+        assert_eq!(stored.total(), kept.total());
+        let bytes: Vec<_> = stored.on_disk.iter().map(|bound| bound.bytes).collect();
+        assert_eq!(bytes, [3_000_000 + 4096 * 5120, 0]);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 
 mod action;
 mod catalogue;
+mod container;
 mod counters;
 mod drains;
 mod incidents;
@@ -58,9 +59,10 @@ pub use counters::Counters;
 pub use drains::Drain;
 pub use incidents::Suspicion;
 pub use kept_models::KeptModel;
+pub(crate) use kept_models::MAX_KEPT_MODELS;
 pub use lmap_view::LmapView;
-pub(crate) use operators::MAX_MODELS_BYTES;
 pub use operators::{LmapOptions, OperatorError, TrainedModel};
+pub(crate) use operators::{MAX_CHOICE_BYTES, MAX_MODELS_BYTES};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub(crate) use report::group_shares;
 pub use selection::Choice;

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use wire::id::{HookId, LmapId};
+use wire::name::InstanceName;
 use wire::proto::control::Row;
 use wire::time::Nanos;
 
-use crate::control_plane::{Event, RowBatch};
+use crate::control_plane::{Event, NamedReason, RowBatch};
 
 /// Which verdicts a hook gets.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +88,24 @@ fn row_bytes(row: &Row) -> usize {
     size_of::<WatchedRow>() + size_of::<f64>() * row.values.len()
 }
 
+/// Memory of a verdict, with its texts and its place in a queue.
+fn event_bytes(event: &Event) -> usize {
+    let Event { verdict, reasons, breakdown, silent, .. } = event;
+    let texts = |reason: &NamedReason| size_of::<NamedReason>() + reason.column.len() + reason.unit.len();
+    let shares = verdict.row.as_ref().map_or(0, |row| size_of_val(&row.shares[..]));
+    let listed =
+        size_of_val(&verdict.reasons[..]) + size_of_val(&verdict.groups[..]) + size_of_val(&verdict.silent[..]);
+    let operations = breakdown.iter().flat_map(|parts| parts.operations.keys());
+    size_of::<(u64, Arc<Event>)>()
+        + size_of::<Event>()
+        + event.service.as_str().len()
+        + shares
+        + listed
+        + reasons.iter().map(texts).sum::<usize>()
+        + operations.map(|name| 48 + name.len()).sum::<usize>()
+        + silent.iter().map(|name| size_of::<InstanceName>() + name.as_str().len()).sum::<usize>()
+}
+
 /// How long a hook without a stream is kept.
 const DETACHED_HOOK_TTL: Nanos = Nanos::from_secs(60);
 
@@ -96,10 +115,52 @@ struct Hook {
     queue: Queue<Arc<Event>>,
     /// Taken, but possibly not received; at most as many as the queue's limit.
     unconfirmed: VecDeque<(u64, Arc<Event>)>,
+    /// Memory of all these verdicts, as if no other hook had them.
+    bytes: usize,
     /// Number of the current stream; every resume increments it.
     stream: u32,
     /// When its stream broke; `None` while a stream is attached.
     detached_at: Option<Nanos>,
+}
+
+impl Hook {
+    /// Queues `event`, which takes `bytes`. Returns how many verdicts it lost for that.
+    fn offer(&mut self, event: &Arc<Event>, bytes: usize, all: &mut usize) -> u64 {
+        let mut lost = 0;
+        while self.queue.items.len() >= self.queue.limit {
+            lost += self.lose(all);
+        }
+        while self.bytes + bytes > Dispatch::HOOK_BYTES {
+            let Some(is_lost) = self.drop_oldest(all) else { break };
+            lost += is_lost;
+        }
+        (self.bytes, *all) = (self.bytes + bytes, *all + bytes);
+        self.queue.offer(Arc::clone(event));
+        lost
+    }
+
+    /// Drops its oldest verdict. Returns how many are lost by that: 0 if it was taken already, and `None` if there is
+    /// none.
+    fn drop_oldest(&mut self, all: &mut usize) -> Option<u64> {
+        if let Some((_, event)) = self.unconfirmed.pop_front() {
+            self.release(&event, all);
+            return Some(0);
+        }
+        Some(self.lose(all)).filter(|lost| *lost > 0)
+    }
+
+    /// Loses the oldest verdict that was not taken. Returns how many: 0 if there is none.
+    fn lose(&mut self, all: &mut usize) -> u64 {
+        let Some((_, event)) = self.queue.items.pop_front() else { return 0 };
+        self.queue.lost += 1;
+        self.release(&event, all);
+        1
+    }
+
+    fn release(&mut self, event: &Event, all: &mut usize) {
+        let bytes = event_bytes(event);
+        (self.bytes, *all) = (self.bytes - bytes, *all - bytes);
+    }
 }
 
 /// Names one stream of a hook. Earlier streams get nothing any more.
@@ -179,6 +240,8 @@ pub struct Dispatch {
     watchers: BTreeMap<HookId, Watcher>,
     /// Memory of the rows that wait for them.
     row_bytes: usize,
+    /// Memory of the verdicts of all hooks.
+    event_bytes: usize,
     limit: usize,
     last: u32,
     delivered: DeliveryCounts,
@@ -194,6 +257,10 @@ pub struct TooManyHooks(pub usize);
 impl Dispatch {
     /// Longest queue that a hook may ask for.
     pub const MAX_QUEUE: usize = 8_192;
+    /// Most bytes of verdicts of one hook, besides one verdict.
+    pub const HOOK_BYTES: usize = 16 << 20;
+    /// Most bytes of verdicts of all hooks, besides one verdict of each. The one with most loses its oldest.
+    pub const ALL_HOOK_BYTES: usize = 128 << 20;
     /// Most bytes of rows that wait for one watcher.
     pub const WATCHER_BYTES: usize = 1 << 20;
     /// Most bytes of rows that wait for all watchers, besides one row of each.
@@ -203,7 +270,8 @@ impl Dispatch {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let (hooks, watchers, owners) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { hooks, watchers, row_bytes: 0, limit, last: 0, delivered: DeliveryCounts::default(), owners }
+        let delivered = DeliveryCounts::default();
+        Self { hooks, watchers, row_bytes: 0, event_bytes: 0, limit, last: 0, delivered, owners }
     }
 
     /// `registerHook`: queues verdicts that match `filter`, at most `queue` of them.
@@ -214,7 +282,8 @@ impl Dispatch {
     pub fn register(&mut self, filter: Filter, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
-        self.hooks.insert(id, Hook { filter, queue, unconfirmed: VecDeque::new(), stream: 0, detached_at: None });
+        let unconfirmed = VecDeque::new();
+        self.hooks.insert(id, Hook { filter, queue, unconfirmed, bytes: 0, stream: 0, detached_at: None });
         Ok(id)
     }
 
@@ -238,8 +307,14 @@ impl Dispatch {
             hook.detached_at.is_some_and(|left| now.since(left).is_some_and(|away| away >= DETACHED_HOOK_TTL))
         };
         let forgotten: Vec<_> = self.hooks.iter().filter(|(_, hook)| gone(hook)).map(|(id, _)| *id).collect();
-        self.hooks.retain(|id, _| !forgotten.contains(id));
+        forgotten.iter().for_each(|id| self.forget_hook(*id));
         forgotten
+    }
+
+    fn forget_hook(&mut self, id: HookId) {
+        if let Some(hook) = self.hooks.remove(&id) {
+            self.event_bytes -= hook.bytes;
+        }
     }
 
     /// A new stream takes over `hook`, starting after the verdict of sequence `after`.
@@ -251,10 +326,13 @@ impl Dispatch {
         let hook = self.hooks.get_mut(&id).ok_or(UnknownHook(id.0))?;
         hook.stream += 1;
         hook.detached_at = None;
-        while let Some((sequence, event)) = hook.unconfirmed.pop_back().filter(|(sequence, _)| *sequence > after) {
-            hook.queue.items.push_front((sequence, event));
+        while let Some((sequence, event)) = hook.unconfirmed.pop_back() {
+            if sequence > after {
+                hook.queue.items.push_front((sequence, event));
+            } else {
+                hook.release(&event, &mut self.event_bytes);
+            }
         }
-        hook.unconfirmed.clear();
         // Sequence numbers before the first queued item are gone: they were lost.
         let first = hook.queue.items.front().map_or(hook.queue.offered + 1, |(sequence, _)| *sequence);
         hook.queue.lost = first.saturating_sub(after.saturating_add(1));
@@ -281,7 +359,7 @@ impl Dispatch {
 
     /// Removes a hook or watcher. Returns the LMAP that it watched, whose row subscription may have changed.
     pub fn unregister(&mut self, id: HookId) -> Option<LmapId> {
-        self.hooks.remove(&id);
+        self.forget_hook(id);
         let watcher = self.watchers.remove(&id)?;
         self.row_bytes -= watcher.bytes;
         Some(watcher.lmap)
@@ -295,11 +373,19 @@ impl Dispatch {
 
     /// Queues `event` for all matching hooks. Returns them.
     pub fn dispatch(&mut self, event: Event) -> Vec<HookId> {
+        let bytes = event_bytes(&event);
         let event = Arc::new(event);
         let mut woken = Vec::new();
         for (&id, hook) in self.hooks.iter_mut().filter(|(_, hook)| hook.filter.matches_event(&event)) {
-            self.delivered.lost_verdicts += hook.queue.offer(Arc::clone(&event));
+            self.delivered.lost_verdicts += hook.offer(&event, bytes, &mut self.event_bytes);
             woken.push(id);
+        }
+        while self.event_bytes > Self::ALL_HOOK_BYTES
+            && let Some(largest) = self.hooks.values_mut().max_by_key(|hook| hook.bytes)
+            && largest.queue.items.len() + largest.unconfirmed.len() > 1
+            && let Some(lost) = largest.drop_oldest(&mut self.event_bytes)
+        {
+            self.delivered.lost_verdicts += lost;
         }
         woken
     }
@@ -326,8 +412,10 @@ impl Dispatch {
     pub fn take(&mut self, hook: HookId) -> Option<Delivery<Arc<Event>>> {
         let hook = self.hooks.get_mut(&hook)?;
         let taken = hook.queue.take()?;
-        if hook.unconfirmed.len() >= hook.queue.limit {
-            hook.unconfirmed.pop_front();
+        if hook.unconfirmed.len() >= hook.queue.limit
+            && let Some((_, event)) = hook.unconfirmed.pop_front()
+        {
+            hook.release(&event, &mut self.event_bytes);
         }
         hook.unconfirmed.push_back((taken.sequence, Arc::clone(&taken.item)));
         self.delivered.verdicts += 1;
@@ -380,7 +468,7 @@ impl Dispatch {
             // A hook without a stream makes room, the longest detached first.
             let left = self.hooks.iter().filter_map(|(id, hook)| Some((hook.detached_at?, *id)));
             if let Some((_, id)) = left.min() {
-                self.hooks.remove(&id);
+                self.forget_hook(id);
             }
         }
         if self.len() >= self.limit {

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn message(bytes: usize) -> AgentMessage {
-        let refused = Refusal { what: "x".repeat(bytes), reason: String::new() };
+        let refused = Refusal { what: "x".repeat(bytes), ..Refusal::default() };
         AgentMessage { message: Some(agent_message::Message::Refusal(refused)) }
     }
 

@@ -76,10 +76,12 @@ async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget
     let pid = peer.pid.unwrap_or(0);
     // Before the process is looked at: one that gets its number later began later.
     let connected = clock::since_boot();
-    let cgroup = if node.needs_cgroups() { cgroup_of(&stream, pid).await } else { String::new() };
+    // Who pays may be its pod or container.
+    let cgroup = cgroup_of(&stream, pid).await;
     let pid = if lives(&stream, pid) { pid } else { 0 };
-    let share = FrameShare::new(budget, peer.uid);
-    let (id, outbox) = node.service_connected_at(Peer { pid, uid: peer.uid, cgroup }, connected);
+    let peer = Peer { pid, uid: peer.uid, cgroup };
+    let share = FrameShare::new(budget, peer.owner());
+    let (id, outbox) = node.service_connected_at(peer, connected);
     let mut writing = core::pin::pin!(write(&stream, &outbox));
     let ended = tokio::select! {
         end = read(&stream, &node, id, share) => Some(end),

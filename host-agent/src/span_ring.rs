@@ -32,6 +32,9 @@ const MAX_PAUSE: Duration = Duration::from_millis(50);
 /// Spans per request, about 300 KiB.
 const SPANS_PER_REQUEST: usize = 1_024;
 
+/// Memory of one ring's reader: names, pending records, and what it keeps of its buffer between two requests.
+pub(crate) const READER_BYTES: usize = encode::KEPT_BYTES + (8 << 10);
+
 /// A request to the reader of span rings.
 #[derive(Debug)]
 enum RingRequest {

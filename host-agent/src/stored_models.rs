@@ -17,7 +17,7 @@ use wire::id::WorkerId;
 use wire::name::ServiceName;
 
 use self::file_format::OVERHEAD_BYTES;
-use crate::control_plane::{Drain, KeptModel};
+use crate::control_plane::{Drain, KeptModel, MAX_KEPT_MODELS};
 use crate::node::Node;
 use crate::stored_file::StateFolder;
 
@@ -64,6 +64,12 @@ struct Changes {
     gone: Vec<ServiceName>,
     /// Drained workers, if they are others than those written.
     drains: Option<Vec<(WorkerId, Drain)>>,
+}
+
+/// Bytes on disk that models of `limit` bytes take at most: with a block for what is left of each file, and a draft and
+/// a file that was set aside of the longest model.
+pub(crate) const fn disk_bytes(limit: usize) -> u64 {
+    (3 * limit + MAX_KEPT_MODELS * (OVERHEAD_BYTES + 4096)) as u64
 }
 
 fn file_name(number: u64) -> String {

@@ -23,6 +23,8 @@ const START: Duration = Duration::from_secs(30);
 const TURN: Duration = Duration::from_millis(250);
 /// Interval between two lines of the report.
 const LINE: Duration = Duration::from_secs(15);
+/// Agents run for so long without a service before the first comes.
+const IDLE: Duration = Duration::from_secs(3);
 /// Services run for so long before the first restarts.
 const CALM: Duration = Duration::from_secs(15);
 /// One in so many names of a service's metrics is new after a restart.
@@ -31,8 +33,9 @@ const RENAMED: usize = 10;
 const OWN_COLUMNS: u64 = 32;
 /// The most that a resident set may have of the budget.
 const MOST: f64 = 1.05;
-/// Rows of a budget that are in use from the start: they go with the services, and not with what those do.
-const FIXED: [&str; 3] = ["program", "descriptions of columns", "series"];
+/// Rows of a budget that are in use from the start, or since a worker has connected again and the allocator has kept
+/// what its messages took: they go with the services, and not with what those do.
+const FIXED: [&str; 4] = ["program", "descriptions of columns", "series", "messages to and from a worker"];
 /// Metrics of the host agent and of the NIC agent that say how much of the other rows is in use.
 const IN_USE: [&str; 2] = ["uview_host_kept_model_bytes", "uview_nic_lmap_bytes"];
 /// Bytes in a MiB.
@@ -73,6 +76,7 @@ pub fn run(args: &MemoryArgs) -> Result<()> {
     };
     let folder = tempfile::Builder::new().prefix("uview-memory-").tempdir()?;
     let mut agents = Agents::start(&uview, folder.path(), args)?;
+    agents.look_while_idle()?;
     let mut services: Vec<_> =
         (0..args.services).map(|number| Running::start(number, 0, args, folder.path())).collect();
     let (clock, mut restarts, mut printed) = (Stopwatch::start(), 0, Duration::ZERO);
@@ -148,6 +152,8 @@ impl Memory {
 struct Agent {
     process: Process,
     budget: Budget,
+    /// Before the first service.
+    idle: Memory,
     peak: Memory,
     last: Memory,
     /// Where it serves metrics.
@@ -161,7 +167,8 @@ impl Agent {
         // As the units set it.
         command.env("MALLOC_MMAP_THRESHOLD_", "1048576");
         let process = Process::start(&mut command, &folder.join(format!("{name}.log")))?;
-        Ok(Self { process, budget, peak: Memory::default(), last: Memory::default(), metrics })
+        let nothing = Memory::default();
+        Ok(Self { process, budget, idle: nothing, peak: nothing, last: nothing, metrics })
     }
 
     fn look(&mut self) -> Result<()> {
@@ -216,6 +223,21 @@ impl Agents {
         self.nic.look()
     }
 
+    /// What the programs take by themselves, which is a row of the budgets.
+    fn look_while_idle(&mut self) -> Result<()> {
+        std::thread::sleep(IDLE);
+        self.look()?;
+        for agent in [&mut self.host, &mut self.nic] {
+            agent.idle = agent.last;
+            let stated = agent.budget.bounds.iter().find(|bound| bound.what.starts_with(FIXED[0]));
+            let stated = stated.context("a budget has a row for the program")?.bytes;
+            let [idle, most] = [agent.idle.own, stated].map(|bytes| bytes as f64 / MIB);
+            println!("{} without services: {idle:.0} of {most:.0} MiB for the program", agent.budget.agent);
+            ensure!(agent.idle.own <= stated, "the program takes more than its row of the budget");
+        }
+        Ok(())
+    }
+
     /// What each agent has in use by its own account: rows of its budget that are in use from the start, and what its
     /// metrics say of the others.
     fn in_use(&self) -> Result<[u64; 2]> {
@@ -247,14 +269,19 @@ impl Agents {
     fn report(self, restarts: usize) -> Result<()> {
         let in_use = self.in_use()?;
         println!("\n{restarts} restarts. Resident sets in MiB, without services' regions:\n");
-        println!("| agent | peak | at the end | in use by its own account | at most (--budget) |");
-        println!("| --- | --- | --- | --- | --- |");
+        println!(
+            "| agent | idle | peak | at the end | in use by its own account | at most (--budget) | used at the peak |"
+        );
+        println!("| --- | --- | --- | --- | --- | --- | --- |");
         let mut over = Vec::new();
-        for (Agent { budget, peak, last, .. }, in_use) in [&self.host, &self.nic].into_iter().zip(in_use) {
+        for (Agent { budget, idle, peak, last, .. }, in_use) in [&self.host, &self.nic].into_iter().zip(in_use) {
             let total = budget.total();
-            let [shown_peak, shown_last, account, most] =
-                [peak.own, last.own, in_use, total].map(|bytes| bytes as f64 / MIB);
-            println!("| {} | {shown_peak:.0} | {shown_last:.0} | {account:.0} | {most:.0} |", budget.agent);
+            let [idle, shown_peak, shown_last, account, most] =
+                [idle.own, peak.own, last.own, in_use, total].map(|bytes| bytes as f64 / MIB);
+            let (agent, share) = (budget.agent, 100.0 * shown_peak / most);
+            println!(
+                "| {agent} | {idle:.0} | {shown_peak:.0} | {shown_last:.0} | {account:.0} | {most:.0} | {share:.0} % |"
+            );
             if last.own as f64 > MOST * in_use as f64 || peak.own as f64 > MOST * total as f64 {
                 over.push(budget.agent);
             }

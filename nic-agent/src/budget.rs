@@ -7,7 +7,7 @@ use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, Load, MIB};
 use agent_runtime::program::ConfigArgs;
 use lmap::{Column, ColumnKind, Detector};
 
-use crate::config::{Config, StreamConfig};
+use crate::config::{Config, StreamConfig, Transport};
 use crate::network::{QUEUED_INTERVALS, peers};
 use crate::outbox::{MAX_MESSAGE_BYTES, ROWS_BYTES};
 use crate::runner::pages;
@@ -21,6 +21,12 @@ const DESCRIPTION_BYTES: u64 = 600;
 const FITTED_BYTES: u64 = 300;
 /// Rows of a sketch and directions of a basis for which the configuration has null.
 const SKETCH: (u64, u64) = (25, 12);
+/// A region: its claim, its address or mapping, and its place in a batch.
+const REGION_BYTES: u64 = 512;
+/// Memory that an RDMA device reads into.
+const READ_BYTES: u64 = 4 * MIB;
+/// Messages on their way to the connection.
+const SENT_MESSAGES: u64 = 64;
 /// Memory of one ring of an interface.
 const RING_BYTES: u64 = 8 * MIB;
 /// Copies of a detector's rows that a fit makes: in order, prepared, and their increments.
@@ -49,15 +55,15 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         full: "–",
         metric: "",
     }];
-    bounds.extend(lmaps(&settings, load));
+    bounds.extend(lmaps(&settings, load, config.transport));
     bounds.extend(retained(&settings));
     bounds.extend(queues(&settings, load));
     bounds.extend(edges(config));
-    Budget { agent: "NIC agent", prefix: "uview_nic", load, bounds }
+    Budget { agent: "NIC agent", prefix: "uview_nic", load, bounds, on_disk: Vec::new() }
 }
 
 /// Bounds of LMAPs that run.
-fn lmaps(settings: &WorkerSettings, load: Load) -> [Bound; 5] {
+fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound; 6] {
     let Load { services, columns } = load;
     let (learning, fitted) = detector(settings, columns);
     let rows = settings.row_history as u64;
@@ -101,6 +107,15 @@ fn lmaps(settings: &WorkerSettings, load: Load) -> [Bound; 5] {
             from: "`limits.region_bytes`",
             payer: "user: three times what is free",
             full: "the LMAP is refused, and `uview status` says who has most",
+            metric: "regions",
+        },
+        Bound {
+            what: "attached regions, and memory for READs",
+            bytes: settings.regions.regions as u64 * REGION_BYTES
+                + if transport == Transport::Shm { 0 } else { READ_BYTES },
+            from: "`limits.regions` × 512 B + 4 MiB unless `transport: shm`",
+            payer: "user: three times what is free",
+            full: "the LMAP is refused",
             metric: "regions",
         },
     ]
@@ -153,8 +168,8 @@ fn queues(settings: &WorkerSettings, load: Load) -> [Bound; 3] {
         },
         Bound {
             what: "rows for the host agent",
-            bytes: (settings.outbox_rows as u64).saturating_mul(ROWS_BYTES as u64),
-            from: "`limits.outbox_rows` × 256 KiB",
+            bytes: (settings.outbox_rows as u64 + SENT_MESSAGES).saturating_mul(ROWS_BYTES as u64),
+            from: "(`limits.outbox_rows` + 64) × 256 KiB",
             payer: "node",
             full: "the newest are lost",
             metric: "lost_rows",
@@ -227,7 +242,8 @@ mod tests {
             ("limits: {region_bytes: 4096}", "buffers", 4096),
             ("limits: {retained_detector_bytes: 7}", "detectors of services without", 7),
             ("limits: {retained_model_bytes: 5}", "models", 5),
-            ("limits: {outbox_rows: 2}", "rows for the host", 512 << 10),
+            ("limits: {outbox_rows: 2}", "rows for the host", (2 + SENT_MESSAGES) * (256 << 10)),
+            ("limits: {regions: 100}", "attached regions", 100 * REGION_BYTES + READ_BYTES),
             ("network: {memory_bytes: 65536}", "synopses", 65_536),
         ] {
             let other = of(text, load);

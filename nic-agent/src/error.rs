@@ -1,8 +1,9 @@
 //! Errors in messages of the host agent.
 
 pub(crate) use agent_runtime::chain;
+use agent_runtime::shares::ShareError;
 use wire::control::{LmapError, MAX_LMAPS};
-use wire::id::{Epoch, LmapId};
+use wire::id::{Epoch, LmapId, Owner};
 use wire::name::MetricName;
 
 use crate::queue_pair::QueuePairReplyError;
@@ -42,6 +43,15 @@ pub enum UnexpectedMessage {
         lmap: LmapId,
         /// The invalid region, or the limit.
         source: RegionsError,
+    },
+    /// Replicas of one owner would have more than its share: the LMAP is monitored without them, so that nobody who runs
+    /// a service of the same name costs another its LMAP.
+    #[error("{lmap} is monitored without the replicas of {}", source.owner)]
+    ReplicasLeftOut {
+        /// The LMAP of the configuration.
+        lmap: LmapId,
+        /// The share of their owner.
+        source: ShareError<Owner>,
     },
     /// The host agent chose a transport that this worker did not offer.
     #[error("the host agent chose the transport {0:?}, which this worker did not offer")]

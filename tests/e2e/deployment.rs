@@ -88,6 +88,19 @@ fn the_pod_starts_the_program_that_is_built_with_the_files_that_are_there() {
 }
 
 #[test]
+fn memory_of_services_that_are_gone_goes_back_to_the_system_wherever_a_nic_agent_is_started() {
+    let pod: Value = serde_saphyr::from_str(&file("uview-nic-agent.pod.yaml")).unwrap();
+    let variables = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    let threshold = variables.iter().find(|of| of["name"] == "MALLOC_MMAP_THRESHOLD_").unwrap();
+    let line = format!("MALLOC_MMAP_THRESHOLD_={}", threshold["value"].as_str().unwrap());
+
+    for (path, unit) in units().into_iter().filter(|(path, _)| path.contains("nic-agent")) {
+        assert_eq!(settings(&unit, "Environment"), [line.as_str()], "{path}");
+    }
+    assert!(fs::read_to_string(root().join("docs/bounds.md")).unwrap().contains(&line));
+}
+
+#[test]
 fn systemd_takes_the_units() {
     if !systemd_analyze("THE UNITS WERE") {
         return;

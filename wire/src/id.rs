@@ -39,30 +39,44 @@ ids! {
     Generation(u64), "generation-";
 }
 
-/// Who pays for what a replica takes of a node. Shares are per owner. On one machine that is a user; where several
-/// tenants share a user, as in Kubernetes, it has to be something else of the process, such as its pod's cgroup.
+/// Who pays for what a replica takes of a node. Shares are per owner: a user, or a pod or container, since one tenant's
+/// containers have many users, and those of several tenants the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// The host agent itself: replicas that are known by their spans only.
     Agent,
     /// All processes of the user with this uid.
     User(u32),
+    /// All processes of a pod, or of a container without one, by the first 128 bits of its id.
+    Container(u128),
 }
 
 impl Owner {
-    /// The owner in a message: the uid, or nothing for the agent.
+    /// The owner in a message: the uid, if it is a user.
     #[must_use]
     pub const fn uid(self) -> Option<u32> {
         match self {
-            Self::Agent => None,
+            Self::Agent | Self::Container(_) => None,
             Self::User(uid) => Some(uid),
         }
     }
-}
 
-impl From<Option<u32>> for Owner {
-    fn from(uid: Option<u32>) -> Self {
-        uid.map_or(Self::Agent, Self::User)
+    /// The owner in a message: the id of a container; empty if it is none.
+    #[must_use]
+    pub fn container(self) -> Vec<u8> {
+        match self {
+            Self::Container(id) => id.to_be_bytes().to_vec(),
+            Self::Agent | Self::User(_) => Vec::new(),
+        }
+    }
+
+    /// The owner of a message: a container, if it names one, else a user; neither is the agent.
+    #[must_use]
+    pub fn of(uid: Option<u32>, container: &[u8]) -> Self {
+        match container.try_into() {
+            Ok(id) => Self::Container(u128::from_be_bytes(id)),
+            Err(_) => uid.map_or(Self::Agent, Self::User),
+        }
     }
 }
 
@@ -71,6 +85,7 @@ impl fmt::Display for Owner {
         match self {
             Self::Agent => f.write_str("the agent"),
             Self::User(uid) => write!(f, "user {uid}"),
+            Self::Container(id) => write!(f, "container {id:032x}"),
         }
     }
 }
@@ -89,6 +104,15 @@ impl Epoch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_owner_is_the_same_after_a_message() {
+        for owner in [Owner::Agent, Owner::User(0), Owner::User(1000), Owner::Container(7)] {
+            assert_eq!(Owner::of(owner.uid(), &owner.container()), owner);
+        }
+        assert_eq!(Owner::of(Some(1), &[1, 2, 3]), Owner::User(1), "no id of a container");
+        assert_eq!(Owner::Container(0xab << 120).to_string(), "container ab000000000000000000000000000000");
+    }
 
     #[test]
     fn an_id_shows_what_it_names() {

@@ -157,6 +157,11 @@ fn of_processors(steps: &mut Steps, programs: &Programs) -> Result<()> {
     steps.run("reproduction of hooks, reduced", || {
         succeed(programs.command("lab", ".")?.args(["reproduce", "hooks", "--reduced"]))
     })?;
+    let uview = programs.path("uview")?.display().to_string();
+    steps.run("memory of both agents against their budgets", || {
+        let size = ["--seconds", "60", "--services", "40", "--metrics", "500", "--restart-every-ms", "500"];
+        succeed(programs.command("lab", ".")?.args(["memory", "--uview", &uview]).args(size))
+    })?;
     match arm64::missing() {
         None => steps.run("arm64", || arm64::run(&arm64::Plan::Build))?,
         Some(why) => steps.cannot("arm64", &why),

@@ -297,7 +297,7 @@ fn refuse(mut socket: &UnixStream) {
         // To an agent of before, our protocol is what the one after ours is to an agent of today.
         hello.protocol += 1;
         let error = ServiceMessage::decode(&message.encode_to_vec()).expect_err("it is of a later protocol");
-        let refused = proto::Refusal { what: "frame".to_owned(), reason: error.to_string() };
+        let refused = proto::Refusal { what: "frame".to_owned(), reason: error.to_string(), retry_after_ms: 0 };
         let _ = socket.write_all(&framed(proto::agent_message::Message::Refusal(refused)));
         return;
     }

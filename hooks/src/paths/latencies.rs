@@ -20,6 +20,9 @@ pub struct LatencyRule {
     /// Requests made during alarms are not learnt, unless an operation has had no others for so long: then the change
     /// is permanent, and is learnt within two windows. 10 min by default.
     pub patience: Nanos,
+    /// Operations of which it is learnt: requests of further ones are never slow. 10,000 by default, as in
+    /// [`PathLimits`](crate::paths::PathLimits).
+    pub operations: usize,
     /// Buckets of durations in µs. 16 per power of two by default: a quantile is exact to 6 %, for 4 KiB per operation
     /// and generation.
     pub scale: Scale,
@@ -28,7 +31,8 @@ pub struct LatencyRule {
 impl Default for LatencyRule {
     fn default() -> Self {
         let scale = Scale::new(4, 36).unwrap_or(Scale::DEFAULT);
-        Self { quantile: 0.99, requests: 1_000, window: Nanos::from_secs(600), patience: Nanos::from_secs(600), scale }
+        let (window, patience) = (Nanos::from_secs(600), Nanos::from_secs(600));
+        Self { quantile: 0.99, requests: 1_000, window, patience, operations: 10_000, scale }
     }
 }
 
@@ -47,7 +51,7 @@ struct Fixture {
     alarmed: Option<Nanos>,
 }
 
-/// The learnt quantile of each operation. Bounded by the number of operation ids.
+/// The learnt quantile of each operation, of a bounded number.
 #[derive(Debug)]
 pub struct Latencies {
     rule: LatencyRule,
@@ -72,6 +76,9 @@ impl Latencies {
     /// does not become usual, unless the alarm lasts longer than [`LatencyRule::patience`].
     pub fn learn(&mut self, operation: OperationId, duration: Nanos, alarm: bool, now: Nanos) {
         let rule = &self.rule;
+        if self.operations.len() >= rule.operations && !self.operations.contains_key(&operation) {
+            return;
+        }
         let learnt = self.operations.entry(operation).or_insert_with(|| {
             let empty = || vec![0; rule.scale.buckets() as usize + 1].into();
             Fixture { now: empty(), before: empty(), counts: [0; 2], since: now, usual: None, alarmed: None }
@@ -185,5 +192,21 @@ mod tests {
         assert_eq!(latencies.usual(PAY).unwrap().as_secs_f64(), slower);
         latencies.forget(PAY);
         assert_eq!(latencies.usual(PAY), None);
+    }
+
+    #[test]
+    fn operations_are_bounded_and_one_that_is_forgotten_makes_room() {
+        let mut latencies = Latencies::new(LatencyRule { operations: 2, requests: 1, ..LatencyRule::default() });
+        let mut learnt = |forgotten: Option<u32>| {
+            forgotten.into_iter().for_each(|operation| latencies.forget(OperationId(operation)));
+            let learns = |operation| {
+                latencies.learn(OperationId(operation), Nanos::from_secs(1), false, Nanos(0));
+                latencies.usual(OperationId(operation)).is_some()
+            };
+            [1, 2, 3].map(learns)
+        };
+
+        assert_eq!(learnt(None), [true, true, false]);
+        assert_eq!(learnt(Some(1)), [true, true, false]);
     }
 }

@@ -10,6 +10,9 @@ use wire::time::Nanos;
 /// before the status changes.
 const SETTLE_TIME: Nanos = Nanos::from_secs(5);
 
+/// Memory of an alert besides its texts.
+const ALERT_BYTES: usize = 256;
+
 /// Timing and limits of a receiver's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupingRule {
@@ -23,12 +26,14 @@ pub struct GroupingRule {
     pub groups: usize,
     /// Maximum number of alerts per service.
     pub alerts: usize,
+    /// Maximum memory of all alerts, in bytes: further ones are only counted.
+    pub bytes: usize,
     /// Back-off after a failure.
     pub backoff: Backoff,
 }
 
 impl Default for GroupingRule {
-    /// 1 s, 10 s and 4 hours; 1,000 services, 100 alerts each; back-off from 100 ms to 30 s.
+    /// 1 s, 10 s and 4 hours; 1,000 services, 100 alerts each, 16 MiB; back-off from 100 ms to 30 s.
     fn default() -> Self {
         Self {
             wait: Nanos::from_secs(1),
@@ -36,6 +41,7 @@ impl Default for GroupingRule {
             repeat: Nanos::from_secs(4 * 3600),
             groups: 1_000,
             alerts: 100,
+            bytes: 16 << 20,
             backoff: Backoff::default(),
         }
     }
@@ -123,6 +129,17 @@ pub enum Delivery {
     Unexpected,
 }
 
+impl Alert {
+    /// Its memory, with that of its service's name.
+    fn bytes(&self, service: &str, kind: &AlertKind) -> usize {
+        let instance = match kind {
+            AlertKind::Anomaly => 0,
+            AlertKind::SilentReplica(instance) => instance.len(),
+        };
+        ALERT_BYTES + service.len() + instance + self.summary.len() + self.description.len()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Group {
     alerts: BTreeMap<AlertKind, Alert>,
@@ -147,6 +164,8 @@ pub struct AlertGroups {
     rule: GroupingRule,
     groups: BTreeMap<String, Group>,
     in_flight: Option<InFlight>,
+    /// Memory of all alerts.
+    bytes: usize,
     over_limit: u64,
 }
 
@@ -176,7 +195,7 @@ impl AlertGroups {
     /// Makes an empty set of groups.
     #[must_use]
     pub const fn new(rule: GroupingRule) -> Self {
-        Self { rule, groups: BTreeMap::new(), in_flight: None, over_limit: 0 }
+        Self { rule, groups: BTreeMap::new(), in_flight: None, bytes: 0, over_limit: 0 }
     }
 
     /// Records an event.
@@ -188,25 +207,31 @@ impl AlertGroups {
             }
             return;
         }
-        let has_capacity = self.groups.len() < self.rule.groups;
-        let Some(group) =
-            (if has_capacity { Some(self.groups.entry(service).or_default()) } else { self.groups.get_mut(&service) })
-        else {
-            self.over_limit += 1;
-            return;
-        };
-        if let Some(alert) = group.alerts.get_mut(&kind).filter(|alert| alert.ended.is_none()) {
-            (alert.updated, alert.summary, alert.description) = (now, summary, description);
-            return;
-        }
-        if group.alerts.len() >= self.rule.alerts && !group.alerts.contains_key(&kind) {
-            self.over_limit += 1;
-            return;
-        }
+        let group = self.groups.get(&service);
+        let known = group.and_then(|group| group.alerts.get(&kind));
         // An alert that ended and was not sent yet has come back: it is the same alert.
-        let began = group.alerts.get(&kind).map_or(at, |alert| alert.began.min(at));
-        group.alerts.insert(kind, Alert { began, ended: None, summary, description, updated: now });
-        group.changed.get_or_insert(now);
+        let goes_on = known.is_some_and(|alert| alert.ended.is_none());
+        let began = known.map_or(at, |alert| if goes_on { alert.began } else { alert.began.min(at) });
+        let alert = Alert { began, ended: None, summary, description, updated: now };
+        let before = known.map_or(0, |alert| alert.bytes(&service, &kind));
+        let after = self.bytes - before + alert.bytes(&service, &kind);
+        let has_place = known.is_some()
+            || group.map_or(self.groups.len() < self.rule.groups, |group| group.alerts.len() < self.rule.alerts);
+        if !has_place || after > self.rule.bytes {
+            self.over_limit += 1;
+            // It goes on with its earlier text.
+            let known = self.groups.get_mut(&service).and_then(|group| group.alerts.get_mut(&kind));
+            if let Some(alert) = known.filter(|_| goes_on) {
+                alert.updated = now;
+            }
+            return;
+        }
+        self.bytes = after;
+        let group = self.groups.entry(service).or_default();
+        group.alerts.insert(kind, alert);
+        if !goes_on {
+            group.changed.get_or_insert(now);
+        }
     }
 
     /// Compares alerts with the status of all services: those that it contradicts, or whose service is gone, end at
@@ -272,8 +297,10 @@ impl AlertGroups {
         group.failures = 0;
         group.sent = Some(now);
         for (kind, ended) in over {
-            if group.alerts.get(&kind).is_some_and(|alert| alert.ended == Some(ended)) {
-                group.alerts.remove(&kind);
+            if group.alerts.get(&kind).is_some_and(|alert| alert.ended == Some(ended))
+                && let Some(alert) = group.alerts.remove(&kind)
+            {
+                self.bytes -= alert.bytes(&service, &kind);
             }
         }
         if group.alerts.is_empty() {

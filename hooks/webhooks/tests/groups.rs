@@ -220,6 +220,33 @@ fn services_and_alerts_are_bounded_and_those_beyond_are_counted() {
     assert_eq!((groups.len(), groups.over_limit(), groups.over_limit()), (2, 7, 0));
 }
 
+#[test]
+fn alerts_are_bounded_in_bytes_and_what_was_sent_makes_room() {
+    let rule = GroupingRule { bytes: 10_000, wait: seconds(0), ..GroupingRule::default() };
+    let mut groups = AlertGroups::new(rule);
+    let long = |service: &str, firing: bool| AlertEvent {
+        description: "d".repeat(3_000),
+        ..event(service, AlertKind::Anomaly, firing, 0)
+    };
+    for n in 0..5 {
+        groups.record(long(&format!("s{n}"), true), seconds(0));
+    }
+    assert_eq!((groups.len(), groups.over_limit()), (3, 2));
+
+    // One that goes on keeps its text if the new one is too long.
+    groups.record(AlertEvent { description: "d".repeat(9_000), ..long("s0", true) }, seconds(1));
+    assert_eq!(groups.over_limit(), 1);
+    for n in 0..3 {
+        groups.record(long(&format!("s{n}"), false), seconds(1));
+    }
+    while told(&mut groups, seconds(60)).is_some() {
+        taken(&mut groups, seconds(60));
+    }
+
+    groups.record(AlertEvent { description: "d".repeat(9_000), ..long("s9", true) }, seconds(61));
+    assert_eq!((groups.len(), groups.over_limit()), (1, 0));
+}
+
 proptest! {
     /// With any events and any failures: once the receiver accepts everything, it knows what is firing, and was sent
     /// every end.

@@ -23,6 +23,9 @@ pub struct KeptModel {
     pub owner: Owner,
 }
 
+/// Most models, however small they are: one for each LMAP that a worker may have.
+pub(crate) const MAX_KEPT_MODELS: usize = wire::control::MAX_LMAPS;
+
 /// A model, and its place in the order of arrivals.
 #[derive(Debug)]
 struct Entry {
@@ -55,7 +58,7 @@ impl KeptModels {
             return 1;
         }
         let mut dropped = 0;
-        while self.bytes + bytes > self.limit {
+        while self.bytes + bytes > self.limit || self.models.len() >= MAX_KEPT_MODELS {
             let Some(oldest) = self.oldest_of_the_largest_owner() else { break };
             self.forget(&oldest);
             dropped += 1;

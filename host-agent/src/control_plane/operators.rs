@@ -21,6 +21,8 @@ const MAX_MODEL_BYTES: usize = 8 << 20;
 pub const MAX_MODELS_BYTES: u64 = 256 << 20;
 /// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
+/// Memory of the choices of all LMAPs.
+pub const MAX_CHOICE_BYTES: usize = 32 << 20;
 
 /// Why an operator's call failed. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -161,7 +163,7 @@ impl ControlPlane {
         options: LmapOptions,
     ) -> Result<LmapId, OperatorError> {
         bounded("bytes of a model", options.model.bytes(), MAX_MODEL_BYTES)?;
-        bounded("LMAPs", self.lmaps.len() + 1, wire::control::MAX_LMAPS * self.settings.limits.workers as usize)?;
+        bounded("LMAPs", self.lmaps.len() + 1, self.settings.limits.services + wire::control::MAX_LMAPS)?;
         if let Some(lmap) = self.services.get(service).and_then(|service| service.lmap) {
             return Err(OperatorError::Exists { service: service.clone(), lmap });
         }
@@ -182,13 +184,15 @@ impl ControlPlane {
     /// [`OperatorError::NoLmap`], [`OperatorError::TooMany`].
     pub fn config_lmap(&mut self, now: Nanos, id: LmapId, choices: Vec<Choice>) -> Result<(), OperatorError> {
         bounded("metrics", choices.len(), wire::control::MAX_METRICS)?;
+        self.check_choices(choices.iter().map(Choice::bytes).sum())?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         lmap.selection = Selection::of(choices);
         self.selected(id, now);
         Ok(())
     }
 
-    /// `deleteLMAP`: the service is not watched until [`Self::new_lmap`].
+    /// `deleteLMAP`: the service is not watched until [`Self::new_lmap`]. Without replicas, it is forgotten if
+    /// [`Limits::unwatched_services`](super::Limits::unwatched_services) others are remembered.
     ///
     /// # Errors
     ///
@@ -197,7 +201,11 @@ impl ControlPlane {
         let service = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?.service.clone();
         self.remove_lmap(id, now);
         self.kept.forget(&service);
-        self.services.entry(service).or_default().unwatched = true;
+        let entry = self.services.entry(service.clone()).or_default();
+        entry.unwatched = true;
+        if entry.replicas.is_empty() && !self.remembers_unwatched() {
+            self.services.remove(&service);
+        }
         Ok(())
     }
 
@@ -215,6 +223,7 @@ impl ControlPlane {
         choice: Choice,
         kind: Option<&str>,
     ) -> Result<Vec<MetricId>, OperatorError> {
+        self.check_choices(choice.bytes())?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         let service = self.services.get(&lmap.service).ok_or(OperatorError::NoLmap(id))?;
         let name = choice.metric.clone();
@@ -239,6 +248,7 @@ impl ControlPlane {
     ///
     /// [`OperatorError::NoLmap`], [`OperatorError::NoMetric`], [`OperatorError::TooMany`].
     pub fn delete_metric(&mut self, now: Nanos, id: LmapId, metric: MetricId) -> Result<(), OperatorError> {
+        self.check_choices(0)?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         let key = lmap.key_of(metric).map(Arc::clone).ok_or(OperatorError::NoMetric { lmap: id, metric })?;
         bounded("choices", lmap.selection.len() + 1, MAX_CHOICES)?;
@@ -289,6 +299,12 @@ impl ControlPlane {
             self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
         }
         Ok(())
+    }
+
+    /// Checks whether choices of all LMAPs may take so many bytes `more`. O(choices): operators are few.
+    fn check_choices(&self, more: usize) -> Result<(), OperatorError> {
+        let bytes: usize = self.lmaps.values().map(|lmap| lmap.selection.bytes()).sum();
+        bounded("bytes of chosen metrics", bytes + more, MAX_CHOICE_BYTES)
     }
 
     /// The LMAP's selection changed.

@@ -61,7 +61,10 @@ impl ControlPlane {
     pub(super) fn release(&mut self, release: Release) {
         match release {
             Release::Runs(connection, runs) => self.release_runs(connection, runs),
-            Release::Region(region) => {
+            Release::Region(region, payer) => {
+                if let Some((owner, size)) = payer {
+                    self.shares.release_region(owner, size);
+                }
                 self.counters.released_regions += 1;
                 self.actions.push(Action::DropRegion(region));
             }

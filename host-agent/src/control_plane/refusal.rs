@@ -106,7 +106,7 @@ pub enum RegionRefusal {
 pub enum SeriesRefusal {
     /// The owner registers series too fast.
     #[error(
-        "{owner} has registered all series that it may at once, and more than {limit} per second: register fewer, or raise services.limits.series_per_s; it is taken when its service connects again, in {wait} at the earliest"
+        "{owner} has registered all series that it may at once, and more than {limit} per second: register fewer, or raise services.limits.series_per_s; its service asks again in {wait} at the earliest"
     )]
     Rate {
         /// The owner that registers.
@@ -179,4 +179,30 @@ pub enum SeriesRefusal {
         /// The limit of series summed over all replicas.
         limit: usize,
     },
+}
+
+/// When an owner that has its share may ask again: others may have left, or workers forgotten what it had before.
+const SHARE_AGAIN: Nanos = Nanos::from_secs(60);
+
+impl SeriesRefusal {
+    /// When the series may be taken; `None`: not without a change.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Nanos> {
+        match self {
+            Self::Rate { wait, .. } => Some(*wait),
+            Self::Share(_) => Some(SHARE_AGAIN),
+            _ => None,
+        }
+    }
+}
+
+impl RegionRefusal {
+    /// When the region may be taken; `None`: not without a change.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Nanos> {
+        match self {
+            Self::Share(_) => Some(SHARE_AGAIN),
+            _ => None,
+        }
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use wire::id::{Epoch, RegionId, WorkerId};
+use wire::id::{Epoch, Owner, RegionId, WorkerId};
+use wire::layout::RegionSize;
 use wire::registration::SlotRun;
 
 use super::action::ConnectionId;
@@ -12,8 +13,8 @@ use super::action::ConnectionId;
 pub enum Release {
     /// Slot runs to give back to a service.
     Runs(ConnectionId, Vec<SlotRun>),
-    /// A region to be dropped by the agent.
-    Region(RegionId),
+    /// A region to be dropped by the agent, and whose share it is in until then; `None` for a region of the agent.
+    Region(RegionId, Option<(Owner, RegionSize)>),
 }
 
 #[derive(Debug)]
@@ -71,7 +72,7 @@ impl Releases {
 mod tests {
     use super::*;
 
-    const REGION: Release = Release::Region(RegionId(7));
+    const REGION: Release = Release::Region(RegionId(7), None);
 
     fn both(epoch: u64) -> BTreeMap<WorkerId, Epoch> {
         BTreeMap::from([(WorkerId(0), Epoch(epoch)), (WorkerId(1), Epoch(epoch))])

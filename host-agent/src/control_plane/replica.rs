@@ -24,11 +24,20 @@ impl SeriesKey {
         Self { name: series.name.clone(), labels: series.labels.clone() }
     }
 
+    /// How many series of its owner's share it is: one for each shard, and one more for each further 256 bytes of text.
+    pub fn weight(&self, shards: Shards) -> u64 {
+        let further = self.text_bytes().div_ceil(TEXT_BYTES).saturating_sub(1);
+        further as u64 + u64::from(shards.count())
+    }
+
     /// Bytes of the name and the labels.
     pub fn text_bytes(&self) -> usize {
         self.name.as_str().len() + self.labels.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
     }
 }
+
+/// Bytes of name and labels that one series may have. With more, it counts as several in its owner's share.
+const TEXT_BYTES: usize = 256;
 
 /// A region of a replica.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +71,8 @@ impl SeriesPlace {
 struct OccupiedSlots {
     slots: u32,
     series: Option<Arc<SeriesKey>>,
+    /// How many series of its owner's share it is.
+    weight: u64,
 }
 
 /// A registered replica. It places series in its own regions; this records them and checks for contradictions.
@@ -121,16 +132,15 @@ impl Replica {
         self.regions.get(&number).copied()
     }
 
-    /// Number of regions that the service brought, with its span ring.
-    pub fn own_regions(&self) -> usize {
-        let regions = self.regions.keys().filter(|number| **number != Self::AGENT_REGION).count();
-        regions + usize::from(self.span_ring.is_some())
+    /// The size of its span ring.
+    pub const fn span_ring(&self) -> Option<RegionSize> {
+        self.span_ring
     }
 
-    /// Number of series that the service registered; a counter of several shards counts as that many.
+    /// What the service's series are of its owner's share, with those that are retired and have still their places.
     pub fn own_series(&self) -> u64 {
-        let own = self.series.values().filter(|place| place.region != Self::AGENT_REGION);
-        own.map(|place| u64::from(place.shards.count())).sum()
+        let own = self.occupied.iter().filter(|((region, _), _)| *region != Self::AGENT_REGION);
+        own.map(|(_, occupied)| occupied.weight).sum()
     }
 
     /// Bytes of all regions that the service brought.
@@ -185,8 +195,8 @@ impl Replica {
 
     /// Places a series after [`Self::check`] returned [`SeriesPlacement::Free`].
     pub fn place(&mut self, key: Arc<SeriesKey>, place: SeriesPlace, run: SlotRun) {
-        self.occupied
-            .insert((run.region, run.first), OccupiedSlots { slots: run.slots, series: Some(Arc::clone(&key)) });
+        let (slots, weight) = (run.slots, key.weight(place.shards));
+        self.occupied.insert((run.region, run.first), OccupiedSlots { slots, series: Some(Arc::clone(&key)), weight });
         self.series.insert(key, place);
     }
 
@@ -215,24 +225,22 @@ impl Replica {
         }
         let mut retired = Vec::new();
         for (at, occupied) in touched {
-            if let Some(key) = occupied.series {
+            if let Some(key) = occupied.series.clone() {
                 self.series.remove(&key);
-                self.occupied.insert((run.region, at), OccupiedSlots { slots: occupied.slots, series: None });
+                self.occupied.insert((run.region, at), OccupiedSlots { series: None, ..occupied });
                 retired.push(key);
             }
         }
         Ok(retired)
     }
 
-    /// Frees the retired slots within `run`.
-    pub fn free(&mut self, run: SlotRun) {
+    /// Frees the retired slots within `run`. Returns what they were of the owner's share of series.
+    pub fn free(&mut self, run: SlotRun) -> u64 {
         let end = run.first.0.saturating_add(run.slots);
         let within = (run.region, run.first)..(run.region, Slot(end));
         let freed: Vec<_> =
             self.occupied.range(within).filter(|(_, occupied)| occupied.series.is_none()).map(|(&at, _)| at).collect();
-        for at in freed {
-            self.occupied.remove(&at);
-        }
+        freed.iter().filter_map(|at| self.occupied.remove(at)).map(|occupied| occupied.weight).sum()
     }
 }
 

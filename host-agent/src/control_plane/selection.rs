@@ -19,6 +19,16 @@ pub struct Choice {
     pub every: TickDivider,
 }
 
+/// Memory of a choice or an exclusion besides its texts.
+const ENTRY_BYTES: usize = 96;
+
+impl Choice {
+    /// Its memory.
+    pub fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.metric.as_str().len()
+    }
+}
+
 /// All series, or the chosen ones; without the excluded ones.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -53,6 +63,14 @@ impl Selection {
     /// Excludes one series.
     pub fn remove(&mut self, key: Arc<SeriesKey>) {
         self.without.insert(key);
+    }
+
+    /// Memory of choices and exclusions.
+    pub fn bytes(&self) -> usize {
+        let chosen = self.chosen.keys().map(|name| ENTRY_BYTES + name.as_str().len());
+        // A series may be gone, and is known here only then.
+        let without = self.without.iter().map(|key| ENTRY_BYTES + key.text_bytes());
+        chosen.chain(without).sum()
     }
 
     /// Number of choices and exclusions.

@@ -11,7 +11,7 @@ use super::catalogue::Owner;
 use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 use super::release::Release;
 use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlace, SeriesPlacement};
-use super::{Action, Connection, ConnectionId, ControlPlane, Peer};
+use super::{Action, Connection, ConnectionId, ControlPlane, Peer, Service};
 
 /// The descriptor that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,10 @@ pub enum Descriptor {
 /// Refused series of one message that are reported one by one; the rest is reported as a number.
 const MAX_REFUSALS_SENT: usize = 16;
 
-fn refused(what: String, reason: String) -> proto::AgentMessage {
-    proto::AgentMessage { message: Some(proto::agent_message::Message::Refusal(proto::Refusal { what, reason })) }
+fn refused(what: String, reason: String, retry_after: Option<Nanos>) -> proto::AgentMessage {
+    let retry_after_ms = retry_after.map_or(0, |after| after.as_millis().clamp(1, u64::from(u32::MAX)) as u32);
+    let refusal = proto::Refusal { what, reason, retry_after_ms };
+    proto::AgentMessage { message: Some(proto::agent_message::Message::Refusal(refusal)) }
 }
 
 impl ControlPlane {
@@ -76,7 +78,7 @@ impl ControlPlane {
                 if let Err(refusal) = added {
                     self.counters.refused_regions += 1;
                     self.drop_accepted(descriptor);
-                    self.refuse(connection, &format!("region {region}"), &refusal);
+                    self.refuse_until(connection, &format!("region {region}"), &refusal, refusal.retry_after());
                 }
             }
             ServiceMessage::AddSpanRing { size, layout_version, first_ticket } if registered => {
@@ -103,7 +105,7 @@ impl ControlPlane {
         }
         self.counters.refused_frames += 1;
         self.record_problem(connection, "frame", reason);
-        self.actions.push(Action::ToService { connection, message: refused("frame".into(), reason.into()) });
+        self.actions.push(Action::ToService { connection, message: refused("frame".into(), reason.into(), None) });
         self.close(now, connection);
     }
 
@@ -202,9 +204,8 @@ impl ControlPlane {
         let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
             return;
         };
-        for &run in &runs {
-            replica.free(run);
-        }
+        let freed = runs.iter().map(|&run| replica.free(run)).sum();
+        self.shares.release_series(replica.owner, freed);
         self.counters.released_slot_runs += runs.len() as u64;
         let released = proto::SlotRelease { runs: runs.into_iter().map(proto::SlotRun::from).collect() };
         let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Release(released)) };
@@ -301,11 +302,11 @@ impl ControlPlane {
         }
         self.counters.refused_series += refusals.len() as u64;
         for (title, refusal) in refusals.iter().take(MAX_REFUSALS_SENT) {
-            self.refuse(connection, title, refusal);
+            self.refuse_until(connection, title, refusal, refusal.retry_after());
         }
-        if let Some((title, refusal)) = refusals.get(MAX_REFUSALS_SENT) {
-            let more = refusals.len() - MAX_REFUSALS_SENT;
-            self.refuse(connection, &format!("{title} and {} more", more - 1), refusal);
+        if let Some(more @ [(title, refusal), others @ ..]) = refusals.get(MAX_REFUSALS_SENT..) {
+            let retry_after = more.iter().filter_map(|(_, refusal)| refusal.retry_after()).min();
+            self.refuse_until(connection, &format!("{title} and {} more", others.len()), refusal, retry_after);
         }
     }
 
@@ -330,7 +331,7 @@ impl ControlPlane {
         let service = self.services.entry(replica.service.clone()).or_default();
         service.catalogue.check(&key, &placed.series, owner, &self.settings.limits)?;
         if owner == Owner::Service {
-            self.shares.take_series(replica.owner, placed.shards)?;
+            self.shares.take_series(replica.owner, key.weight(placed.shards))?;
         }
         let (place, run) = (SeriesPlace::of(&placed), placed.run());
         let (key, _) = service.catalogue.add(key, placed.series);
@@ -357,11 +358,9 @@ impl ControlPlane {
             let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
                 return;
             };
-            let before = replica.own_series();
             match replica.retire(run) {
                 Ok(keys) => {
                     retired.push(run);
-                    self.shares.release_series(replica.owner, before - replica.own_series());
                     let name = replica.service.clone();
                     self.series_gone(now, &name, keys.iter().map(|key| &**key));
                 }
@@ -374,7 +373,7 @@ impl ControlPlane {
                     let what =
                         format!("run of slots from {}, {} long, in region {}", run.first.0, run.slots, run.region);
                     self.record_problem(connection, &what, &reason);
-                    self.actions.push(Action::ToService { connection, message: refused(what, reason) });
+                    self.actions.push(Action::ToService { connection, message: refused(what, reason, None) });
                 }
             }
         }
@@ -403,8 +402,9 @@ impl ControlPlane {
     fn replica_left(&mut self, now: Nanos, connection: ConnectionId, replica: &Replica) {
         let name = &replica.service;
         self.series_gone(now, name, replica.series().keys().map(|key| &**key));
-        for (_, region) in replica.regions() {
-            self.defer_release(name, Release::Region(region.id));
+        for (number, region) in replica.regions() {
+            let payer = (number != Replica::AGENT_REGION).then_some((replica.owner, region.size));
+            self.defer_release(name, Release::Region(region.id, payer));
         }
         let Some(service) = self.services.get_mut(name) else {
             return;
@@ -414,13 +414,21 @@ impl ControlPlane {
             return;
         }
         let kept = service.lmap.filter(|id| self.lmaps.get(id).is_some_and(|lmap| lmap.pinned));
-        let forget = kept.is_none() && !service.unwatched;
+        let is_unwatched = service.unwatched;
         if let (None, Some(id)) = (kept, service.lmap) {
             self.remove_lmap(id, now);
         }
-        if forget {
+        if kept.is_none() && !(is_unwatched && self.remembers_unwatched()) {
             self.services.remove(name);
         }
+    }
+
+    /// Whether it is still remembered that an LMAP was deleted once no replica of its service is left. What operators
+    /// can have remembered is bounded, too.
+    pub(super) fn remembers_unwatched(&self) -> bool {
+        let is_absent = |service: &&Service| service.unwatched && service.replicas.is_empty();
+        // One of them is the service that is asked about.
+        self.services.values().filter(is_absent).count() <= self.settings.limits.unwatched_services
     }
 
     /// Who pays for the replica of `connection`.
@@ -457,9 +465,20 @@ impl ControlPlane {
     }
 
     fn refuse(&mut self, connection: ConnectionId, what: &str, refusal: &dyn core::error::Error) {
+        self.refuse_until(connection, what, refusal, None);
+    }
+
+    /// Refuses `what`, which may be taken after that time.
+    fn refuse_until(
+        &mut self,
+        connection: ConnectionId,
+        what: &str,
+        refusal: &dyn core::error::Error,
+        retry_after: Option<Nanos>,
+    ) {
         let reason = refusal.to_string();
         self.record_problem(connection, what, &reason);
-        self.actions.push(Action::ToService { connection, message: refused(what.to_owned(), reason) });
+        self.actions.push(Action::ToService { connection, message: refused(what.to_owned(), reason, retry_after) });
     }
 
     /// Records a problem for the status call.

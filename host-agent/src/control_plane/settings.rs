@@ -7,6 +7,8 @@ use wire::metric::TickDivider;
 use wire::name::{MetricName, ServiceName};
 use wire::time::{Interval, Nanos};
 
+use super::container::container_of;
+
 /// The process at the other end of a service's connection, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -19,11 +21,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Who pays for what the process takes. This is the one place that says so: in a cluster, where pods of several
-    /// tenants run as one user, the pod's cgroup would be the owner.
+    /// Who pays for what the process takes: its pod, or its container without one; else its user. This is the one place
+    /// that says so.
     #[must_use]
-    pub const fn owner(&self) -> Owner {
-        Owner::User(self.uid)
+    pub fn owner(&self) -> Owner {
+        container_of(&self.cgroup).map_or(Owner::User(self.uid), Owner::Container)
     }
 }
 
@@ -82,6 +84,8 @@ pub struct Limits {
     pub text_bytes_per_service: usize,
     /// Places of one service: each series counts once per replica.
     pub places_per_service: usize,
+    /// Services without replicas of which an operator has deleted the LMAP: further ones are watched if they come.
+    pub unwatched_services: usize,
     /// Workers of the node; their numbers are below this limit.
     pub workers: u32,
 }
@@ -108,6 +112,7 @@ impl Default for Limits {
             series_per_service: wire::control::MAX_METRICS,
             text_bytes_per_service: 1 << 20,
             places_per_service: 1 << 17,
+            unwatched_services: 1024,
             workers: 256,
         }
     }

@@ -6,7 +6,6 @@ use agent_runtime::shares::{ShareError, Shares};
 use wire::id::Owner;
 use wire::layout::RegionSize;
 use wire::name::ServiceName;
-use wire::registration::Shards;
 use wire::time::Nanos;
 
 use super::refusal::{HelloRefusal, SeriesRefusal};
@@ -116,11 +115,12 @@ impl NodeShares {
         Ok(())
     }
 
-    /// A replica of `owner` has left, with all that it held.
+    /// A replica of `owner` has left, with all that it held but its regions, which workers may still read.
     pub fn leave(&mut self, owner: Owner, replica: &Replica) {
         self.series.release(&owner, replica.own_series());
-        self.regions.release(&owner, replica.own_regions() as u64);
-        self.region_bytes.release(&owner, replica.bytes());
+        if let Some(ring) = replica.span_ring() {
+            self.release_region(owner, ring);
+        }
         let key = (owner, replica.service.clone());
         let Some(replicas) = self.names.get_mut(&key) else { return };
         *replicas -= 1;
@@ -144,20 +144,25 @@ impl NodeShares {
         self.region_bytes.add(owner, size.bytes() as u64);
     }
 
-    /// `owner` registers a series; a counter of several shards counts as that many. One that it retires soon after
-    /// costs work all the same: hence the rate.
-    pub fn take_series(&mut self, owner: Owner, shards: Shards) -> Result<(), SeriesRefusal> {
-        let series = u64::from(shards.count());
-        let checked = self.series.check(owner, series);
+    /// A region of `owner` is dropped.
+    pub fn release_region(&mut self, owner: Owner, size: RegionSize) {
+        self.regions.release(&owner, 1);
+        self.region_bytes.release(&owner, size.bytes() as u64);
+    }
+
+    /// `owner` registers a series, which counts as `weight`. One that it retires soon after costs work all the same:
+    /// hence the rate.
+    pub fn take_series(&mut self, owner: Owner, weight: u64) -> Result<(), SeriesRefusal> {
+        let checked = self.series.check(owner, weight);
         self.noted(Bound::Series, checked)?;
         let taken = self.series_registrations.take(self.now, owner);
         let taken = taken.map_err(|TooFast { limit, wait }| SeriesRefusal::Rate { owner, limit, wait });
         self.noted(Bound::SeriesRegistrations, taken)?;
-        self.series.add(owner, series);
+        self.series.add(owner, weight);
         Ok(())
     }
 
-    /// `owner` has retired so many series.
+    /// The places of series that `owner` has retired are free again.
     pub fn release_series(&mut self, owner: Owner, series: u64) {
         self.series.release(&owner, series);
     }

@@ -181,3 +181,42 @@ fn rows_that_wait_for_a_watcher_are_bounded_in_bytes() {
     dispatch.rows(&batch);
     assert_eq!(dispatch.watchers[&watcher].queue.items.len(), 1, "where all have too much, each has one");
 }
+
+#[test]
+fn verdicts_of_hooks_that_see_different_ones_are_bounded_in_bytes_and_the_largest_hook_pays() {
+    let mut dispatch = Dispatch::new(64);
+    let of = |lmap: u32| Filter { lmaps: BTreeSet::from([LmapId(lmap)]), min_share: 0.0 };
+    let small = dispatch.register(of(0), 16).unwrap();
+    dispatch.dispatch(event(0, 1.0));
+    let hooks: Vec<_> = (1..=12).map(|lmap| dispatch.register(of(lmap), Dispatch::MAX_QUEUE).unwrap()).collect();
+    let long = |lmap: u32| {
+        let reason = NamedReason {
+            column: "c".repeat(4000),
+            group: wire::metric::Group::Service,
+            unit: String::new(),
+            share: 1.0,
+            seen: 0.0,
+            expected: 0.0,
+            since: Nanos::ZERO,
+        };
+        Event { reasons: vec![reason], ..event(lmap, 1.0) }
+    };
+
+    for round in 0..8_000 {
+        dispatch.dispatch(long(1 + round % 3));
+    }
+    let of_three = dispatch.event_bytes;
+    assert!((2 * Dispatch::HOOK_BYTES..=3 * Dispatch::HOOK_BYTES + 5_000).contains(&of_three), "{of_three}");
+    for round in 0..40_000 {
+        dispatch.dispatch(long(1 + round % 12));
+    }
+
+    assert!(dispatch.event_bytes <= Dispatch::ALL_HOOK_BYTES, "{}", dispatch.event_bytes);
+    assert!(dispatch.event_bytes > Dispatch::ALL_HOOK_BYTES / 10 * 9, "{}", dispatch.event_bytes);
+    assert_eq!(dispatch.take(small).unwrap().lost, 0, "who has little loses nothing");
+    let taken = dispatch.take(hooks[0]).unwrap();
+    assert_eq!(taken.lost + 1, taken.sequence, "what is lost is counted");
+    dispatch.unregister(small);
+    hooks.into_iter().for_each(|hook| _ = dispatch.unregister(hook));
+    assert_eq!(dispatch.event_bytes, 0);
+}

@@ -42,7 +42,7 @@ impl Node {
                     span_ring::begin(state.spans.as_ref(), connection, (&service, &instance), &ring, first_ticket);
                 if let Err(reason) = read {
                     tracing::info!(%service, %instance, reason, bytes = size.bytes(), "span ring not read");
-                    let refused = Refusal { what: "span ring".to_owned(), reason };
+                    let refused = Refusal { what: "span ring".to_owned(), reason, retry_after_ms: 0 };
                     self.deliver_to_service(
                         state,
                         connection,

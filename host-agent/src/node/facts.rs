@@ -5,9 +5,6 @@ use crate::readiness::Facts;
 
 impl Node {
     /// Whether a rule of identity asks for cgroups. The rules may change while the agent runs.
-    pub(crate) fn needs_cgroups(&self) -> bool {
-        self.lock().plane.settings().identities.iter().any(|rule| rule.cgroup.is_some())
-    }
 
     /// What readiness is judged by.
     pub(crate) fn readiness(&self) -> Facts {

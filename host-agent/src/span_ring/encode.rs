@@ -7,6 +7,9 @@ use wire::span_record::{Head, Note, Record, Status};
 /// Scope name of these spans.
 const SCOPE: &str = "uview";
 
+/// Memory that is kept for the next request: what comes in a few milliseconds.
+pub(super) const KEPT_BYTES: usize = 16 << 10;
+
 /// An export request with the spans of one replica.
 #[derive(Debug)]
 pub(super) struct SpanRequest {
@@ -87,6 +90,8 @@ impl SpanRequest {
         request.extend_from_slice(&self.resource);
         bytes(2, &self.scope, &mut request);
         self.scope.truncate(self.head);
+        // There is a buffer for each ring, and one is filled at a time.
+        self.scope.shrink_to(KEPT_BYTES);
         self.spans = 0;
         request
     }

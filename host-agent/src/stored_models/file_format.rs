@@ -21,9 +21,11 @@ struct Body {
     service: String,
     #[prost(uint64, tag = "2")]
     interval_ns: u64,
-    /// Absent: the agent itself pays for it.
+    /// Absent, without a container: the agent itself pays for it.
     #[prost(uint32, optional, tag = "3")]
     owner_uid: Option<u32>,
+    #[prost(bytes = "vec", tag = "6")]
+    owner_container: Vec<u8>,
     #[prost(message, optional, tag = "4")]
     detector: Option<Detector>,
     #[prost(bytes = "vec", tag = "5")]
@@ -49,6 +51,7 @@ pub(super) fn encode(service: &ServiceName, model: &KeptModel) -> Vec<u8> {
         service: service.as_str().to_owned(),
         interval_ns: model.interval.length().0,
         owner_uid: model.owner.uid(),
+        owner_container: model.owner.container(),
         detector: Some(Detector::from(&model.detector)),
         model: model.bytes.to_vec(),
     };
@@ -70,7 +73,7 @@ pub(super) fn decode(bytes: &[u8], limit: usize) -> Result<(ServiceName, KeptMod
     let interval = Interval::new(Nanos(body.interval_ns)).map_err(|error| value("interval")(&error))?;
     let detector = DetectorSpec::try_from(&body.detector.unwrap_or_default());
     let detector = detector.map_err(|error| value("detector")(&error))?;
-    let owner = Owner::from(body.owner_uid);
+    let owner = Owner::of(body.owner_uid, &body.owner_container);
     Ok((service, KeptModel { bytes: body.model.into(), lmap: None, interval, detector, owner }))
 }
 

@@ -6,8 +6,9 @@
 
 use core::num::NonZeroU32;
 
+use agent_runtime::shares::ShareError;
 use wire::control::{LmapSpec, MAX_LMAPS};
-use wire::id::{Epoch, Incarnation, LmapId};
+use wire::id::{Epoch, Incarnation, LmapId, Owner};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
 use wire::rdma::TRANSPORT;
@@ -17,12 +18,15 @@ use super::{Effect, Link, MAX_DEFERRED, Worker};
 use crate::alarm::Alarm;
 use crate::error::{UnexpectedMessage, chain};
 use crate::lmap_runtime::LmapRuntime;
-use crate::region_limits::RegionClaim;
+use crate::region_limits::{RegionClaim, RegionsError};
 use crate::retained_lmap::RetainedLmap;
 use crate::settings::Fetching;
 
 /// The shortest period of summaries, however short the lease.
 const MIN_SUMMARY_PERIOD: Nanos = Nanos::from_millis(10);
+
+/// A configuration that can be used, and why replicas of one owner are left out of it.
+type CheckedLmap = (LmapSpec, Option<ShareError<Owner>>);
 
 impl Worker {
     /// Takes a message of the host agent. While a batch is in flight, the message is deferred until
@@ -197,8 +201,8 @@ impl Worker {
     fn set_lmap(&mut self, now: Nanos, epoch: Epoch, lmap: &proto::Lmap) -> Result<(), UnexpectedMessage> {
         let id = LmapId(lmap.lmap);
         let mut old = self.runtimes.remove(&id);
-        let spec = match self.checked(lmap, old.as_ref()) {
-            Ok(spec) => spec,
+        let (spec, left_out) = match self.checked(lmap, old.as_ref()) {
+            Ok(checked) => checked,
             Err(refused) => {
                 if let Some(old) = &old {
                     self.release(now, old);
@@ -228,7 +232,8 @@ impl Worker {
         }
         self.runtimes.insert(id, runtime);
         self.drop_orphaned_jobs();
-        refused.and(unreadable)
+        let left_out = left_out.map_or(Ok(()), |source| Err(UnexpectedMessage::ReplicasLeftOut { lmap: id, source }));
+        refused.and(unreadable).and(left_out)
     }
 
     /// What an LMAP that this worker does not run starts with: what it retained of the service, or what another worker
@@ -247,19 +252,29 @@ impl Worker {
         }
     }
 
-    /// Decodes and checks a configuration, before anything is changed.
-    fn checked(&self, lmap: &proto::Lmap, old: Option<&LmapRuntime>) -> Result<LmapSpec, UnexpectedMessage> {
+    /// Decodes and checks a configuration, before anything is changed. Replicas of owners who would have more than their
+    /// shares are left out, if there are others.
+    fn checked(&self, lmap: &proto::Lmap, old: Option<&LmapRuntime>) -> Result<CheckedLmap, UnexpectedMessage> {
         let id = LmapId(lmap.lmap);
-        let spec = LmapSpec::decode(lmap).map_err(|source| UnexpectedMessage::Lmap { lmap: id, source })?;
+        let mut spec = LmapSpec::decode(lmap).map_err(|source| UnexpectedMessage::Lmap { lmap: id, source })?;
         if old.is_none() && self.runtimes.len() >= MAX_LMAPS {
             return Err(UnexpectedMessage::TooMany(id));
         }
-        let claims = RegionClaim::of(&spec);
-        let replaced = old.into_iter().flat_map(|old| old.regions.claims());
-        self.attachments
-            .check(claims.iter(), replaced)
-            .map_err(|source| UnexpectedMessage::Regions { lmap: id, source })?;
-        Ok(spec)
+        let mut left_out = None;
+        loop {
+            let claims = RegionClaim::of(&spec);
+            let replaced = old.into_iter().flat_map(|old| old.regions.claims());
+            let source = match self.attachments.check(claims.iter(), replaced) {
+                Ok(()) => return Ok((spec, left_out)),
+                Err(RegionsError::Share(share)) if spec.replicas.iter().any(|replica| replica.owner != share.owner) => {
+                    spec.replicas.retain(|replica| replica.owner != share.owner);
+                    left_out = Some(share);
+                    continue;
+                }
+                Err(source) => source,
+            };
+            return Err(UnexpectedMessage::Regions { lmap: id, source });
+        }
     }
 
     /// Removes an LMAP. After a welcome, the host agent removes LMAPs of the earlier session, which the worker no

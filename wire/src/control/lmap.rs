@@ -236,7 +236,7 @@ impl ReplicaSpec {
         Ok(Self {
             id: ReplicaId(message.replica),
             instance: InstanceName::new(&message.instance)?,
-            owner: message.uid.into(),
+            owner: Owner::of(message.uid, &message.container),
             regions,
             places: message.places.iter().map(place).collect(),
         })
@@ -261,6 +261,7 @@ impl ReplicaSpec {
             regions: self.regions.iter().map(region).collect(),
             places: self.places.iter().map(place).collect(),
             uid: self.owner.uid(),
+            container: self.owner.container(),
         }
     }
 }

@@ -332,9 +332,12 @@ pub struct Replica {
     pub regions: ::prost::alloc::vec::Vec<Region>,
     #[prost(message, repeated, tag = "4")]
     pub places: ::prost::alloc::vec::Vec<MetricPlace>,
-    /// The user who runs it, and who pays for what it takes; absent: the host agent itself.
+    /// The user who runs it, and who pays for what it takes; absent, without a container: the host agent itself.
     #[prost(uint32, optional, tag = "5")]
     pub uid: ::core::option::Option<u32>,
+    /// The pod or container that pays instead: the first 16 bytes of its id.
+    #[prost(bytes = "vec", tag = "6")]
+    pub container: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Region {

@@ -149,6 +149,10 @@ pub struct Refusal {
     /// Why, and what to do.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
+    /// Time after which it may be taken; 0: not without a change. The service then sends its series again, or connects
+    /// again if a region was refused.
+    #[prost(uint32, tag = "3")]
+    pub retry_after_ms: u32,
 }
 /// All messages of this connection up to this count are in effect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

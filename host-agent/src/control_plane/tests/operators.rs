@@ -122,6 +122,23 @@ fn a_deleted_lmap_stays_deleted_until_it_is_made_again() {
 }
 
 #[test]
+fn names_of_deleted_lmaps_are_remembered_up_to_a_limit() {
+    let limits = Limits { unwatched_services: 2, ..Limits::default() };
+    let mut node = Node::new(Settings { limits, ..settings() });
+    for name in ["a", "b", "c", "d"] {
+        let id = node.plane.new_lmap(node.now, &service(name), LmapOptions::default()).unwrap();
+        node.plane.delete_lmap(node.now, id).unwrap();
+    }
+
+    for (connection, name) in [(1, "a"), (2, "b"), (3, "c"), (4, "d")] {
+        node.replica(connection, name, &[counter("m")]);
+    }
+
+    let watched: Vec<_> = node.plane.list().lmaps.into_iter().map(|lmap| lmap.service).collect();
+    assert_eq!(watched, ["c", "d"]);
+}
+
+#[test]
 fn an_lmap_watches_what_is_chosen() {
     let mut node = Node::new(settings());
     node.worker(50, 0, 1);

@@ -2,7 +2,7 @@
 
 use wire::registration::{PlacedSeries, Shards};
 
-use super::super::testing::counter;
+use super::super::testing::{counter, labelled};
 use super::*;
 
 const GREEDY: u32 = 65_534;
@@ -55,6 +55,24 @@ fn a_user_with_all_the_connections_that_it_gets_leaves_some_to_others() {
 }
 
 #[test]
+fn processes_of_one_pod_share_whatever_their_users_are_and_other_pods_have_shares_of_their_own() {
+    let mut node = node();
+    let mut joins = |pod: char, connection: u64| {
+        let id: String = std::iter::repeat_n(pod, 32).collect();
+        let peer = Peer { pid: 1, uid: connection as u32, cgroup: format!("/kubepods/pod{id}/x") };
+        node.plane.service_connected(node.now, ConnectionId(connection), peer);
+        node.step();
+        node.hello(connection, &format!("of-{pod}"));
+        let sent = node.sent_to_service(connection);
+        sent.iter().any(|message| matches!(message, to_service::agent_message::Message::Welcome(_)))
+    };
+
+    assert_eq!((1..=64).filter(|connection| joins('a', *connection)).count(), 48);
+    assert!(joins('b', 100));
+    assert!(node.problems()[0].contains(&format!("container {} would have 49", "a".repeat(32))));
+}
+
+#[test]
 fn a_user_that_invents_services_leaves_names_to_others() {
     let mut node = node();
 
@@ -84,6 +102,7 @@ fn a_user_with_all_the_series_that_it_gets_leaves_some_to_others() {
     assert_eq!(node.refusals(2), Vec::<String>::new());
 
     node.retire(1, 0, 3);
+    node.settle();
     node.series(1, counter("again"), 30);
     assert_eq!(node.over_share("series"), 8, "what was retired is free again");
 }
@@ -115,6 +134,52 @@ fn a_user_with_all_the_regions_or_bytes_that_it_gets_leaves_some_to_others() {
     let refused = node.refusals(3);
     assert!(refused[0].contains("122880 of 131072 bytes of regions"), "{refused:?}");
     assert_eq!(node.over_share("region_bytes"), 1);
+}
+
+#[test]
+fn what_workers_may_still_read_counts_until_they_have_forgotten_it() {
+    let mut node = node();
+    node.worker(50, 0, 500);
+    for connection in [1, 2] {
+        assert!(node.joins(GREEDY, connection, "greedy"));
+        (0..6).for_each(|number| _ = node.region(connection, number));
+        (0..6).for_each(|slot| node.series(connection, counter(&format!("m{slot}")), slot));
+    }
+    node.settle();
+    node.set(50);
+
+    // The worker reads on.
+    node.retire(1, 0, 5);
+    node.gone(2);
+    node.settle();
+    let (epoch, _) = node.set(50).pop().unwrap();
+    node.series(1, counter("again"), 30);
+    assert_eq!(node.over_share("series"), 0, "the series of the replica that left are free");
+    (31..40).for_each(|slot| node.series(1, counter(&format!("more-{slot}")), slot));
+    assert_eq!(node.over_share("series"), 4, "five are retired");
+    node.region(1, 6);
+    assert_eq!(node.over_share("regions"), 1, "twelve may be read");
+
+    node.acknowledge(50, epoch);
+    node.settle();
+    node.region(1, 7);
+    (31..36).for_each(|slot| node.series(1, counter(&format!("last-{slot}")), slot + 10));
+    assert_eq!((node.over_share("series"), node.over_share("regions")), (4, 1));
+}
+
+#[test]
+fn a_series_with_long_labels_counts_as_several() {
+    let mut node = node();
+    assert!(node.joins(GREEDY, 1, "greedy"));
+    node.region(1, 0);
+    let long = |at: u32| labelled(counter(&format!("m{at}")), "query", &"q".repeat(250));
+
+    (0..8).for_each(|slot| node.series(1, long(slot), slot));
+    assert_eq!(node.over_share("series"), 2, "two each, of twelve");
+    node.retire(1, 0, 6);
+    node.settle();
+    (10..16).for_each(|slot| node.series(1, long(slot), slot));
+    assert_eq!(node.over_share("series"), 2);
 }
 
 #[test]
@@ -174,30 +239,59 @@ fn a_counter_of_several_shards_counts_as_many_series_and_gives_them_back() {
 
 #[test]
 fn a_user_that_registers_and_retires_series_in_a_loop_is_slowed_down_and_no_other_one_is() {
-    let mut node = node();
+    let limits = Limits { series: 64, series_per_s: 10, ..Limits::default() };
+    let mut node = Node::new(Settings { limits, ..settings() });
     for (uid, connection) in [(GREEDY, 1), (NEWCOMER, 2)] {
         assert!(node.joins(uid, connection, &format!("of-{uid}")));
         node.region(connection, 0);
     }
-    for round in 0..40 {
+    for round in 0..80 {
         node.series(1, counter(&format!("m{round}")), round);
         node.retire(1, round, 1);
+        if round == 39 {
+            // What was retired is released, and five more may come.
+            node.settle();
+        }
     }
     node.series(2, counter("requests"), 0);
 
     let refused = node.refusals(1);
-    assert_eq!((refused.len(), node.over_share("series_registrations"), node.over_share("series")), (24, 24, 0));
+    assert_eq!((refused.len(), node.over_share("series_registrations"), node.over_share("series")), (11, 11, 0));
     let text = "user 65534 has registered all series that it may at once, and more than 10 per second";
     assert!(
-        refused[0].contains(&format!("m16: {text}")) && refused[0].contains("services.limits.series_per_s"),
+        refused[0].contains(&format!("m69: {text}")) && refused[0].contains("services.limits.series_per_s"),
         "{refused:?}"
     );
     assert_eq!(node.refusals(2), Vec::<String>::new());
     assert!(node.problems().iter().any(|line| line.contains(text)), "{:?}", node.problems());
 
     node.pass(Nanos::from_secs(1));
-    (50..70).for_each(|slot| node.series(1, counter(&format!("later{slot}")), slot));
-    assert_eq!(node.over_share("series_registrations"), 34, "ten of twenty after a second");
+    (100..120).for_each(|slot| node.series(1, counter(&format!("later{slot}")), slot));
+    assert_eq!(node.over_share("series_registrations"), 21, "ten of twenty after a second");
+}
+
+#[test]
+fn what_is_refused_for_now_is_said_to_be_and_is_taken_when_it_is_sent_again() {
+    let mut node = node();
+    assert!(node.joins(GREEDY, 1, "greedy"));
+    node.region(1, 0);
+    node.sent_to_service(1);
+    let retries = |node: &mut Node, slot: u32| {
+        node.series(1, counter(&format!("m{slot}")), slot);
+        node.sent_to_service(1).into_iter().find_map(|message| match message {
+            to_service::agent_message::Message::Refusal(refused) => Some(refused.retry_after_ms),
+            _ => None,
+        })
+    };
+
+    let refused: Vec<_> = (0..13).filter_map(|slot| retries(&mut node, slot)).collect();
+    assert_eq!(refused, [60_000], "the thirteenth is above the share");
+    assert_eq!(retries(&mut node, 5000), Some(0), "outside of its region it never is");
+
+    node.retire(1, 0, 1);
+    node.settle();
+    assert_eq!((retries(&mut node, 12), retries(&mut node, 11)), (None, None));
+    assert_eq!(node.plane.list().lmaps[0].metrics.len(), 12);
 }
 
 #[test]

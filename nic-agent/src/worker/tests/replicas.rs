@@ -1,6 +1,7 @@
 //! Replicas that are added, removed, or fall silent.
 
 use super::*;
+use crate::region_limits::RegionLimits;
 
 /// A node whose LMAP of four metrics is armed, without earlier messages.
 fn armed(replicas: u32) -> (Node, LmapSpec) {
@@ -227,4 +228,41 @@ fn a_region_without_heartbeat_does_not_keep_a_dead_replica_alive() {
     }
 
     assert_eq!(node.verdicts().pop().map(|verdict| verdict.state), Some(State::Silent));
+}
+
+#[test]
+fn a_strangers_replica_does_not_cost_a_service_its_lmap() {
+    let limits = RegionLimits { regions: 8, ..WorkerSettings::default().regions };
+    let mut node = Node::new(WorkerSettings { regions: limits, ..quick() });
+    let mut spec = lmap(metrics(4), 7);
+    // More than three times what would be free.
+    spec.replicas[1..].iter_mut().for_each(|replica| replica.owner = Owner::User(65_534));
+    // One of its metrics is the stranger's only.
+    spec.replicas[0].places.truncate(3);
+    let mut other = spec.clone();
+    spec.replicas.iter().flat_map(|replica| &replica.regions).for_each(|region| {
+        node.regions.insert(region.id, Region::new(region.size));
+    });
+
+    let refused = node.change(FromHost::SetLmap((&spec).into())).unwrap_err();
+    assert!(refused.to_string().contains("monitored without the replicas of user 65534"), "{refused}");
+    assert_eq!(node.worker.status().lmaps.iter().sum::<usize>(), 1);
+    assert_eq!(node.worker.runtimes[&LmapId(1)].regions.claims().count(), 1);
+    let problem = node.take_messages().into_iter().find_map(|message| match message {
+        ToHost::LmapProblem(problem) => Some(problem.problem),
+        _ => None,
+    });
+    assert!(problem.is_some_and(|text| text.contains("would have 6 of 8 regions of this worker")));
+
+    for _ in 0..3 {
+        node.alive();
+    }
+    assert!(node.worker.status().counters.fetched_regions >= 3);
+
+    // Alone, it has no LMAP.
+    other.id = LmapId(2);
+    other.replicas.remove(0);
+    let refused = node.change(FromHost::SetLmap((&other).into())).unwrap_err();
+    assert!(matches!(refused, UnexpectedMessage::Regions { .. }), "{refused}");
+    assert_eq!(node.worker.status().lmaps.iter().sum::<usize>(), 1);
 }
