@@ -41,6 +41,7 @@ pub mod paths;
 pub mod receipt;
 pub mod record;
 pub mod replay;
+pub mod replies;
 #[cfg(feature = "lab")]
 pub mod reproduce;
 pub mod status;

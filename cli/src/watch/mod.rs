@@ -205,7 +205,7 @@ impl Watch {
                     let reply = connection.status().await.map_err(failed)?;
                     self.report(&reply.lmaps)?;
                 }
-                event = events.message() => match event {
+                event = events.next() => match event {
                     Ok(Some(event)) => self.alarm(&event)?,
                     _ => return Err(Failure::to(WHAT).because("the host agent has ended").exit_with(Exit::NoAgent)),
                 },
