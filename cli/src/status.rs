@@ -236,6 +236,8 @@ struct View<'a> {
     lmaps: Vec<LmapView<'a>>,
     counters: std::collections::BTreeMap<&'a str, u64>,
     problems: &'a [String],
+    /// What the agent's configuration leaves open.
+    warnings: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -320,6 +322,7 @@ impl<'a> View<'a> {
             lmaps: reply.lmaps.iter().map(LmapView::new).collect(),
             counters: reply.counters.iter().map(|(name, &count)| (name.as_str(), count)).collect(),
             problems,
+            warnings: &reply.warnings,
         }
     }
 }
@@ -535,6 +538,17 @@ mod tests {
         assert!(text.contains("up 1 min 1 s"), "{text}");
         assert!(text.contains("learning 40/120"), "{text}");
         assert!(text.contains("queue.depth 1200, expected 3.25 (62 %)"), "{text}");
+    }
+
+    #[test]
+    fn what_is_left_open_is_said_in_both_forms_and_is_no_problem() {
+        let reply = StatusReply { warnings: vec!["metrics.listen 10.0.0.1:9702 has no TLS".to_owned()], ..reply() };
+
+        let value: serde_json::Value = serde_json::from_str(&json(&View::new(&reply, &[])).unwrap()).unwrap();
+
+        assert!(text(&reply, &[]).contains("\nINSECURE: metrics.listen 10.0.0.1:9702 has no TLS\n"));
+        assert_eq!(value["warnings"][0], reply.warnings[0].as_str());
+        assert_eq!(problems(&reply), Vec::<String>::new());
     }
 
     #[test]

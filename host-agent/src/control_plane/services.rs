@@ -448,7 +448,7 @@ impl ControlPlane {
         self.actions.push(Action::CloseService { connection });
     }
 
-    fn refuse(&mut self, connection: ConnectionId, what: &str, refusal: &dyn core::error::Error) {
+    pub(super) fn refuse(&mut self, connection: ConnectionId, what: &str, refusal: &dyn core::error::Error) {
         let reason = refusal.to_string();
         self.record_problem(connection, what, &reason);
         self.actions.push(Action::ToService { connection, message: refused(what.to_owned(), reason) });
