@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,9 +52,10 @@ impl Agents {
         let host = start(
             "host-agent",
             format!(
-                "runtime_dir: {}\nmetrics: {ANY}\n{log}\notlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, \
+                "runtime_dir: {}\nmetrics: {ANY}\n{log}\nremote_write: {{url: 'http://{}/w', baseline_ms: 1000}}\notlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, \
                  listen_grpc: 127.0.0.1:0, listen_http: '{otlp}', derived: {{delay_ms: 500}}, traces: {traces}}}\n",
-                run.display()
+                run.display(),
+                receiver()
             ),
         );
         let ready = addresses(&run);
@@ -85,6 +86,22 @@ impl Agents {
         ["host-agent", "nic-agent"]
             .map(|name| std::fs::read_to_string(self.folder.path().join(format!("{name}.log"))).unwrap())
     }
+}
+
+/// A receiver that refuses whatever it is sent, in hostile words. Its address.
+fn receiver() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut request = [0; 4096];
+            // What the request says does not matter, and it may be longer.
+            _ = stream.read(&mut request);
+            let head = format!("HTTP/1.1 400 No\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", HOSTILE.len());
+            _ = stream.write_all((head + HOSTILE).as_bytes());
+        }
+    });
+    address
 }
 
 /// What a server says to a request.
@@ -215,14 +232,15 @@ fn whatever_is_said(format: &str) {
     let mut first = 0;
     eventually("paths are known, and problems", || {
         counter.add(3);
-        for said in [HOSTILE, ODD, &HOSTILE.repeat(100)] {
+        for said in [HOSTILE, ODD, &HOSTILE.repeat(9)] {
             send_telemetry(&agents, said, first);
             first += 64;
         }
         std::thread::sleep(Duration::from_millis(200));
         let (paths, status) = (agents.uview(&["paths"]), agents.uview(&["status"]));
-        let known = paths.contains("GET /plain") && status.contains("linked") && status.contains("\\u{202e}");
-        known.then_some(())
+        // What is searched below is there: on a terminal, and in the log what a receiver has said.
+        let shown = paths.contains("GET /plain") && status.contains("linked") && status.contains("\\u{202e}");
+        (shown && agents.logs()[0].contains("FORGED")).then_some(())
     });
 
     let files = ["receipt.html", "paths.svg"].map(|name| agents.folder.path().join(name));
