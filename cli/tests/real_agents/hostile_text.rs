@@ -29,7 +29,7 @@ const ODD: &str = "x\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}<script>alert('1')</s
 /// Two agents whose logs are kept.
 struct Agents {
     folder: tempfile::TempDir,
-    _agents: [Agent; 2],
+    _running: [Agent; 2],
     otlp: String,
     pages: [String; 2],
     control: String,
@@ -67,7 +67,7 @@ impl Agents {
                 "control: {{address: '{control}'}}\nregions_socket: {regions}\n{log}\nmetrics: {{listen: '{metrics}'}}\n"
             ),
         );
-        Self { folder, _agents: [host, nic], otlp, pages: [said("metrics"), metrics], control }
+        Self { folder, _running: [host, nic], otlp, pages: [said("metrics"), metrics], control }
     }
 
     fn run(&self) -> PathBuf {
@@ -125,7 +125,7 @@ fn send_telemetry(agents: &Agents, said: &str, first: u64) {
     for (which, service) in [(0, said), (1, "plain")] {
         let span = |number: u64| {
             json!({"traceId": format!("{:032x}", u128::from(2 * (first + number) + which) + 1), "spanId": "0000000000000001",
-                   "name": if number % 2 == 0 { said } else { "GET /plain" }, "kind": 2, "traceState": said,
+                   "name": if number.is_multiple_of(2) { said } else { "GET /plain" }, "kind": 2, "traceState": said,
                    "status": {"code": 2, "message": said}, "attributes": [text(said, said), text("http.route", said)],
                    "events": [{"name": said}], "startTimeUnixNano": (now - 1_000_000).to_string(), "endTimeUnixNano": now.to_string()})
         };
@@ -155,7 +155,9 @@ fn send_telemetry(agents: &Agents, said: &str, first: u64) {
     }
     for (head, body) in [("POST /v1/traces", said), ("POST /v1/%1b%5b2J%0aFORGED", "{}"), ("GET /%1b%5b2J", "")] {
         http(&agents.otlp, head, body);
-        agents.pages.iter().for_each(|page| drop(http(page, head, body)));
+        for page in &agents.pages {
+            http(page, head, body);
+        }
     }
 }
 
@@ -227,7 +229,9 @@ fn whatever_is_said(format: &str) {
     let client = client::connect(client::Service::new("linked").instance("one").label("zone", ODD).socket(&socket));
     let counter = client.counter("odd.requests").label("route", ODD).unit("{request}").register();
     let _connections = ["raw", HOSTILE, ODD, &"long".repeat(1000)].map(|service| register(&socket, service));
-    [0, 900].into_iter().for_each(|worker| work(&agents.control, worker));
+    for worker in [0, 900] {
+        work(&agents.control, worker);
+    }
 
     let mut first = 0;
     eventually("paths are known, and problems", || {
