@@ -17,6 +17,7 @@ use core::fmt;
 
 use nix::unistd::{Group, User};
 use serde::Deserialize;
+use wire::printable;
 
 pub use peer::{Peer, peer, peer_process};
 
@@ -125,7 +126,7 @@ impl fmt::Display for Identity {
         match self {
             Self::User { uid, .. } => write!(f, "user {uid}"),
             Self::Certificate(names) if names.is_empty() => f.write_str("a certificate without a name"),
-            Self::Certificate(names) => write!(f, "certificate {}", names.join(", ").escape_debug()),
+            Self::Certificate(names) => write!(f, "certificate {}", printable::line(&names.join(", "))),
             Self::Anyone => f.write_str("somebody without a certificate"),
         }
     }

@@ -15,6 +15,7 @@ use core::fmt;
 use std::net::{SocketAddr, TcpListener};
 
 use tracing_subscriber::filter::Targets;
+use wire::printable;
 
 use crate::access::{AccessConfig, Role};
 use crate::config::LogConfig;
@@ -63,8 +64,7 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, advice, .. } = self;
         let line = if advice.is_empty() { what.clone() } else { format!("{what}; fix: {advice}") };
-        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        write!(f, "{:<8} {:<28} {line}", self.level.name(), self.key)
+        write!(f, "{:<8} {:<28} {}", self.level.name(), self.key, printable::line(&line))
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
-        assert_eq!(lines[1], "error    control.listen               in use by [2J somebody; fix: stop it");
+        assert_eq!(lines[1], "error    control.listen               in use\\u{a}by\\u{1b}[2J somebody; fix: stop it");
         assert_eq!(lines[3], "1 errors, 1 warnings, 1 ok");
         assert_eq!(inspection.worst(), Level::Error);
     }

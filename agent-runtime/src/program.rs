@@ -7,6 +7,8 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use wire::printable;
+
 use crate::budget::{Budget, Load};
 use crate::check::{Inspection, Level};
 use crate::config::{self, ConfigError, Settings};
@@ -91,7 +93,7 @@ pub fn run<S: Settings>(
     match ended {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{}: {}", program.name, message(&*error));
+            _ = writeln!(io::stderr(), "{}", printable::lines(&format!("{}: {}", program.name, message(&*error))));
             ExitCode::FAILURE
         }
     }
@@ -99,7 +101,7 @@ pub fn run<S: Settings>(
 
 /// Prints `text`. A closed pipe is no error: the reader has what it wanted.
 fn print(text: &str, code: ExitCode) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
+    match io::stdout().write_all(printable::lines(text).as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
         _ => code,
     }

@@ -45,11 +45,12 @@ async fn start(socket: &Path) -> Running {
     Running { counts, address, _stop: stop }
 }
 
-/// What a stream brings until its end.
+/// What a stream brings until its end, which has to come.
 async fn rest(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut text = String::new();
+    let read = tokio::time::timeout(Duration::from_mins(1), stream.read_to_string(&mut text)).await;
     // A connection that is reset has ended, too.
-    _ = stream.read_to_string(&mut text).await;
+    _ = read.unwrap();
     text
 }
 

@@ -1,4 +1,4 @@
-//! A client of the operators' API of the host agent.
+//! A client of the operators' API of the host agent. What the agent says is printable: see [`crate::replies`].
 //!
 //! When the agent is ready, it writes `host-agent.json` into its runtime directory, with the addresses that it listens
 //! on.
@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
@@ -22,6 +21,7 @@ use wire::proto::operators::{
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::replies::{self, Messages, printable};
 use crate::tls::{self, Tls, TlsArgs, TlsError, TlsProblem};
 
 /// What the address of a Unix socket begins with.
@@ -284,7 +284,7 @@ impl Connection {
     /// [`AgentError::Refused`] if the reply is an error.
     pub async fn status(&mut self) -> Result<StatusReply, AgentError> {
         match self.client.status(StatusRequest {}).await {
-            Ok(reply) => Ok(reply.into_inner()),
+            Ok(reply) => Ok(printable(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }
@@ -296,7 +296,7 @@ impl Connection {
     /// As [`status`](Self::status).
     pub async fn receipt(&mut self) -> Result<ReceiptReply, AgentError> {
         match self.client.receipt(ReceiptRequest {}).await {
-            Ok(reply) => Ok(reply.into_inner()),
+            Ok(reply) => Ok(printable(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }
@@ -308,7 +308,7 @@ impl Connection {
     /// As [`status`](Self::status).
     pub async fn paths(&mut self) -> Result<Option<PathsReply>, AgentError> {
         match self.client.paths(PathsRequest {}).await {
-            Ok(reply) => Ok(Some(reply.into_inner())),
+            Ok(reply) => Ok(Some(printable(reply.into_inner()))),
             Err(status) if status.code() == tonic::Code::FailedPrecondition => Ok(None),
             Err(status) => Err(self.peer.error(&status).await),
         }
@@ -321,7 +321,7 @@ impl Connection {
     /// As [`status`](Self::status).
     pub async fn sources(&mut self) -> Result<SourcesReply, AgentError> {
         match self.client.sources(SourcesRequest {}).await {
-            Ok(reply) => Ok(reply.into_inner()),
+            Ok(reply) => Ok(printable(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }
@@ -333,7 +333,7 @@ impl Connection {
     /// As [`status`](Self::status).
     pub async fn list(&mut self) -> Result<ListReply, AgentError> {
         match self.client.list(ListRequest {}).await {
-            Ok(reply) => Ok(reply.into_inner()),
+            Ok(reply) => Ok(printable(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }
@@ -367,9 +367,9 @@ impl Connection {
     /// # Errors
     ///
     /// As [`status`](Self::status). Later errors end the stream.
-    pub async fn watch_rows(&mut self, lmap: u32, every: u32) -> Result<Streaming<RowEvent>, AgentError> {
+    pub async fn watch_rows(&mut self, lmap: u32, every: u32) -> Result<Messages<RowEvent>, AgentError> {
         match self.client.watch_rows(WatchRowsRequest { lmap, every }).await {
-            Ok(reply) => Ok(reply.into_inner()),
+            Ok(reply) => Ok(Messages::of(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }
@@ -379,9 +379,9 @@ impl Connection {
     /// # Errors
     ///
     /// As [`status`](Self::status). Later errors end the stream.
-    pub async fn hook(&mut self) -> Result<Streaming<HookEvent>, AgentError> {
+    pub async fn hook(&mut self) -> Result<Messages<HookEvent>, AgentError> {
         match self.client.register_hook(RegisterHookRequest::default()).await {
-            Ok(reply) => Ok(reply.into_inner()),
+            Ok(reply) => Ok(Messages::of(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }
@@ -400,7 +400,7 @@ impl Peer {
         if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
             return self.unreachable(innermost(status)).await;
         }
-        let message = status.message().to_owned();
+        let message = replies::text(status);
         match status.code() {
             PermissionDenied => AgentError::Denied(message),
             NotFound | FailedPrecondition => AgentError::Declined(message),
@@ -449,7 +449,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
-    error.to_string()
+    printable(error.to_string())
 }
 
 #[cfg(test)]

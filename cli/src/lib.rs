@@ -45,6 +45,7 @@ pub mod paths;
 pub mod receipt;
 pub mod record;
 pub mod replay;
+pub mod replies;
 #[cfg(feature = "lab")]
 pub mod reproduce;
 pub mod shell;

@@ -20,7 +20,7 @@ Install them, and start a new shell:
 /// Arguments of `uview completions`.
 #[derive(Args, Debug)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell that is to complete
     shell: Shell,
 }
 
@@ -79,7 +79,7 @@ mod tests {
 
             assert!(script.contains("receipt") && script.contains("canary"), "{shell}");
             assert!(!script.contains("Run one service of the demo"), "{shell} knows what only the demo calls");
-            assert_eq!(output::printable(&script), script, "{shell}: printing would change it");
+            assert_eq!(wire::printable::lines(&script), script, "{shell}: printing would change it");
         }
     }
 

@@ -398,6 +398,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_open_is_said_in_both_forms_and_is_no_problem() {
+        let reply = StatusReply { warnings: vec!["metrics.listen 10.0.0.1:9702 has no TLS".to_owned()], ..reply() };
+
+        let value: serde_json::Value = serde_json::from_str(&json(&View::new(&reply, &[])).unwrap()).unwrap();
+
+        assert!(text(&reply, &[]).contains("\nINSECURE: metrics.listen 10.0.0.1:9702 has no TLS\n"));
+        assert_eq!(value["warnings"][0], reply.warnings[0].as_str());
+        assert_eq!(problems(&reply), Vec::<String>::new());
+    }
+
+    #[test]
     fn nan_is_null_in_json() {
         let reply = reply();
 

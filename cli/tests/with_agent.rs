@@ -46,6 +46,31 @@ fn status_prints_an_alarm_as_text_and_json_and_ends_with_2() {
 }
 
 #[test]
+fn whatever_an_agent_says_it_neither_moves_the_cursor_nor_adds_a_line() {
+    let hostile = |what: &str| format!("{what}\n{what}: all is well\u{1b}[2J\u{9b}\u{202e}\u{200b}\u{7}\0");
+    let mut reply = status();
+    (reply.version, reply.problems) = (hostile("version"), vec![hostile("problem")]);
+    reply.workers[0].transport = hostile("transport");
+    let lmap = &mut reply.lmaps[1];
+    (lmap.service, lmap.state, lmap.points_at) = (hostile("service"), hostile("state"), hostile("peer"));
+    (lmap.silent_replicas, lmap.rank) = (vec![hostile("replica")], 1);
+    (lmap.reasons[0].column, lmap.reasons[0].unit) = (hostile("column"), hostile("unit"));
+    let agent = FakeAgent::start(ANY_PORT, reply);
+    let address = agent.address.to_string();
+
+    for command in [&["status"][..], &["status", "--json"], &["top", "--once"], &["check"]] {
+        let output = uview(&[command, &["--operators", &address]].concat());
+
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let odd = text.chars().find(|&c| c != '\n' && !wire::printable::is_printable(c));
+        assert_eq!(odd, None, "{command:?}: {text:?}");
+        assert!(!text.lines().any(|line| line.contains(": all is well") && !line.contains("\\u{a}")), "{text}");
+        assert!(text.contains("service\\u{a}") || text.contains("service\\\\u{a}") || command[0] == "check", "{text}");
+    }
+    agent.stop();
+}
+
+#[test]
 fn a_receipt_is_a_table_json_and_a_self_contained_page() {
     let directory = tempfile::tempdir().unwrap();
     let agent = FakeAgent::start(ANY_PORT, status());

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use wire::name::NameError;
+use wire::printable::is_printable;
 
 /// Different problems that are kept; further ones are only counted.
 const KEPT: usize = 64;
@@ -130,9 +131,9 @@ impl Problems {
     }
 }
 
-/// `text` without control characters, at most `characters` long: for text of unknown origin.
+/// `text` without characters that are not printable, at most `characters` long: for text of unknown origin.
 pub(crate) fn shortened(text: &str, characters: usize) -> String {
-    text.chars().filter(|c| !c.is_control()).take(characters).collect()
+    text.chars().filter(|c| is_printable(*c)).take(characters).collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ mod waterfall;
 use core::fmt::{Display, Write as _};
 use std::path::Path;
 
+use wire::printable::markup;
+
 use crate::judge::Finding;
 use crate::record::Record;
 
@@ -48,7 +50,7 @@ pub(crate) fn page(record: &Record, finding: &Finding) -> String {
 fn figure<E: Display>(plot: Result<String, E>) -> String {
     match plot {
         Ok(svg) => format!("<figure>\n{svg}</figure>\n"),
-        Err(error) => format!("<p>This plot could not be drawn: {}</p>\n", escape(&error.to_string())),
+        Err(error) => format!("<p>This plot could not be drawn: {}</p>\n", markup(&error.to_string())),
     }
 }
 
@@ -64,11 +66,6 @@ pub(crate) fn address(path: &Path) -> String {
         }
     }
     address
-}
-
-/// `text` with HTML's special characters escaped.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use wire::printable;
 use wire::time::Nanos;
 
 /// Interval of progress lines without a terminal.
@@ -33,14 +34,14 @@ impl Screen {
     /// Prints a line. Ignores a closed pipe (`uview demo | head`).
     pub(crate) fn print(&self, line: &str) {
         self.bar.suspend(|| {
-            let _ = writeln!(io::stdout().lock(), "{line}");
+            let _ = writeln!(io::stdout().lock(), "{}", printable::lines(line));
         });
     }
 
     /// Shows that `share` of something, 0 to 1, is done at `now`.
     pub(crate) fn progress(&mut self, now: Nanos, share: f64, message: &str) {
         self.bar.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64);
-        self.bar.set_message(message.to_owned());
+        self.bar.set_message(printable::line(message).into_owned());
         let due = self.last_line.is_none_or(|last| now.since(last).unwrap_or_default() >= LINE_EVERY);
         if self.terminal {
             self.bar.enable_steady_tick(Duration::from_millis(120));

@@ -241,9 +241,9 @@ fn regions(config: &Config) -> [Bound; 2] {
     let ring = span_ring::READER_BYTES as u64;
     [
         Bound {
-            what: "span rings: readers, a request, and pages that services have punched out of them",
-            bytes: if rings { limits.connections as u64 * ring + limits.region_bytes + MIB } else { 0 },
-            from: "`services.limits.connections` × 24 KiB + `services.limits.region_bytes` + 1 MiB, with `otlp.upstream`",
+            what: "span rings: readers, and a request",
+            bytes: if rings { limits.connections as u64 * ring + MIB } else { 0 },
+            from: "`services.limits.connections` × 24 KiB + 1 MiB, with `otlp.upstream`",
             payer: SHARE,
             full: "the ring is refused",
             metric: "refused_regions",

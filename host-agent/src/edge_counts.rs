@@ -80,6 +80,10 @@ counts! {
     unnamed_rows;
     /// Regions that an RDMA device did not deregister.
     failed_deregistrations;
+    /// Regions of which their service has freed memory.
+    freed_regions;
+    /// Span rings not read any more: their service has freed memory of them.
+    freed_span_rings;
     /// Finished spans read from span rings.
     ring_spans;
     /// Span ring records overwritten before they were read.

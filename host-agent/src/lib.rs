@@ -15,6 +15,7 @@ pub mod control_plane;
 mod control_server;
 pub mod dispatch;
 pub mod edge_counts;
+mod freed_regions;
 mod head_sampling;
 mod listeners;
 mod measuring;

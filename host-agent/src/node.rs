@@ -5,6 +5,7 @@ mod facts;
 mod operators;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -304,6 +305,13 @@ impl Node {
         let state = self.lock();
         let kept = state.regions.get(&region).ok_or(RequestError::Unknown(region))?;
         Ok((kept.reader_fd()?, kept.size()))
+    }
+
+    /// At most `most` regions of services and of this agent, in the order of their ids, behind `after`.
+    pub(crate) fn regions_after(&self, after: RegionId, most: usize) -> Vec<(RegionId, Arc<AcceptedRegion>)> {
+        let state = self.lock();
+        let behind = state.regions.range((Bound::Excluded(after), Bound::Unbounded));
+        behind.take(most).map(|(&id, region)| (id, Arc::clone(region))).collect()
     }
 
     /// A worker's stream began. The first channel carries messages to the worker; the second one closes when the stream

@@ -46,9 +46,66 @@ fn unverified_line(UnverifiedSpans { service, sender, spans, .. }: &UnverifiedSp
 
 #[cfg(test)]
 mod tests {
-    use wire::time::Nanos;
+    use std::num::NonZeroU64;
+
+    use hooks::sampling::Row;
+    use hooks::time::UnixNanos;
+    use remote_write::feed::Column;
+    use remote_write::shipper::{Shipper, Timestamp};
+    use wire::id::Incarnation;
+    use wire::metric::{Group, Kind, Series};
+    use wire::name::{Labels, MetricName};
+    use wire::time::{Interval, Nanos};
 
     use super::*;
+    use crate::clock::{self, Clock};
+    use crate::config::Config;
+    use crate::control_plane::Settings;
+
+    /// A node that keeps no receipt, with this remote monitor.
+    fn sources(remote: &Arc<RemoteMonitor>) -> (Node, ProblemSources) {
+        let interval = Interval::new(Nanos::from_secs(1)).unwrap();
+        let node = Node::new(Settings::new(Incarnation(1), interval), 4, Clock::start(), None);
+        let receipts = Receipts::new(&Config::default().receipt, None, "node".to_owned(), UnixNanos(0)).unwrap();
+        let remotes = vec![Arc::clone(remote)];
+        let receipts = Arc::new(receipts);
+        let (cgroups, targets) = (Arc::default(), Vec::new());
+        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, targets })
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_in_the_status_with_what_is_lost_until_it_is_over() {
+        let config = Config::parse("remote_write: {url: 'http://127.0.0.1:9/w'}").unwrap();
+        let (shipper, _client) = config.remote_write.start("node", UnixNanos(0)).unwrap().unwrap();
+        let monitor = Arc::new(RemoteMonitor::new(shipper, Clock::start()));
+        let (node, sources) = sources(&monitor);
+        let row = |shipper: &mut Shipper, ahead_s: u64| {
+            let wall = UnixNanos(clock::unix_now().0).plus(Nanos::from_secs(ahead_s));
+            let (at, interval) = (Timestamp { monotonic: Nanos(1), wall }, Interval::new(Nanos::from_secs(1)).unwrap());
+            let service = shipper.service("cart", interval);
+            let series = Series {
+                name: MetricName::new("requests").unwrap(),
+                labels: Labels::default(),
+                kind: Kind::Counter,
+                unit: None,
+                group: Group::Service,
+                parts_per_unit: NonZeroU64::MIN,
+            };
+            shipper.set_columns(service, &[Column { series, statistic: Kind::Counter.statistics()[0] }], interval, at);
+            shipper.row(service, &Row { at: wall, values: &[1.0], score: None }, at);
+        };
+
+        monitor.with_shipper(|shipper| row(shipper, 3600));
+        assert_eq!(sources.lines(&node), [""; 0]);
+        monitor.with_shipper(|shipper| row(shipper, 0));
+
+        let lines = sources.lines(&node);
+        let said = "remote_write: the clock was set back: the receiver may refuse samples for 35";
+        assert!(
+            matches!(&lines[..], [line] if line.starts_with(said) && line.ends_with("0 samples are lost so far")),
+            "{lines:?}"
+        );
+    }
 
     #[test]
     fn a_sender_in_anothers_name_is_named() {

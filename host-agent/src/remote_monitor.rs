@@ -93,6 +93,12 @@ impl RemoteMonitor {
         ))
     }
 
+    /// Lets a test feed the shipper.
+    #[cfg(test)]
+    pub(crate) fn with_shipper(&self, act: impl FnOnce(&mut Shipper)) {
+        act(&mut self.lock());
+    }
+
     fn lock(&self) -> MutexGuard<'_, Shipper> {
         // No code under this lock panics. If one did, the state would still be usable.
         self.shipper.lock().unwrap_or_else(PoisonError::into_inner)

@@ -43,8 +43,8 @@ use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::{
-    control_server, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket, span_ring,
-    webhooks,
+    control_server, freed_regions, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket,
+    span_ring, webhooks,
 };
 
 /// Deadline of each shutdown step.
@@ -165,6 +165,7 @@ fn serve(
         spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
     }
     spawn(&mut tasks, services_socket::serve(services, Arc::clone(node)));
+    spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
     spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
 }

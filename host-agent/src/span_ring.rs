@@ -15,7 +15,7 @@ use std::time::Duration;
 use hooks::tracing::TraceId;
 use otlp::Edge;
 use region::ring::{LostRecords, RingReader};
-use region::{AcceptedRegion, ReadMapping};
+use region::{AcceptedRegion, FreedMemory, ReadMapping};
 use tokio::sync::mpsc;
 use wire::name::{InstanceName, ServiceName};
 use wire::span_record::{Record, Subject};
@@ -70,7 +70,7 @@ pub(crate) fn begin(
     requests: Option<&RequestSender>,
     connection: ConnectionId,
     (service, instance): (&ServiceName, &InstanceName),
-    ring: &AcceptedRegion,
+    ring: Arc<AcceptedRegion>,
     first_ticket: u64,
 ) -> Result<(), String> {
     let requests =
@@ -78,13 +78,14 @@ pub(crate) fn begin(
     let memory = ReadMapping::map(ring.as_fd(), ring.size()).map_err(|error| error.to_string())?;
     let reader = RingReader::new(memory, first_ticket);
     let request = SpanRequest::new(service.as_str(), instance.as_str());
-    let ring = Ring { records: reader.records().max(1), reader, request, unrecorded: 0 };
+    let ring = Ring { memory: ring, records: reader.records().max(1), reader, request, unrecorded: 0 };
     requests.0.send(RingRequest::Read(connection, Box::new(ring))).map_err(|_| "the agent is shutting down".to_owned())
 }
 
 /// One replica's ring.
 #[derive(Debug)]
 struct Ring {
+    memory: Arc<AcceptedRegion>,
     reader: RingReader,
     records: u64,
     request: SpanRequest,
@@ -102,26 +103,42 @@ pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, Inbox(mut requests): I
                 Some(RingRequest::Read(connection, ring)) => _ = rings.insert(connection, ring),
                 Some(RingRequest::End(connection)) => {
                     if let Some(mut ring) = rings.remove(&connection) {
-                        ring.read_new(&edge, &node.counts);
+                        _ = ring.read_new(&edge, &node.counts);
                         node.counts.unfinished_ring_records.more(ring.reader.give_up());
                     }
                 }
                 None => break,
             },
             () = tokio::time::sleep(pause), if !rings.is_empty() => {
-                let mut fullest = 0.0_f64;
-                for ring in rings.values_mut() {
-                    fullest = fullest.max(ring.read_new(&edge, &node.counts));
+                let (mut fullest, mut given_up) = (0.0_f64, Vec::new());
+                for (&connection, ring) in &mut rings {
+                    match ring.read_new(&edge, &node.counts) {
+                        Ok(share) => fullest = fullest.max(share),
+                        Err(freed) => given_up.push((connection, freed)),
+                    }
                     // A ring that is always full must not occupy the thread.
                     tokio::task::yield_now().await;
+                }
+                for (connection, freed) in given_up {
+                    give_up(&node, connection, rings.remove(&connection), freed);
                 }
                 pause = next_pause(pause, fullest);
             }
         }
     }
     for ring in rings.values_mut() {
-        ring.read_new(&edge, &node.counts);
+        _ = ring.read_new(&edge, &node.counts);
     }
+}
+
+/// Reads a ring no more, unmaps it, and says so. Its service could make this agent pay for its memory.
+fn give_up(node: &Node, connection: ConnectionId, ring: Option<Box<Ring>>, freed: FreedMemory) {
+    if let Some(mut ring) = ring {
+        node.counts.unfinished_ring_records.more(ring.reader.give_up());
+    }
+    node.counts.freed_span_rings.one_more();
+    tracing::warn!(connection = connection.0, %freed, "span ring not read any more");
+    node.plane(|plane, _| plane.ring_given_up(connection, &freed));
 }
 
 /// The next pause. `fullest` is the share by which the fullest ring grew since the last read; the target is an eighth.
@@ -131,8 +148,14 @@ fn next_pause(pause: Duration, fullest: f64) -> Duration {
 
 impl Ring {
     /// Reads what was written since the last read. Returns its share of the ring.
-    fn read_new(&mut self, edge: &Edge, counts: &EdgeCounts) -> f64 {
-        let Self { reader, request, .. } = self;
+    ///
+    /// # Errors
+    ///
+    /// [`FreedMemory`], and nothing is read: each load from a page that is free would allocate it, in the memory cgroup
+    /// of this agent. What is freed while it reads is noticed at the next read.
+    fn read_new(&mut self, edge: &Edge, counts: &EdgeCounts) -> Result<f64, FreedMemory> {
+        let Self { memory, reader, request, .. } = self;
+        memory.freed().map_or(Ok(()), Err)?;
         let mut triggers = Vec::new();
         let polled = reader.poll(|words| match Record::decode(words) {
             Ok(record) => match record.subject {
@@ -162,7 +185,7 @@ impl Ring {
         let unrecorded = self.reader.dropped();
         counts.unrecorded_ring_spans.more(unrecorded.saturating_sub(self.unrecorded));
         self.unrecorded = unrecorded;
-        polled.read.saturating_add(overwritten) as f64 / self.records as f64
+        Ok(polled.read.saturating_add(overwritten) as f64 / self.records as f64)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, SealFlags, fcntl_getfl, fstat, open};
+use rustix::fs::{Mode, OFlags, SealFlags, Stat, fcntl_getfl, fstat, open};
 use wire::layout::RegionSize;
 
 use crate::seals::seals;
@@ -57,8 +57,21 @@ pub enum AcceptError {
     },
 }
 
+/// Memory of an accepted region that its service has freed (`fallocate`, `madvise`). Whoever maps the region and loads
+/// from it allocates that memory again, at its own expense. A device that has registered the region goes on to read
+/// what was freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its service has freed {bytes} of its {} bytes since it was announced", .size.bytes())]
+pub struct FreedMemory {
+    /// Freed memory, in bytes.
+    pub bytes: u64,
+    /// The size of the region.
+    pub size: RegionSize,
+}
+
 /// A region of a service: a memfd whose seals, access mode and size are validated. The service cannot change them
-/// afterwards. All of its memory was allocated by the service, which can free pages later: see `SparseMapping`.
+/// afterwards. All of its memory was allocated by the service, which can free pages later: see [`Self::freed`] and
+/// `SparseMapping`.
 ///
 /// Costs a descriptor and no memory. The agent never writes to the region.
 #[derive(Debug)]
@@ -87,7 +100,7 @@ impl AcceptedRegion {
             return Err(AcceptError::Access);
         }
         let status = fstat(&memory).map_err(|error| AcceptError::NotMemory(error.into()))?;
-        let (found, allocated) = (status.st_size as u64, status.st_blocks as u64 * BLOCK_BYTES);
+        let (found, allocated) = (status.st_size as u64, allocated(&status));
         if found != announced.bytes() as u64 {
             return Err(AcceptError::Size { announced, found });
         }
@@ -103,6 +116,15 @@ impl AcceptedRegion {
         self.size
     }
 
+    /// What the service has freed of the region and not allocated again. One system call. Memory in swap is not free.
+    #[must_use]
+    pub fn freed(&self) -> Option<FreedMemory> {
+        // A descriptor that is open has a status.
+        let allocated = fstat(&self.memory).map_or(u64::MAX, |status| allocated(&status));
+        let bytes = (self.size.bytes() as u64).saturating_sub(allocated);
+        (bytes > 0).then_some(FreedMemory { bytes, size: self.size })
+    }
+
     /// A new descriptor of the same memory, open for reading only: for a reader that must not write.
     ///
     /// # Errors
@@ -112,6 +134,11 @@ impl AcceptedRegion {
         let path = format!("/proc/self/fd/{}", self.memory.as_raw_fd());
         Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
+}
+
+/// Allocated memory of a file, in bytes.
+fn allocated(status: &Stat) -> u64 {
+    (status.st_blocks as u64).saturating_mul(BLOCK_BYTES)
 }
 
 impl AsFd for AcceptedRegion {

@@ -28,7 +28,7 @@ mod slots;
 mod sparse_mapping;
 mod sync;
 
-pub use accepted_region::{AcceptError, AcceptedRegion};
+pub use accepted_region::{AcceptError, AcceptedRegion, FreedMemory};
 pub use owned_region::{CreateError, OwnedRegion};
 pub use read_mapping::{BufferLengthError, MapError, ReadMapping};
 pub use shared_mapping::SharedMapping;

@@ -109,6 +109,22 @@ fn a_memfd_that_is_not_allocated_as_a_whole_is_refused() {
 }
 
 #[test]
+fn what_a_service_frees_of_its_region_is_known_until_it_allocates_it_again() {
+    let size = RegionSize::new(16384).unwrap();
+    let owned = memory(16384, NEEDED);
+    let accepted = AcceptedRegion::accept(owned.try_clone().unwrap(), size).unwrap();
+    assert_eq!(accepted.freed(), None);
+
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&owned, hole, 4096, 8192).unwrap();
+
+    let freed = accepted.freed().unwrap();
+    assert_eq!(freed.to_string(), "its service has freed 8192 of its 16384 bytes since it was announced");
+    fallocate(&owned, FallocateFlags::empty(), 0, 16384).unwrap();
+    assert_eq!(accepted.freed(), None);
+}
+
+#[test]
 fn a_readers_descriptor_can_neither_write_nor_punch() {
     let region = OwnedRegion::create("test", SIZE).unwrap();
     let reader = AcceptedRegion::accept(passed(&region), SIZE).unwrap().reader_fd().unwrap();

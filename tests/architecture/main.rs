@@ -1,8 +1,10 @@
 //! The house as ARCHITECTURE.md describes it: who may depend on whom, what pure code may not touch, how long files are,
-//! which words types may not be named by, how long documents may be, and what pages about trust say.
+//! which words types may not be named by, how long documents may be, what pages about trust say,
+//! and where text of others is made printable.
 
 mod documents;
 mod language;
+mod printable;
 mod purity;
 mod trust;
 

@@ -78,7 +78,7 @@ const IMPURE: [&str; 18] = [
 ];
 
 /// `text` without comments and without its tests, which may do what they like.
-fn code(text: &str) -> String {
+pub(crate) fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }

@@ -40,7 +40,7 @@ pub fn receiver_reply(bytes: &[u8]) {
     let Some((number, body)) = rest.split_first_chunk() else { return };
     let (status, written) = (u16::from_be_bytes([high, low]), u64::from_le_bytes(*number));
     let text = excerpt(body, status);
-    assert!(text.chars().count() <= 420 && !text.chars().any(char::is_control), "{text:?}");
+    assert!(text.chars().count() <= 420 && text.chars().all(wire::printable::is_printable), "{text:?}");
 
     let header = core::str::from_utf8(body).ok().map(str::to_owned);
     let _ = header.as_deref().map(|text| retry_after(text, NOW));

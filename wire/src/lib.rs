@@ -11,6 +11,7 @@ pub mod id;
 pub mod layout;
 pub mod metric;
 pub mod name;
+pub mod printable;
 pub mod proto;
 pub mod quantity;
 pub mod rdma;

@@ -79,7 +79,7 @@ fn name_rest(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_.-/:".contains(c)
 }
 
-fn printable(c: char) -> bool {
+fn no_control(c: char) -> bool {
     !c.is_control()
 }
 
@@ -111,8 +111,8 @@ const LABEL_VALUE: Rule = Rule {
     what: "label value",
     limit: 256,
     text: "control characters are not allowed",
-    first: printable,
-    rest: printable,
+    first: no_control,
+    rest: no_control,
 };
 
 const UNIT: Rule = Rule {

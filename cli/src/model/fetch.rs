@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use wire::printable;
+
 use super::MAX_BYTES;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -36,7 +38,7 @@ pub struct FetchArgs {
 ///
 /// [`Failure`] if the agent does not answer, refuses, or has no model of the service, or if the file cannot be written.
 pub fn run(args: &FetchArgs) -> Result<Exit, Failure> {
-    let what = format!("fetch the model of {}", args.service.escape_debug());
+    let what = format!("fetch the model of {}", printable::line(&args.service));
     let Some(socket) = args.from.strip_prefix(UNIX) else {
         let because = format!("`{}` is no address of the form unix:PATH", args.from);
         let advice = "--from unix:PATH with models.socket of the NIC agent's configuration";
@@ -48,7 +50,7 @@ pub fn run(args: &FetchArgs) -> Result<Exit, Failure> {
     })?;
     if status != 200 {
         let text = String::from_utf8_lossy(&body);
-        return Err(Failure::to(what).because(output::printable(text.trim())));
+        return Err(Failure::to(what).because(printable::line(text.trim())));
     }
     lmap::Model::decode(&body).map_err(|error| {
         let failure = Failure::to(what.as_str()).because("the answer is no model").caused_by(&error);
@@ -58,7 +60,7 @@ pub fn run(args: &FetchArgs) -> Result<Exit, Failure> {
         let failure = Failure::to(what.as_str()).because(format!("{} cannot be written", args.out.display()));
         failure.caused_by(&error).advice("does the folder exist, and can you write to it?")
     })?;
-    output::print_stderr(&format!("uview: {} is the model of {}", args.out.display(), args.service.escape_debug()));
+    output::print_stderr(&format!("uview: {} is the model of {}", args.out.display(), printable::line(&args.service)));
     Ok(Exit::Fine)
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use wire::printable::markup;
+
 use super::{Operation, Paths};
 
 /// Height of a line of text, in pixels.
@@ -38,12 +40,12 @@ pub(super) fn svg(paths: &Paths) -> String {
                 "<path d=\"M{LEFT} {from} C{half} {from} {half} {to} {RIGHT} {to}\" fill=\"none\" stroke=\"#2a6fb0\" stroke-opacity=\"{opacity}\"/>"
             );
         }
-        let name = escaped(&title(operation));
+        let name = markup(&title(operation));
         let (x, y) = (LEFT - 8, middle(row));
         _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\">{name}</text>");
     }
     for ((_, service), row) in &services {
-        let (x, y, name) = (RIGHT + 8, middle(*row), escaped(service));
+        let (x, y, name) = (RIGHT + 8, middle(*row), markup(service));
         _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{name}</text>");
     }
     svg.push_str("</svg>\n");
@@ -52,8 +54,4 @@ pub(super) fn svg(paths: &Paths) -> String {
 
 fn title(operation: &Operation) -> String {
     format!("{} · {} {}", operation.requests, operation.service, operation.operation)
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use wire::printable::markup;
+
 use super::view::{COLUMNS, Day, EXPLAINED, Service, View};
-use crate::output::printable;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark; --ink: #202021; --faint: #d0d0d1; --paper: #fff; --bar: #3b6ea8; }
@@ -21,23 +22,23 @@ meter { width: 8rem; }
 /// The receipt as HTML.
 #[must_use]
 pub(super) fn page(view: &View) -> String {
-    let title = format!("uview receipt, {}", escape(&view.node));
+    let title = format!("uview receipt, {}", markup(&view.node));
     let days: String = view.days.iter().rev().map(day).collect();
     let days = if days.is_empty() { "<p>Nothing is recorded yet.</p>\n".to_owned() } else { days };
     let mut history = String::new();
     for note in view.history() {
-        let _ = writeln!(history, "<p>{}.</p>", escape(&note));
+        let _ = writeln!(history, "<p>{}.</p>", markup(&note));
     }
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p>Recorded since {}. {EXPLAINED}</p>\n{history}{days}</main>\n</body>\n</html>\n",
-        escape(&view.since)
+        markup(&view.since)
     )
 }
 
 fn day(day: &Day) -> String {
-    let mut html = format!("<h2>{}</h2>\n", escape(&day.date));
+    let mut html = format!("<h2>{}</h2>\n", markup(&day.date));
     let (kept, all) = (day.total.kept_failed_requests, day.total.failed_requests);
     if all > 0 {
         let bar = |of: f64| format!("<meter min=\"0\" max=\"{all}\" value=\"{of:.1}\">{of:.1}</meter>");
@@ -54,7 +55,7 @@ fn day(day: &Day) -> String {
         html.push_str(&row("td", &Service::cells(service)));
     }
     html.push_str("</table></div>\n");
-    let counts: Vec<_> = day.counts().map(|(name, value)| format!("{} {}", escape(&name), escape(&value))).collect();
+    let counts: Vec<_> = day.counts().map(|(name, value)| format!("{} {}", markup(&name), markup(&value))).collect();
     let _ = writeln!(html, "<p>The agent: {}.</p>", counts.join(", "));
     html
 }
@@ -62,24 +63,7 @@ fn day(day: &Day) -> String {
 fn row(tag: &str, cells: &[String]) -> String {
     let mut html = "<tr>".to_owned();
     for cell in cells {
-        let _ = write!(html, "<{tag}>{}</{tag}>", escape(cell));
+        let _ = write!(html, "<{tag}>{}</{tag}>", markup(cell));
     }
     html + "</tr>\n"
-}
-
-/// `text` with the special characters of HTML escaped, and those that are not plain written out.
-fn escape(text: &str) -> String {
-    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::escape;
-
-    #[test]
-    fn no_name_is_markup_or_changes_the_direction_of_text() {
-        let page = escape("<script>\u{202e}\u{1b}[2J\"&");
-
-        assert_eq!(page, "&lt;script&gt;\\u{202e}\\u{1b}[2J&quot;&amp;");
-    }
 }

@@ -254,7 +254,7 @@ async fn follow(
     flushes.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
-            message = rows.message() => match message {
+            message = rows.next() => match message {
                 Ok(Some(row)) => {
                     if !row.columns.is_empty() {
                         if !titles.know(&row.columns)
@@ -270,10 +270,7 @@ async fn follow(
                     }
                 }
                 Ok(None) => return sink.end(Some("the agent ended the stream of rows")).map_err(failed),
-                Err(status) => {
-                    let note = format!("the stream of rows failed: {}", status.message());
-                    return sink.end(Some(&note)).map_err(failed);
-                }
+                Err(why) => return sink.end(Some(&format!("the stream of rows failed: {why}"))).map_err(failed),
             },
             _ = flushes.tick() => sink.flush().map_err(failed)?,
             _ = stopped.changed() => return sink.end(None).map_err(failed),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use wire::printable;
 
 use super::report::Replay;
 use crate::figures::largest_of_parts;
@@ -50,7 +51,7 @@ type DrawResult<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as Drawing
 
 /// Title and legend, above the plot.
 fn head<'a>(replay: &Replay<'_>, area: &Area<'a>) -> DrawResult<'a> {
-    area.draw(&Text::new(replay.name.to_owned(), (56, 10), ("sans-serif", 20)))?;
+    area.draw(&Text::new(printable::line(replay.name).into_owned(), (56, 10), ("sans-serif", 20)))?;
     let names = [
         (SCORE.filled(), 2, "score"),
         (GAMMA.filled(), 2, "threshold γ"),

@@ -13,6 +13,8 @@ pub(super) struct View<'a> {
     lmaps: Vec<LmapView<'a>>,
     counters: std::collections::BTreeMap<&'a str, u64>,
     problems: &'a [String],
+    /// What the agent's configuration leaves open.
+    warnings: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -102,6 +104,7 @@ impl<'a> View<'a> {
             lmaps: reply.lmaps.iter().map(LmapView::new).collect(),
             counters: reply.counters.iter().map(|(name, &count)| (name.as_str(), count)).collect(),
             problems,
+            warnings: &reply.warnings,
         }
     }
 }

@@ -7,6 +7,7 @@ use evaluation::table::Label;
 use evaluation::training::{self, TrialOutcome};
 use lmap::{ColumnRole, QUANTILES};
 use plotters::style::RGBColor;
+use wire::printable::markup;
 use wire::quantity::number;
 
 use super::plots::{self, Axes, COLOURS, Line};
@@ -36,9 +37,9 @@ svg text { fill: var(--ink); }
 /// The report as HTML. `run` has the scores of the held-out rows at the chosen point.
 #[must_use]
 pub fn page(training: &Training<'_>, run: &DetectorRun) -> String {
-    let title = format!("{}: training", escape(&training.input.service));
+    let title = format!("{}: training", markup(&training.input.service));
     let body = [
-        format!("<h1>{title}</h1>\n<pre>{}</pre>\n", escape(&training.to_string())),
+        format!("<h1>{title}</h1>\n<pre>{}</pre>\n", markup(&training.to_string())),
         "<h2>Scores</h2>\n".to_owned(),
         distributions(training, run),
         curves(training, run),
@@ -61,11 +62,11 @@ fn figure(axes: Axes, lines: &[Line], words: &str) -> String {
     let mut keys = String::new();
     for (line, RGBColor(red, green, blue)) in lines.iter().zip(COLOURS) {
         let key = format!("<span class=\"key\" style=\"background: rgb({red}, {green}, {blue})\"></span>");
-        keys.push_str(&(key + &escape(line.name)));
+        keys.push_str(&(key + &markup(line.name)));
     }
     match plots::lines(axes, lines) {
         Ok(svg) => format!("<figure>\n{svg}<figcaption>{keys}<br>{words}</figcaption>\n</figure>\n"),
-        Err(error) => format!("<p>This plot could not be drawn: {}</p>\n", escape(&error)),
+        Err(error) => format!("<p>This plot could not be drawn: {}</p>\n", markup(&error)),
     }
 }
 
@@ -131,7 +132,7 @@ fn sweep(
     let found = along(training, size, other);
     let (Some(first), Some(last)) = (found.first(), found.last()) else { return String::new() };
     if found.len() < 2 {
-        return format!("<p>{}: only one value was tried; --grid tries more.</p>\n", escape(title));
+        return format!("<p>{}: only one value was tried; --grid tries more.</p>\n", markup(title));
     }
     let middle = QUANTILES.iter().position(|percent| *percent == 50.0).unwrap_or(0);
     let line = |name: &'static str, value: &dyn Fn(&TrialOutcome) -> f64| Line {
@@ -211,17 +212,12 @@ fn metrics(training: &Training<'_>) -> String {
         let _ = writeln!(
             text,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{outside}</td><td class=\"words\">{}</td></tr>",
-            escape(&names[place]),
+            markup(&names[place]),
             number(column.mean),
             number(column.deviation),
-            escape(&words)
+            markup(&words)
         );
     }
     text.push_str("</table>\n<p>outside: the part of a metric's deviation that the k directions do not explain.</p>\n");
     text
-}
-
-/// `text` with the special characters of HTML escaped.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -12,7 +12,6 @@ use agent_runtime::stop;
 use host_agent::process_metrics::{Family, candidates, denied};
 use sources::selection::{Selected, Selector, select};
 use tokio::time::{MissedTickBehavior, interval};
-use tonic::Streaming;
 use wire::proto::operators::{HookEvent, LmapStatus};
 use wire::time::Nanos;
 
@@ -21,6 +20,7 @@ use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::figures::threshold;
+use crate::replies::Messages;
 use crate::{Environment, output, status};
 use agents::OwnAgents;
 use service::Replica;
@@ -216,7 +216,7 @@ impl Watch {
     async fn run(
         mut self,
         mut connection: Connection,
-        mut events: Streaming<HookEvent>,
+        mut events: Messages<HookEvent>,
         mut own: Option<OwnAgents>,
         signal: impl Future<Output = ()>,
     ) -> Result<Exit, Failure> {
@@ -233,7 +233,7 @@ impl Watch {
                     let reply = connection.status().await.map_err(failed)?;
                     self.report(&reply.lmaps)?;
                 }
-                event = events.message() => match event {
+                event = events.next() => match event {
                     Ok(Some(event)) => self.alarm(&event)?,
                     _ => return Err(Failure::to(WHAT).because("the host agent has ended").exit_with(Exit::NoAgent)),
                 },

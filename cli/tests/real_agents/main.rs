@@ -3,6 +3,7 @@
 
 mod cgroups;
 mod drains;
+mod hostile_text;
 mod kills;
 mod metrics;
 mod operator_calls;

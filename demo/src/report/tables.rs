@@ -2,9 +2,9 @@
 
 use core::fmt::Write as _;
 
+use wire::printable::markup;
 use wire::quantity::quantity;
 
-use super::escape;
 use crate::fault::Kind;
 use crate::figures::{millis, percent, since_start};
 use crate::judge::{EXPLAINED_IF, FaultFinding, Finding, Outcome};
@@ -32,7 +32,7 @@ pub(super) fn summary(record: &Record, finding: &Finding) -> String {
             Outcome::TooShort => "open",
         };
         let (mark, short) = (bar.outcome.mark(), table::caveat(bar));
-        let (name, reached, asked) = (escape(bar.name), escape(&bar.reached), escape(&bar.asked));
+        let (name, reached, asked) = (markup(bar.name), markup(&bar.reached), markup(&bar.asked));
         let _ = writeln!(
             html,
             "<li class=\"{class}\"><span class=\"mark\">{mark}</span> <strong>{reached}</strong><br>{name}<br><small>asked: {asked}{short}</small></li>"
@@ -116,12 +116,12 @@ fn metrics_of(found: &FaultFinding) -> String {
 
 /// The rules of the evaluation.
 pub(super) fn rules() -> String {
-    let belonging = Kind::ALL.map(|kind| format!("<dt>{kind}</dt><dd>{}</dd>\n", escape(kind.belonging())));
+    let belonging = Kind::ALL.map(|kind| format!("<dt>{kind}</dt><dd>{}</dd>\n", markup(kind.belonging())));
     format!(
         "<h2>Rules</h2>\n<p>{}</p>\n<p>Metrics of the faulty service that belong to each fault:</p>\n<dl>\n{}</dl>\n<p>{}</p>\n",
-        escape(EXPLAINED_IF),
+        markup(EXPLAINED_IF),
         belonging.concat(),
-        escape(RANKED_BY)
+        markup(RANKED_BY)
     )
 }
 
@@ -135,11 +135,11 @@ pub(super) fn numbers(record: &Record, finding: &Finding) -> String {
             load.sent, load.failed
         ));
     }
-    let items = lines.iter().map(|line| format!("<li>{}</li>\n", escape(line.trim())));
+    let items = lines.iter().map(|line| format!("<li>{}</li>\n", markup(line.trim())));
     format!("<ul>\n{}</ul>\n", items.collect::<String>())
 }
 
 fn row(cells: &[String]) -> String {
-    let cells = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell)));
+    let cells = cells.iter().map(|cell| format!("<td>{}</td>", markup(cell)));
     format!("<tr>{}</tr>\n", cells.collect::<String>())
 }

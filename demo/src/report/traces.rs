@@ -3,9 +3,10 @@
 
 use core::fmt::Write as _;
 
+use wire::printable::markup;
 use wire::quantity::quantity;
 
-use super::{escape, waterfall};
+use super::waterfall;
 use crate::figures::percent;
 use crate::judge::traces::{HIT_IF, share};
 use crate::judge::{FaultFinding, Finding};
@@ -24,12 +25,12 @@ pub(super) fn section(record: &Record, finding: &Finding) -> String {
         finding.faults.iter().enumerate().map(|(at, found)| drawn(record, finding, found, at)).collect();
     // The bars show the first line already.
     let lines = sentences(record, &finding.traces);
-    let lines = lines.iter().skip(1).map(|line| format!("<li>{}</li>\n", escape(line))).collect::<Vec<_>>().concat();
+    let lines = lines.iter().skip(1).map(|line| format!("<li>{}</li>\n", markup(line))).collect::<Vec<_>>().concat();
     format!(
         "<h2>Traces of each fault</h2>\n{words}<div class=\"wide faults\"><table>\n<tr><th></th><th>fault</th><th>service</th><th>requests</th><th>hit</th>\
          <th>kept whole</th><th>in part</th><th>missed</th><th>reason names it</th><th>beyond</th><th>kept</th><th></th></tr>\n{rows}</table></div>\n\
          <p><small>{}</small></p>\n<ul>\n{lines}</ul>\n{drawn}",
-        escape(HIT_IF)
+        markup(HIT_IF)
     )
 }
 
@@ -60,7 +61,7 @@ fn rows(finding: &Finding) -> String {
     for (at, (found, traces)) in finding.faults.iter().zip(&finding.traces.faults).enumerate() {
         let fault = [(at + 1).to_string(), found.fault.kind.to_string(), found.fault.service.to_string()];
         let row: Vec<_> = fault.into_iter().chain(cells(traces)).collect();
-        let cells = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect::<Vec<_>>().concat();
+        let cells = row.iter().map(|cell| format!("<td>{}</td>", markup(cell))).collect::<Vec<_>>().concat();
         let open =
             traces.example.as_ref().map(|_| format!("<a href=\"#{}\">open one</a>", anchor(at))).unwrap_or_default();
         let _ = writeln!(html, "<tr>{cells}<td>{open}</td></tr>");
@@ -79,9 +80,9 @@ fn drawn(record: &Record, finding: &Finding, found: &FaultFinding, at: usize) ->
         "<article class=\"trace\" id=\"{}\">\n<h3>{}. {}: {}</h3>\n<p class=\"why\">kept, since {}</p>\n{}<p><small>trace {}, {}, {} spans{}</small></p>\n</article>\n",
         anchor(at),
         at + 1,
-        escape(&fault),
-        escape(&visited(shown)),
-        escape(why(shown)),
+        markup(&fault),
+        markup(&visited(shown)),
+        markup(why(shown)),
         waterfall::draw(trace, found.fault.service),
         shown.trace,
         quantity(trace.bytes() as f64, "By"),

@@ -2,10 +2,10 @@
 
 use core::fmt::Write as _;
 
+use wire::printable::markup;
 use wire::quantity::quantity;
 use wire::time::Nanos;
 
-use super::escape;
 use crate::graph::Target;
 use crate::traces::{KeptSpan, Side, Trace};
 
@@ -52,8 +52,8 @@ fn row(span: &KeptSpan, depth: usize, after: Nanos, whole: Nanos, marked: &str) 
     let side = if span.side == Side::Server { "server" } else { "client" };
     let failed = if span.failed { " failed" } else { "" };
     let what = match span.side {
-        Side::Server => escape(&span.name),
-        Side::Client(peer) => format!("→ {peer} {}", escape(&span.name)),
+        Side::Server => markup(&span.name),
+        Side::Client(peer) => format!("→ {peer} {}", markup(&span.name)),
     };
     let status = match (span.status, span.side) {
         (Some(499), _) => " · client closed".to_owned(),

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::time::UNIX_EPOCH;
 
 use hooks::time::UnixNanos;
+use wire::printable;
 use wire::time::Nanos;
 
 use crate::encoding::Version;
@@ -94,14 +95,14 @@ pub fn retry_after(text: &str, now: UnixNanos) -> Option<Nanos> {
     Some(UnixNanos(u64::try_from(date.as_nanos()).unwrap_or(u64::MAX)).since(now))
 }
 
-/// Status and beginning of a response's body in one line, of at most 400 characters and a status. Other control
-/// characters than space are replaced: the text goes to logs.
+/// Status and beginning of a response's body in one line, of at most 400 characters and a status: the text goes to logs
+/// and to the status.
 #[must_use]
 pub fn excerpt(body: &[u8], status: u16) -> String {
     let text = String::from_utf8_lossy(body);
-    let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("status {status}: {}", line.chars().take(MAX_TEXT).map(plain).collect::<String>())
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line: String = printable::line(&words).chars().take(MAX_TEXT).collect();
+    format!("status {status}: {line}")
 }
 
 /// The request that a reply belongs to.
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn what_a_receiver_wrote_is_one_line_without_control_characters() {
         assert_eq!(excerpt(b"out of\r\n  order", 400), "status 400: out of order");
-        assert_eq!(excerpt(b"\x1b[2Jgone\xff", 500), "status 500: \u{fffd}[2Jgone\u{fffd}");
+        assert_eq!(excerpt(b"\x1b[2Jgone\xff", 500), "status 500: \\u{1b}[2Jgone\u{fffd}");
         assert_eq!(excerpt(&vec![b'a'; 70_000], 500).len(), "status 500: ".len() + MAX_TEXT);
     }
 

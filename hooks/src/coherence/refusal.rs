@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use wire::printable;
 use wire::time::Nanos;
 
 /// Peers and reasons that are remembered.
@@ -139,7 +140,7 @@ impl Refusals {
     pub fn lines(&self, now: Nanos) -> impl Iterator<Item = String> {
         let recent = move |report: &Report| now.since(report.last).is_none_or(|age| age < REPORT_FOR);
         self.reports.iter().filter(move |(_, report)| recent(report)).map(|((who, why), report)| {
-            format!("gossip: {} {} ({} times)", who.escape_debug(), why.sentence(), report.count)
+            format!("gossip: {} {} ({} times)", printable::line(who), why.sentence(), report.count)
         })
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use wire::printable::is_printable;
 use wire::time::Nanos;
 
 use crate::id::{OperationId, ServiceId};
@@ -197,7 +198,7 @@ impl Names {
     }
 
     fn usable<'a>(&mut self, name: &'a str) -> &'a str {
-        if name.is_empty() || name.len() > self.limits.name_bytes || name.contains(char::is_control) {
+        if name.is_empty() || name.len() > self.limits.name_bytes || !name.chars().all(is_printable) {
             self.others += 1;
             return OTHER;
         }
@@ -238,11 +239,11 @@ mod tests {
         let mut names = Names::new(NameLimits::default());
         let service = names.service("cart", Nanos(0));
 
-        for name in ["", "a\nb", &"x".repeat(129)] {
+        for name in ["", "a\nb", "a\u{202e}b", "a\u{200b}b", &"x".repeat(129)] {
             let operation = names.operation(service, name, Nanos(0));
             assert_eq!(names.operation_name(operation), OTHER);
         }
-        assert_eq!(names.others(), 3);
+        assert_eq!(names.others(), 5);
         assert_eq!(names.operation(ServiceId(77), "x", Nanos(0)), names.operation(ServiceId(78), "x", Nanos(0)));
     }
 

@@ -7,6 +7,7 @@ use wire::control::{DetectorSpec, LmapSpec, MetricPlace, MetricSpec, RegionSpec,
 use wire::id::{Epoch, LmapId, MetricId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series, TickDivider};
 use wire::name::{InstanceName, ServiceName};
+use wire::printable;
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
 
@@ -261,8 +262,7 @@ impl ProblemLog {
 
     /// Adds a line. Its control characters are written out: services and workers have a say in it.
     pub fn push(&mut self, line: &str) {
-        let escape = |c: char| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() };
-        let line: String = line.chars().map(escape).collect();
+        let line = printable::line(line).into_owned();
         // Repeated failures have the same text: keep one line, at the newest position.
         self.0.retain(|known| *known != line);
         if self.0.len() == Self::LIMIT {
@@ -285,10 +285,10 @@ mod tests {
         let mut problems = ProblemLog::default();
 
         for at in 0..100 {
-            problems.push(&format!("cart: \u{1b}[2Jseries {at}\nall is well\u{9b}"));
+            problems.push(&format!("cart: \u{1b}[2Jseries {at}\nall is well\u{9b}\u{202e}"));
         }
 
         assert_eq!(problems.lines().len(), ProblemLog::LIMIT);
-        assert_eq!(problems.lines()[63], "cart: \\u{1b}[2Jseries 99\\u{a}all is well\\u{9b}");
+        assert_eq!(problems.lines()[63], "cart: \\u{1b}[2Jseries 99\\u{a}all is well\\u{9b}\\u{202e}");
     }
 }

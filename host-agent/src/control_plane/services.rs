@@ -464,7 +464,7 @@ impl ControlPlane {
         self.actions.push(Action::CloseService { connection });
     }
 
-    fn refuse(&mut self, connection: ConnectionId, what: &str, refusal: &dyn core::error::Error) {
+    pub(super) fn refuse(&mut self, connection: ConnectionId, what: &str, refusal: &dyn core::error::Error) {
         self.refuse_until(connection, what, refusal, None);
     }
 

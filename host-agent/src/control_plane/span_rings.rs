@@ -1,5 +1,7 @@
-//! Span rings of services: accepted within the same limits as regions, and read by this agent.
+//! Span rings of services: accepted within the same limits as regions, and read by this agent. Memory that services
+//! take back, of rings and of regions.
 
+use wire::id::RegionId;
 use wire::layout::{RegionSize, VERSION};
 
 use super::refusal::RegionRefusal;
@@ -41,5 +43,20 @@ impl ControlPlane {
             self.counters.accepted_regions += 1;
         }
         Ok(())
+    }
+
+    /// The ring of a replica is not read any more. Its service is told `why`.
+    pub fn ring_given_up(&mut self, connection: ConnectionId, why: &dyn core::error::Error) {
+        self.refuse(connection, "span ring", why);
+    }
+
+    /// Memory of a region was lost: `why` is for the status.
+    pub fn region_damaged(&mut self, region: RegionId, why: &dyn core::error::Error) {
+        let replicas = self.connections.values().filter_map(|entry| entry.replica.as_ref());
+        let owner = replicas.into_iter().find(|replica| replica.regions().any(|(_, of)| of.id == region));
+        if let Some(Replica { service, instance, .. }) = owner {
+            let line = format!("{service} {instance}: {region}: {why}: its values may stand still, or are not read");
+            self.problems.push(&line);
+        }
     }
 }

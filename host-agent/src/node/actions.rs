@@ -39,7 +39,7 @@ impl Node {
             Action::ReadSpans { connection, service, instance, region, size, first_ticket } => {
                 let Some(ring) = state.regions.remove(&region) else { return };
                 let read =
-                    span_ring::begin(state.spans.as_ref(), connection, (&service, &instance), &ring, first_ticket);
+                    span_ring::begin(state.spans.as_ref(), connection, (&service, &instance), ring, first_ticket);
                 if let Err(reason) = read {
                     tracing::info!(%service, %instance, reason, bytes = size.bytes(), "span ring not read");
                     let refused = Refusal { what: "span ring".to_owned(), reason, retry_after_ms: 0 };

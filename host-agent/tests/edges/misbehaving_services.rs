@@ -54,6 +54,23 @@ fn garbage_closes_its_own_connection_with_a_reason() {
 }
 
 #[test]
+fn a_service_that_frees_memory_of_its_region_is_named_once() {
+    let agent = Agent::start();
+    let mut bystander = Bystander::of(&agent);
+    let (_service, region) = Service::register(&agent, "forgetful", &["a"]);
+
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(region.as_fd(), punch, 0, 4096).unwrap();
+
+    wait_for("the agent to notice", || (agent.counter("freed_regions") > 0).then_some(()));
+    let problems = agent.status().problems;
+    let named = problems.iter().filter(|line| line.starts_with("forgetful forgetful-1: region-")).collect::<Vec<_>>();
+    assert!(matches!(named[..], [line] if line.contains("has freed 4096 of its 4096 bytes")), "{problems:?}");
+    bystander.is_unharmed();
+    assert_eq!(agent.counter("freed_regions"), 1);
+}
+
+#[test]
 fn an_oversized_frame_is_refused_by_its_length() {
     let agent = Agent::start();
     let mut bystander = Bystander::of(&agent);

@@ -9,9 +9,11 @@ use std::sync::atomic::Ordering;
 use client::{Limits, TraceId};
 use region::fd_passing;
 use region::ring::{RingWriter, size_for};
+use rustix::fs::{FallocateFlags, fallocate, fstat};
 use tracing_subscriber::layer::SubscriberExt as _;
 use wire::layout::{Slot, VERSION};
 use wire::proto::operators::{ReceiptLine, ReceiptRequest};
+use wire::proto::registration::agent_message::Message;
 use wire::registration::ServiceMessage;
 
 use crate::agent::{Agent, wait_for};
@@ -172,6 +174,48 @@ fn without_an_upstream_a_service_learns_that_its_spans_are_not_forwarded() {
     uview.trigger(TraceId::from_bytes([1; 16]).unwrap(), "why");
 
     wait_for("the problem", || uview.status().to_string().contains("otlp.upstream is not set").then_some(()));
+}
+
+#[test]
+fn a_ring_of_which_memory_is_freed_is_not_read_any_more_costs_nothing_and_is_named() {
+    let (agent, received) = agent("{keep: all}");
+    let mut hostile = Service::connect(&agent);
+    hostile.hello("hostile");
+    let size = size_for(1024).unwrap();
+    let ring = RingWriter::create("hostile", size).unwrap();
+    let bytes = Service::frame(&ServiceMessage::AddSpanRing { size, layout_version: VERSION, first_ticket: 0 });
+    assert_eq!(fd_passing::send(&hostile.stream, &bytes, Some(ring.region().as_fd())).unwrap(), bytes.len());
+    hostile.wait_accepted(2);
+    let pages = || fstat(ring.region().as_fd()).unwrap().st_blocks / 8;
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+
+    // As many tickets as there are records make the agent look at all of them, page by page.
+    let mut tickets = 0;
+    let mut free = || {
+        tickets += 1024;
+        fallocate(ring.region().as_fd(), punch, 0, size.bytes() as u64).unwrap();
+        ring.region().slot(Slot(0)).unwrap().store(tickets, Ordering::Relaxed);
+    };
+    wait_for("the agent to give the ring up", || {
+        free();
+        (count(&agent, "freed_span_rings") == 1).then_some(())
+    });
+    free();
+    let mut service = ServiceProcess::start(&agent);
+    service.does("record 3");
+    wait_for("the other's spans", || (names(&received).len() == 6).then_some(()));
+
+    assert_eq!(pages(), 1, "the agent allocated pages that it read");
+    let problems = agent.status().problems;
+    let named = "hostile hostile-1: span ring: its service has freed ";
+    assert!(problems.iter().any(|line| line.contains(named)), "{problems:?}");
+    let refusal = loop {
+        if let Some(Message::Refusal(refusal)) = hostile.receive() {
+            break refusal;
+        }
+    };
+    assert!(refusal.what == "span ring" && refusal.reason.contains("has freed"), "{refusal:?}");
+    assert_eq!(count(&agent, "freed_span_rings"), 1);
 }
 
 #[test]

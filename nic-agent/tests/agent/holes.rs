@@ -32,6 +32,7 @@ fn sparse() -> proto::Lmap {
             regions: vec![region],
             places: (1..PAGES).map(place).collect(),
             uid: Some(65_534),
+            ..proto::Replica::default()
         }],
         ..lmap(&[])
     }

@@ -88,6 +88,7 @@ fn lmap(regions: &[u64]) -> proto::Lmap {
         regions: vec![proto::Region { region: *region, bytes: 4096, heartbeat: true, ..proto::Region::default() }],
         places: (1..=2).map(|metric| proto::MetricPlace { metric, region: *region, first_slot: metric - 1 }).collect(),
         uid: Some(1000),
+        ..proto::Replica::default()
     };
     proto::Lmap {
         lmap: 1,

@@ -83,14 +83,11 @@ fn an_operator_with_all_the_models_that_it_may_have_leaves_room_to_others_until_
     };
 
     let mut taken = Vec::new();
-    let refused = loop {
-        match asks(&mut node, "user 65534", format!("flood-{}", taken.len())) {
-            Ok(lmap) => taken.push(lmap),
-            Err(refused) => break refused,
-        }
-    };
+    let most = (256 << 20) / TrainedModel::new(large.clone()).unwrap().bytes();
+    let refused = (0..=most)
+        .find_map(|at| asks(&mut node, "user 65534", format!("flood-{at}")).map(|lmap| taken.push(lmap)).err());
 
-    let refused = refused.to_string();
+    let refused = refused.expect("more models than fit are not taken").to_string();
     assert!(
         refused.starts_with("user 65534 would have") && refused.contains("bytes of operators' models"),
         "{refused}"

@@ -1,0 +1,170 @@
+//! What an agent says, made printable where it arrives: each text of a reply becomes a [`printable::line`], so that
+//! whatever is done with it later, it neither changes the terminal nor passes for a line of its own.
+//!
+//! Each message is taken apart field by field. One that gets another field does not compile until somebody has decided
+//! about it.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+use tonic::Streaming;
+use wire::printable;
+use wire::proto::operators::{
+    Detector, GroupShare, HookEvent, ListReply, LmapInfo, LmapStatus, MetricInfo, PathOperation, PathService,
+    PathsReply, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun, ReplicaInfo, RowEvent, SourceFamily,
+    SourceTarget, SourcesReply, StatusReply, WorkerStatus,
+};
+
+/// A message with texts that others have chosen.
+pub trait Message {
+    /// Makes every text of it printable, in one line.
+    fn make_printable(&mut self);
+}
+
+/// `message` with its texts printable.
+pub fn printable<M: Message>(mut message: M) -> M {
+    message.make_printable();
+    message
+}
+
+/// Messages of an agent that follow one another.
+#[derive(Debug)]
+pub struct Messages<M>(Streaming<M>);
+
+impl<M: Message> Messages<M> {
+    /// The messages of `stream`.
+    pub(crate) const fn of(stream: Streaming<M>) -> Self {
+        Self(stream)
+    }
+
+    /// The next message; `None` if the agent has ended the stream.
+    ///
+    /// # Errors
+    ///
+    /// What the agent or the connection said, in one line.
+    pub async fn next(&mut self) -> Result<Option<M>, String> {
+        match self.0.message().await {
+            Ok(message) => Ok(message.map(printable)),
+            Err(status) => Err(text(&status)),
+        }
+    }
+}
+
+/// What an agent says about a refused call, in one line.
+#[must_use]
+pub fn text(status: &tonic::Status) -> String {
+    printable::line(status.message()).into_owned()
+}
+
+impl Message for String {
+    fn make_printable(&mut self) {
+        if let Cow::Owned(line) = printable::line(self) {
+            *self = line;
+        }
+    }
+}
+
+impl<M: Message> Message for Vec<M> {
+    fn make_printable(&mut self) {
+        self.iter_mut().for_each(Message::make_printable);
+    }
+}
+
+impl<M: Message> Message for Option<M> {
+    fn make_printable(&mut self) {
+        self.iter_mut().for_each(Message::make_printable);
+    }
+}
+
+impl<S: BuildHasher> Message for HashMap<String, u64, S> {
+    fn make_printable(&mut self) {
+        if self.keys().any(|name| matches!(printable::line(name), Cow::Owned(_))) {
+            let all: Vec<_> = self.drain().map(|(name, value)| (printable(name), value)).collect();
+            self.extend(all);
+        }
+    }
+}
+
+/// Implements [`Message`]: the fields with texts of others, then those without.
+macro_rules! messages {
+    ($($message:ident { $($text:ident),* $(; $($other:ident),+)? })+) => {$(
+        impl Message for $message {
+            fn make_printable(&mut self) {
+                let Self { $($text,)* $($($other: _),+)? } = self;
+                $($text.make_printable();)*
+            }
+        }
+    )+};
+}
+
+messages! {
+    StatusReply { version, workers, lmaps, counters, problems, warnings; incarnation, uptime_ms }
+    WorkerStatus {
+        transport, drained_by;
+        worker, connected, epoch, acknowledged_epoch, ticks, late_ticks, failed_regions, cpu_ns, lost_verdicts,
+        failed_batches, connections, revoked_regions, lmaps
+    }
+    LmapStatus {
+        service, state, silent_replicas, reasons, points_at, detector, groups;
+        lmap, rows, rows_needed, gamma, scores, samples, discarded, columns, unwatched, replicas, alarm, alarms,
+        at_unix_ns, rank, incident_unix_ns, alarms_per_day, gamma_factor, threshold_noise, worker
+    }
+    Detector { score; rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
+    Reason { column, group, unit; share, seen, expected, since_us }
+    GroupShare { group; share }
+    HookEvent {
+        service, state, episode, reasons, silent_replicas, points_at, groups;
+        hook, sequence, lost, lmap, at_unix_ns, score, gamma, rank
+    }
+    RowEvent { columns; at_unix_ns, score, values, lost }
+    ListReply { lmaps }
+    LmapInfo { service, replicas, metrics; lmap, interval_us, worker }
+    ReplicaInfo { instance; replica, pid, regions, bytes }
+    MetricInfo { name, labels, kind, unit, group, aggregation; metric, every }
+    ReceiptReply { days, node, runs, waiting_spans; since_unix_ns, in_memory }
+    ReceiptRun {; began_unix_ns, written_unix_ns, ended_in_order }
+    ReceiptDay { services, grown; day }
+    ReceiptLine {
+        service, kept_bytes_by_policy, dropped_spans, lost_spans;
+        seen_spans, seen_bytes, kept_spans, kept_bytes, requests, failed_requests, kept_requests,
+        kept_failed_requests, alarms, alarm_ms, head_share
+    }
+    PathsReply { operations }
+    PathOperation { tenant, service, operation, services; requests }
+    PathService { service, operations; age_ms }
+    SourcesReply { targets }
+    SourceTarget {
+        service, url, state, problem, format, families;
+        interval_us, took_us, scrapes, failed_scrapes, learned, needed, samples, bytes, refused_samples, exposed,
+        watched, summed, columns
+    }
+    SourceFamily { name, kind, why; exposed, watched }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "cart\nall is well\u{1b}[2J\u{202e}";
+    const LINE: &str = "cart\\u{a}all is well\\u{1b}[2J\\u{202e}";
+
+    #[test]
+    fn each_text_of_a_reply_is_a_printable_line_however_deep_it_lies() {
+        let hostile = || HOSTILE.to_owned();
+        let reason = Reason { column: hostile(), ..Reason::default() };
+        let lmap = LmapStatus { service: hostile(), reasons: vec![reason], ..LmapStatus::default() };
+        let status = StatusReply { lmaps: vec![lmap], counters: [(hostile(), 7)].into(), ..StatusReply::default() };
+
+        let status = printable(status);
+
+        assert_eq!((status.lmaps[0].service.as_str(), status.lmaps[0].reasons[0].column.as_str()), (LINE, LINE));
+        assert_eq!(status.counters, [(LINE.to_owned(), 7)].into());
+        assert_eq!(printable(vec!["π\u{2009}µs".to_owned()]), ["π\u{2009}µs"]);
+    }
+
+    #[test]
+    fn a_refusal_is_one_line() {
+        assert_eq!(text(&tonic::Status::not_found(HOSTILE)), LINE);
+    }
+}
