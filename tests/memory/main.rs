@@ -5,7 +5,7 @@
 //! An allocator counts (`accounts.rs`), so that it is not a question of what the system's allocator gives back; that is
 //! what `cargo lab memory` measures. Not here: what edges keep of connections (docs/bounds.md lists it).
 //!
-//! Seen to fail with names of deleted LMAPs that were never forgotten.
+//! Seen to fail with an injected leak of 16 bytes per verdict, and of 600 bytes per configuration of the NIC agent.
 
 mod accounts;
 mod node;
