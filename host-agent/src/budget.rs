@@ -17,7 +17,7 @@ use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_mode
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
 /// A series in the catalogue, in its replica, and in the configuration of the LMAP.
-const SERIES_BYTES: u64 = 1_400;
+const SERIES_BYTES: u64 = 1_800;
 /// A service's connection: task, buffer, replica, process metrics.
 const SERVICE_BYTES: u64 = 96 << 10;
 /// A cgroup's region and open files, with the kernel's part of them.
@@ -110,7 +110,7 @@ fn services(config: &Config) -> [Bound; 5] {
         Bound {
             what: "series of services",
             bytes: limits.series as u64 * SERIES_BYTES,
-            from: "`services.limits.series` × 1.4 kB",
+            from: "`services.limits.series` × 1.8 kB",
             payer: SHARE,
             full: "the series is refused, and the service is told who has most",
             metric: "refused_series",
@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn each_key_moves_its_own_row() {
         for (text, what, bytes) in [
-            ("services: {limits: {series: 1000}}", "series", 1_400_000),
+            ("services: {limits: {series: 1000}}", "series", 1_800_000),
             ("lmap: {model_bytes: 5}", "learnt models", 5 + MAX_KEPT_MODELS as u64 * MODEL_BYTES),
             ("services: {limits: {regions: 10}}", "registrations", 10 * REGISTERED * REGISTRATION_BYTES),
             (&format!("webhooks: [{WEBHOOK}]"), "alarms for webhooks", 16 * MIB),

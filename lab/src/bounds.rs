@@ -1,5 +1,5 @@
-//! `cargo lab bounds`: the tables of docs/bounds.md, and those of memory in docs/bluefield.md, from the code that computes
-//! the budgets of both agents.
+//! `cargo lab bounds`: the tables of docs/bounds.md, and those of memory in docs/bluefield.md, from the code that
+//! computes the budgets of both agents.
 
 use std::fs;
 

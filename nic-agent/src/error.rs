@@ -44,8 +44,8 @@ pub enum UnexpectedMessage {
         /// The invalid region, or the limit.
         source: RegionsError,
     },
-    /// Replicas of one owner would have more than its share: the LMAP is monitored without them, so that nobody who runs
-    /// a service of the same name costs another its LMAP.
+    /// Replicas of one owner would have more than its share: the LMAP is monitored without them, so that nobody who
+    /// runs a service of the same name costs another its LMAP.
     #[error("{lmap} is monitored without the replicas of {}", source.owner)]
     ReplicasLeftOut {
         /// The LMAP of the configuration.

@@ -8,7 +8,8 @@ const CONTAINERS: [&str; 3] = ["system.slice", "machine.slice", "docker"];
 /// Classes of pods. They come first in what an agent sees that is in a pod itself.
 const CLASSES: [&str; 2] = ["burstable", "besteffort"];
 
-/// The first 128 bits of the id of the pod, or of the container without one; `None` if `cgroup` (v2 path) is in neither.
+/// The first 128 bits of the id of the pod, or of the container without one; `None` if `cgroup` (v2 path) is in
+/// neither.
 pub(super) fn container_of(cgroup: &str) -> Option<u128> {
     let mut names = cgroup.split('/').filter(|name| !name.is_empty() && *name != "..");
     let first = names.next()?;

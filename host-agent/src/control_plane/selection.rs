@@ -23,7 +23,7 @@ pub struct Choice {
 const ENTRY_BYTES: usize = 96;
 
 impl Choice {
-    /// Its memory.
+    /// Memory of the choice.
     pub fn bytes(&self) -> usize {
         ENTRY_BYTES + self.metric.as_str().len()
     }

@@ -252,8 +252,8 @@ impl Worker {
         }
     }
 
-    /// Decodes and checks a configuration, before anything is changed. Replicas of owners who would have more than their
-    /// shares are left out, if there are others.
+    /// Decodes and checks a configuration, before anything is changed. Replicas of owners who would have more than
+    /// their shares are left out, if there are others.
     fn checked(&self, lmap: &proto::Lmap, old: Option<&LmapRuntime>) -> Result<CheckedLmap, UnexpectedMessage> {
         let id = LmapId(lmap.lmap);
         let mut spec = LmapSpec::decode(lmap).map_err(|source| UnexpectedMessage::Lmap { lmap: id, source })?;
