@@ -77,4 +77,4 @@ pub use span_metrics::{SpanMetrics, SpanMetricsSettings};
 pub use tail::{Finding, OperationPath, PathService, TailSampler, TailSettings, Timestamp};
 pub use tenants::{Tenant, TenantId};
 pub use unverified::UnverifiedSpans;
-pub use upstream::{Protocol, UpstreamError, UpstreamSettings, UpstreamTls};
+pub use upstream::{Protocol, UpstreamError, UpstreamSettings};
