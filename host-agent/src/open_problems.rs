@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use otlp::{Edge, UnverifiedSpans};
+use otlp::{Edge, UnknownSenders, UnverifiedSpans};
 
 use crate::node::Node;
 use crate::receipts::Receipts;
@@ -24,10 +24,16 @@ impl ProblemSources {
     pub(crate) fn lines(&self, node: &Node) -> Vec<String> {
         let unverified = self.edge.iter().flat_map(|edge| edge.unverified());
         let unverified = unverified.map(|spans| unverified_line(&spans));
+        let unknown = self.edge.iter().filter_map(|edge| edge.unknown_senders());
+        let unknown = unknown.map(|unknown| unknown_line(&unknown));
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
         let models = self.models.iter().flat_map(|models| models.problems(node));
-        unverified.chain(remotes).chain(self.receipts.problem()).chain(models).collect()
+        unverified.chain(unknown).chain(remotes).chain(self.receipts.problem()).chain(models).collect()
     }
+}
+
+fn unknown_line(unknown: &UnknownSenders) -> String {
+    format!("otlp: {unknown}; {}", unknown.advice())
 }
 
 fn unverified_line(UnverifiedSpans { service, sender, spans, .. }: &UnverifiedSpans) -> String {
@@ -42,6 +48,14 @@ mod tests {
     use wire::time::Nanos;
 
     use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_know_senders_is_named_with_what_to_do() {
+        let line = unknown_line(&UnknownSenders::NoModule);
+
+        assert!(line.starts_with("otlp: this kernel does not say who connects from this machine"), "{line}");
+        assert!(line.contains("load the module tcp_diag") && line.contains("token_file"), "{line}");
+    }
 
     #[test]
     fn a_sender_in_anothers_name_is_named() {

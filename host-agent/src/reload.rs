@@ -1,5 +1,5 @@
-//! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for peers
-//! and upstreams, roles, rules of identity, the level of the log.
+//! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
+//! peers and upstreams, roles, rules of identity, the level of the log.
 
 use core::hash::{Hash as _, Hasher as _};
 use std::hash::DefaultHasher;
@@ -10,6 +10,7 @@ use agent_runtime::access::Access;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::{Changes, KeyChanges, Reload, Reloadable, changed_keys, fingerprint};
 use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, chain, config as files, logs};
+use otlp::SenderRules;
 use wire::id::Incarnation;
 
 use crate::config::{Config, UpstreamConfig};
@@ -47,6 +48,8 @@ pub(crate) struct LiveParts {
     /// Those of the OTLP endpoint's upstream, and of the one for metrics.
     pub(crate) upstream: Option<Reloadable<ClientConfigs>>,
     pub(crate) metrics_upstream: Option<Reloadable<ClientConfigs>>,
+    /// Who may send spans in which service's name.
+    pub(crate) senders: Reloadable<SenderRules>,
 }
 
 impl LiveParts {
@@ -66,6 +69,7 @@ impl LiveParts {
             peers: None,
             upstream: None,
             metrics_upstream: None,
+            senders: Reloadable::new(config.services.senders()?),
         })
     }
 }
@@ -99,10 +103,20 @@ fn client_fingerprint(tls: &OutwardTls) -> u64 {
 }
 
 /// Certificates that were read and can be used, with the key of their section.
-struct Renewed {
+struct Renewal {
     servers: Vec<(&'static str, LiveServer, ServerFiles)>,
-    /// With the number of the client's section, and that of their content.
-    clients: Vec<(&'static str, Reloadable<ClientConfigs>, ClientConfigs, (usize, u64))>,
+    clients: Vec<ClientRenewal>,
+}
+
+/// Those of a client.
+struct ClientRenewal {
+    key: &'static str,
+    /// Number of its section.
+    place: usize,
+    live: Reloadable<ClientConfigs>,
+    configs: ClientConfigs,
+    /// Number for the content of its files.
+    content: u64,
 }
 
 /// The files of a running agent.
@@ -144,9 +158,9 @@ impl AgentFiles {
     /// # Errors
     ///
     /// Those of one section cannot be used.
-    fn certificates(&self, changes: &mut KeyChanges) -> Result<Renewed, String> {
+    fn certificates(&self, changes: &mut KeyChanges) -> Result<Renewal, String> {
         let wrong = |key, error: &dyn core::error::Error| format!("{key}: {}", chain(error));
-        let mut renewed = Renewed { servers: Vec::new(), clients: Vec::new() };
+        let mut renewal = Renewal { servers: Vec::new(), clients: Vec::new() };
         let live = [&self.live.control, &self.live.operators, &self.live.otlp, &self.live.coherence];
         for (((key, after), (_, before)), live) in
             sections(&self.latest).into_iter().zip(sections(&self.started)).zip(live)
@@ -155,7 +169,7 @@ impl AgentFiles {
                 changes.postpone(key);
             } else if let (Some(live), Some(tls)) = (live, after) {
                 let files = ServerFiles::load(tls).map_err(|error| wrong(key, &error))?;
-                renewed.servers.push((key, live.clone(), files));
+                renewal.servers.push((key, live.clone(), files));
             }
         }
         let live = [&self.live.peers, &self.live.upstream, &self.live.metrics_upstream];
@@ -164,24 +178,24 @@ impl AgentFiles {
                 changes.postpone(key);
                 continue;
             };
-            let number = client_fingerprint(&tls);
+            let content = client_fingerprint(&tls);
             let configs = tls.load().map_err(|error| wrong(key, &error))?;
-            renewed.clients.push((key, live.clone(), configs, (place, number)));
+            renewal.clients.push(ClientRenewal { key, place, live: live.clone(), configs, content });
         }
-        Ok(renewed)
+        Ok(renewal)
     }
 
-    /// Has the handshakes to come take `renewed`.
-    fn take(&mut self, renewed: Renewed, changes: &mut KeyChanges) {
-        for (key, live, files) in renewed.servers {
+    /// Has the handshakes to come take `renewal`.
+    fn take(&mut self, renewal: Renewal, changes: &mut KeyChanges) {
+        for (key, live, files) in renewal.servers {
             if live.replace(files) {
                 changes.add(key);
             }
         }
-        for (key, live, configs, (place, number)) in renewed.clients {
+        for ClientRenewal { key, place, live, configs, content } in renewal.clients {
             // Even with the same files: what the system trusts may have changed.
             live.replace(configs);
-            if self.clients[place].replace(number) != Some(number) {
+            if self.clients[place].replace(content) != Some(content) {
                 changes.add(key);
             }
         }
@@ -200,7 +214,8 @@ impl Reload for AgentFiles {
         let servers = sections(&self.latest).into_iter().filter_map(|(_, tls)| tls).flat_map(ServerTls::files);
         let clients = client_sections(&self.latest).into_iter().filter_map(|(_, tls)| tls);
         let clients = clients.flat_map(|tls| tls.files().cloned().collect::<Vec<_>>());
-        self.file.iter().chain(servers).cloned().chain(clients).collect()
+        let tokens = self.latest.services.token_files();
+        self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).collect()
     }
 
     fn reload(&mut self) -> Result<Changes, String> {
@@ -218,17 +233,18 @@ impl Reload for AgentFiles {
         let access = Access::resolve(&config.access).map_err(|error| chain(&error))?;
         let level = logs::parse_level(&config.log.level).map_err(|error| chain(&error))?;
         let identities = config.settings(Incarnation(0)).map_err(|error| chain(&error))?.identities;
+        let senders = config.services.senders().map_err(|error| chain(&error))?;
         let mut changes = changed_keys(&self.text, &text, &LIVE).map_err(|error| chain(&error))?;
-        if changes.live.iter().any(|name| name.starts_with("services.identities"))
-            && self.started.otlp.upstream.is_some()
-        {
-            changes.at_restart.push("services.identities (senders of OTLP)".to_owned());
-        }
-        let renewed = self.certificates(&mut changes)?;
-        self.take(renewed, &mut changes);
+        let renewal = self.certificates(&mut changes)?;
+        self.take(renewal, &mut changes);
         self.live.access.replace(access);
         logs::set_level(level);
         self.node.plane(|plane, _| plane.set_identities(identities));
+        if *self.live.senders.load() != senders {
+            // Perhaps a token only: that is in a file of its own.
+            changes.add("services.identities");
+            self.live.senders.replace(senders);
+        }
         self.text = text;
         Ok(Changes { taken: changes.live, at_restart: changes.at_restart })
     }

@@ -168,8 +168,9 @@ fn live_parts(config: &Config, telemetry: &mut TelemetrySettings, monitors: &[Mo
     if let (Some(otlp), Some(tls)) = (&mut telemetry.otlp, &live.otlp) {
         otlp.tls = Some(tls.config()?);
     }
-    if let Some(otlp) = &telemetry.otlp {
+    if let Some(otlp) = &mut telemetry.otlp {
         live.upstream.clone_from(&otlp.upstream.tls);
+        otlp.senders = live.senders.clone();
     }
     live.metrics_upstream = monitors.iter().find_map(|(_, output)| output.tls().cloned());
     Ok(live)
@@ -253,9 +254,8 @@ pub async fn run_from(
 ) -> Result<(), RunError> {
     // 53 bits, so that JSON readers with double-precision numbers keep every digit.
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
-    let clock = Clock::start();
-    // Before anybody can know that the agent runs, and change its file.
-    let text = text_of(file.as_deref());
+    // The text is read before anybody can know that the agent runs, and change its file.
+    let (clock, text) = (Clock::start(), text_of(file.as_deref()));
     let mut settings = config.settings(incarnation)?;
     let mut telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
@@ -357,7 +357,6 @@ impl TelemetrySettings {
     fn of(config: &Config) -> Result<Self, RunError> {
         let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
         if let Some(otlp) = &mut otlp {
-            otlp.senders = config.services.senders()?;
             otlp.admits = leaves_enough;
             otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
         }
