@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn rules_that_can_fit_no_sender_are_worth_a_warning_that_says_what_to_do() {
-        let found = |identities: &str, unknown| {
+        let found = |identities: &str, unknown: Option<&UnknownSenders>| {
             let text = format!(
                 "otlp: {{upstream: {{endpoint: 'http://c:4317'}}}}\nservices: {{identities: [{identities}]}}\n"
             );

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use agent_runtime::reload::Reloadable;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use otlp::{
-    EdgeHandle, Protocol, SenderRule, SenderRules, Settings, SocketOwner, SpanMetricsSettings, TOKEN_HEADER, Token,
+    EdgeHandle, Protocol, SenderRule, SenderRules, SocketOwner, SpanMetricsSettings, TOKEN_HEADER, Token,
     UnknownSenders, socket_owner,
 };
 use prost::Message as _;
