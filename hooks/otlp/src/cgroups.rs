@@ -1,7 +1,8 @@
 //! Paths of cgroups (v2) by their ids, as sockets have them: the inode number of a cgroup's directory is its id.
 //!
-//! Only directories in and below cgroups that rules name are looked at, when a socket has an id that is not known yet. An
-//! id is never given to another cgroup, and no cgroup moves: what was found stays true, and so does that there is none.
+//! Only directories in and below cgroups that rules name are looked at, when a socket has an id that is not known yet.
+//! An id is never given to another cgroup, and no cgroup moves: what was found stays true, and so does that there is
+//! none.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::unix::fs::MetadataExt as _;
@@ -78,7 +79,8 @@ impl Cgroups {
         self.mount.is_some()
     }
 
-    /// The path of the cgroup `id`, if it is in or below one that `rules` name. `None` for now, too, after too many walks.
+    /// The path of the cgroup `id`, if it is in or below one that `rules` name. `None` for now, too, after too many
+    /// walks.
     pub(crate) async fn path(&self, id: u64, rules: &SenderRules, now: Nanos) -> Option<Arc<str>> {
         let mount = self.mount.as_ref()?;
         let named: Vec<String> = rules.cgroups().into_iter().map(str::to_owned).collect();
