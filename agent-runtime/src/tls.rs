@@ -238,6 +238,13 @@ impl ClientTls {
     }
 }
 
+impl From<&ClientTls> for OutwardTls {
+    fn from(tls: &ClientTls) -> Self {
+        let ClientTls { ca, domain, certificate, key } = tls.clone();
+        Self { ca: Some(ca), domain, certificate, key }
+    }
+}
+
 impl OutwardTls {
     /// The files that it names.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {

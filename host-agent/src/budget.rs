@@ -289,8 +289,9 @@ fn monitors(config: &Config) -> u64 {
 }
 
 /// OTLP requests, and samples for remote monitors.
-fn telemetry(config: &Config) -> [Bound; 4] {
+fn telemetry(config: &Config) -> [Bound; 5] {
     let (otlp, tenants) = (&config.otlp, tenants(config));
+    let by_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let written = if config.remote_write.url.is_some() { config.remote_write.queue_bytes.get() as u64 } else { 0 };
     let exported =
         if config.otlp_metrics.upstream.is_some() { config.otlp_metrics.queue_bytes.get() as u64 } else { 0 };
@@ -326,6 +327,15 @@ fn telemetry(config: &Config) -> [Bound; 4] {
             payer: "service",
             full: "the series was refused",
             metric: "refused_series",
+        },
+        Bound {
+            what: "cgroups in which senders of OTLP are",
+            // Those of before are kept until others are found.
+            bytes: if tenants > 0 && by_cgroup { 2 * otlp::CGROUP_BYTES as u64 } else { 0 },
+            from: "8 MiB with a `cgroup` in `services.identities`",
+            payer: "node",
+            full: "senders in further ones are unknown",
+            metric: "unverified_spans",
         },
     ]
 }

@@ -8,6 +8,7 @@ use agent_runtime::check::{CAP_SYS_PTRACE, Inspection, SocketState};
 use agent_runtime::program::{self, ConfigArgs};
 use agent_runtime::{OutwardTls, chain};
 use hooks::time::UnixNanos;
+use otlp::UnknownSenders;
 use rustix::process::{Resource, getrlimit};
 
 use crate::clock;
@@ -36,6 +37,7 @@ fn inspect(config: &Config, to: &mut Inspection) {
     receivers(config, to);
     memory_access(config, to);
     cgroups(config, to);
+    senders(config, otlp::unknown_senders_here().as_ref(), to);
     for warning in config.open_addresses() {
         let key = warning.split(' ').next().unwrap_or("config").to_owned();
         let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
@@ -225,6 +227,21 @@ fn cgroups(config: &Config, to: &mut Inspection) {
     }
 }
 
+/// Whether rules by user or cgroup can fit a sender of OTLP, where `unknown` is what the kernel does not say.
+fn senders(config: &Config, unknown: Option<&UnknownSenders>, to: &mut Inspection) {
+    const KEY: &str = "services.identities";
+    let identities = &config.services.identities;
+    let by_cgroup = identities.iter().any(|identity| identity.cgroup.is_some());
+    if config.otlp.upstream.is_none() || !(by_cgroup || identities.iter().any(|identity| identity.uid.is_some())) {
+        return;
+    }
+    match unknown {
+        Some(UnknownSenders::NoCgroups) if !by_cgroup => to.ok(KEY, "users of senders are known"),
+        Some(unknown) => to.warning(KEY, unknown.to_string(), unknown.advice()),
+        None => to.ok(KEY, "users and cgroups of senders are known"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use agent_runtime::check::Level;
@@ -316,6 +333,31 @@ mod tests {
 
         for key in ["coherence.tls.certificate", "coherence.peers_tls.certificate"] {
             assert!(found.contains(&(Level::Warning, key.to_owned())), "{key}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn rules_that_can_fit_no_sender_are_worth_a_warning_that_says_what_to_do() {
+        let found = |identities: &str, unknown: Option<&UnknownSenders>| {
+            let text = format!(
+                "otlp: {{upstream: {{endpoint: 'http://c:4317'}}}}\nservices: {{identities: [{identities}]}}\n"
+            );
+            let mut to = Inspection::new(0);
+            senders(&Config::parse(&text).unwrap(), unknown, &mut to);
+            to.findings().first().map(|finding| (finding.level, finding.to_string()))
+        };
+        let (user, cgroup) = ("{uid: 7, services: [a]}", "{cgroup: /a, services: [a]}");
+
+        for rule in [user, cgroup] {
+            let (level, line) = found(rule, Some(&UnknownSenders::NoModule)).unwrap();
+            assert_eq!(level, Level::Warning);
+            assert!(line.contains("fix: load the module tcp_diag (modprobe tcp_diag), or use token_file"), "{line}");
+            assert_eq!(found(rule, None).unwrap().0, Level::Ok);
+        }
+        assert_eq!(found(user, Some(&UnknownSenders::NoCgroups)).unwrap().0, Level::Ok);
+        assert_eq!(found(cgroup, Some(&UnknownSenders::NoCgroups)).unwrap().0, Level::Warning);
+        for rule in ["", "{peers: [10.0.0.1], services: [a]}", "{services: [a]}"] {
+            assert_eq!(found(rule, Some(&UnknownSenders::NoModule)), None, "{rule}");
         }
     }
 

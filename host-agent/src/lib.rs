@@ -46,5 +46,6 @@ mod webhooks;
 pub use agent_runtime::stop;
 pub use budget::{budget, budget_of};
 pub use check_config::check_config;
+pub use otlp::{UnknownSenders, unknown_senders_here};
 pub use otlp_endpoint::OtlpError;
 pub use run::{RunError, run, run_from};

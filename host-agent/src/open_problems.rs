@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use otlp::{Edge, UnverifiedSpans};
+use otlp::{Edge, UnknownSenders, UnverifiedSpans};
 
 use crate::cgroup_metrics;
 use crate::node::Node;
@@ -28,13 +28,19 @@ impl ProblemSources {
     pub(crate) fn lines(&self, node: &Node) -> Vec<String> {
         let unverified = self.edge.iter().flat_map(|edge| edge.unverified());
         let unverified = unverified.map(|spans| unverified_line(&spans));
+        let unknown = self.edge.iter().filter_map(|edge| edge.unknown_senders());
+        let unknown = unknown.map(|unknown| unknown_line(&unknown));
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
         let models = self.models.iter().flat_map(|models| models.problems(node));
         let now = node.clock().now();
         let targets = self.targets.iter().filter_map(|target| target.problem(now));
         let sources = self.cgroups.problem().into_iter().chain(targets);
-        unverified.chain(remotes).chain(sources).chain(self.receipts.problem()).chain(models).collect()
+        unverified.chain(unknown).chain(remotes).chain(sources).chain(self.receipts.problem()).chain(models).collect()
     }
+}
+
+fn unknown_line(unknown: &UnknownSenders) -> String {
+    format!("otlp: {unknown}; {}", unknown.advice())
 }
 
 fn unverified_line(UnverifiedSpans { service, sender, spans, .. }: &UnverifiedSpans) -> String {
@@ -105,6 +111,14 @@ mod tests {
             matches!(&lines[..], [line] if line.starts_with(said) && line.ends_with("0 samples are lost so far")),
             "{lines:?}"
         );
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_know_senders_is_named_with_what_to_do() {
+        let line = unknown_line(&UnknownSenders::NoModule);
+
+        assert!(line.starts_with("otlp: this kernel does not say who connects from this machine"), "{line}");
+        assert!(line.contains("load the module tcp_diag") && line.contains("token_file"), "{line}");
     }
 
     #[test]

@@ -1,15 +1,16 @@
-//! What the host agent takes over from changed files without a restart: certificates of its listeners, roles, rules of
-//! identity, the level of the log.
+//! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
+//! peers and upstreams, roles, rules of identity, the level of the log.
 
 use core::hash::{Hash as _, Hasher as _};
 use std::hash::DefaultHasher;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_runtime::access::Access;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
-use agent_runtime::reload::{Changes, Reload, Reloadable, changed_keys, fingerprint};
-use agent_runtime::{ClientConfigs, ClientTls, ServerTls, TlsError, chain, config as files, logs};
+use agent_runtime::reload::{Changes, KeyChanges, Reload, Reloadable, changed_keys, fingerprint};
+use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, chain, config as files, logs};
+use otlp::SenderRules;
 use wire::id::Incarnation;
 
 use crate::config::{Config, UpstreamConfig};
@@ -17,9 +18,21 @@ use crate::node::Node;
 use crate::run::RunError;
 
 /// Keys, and sections, that are taken over.
-const LIVE: [&str; 8] =
-    ["access", "services.identities", "log.level", "control.tls", "operators.tls", "otlp.tls", "coherence.tls", PEERS];
+const LIVE: [&str; 10] = [
+    "access",
+    "services.identities",
+    "log.level",
+    "control.tls",
+    "operators.tls",
+    "otlp.tls",
+    "coherence.tls",
+    PEERS,
+    UPSTREAM,
+    METRICS_UPSTREAM,
+];
 const PEERS: &str = "coherence.peers_tls";
+const UPSTREAM: &str = "otlp.upstream.tls";
+const METRICS_UPSTREAM: &str = "otlp_metrics.upstream.tls";
 
 /// The parts of a running agent that change with its files.
 #[derive(Clone, Debug)]
@@ -32,10 +45,15 @@ pub(crate) struct LiveParts {
     pub(crate) coherence: Option<LiveServer>,
     /// The certificates shown to peers.
     pub(crate) peers: Option<Reloadable<ClientConfigs>>,
+    /// Those of the OTLP endpoint's upstream, and of the one for metrics.
+    pub(crate) upstream: Option<Reloadable<ClientConfigs>>,
+    pub(crate) metrics_upstream: Option<Reloadable<ClientConfigs>>,
+    /// Who may send spans in which service's name.
+    pub(crate) senders: Reloadable<SenderRules>,
 }
 
 impl LiveParts {
-    /// The parts as `config` has them at the start, without those of gossip.
+    /// The parts as `config` has them at the start, without those of gossip and of upstreams.
     ///
     /// # Errors
     ///
@@ -49,6 +67,9 @@ impl LiveParts {
             otlp: live(&config.otlp.tls)?.map(LiveServer::new),
             coherence: None,
             peers: None,
+            upstream: None,
+            metrics_upstream: None,
+            senders: Reloadable::new(config.services.senders()?),
         })
     }
 }
@@ -63,16 +84,39 @@ fn sections(config: &Config) -> [(&'static str, Option<&ServerTls>); 4] {
     ]
 }
 
-/// Certificates that are read at the start only: the key of each section, and its files.
-fn fixed_sections(config: &Config) -> Vec<(&'static str, Vec<PathBuf>)> {
-    let upstream = |upstream: &Option<UpstreamConfig>| {
-        let tls = upstream.as_ref().and_then(|upstream| upstream.tls.as_ref());
-        tls.map_or_else(Vec::new, |tls| tls.files().cloned().collect())
-    };
-    vec![
-        ("otlp.upstream.tls", upstream(&config.otlp.upstream)),
-        ("otlp_metrics.upstream.tls", upstream(&config.otlp_metrics.upstream)),
+/// The clients of `config` with certificates: the key of each section, and its files.
+fn client_sections(config: &Config) -> [(&'static str, Option<OutwardTls>); 3] {
+    let upstream = |upstream: &Option<UpstreamConfig>| upstream.as_ref().and_then(UpstreamConfig::client_tls);
+    [
+        (PEERS, config.coherence.peers_tls.as_ref().map(OutwardTls::from)),
+        (UPSTREAM, upstream(&config.otlp.upstream)),
+        (METRICS_UPSTREAM, upstream(&config.otlp_metrics.upstream)),
     ]
+}
+
+/// A number for the content of the files of `tls`, and for the name that it expects.
+fn client_fingerprint(tls: &OutwardTls) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let files: Vec<_> = tls.files().cloned().collect();
+    (fingerprint(&files), &tls.domain).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Certificates that were read and can be used, with the key of their section.
+struct Renewal {
+    servers: Vec<(&'static str, LiveServer, ServerFiles)>,
+    clients: Vec<ClientRenewal>,
+}
+
+/// Those of a client.
+struct ClientRenewal {
+    key: &'static str,
+    /// Number of its section.
+    place: usize,
+    live: Reloadable<ClientConfigs>,
+    configs: ClientConfigs,
+    /// Number for the content of its files.
+    content: u64,
 }
 
 /// The files of a running agent.
@@ -87,39 +131,74 @@ pub(crate) struct AgentFiles {
     latest: Config,
     live: LiveParts,
     node: Arc<Node>,
-    /// Content of the files that are read at the start only, as far as the log has spoken of them.
-    fixed: Vec<u64>,
-    /// Content of the files shown to peers, and the name that is expected of them.
-    peers: u64,
+    /// Content of the files of clients' sections, as far as it is in use.
+    clients: [Option<u64>; 3],
 }
 
-/// A number for the content of the files of `tls`, and for the name that it expects.
-fn peers_fingerprint(tls: Option<&ClientTls>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let files: Vec<_> = tls.into_iter().flat_map(ClientTls::files).cloned().collect();
-    (fingerprint(&files), tls.and_then(|tls| tls.domain.as_ref())).hash(&mut hasher);
-    hasher.finish()
+/// The text of the configuration file, to find out later what has changed; empty without a file.
+pub(crate) fn text_of(file: Option<&Path>) -> String {
+    file.and_then(|path| files::read(path).ok()).unwrap_or_default()
 }
 
 impl AgentFiles {
-    /// The files of an agent that has started with `config`, read from `file` if there is one.
-    pub(crate) fn new(file: Option<PathBuf>, config: Config, live: LiveParts, node: Arc<Node>) -> Self {
-        let text = file.as_deref().and_then(|path| files::read(path).ok()).unwrap_or_default();
-        let fixed = fixed_sections(&config).iter().map(|(_, files)| fingerprint(files)).collect();
-        let peers = peers_fingerprint(config.coherence.peers_tls.as_ref());
-        Self { file, text, started: config.clone(), latest: config, live, node, fixed, peers }
+    /// The files of an agent that has started with `config`, read from `file`, with its text, if there is one.
+    pub(crate) fn new(
+        (file, text): (Option<PathBuf>, String),
+        config: Config,
+        live: LiveParts,
+        node: Arc<Node>,
+    ) -> Self {
+        let clients = client_sections(&config).map(|(_, tls)| tls.as_ref().map(client_fingerprint));
+        Self { file, text, started: config.clone(), latest: config, live, node, clients }
     }
 
-    /// The certificates for peers as they are now, with their number; `None` if they cannot be taken over: gossip is
-    /// off, or TLS comes or goes.
+    /// Reads all certificates as they are now. What cannot be taken over waits for a start: parts that are off, and TLS
+    /// that comes or goes.
     ///
     /// # Errors
     ///
-    /// They cannot be used.
-    fn peers(&self) -> Result<Option<(ClientConfigs, u64)>, String> {
-        let tls = self.latest.coherence.peers_tls.as_ref().filter(|_| self.live.peers.is_some());
-        let loaded = tls.map(|tls| Ok((tls.load()?, peers_fingerprint(Some(tls)))));
-        loaded.transpose().map_err(|error: TlsError| format!("{PEERS}: {}", chain(&error)))
+    /// Those of one section cannot be used.
+    fn certificates(&self, changes: &mut KeyChanges) -> Result<Renewal, String> {
+        let wrong = |key, error: &dyn core::error::Error| format!("{key}: {}", chain(error));
+        let mut renewal = Renewal { servers: Vec::new(), clients: Vec::new() };
+        let live = [&self.live.control, &self.live.operators, &self.live.otlp, &self.live.coherence];
+        for (((key, after), (_, before)), live) in
+            sections(&self.latest).into_iter().zip(sections(&self.started)).zip(live)
+        {
+            if !is_of_same_kind(before, after) {
+                changes.postpone(key);
+            } else if let (Some(live), Some(tls)) = (live, after) {
+                let files = ServerFiles::load(tls).map_err(|error| wrong(key, &error))?;
+                renewal.servers.push((key, live.clone(), files));
+            }
+        }
+        let live = [&self.live.peers, &self.live.upstream, &self.live.metrics_upstream];
+        for (place, ((key, tls), live)) in client_sections(&self.latest).into_iter().zip(live).enumerate() {
+            let (Some(live), Some(tls)) = (live, tls) else {
+                changes.postpone(key);
+                continue;
+            };
+            let content = client_fingerprint(&tls);
+            let configs = tls.load().map_err(|error| wrong(key, &error))?;
+            renewal.clients.push(ClientRenewal { key, place, live: live.clone(), configs, content });
+        }
+        Ok(renewal)
+    }
+
+    /// Has the handshakes to come take `renewal`.
+    fn take(&mut self, renewal: Renewal, changes: &mut KeyChanges) {
+        for (key, live, files) in renewal.servers {
+            if live.replace(files) {
+                changes.add(key);
+            }
+        }
+        for ClientRenewal { key, place, live, configs, content } in renewal.clients {
+            // Even with the same files: what the system trusts may have changed.
+            live.replace(configs);
+            if self.clients[place].replace(content) != Some(content) {
+                changes.add(key);
+            }
+        }
     }
 }
 
@@ -132,10 +211,11 @@ fn is_of_same_kind(before: Option<&ServerTls>, after: Option<&ServerTls>) -> boo
 
 impl Reload for AgentFiles {
     fn files(&self) -> Vec<PathBuf> {
-        let of_sections = sections(&self.latest).into_iter().filter_map(|(_, tls)| tls).flat_map(ServerTls::files);
-        let peers = self.latest.coherence.peers_tls.iter().flat_map(ClientTls::files);
-        let fixed = fixed_sections(&self.started).into_iter().flat_map(|(_, files)| files);
-        self.file.iter().chain(of_sections).chain(peers).cloned().chain(fixed).collect()
+        let servers = sections(&self.latest).into_iter().filter_map(|(_, tls)| tls).flat_map(ServerTls::files);
+        let clients = client_sections(&self.latest).into_iter().filter_map(|(_, tls)| tls);
+        let clients = clients.flat_map(|tls| tls.files().cloned().collect::<Vec<_>>());
+        let tokens = self.latest.services.token_files();
+        self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).collect()
     }
 
     fn reload(&mut self) -> Result<Changes, String> {
@@ -153,54 +233,18 @@ impl Reload for AgentFiles {
         let access = Access::resolve(&config.access).map_err(|error| chain(&error))?;
         let level = logs::parse_level(&config.log.level).map_err(|error| chain(&error))?;
         let identities = config.settings(Incarnation(0)).map_err(|error| chain(&error))?.identities;
+        let senders = config.services.senders().map_err(|error| chain(&error))?;
         let mut changes = changed_keys(&self.text, &text, &LIVE).map_err(|error| chain(&error))?;
-        if changes.live.iter().any(|name| name.starts_with("services.identities"))
-            && self.started.otlp.upstream.is_some()
-        {
-            changes.at_restart.push("services.identities (senders of OTLP)".to_owned());
-        }
-        let mut loaded = Vec::new();
-        let servers = [&self.live.control, &self.live.operators, &self.live.otlp, &self.live.coherence];
-        for (((key, after), (_, before)), live) in
-            sections(config).into_iter().zip(sections(&self.started)).zip(servers)
-        {
-            if !is_of_same_kind(before, after) {
-                let (later, live) = changes.live.into_iter().partition(|name| name.starts_with(key));
-                changes.live = live;
-                changes.at_restart.extend::<Vec<String>>(later);
-            } else if let (Some(live), Some(tls)) = (live, after) {
-                let files = ServerFiles::load(tls).map_err(|error| format!("{key}: {}", chain(&error)))?;
-                loaded.push((key, live.clone(), files));
-            }
-        }
-        let peers = self.peers()?;
-        if peers.is_none() {
-            let (later, live) = changes.live.into_iter().partition(|name| name.starts_with(PEERS));
-            changes.live = live;
-            changes.at_restart.extend::<Vec<String>>(later);
-        }
-        for (key, live, files) in loaded {
-            if live.replace(files) && !changes.live.iter().any(|name| name.starts_with(key)) {
-                changes.live.push(key.to_owned());
-            }
-        }
-        if let (Some(live), Some((configs, number))) = (&self.live.peers, peers)
-            && core::mem::replace(&mut self.peers, number) != number
-        {
-            live.replace(configs);
-            if !changes.live.iter().any(|name| name.starts_with(PEERS)) {
-                changes.live.push(PEERS.to_owned());
-            }
-        }
-        for ((key, files), known) in fixed_sections(&self.started).iter().zip(&mut self.fixed) {
-            let now = fingerprint(files);
-            if core::mem::replace(known, now) != now {
-                changes.at_restart.push(format!("{key} (other content)"));
-            }
-        }
+        let renewal = self.certificates(&mut changes)?;
+        self.take(renewal, &mut changes);
         self.live.access.replace(access);
         logs::set_level(level);
         self.node.plane(|plane, _| plane.set_identities(identities));
+        if *self.live.senders.load() != senders {
+            // Perhaps a token only: that is in a file of its own.
+            changes.add("services.identities");
+            self.live.senders.replace(senders);
+        }
         self.text = text;
         Ok(Changes { taken: changes.live, at_restart: changes.at_restart })
     }

@@ -38,7 +38,7 @@ use crate::otlp_endpoint::{self, OtlpError};
 use crate::prometheus::{self, TargetView};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
-use crate::reload::{AgentFiles, LiveParts};
+use crate::reload::{AgentFiles, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
@@ -171,7 +171,7 @@ fn serve(
 }
 
 /// The parts that change while the agent runs. Those of OTLP and gossip go into their settings, too.
-fn live_parts(config: &Config, telemetry: &mut TelemetrySettings) -> Result<LiveParts, RunError> {
+fn live_parts(config: &Config, telemetry: &mut TelemetrySettings, monitors: &[Monitor]) -> Result<LiveParts, RunError> {
     let mut live = LiveParts::new(config)?;
     if let Some(peers) = &telemetry.peers {
         live.coherence = config.coherence.tls.as_ref().map(ServerFiles::load).transpose()?.map(LiveServer::new);
@@ -181,6 +181,11 @@ fn live_parts(config: &Config, telemetry: &mut TelemetrySettings) -> Result<Live
     if let (Some(otlp), Some(tls)) = (&mut telemetry.otlp, &live.otlp) {
         otlp.tls = Some(tls.config()?);
     }
+    if let Some(otlp) = &mut telemetry.otlp {
+        live.upstream.clone_from(&otlp.upstream.tls);
+        otlp.senders = live.senders.clone();
+    }
+    live.metrics_upstream = monitors.iter().find_map(|(_, output)| output.tls().cloned());
     Ok(live)
 }
 
@@ -262,7 +267,8 @@ pub async fn run_from(
 ) -> Result<(), RunError> {
     // 53 bits, so that JSON readers with double-precision numbers keep every digit.
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
-    let clock = Clock::start();
+    // The text is read before anybody can know that the agent runs, and change its file.
+    let (clock, text) = (Clock::start(), text_of(file.as_deref()));
     let mut settings = config.settings(incarnation)?;
     let mut telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
@@ -273,7 +279,7 @@ pub async fn run_from(
     let registrations = registrations(&config, &mut settings.transports)?;
     let (requests, inbox) = registrar::channel();
     let transports = settings.transports.join(", ");
-    let live = live_parts(&config, &mut telemetry)?;
+    let live = live_parts(&config, &mut telemetry, &monitors)?;
     // One for samples to remote monitors, where there is no OTLP.
     let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
     let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
@@ -310,7 +316,7 @@ pub async fn run_from(
         models.start(&node, threads.handle());
     }
     spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
-    let files = AgentFiles::new(file, config, live, Arc::clone(&node));
+    let files = AgentFiles::new((file, text), config, live, Arc::clone(&node));
     spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads)), Arc::clone(&node)));
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
@@ -368,7 +374,6 @@ impl TelemetrySettings {
     fn of(config: &Config) -> Result<Self, RunError> {
         let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
         if let Some(otlp) = &mut otlp {
-            otlp.senders = config.services.senders()?;
             otlp.admits = leaves_enough;
             otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
         }

@@ -43,6 +43,22 @@ pub struct KeyChanges {
     pub at_restart: Vec<String>,
 }
 
+impl KeyChanges {
+    /// Has changes in `section` wait for a start.
+    pub fn postpone(&mut self, section: &str) {
+        let (later, live) = core::mem::take(&mut self.live).into_iter().partition(|name| name.starts_with(section));
+        self.live = live;
+        self.at_restart.extend::<Vec<String>>(later);
+    }
+
+    /// Adds that `section` changed by the content of its files, unless a change in it is known already.
+    pub fn add(&mut self, section: &str) {
+        if !self.live.iter().any(|name| name.starts_with(section)) {
+            self.live.push(section.to_owned());
+        }
+    }
+}
+
 /// The keys whose values differ between the texts of two configuration files. `live` are the keys, or the sections,
 /// that are taken over at once. Values are not kept: they may be secret.
 ///

@@ -1,5 +1,6 @@
-//! Checks of the kernel: version, cores, sealed memory files.
+//! Checks of the kernel: version, cores, sealed memory files, senders on this machine.
 
+use host_agent::{UnknownSenders, unknown_senders_here};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
@@ -73,6 +74,19 @@ fn seal() -> Result<(), Errno> {
     if sealed { Ok(()) } else { Err(Errno::NOTSUP) }
 }
 
+pub(super) fn senders() -> Finding {
+    judge_senders(unknown_senders_here().as_ref())
+}
+
+/// Whether rules of `services.identities` can fit a sender of OTLP on this machine.
+fn judge_senders(unknown: Option<&UnknownSenders>) -> Finding {
+    const NAME: &str = "OTLP senders";
+    match unknown {
+        None => Finding::fine(NAME, "the kernel says the user and the cgroup of who connects from this machine"),
+        Some(unknown) => Finding::missing(NAME, unknown.to_string(), unknown.advice()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Level;
@@ -91,6 +105,15 @@ mod tests {
     fn one_core_is_reported() {
         assert_eq!(judge_cores(1).level, Level::Missing);
         assert_eq!(judge_cores(2).level, Level::Fine);
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_know_senders_is_no_failure_and_says_what_to_do() {
+        let finding = judge_senders(Some(&UnknownSenders::NoModule));
+
+        assert_eq!(finding.level, Level::Missing);
+        assert!(finding.fix.unwrap().contains("tcp_diag"));
+        assert_eq!(judge_senders(None).level, Level::Fine);
     }
 
     #[test]

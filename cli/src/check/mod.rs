@@ -146,7 +146,7 @@ fn run_checks(target: &Target) -> Report {
     let mut findings = vec![node::runtime_dir(&target.runtime_dir, running), agent];
     findings.extend(open);
     findings.extend(node::ports(running));
-    findings.extend([kernel::version(), kernel::cores(), kernel::sealed_memory()]);
+    findings.extend([kernel::version(), kernel::cores(), kernel::sealed_memory(), kernel::senders()]);
     findings.extend(processes::check());
     findings.extend(rdma::check());
     if running {

@@ -5,12 +5,14 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::codec::WireError;
+use agent_runtime::reload::Reloadable;
 use bytes::Bytes;
 use hooks::time::UnixNanos;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use wire::time::Nanos;
 
+use crate::cgroups::Cgroups;
 use crate::clock::Clock;
 use crate::counts::{Count, Counts, RefusalReason, UpstreamLoss};
 use crate::forwarded_headers::{ForwardedHeaderNames, ForwardedHeaders};
@@ -22,6 +24,7 @@ use crate::senders::{Sender, SenderCheck, SenderRules};
 use crate::server::{Acceptance, Refusal};
 use crate::settings::{Settings, StartError, TenantSettings};
 use crate::signal::{Encoding, Signal};
+use crate::socket_owner::OwnerLookup;
 use crate::span_metrics::SpanMetrics;
 use crate::tail::{Finding, IngestCounts, TailSampler, Timestamp};
 use crate::tenants::{DEFAULT, TenantId, Tenants};
@@ -39,8 +42,9 @@ pub(crate) struct IncomingRequest {
     pub(crate) body: Bytes,
     /// Headers to forward.
     pub(crate) forwarded: ForwardedHeaders,
-    /// Who sent it.
+    /// Who sent it, and by which rules that is judged from its begin to its end.
     pub(crate) sender: Sender,
+    pub(crate) rules: Arc<SenderRules>,
 }
 
 /// The OTLP endpoint: accepts requests, and forwards them or samples their traces.
@@ -54,7 +58,9 @@ pub struct Edge {
     pub(crate) upstream: Upstream,
     tenants: Tenants,
     /// Who may send spans in which service's name.
-    pub(crate) senders: SenderRules,
+    pub(crate) senders: Reloadable<SenderRules>,
+    pub(crate) socket_owner: OwnerLookup,
+    pub(crate) cgroups: Cgroups,
     pub(crate) unverified: Mutex<Vec<UnverifiedSpans>>,
     /// One per tenant, by its number.
     tenant_states: Vec<TenantState>,
@@ -119,7 +125,9 @@ impl Edge {
                 .map_err(StartError::ForwardedHeader)?,
             upstream,
             tenants,
-            senders: SenderRules::new(&settings.senders),
+            senders: settings.senders.clone(),
+            socket_owner: settings.socket_owner,
+            cgroups: Cgroups::of_this_machine(),
             unverified: Mutex::default(),
             tenant_states,
             observer: observer.map(Mutex::new),
@@ -228,8 +236,8 @@ impl Edge {
         incoming: IncomingRequest,
         reservation: &mut Reservation<'_>,
     ) -> Result<Acceptance, Refusal> {
-        let IncomingRequest { tenant, signal, encoding, body, forwarded, sender } = incoming;
-        let mut check = SenderCheck::new(&self.senders, &self.tenants, tenant, sender);
+        let IncomingRequest { tenant, signal, encoding, body, forwarded, sender, rules } = incoming;
+        let mut check = SenderCheck::new(&rules, &self.tenants, tenant, sender);
         let (message, json) = match encoding {
             Encoding::Protobuf => (body, None),
             Encoding::Json => {

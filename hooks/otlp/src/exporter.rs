@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use agent_runtime::ClientConfigs;
+use agent_runtime::reload::Reloadable;
 use bytes::Bytes;
 use wire::time::Nanos;
 
@@ -15,7 +17,10 @@ use crate::upstream::{Upstream, UpstreamError, UpstreamSettings};
 
 /// Sends metrics to one upstream.
 #[derive(Debug)]
-pub struct MetricsExporter(Upstream);
+pub struct MetricsExporter {
+    upstream: Upstream,
+    tls: Option<Reloadable<ClientConfigs>>,
+}
 
 /// A request was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +41,13 @@ impl MetricsExporter {
     ///
     /// [`UpstreamError`] if the endpoint, a header or a certificate cannot be used.
     pub fn new(settings: &UpstreamSettings) -> Result<Self, UpstreamError> {
-        Upstream::new(settings).map(Self)
+        Ok(Self { upstream: Upstream::new(settings)?, tls: settings.tls.clone() })
+    }
+
+    /// The certificates with which the next connection begins; `None` without TLS.
+    #[must_use]
+    pub const fn tls(&self) -> Option<&Reloadable<ClientConfigs>> {
+        self.tls.as_ref()
     }
 
     /// Sends `request`, an `ExportMetricsServiceRequest`, once. Returns the number of data points that the upstream
@@ -50,7 +61,7 @@ impl MetricsExporter {
         let forwarded = ForwardedHeaders::default();
         let request =
             UpstreamRequest { tenant, signal, encoding, body: request, forwarded, spans: 0, since: Nanos::ZERO };
-        self.0.send(&request).await.map_err(|Failure { text, retryable, retry_after }| ExportError {
+        self.upstream.send(&request).await.map_err(|Failure { text, retryable, retry_after }| ExportError {
             text,
             retryable,
             retry_after,

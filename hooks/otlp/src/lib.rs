@@ -16,7 +16,7 @@
 //! | `edge`, `local` | what servers, senders and the clock share; spans that the agent itself read from rings |
 //! | [`tail`], `origins`, `export_buffer` | tail sampling: spans and verdicts in, requests with kept traces out |
 //! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
-//! | `senders`, `unverified`, `socket_owner` | who may send spans in which service's name |
+//! | `senders`, `unverified`, `socket_owner`, `cgroups` | who may send spans in which service's name |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
 //! | `exemplars` | kept traces of each operation |
 //! | `observer` | which operations are anomalous, where spans pass through |
@@ -29,6 +29,7 @@
 //! and a trailer. So the same code reads, bounds and decompresses both protocols, and either port accepts either of
 //! them.
 
+mod cgroups;
 mod clock;
 pub mod codec;
 mod coherence;
@@ -62,6 +63,7 @@ mod unverified;
 mod upstream;
 mod walk;
 
+pub use cgroups::CGROUP_BYTES;
 pub use coherence::CoherenceSettings;
 pub use edge::Edge;
 pub use exemplars::KeptRequest;
@@ -70,11 +72,12 @@ pub use exporter::{ExportError, MetricsExporter};
 pub use forwarded_headers::DEFAULT_FORWARDED as DEFAULT_FORWARDED_HEADERS;
 pub use lifecycle::{EdgeHandle, start};
 pub use local::IngestError;
-pub use senders::{SenderRule, TOKEN_HEADER, Token, UNVERIFIED};
+pub use senders::{SenderRule, SenderRules, TOKEN_HEADER, Token, UNVERIFIED};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};
+pub use socket_owner::{OwnerLookup, SocketOwner, socket_owner};
 pub use span_metrics::{SpanMetrics, SpanMetricsSettings};
 pub use tail::{Finding, OperationPath, PathService, TailSampler, TailSettings, Timestamp};
 pub use tenants::{Tenant, TenantId};
-pub use unverified::UnverifiedSpans;
-pub use upstream::{Protocol, UpstreamError, UpstreamSettings, UpstreamTls};
+pub use unverified::{UnknownSenders, UnverifiedSpans, unknown_senders_here};
+pub use upstream::{Protocol, UpstreamError, UpstreamSettings};

@@ -23,7 +23,8 @@ impl Edge {
     pub fn ingest_spans(&self, request: Vec<u8>) -> Result<(), IngestError> {
         let (tenant, signal, encoding) = (DEFAULT, Signal::Traces, Encoding::Protobuf);
         let (body, forwarded, sender) = (request.into(), ForwardedHeaders::default(), Sender::Agent);
-        let incoming = IncomingRequest { tenant, signal, encoding, body, forwarded, sender };
+        let rules = self.senders.load();
+        let incoming = IncomingRequest { tenant, signal, encoding, body, forwarded, sender, rules };
         let accepted = self.ingest(incoming, &mut self.tenant_state(DEFAULT).budget.reservation());
         accepted.map(drop).map_err(|Refusal { why, text }| {
             self.counts.of(Signal::Traces).refused(why).add(1);

@@ -5,7 +5,8 @@
 
 use core::fmt;
 use core::net::IpAddr;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use hyper::HeaderMap;
 use subtle::ConstantTimeEq as _;
@@ -47,8 +48,10 @@ impl fmt::Debug for Token {
 pub struct SenderRule {
     /// Every sender fits.
     pub anyone: bool,
-    /// Processes of this user, that connect from this machine.
+    /// Processes of this user, that connect from this machine. With a cgroup, they have to be in it, too.
     pub uid: Option<u32>,
+    /// Processes of this machine that connected while they were in or below this cgroup (v2 path).
+    pub cgroup: Option<String>,
     /// Senders with these addresses.
     pub peers: Vec<Network>,
     /// Senders that show this token.
@@ -57,41 +60,45 @@ pub struct SenderRule {
     pub services: Option<Vec<String>>,
 }
 
-/// Who sent a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who sent a request. It is judged by the rules from which its token is known, and by no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// The agent itself, for a service that registered.
     Agent,
     /// A client, and the first rule whose token it showed.
-    Peer { address: IpAddr, uid: Option<u32>, token: Option<usize> },
+    Peer(Peer),
 }
 
-impl Sender {
-    /// The sender of a request with this token.
-    pub(crate) const fn showing(self, token: Option<usize>) -> Self {
-        match self {
-            Self::Peer { address, uid, .. } => Self::Peer { address, uid, token },
-            Self::Agent => self,
-        }
-    }
+/// A client, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    pub(crate) uid: Option<u32>,
+    /// Path of its cgroup, if a rule names that, or one above it.
+    pub(crate) cgroup: Option<Arc<str>>,
+    /// Place of the first rule whose token it showed.
+    pub(crate) token: Option<usize>,
 }
 
 impl fmt::Display for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Agent => f.write_str("the agent"),
-            Self::Peer { address, uid: Some(uid), .. } => write!(f, "user {uid} ({})", address.to_canonical()),
-            Self::Peer { address, uid: None, .. } if address.to_canonical().is_loopback() => {
-                write!(f, "an unknown user ({})", address.to_canonical())
-            }
-            Self::Peer { address, uid: None, .. } => write!(f, "{}", address.to_canonical()),
+        let Self::Peer(Peer { address, uid, cgroup, .. }) = self else { return f.write_str("the agent") };
+        let address = address.to_canonical();
+        match uid {
+            Some(uid) => write!(f, "user {uid}")?,
+            None if address.is_loopback() => write!(f, "an unknown user")?,
+            None => return write!(f, "{address}"),
         }
+        if let Some(cgroup) = cgroup {
+            write!(f, " in {cgroup}")?;
+        }
+        write!(f, " ({address})")
     }
 }
 
 /// All rules, by service.
-#[derive(Debug, Default)]
-pub(crate) struct SenderRules {
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SenderRules {
     rules: Vec<SenderRule>,
     /// Rules that name a service.
     owned: HashMap<Box<str>, Vec<usize>>,
@@ -100,7 +107,9 @@ pub(crate) struct SenderRules {
 }
 
 impl SenderRules {
-    pub(crate) fn new(rules: &[SenderRule]) -> Self {
+    /// The table of `rules`.
+    #[must_use]
+    pub fn new(rules: &[SenderRule]) -> Self {
         let mut table = Self { rules: rules.to_vec(), ..Self::default() };
         for (place, rule) in rules.iter().enumerate() {
             match &rule.services {
@@ -115,9 +124,20 @@ impl SenderRules {
         table
     }
 
-    /// Whether users of senders have to be known.
-    pub(crate) fn need_users(&self) -> bool {
-        !self.owned.is_empty() && self.rules.iter().any(|rule| rule.uid.is_some())
+    /// Whether owners of senders' sockets have to be known.
+    pub(crate) fn need_owners(&self) -> bool {
+        !self.owned.is_empty() && self.rules.iter().any(|rule| rule.uid.is_some() || rule.cgroup.is_some())
+    }
+
+    /// Whether cgroups of senders have to be known.
+    pub(crate) fn need_cgroups(&self) -> bool {
+        !self.owned.is_empty() && self.rules.iter().any(|rule| rule.cgroup.is_some())
+    }
+
+    /// The cgroups that rules name; none if no service belongs to anybody.
+    pub(crate) fn cgroups(&self) -> BTreeSet<&str> {
+        let named = self.rules.iter().filter_map(|rule| rule.cgroup.as_deref());
+        named.filter(|_| !self.owned.is_empty()).collect()
     }
 
     /// The first rule whose token is in `headers`.
@@ -127,20 +147,35 @@ impl SenderRules {
     }
 
     /// Whether `sender` may use the name `service`. O(rules for that service); allocates nothing.
-    pub(crate) fn may_send(&self, sender: Sender, service: &str) -> bool {
+    pub(crate) fn may_send(&self, sender: &Sender, service: &str) -> bool {
         let Some(named) = self.owned.get(service) else { return true };
         named.iter().chain(&self.general).any(|place| self.fits(*place, sender))
     }
 
-    fn fits(&self, place: usize, sender: Sender) -> bool {
+    fn fits(&self, place: usize, sender: &Sender) -> bool {
         let Some(rule) = self.rules.get(place) else { return false };
-        let Sender::Peer { address, uid, token } = sender else { return true };
-        let shown = token.and_then(|place| self.rules.get(place)?.token.as_ref());
+        let Sender::Peer(peer) = sender else { return true };
+        let shown = peer.token.and_then(|place| self.rules.get(place)?.token.as_ref());
         rule.anyone
-            || rule.uid.is_some_and(|rule| uid == Some(rule))
-            || rule.peers.iter().any(|network| network.holds(address))
+            || rule.has_process(peer)
+            || rule.peers.iter().any(|network| network.holds(peer.address))
             || rule.token.is_some() && rule.token.as_ref() == shown
     }
+}
+
+impl SenderRule {
+    /// Whether it names the process of `peer`: by its user, by its cgroup, or by both.
+    fn has_process(&self, peer: &Peer) -> bool {
+        let is_in = |above: &String| peer.cgroup.as_ref().is_some_and(|path| is_below(path, above));
+        (self.uid.is_some() || self.cgroup.is_some())
+            && self.uid.is_none_or(|uid| peer.uid == Some(uid))
+            && self.cgroup.as_ref().is_none_or(is_in)
+    }
+}
+
+/// Whether the cgroup `path` is `above`, or below it.
+pub(crate) fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Spans of one request that their sender may not send in their service's name.
@@ -162,7 +197,7 @@ impl<'a> SenderCheck<'a> {
     /// Whether a group of spans may be counted as the tenant's `service`.
     pub(crate) fn may_send(&self, service: &str) -> bool {
         self.rules.owned.is_empty()
-            || self.rules.may_send(self.sender, &self.tenants.detector_name(self.tenant, service))
+            || self.rules.may_send(&self.sender, &self.tenants.detector_name(self.tenant, service))
     }
 
     /// Counts one span of `service` that may not.
@@ -187,7 +222,7 @@ mod tests {
     }
 
     fn peer(address: &str, uid: Option<u32>) -> Sender {
-        Sender::Peer { address: address.parse().unwrap(), uid, token: None }
+        Sender::Peer(Peer { address: address.parse().unwrap(), uid, cgroup: None, token: None })
     }
 
     #[test]
@@ -209,10 +244,34 @@ mod tests {
             (peer("10.2.2.3", None), "frontend", true),
             (Sender::Agent, "payment", true),
         ] {
-            assert_eq!(rules.may_send(sender, service), allowed, "{sender} {service}");
+            assert_eq!(rules.may_send(&sender, service), allowed, "{sender} {service}");
         }
-        assert!(rules.need_users());
-        assert!(!SenderRules::new(&[rule(&["x"])]).need_users());
+        assert!(rules.need_owners());
+        assert!(!SenderRules::new(&[rule(&["x"])]).need_owners());
+    }
+
+    #[test]
+    fn a_rule_with_a_cgroup_fits_who_is_in_or_below_it_and_is_its_user_if_it_names_one() {
+        let payment = SenderRule { cgroup: Some("/pods/payment".to_owned()), ..rule(&["payment"]) };
+        let cart = SenderRule { uid: Some(7), cgroup: Some("/pods/".to_owned()), ..rule(&["cart"]) };
+        let rules = SenderRules::new(&[payment, cart]);
+        let may = |uid: Option<u32>, cgroup: Option<&str>, service: &str| {
+            let (address, cgroup) = ("127.0.0.1".parse().unwrap(), cgroup.map(Arc::from));
+            rules.may_send(&Sender::Peer(Peer { address, uid, cgroup, token: None }), service)
+        };
+
+        for cgroup in ["/pods/payment", "/pods/payment/7"] {
+            assert!(may(Some(1), Some(cgroup), "payment") && may(None, Some(cgroup), "payment"), "{cgroup}");
+        }
+        for cgroup in [None, Some("/"), Some("/pods"), Some("/pods/payment-2"), Some("/x/pods/payment")] {
+            assert!(!may(Some(1), cgroup, "payment"), "{cgroup:?}");
+        }
+        assert!(may(Some(7), Some("/pods"), "cart") && may(Some(7), Some("/pods/a"), "cart"));
+        assert!(!may(Some(7), None, "cart") && !may(Some(8), Some("/pods"), "cart") && !may(None, None, "cart"));
+        assert_eq!(rules.cgroups().into_iter().collect::<Vec<_>>(), ["/pods/", "/pods/payment"]);
+        assert!(rules.need_owners());
+        let for_all = SenderRule { cgroup: Some("/a".to_owned()), ..SenderRule::default() };
+        assert!(SenderRules::new(&[for_all]).cgroups().is_empty(), "no service belongs to anybody");
     }
 
     #[test]
@@ -222,10 +281,11 @@ mod tests {
         let shown = |token: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(TOKEN_HEADER, hyper::header::HeaderValue::from_static(token));
-            Sender::Peer { address: "10.0.0.1".parse().unwrap(), uid: None, token: rules.token(&headers) }
+            let address = "10.0.0.1".parse().unwrap();
+            Sender::Peer(Peer { address, uid: None, cgroup: None, token: rules.token(&headers) })
         };
 
-        let allowed = |token| ["payment", "cart", "shop"].map(|service| rules.may_send(shown(token), service));
+        let allowed = |token| ["payment", "cart", "shop"].map(|service| rules.may_send(&shown(token), service));
         assert_eq!(allowed("abc"), [true, false, true]);
         assert_eq!(allowed("xyz"), [false, true, false]);
         assert_eq!(allowed("abcd"), [false; 3]);

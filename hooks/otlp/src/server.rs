@@ -26,8 +26,9 @@ use crate::edge::{Edge, IncomingRequest};
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::frames::{self, FullBody};
 use crate::memory_budget::{self, Reservation};
-use crate::senders::Sender;
+use crate::senders::{Sender, SenderRules};
 use crate::tenants::TenantId;
+use crate::unverified::SenderConnection;
 
 /// Time limit for receiving a request.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,15 +73,15 @@ pub(crate) async fn serve(
             edge.counts.refused_connections.add(1);
             continue;
         };
-        let sender = edge.sender(peer, stream.local_addr().ok());
+        let from = (tenant, Arc::new(edge.connection(peer, stream.local_addr().ok())));
         _ = stream.set_nodelay(true);
         let (edge, tls, builder, watcher) = (Arc::clone(&edge), tls.clone(), builder.clone(), graceful.watcher());
         tokio::spawn(async move {
             // The result does not matter: its requests are counted one by one.
             match tls {
-                None => _ = watcher.watch(connection(&builder, stream, (tenant, sender), edge)).await,
+                None => _ = watcher.watch(connection(&builder, stream, from, edge)).await,
                 Some(tls) => match tokio::time::timeout(READ_TIMEOUT, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => _ = watcher.watch(connection(&builder, stream, (tenant, sender), edge)).await,
+                    Ok(Ok(stream)) => _ = watcher.watch(connection(&builder, stream, from, edge)).await,
                     Ok(Err(error)) => {
                         tracing::debug!(%peer, %error, "TLS handshake with a client failed");
                         edge.counts.refused_handshakes.add(1);
@@ -111,17 +112,21 @@ fn builder() -> Builder<TokioExecutor> {
 fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     builder: &Builder<TokioExecutor>,
     stream: S,
-    from: (TenantId, Sender),
+    (tenant, from): (TenantId, Arc<SenderConnection>),
     edge: Arc<Edge>,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn core::error::Error + Send + Sync>> + use<S> {
     let service = service_fn(move |request| {
-        let edge = Arc::clone(&edge);
-        async move { Ok::<_, Infallible>(respond(&edge, from, request).await) }
+        let (edge, from) = (Arc::clone(&edge), Arc::clone(&from));
+        async move { Ok::<_, Infallible>(respond(&edge, (tenant, &from), request).await) }
     });
     builder.serve_connection(TokioIo::new(stream), service).into_owned()
 }
 
-async fn respond(edge: &Edge, (tenant, sender): (TenantId, Sender), request: Request<Incoming>) -> Response<FullBody> {
+async fn respond(
+    edge: &Edge,
+    (tenant, from): (TenantId, &SenderConnection),
+    request: Request<Incoming>,
+) -> Response<FullBody> {
     let (parts, body) = request.into_parts();
     let head = match RequestHead::of(&parts) {
         Ok(head) => head,
@@ -135,8 +140,9 @@ async fn respond(edge: &Edge, (tenant, sender): (TenantId, Sender), request: Req
         }
     };
     let forwarded = edge.forwarded_names.of(&parts.headers);
-    let sender = sender.showing(edge.senders.token(&parts.headers));
-    let outcome = ingest(edge, (tenant, sender), head, forwarded, body).await;
+    let rules = edge.senders.load();
+    let sender = edge.sender(from, &rules, &parts.headers).await;
+    let outcome = ingest(edge, (tenant, sender, rules), head, forwarded, body).await;
     let counts = edge.counts.of(head.signal);
     match &outcome {
         Ok(_) => counts.accepted.add(1),
@@ -155,7 +161,7 @@ async fn respond(edge: &Edge, (tenant, sender): (TenantId, Sender), request: Req
 
 async fn ingest(
     edge: &Edge,
-    (tenant, sender): (TenantId, Sender),
+    (tenant, sender, rules): (TenantId, Sender, Arc<SenderRules>),
     head: RequestHead,
     forwarded: ForwardedHeaders,
     body: Incoming,
@@ -169,7 +175,7 @@ async fn ingest(
     let (message, compressed) = head.message(received)?;
     let plain = if compressed { memory_budget::inflate(&message, limit, &mut reservation)? } else { message };
     let (signal, encoding) = (head.signal, head.dialect.encoding());
-    let incoming = IncomingRequest { tenant, signal, encoding, body: plain, forwarded, sender };
+    let incoming = IncomingRequest { tenant, signal, encoding, body: plain, forwarded, sender, rules };
     edge.ingest(incoming, &mut reservation)
 }
 

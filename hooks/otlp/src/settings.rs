@@ -1,10 +1,12 @@
 //! Settings of the endpoint.
 
+use agent_runtime::reload::Reloadable;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::forwarded_headers::DEFAULT_FORWARDED;
-use crate::senders::SenderRule;
+use crate::senders::SenderRules;
+use crate::socket_owner::OwnerLookup;
 use crate::span_metrics::SpanMetricsSettings;
 use crate::tail::{TailError, TailSettings};
 use crate::tenants::{Tenant, TenantsError};
@@ -28,8 +30,11 @@ pub struct Settings {
     pub observed: Option<Vec<String>>,
     /// Tenants beside the default one. Each has memory and connections of its own, as many as are set here.
     pub tenants: Vec<TenantSettings>,
-    /// Who may send spans in which service's name; a service that no rule names is open to everybody.
-    pub senders: Vec<SenderRule>,
+    /// Who may send spans in which service's name; a service that no rule names is open to everybody. Each request is
+    /// judged by the rules that are current when it begins.
+    pub senders: Reloadable<SenderRules>,
+    /// How the owner of a connection from this machine is found out. By default the kernel is asked.
+    pub socket_owner: OwnerLookup,
     /// Keys of attributes whose values are masked before anything is stored: of spans, resources, scopes, events and
     /// links.
     pub redacted: Vec<String>,
@@ -57,7 +62,8 @@ impl Settings {
             span_metrics: None,
             observed: None,
             tenants: Vec::new(),
-            senders: Vec::new(),
+            senders: Reloadable::new(SenderRules::default()),
+            socket_owner: crate::socket_owner::socket_owner,
             redacted: Vec::new(),
             request_bytes: 16 << 20,
             receive_memory_bytes: 64 << 20,

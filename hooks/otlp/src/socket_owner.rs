@@ -1,8 +1,11 @@
-//! The user that owns the other end of a TCP connection on this machine, as the kernel knows it (`NETLINK_SOCK_DIAG`).
-//! One exchange with the kernel per connection, of a few microseconds; it needs no privilege.
+//! The user that owns the other end of a TCP connection on this machine, and the cgroup in which it was opened, as the
+//! kernel knows them (`NETLINK_SOCK_DIAG`). One exchange with the kernel per connection, of a few microseconds; it
+//! needs no privilege.
 
 use core::net::{IpAddr, SocketAddr};
 use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
 
@@ -13,6 +16,10 @@ const REQUEST: usize = 56;
 const REPLY: usize = 72;
 const USER: usize = HEADER + 64;
 const INODE: usize = HEADER + 68;
+/// Length of an attribute's header: its length and its type.
+const ATTRIBUTE: usize = 4;
+/// Attribute `INET_DIAG_CGROUP_ID`, unasked since Linux 5.8.
+const CGROUP: u16 = 21;
 /// Message type `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
 /// Flag `NLM_F_REQUEST`: exactly one socket is asked for.
@@ -24,19 +31,44 @@ const INET: u8 = 2;
 const INET6: u8 = 10;
 const ESTABLISHED: u8 = 1;
 
-/// The user that owns the socket `peer` of the connection to `local`, where both are of this machine.
+/// What the kernel knows of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketOwner {
+    /// The user of the process that opened it.
+    pub uid: u32,
+    /// Id of the cgroup (v2) in which that process was then. `None` if the kernel does not say: before Linux 5.8, or
+    /// without CONFIG_SOCK_CGROUP_DATA.
+    pub cgroup: Option<u64>,
+}
+
+/// Asks for the owner of the socket with the first address, connected to the second one.
+pub type OwnerLookup = fn(SocketAddr, SocketAddr) -> io::Result<SocketOwner>;
+
+/// The owner of the socket `peer` of the connection to `local`, where both are of this machine.
 ///
 /// # Errors
 ///
 /// The socket is of another machine or network namespace, is closed already, or the kernel has no `tcp_diag`.
-pub(crate) fn owner(peer: SocketAddr, local: SocketAddr) -> io::Result<u32> {
+pub fn socket_owner(peer: SocketAddr, local: SocketAddr) -> io::Result<SocketOwner> {
     let kernel =
         socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
     send(&kernel, &request(peer, local), SendFlags::empty())?;
     // The kernel has answered when `send` returns.
-    let mut reply = [0; 512];
+    let mut reply = [0; 1024];
     let (_, length) = recv(&kernel, &mut reply[..], RecvFlags::DONTWAIT)?;
-    user(reply.get(..length).unwrap_or_default())
+    owner(reply.get(..length).unwrap_or_default())
+}
+
+/// What `ask` says about a connection of this process with itself.
+///
+/// # Errors
+///
+/// It says nothing about senders of this machine, or there is no loopback interface.
+pub(crate) fn own_owner(ask: OwnerLookup) -> io::Result<SocketOwner> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    // It is there at once, unless a firewall is in the way.
+    let client = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(1))?;
+    ask(client.local_addr()?, client.peer_addr()?)
 }
 
 /// Both addresses of a connection have the same family.
@@ -64,29 +96,45 @@ fn request(peer: SocketAddr, local: SocketAddr) -> [u8; HEADER + REQUEST] {
     bytes
 }
 
-fn user(reply: &[u8]) -> io::Result<u32> {
-    let word = |at: usize| {
-        let bytes = reply.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(u32::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)
-    };
-    let kind = reply.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+fn owner(reply: &[u8]) -> io::Result<SocketOwner> {
+    let kind = half(reply, 4);
     match kind {
         Some(BY_FAMILY) if reply.len() >= HEADER + REPLY => {}
-        Some(ERROR) => return Err(io::Error::from_raw_os_error(word(HEADER)?.cast_signed().wrapping_neg())),
+        Some(ERROR) => return Err(io::Error::from_raw_os_error(word(reply, HEADER)?.cast_signed().wrapping_neg())),
         _ => return Err(io::ErrorKind::InvalidData.into()),
     }
     // A socket that is closed has no owner any more, and the kernel says root. Its inode is read after the user: if
     // there is one, there was a user.
-    if reply.get(HEADER + 1) != Some(&ESTABLISHED) || word(INODE)? == 0 {
+    if reply.get(HEADER + 1) != Some(&ESTABLISHED) || word(reply, INODE)? == 0 {
         return Err(io::ErrorKind::NotConnected.into());
     }
-    Ok(word(USER)?)
+    Ok(SocketOwner { uid: word(reply, USER)?, cgroup: cgroup(reply.get(HEADER + REPLY..).unwrap_or_default()) })
+}
+
+/// The id in the attribute for the cgroup, if it is among `attributes`.
+fn cgroup(mut attributes: &[u8]) -> Option<u64> {
+    loop {
+        let (length, kind) = (usize::from(half(attributes, 0)?), half(attributes, 2)?);
+        let value = attributes.get(ATTRIBUTE..length)?;
+        if kind == CGROUP {
+            return value.try_into().ok().map(u64::from_ne_bytes);
+        }
+        // Attributes begin at multiples of four bytes.
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> io::Result<u32> {
+    let bytes = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    Ok(bytes.map(u32::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
-
     use super::*;
 
     fn own_user() -> u32 {
@@ -106,12 +154,12 @@ mod tests {
             let (server, peer) = listener.accept().unwrap();
             let local = server.local_addr().unwrap();
 
-            assert_eq!(owner(peer, local).unwrap(), own_user(), "{address}");
+            assert_eq!(socket_owner(peer, local).unwrap().uid, own_user(), "{address}");
             drop(client);
-            assert!(owner(peer, local).is_err(), "a closed socket has no owner");
+            assert!(socket_owner(peer, local).is_err(), "a closed socket has no owner");
         }
         let nobody = "127.0.0.1:1".parse().unwrap();
-        assert_eq!(owner(nobody, nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(socket_owner(nobody, nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
@@ -120,15 +168,39 @@ mod tests {
         reply[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
         reply[HEADER + 1] = ESTABLISHED;
         reply[USER..USER + 4].copy_from_slice(&7_u32.to_ne_bytes());
-        assert!(user(&reply).is_err(), "without an inode it says root for everybody");
+        assert!(owner(&reply).is_err(), "without an inode it says root for everybody");
         reply[INODE] = 1;
-        assert_eq!(user(&reply).unwrap(), 7);
+        assert_eq!(owner(&reply).unwrap(), SocketOwner { uid: 7, cgroup: None });
 
         // TIME_WAIT.
         reply[HEADER + 1] = 6;
-        assert!(user(&reply).is_err());
+        assert!(owner(&reply).is_err());
         for length in 0..reply.len() {
-            assert!(user(&reply[..length]).is_err(), "{length}");
+            assert!(owner(&reply[..length]).is_err(), "{length}");
         }
+    }
+
+    #[test]
+    fn the_cgroup_is_found_among_other_attributes_and_a_torn_one_is_none() {
+        let attribute = |kind: u16, value: &[u8]| {
+            let mut bytes = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let [shutdown, class, id] =
+            [attribute(8, &[0]), attribute(15, &[0; 4]), attribute(CGROUP, &44_u64.to_ne_bytes())];
+        let all = [&shutdown[..], &class, &id, &attribute(22, &[82, 0])].concat();
+
+        assert_eq!(cgroup(&all), Some(44));
+        assert_eq!(cgroup(&[&shutdown[..], &class].concat()), None);
+        let end = all.len() - 8;
+        for length in 0..end {
+            assert_eq!(cgroup(&all[..length]), None, "{length}");
+        }
+        // No attribute is shorter than its header: nothing is read twice.
+        assert_eq!(cgroup(&[0; 64]), None);
+        assert_eq!(cgroup(&[attribute(CGROUP, &[1; 4]), id].concat()), None);
     }
 }

@@ -1,26 +1,26 @@
 //! OTLP client: sends one request to the upstream. What it replies is interpreted in `reply`.
 
+mod connector;
+
 use std::io::Write as _;
-use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::ClientConfigs;
+use agent_runtime::reload::Reloadable;
 use bytes::{Buf as _, BufMut as _, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::http::uri::PathAndQuery;
+use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::{HeaderMap, Request, Uri};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use tonic::Status;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Channel, Endpoint};
+
+use connector::UpstreamConnector;
 
 use crate::frames::{self, FullBody};
 use crate::queue::UpstreamRequest;
@@ -50,30 +50,13 @@ pub struct UpstreamSettings {
     pub protocol: Protocol,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
-    /// TLS settings; required for `https`. The system's certificates are not used here.
-    pub tls: Option<UpstreamTls>,
+    /// Certificates, which may be replaced while the endpoint runs; required for `https`. The system's certificates are
+    /// not used here.
+    pub tls: Option<Reloadable<ClientConfigs>>,
     /// Compress bodies with gzip.
     pub gzip: bool,
     /// Time limit for the response.
     pub timeout: Duration,
-}
-
-/// TLS settings of a client, in the forms that gRPC and HTTP need.
-#[derive(Clone)]
-pub struct UpstreamTls {
-    /// TLS for the gRPC channel.
-    pub channel: ClientTlsConfig,
-    /// TLS for HTTP, without ALPN.
-    pub library: ClientConfig,
-    /// Name in the upstream's certificate, if it differs from the endpoint's host.
-    pub domain: Option<String>,
-}
-
-// Keys are secret: not shown.
-impl core::fmt::Debug for UpstreamTls {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("UpstreamTls").field("domain", &self.domain).finish_non_exhaustive()
-    }
 }
 
 /// Why an upstream cannot be used.
@@ -83,21 +66,12 @@ pub enum UpstreamError {
     /// The endpoint is not an http or https URL.
     #[error("{0:?} is not an http or https URL: use an endpoint such as http://collector:4317")]
     Endpoint(String),
-    /// The domain is not a valid name of a server.
-    #[error("tls.domain {0:?} is not a valid server name")]
-    Domain(String),
     /// An https endpoint without a certificate authority.
     #[error("{0:?} needs a certificate authority: set tls.ca")]
     NoAuthority(String),
     /// The header is not valid in HTTP.
     #[error("{0:?} is not a valid header")]
     Header(String),
-    /// The channel rejects the certificates.
-    #[error("the certificates cannot be used")]
-    Tls(#[source] tonic::transport::Error),
-    /// The TLS library rejects its configuration.
-    #[error("TLS cannot be set up")]
-    Library(#[source] rustls::Error),
 }
 
 enum Transport {
@@ -105,7 +79,7 @@ enum Transport {
     Http { client: Box<HttpClient>, base: String, headers: HeaderMap },
 }
 
-type HttpClient = Client<HttpsConnector<HttpConnector>, FullBody>;
+type HttpClient = Client<UpstreamConnector, FullBody>;
 
 /// The upstream. It connects when needed, and again after a connection broke.
 pub(crate) struct Upstream {
@@ -130,23 +104,20 @@ impl Upstream {
             Some("https") => true,
             _ => return Err(named()),
         };
+        let tls = settings.tls.clone().filter(|_| secure);
+        if secure && tls.is_none() {
+            return Err(UpstreamError::NoAuthority(settings.endpoint.clone()));
+        }
         let headers = headers(&settings.headers)?;
+        let connector = UpstreamConnector::new(uri.clone(), settings.protocol, tls, CONNECT_TIMEOUT);
         let transport = match settings.protocol {
             Protocol::Http => {
-                let client = Box::new(Client::builder(TokioExecutor::new()).build(connector(settings, secure)?));
+                let client = Box::new(Client::builder(TokioExecutor::new()).build(connector));
                 Transport::Http { client, base: settings.endpoint.trim_end_matches('/').to_owned(), headers }
             }
             Protocol::Grpc => {
-                let mut endpoint = Endpoint::from(uri)
-                    .connect_timeout(CONNECT_TIMEOUT)
-                    .http2_keep_alive_interval(CONNECT_TIMEOUT)
-                    .keep_alive_timeout(CONNECT_TIMEOUT)
-                    .tcp_nodelay(true);
-                if secure {
-                    let tls = settings.tls.clone().ok_or_else(|| no_authority(settings))?;
-                    endpoint = endpoint.tls_config(tls.channel).map_err(UpstreamError::Tls)?;
-                }
-                Transport::Grpc { channel: endpoint.connect_lazy(), headers: MetadataMap::from_headers(headers) }
+                let channel = endpoint(uri).ok_or_else(named)?.connect_with_connector_lazy(connector);
+                Transport::Grpc { channel, headers: MetadataMap::from_headers(headers) }
             }
         };
         Ok(Self { transport, gzip: settings.gzip, timeout: settings.timeout })
@@ -171,35 +142,14 @@ impl Upstream {
     }
 }
 
-fn no_authority(settings: &UpstreamSettings) -> UpstreamError {
-    UpstreamError::NoAuthority(settings.endpoint.clone())
-}
-
-/// The HTTP connector, with TLS if the endpoint is `secure`.
-fn connector(settings: &UpstreamSettings, secure: bool) -> Result<HttpsConnector<HttpConnector>, UpstreamError> {
-    let mut connector = HttpConnector::new();
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_nodelay(true);
-    // The HTTPS layer around it handles https.
-    connector.enforce_http(false);
-    let Some(tls) = settings.tls.as_ref().filter(|_| secure) else {
-        if secure {
-            return Err(no_authority(settings));
-        }
-        let nobody = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let nobody = nobody.with_safe_default_protocol_versions().map_err(UpstreamError::Library)?;
-        let nobody = nobody.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-        return Ok((connector, nobody).into());
-    };
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls.library.clone()).https_only();
-    let builder = match &tls.domain {
-        None => builder.enable_http1(),
-        Some(domain) => {
-            let name = ServerName::try_from(domain.clone()).map_err(|_| UpstreamError::Domain(domain.clone()))?;
-            builder.with_server_name_resolver(FixedServerNameResolver::new(name)).enable_http1()
-        }
-    };
-    Ok(builder.wrap_connector(connector))
+/// The endpoint of a gRPC channel to `uri`, whose connector brings TLS along; `None` without a host.
+fn endpoint(uri: Uri) -> Option<Endpoint> {
+    // A channel refuses https without certificates of its own. Requests name `uri` all the same.
+    let mut parts = uri.clone().into_parts();
+    parts.scheme = Some(Scheme::HTTP);
+    let plain = Uri::from_parts(parts).ok()?;
+    let endpoint = Endpoint::from(plain).origin(uri).connect_timeout(CONNECT_TIMEOUT);
+    Some(endpoint.http2_keep_alive_interval(CONNECT_TIMEOUT).keep_alive_timeout(CONNECT_TIMEOUT))
 }
 
 fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, UpstreamError> {

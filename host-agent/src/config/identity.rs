@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use otlp::tenants::NetworkError;
-use otlp::{SenderRule, Token};
+use otlp::{SenderRule, SenderRules, Token};
 use serde::Deserialize;
 use wire::name::{NameError, ServiceName};
 
@@ -19,7 +19,7 @@ const KEY: &str = "services.identities";
 pub struct Identity {
     /// Processes of this user; any user if left out.
     pub uid: Option<u32>,
-    /// Processes in or below this cgroup (v2 path); any cgroup if left out.
+    /// Processes in or below this cgroup (v2 path); any cgroup if left out. Of a sender, that in which it connected.
     pub cgroup: Option<String>,
     /// Spans from these networks (10.1.0.0/16) and addresses.
     #[serde(default)]
@@ -70,8 +70,8 @@ impl Identity {
         });
         Ok(SenderRule {
             anyone: self.uid.is_none() && self.cgroup.is_none() && !self.is_of_spans(),
-            // A cgroup is not known of a sender.
-            uid: self.uid.filter(|_| self.cgroup.is_none()),
+            uid: self.uid,
+            cgroup: self.cgroup.clone(),
             peers: peers.map_err(|cause: NetworkError| ConfigError::value(KEY, cause))?,
             token: token.transpose()?.flatten(),
             services: self.services.clone(),
@@ -85,8 +85,14 @@ impl ServicesConfig {
     /// # Errors
     ///
     /// [`ConfigError`] if a network is invalid, or a token cannot be read.
-    pub fn senders(&self) -> Result<Vec<SenderRule>, ConfigError> {
-        self.identities.iter().map(Identity::sender).collect()
+    pub fn senders(&self) -> Result<SenderRules, ConfigError> {
+        let rules: Vec<_> = self.identities.iter().map(Identity::sender).collect::<Result<_, _>>()?;
+        Ok(SenderRules::new(&rules))
+    }
+
+    /// The files that [`senders`](Self::senders) reads.
+    pub(crate) fn token_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.identities.iter().filter_map(|identity| identity.token_file.as_ref())
     }
 }
 
@@ -125,18 +131,20 @@ mod tests {
 
         assert!(!settings.may_be(&peer, &ServiceName::new("payment").unwrap()));
         assert!(!settings.may_be(&peer, &ServiceName::new("cart").unwrap()));
-        let sender = &config.services.senders().unwrap()[0];
+        let sender = &config.services.identities[0].sender().unwrap();
         assert_eq!((sender.anyone, sender.uid, sender.peers.len()), (false, None, 1));
         assert_eq!(sender.token, Token::new("secret"));
     }
 
     #[test]
-    fn a_process_in_a_cgroup_is_not_known_by_its_user_alone() {
-        let text = "services: {identities: [{uid: 7, cgroup: /a, services: [x]}, {uid: 7, services: [y]}, {}]}";
-        let senders = Config::parse(text).unwrap().services.senders().unwrap();
+    fn a_process_is_known_by_its_user_and_by_its_cgroup_where_a_rule_names_them() {
+        let text = "services: {identities: [{uid: 7, cgroup: /a, services: [x]}, {cgroup: /b, services: [y]}, {}]}";
+        let identities = Config::parse(text).unwrap().services.identities;
+        let senders: Vec<_> = identities.iter().map(|identity| identity.sender().unwrap()).collect();
 
-        let known: Vec<_> = senders.iter().map(|sender| (sender.anyone, sender.uid)).collect();
-        assert_eq!(known, [(false, None), (false, Some(7)), (true, None)]);
+        let known: Vec<_> =
+            senders.iter().map(|sender| (sender.anyone, sender.uid, sender.cgroup.as_deref())).collect();
+        assert_eq!(known, [(false, Some(7), Some("/a")), (false, None, Some("/b")), (true, None, None)]);
     }
 
     #[test]

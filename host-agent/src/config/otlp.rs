@@ -6,12 +6,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use agent_runtime::config::range;
-use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, TlsError};
+use agent_runtime::reload::Reloadable;
+use agent_runtime::{OutwardTls, ServerTls};
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches, Threshold};
 use otlp::tenants::{NetworkError, Tenants};
 use otlp::{
     MetricsExporter, Protocol, Settings, SpanMetricsSettings, TailSettings, Tenant, TenantSettings, UpstreamSettings,
-    UpstreamTls,
 };
 use serde::Deserialize;
 use wire::time::Nanos;
@@ -294,13 +294,14 @@ impl UpstreamConfig {
         made.map(drop).map_err(|cause| ConfigError::value("endpoint", cause))
     }
 
-    pub(super) fn settings(&self) -> Result<UpstreamSettings, ConfigError> {
+    /// The certificates of its client: as configured, or those that the system trusts for an https endpoint.
+    pub(crate) fn client_tls(&self) -> Option<OutwardTls> {
         let secure = self.endpoint.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
-        let usual = secure.then(OutwardTls::default);
-        let tls = self.tls.as_ref().or(usual.as_ref()).map(|tls| {
-            let ClientConfigs { channel, library, .. } = tls.load()?;
-            Ok::<_, TlsError>(UpstreamTls { channel, library, domain: tls.domain.clone() })
-        });
+        self.tls.clone().or_else(|| secure.then(OutwardTls::default))
+    }
+
+    pub(super) fn settings(&self) -> Result<UpstreamSettings, ConfigError> {
+        let tls = self.client_tls().map(|tls| tls.load().map(Reloadable::new)).transpose();
         Ok(UpstreamSettings {
             endpoint: self.endpoint.clone(),
             protocol: match self.protocol {
@@ -308,7 +309,7 @@ impl UpstreamConfig {
                 UpstreamProtocol::Http => Protocol::Http,
             },
             headers: self.headers.clone().into_iter().collect(),
-            tls: tls.transpose().map_err(|cause| ConfigError::value("otlp.upstream.tls", cause))?,
+            tls: tls.map_err(|cause| ConfigError::value("otlp.upstream.tls", cause))?,
             gzip: self.compression == Compression::Gzip,
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
         })

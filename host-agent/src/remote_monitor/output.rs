@@ -1,5 +1,7 @@
 //! Sends requests to a remote monitor: by remote write, or as OTLP metrics.
 
+use agent_runtime::ClientConfigs;
+use agent_runtime::reload::Reloadable;
 use axum::body::Bytes;
 use otlp::MetricsExporter;
 use remote_write::client::{Client, SendReport};
@@ -16,6 +18,15 @@ pub enum Output {
 }
 
 impl Output {
+    /// The certificates with which the next connection begins, where they are replaced from outside: remote write reads
+    /// its own.
+    pub(crate) const fn tls(&self) -> Option<&Reloadable<ClientConfigs>> {
+        match self {
+            Self::RemoteWrite(_) => None,
+            Self::Otlp(exporter) => exporter.tls(),
+        }
+    }
+
     /// Sends a body, once.
     pub(super) async fn send(&mut self, version: Version, body: Bytes, failures: u32) -> SendReport {
         match self {

@@ -23,6 +23,7 @@ mod senders;
 mod service;
 mod spans;
 mod tls;
+mod upstreams;
 mod warnings;
 mod webhooks;
 mod with_client;

@@ -9,23 +9,23 @@ use crate::agent::{Agent, wait_for};
 use crate::service::Service;
 use crate::worker::{Worker, hello};
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
+pub type Authority = CertifiedIssuer<'static, KeyPair>;
 
-fn authority() -> Authority {
+pub fn authority() -> Authority {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
 /// A certificate of `name`, and its key.
-fn signed(authority: &Authority, name: &str) -> (String, String) {
+pub fn signed(authority: &Authority, name: &str) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
 }
 
 /// Replaces a file as a whole, as a rotation does.
-fn replace(path: &Path, text: &str) {
+pub fn replace(path: &Path, text: &str) {
     let draft = path.with_extension("draft");
     std::fs::write(&draft, text).unwrap();
     std::fs::rename(&draft, path).unwrap();
@@ -45,7 +45,7 @@ fn worker(agent: &Agent, number: u32, authority: &Authority, own: &Authority) ->
     Worker::over(runtime, channel, hello(number, u64::from(number) + 1)).map_err(|status| status.to_string())
 }
 
-fn rejected(agent: &Agent) -> bool {
+pub fn rejected(agent: &Agent) -> bool {
     agent.get("/metrics").1.contains("uview_host_configuration_rejected 1\n")
 }
 

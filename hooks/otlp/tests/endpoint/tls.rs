@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use agent_runtime::reload::Reloadable;
+use agent_runtime::{ClientConfigs, ClientTls};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use otlp::{Protocol, Settings, Signal, UpstreamTls};
+use otlp::{Protocol, Settings, Signal};
 use prost::Message as _;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -67,7 +69,21 @@ impl Certificates {
         if shows { builder.with_client_auth_cert(chain, key).unwrap() } else { builder.with_no_client_auth() }
     }
 
-    /// The same for gRPC.
+    /// The certificates of a client of `domain`, as it reads them from files; `shows`: with its own certificate.
+    fn files(&self, domain: &str, shows: bool) -> ClientConfigs {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name)
+        };
+        let [certificate, key] = &self.client;
+        let (certificate, key) = (write("client.pem", certificate), write("client.key", key));
+        let [certificate, key] = [certificate, key].map(|file| shows.then_some(file));
+        let (ca, domain) = (write("ca.pem", &self.authority), Some(domain.to_owned()));
+        ClientTls { ca, domain, certificate, key }.load().unwrap()
+    }
+
+    /// The configuration of a channel that asks the endpoint by gRPC.
     fn channel(&self, shows: bool) -> ClientTlsConfig {
         let tls =
             ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.authority)).domain_name("collector");
@@ -129,10 +145,9 @@ async fn https_is_spoken_to_the_upstream_and_its_certificate_has_to_be_right() {
     let certificates = Certificates::new();
     let upstream = Upstream::secure(certificates.server(true)).await;
     let with_tls = |domain: &str, shows: bool| {
-        let (channel, library) = (certificates.channel(shows), certificates.client(shows));
         let mut settings = settings(upstream.address, Protocol::Http);
         settings.upstream.endpoint = format!("https://{}", upstream.address);
-        settings.upstream.tls = Some(UpstreamTls { channel, library, domain: Some(domain.to_owned()) });
+        settings.upstream.tls = Some(Reloadable::new(certificates.files(domain, shows)));
         settings
     };
     let (proto, body) = ("application/x-protobuf", logs("cart").encode_to_vec());
@@ -149,6 +164,58 @@ async fn https_is_spoken_to_the_upstream_and_its_certificate_has_to_be_right() {
         eventually("a failure", || (retries.get() > 0).then_some(())).await;
         assert_eq!(upstream.messages("/v1/logs").len(), 1, "{domain} {shows}");
     }
+}
+
+/// An upstream at the address of the one before it, which is gone; with HTTP/2 if it has gRPC.
+async fn renewed(at: SocketAddr, certificates: &Certificates, protocol: Protocol) -> Upstream {
+    let mut tls = certificates.server(true);
+    if protocol == Protocol::Grpc {
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+    }
+    Upstream::secure_at(at, tls).await
+}
+
+#[tokio::test]
+async fn an_upstream_whose_authority_is_renewed_gets_the_renewed_certificate_without_a_restart() {
+    for (protocol, path) in [(Protocol::Http, "/v1/logs"), (Protocol::Grpc, Signal::Logs.grpc_path())] {
+        let (first, second) = (Certificates::new(), Certificates::new());
+        let before = renewed("127.0.0.1:0".parse().unwrap(), &first, protocol).await;
+        let (at, live) = (before.address, Reloadable::new(first.files("collector", true)));
+        let mut settings = settings(at, protocol);
+        settings.upstream.endpoint = format!("https://{at}");
+        settings.upstream.tls = Some(live.clone());
+        let (running, address) = start(&settings).await;
+        let (proto, body) = ("application/x-protobuf", logs("cart").encode_to_vec());
+        post(address, "/v1/logs", proto, &[], body.clone()).await;
+        eventually("the first logs", || before.messages(path).first().cloned()).await;
+
+        before.end().await;
+        let after = renewed(at, &second, protocol).await;
+        let retries = running.edge().counts.of(Signal::Logs).retries.get();
+        post(address, "/v1/logs", proto, &[], body.clone()).await;
+        let failed = || running.edge().counts.of(Signal::Logs).retries.get() > retries;
+        eventually("a failure with the certificates of before", || failed().then_some(())).await;
+        assert_eq!(after.messages(path).len(), 0, "{protocol:?}");
+        live.replace(second.files("collector", true));
+
+        let came = eventually("the second logs", || after.messages(path).first().cloned()).await;
+        assert_eq!(came, body, "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn grpc_needs_an_upstream_that_speaks_http2_and_the_error_says_so() {
+    let certificates = Certificates::new();
+    // No ALPN: HTTP/1 only, for all that is known.
+    let upstream = Upstream::secure(certificates.server(true)).await;
+    let mut settings = settings(upstream.address, Protocol::Grpc).upstream;
+    settings.endpoint = format!("https://{}", upstream.address);
+    settings.tls = Some(Reloadable::new(certificates.files("collector", true)));
+
+    let error = otlp::MetricsExporter::new(&settings).unwrap().send(bytes::Bytes::new()).await.unwrap_err();
+
+    assert!(error.text.contains("does not speak HTTP/2"), "{error}");
+    assert!(error.retryable && upstream.seen().is_empty());
 }
 
 #[tokio::test]

@@ -69,7 +69,11 @@ impl Upstream {
 
     /// An upstream with TLS.
     pub async fn secure(tls: ServerConfig) -> Self {
-        Self::listen("127.0.0.1:0".parse().unwrap(), Some(TlsAcceptor::from(Arc::new(tls)))).await
+        Self::secure_at("127.0.0.1:0".parse().unwrap(), tls).await
+    }
+
+    pub async fn secure_at(address: SocketAddr, tls: ServerConfig) -> Self {
+        Self::listen(address, Some(TlsAcceptor::from(Arc::new(tls)))).await
     }
 
     async fn listen(address: SocketAddr, tls: Option<TlsAcceptor>) -> Self {
@@ -78,6 +82,12 @@ impl Upstream {
         let (seen, answer) = (Arc::default(), Arc::new(Mutex::new(Reply::Taken)));
         let task = tokio::spawn(accept(listener, tls, Arc::clone(&seen), Arc::clone(&answer)));
         Self { address, seen, answer, task }
+    }
+
+    /// Ends it with its connections, so that its address is free.
+    pub async fn end(mut self) {
+        self.task.abort();
+        _ = (&mut self.task).await;
     }
 
     pub fn answer(&self, answer: Reply) {
