@@ -34,7 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     uview.up_down_counter("active").register().add(-3);
     uview.gauge("temperature").unit("Cel").register().set(21.5);
     let duration = uview.histogram("duration").unit("s").parts_per_unit(1_000_000).register();
-    [0, 900, 1_000, 50_000_000, 1 << 40].into_iter().for_each(|micros| duration.observe(micros));
+    for micros in [0, 900, 1_000, 50_000_000, 1 << 40] {
+        duration.observe(micros);
+    }
     let messages = uview.sharded_counter("messages").register();
     std::thread::scope(|scope| {
         for count in 1..=3 {

@@ -1,7 +1,5 @@
 //! What a service counts with the SDK of OpenTelemetry, as an agent gets it.
 
-#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
-
 #[expect(dead_code, reason = "the agent can do more than is wanted here")]
 mod support;
 

@@ -1,7 +1,5 @@
 //! What the layer for metrics counts of `tracing` spans, as an agent gets it.
 
-#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
-
 use tracing::{Level, error, info_span, span, warn};
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::LevelFilter;

@@ -307,7 +307,9 @@ impl Dispatch {
             hook.detached_at.is_some_and(|left| now.since(left).is_some_and(|away| away >= DETACHED_HOOK_TTL))
         };
         let forgotten: Vec<_> = self.hooks.iter().filter(|(_, hook)| gone(hook)).map(|(id, _)| *id).collect();
-        forgotten.iter().for_each(|id| self.forget_hook(*id));
+        for id in &forgotten {
+            self.forget_hook(*id);
+        }
         forgotten
     }
 

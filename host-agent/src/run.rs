@@ -243,6 +243,17 @@ fn spawn_monitors(
     }
 }
 
+/// Writes what is kept on disk, when every span is decided or lost. A write that does not panic has no error.
+async fn write_last(node: Arc<Node>, receipts: Arc<Receipts>, models: Option<Arc<StoredModels>>) {
+    let write = move || {
+        receipts.close(&node);
+        if let Some(models) = models {
+            models.write(&node);
+        }
+    };
+    _ = tokio::task::spawn_blocking(write).await;
+}
+
 /// Runs the host agent until `shutdown` resolves. Then it sends what is queued, closes everything and removes its
 /// files. Returns early only if it cannot start or if a server fails. Raises the limit of open files (RLIMIT_NOFILE) to
 /// its hard limit. Needs a tokio runtime with time and network.
@@ -331,14 +342,7 @@ pub async fn run_from(
     }
     node.drain();
     Shutdown { telemetry, tasks, measuring }.end().await;
-    // Every span is decided or lost by now. A write that does not panic has no error.
-    let close = move || {
-        receipts.close(&node);
-        if let Some(models) = models {
-            models.write(&node);
-        }
-    };
-    _ = tokio::task::spawn_blocking(close).await;
+    write_last(node, receipts, models).await;
     match failed {
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(RunError::Server("services", error.into())),

@@ -1,6 +1,5 @@
 //! Reading a cgroup allocates nothing: asserted by an allocator that counts, alone in its process.
 #![expect(unsafe_code, reason = "an allocator is unsafe to write")]
-#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -35,9 +35,10 @@ pub fn run(write: bool) -> Result<()> {
 /// A table, after the name of its marks.
 type Table = (&'static str, String);
 
+type Tables = fn() -> Vec<Table>;
+
 /// The pages, and the tables of each.
-const PAGES: [(&str, fn() -> Vec<Table>); 2] =
-    [("docs/bounds.md", || tables().into()), ("docs/bluefield.md", || vec![of_cards()])];
+const PAGES: [(&str, Tables); 2] = [("docs/bounds.md", || tables().into()), ("docs/bluefield.md", || vec![of_cards()])];
 
 /// What workers of a card take at most.
 fn of_cards() -> Table {

@@ -107,7 +107,7 @@ impl Day {
     fn start(&mut self, at: usize, with_new_name: bool) {
         self.runs += 1;
         let mut name = String::new();
-        self.node.with(at, |service| name = service.name.clone());
+        self.node.with(at, |service| name.clone_from(&service.name));
         if with_new_name {
             self.names += 1;
             name = format!("service-{}", self.names);
@@ -170,7 +170,7 @@ impl Day {
         }
         if is_time(1800, 700) {
             let (at, mut name) = (self.restless(second / 1800), String::new());
-            self.node.with(at, |service| name = service.name.clone());
+            self.node.with(at, |service| name.clone_from(&service.name));
             self.node.renew_lmap(&name);
         }
         if is_time(7200, 4000) {
@@ -202,7 +202,7 @@ impl Day {
 fn sum(budget: &Budget, names: &[&str]) -> f64 {
     let rows = names.iter().map(|name| {
         let row = budget.bounds.iter().find(|bound| bound.what.starts_with(name));
-        row.unwrap_or_else(|| panic!("the budget has no row {name}")).bytes
+        row.expect("the budget has such a row").bytes
     });
     rows.sum::<u64>() as f64
 }
@@ -237,7 +237,7 @@ fn what_the_budget_counts_for_a_series_and_a_message_is_what_they_take() {
 
     // What is counted has room for longer names and labels, and for what an update of a configuration copies.
     let counted = host_agent::budget(&host_agent::config::Config::default(), Load { services: 1, columns: 1 });
-    let counted = sum(&counted, &["series of services"]) / (1 << 18) as f64;
+    let counted = sum(&counted, &["series of services"]) / f64::from(1 << 18);
     assert!((counted / 2.0..counted).contains(&series), "{series} of {counted}");
     let row = |columns| {
         let load = Load { services: 1, columns };

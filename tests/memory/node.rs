@@ -229,7 +229,9 @@ impl Node {
         for (connection, runs) in released {
             let end = self.services.values_mut().find(|end| end.connection == connection);
             if let Some(end) = end {
-                runs.into_iter().for_each(|run| end.service.released(run));
+                for run in runs {
+                    end.service.released(run);
+                }
             }
         }
     }

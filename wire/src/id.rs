@@ -48,7 +48,7 @@ pub enum Owner {
     /// All processes of the user with this uid.
     User(u32),
     /// All processes of a pod, or of a container without one, by the first 128 bits of its id.
-    Container(u128),
+    Container([u8; 16]),
 }
 
 impl Owner {
@@ -65,7 +65,7 @@ impl Owner {
     #[must_use]
     pub fn container(self) -> Vec<u8> {
         match self {
-            Self::Container(id) => id.to_be_bytes().to_vec(),
+            Self::Container(id) => id.to_vec(),
             Self::Agent | Self::User(_) => Vec::new(),
         }
     }
@@ -74,7 +74,7 @@ impl Owner {
     #[must_use]
     pub fn of(uid: Option<u32>, container: &[u8]) -> Self {
         match container.try_into() {
-            Ok(id) => Self::Container(u128::from_be_bytes(id)),
+            Ok(id) => Self::Container(id),
             Err(_) => uid.map_or(Self::Agent, Self::User),
         }
     }
@@ -85,7 +85,7 @@ impl fmt::Display for Owner {
         match self {
             Self::Agent => f.write_str("the agent"),
             Self::User(uid) => write!(f, "user {uid}"),
-            Self::Container(id) => write!(f, "container {id:032x}"),
+            Self::Container(id) => write!(f, "container {:032x}", u128::from_be_bytes(*id)),
         }
     }
 }
@@ -107,11 +107,11 @@ mod tests {
 
     #[test]
     fn an_owner_is_the_same_after_a_message() {
-        for owner in [Owner::Agent, Owner::User(0), Owner::User(1000), Owner::Container(7)] {
+        for owner in [Owner::Agent, Owner::User(0), Owner::User(1000), Owner::Container([7; 16])] {
             assert_eq!(Owner::of(owner.uid(), &owner.container()), owner);
         }
         assert_eq!(Owner::of(Some(1), &[1, 2, 3]), Owner::User(1), "no id of a container");
-        assert_eq!(Owner::Container(0xab << 120).to_string(), "container ab000000000000000000000000000000");
+        assert_eq!(Owner::Container([0xab; 16]).to_string(), format!("container {}", "ab".repeat(16)));
     }
 
     #[test]

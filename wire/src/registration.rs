@@ -186,10 +186,9 @@ pub(crate) fn unit(text: &str) -> Result<Option<Unit>, NameError> {
 impl PlacedSeries {
     fn decode(message: &proto::Series) -> Result<Self, SeriesError> {
         let kind = match message.kind() {
-            proto::Kind::Counter => Kind::Counter,
+            proto::Kind::Counter | proto::Kind::ShardedCounter => Kind::Counter,
             proto::Kind::UpDownCounter => Kind::UpDownCounter,
             proto::Kind::Gauge => Kind::Gauge,
-            proto::Kind::ShardedCounter => Kind::Counter,
             proto::Kind::Histogram => Kind::Histogram(Scale::new(message.sub_bits, message.max_bits)?),
             proto::Kind::Unspecified => return Err(SeriesError::Kind(message.kind)),
         };

@@ -43,7 +43,8 @@ fn rust() -> String {
 fn c_type(rust: &str) -> String {
     let rust = rust.split_whitespace().collect::<Vec<_>>().join(" ");
     let found = TYPES.iter().find(|(name, _)| *name == rust);
-    found.map_or_else(|| panic!("no type of C for {rust:?}"), |(_, c)| (*c).to_owned())
+    assert!(found.is_some(), "no type of C for {rust:?}");
+    found.map_or_else(String::new, |(_, c)| (*c).to_owned())
 }
 
 /// `text` without comments and inline functions, with single spaces.

@@ -33,7 +33,7 @@ impl Exporter {
     fn write(&self, metrics: &ResourceMetrics) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = Writer { client: &self.client, known: &mut known };
-        for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
+        for metric in metrics.scope_metrics().flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics) {
             match metric.data() {
                 AggregatedMetrics::F64(data) => writer.write(metric, data),
                 AggregatedMetrics::U64(data) => writer.write(metric, data),

@@ -198,7 +198,9 @@ mod tests {
     fn operations_are_bounded_and_one_that_is_forgotten_makes_room() {
         let mut latencies = Latencies::new(LatencyRule { operations: 2, requests: 1, ..LatencyRule::default() });
         let mut learnt = |forgotten: Option<u32>| {
-            forgotten.into_iter().for_each(|operation| latencies.forget(OperationId(operation)));
+            if let Some(operation) = forgotten {
+                latencies.forget(OperationId(operation));
+            }
             let learns = |operation| {
                 latencies.learn(OperationId(operation), Nanos::from_secs(1), false, Nanos(0));
                 latencies.usual(OperationId(operation)).is_some()

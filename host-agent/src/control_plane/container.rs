@@ -10,7 +10,7 @@ const CLASSES: [&str; 2] = ["burstable", "besteffort"];
 
 /// The first 128 bits of the id of the pod, or of the container without one; `None` if `cgroup` (v2 path) is in
 /// neither.
-pub(super) fn container_of(cgroup: &str) -> Option<u128> {
+pub(super) fn container_of(cgroup: &str) -> Option<[u8; 16]> {
     let mut names = cgroup.split('/').filter(|name| !name.is_empty() && *name != "..");
     let first = names.next()?;
     let holds_pods = first.starts_with("kubepods") || first.starts_with("kubelet") || CLASSES.contains(&first);
@@ -21,7 +21,7 @@ pub(super) fn container_of(cgroup: &str) -> Option<u128> {
 }
 
 /// The id in the name of a pod's group: `kubepods-burstable-podID.slice`, or `podID`.
-fn pod(name: &str) -> Option<u128> {
+fn pod(name: &str) -> Option<[u8; 16]> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let (before, id) = name.rsplit_once("pod")?;
     let digits: String = id.chars().filter(|digit| !matches!(digit, '-' | '_')).collect();
@@ -30,21 +30,22 @@ fn pod(name: &str) -> Option<u128> {
 }
 
 /// The id in the name of a container's group: `docker-ID.scope`, or `is_plain` `ID`.
-fn container(name: &str, is_plain: bool) -> Option<u128> {
+fn container(name: &str, is_plain: bool) -> Option<[u8; 16]> {
     let named = name.strip_suffix(".scope").and_then(|name| RUNTIMES.iter().find_map(|of| name.strip_prefix(of)));
     let id = named.or(Some(name).filter(|_| is_plain))?;
     hexadecimal(id.get(..32)?).filter(|_| id.len() == 64)
 }
 
-fn hexadecimal(digits: &str) -> Option<u128> {
-    u128::from_str_radix(digits, 16).ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+fn hexadecimal(digits: &str) -> Option<[u8; 16]> {
+    let id = u128::from_str_radix(digits, 16).ok()?;
+    Some(id.to_be_bytes()).filter(|_| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const POD: u128 = 0x3fa8_5f64_5717_4562_b3fc_2c96_3f66_afa6;
+    const POD: [u8; 16] = 0x3fa8_5f64_5717_4562_b3fc_2c96_3f66_afa6_u128.to_be_bytes();
     const ID: &str = "3fa85f6457174562b3fc2c963f66afa63fa85f6457174562b3fc2c963f66afa6";
 
     #[test]

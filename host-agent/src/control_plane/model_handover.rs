@@ -42,7 +42,9 @@ impl ControlPlane {
             session.retained = names;
         }
         if worker.takes_lmaps() {
-            elsewhere.into_iter().for_each(|lmap| self.begin_move(lmap, Some(id), now));
+            for lmap in elsewhere {
+                self.begin_move(lmap, Some(id), now);
+            }
         }
     }
 

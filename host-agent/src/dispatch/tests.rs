@@ -217,6 +217,8 @@ fn verdicts_of_hooks_that_see_different_ones_are_bounded_in_bytes_and_the_larges
     let taken = dispatch.take(hooks[0]).unwrap();
     assert_eq!(taken.lost + 1, taken.sequence, "what is lost is counted");
     dispatch.unregister(small);
-    hooks.into_iter().for_each(|hook| _ = dispatch.unregister(hook));
+    for hook in hooks {
+        dispatch.unregister(hook);
+    }
     assert_eq!(dispatch.event_bytes, 0);
 }

@@ -4,8 +4,6 @@ use super::Node;
 use crate::readiness::Facts;
 
 impl Node {
-    /// Whether a rule of identity asks for cgroups. The rules may change while the agent runs.
-
     /// What readiness is judged by.
     pub(crate) fn readiness(&self) -> Facts {
         let state = self.lock();

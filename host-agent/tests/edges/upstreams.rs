@@ -165,7 +165,7 @@ fn upstreams_with_renewed_certificates_go_on_and_a_broken_file_changes_nothing()
     wait_for("the problem", || rejected(&agent).then_some(()));
     let problems = agent.status().problems;
     let named = |line: &String| line.contains("not in use: otlp.upstream.tls") && line.contains("ca.pem");
-    assert!(problems.iter().any(|line| named(line)), "{problems:?}");
+    assert!(problems.iter().any(named), "{problems:?}");
     upstream.renew(&second);
     arrive("spans and samples in spite of a broken file");
     write(folder.path(), &second);

@@ -27,7 +27,7 @@ impl Shards {
     ///
     /// [`ShardsError`] unless 1 ≤ `shards` ≤ [`Shards::LIMIT`].
     pub fn new(shards: u32) -> Result<Self, ShardsError> {
-        if !(1 <= shards && shards <= Self::LIMIT) {
+        if !(1..=Self::LIMIT).contains(&shards) {
             return Err(ShardsError(shards));
         }
         Ok(Self(shards as u8))
