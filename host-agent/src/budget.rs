@@ -158,7 +158,7 @@ fn cgroups(config: &Config) -> Bound {
     Bound {
         what: "cgroups that are read",
         bytes: limit * each,
-        from: "`sources.cgroup_limit` × 130 kB, with `sources.cgroups`",
+        from: "`sources.cgroup_limit` × 157 kB, with `sources.cgroups`",
         payer: "node",
         full: "further ones are not read",
         metric: "cgroups",
@@ -468,7 +468,7 @@ mod tests {
                 "buffered spans",
                 100_000_000 + ORIGIN_BYTES,
             ),
-            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 129_368),
+            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 156_968),
             ("remote_write: {url: 'http://127.0.0.1:1', queue_bytes: 9000000}", "samples", 9_000_000),
             (
                 "sources: {prometheus: {targets: [{service: a, url: 'http://b', max_bytes: 1000000, max_samples: 1000, learn_scrapes: 100}]}}",

@@ -31,7 +31,7 @@ const DONE_IN: [(&[&str], &[&str]); 3] = [
         &[
             "wire/src/printable.rs",
             "wire/src/name.rs",
-            "client/src/facade/names.rs",
+            "client/src/text.rs",
             "hooks/src/coherence/codec.rs",
             "host-agent/src/receipts/file_format.rs",
         ],

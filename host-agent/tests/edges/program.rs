@@ -137,7 +137,7 @@ fn the_budget_of_a_configuration_is_printed_without_a_start() {
 
     let text = String::from_utf8(printed.stdout).unwrap();
     assert!(printed.status.success() && text.contains("with 7 services of 9 columns"), "{text}");
-    assert!(text.contains("      5 MiB  learnt models: lmap.model_bytes\n"), "{text}");
+    assert!(text.contains("      7 MiB  learnt models: lmap.model_bytes + 4,096 × 512 B\n"), "{text}");
     assert!(!run(&["--services", "7"]).status.success(), "without --budget it means nothing");
 }
 

@@ -40,7 +40,7 @@ fn without_sanitizers() -> Result<Option<&'static str>> {
     let source = folder.path().join("empty.c");
     fs::write(&source, "int main(void) { return 0; }\n")?;
     let mut cc = Command::new("cc");
-    cc.args(["-fsanitize=address,undefined", "-o", "/dev/null"]).arg(&source);
+    cc.args(["-fsanitize=address,undefined", "-o"]).arg(folder.path().join("empty")).arg(&source);
     let compiles = cc.output().is_ok_and(|output| output.status.success());
     Ok((!compiles || !works("make", &["--version"]))
         .then_some("it needs make, and cc with sanitizers (Debian: apt-get install gcc make)"))

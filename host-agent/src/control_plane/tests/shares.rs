@@ -231,6 +231,7 @@ fn a_counter_of_several_shards_counts_as_many_series_and_gives_them_back() {
     node.service_sends(1, sharded("b", 64));
     let refused = node.refusals(1);
     node.retire(1, 0, 64);
+    node.settle();
     node.service_sends(1, sharded("c", 128));
 
     assert!(refused[0].contains("b: user 65534 would have 16 of 16 series"), "{refused:?}");
