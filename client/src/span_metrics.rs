@@ -29,8 +29,8 @@
 //!
 //! | you want | take |
 //! | --- | --- |
-//! | rates, errors and durations of all spans, at once | [`Client::span_metrics`](crate::Client::span_metrics) |
-//! | traces: which request failed, and where | [`Client::span_layer`](crate::Client::span_layer) |
+//! | rates, errors and durations of all spans, at once | `Client::span_metrics` |
+//! | traces: which request failed, and where | `Client::span_layer` |
 //! | both | both: `registry().with(uview.span_metrics()).with(uview.span_layer())` |
 //!
 //! From what `span_layer` records, the host agent counts the spans of kind server and consumer itself, six seconds late

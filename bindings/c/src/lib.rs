@@ -2,7 +2,7 @@
 //!
 //! Arguments have the types that Rust and C agree on: `Option<&T>` is a pointer to a `T` or NULL, `Option<Box<T>>` one
 //! that this library made and takes back. What a pointer leads to is C's to promise, and the header says what. No panic
-//! leaves a function: it becomes [`INTERNAL`](outcome::INTERNAL).
+//! leaves a function: it becomes `UVIEW_INTERNAL`.
 //!
 //! A handle begins with a pointer to its slot, so that the header writes it inline, with the same atomic operation as
 //! the Rust client.
