@@ -281,8 +281,8 @@ fn check(size: Size) {
     let node = day.node;
     node.end();
     let left = ACCOUNTS.map(Account::live);
-    // A few messages change hands as they are. What is judged above is a hundred times as much.
-    assert!(left.iter().all(|left| left.abs() < 16 << 10), "freed on another account, or never: {left:?}");
+    // Some messages change hands as they are: 5 kB were seen, at accounts of 770 kB and more.
+    assert!(left.iter().all(|left| left.abs() < 8 << 10), "freed on another account, or never: {left:?}");
 }
 
 #[test]
