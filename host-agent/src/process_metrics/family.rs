@@ -42,7 +42,7 @@ impl core::fmt::Debug for Family {
 
 impl Family {
     /// Nothing measured yet; a sample is to be taken every `interval`. Expensive values are read once a second at most,
-    /// and connections less often if there are many: by calculation, listing them takes three percent of a core at most.
+    /// and connections less often if there are many: listing them takes three percent of a core, as calculated.
     #[must_use]
     pub fn new(interval: Nanos) -> Self {
         // A sample may come a little early.
