@@ -1,14 +1,14 @@
 //! What the host agent may keep in memory, computed from its configuration (`--budget`, docs/bounds.md).
 
+mod spans;
+
 use agent_runtime::ConfigError;
 use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, Load, MIB};
 use agent_runtime::program::ConfigArgs;
 use agent_runtime::server::Limits as ServerLimits;
-use hooks::coherence::MemberSettings;
-use hooks::paths::{LatencyRule, NameLimits, PathLimits};
 use webhooks::GroupingRule;
 
-use crate::config::{Config, KeepMode, Transport};
+use crate::config::{Config, Transport};
 use crate::control_plane::{MAX_CHOICE_BYTES, MAX_KEPT_MODELS, MAX_MODELS_BYTES};
 use crate::dispatch::Dispatch;
 use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
@@ -36,30 +36,12 @@ const REGISTERED: u64 = 2;
 const MODEL_BYTES: u64 = 512;
 /// An LMAP that an operator has created or configured, besides its model and the names of chosen metrics.
 const LMAP_BYTES: u64 = 1 << 10;
-/// Two names of an operation, what its alarms were about when it was looked up last, and maps of both.
-const NAME_BYTES: u64 = 450;
-/// An operation's usual duration, besides two histograms.
-const LATENCY_BYTES: u64 = 200;
-/// What alarms were about, of one second and service.
-const ALARM_BYTES: u64 = 512;
-/// Seconds for which alarms are remembered.
-const ALARM_SECONDS: u64 = 128;
 /// What sampling remembers of a series, for each remote monitor.
 const SAMPLED_BYTES: u64 = 600;
-/// A series from spans, counted for each operation.
-const OPERATION_BYTES: u64 = 5 * 400;
-/// Memory of a pair of an operation and a service on its path, or of caller and callee.
-const PATH_BYTES: u64 = 100;
 /// Resources and scopes of buffered spans, for each tenant.
 const ORIGIN_BYTES: u64 = 16 * MIB;
-/// Requests that ended and are not counted yet.
-const PENDING_BYTES: u64 = (1 << 18) * 24;
-/// Spans of a tail sampler that keeps nothing.
-const OBSERVER_BYTES: u64 = 16 * MIB;
 /// Connections of OTLP clients of a tenant, and of head sampling.
 const OPEN_CONNECTIONS: u64 = 1_024;
-/// An operation whose probability is raised.
-const RAISED_BYTES: u64 = 100 * 10_000;
 
 /// The budget of the configuration that `args` name.
 ///
@@ -87,7 +69,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(queues(config));
     bounds.extend(regions(config));
     bounds.extend(telemetry(config));
-    bounds.extend(spans(config));
+    bounds.extend(spans::bounds(config));
     bounds.extend(edges(config));
     bounds.push(Bound {
         what: "Prometheus targets: answers, samples, windows",
@@ -343,73 +325,6 @@ fn telemetry(config: &Config) -> [Bound; 5] {
 /// Tenants with OTLP, the default one included; 0 without an upstream.
 fn tenants(config: &Config) -> u64 {
     if config.otlp.upstream.is_some() { 1 + config.otlp.tenants.len() as u64 } else { 0 }
-}
-
-/// Buffered spans, what they taught, and gossip about them.
-fn spans(config: &Config) -> [Bound; 6] {
-    let (otlp, tenants) = (&config.otlp, tenants(config));
-    let tail = tenants > 0 && otlp.traces.keep == KeepMode::Tail;
-    let observer = tenants > 0 && !tail && config.head_sampling.listen.is_some();
-    let memory = |tenant: Option<usize>| tenant.unwrap_or(otlp.traces.memory_bytes) as u64 + ORIGIN_BYTES;
-    let buffered: u64 = memory(None) + otlp.tenants.iter().map(|tenant| memory(tenant.memory_bytes)).sum::<u64>();
-    let when = |condition: bool, bytes: u64| if condition { bytes } else { 0 };
-    let path = PathLimits::default().pairs as u64 * PATH_BYTES;
-    let (names, latencies) = (NameLimits::default(), LatencyRule::default());
-    let buckets = 2 * 8 * (u64::from(latencies.scale.buckets()) + 1);
-    let learnt = names.services as u64
-        * (names.operations_per_service as u64 * NAME_BYTES + ALARM_SECONDS * ALARM_BYTES)
-        + latencies.operations as u64 * (buckets + LATENCY_BYTES);
-    let derived = otlp.derived.services as u64 * otlp.derived.operations as u64 * OPERATION_BYTES + PENDING_BYTES;
-    [
-        Bound {
-            what: "buffered spans and decisions",
-            bytes: when(tail, buffered) + when(observer, OBSERVER_BYTES + ORIGIN_BYTES),
-            from: "`otlp.traces.memory_bytes` + 16 MiB for each tenant, with `otlp.traces.keep: tail`; 32 MiB for head sampling without it",
-            payer: "tenant",
-            full: "the traces that matter least are evicted",
-            metric: "lost_spans",
-        },
-        Bound {
-            what: "learnt paths",
-            bytes: when(tail, tenants * path) + when(observer, path),
-            from: "262,144 pairs of operation and service, or caller and callee, × 100 B for each tenant",
-            payer: "tenant",
-            full: "further ones are not learnt",
-            metric: "",
-        },
-        Bound {
-            what: "names of services and operations, their usual durations, and alarms of two minutes",
-            bytes: when(tail, tenants * learnt) + when(observer, learnt),
-            from: "1,000 services × (200 operations × 450 B + 64 KiB) + 10,000 durations × 8.7 kB for each tenant",
-            payer: "tenant",
-            full: "`_other`; further durations are not learnt",
-            metric: "",
-        },
-        Bound {
-            what: "metrics from spans",
-            bytes: when(tenants > 0 && otlp.derived.enabled, derived),
-            from: "`otlp.derived.services` × `otlp.derived.operations` × 2 kB + 6 MiB",
-            payer: "service",
-            full: "`_other`; requests are counted at once",
-            metric: "",
-        },
-        Bound {
-            what: "gossip",
-            bytes: when(tail && !config.coherence.peers.is_empty(), 2 * MemberSettings::default().memory as u64),
-            from: "64 MiB with `coherence.peers`",
-            payer: "peer: an eighth at once",
-            full: "the oldest entries are forgotten",
-            metric: "refused_gossip",
-        },
-        Bound {
-            what: "the receipt's ledger, and operations whose probability is raised",
-            bytes: receipts::MAX_BYTES as u64 + when(config.head_sampling.listen.is_some(), RAISED_BYTES),
-            from: "32 MiB + 1 MB with `head_sampling.listen`",
-            payer: "node",
-            full: "the oldest days are dropped",
-            metric: "",
-        },
-    ]
 }
 
 /// Connections of all other listeners.

@@ -2,6 +2,7 @@
 
 mod actions;
 mod facts;
+mod hooks;
 mod operators;
 
 use std::collections::BTreeMap;
@@ -21,8 +22,8 @@ use wire::registration::{PlacedSeries, ServiceMessage};
 use wire::time::{Interval, Nanos};
 
 use crate::clock::{self, Clock};
-use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Event, OperatorError, Peer, Settings};
-use crate::dispatch::{Delivery, Dispatch, Filter, StreamId, TooManyHooks, UnknownHook, WatchedRow};
+use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Peer, Settings};
+use crate::dispatch::Dispatch;
 use crate::edge_counts::EdgeCounts;
 use crate::outbox::{Outbox, OutboxBudget};
 use crate::process_metrics::RequestSender;
@@ -347,103 +348,9 @@ impl Node {
         });
     }
 
-    /// Registers a hook. It is notified when verdicts are queued for it.
-    ///
-    /// # Errors
-    ///
-    /// [`TooManyHooks`] at the limit.
-    pub fn register_hook(&self, filter: Filter, queue: usize) -> Result<(HookId, Arc<Notify>), TooManyHooks> {
-        let (registered, _) = self.with(|state, now| {
-            state.expire_detached(now);
-            let id = state.dispatch.register(filter, queue)?;
-            Ok((id, state.notified(id)))
-        });
-        registered
-    }
-
     /// Ranks services in alarm by the call graph `calls` from now on.
-    pub(crate) fn set_calls(&self, calls: hooks::suspects::Calls) {
+    pub(crate) fn set_calls(&self, calls: ::hooks::suspects::Calls) {
         self.lock().plane.set_calls(calls);
-    }
-
-    /// Registers a watcher of raw rows.
-    ///
-    /// # Errors
-    ///
-    /// The outer error if there is no such LMAP, the inner one at the limit of watchers.
-    pub fn watch_rows(
-        &self,
-        lmap: LmapId,
-        every: u32,
-        queue: usize,
-    ) -> Result<Result<(HookId, Arc<Notify>), TooManyHooks>, OperatorError> {
-        self.with(|state, _| {
-            if state.plane.columns(lmap).is_none() {
-                return Err(OperatorError::NoLmap(lmap));
-            }
-            Ok(state.dispatch.watch(lmap, every, queue).map(|id| {
-                state.subscribe(lmap);
-                (id, state.notified(id))
-            }))
-        })
-        .0
-    }
-
-    /// The id of the stream that just began for hook `id`. It ends when another stream takes over.
-    pub fn hook_stream(&self, id: HookId) -> Option<StreamId> {
-        self.lock().dispatch.stream(id)
-    }
-
-    /// Another stream takes over hook `id`, starting after the verdict of sequence `after`. The previous stream is
-    /// woken and gets an error at its next call.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownHook`] if the hook expired.
-    pub fn resume_hook(&self, id: HookId, after: u64) -> Result<(StreamId, Arc<Notify>), UnknownHook> {
-        let mut state = self.lock();
-        state.expire_detached(self.clock.now());
-        let stream = state.dispatch.resume(id, after)?;
-        let notify = Arc::new(Notify::new());
-        notify.notify_one();
-        if let Some(before) = state.hooks.insert(id, Arc::clone(&notify)) {
-            before.notify_one();
-        }
-        Ok((stream, notify))
-    }
-
-    /// The stream of a hook broke. The hook is kept for a minute, so that another stream can resume it.
-    pub fn detach_hook(&self, id: HookId, stream: StreamId) {
-        self.lock().dispatch.detach(id, stream, self.clock.now());
-    }
-
-    /// The next verdict for a stream of a hook.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownHook`] if another stream has taken over.
-    pub fn next_event_for(&self, id: HookId, stream: StreamId) -> Result<Option<Delivery<Arc<Event>>>, UnknownHook> {
-        self.lock().dispatch.take_for(id, stream)
-    }
-
-    /// Removes a hook or watcher.
-    pub fn unregister(&self, id: HookId) {
-        self.with(|state, _| {
-            state.hooks.remove(&id);
-            if let Some(lmap) = state.dispatch.unregister(id) {
-                state.subscribe(lmap);
-            }
-        });
-    }
-
-    /// The next verdict for a hook.
-    pub fn next_event(&self, id: HookId) -> Option<Delivery<Arc<Event>>> {
-        self.lock().dispatch.take(id)
-    }
-
-    /// The next row for a watcher.
-    pub fn next_row(&self, id: HookId) -> Option<Delivery<WatchedRow>> {
-        self.lock().dispatch.take_row(id)
     }
 
     /// True once the agent is shutting down.

@@ -1,24 +1,22 @@
 //! Startup, servers and shutdown of the host agent.
 
+mod telemetry;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::head_sampling::Advice;
 use agent_runtime::TlsError;
-use agent_runtime::access::{Access, UnknownName};
-use agent_runtime::descriptors::leaves_enough;
+use agent_runtime::access::UnknownName;
 use agent_runtime::listen::BindError;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
-use agent_runtime::reload::{self, Reloadable};
+use agent_runtime::reload;
 use agent_runtime::server::{self, Limits, Listener, Server};
 use agent_runtime::socket_file::{ListenError, SocketFile};
-use gossip::PeerSettings;
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -27,14 +25,14 @@ use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
+use self::telemetry::{Servers, Telemetry, TelemetrySettings};
 use crate::clock::{self, Clock};
-use crate::coherence::{self, Coherence, Membership};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
 use crate::listeners::Listeners;
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
-use crate::otlp_endpoint::{self, OtlpError};
+use crate::otlp_endpoint::OtlpError;
 use crate::prometheus::{self, TargetView};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
@@ -43,8 +41,7 @@ use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::{
-    control_server, freed_regions, head_sampling, metrics_endpoint, operators_server, regions_socket, services_socket,
-    span_ring, webhooks,
+    control_server, freed_regions, metrics_endpoint, operators_server, regions_socket, services_socket, webhooks,
 };
 
 /// Deadline of each shutdown step.
@@ -350,101 +347,6 @@ pub async fn run_from(
     }
 }
 
-/// Settings of what runs on the telemetry threads, besides remote monitors.
-struct TelemetrySettings {
-    otlp: Option<otlp::Settings>,
-    peers: Option<PeerSettings>,
-    /// Certificates of gossip's listener.
-    gossip_tls: Option<LiveServer>,
-    advice: Advice,
-}
-
-/// What all servers share.
-struct Servers {
-    access: Reloadable<Access>,
-    connections: Arc<server::Counts>,
-}
-
-/// What runs there.
-struct Telemetry {
-    otlp: Option<otlp::EdgeHandle>,
-    /// Stops when it is dropped.
-    head_sampling: Option<JoinSet<()>>,
-    coherence: Option<Coherence>,
-    spans: Option<tokio::task::JoinHandle<()>>,
-}
-
-impl TelemetrySettings {
-    fn of(config: &Config) -> Result<Self, RunError> {
-        let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
-        if let Some(otlp) = &mut otlp {
-            otlp.admits = leaves_enough;
-            otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
-        }
-        let peers = config.coherence.settings(&config.otlp)?;
-        Ok(Self { otlp, peers, gossip_tls: None, advice: config.head_sampling.advice(&config.otlp)? })
-    }
-
-    async fn start(
-        self,
-        config: &Config,
-        threads: &TelemetryThreads,
-        node: &Arc<Node>,
-        listeners: impl Iterator<Item = TcpListener>,
-        servers: Servers,
-    ) -> Result<Telemetry, RunError> {
-        let Self { otlp, peers, gossip_tls, advice } = self;
-        let interval = config.span_metrics_interval();
-        let otlp = otlp
-            .map(|settings| otlp_endpoint::start(&settings, listeners, node, interval, threads.handle()))
-            .transpose()?;
-        let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
-        let head_sampling = match config.head_sampling.listen {
-            Some(listen) => {
-                let starting = head_sampling::start(listen, advice, edge.clone(), Arc::clone(node));
-                Some(start_on(threads, starting).await?)
-            }
-            None => None,
-        };
-        let coherence = match (peers, &edge) {
-            (Some(peers), Some(edge)) => {
-                let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
-                let (folder, edge) = (config.runtime_dir.0.clone(), Arc::clone(edge));
-                let config = config.coherence.clone();
-                let starting = async move {
-                    let Servers { access, connections } = &servers;
-                    let membership = Membership { name: &name, peers, tls: gossip_tls, access, connections };
-                    coherence::start(&config, membership, &folder, edge).await
-                };
-                Some(start_on(threads, starting).await?)
-            }
-            _ => None,
-        };
-        let spans = edge.as_ref().map(|edge| read_spans(edge, node, threads.handle()));
-        Ok(Telemetry { otlp, head_sampling, coherence, spans })
-    }
-}
-
-impl Telemetry {
-    fn edge(&self) -> Option<&Arc<Edge>> {
-        self.otlp.as_ref().map(otlp::EdgeHandle::edge)
-    }
-}
-
-/// Starts something with its listeners and tasks on `threads`.
-async fn start_on<T, E>(
-    threads: &TelemetryThreads,
-    starting: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Result<T, RunError>
-where
-    T: Send + 'static,
-    E: Send + 'static,
-    RunError: From<E>,
-{
-    let started = threads.handle().spawn(starting).await;
-    Ok(started.map_err(|error| RunError::Server("telemetry", error.into()))??)
-}
-
 /// What is stopped on shutdown, in this order.
 struct Shutdown {
     telemetry: Telemetry,
@@ -494,13 +396,6 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
     let models = StoredModels::open(path, config.lmap.model_bytes);
     let models = models.and_then(|models| models.restore(node).map(|()| models));
     models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
-}
-
-/// Starts reading the span rings of replicas.
-fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>, threads: &Handle) -> tokio::task::JoinHandle<()> {
-    let (requests, inbox) = span_ring::channel();
-    node.read_spans_with(requests);
-    threads.spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
 }
 
 /// The RDMA device that `config` names.

@@ -1,0 +1,124 @@
+//! What runs on the telemetry threads: OTLP, head sampling, gossip, span rings.
+
+use std::sync::Arc;
+
+use ::head_sampling::Advice;
+use agent_runtime::access::Access;
+use agent_runtime::descriptors::leaves_enough;
+use agent_runtime::live_tls::LiveServer;
+use agent_runtime::reload::Reloadable;
+use agent_runtime::server;
+use gossip::PeerSettings;
+use otlp::Edge;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use super::{RunError, host_name};
+use crate::coherence::{self, Coherence, Membership};
+use crate::config::Config;
+use crate::node::Node;
+use crate::telemetry_threads::TelemetryThreads;
+use crate::{head_sampling, otlp_endpoint, span_ring};
+
+/// Settings of what runs on the telemetry threads, besides remote monitors.
+pub(super) struct TelemetrySettings {
+    pub(super) otlp: Option<otlp::Settings>,
+    pub(super) peers: Option<PeerSettings>,
+    /// Certificates of gossip's listener.
+    pub(super) gossip_tls: Option<LiveServer>,
+    advice: Advice,
+}
+
+/// What all servers share.
+pub(super) struct Servers {
+    pub(super) access: Reloadable<Access>,
+    pub(super) connections: Arc<server::Counts>,
+}
+
+/// What runs there.
+pub(super) struct Telemetry {
+    pub(super) otlp: Option<otlp::EdgeHandle>,
+    /// Stops when it is dropped.
+    pub(super) head_sampling: Option<JoinSet<()>>,
+    pub(super) coherence: Option<Coherence>,
+    pub(super) spans: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl TelemetrySettings {
+    pub(super) fn of(config: &Config) -> Result<Self, RunError> {
+        let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
+        if let Some(otlp) = &mut otlp {
+            otlp.admits = leaves_enough;
+            otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
+        }
+        let peers = config.coherence.settings(&config.otlp)?;
+        Ok(Self { otlp, peers, gossip_tls: None, advice: config.head_sampling.advice(&config.otlp)? })
+    }
+
+    pub(super) async fn start(
+        self,
+        config: &Config,
+        threads: &TelemetryThreads,
+        node: &Arc<Node>,
+        listeners: impl Iterator<Item = TcpListener>,
+        servers: Servers,
+    ) -> Result<Telemetry, RunError> {
+        let Self { otlp, peers, gossip_tls, advice } = self;
+        let interval = config.span_metrics_interval();
+        let otlp = otlp
+            .map(|settings| otlp_endpoint::start(&settings, listeners, node, interval, threads.handle()))
+            .transpose()?;
+        let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
+        let head_sampling = match config.head_sampling.listen {
+            Some(listen) => {
+                let starting = head_sampling::start(listen, advice, edge.clone(), Arc::clone(node));
+                Some(start_on(threads, starting).await?)
+            }
+            None => None,
+        };
+        let coherence = match (peers, &edge) {
+            (Some(peers), Some(edge)) => {
+                let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
+                let (folder, edge) = (config.runtime_dir.0.clone(), Arc::clone(edge));
+                let config = config.coherence.clone();
+                let starting = async move {
+                    let Servers { access, connections } = &servers;
+                    let membership = Membership { name: &name, peers, tls: gossip_tls, access, connections };
+                    coherence::start(&config, membership, &folder, edge).await
+                };
+                Some(start_on(threads, starting).await?)
+            }
+            _ => None,
+        };
+        let spans = edge.as_ref().map(|edge| read_spans(edge, node, threads.handle()));
+        Ok(Telemetry { otlp, head_sampling, coherence, spans })
+    }
+}
+
+impl Telemetry {
+    pub(super) fn edge(&self) -> Option<&Arc<Edge>> {
+        self.otlp.as_ref().map(otlp::EdgeHandle::edge)
+    }
+}
+
+/// Starts something with its listeners and tasks on `threads`.
+async fn start_on<T, E>(
+    threads: &TelemetryThreads,
+    starting: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, RunError>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    RunError: From<E>,
+{
+    let started = threads.handle().spawn(starting).await;
+    Ok(started.map_err(|error| RunError::Server("telemetry", error.into()))??)
+}
+
+/// Starts reading the span rings of replicas.
+fn read_spans(edge: &Arc<Edge>, node: &Arc<Node>, threads: &Handle) -> tokio::task::JoinHandle<()> {
+    let (requests, inbox) = span_ring::channel();
+    node.read_spans_with(requests);
+    threads.spawn(span_ring::run(Arc::clone(edge), Arc::clone(node), inbox))
+}
