@@ -7,6 +7,7 @@ use agent_runtime::budget::Budget;
 use agent_runtime::check::{Inspection, Level};
 use agent_runtime::program::ConfigArgs;
 use agent_runtime::{ConfigError, Settings, logs, stop};
+use host_agent::HostAgentArgs;
 use tokio::runtime::Runtime;
 
 use crate::exit::Exit;
@@ -21,11 +22,12 @@ const END_WITHIN: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// [`Failure`] if the configuration is not valid, the agent cannot start, or one of its servers fails.
-pub fn host(args: &ConfigArgs) -> Result<Exit, Failure> {
+pub fn host(of: &HostAgentArgs) -> Result<Exit, Failure> {
     use host_agent::RunError;
     use host_agent::config::{Config, DEFAULT};
 
     const WHAT: &str = "run the host agent";
+    let args = &of.config;
     if args.print_default_config {
         return output::print(DEFAULT).map(|()| Exit::Fine);
     }
@@ -35,7 +37,7 @@ pub fn host(args: &ConfigArgs) -> Result<Exit, Failure> {
     if args.budget {
         return budget(args, host_agent::budget_of(args));
     }
-    let config: Config = load(args)?;
+    let config: Config = of.named(load(args)?);
     logs::init(&config.log).map_err(|error| configuration(args, &error))?;
     let runtime_dir = config.runtime_dir.0.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

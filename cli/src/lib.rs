@@ -88,7 +88,7 @@ enum Command {
     /// Run a small shop, inject faults, and report which ones uview detects
     Demo(demo::DemoArgs),
     /// Run the host agent: it registers services and forwards verdicts to operators and hooks
-    HostAgent(agent_runtime::program::ConfigArgs),
+    HostAgent(host_agent::HostAgentArgs),
     /// Run the NIC agent: it reads metrics, scores them, and reports verdicts to the host agent
     NicAgent(agent_runtime::program::ConfigArgs),
     /// Show services, states, scores and top metrics, live

@@ -22,6 +22,10 @@ const SERIES_BYTES: u64 = 1_800;
 const SERVICE_BYTES: u64 = 96 << 10;
 /// A cgroup's region and open files, with the kernel's part of them.
 const CGROUP_BYTES: u64 = 32 << 10;
+/// A pod: its names, and those of 64 containers.
+const POD_BYTES: u64 = 16 << 10;
+/// Objects of one answer: 25 pods.
+const ANSWER_BYTES: u64 = 16 * MIB;
 /// Bytes per byte of a service's message while it is decoded: empty series are the worst.
 const DECODED: u64 = 16;
 /// Messages of services that are decoded at a time: one for each thread of the control plane.
@@ -65,6 +69,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     }];
     bounds.extend(services(config));
     bounds.push(cgroups(config));
+    bounds.push(pods(config));
     bounds.extend(models(config, load));
     bounds.extend(queues(config));
     bounds.extend(regions(config));
@@ -136,14 +141,27 @@ fn services(config: &Config) -> [Bound; 5] {
 fn cgroups(config: &Config) -> Bound {
     let sources = &config.sources;
     let each = sources::cgroup::Measure::ALL.len() as u64 * SERIES_BYTES + CGROUP_BYTES;
-    let limit = if sources.cgroups.is_empty() { 0 } else { sources.cgroup_limit.get() as u64 };
+    let is_off = sources.cgroups.is_empty() && !config.kubernetes.pods;
+    let limit = if is_off { 0 } else { sources.cgroup_limit.get() as u64 };
     Bound {
         what: "cgroups that are read",
         bytes: limit * each,
-        from: "`sources.cgroup_limit` × 157 kB, with `sources.cgroups`",
+        from: "`sources.cgroup_limit` × 157 kB, with `sources.cgroups` or `kubernetes.pods`",
         payer: "node",
         full: "further ones are not read",
         metric: "cgroups",
+    }
+}
+
+/// Pods of the node, and the objects of one answer of the API server.
+fn pods(config: &Config) -> Bound {
+    Bound {
+        what: "pods of this node",
+        bytes: if config.kubernetes.pods { pods::table::MAX_PODS as u64 * POD_BYTES + ANSWER_BYTES } else { 0 },
+        from: "with `kubernetes.pods`: 1,024 × 16 KiB + 16 MiB for an answer of the API server",
+        payer: "node",
+        full: "further ones are not watched",
+        metric: "pods",
     }
 }
 

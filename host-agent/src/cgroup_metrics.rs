@@ -22,7 +22,9 @@ use wire::time::Nanos;
 use crate::clock::Clock;
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
+use crate::pod_watch::PodWatch;
 pub use measured_cgroup::{FILE_BYTES, MOST_FILES, MeasuredCgroup, VanishedError};
+use scan::{FoundCgroups, Naming};
 pub(crate) use series::periods;
 
 /// Entries of folders that one scan looks at, in all hierarchies: each cgroup of version 2 has about 70.
@@ -32,6 +34,8 @@ const SCANNED_ENTRIES: usize = 1 << 18;
 #[derive(Clone, Debug)]
 pub(crate) struct CgroupSettings {
     pub(crate) patterns: Vec<Pattern>,
+    /// Containers of this node's pods, which are read, too.
+    pub(crate) containers: Option<ContainerSource>,
     /// Time between two samples.
     pub(crate) interval: Nanos,
     /// Time between two scans for new cgroups.
@@ -40,14 +44,38 @@ pub(crate) struct CgroupSettings {
     pub(crate) limit: usize,
 }
 
+/// Containers of pods.
+#[derive(Clone, Debug)]
+pub(crate) struct ContainerSource {
+    /// Where their cgroups may be.
+    pub(crate) patterns: Vec<Pattern>,
+    /// Whose they are.
+    pub(crate) pods: Arc<PodWatch>,
+}
+
 impl CgroupSettings {
+    /// Finds at most `room` cgroups that are not `known`: those of patterns, then containers of pods.
+    fn find(&self, hierarchies: &[Hierarchy], known: &dyn Fn(&str) -> bool, room: usize) -> FoundCgroups {
+        let named = (&self.patterns[..], &Pattern::service as Naming<'_>);
+        let mut found = scan::scan(hierarchies, named, known, room, SCANNED_ENTRIES);
+        if let Some(ContainerSource { patterns, pods }) = &self.containers {
+            let naming = |_: &Pattern, path: &str| pods.member(path).map(|member| member.service);
+            let is_known = |path: &str| known(path) || found.services.contains_key(path);
+            let room = room.saturating_sub(found.services.len());
+            let more = scan::scan(hierarchies, (patterns, &naming), &is_known, room, SCANNED_ENTRIES);
+            found.over_limit |= more.over_limit;
+            found.services.extend(more.services);
+        }
+        found
+    }
+
     /// Descriptors that one cgroup takes: its files, and two of its region.
     pub(crate) const FILES: usize = MOST_FILES + 2;
 
     /// How many cgroups of this machine the patterns name now, without the limit.
     pub(crate) fn matches(&self) -> std::io::Result<usize> {
         let hierarchies = of_this_machine()?;
-        Ok(scan::scan(&hierarchies, &self.patterns, &|_| false, usize::MAX, SCANNED_ENTRIES).services.len())
+        Ok(self.find(&hierarchies, &|_| false, usize::MAX).services.len())
     }
 }
 
@@ -149,6 +177,8 @@ struct Cgroups {
     /// Cgroups that could not be read, so that the log names each once.
     unreadable: BTreeSet<String>,
     next_scan: Nanos,
+    /// Version of the table of pods at the last scan.
+    pods: u64,
     buffer: Vec<u8>,
     values: Values,
 }
@@ -162,6 +192,7 @@ impl Cgroups {
             replicas: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             next_scan: Nanos::ZERO,
+            pods: 0,
             buffer: vec![0; FILE_BYTES],
             values: Values::default(),
         }
@@ -186,7 +217,9 @@ impl Cgroups {
     /// Reads all cgroups, and looks for new ones if it is time.
     fn round(&mut self, node: &Node, now: Nanos) {
         self.sample(node);
-        if now >= self.next_scan {
+        let pods = self.settings.containers.as_ref().map_or(0, |containers| containers.pods.version());
+        if now >= self.next_scan || pods != self.pods {
+            self.pods = pods;
             self.next_scan = now.plus(self.settings.scan_interval);
             self.scan(node);
         }
@@ -214,10 +247,10 @@ impl Cgroups {
     }
 
     fn scan(&mut self, node: &Node) {
-        let CgroupSettings { patterns, limit, .. } = &self.settings;
+        let limit = self.settings.limit;
         let known = |path: &str| self.replicas.contains_key(path);
         let room = limit.saturating_sub(self.replicas.len());
-        let found = scan::scan(&self.hierarchies, patterns, &known, room, SCANNED_ENTRIES);
+        let found = self.settings.find(&self.hierarchies, &known, room);
         let before = self.counts.over_limit.swap(found.over_limit, Ordering::Relaxed);
         if found.over_limit && !before {
             tracing::warn!(limit, "sources.cgroups names more cgroups than sources.cgroup_limit allows");
@@ -244,8 +277,9 @@ impl Cgroups {
 
     fn open(&mut self, node: &Node, path: &str, service: &str) -> Result<Replica, OpenError> {
         let folder = path.rsplit('/').next().unwrap_or(path);
-        let (service, instance) =
-            (ServiceName::new(service)?, InstanceName::new(&allowed(folder).unwrap_or_default())?);
+        let member = self.settings.containers.as_ref().and_then(|containers| containers.pods.member(path));
+        let instance = member.map_or_else(|| allowed(folder).unwrap_or_default(), |member| member.instance);
+        let (service, instance) = (ServiceName::new(service)?, InstanceName::new(&instance)?);
         let mut measured = MeasuredCgroup::open(&self.hierarchies, path).ok_or(OpenError::NoFile)?;
         measured.find_network(&mut self.buffer);
         measured.read(&mut self.buffer, &mut self.values)?;

@@ -3,6 +3,7 @@
 mod coherence;
 mod head_sampling;
 mod identity;
+mod kubernetes;
 mod limits;
 mod otlp;
 mod otlp_metrics;
@@ -28,6 +29,7 @@ use crate::{cgroup_metrics, process_metrics, span_metrics};
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
 pub use self::identity::Identity;
+pub use self::kubernetes::KubernetesConfig;
 pub use self::limits::LimitsConfig;
 pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
@@ -88,6 +90,8 @@ pub struct Config {
     pub process_metrics: ProcessMetricsConfig,
     /// Programs that nobody changed.
     pub sources: SourcesConfig,
+    /// What the API server of Kubernetes is asked for.
+    pub kubernetes: KubernetesConfig,
     /// Logs to standard error.
     pub log: LogConfig,
 }
@@ -301,6 +305,7 @@ impl Config {
         self.remote_write.check()?;
         self.otlp_metrics.check()?;
         self.sources.check()?;
+        self.kubernetes.check()?;
         let Self { control, operators, .. } = self;
         check_listener("control", control.listen, control.tls.as_ref(), control.insecure)?;
         check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure)?;
@@ -358,6 +363,7 @@ impl agent_runtime::Settings for Config {
             self.remote_write.check(),
             self.otlp_metrics.check(),
             self.sources.check(),
+            self.kubernetes.check(),
             self.coherence.settings(&self.otlp).map(drop),
             self.head_sampling.advice(&self.otlp).map(drop),
             self.receipt.check(),

@@ -5,6 +5,7 @@
 //! [`dispatch`] decide: pure state machines that get the time as a parameter and return what to do. The other modules
 //! do the I/O; [`run`] starts them all.
 
+mod arguments;
 mod budget;
 pub mod cgroup_metrics;
 mod check_config;
@@ -25,6 +26,7 @@ mod open_problems;
 pub mod operators_server;
 mod otlp_endpoint;
 pub mod outbox;
+mod pod_watch;
 pub mod process_metrics;
 mod prometheus;
 mod readiness;
@@ -44,6 +46,7 @@ mod telemetry_threads;
 mod webhooks;
 
 pub use agent_runtime::stop;
+pub use arguments::HostAgentArgs;
 pub use budget::{budget, budget_of};
 pub use check_config::check_config;
 pub use otlp::{UnknownSenders, unknown_senders_here};

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_runtime::program::{self, ConfigArgs, Program};
+use agent_runtime::program::{self, Program};
 use agent_runtime::{logs, stop};
 use clap::Parser;
+use host_agent::HostAgentArgs;
 use host_agent::config::{Config, DEFAULT};
 
 /// The control plane of a node: services register with it, and it hands their metrics to NIC workers.
@@ -15,15 +16,15 @@ use host_agent::config::{Config, DEFAULT};
 #[command(name = "uview-host-agent", version)]
 struct Arguments {
     #[command(flatten)]
-    config: ConfigArgs,
+    agent: HostAgentArgs,
 }
 
 fn main() -> ExitCode {
     let (check, budget) = (host_agent::check_config, host_agent::budget_of);
     let program = Program { name: "uview-host-agent", default: DEFAULT, check, budget };
-    let args = Arguments::parse().config;
-    let file = args.config.clone();
-    program::run(&program, &args, |config| start(config, file))
+    let args = Arguments::parse().agent;
+    let file = args.config.config.clone();
+    program::run(&program, &args.config, |config| start(args.named(config), file))
 }
 
 fn start(config: Config, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {

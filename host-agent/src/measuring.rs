@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use crate::cgroup_metrics::{self, CgroupThread};
 use crate::config::Config;
 use crate::node::Node;
+use crate::pod_watch::PodWatch;
 use crate::process_metrics;
 use crate::run::RunError;
 
@@ -19,15 +20,16 @@ pub(crate) struct MeasuringThreads {
 }
 
 impl MeasuringThreads {
-    /// Starts those that `config` wants. Each keeps at most a quarter of `files` open.
+    /// Starts those that `config` wants; containers of `pods` are read, too. Each keeps at most a quarter of `files` open.
     pub(crate) fn start(
         config: &Config,
         files: usize,
         node: &Arc<Node>,
         (counts, cgroups): &Counts,
+        pods: Option<Arc<PodWatch>>,
     ) -> Result<Self, RunError> {
         let start = |settings| cgroup_metrics::start(settings, node, Arc::clone(cgroups)).map_err(RunError::Cgroups);
-        let cgroups = config.cgroup_settings(files / 4)?.map(start).transpose()?;
+        let cgroups = config.cgroup_settings(files / 4, pods)?.map(start).transpose()?;
         Ok(Self { processes: measure(config, files / 4, node, Arc::clone(counts))?, cgroups })
     }
 

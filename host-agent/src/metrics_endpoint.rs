@@ -2,6 +2,7 @@
 
 mod durations;
 mod otlp;
+mod pods;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +24,7 @@ use prometheus_client::registry::Registry;
 use crate::cgroup_metrics;
 use crate::measuring;
 use crate::node::Node;
+use crate::pod_watch::PodWatch;
 use crate::process_metrics::Counts;
 use crate::prometheus::{TargetMetrics, TargetView};
 use crate::readiness::Readiness;
@@ -36,7 +38,7 @@ pub fn router(
     connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
     remote: impl Iterator<Item = Arc<RemoteMonitor>>,
-    targets: Vec<Arc<TargetView>>,
+    (targets, pods): (Vec<Arc<TargetView>>, Option<Arc<PodWatch>>),
 ) -> Router {
     let mut registry = page::registry("uview_host");
     registry.register_collector(Box::new(NodeMetrics {
@@ -47,6 +49,7 @@ pub fn router(
         otlp: otlp.clone(),
     }));
     registry.register_collector(Box::new(TargetMetrics(targets)));
+    registry.register_collector(Box::new(pods::PodMetrics(pods)));
     for remote in remote {
         let registry = if remote.is_otlp() { registry.sub_registry_with_prefix("otlp_metrics") } else { &mut registry };
         registry.register_collector(Box::new(MonitorMetrics(remote)));

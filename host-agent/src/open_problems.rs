@@ -7,6 +7,7 @@ use otlp::{Edge, UnknownSenders, UnverifiedSpans};
 
 use crate::cgroup_metrics;
 use crate::node::Node;
+use crate::pod_watch::PodWatch;
 use crate::prometheus::TargetView;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
@@ -21,6 +22,7 @@ pub(crate) struct ProblemSources {
     pub(crate) models: Option<Arc<StoredModels>>,
     pub(crate) cgroups: Arc<cgroup_metrics::Counts>,
     pub(crate) targets: Vec<Arc<TargetView>>,
+    pub(crate) pods: Option<Arc<PodWatch>>,
 }
 
 impl ProblemSources {
@@ -34,7 +36,8 @@ impl ProblemSources {
         let models = self.models.iter().flat_map(|models| models.problems(node));
         let now = node.clock().now();
         let targets = self.targets.iter().filter_map(|target| target.problem(now));
-        let sources = self.cgroups.problem().into_iter().chain(targets);
+        let pods = self.pods.iter().filter_map(|pods| pods.problem());
+        let sources = self.cgroups.problem().into_iter().chain(targets).chain(pods);
         unverified.chain(unknown).chain(remotes).chain(sources).chain(self.receipts.problem()).chain(models).collect()
     }
 }
@@ -76,7 +79,7 @@ mod tests {
         let remotes = vec![Arc::clone(remote)];
         let receipts = Arc::new(receipts);
         let (cgroups, targets) = (Arc::default(), Vec::new());
-        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, targets })
+        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, targets, pods: None })
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::OtlpError;
+use crate::pod_watch::{self, PodWatch};
 use crate::prometheus::{self, TargetView};
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
@@ -95,6 +96,11 @@ pub enum RunError {
     /// Cgroups cannot be read.
     #[error("sources.cgroups cannot be read; mount cgroup2 at /sys/fs/cgroup, or leave it out")]
     Cgroups(#[source] io::Error),
+    /// There is no service account.
+    #[error(
+        "kubernetes.pods is on, and this is no pod with a service account: automountServiceAccountToken has to be true"
+    )]
+    Kubernetes(#[source] Box<dyn core::error::Error + Send + Sync>),
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -121,6 +127,7 @@ struct MonitoringSources {
     receipts: Arc<Receipts>,
     models: Option<Arc<StoredModels>>,
     targets: Vec<Arc<TargetView>>,
+    pods: Option<Arc<PodWatch>>,
 }
 
 /// Starts the servers on `listeners`. The files are removed on drop.
@@ -131,7 +138,7 @@ fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, targets } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, targets, pods } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -143,12 +150,14 @@ fn serve(
         models,
         cgroups: Arc::clone(&counts.1),
         targets: targets.clone(),
+        pods: pods.clone(),
     };
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let operators = named("operators", operators, OPERATOR_LIMITS);
-    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), targets);
+    let metrics =
+        metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), (targets, pods));
     let metrics = named("metrics", metrics, METRICS_LIMITS);
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
@@ -303,7 +312,8 @@ pub async fn run_from(
     }
     let models = stored_models(&config, &node)?;
     let counts = Counts::default();
-    let measuring = MeasuringThreads::start(&config, files, &node, &counts)?;
+    let pods = watch_pods(&config, &node, threads.handle())?;
+    let measuring = MeasuringThreads::start(&config, files, &node, &counts, pods.clone())?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
@@ -318,7 +328,7 @@ pub async fn run_from(
     let targets = prometheus::start(plans, &node, threads.handle());
     let models_of = models.clone();
     let sources =
-        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, targets };
+        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, targets, pods };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
@@ -396,6 +406,13 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
     let models = StoredModels::open(path, config.lmap.model_bytes);
     let models = models.and_then(|models| models.restore(node).map(|()| models));
     models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
+}
+
+/// Starts to watch the node's pods, if `config` wants it.
+fn watch_pods(config: &Config, node: &Arc<Node>, threads: &Handle) -> Result<Option<Arc<PodWatch>>, RunError> {
+    let Some(plan) = config.kubernetes.plan()? else { return Ok(None) };
+    let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
+    Ok(Some(pod_watch::start(&plan, api, node, threads)))
 }
 
 /// The RDMA device that `config` names.

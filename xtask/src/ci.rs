@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use support::programs::Programs;
 use support::{MISSING, workspace};
 
-use crate::{arm64, demo, deny, licences, proto};
+use crate::{arm64, demo, deny, kubernetes, licences, proto};
 use steps::Steps;
 
 /// Runs all checks and prints how long each took. `tests_took`: the tests were run already, in so many seconds.
@@ -41,6 +41,7 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     let uview = programs.path("uview")?.display().to_string();
     of_lab(&mut steps, &programs, "clients of Python, Node and Rust", "clients", &["clients", "--uview", &uview])?;
     remote_write(&mut steps)?;
+    on_kubernetes(&mut steps, &programs)?;
     bindings::run(&mut steps)?;
     unsafe_code(&mut steps)?;
     match fuzzing::missing() {
@@ -96,6 +97,23 @@ fn program(name: &str) -> bool {
     let output = Command::new(name).arg("--version").output();
     // `ip` knows -V only, and ends with an error otherwise: it is there all the same.
     output.is_ok()
+}
+
+/// The chart, and the chart on a cluster.
+fn on_kubernetes(steps: &mut Steps, programs: &Programs) -> Result<()> {
+    let uview = programs.path("uview")?;
+    match kubernetes::chart_missing() {
+        None => steps.run("chart", || kubernetes::check_chart(uview))?,
+        Some(why) => steps.cannot("chart", why),
+    }
+    match kubernetes::cluster_missing() {
+        None => steps.run("chart on a one-node cluster", || kubernetes::check_cluster(uview))?,
+        Some(why) => steps.cannot("chart on a one-node cluster", why),
+    }
+    for what in ["cgroup v2, CRI-O and systemd's driver", "several nodes, a DPU cluster", "Pod Security admission"] {
+        steps.cannot(&format!("Kubernetes: {what}"), "no kit has it; pure tests have recorded paths only");
+    }
+    Ok(())
 }
 
 fn remote_write(steps: &mut Steps) -> Result<()> {

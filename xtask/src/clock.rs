@@ -9,3 +9,19 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let result = work();
     (result, start.elapsed())
 }
+
+/// A limit of waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// One that is over in `time` from now.
+    pub fn after(time: Duration) -> Self {
+        Self(Instant::now() + time)
+    }
+
+    /// Whether it is over.
+    pub fn is_over(self) -> bool {
+        Instant::now() >= self.0
+    }
+}

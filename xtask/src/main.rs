@@ -5,6 +5,7 @@ mod ci;
 mod clock;
 mod demo;
 mod deny;
+mod kubernetes;
 mod licences;
 mod proto;
 mod release;
@@ -35,9 +36,18 @@ enum Task {
     },
     /// Check dependencies: licences, sources, bans, and advisories about them.
     Deny,
+    /// Check the chart, and install it on a one-node cluster if there is one.
+    Kubernetes {
+        /// Write k8s/manifests, which is rendered from the chart.
+        #[arg(long)]
+        write: bool,
+        /// The program that is installed. Without it: that of `cargo test --workspace`.
+        #[arg(long, value_name = "FILE")]
+        uview: Option<std::path::PathBuf>,
+    },
     /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
-    /// Build an archive for users, with a bill of materials and checksums, the same bytes from the same commit.
+    /// Build an archive for users and an image for Kubernetes, with a bill of materials and checksums, the same bytes from the same commit.
     Release {
         /// Kind of machine, such as aarch64-unknown-linux-musl. Without it: this machine's.
         #[arg(long)]
@@ -59,6 +69,7 @@ fn main() -> Result<()> {
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
         Task::Ci { tests_took } => ci::run(tests_took),
         Task::Deny => deny::run(),
+        Task::Kubernetes { write, uview } => kubernetes::run(write, uview),
         Task::Licences => licences::check(),
         Task::Release { target, into } => release::run(target.as_deref(), &into),
         Task::Proto { check } => proto::generate(check),

@@ -1,7 +1,8 @@
-//! `cargo xtask release`: an archive with the program, its units, default configurations and licences; a bill of
-//! materials; and checksums. The same commit and the same compiler give the same bytes, wherever the clone lies.
+//! `cargo xtask release`: an archive with the program, its units, default configurations and licences; an image for
+//! Kubernetes; a bill of materials; and checksums. The same commit and the same compiler give the same bytes, wherever the clone lies.
 
 mod archive;
+pub mod image;
 mod notices;
 mod sbom;
 
@@ -16,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use support::workspace;
 
 use archive::Entry;
+use image::Image;
 
 /// The member that is released, and its program.
 const MEMBER: &str = "uview-cli";
@@ -35,6 +37,13 @@ const FILES: [(&str, &str); 9] = [
 ];
 /// A folder that is packed as a whole: units, users, folders, and configurations to begin with.
 const UNITS: &str = "deploy/systemd";
+
+/// What the image is called, as the chart's values have it.
+const REPOSITORY: &str = "localhost/uview";
+/// The program in the image.
+pub const ENTRYPOINT: &str = "/bin/uview";
+/// Authorities that the image trusts, as this machine does: Debian's package ca-certificates.
+const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// The checksums of all archives and bills in a folder, as sha256sum(1) reads them.
 const SUMS: &str = "SHA256SUMS";
@@ -70,16 +79,30 @@ pub fn run(target: Option<&str>, into: &Path) -> Result<()> {
     let lock = fs::read_to_string(workspace().join("Cargo.lock"))?;
     let bill = sbom::bill(&metadata, &packages, &lock, &commit.time)?;
 
+    let notices = notices::collect(&packages)?;
+    let mut written = vec![(format!("{name}.cdx.json"), bill.clone())];
+    if let Ok(architecture) = image::architecture(&target) {
+        let image = Image {
+            name: &format!("{REPOSITORY}:{version}"),
+            architecture,
+            entrypoint: ENTRYPOINT,
+            seconds: commit.seconds,
+            created: &commit.time,
+        };
+        let about = [("sbom.cdx.json", bill.clone()), ("THIRD-PARTY-LICENCES", notices.clone())];
+        let about = about.map(|(file, bytes)| Entry::text(&format!("usr/share/{PROGRAM}/{file}"), bytes));
+        let archive = image.pack(in_image(&program, &target)?.into_iter().chain(about).collect())?;
+        written.push((format!("{PROGRAM}-{version}-linux-{architecture}.oci.tar"), archive));
+    }
     let mut entries = vec![
         Entry { path: format!("bin/{PROGRAM}"), bytes, executable: true },
-        Entry::text("sbom.cdx.json", bill.clone()),
+        Entry::text("sbom.cdx.json", bill),
         Entry::text("COMMIT", format!("{}\n", commit.id).into_bytes()),
-        Entry::text("THIRD-PARTY-LICENCES", notices::collect(&packages)?),
+        Entry::text("THIRD-PARTY-LICENCES", notices),
     ];
     entries.extend(files()?);
     fs::create_dir_all(into)?;
-    let archive = archive::pack(&name, entries, commit.seconds)?;
-    let written = [(format!("{name}.tar.gz"), archive), (format!("{name}.cdx.json"), bill)];
+    written.push((format!("{name}.tar.gz"), archive::pack(&name, entries, commit.seconds)?));
     for (file, bytes) in &written {
         fs::write(into.join(file), bytes)?;
     }
@@ -87,6 +110,24 @@ pub fn run(target: Option<&str>, into: &Path) -> Result<()> {
     fs::write(into.join(SUMS), &sums)?;
     print!("{} of {}, {} packages\n{sums}", into.display(), commit.id, packages.len());
     Ok(())
+}
+
+/// The program's files in an image: itself, and unless it is static the C library with its licence, and the authorities
+/// that it trusts.
+fn in_image(program: &Path, target: &str) -> Result<Vec<Entry>> {
+    let read = |path: &Path| fs::read(path).with_context(|| format!("{} is part of the image", path.display()));
+    let mut entries = if target.contains("musl") {
+        vec![Entry { path: ENTRYPOINT.trim_start_matches('/').to_owned(), bytes: read(program)?, executable: true }]
+    } else {
+        let native = host()? == target;
+        let (compiler, package) = if native { ("cc", "libc6") } else { ("aarch64-linux-gnu-gcc", "libc6-arm64-cross") };
+        let licence = format!("usr/share/doc/{package}/copyright");
+        let mut entries = image::program(program, PROGRAM, compiler)?;
+        entries.push(Entry::text(&licence, read(&Path::new("/").join(&licence))?));
+        entries
+    };
+    entries.push(Entry::text(AUTHORITIES, read(&Path::new("/").join(AUTHORITIES))?));
+    Ok(entries)
 }
 
 /// Checksums of `written`, and those that the folder `into` has of other files there: releases for other targets.

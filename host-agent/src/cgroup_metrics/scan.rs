@@ -16,9 +16,13 @@ pub(super) struct FoundCgroups {
     pub(super) over_limit: bool,
 }
 
+/// The service of a path that a pattern matches; `None`: it is not read.
+pub(super) type Naming<'a> = &'a dyn Fn(&Pattern, &str) -> Option<String>;
+
 /// A scan in progress.
 struct Scan<'a> {
     pattern: &'a Pattern,
+    naming: Naming<'a>,
     root: &'a Path,
     limit: usize,
     known: &'a dyn Fn(&str) -> bool,
@@ -28,10 +32,10 @@ struct Scan<'a> {
 }
 
 /// Finds at most `limit` cgroups of `patterns` in `hierarchies` that are not `known`; looks at `entries` entries of
-/// folders at most. The first pattern that matches names the service.
+/// folders at most. `naming` names the service, by the first pattern that matches.
 pub(super) fn scan(
     hierarchies: &[Hierarchy],
-    patterns: &[Pattern],
+    (patterns, naming): (&[Pattern], Naming<'_>),
     known: &dyn Fn(&str) -> bool,
     limit: usize,
     mut entries: usize,
@@ -46,7 +50,7 @@ pub(super) fn scan(
             }
         }
         for root in roots {
-            Scan { pattern, root, limit, known, entries: &mut entries, found: &mut found }.enter("", 0);
+            Scan { pattern, naming, root, limit, known, entries: &mut entries, found: &mut found }.enter("", 0);
         }
     }
     found
@@ -88,7 +92,7 @@ impl Scan<'_> {
         if self.found.services.contains_key(path) || (self.known)(path) {
             return;
         }
-        let Some(service) = self.pattern.service(path) else { return };
+        let Some(service) = (self.naming)(self.pattern, path) else { return };
         if self.found.services.len() >= self.limit {
             self.found.over_limit = true;
             return;
@@ -132,7 +136,7 @@ mod tests {
             Pattern::new("system.slice/*.service", "{name}").unwrap(),
         ];
 
-        let found = scan(&hierarchies, &patterns, &|_| false, 10, 1000);
+        let found = scan(&hierarchies, (&patterns, &Pattern::service), &|_| false, 10, 1000);
 
         let expected = [
             ("system.slice/old.service", "old"),
@@ -148,9 +152,9 @@ mod tests {
         let (_directory, hierarchies) = tree();
         let patterns = [Pattern::new("system.slice/*.service", "{name}").unwrap()];
 
-        let few = scan(&hierarchies, &patterns, &|_| false, 1, 1000);
-        let rest = scan(&hierarchies, &patterns, &|path| few.services.contains_key(path), 2, 1000);
-        let short = scan(&hierarchies, &patterns, &|_| false, 10, 1);
+        let few = scan(&hierarchies, (&patterns, &Pattern::service), &|_| false, 1, 1000);
+        let rest = scan(&hierarchies, (&patterns, &Pattern::service), &|path| few.services.contains_key(path), 2, 1000);
+        let short = scan(&hierarchies, (&patterns, &Pattern::service), &|_| false, 10, 1);
 
         assert_eq!((few.services.len(), few.over_limit), (1, true));
         assert_eq!((rest.services.len(), rest.over_limit), (2, false), "known ones take no place");

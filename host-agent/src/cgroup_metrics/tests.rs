@@ -36,7 +36,7 @@ impl Tree {
     fn cgroups(&self, patterns: &[(&str, &str)], limit: usize) -> Cgroups {
         let patterns = patterns.iter().map(|(pattern, service)| Pattern::new(pattern, service).unwrap()).collect();
         let (interval, scan_interval) = (Nanos::from_secs(1), Nanos::from_secs(5));
-        let settings = CgroupSettings { patterns, interval, scan_interval, limit };
+        let settings = CgroupSettings { patterns, containers: None, interval, scan_interval, limit };
         let root = self.0.path().to_owned();
         Cgroups::new(settings, vec![Hierarchy { controller: Controller::Unified, root }], Arc::default())
     }
@@ -152,6 +152,7 @@ fn a_cgroup_that_vanishes_ends_its_service_and_one_of_the_same_name_begins_anew(
     };
     let name = Path::new(&folder).file_name().unwrap().to_str().unwrap().to_owned();
     let settings = CgroupSettings {
+        containers: None,
         patterns: vec![Pattern::new(&format!("{name}*"), "shop").unwrap()],
         interval: Nanos::from_secs(1),
         scan_interval: Nanos::from_secs(5),

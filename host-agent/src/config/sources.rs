@@ -1,6 +1,7 @@
 //! Configuration of sources: programs that nobody changed.
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 
 use agent_runtime::config::range;
 use serde::Deserialize;
@@ -8,7 +9,8 @@ use sources::cgroup::pattern::{Pattern, PatternError};
 use wire::time::Nanos;
 
 use super::{Config, ConfigError, PrometheusConfig, at_least_one};
-use crate::cgroup_metrics::CgroupSettings;
+use crate::cgroup_metrics::{CgroupSettings, ContainerSource};
+use crate::pod_watch::PodWatch;
 
 /// What is read of programs that nobody changed.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -84,17 +86,29 @@ impl Config {
         Nanos::from_millis(u64::from(self.sources.cgroup_interval_ms.max(self.lmap.interval_ms).get()))
     }
 
-    /// How cgroups are read, with at most `files` open files. `None` without a pattern.
-    pub(crate) fn cgroup_settings(&self, files: usize) -> Result<Option<CgroupSettings>, ConfigError> {
+    /// How cgroups are read, with at most `files` open files: those of patterns, and containers of `pods`. `None`
+    /// without either.
+    pub(crate) fn cgroup_settings(
+        &self,
+        files: usize,
+        pods: Option<Arc<PodWatch>>,
+    ) -> Result<Option<CgroupSettings>, ConfigError> {
         let patterns = self.sources.patterns()?;
+        let containers = pods.map(|pods| {
+            let patterns = pods::cgroup::PATTERNS.map(|pattern| Pattern::new(pattern, "{name}"));
+            let patterns = patterns.into_iter().collect::<Result<_, PatternError>>();
+            patterns.map(|patterns| ContainerSource { patterns, pods })
+        });
+        let containers = containers.transpose().map_err(|cause| ConfigError::value("kubernetes.pods", cause))?;
         let scan_interval = Nanos::from_millis(u64::from(self.sources.cgroup_scan_ms.get()));
         let settings = CgroupSettings {
             interval: self.cgroup_interval(),
             scan_interval,
             limit: self.sources.cgroup_limit.get().min(files / CgroupSettings::FILES).max(1),
             patterns,
+            containers,
         };
-        Ok(Some(settings).filter(|settings| !settings.patterns.is_empty()))
+        Ok(Some(settings).filter(|settings| !settings.patterns.is_empty() || settings.containers.is_some()))
     }
 }
 
@@ -126,10 +140,10 @@ mod tests {
         );
         let config = config.unwrap();
 
-        let settings = config.cgroup_settings(10 * CgroupSettings::FILES).unwrap().unwrap();
+        let settings = config.cgroup_settings(10 * CgroupSettings::FILES, None).unwrap().unwrap();
 
         assert_eq!((settings.interval, settings.limit), (Nanos::from_secs(2), 10));
         assert_eq!(settings.patterns[0].service("system.slice/redis.service").as_deref(), Some("redis"));
-        assert!(Config::default().cgroup_settings(1000).unwrap().is_none());
+        assert!(Config::default().cgroup_settings(1000, None).unwrap().is_none());
     }
 }

@@ -1,5 +1,7 @@
 //! Archives whose bytes depend on nothing but their content: sorted, with one time, one owner and two modes.
 
+use std::io::Write;
+
 use anyhow::Result;
 use flate2::{Compression, GzBuilder};
 
@@ -26,11 +28,24 @@ impl Entry {
 /// # Errors
 ///
 /// A path that is too long for the format.
-pub fn pack(folder: &str, mut entries: Vec<Entry>, seconds: u64) -> Result<Vec<u8>> {
-    entries.sort_by(|a, b| a.path.cmp(&b.path));
+pub fn pack(folder: &str, entries: Vec<Entry>, seconds: u64) -> Result<Vec<u8>> {
     // The header of gzip has a time and the name of a system, too.
     let gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::best());
-    let mut archive = tar::Builder::new(gzip);
+    Ok(write(&format!("{folder}/"), entries, seconds, gzip)?.finish()?)
+}
+
+/// The same without compression, each path behind `prefix`.
+///
+/// # Errors
+///
+/// A path that is too long for the format.
+pub fn plain(prefix: &str, entries: Vec<Entry>, seconds: u64) -> Result<Vec<u8>> {
+    write(prefix, entries, seconds, Vec::new())
+}
+
+fn write<W: Write>(prefix: &str, mut entries: Vec<Entry>, seconds: u64, into: W) -> Result<W> {
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut archive = tar::Builder::new(into);
     for entry in entries {
         let mut header = tar::Header::new_ustar();
         header.set_size(entry.bytes.len() as u64);
@@ -41,9 +56,9 @@ pub fn pack(folder: &str, mut entries: Vec<Entry>, seconds: u64) -> Result<Vec<u
         header.set_username("root")?;
         header.set_groupname("root")?;
         header.set_entry_type(tar::EntryType::Regular);
-        archive.append_data(&mut header, format!("{folder}/{}", entry.path), entry.bytes.as_slice())?;
+        archive.append_data(&mut header, format!("{prefix}{}", entry.path), entry.bytes.as_slice())?;
     }
-    Ok(archive.into_inner()?.finish()?)
+    Ok(archive.into_inner()?)
 }
 
 #[cfg(test)]

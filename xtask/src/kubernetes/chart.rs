@@ -1,0 +1,206 @@
+//! The chart without a cluster: helm's own checks, the manifests that are rendered from it, and its memory limits
+//! against what the agents say they need.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+use support::workspace;
+
+use super::output;
+
+/// The chart, and what is rendered from it for those without helm.
+pub const CHART: &str = "k8s/chart";
+const MANIFESTS: &str = "k8s/manifests/uview.yaml";
+/// A limit is at least this many times the budget. What is reserved is the request, not the limit.
+const ROOM: f64 = 1.05;
+/// Services of a node, and columns of each: the kubelet runs 110 pods by default.
+const LOAD: [&str; 4] = ["--services", "110", "--columns", "100"];
+
+/// Checks each file of values, and the rendered manifests; with `write`, writes these instead.
+///
+/// # Errors
+///
+/// The first check that fails.
+pub fn check(helm: &Path, uview: &Path, write: bool) -> Result<()> {
+    let folder = workspace().join(CHART).join("ci");
+    let mut values: Vec<_> = fs::read_dir(&folder)?.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
+    values.sort();
+    for file in &values {
+        let name = file.file_name().context("a file of values has a name")?.display();
+        output(helm_in(helm, "lint").arg("--strict").arg("--values").arg(file)).with_context(|| name.to_string())?;
+        let rendered = render(helm, &["--values".as_ref(), file.as_os_str()])?;
+        let limits = limits(&rendered, uview).with_context(|| name.to_string())?;
+        println!("{name}: {} objects; {}", objects(&rendered)?.len(), limits.join(", "));
+    }
+    refused(helm)?;
+    manifests(helm, write)
+}
+
+/// Values that the schema has to refuse.
+fn refused(helm: &Path) -> Result<()> {
+    for wrong in
+        ["otlp.keep=some", "otlp.upstream.endpoint=collector:4317", "hostAgent.socketdir=/run", "capture.enabled=x"]
+    {
+        let mut template = helm_in(helm, "template");
+        let status = template.args(["--set", wrong]).output()?.status;
+        ensure!(!status.success(), "the schema of values accepts {wrong}");
+    }
+    Ok(())
+}
+
+/// `helm COMMAND CHART`.
+fn helm_in(helm: &Path, command: &str) -> Command {
+    let mut helm = Command::new(helm);
+    helm.arg(command);
+    if command == "template" {
+        helm.arg("uview");
+    }
+    helm.arg(CHART).args(["--namespace", "uview"]).current_dir(workspace());
+    helm
+}
+
+fn render(helm: &Path, arguments: &[&std::ffi::OsStr]) -> Result<String> {
+    output(helm_in(helm, "template").args(arguments))
+}
+
+/// Compares the manifests, or writes them.
+fn manifests(helm: &Path, write: bool) -> Result<()> {
+    let rendered = render(helm, &["--skip-tests".as_ref()])?;
+    let text = format!(
+        "# Rendered from k8s/chart by `cargo xtask kubernetes --write`. kubectl apply -f FILE\n\
+         apiVersion: v1\nkind: Namespace\nmetadata:\n  name: uview\n  labels:\n    \
+         # The agents mount directories of the node and see its processes.\n    \
+         pod-security.kubernetes.io/enforce: privileged\n{rendered}"
+    );
+    let path = workspace().join(MANIFESTS);
+    if write {
+        fs::create_dir_all(path.parent().context(MANIFESTS)?)?;
+        return fs::write(&path, text).context(MANIFESTS);
+    }
+    let there = fs::read_to_string(&path).context(MANIFESTS)?;
+    ensure!(there == text, "{MANIFESTS} differs from the chart: run `cargo xtask kubernetes --write`");
+    Ok(())
+}
+
+/// What is read of an object.
+#[derive(Debug, Deserialize)]
+struct Object {
+    kind: String,
+    metadata: Metadata,
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    template: Option<Template>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Template {
+    spec: PodSpec,
+}
+
+#[derive(Debug, Deserialize)]
+struct PodSpec {
+    containers: Vec<Container>,
+    volumes: Vec<Volume>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Container {
+    name: String,
+    args: Vec<String>,
+    #[serde(default)]
+    resources: Resources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Resources {
+    #[serde(default)]
+    limits: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Volume {
+    #[serde(default, rename = "configMap")]
+    config_map: Option<Metadata>,
+}
+
+fn objects(rendered: &str) -> Result<Vec<Object>> {
+    let documents = rendered.split("\n---\n").filter(|text| text.lines().any(|line| line.starts_with("kind:")));
+    let read = |text| serde_saphyr::from_str(text).with_context(|| format!("helm rendered no object:\n{text}"));
+    documents.map(read).collect()
+}
+
+/// For each container, its limit and its agent's budget in MiB. The agent also has to accept its configuration.
+fn limits(rendered: &str, uview: &Path) -> Result<Vec<String>> {
+    let objects = objects(rendered)?;
+    let folder = tempfile::tempdir()?;
+    let mut lines = Vec::new();
+    for template in objects.iter().filter_map(|object| object.spec.template.as_ref()) {
+        let mut names = template.spec.volumes.iter().filter_map(|volume| volume.config_map.as_ref());
+        let config_map = &names.next().context("an agent has a configuration")?.name;
+        for container in &template.spec.containers {
+            let [agent, _, file, ..] = container.args.as_slice() else {
+                bail!("{} has other arguments", container.name)
+            };
+            let file = Path::new(file).file_name().and_then(|name| name.to_str()).context("--config names a file")?;
+            let mut of_name = objects.iter().filter(|object| object.kind == "ConfigMap");
+            let data =
+                of_name.find(|object| object.metadata.name == *config_map).context("a ConfigMap of that name")?;
+            let path = folder.path().join(file);
+            fs::write(&path, data.data.get(file).with_context(|| format!("{config_map} has no {file}"))?)?;
+            let text = output(Command::new(uview).args([agent, "--budget", "--config"]).arg(&path).args(LOAD))?;
+            let budget = sum(&text).context("--budget prints no sum")?;
+            let limit =
+                container.resources.limits.get("memory").and_then(|limit| limit.as_str()).context("no limit")?;
+            let limit = mebibytes(limit).with_context(|| format!("{limit} is no memory"))?;
+            let name = &container.name;
+            ensure!(limit >= ROOM * budget, "{name}: limit {limit} MiB, its budget is {budget} MiB");
+            lines.push(format!("{name} {limit} of {budget} MiB"));
+        }
+    }
+    Ok(lines)
+}
+
+/// The last line of `--budget` before what is on disk: `1884 MiB  all`.
+fn sum(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.trim_end().ends_with(" all"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn mebibytes(quantity: &str) -> Option<f64> {
+    let known = [("Gi", 1024.0), ("Mi", 1.0)];
+    known.iter().find_map(|(unit, factor)| Some(quantity.strip_suffix(unit)?.parse::<f64>().ok()? * factor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_its_last_sum_and_a_limit_a_quantity() {
+        assert_eq!(sum("     48 MiB  program: fixed\n   1884 MiB  all\n\nOn disk:\n"), Some(1884.0));
+        assert_eq!((mebibytes("2Gi"), mebibytes("1216Mi"), mebibytes("5G")), (Some(2048.0), Some(1216.0), None));
+    }
+
+    #[test]
+    fn objects_are_read_from_what_helm_renders() {
+        let text = "---\n# Source: a\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: y}\n---\n# Source: nothing\n";
+        let objects = objects(text).unwrap();
+        assert_eq!((objects.len(), objects[0].data["x"].as_str()), (1, "y"));
+    }
+}
