@@ -20,10 +20,10 @@ pub struct Member {
 /// What is known of the containers of this node.
 #[derive(Debug, Default)]
 pub struct Pods {
-    pods: BTreeMap<PodId, Pod>,
+    known: BTreeMap<PodId, Pod>,
     /// A list in progress.
     listed: Option<BTreeMap<PodId, Pod>>,
-    /// Changes of [`Self::pods`].
+    /// Changes of what is known.
     version: u64,
     refused: u64,
 }
@@ -43,21 +43,21 @@ impl Pods {
     /// The list is complete: other pods are gone.
     pub fn end_list(&mut self) {
         if let Some(listed) = self.listed.take() {
-            self.version += u64::from(listed != self.pods);
-            self.pods = listed;
+            self.version += u64::from(listed != self.known);
+            self.known = listed;
         }
     }
 
     /// A pod is new, or has changed.
     pub fn apply(&mut self, pod: Pod) {
-        if self.pods.get(&pod.id) != Some(&pod) && insert(&mut self.pods, pod, &mut self.refused) {
+        if self.known.get(&pod.id) != Some(&pod) && insert(&mut self.known, pod, &mut self.refused) {
             self.version += 1;
         }
     }
 
     /// A pod is gone.
     pub fn remove(&mut self, id: PodId) {
-        self.version += u64::from(self.pods.remove(&id).is_some());
+        self.version += u64::from(self.known.remove(&id).is_some());
     }
 
     /// Changes with each change of what is known.
@@ -69,7 +69,7 @@ impl Pods {
     /// Pods that are known now.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.pods.len()
+        self.known.len()
     }
 
     /// Pods that were refused because there were [`MAX_PODS`].
@@ -81,7 +81,7 @@ impl Pods {
     /// The pod with this id.
     #[must_use]
     pub fn get(&self, id: PodId) -> Option<&Pod> {
-        self.pods.get(&id)
+        self.known.get(&id)
     }
 
     /// Whose the cgroup `path` is. `None` for pods that are not known yet, for the container that holds a pod's
@@ -89,7 +89,7 @@ impl Pods {
     #[must_use]
     pub fn member(&self, path: &str) -> Option<Member> {
         let (id, container) = container_of(path)?;
-        let pod = self.pods.get(&id).filter(|pod| !pod.is_own)?;
+        let pod = self.known.get(&id).filter(|pod| !pod.is_own)?;
         let container = pod.containers.get(container)?;
         let service = if pod.has_sidecars { format!("{}/{container}", pod.service) } else { pod.service.clone() };
         Some(Member { service, instance: pod.name.clone() })
