@@ -24,13 +24,11 @@ pub fn run(write: bool, uview: Option<PathBuf>) -> Result<()> {
     };
     let helm = helm().context("helm is not there; UVIEW_HELM names it")?;
     chart::check(&helm, &uview, write)?;
-    match kit() {
-        Some(kit) => cluster::check(&helm, &uview, &kit),
-        None => {
-            println!("NOT RUN: the cluster: {KIT} names no kit");
-            Ok(())
-        }
+    if let Some(kit) = kit() {
+        return cluster::check(&helm, &uview, &kit);
     }
+    println!("NOT RUN: the cluster: {KIT} names no kit");
+    Ok(())
 }
 
 /// Why the chart cannot be checked here.

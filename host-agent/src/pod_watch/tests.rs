@@ -78,7 +78,7 @@ fn pod(number: u64) -> Value {
     })
 }
 
-fn event(kind: &str, object: Value) -> Value {
+fn event(kind: &str, object: &Value) -> Value {
     json!({"type": kind, "object": object})
 }
 
@@ -97,7 +97,7 @@ fn instance(watched: &PodWatch, number: u64) -> Option<String> {
 
 #[tokio::test]
 async fn pods_of_the_node_are_listed_and_then_watched() {
-    let events = vec![event("ADDED", pod(2)), event("DELETED", pod(1))];
+    let events = vec![event("ADDED", &pod(2)), event("DELETED", &pod(1))];
     let (server, watched) = ApiServer::watched([Answer::List(vec![pod(1)]), Answer::Events(events)]).await;
 
     until("pod 2 is known, and pod 1 is gone", || instance(&watched, 2).is_some() && instance(&watched, 1).is_none())
@@ -113,7 +113,7 @@ async fn pods_of_the_node_are_listed_and_then_watched() {
 async fn what_is_known_stays_while_the_api_server_is_away_and_a_new_list_replaces_it() {
     let gone = event(
         "ERROR",
-        json!({"kind": "Status", "code": 410, "message": "too old", "reason": "Expired", "status": "Failure"}),
+        &json!({"kind": "Status", "code": 410, "message": "too old", "reason": "Expired", "status": "Failure"}),
     );
     let answers = [
         Answer::List(vec![pod(1)]),

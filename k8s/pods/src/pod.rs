@@ -148,11 +148,12 @@ mod tests {
             "spec": {"containers": [{"name": "payment"}]},
         });
         let all = object["metadata"].as_object_mut().unwrap();
-        all.extend(metadata.as_object().unwrap().clone());
+        let Value::Object(metadata) = metadata else { panic!("metadata is an object") };
+        all.extend(metadata);
         Pod::new(&serde_json::from_value(object).unwrap()).unwrap()
     }
 
-    fn owned(kind: &str, name: &str, labels: Value) -> String {
+    fn owned(kind: &str, name: &str, labels: &Value) -> String {
         let owner = json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": UID, "controller": true}]);
         pod(json!({"ownerReferences": owner, "labels": labels})).workload
     }
@@ -160,15 +161,15 @@ mod tests {
     #[test]
     fn a_service_is_the_workload_that_owns_the_pod() {
         let hash = json!({"pod-template-hash": "6d4cf56db6"});
-        assert_eq!(owned("ReplicaSet", "payment-6d4cf56db6", hash.clone()), "payment");
-        assert_eq!(owned("ReplicaSet", "payment-by-hand", hash), "payment-by-hand");
-        assert_eq!(owned("ReplicaSet", "payment-6d4cf56db6", json!({})), "payment-6d4cf56db6");
-        assert_eq!(owned("StatefulSet", "redis", json!({})), "redis");
-        assert_eq!(owned("DaemonSet", "proxy", json!({})), "proxy");
-        assert_eq!(owned("Job", "report-29384720", json!({})), "report");
-        assert_eq!(owned("Job", "migrate-2", json!({})), "migrate-2");
-        assert_eq!(owned("Node", "node-1", json!({})), "payment-6d4cf56db6-x2x7k");
-        assert_eq!(owned("Rollout", "canary", json!({})), "canary", "a kind that nobody here knows");
+        assert_eq!(owned("ReplicaSet", "payment-6d4cf56db6", &hash), "payment");
+        assert_eq!(owned("ReplicaSet", "payment-by-hand", &hash), "payment-by-hand");
+        assert_eq!(owned("ReplicaSet", "payment-6d4cf56db6", &json!({})), "payment-6d4cf56db6");
+        assert_eq!(owned("StatefulSet", "redis", &json!({})), "redis");
+        assert_eq!(owned("DaemonSet", "proxy", &json!({})), "proxy");
+        assert_eq!(owned("Job", "report-29384720", &json!({})), "report");
+        assert_eq!(owned("Job", "migrate-2", &json!({})), "migrate-2");
+        assert_eq!(owned("Node", "node-1", &json!({})), "payment-6d4cf56db6-x2x7k");
+        assert_eq!(owned("Rollout", "canary", &json!({})), "canary", "a kind that nobody here knows");
         assert_eq!(pod(json!({})).service, "shop/payment-6d4cf56db6-x2x7k", "nobody owns it");
     }
 

@@ -24,7 +24,7 @@ const VALUES: &str = "hostAgent:
   stateDir: /var/lib/uview-chart
   config: {lmap: {interval_ms: 100}, sources: {cgroup_interval_ms: 100, cgroup_scan_ms: 1000}}";
 /// Two workloads that are busy in the same way all the time: a Deployment of two replicas, and a StatefulSet.
-const SHOP: &str = r#"
+const SHOP: &str = r"
 apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
@@ -48,11 +48,11 @@ spec:
   template:
     metadata: {labels: {app: store}}
     spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, WORK]}]}
-"#;
+";
 const WORK: &str = r#""while :; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 0.02; done""#;
 /// One more process in the container that takes all it can get.
 const HOG: &str = "kubectl -n shop exec deploy/payment -- sh -c '(while :; do :; done) >/dev/null 2>&1 &'";
-const WITHIN: Duration = Duration::from_secs(120);
+const WITHIN: Duration = Duration::from_mins(2);
 
 /// Brings a cluster up with `kit`, runs everything on it, and takes it down.
 ///
