@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_runtime::shares::ShareError;
-use lmap::ModelError;
+use lmap::{ExpressionError, ModelError, Name};
 use wire::control::DetectorSpec;
 use wire::id::{Epoch, LmapId, MetricId, WorkerId};
 use wire::metric::Kind;
@@ -12,7 +12,7 @@ use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::{Interval, Nanos};
 
-use super::selection::{Choice, Selection};
+use super::selection::{Choice, Selection, stands_for};
 use super::{ControlPlane, Service};
 
 /// Size limit of an LMAP's model.
@@ -64,6 +64,14 @@ pub enum OperatorError {
         known: String,
         /// The type in the call.
         asked: String,
+    },
+    /// A derived column names what is no column.
+    #[error("{metric}: {error}")]
+    Expression {
+        /// Name of the column.
+        metric: String,
+        /// What is wrong, and where.
+        error: ExpressionError,
     },
     /// No connected worker runs the LMAP.
     #[error("{0} runs on no worker: start a NIC agent, or wait until it reconnects")]
@@ -170,7 +178,9 @@ impl ControlPlane {
         self.models.take(options.by.clone(), options.model.bytes() as u64)?;
         let id = self.create_lmap(service, now);
         if let Some(lmap) = self.lmaps.get_mut(&id) {
-            lmap.interval = options.interval.unwrap_or(lmap.interval);
+            if let Some(interval) = options.interval {
+                (lmap.interval, lmap.usual_interval) = (interval, None);
+            }
             (lmap.model, lmap.model_by, lmap.detector) = (options.model, options.by, options.detector);
             lmap.pinned = true;
         }
@@ -181,10 +191,11 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`OperatorError::NoLmap`], [`OperatorError::TooMany`].
+    /// [`OperatorError::NoLmap`], [`OperatorError::TooMany`], [`OperatorError::Expression`].
     pub fn config_lmap(&mut self, now: Nanos, id: LmapId, choices: Vec<Choice>) -> Result<(), OperatorError> {
         bounded("metrics", choices.len(), wire::control::MAX_METRICS)?;
         self.check_choices(choices.iter().map(Choice::bytes).sum())?;
+        choices.iter().try_for_each(|choice| self.check_derived(id, choice))?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         lmap.selection = Selection::of(choices);
         self.selected(id, now);
@@ -224,10 +235,12 @@ impl ControlPlane {
         kind: Option<&str>,
     ) -> Result<Vec<MetricId>, OperatorError> {
         self.check_choices(choice.bytes())?;
+        self.check_derived(id, &choice)?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         let service = self.services.get(&lmap.service).ok_or(OperatorError::NoLmap(id))?;
         let name = choice.metric.clone();
-        let Some((_, series)) = service.catalogue.named(&name).next() else {
+        let registered = service.catalogue.named(&name).next().map(|(_, series)| series.clone());
+        let Some(series) = choice.derived_series().or(registered) else {
             return Err(OperatorError::NotRegistered { service: lmap.service.clone(), metric: name.to_string() });
         };
         let known = type_name(series.kind);
@@ -297,6 +310,23 @@ impl ControlPlane {
         for worker in running.into_iter().chain(self.prepared_worker(id)) {
             let epoch = self.workers.get(&worker).map_or(0, |worker| worker.epoch.0);
             self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
+        }
+        Ok(())
+    }
+
+    /// Whether the metrics that a derived column names are registered. Without a replica, nobody can say.
+    fn check_derived(&self, id: LmapId, choice: &Choice) -> Result<(), OperatorError> {
+        let Some(expression) = choice.derived() else { return Ok(()) };
+        let lmap = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?;
+        let catalogue = self.services.get(&lmap.service).map(|service| &service.catalogue);
+        let Some(catalogue) = catalogue.filter(|catalogue| catalogue.iter().next().is_some()) else { return Ok(()) };
+        for Name { text, at } in expression.names() {
+            let mut registered = catalogue.iter().map(|(_, series)| series);
+            if text == choice.metric.as_str() || !registered.any(|series| stands_for(text, series)) {
+                let known = format!("columns of {} are, such as requests or duration.p99", lmap.service);
+                let error = ExpressionError::Name { at: *at, name: text.clone(), known };
+                return Err(OperatorError::Expression { metric: choice.metric.to_string(), error });
+            }
         }
         Ok(())
     }
