@@ -128,7 +128,13 @@ impl Service {
             group: Group::Service,
             parts_per_unit: NonZeroU64::MIN,
         };
-        PlacedSeries { shards: Shards::ONE, series, region: 0, first, declared: Declaration::NONE }
+        PlacedSeries {
+            shards: Shards::ONE,
+            series,
+            region: 0,
+            first,
+            declared: Declaration::from_message("p99.9", 5_000),
+        }
     }
 
     fn slot(&self, slot: Slot, write: impl FnOnce(&std::sync::atomic::AtomicU64)) {

@@ -386,6 +386,24 @@ mod tests {
     }
 
     #[test]
+    fn every_aggregation_survives_encoding_and_an_expression_is_an_unknown_name_to_earlier_workers() {
+        let formula = |text| Formula::new(text).unwrap();
+        let over_replicas = Aggregation::Formula(formula("max - min"));
+        let aggregations =
+            [Aggregation::parse("p99.9").unwrap(), over_replicas, Aggregation::Derived(formula("a / b"))];
+        for aggregation in aggregations {
+            let mut spec = spec();
+            spec.metrics[0].aggregation = aggregation;
+            let mut message = proto::Lmap::from(&spec);
+            assert_eq!(LmapSpec::decode(&message), Ok(spec));
+
+            // What they do not know is not there. They report the name, and the metric is missing.
+            (message.metrics[0].formula, message.metrics[0].derived) = (String::new(), String::new());
+            assert!(LmapSpec::decode(&message).is_ok());
+        }
+    }
+
+    #[test]
     fn invalid_settings_of_the_detector_are_refused() {
         let mut message = proto::Lmap::from(&spec());
         message.detector = Some(proto::Detector { rank: Some(0), ..proto::Detector::default() });
