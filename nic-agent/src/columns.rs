@@ -189,14 +189,16 @@ impl Columns {
             }
         }
         let (mut infos, mut metrics, mut draft) = (Vec::new(), Vec::new(), Draft::default());
-        let mut derived = Vec::new();
+        let (mut derived, mut methods) = (Vec::new(), BTreeMap::new());
         for metric in &spec.metrics {
             if let Some(Ok(expression)) = derived::expression(metric) {
                 derived.push(DerivedColumn::new(infos.len(), expression, &spec.metrics));
             }
             let places = places.entry(metric.id).or_default();
             places.sort_by_key(|place| place.location);
-            draft.add(metric, infos.len(), aggregations.find(&metric.aggregation), places);
+            // An expression of many metrics is compiled once.
+            let method = methods.entry(&metric.aggregation).or_insert_with_key(|of| aggregations.find(of)).clone();
+            draft.add(metric, infos.len(), method, places);
             metrics.push((metric.id, metric.series.kind, infos.len()));
             infos.extend(ColumnInfo::all(metric));
         }

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use wire::id::LmapId;
-use wire::metric::{Aggregation, Declaration};
-use wire::time::Interval;
+use wire::metric::{Aggregation, AggregationError, Declaration};
+use wire::time::{Interval, Nanos};
 
-use super::ControlPlane;
 use super::lmap::Lmap;
+use super::{ConnectionId, ControlPlane};
 
 /// Disagreements in the status, at most.
 const MAX_LINES: usize = 16;
@@ -90,6 +90,14 @@ impl ControlPlane {
         lmap.interval = if lmap.sent.is_some() { asked.min(lmap.interval) } else { asked };
     }
 
+    /// Tells a service, once for a message, that the agent does not know what it declares about some series.
+    pub(super) fn refuse_declared(&mut self, connection: ConnectionId, unknown: &[(String, AggregationError)]) {
+        if let [(title, error), more @ ..] = unknown {
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            self.refuse(connection, &format!("aggregation of {title}{more}"), error);
+        }
+    }
+
     /// Series about which replicas declare different things, and what is in effect.
     pub(super) fn disagreements(&self) -> Vec<String> {
         let of = |lmap: &Lmap| Some((self.services.get(&lmap.service)?, lmap.id));
@@ -102,15 +110,15 @@ impl ControlPlane {
                     lines.push("replicas of more services declare different aggregations".to_owned());
                     return lines;
                 }
-                let watch = lmap.watch(series, &service.catalogue, &self.settings);
+                let watch = lmap.watch(key, series, &service.catalogue, &self.settings);
                 lines.push(format!(
-                    "{}: replicas declare {} differently: {}; in effect: {} (by {}), read in every {}. row",
+                    "{}: replicas declare {} differently: {}; in effect: {} ({}), every {}",
                     lmap.service,
                     series.title(),
                     declared.described(),
                     watch.aggregation,
                     watch.decided_by,
-                    watch.every,
+                    Nanos(lmap.interval.length().0.saturating_mul(u64::from(watch.every.get()))),
                 ));
             }
         }
@@ -120,8 +128,6 @@ impl ControlPlane {
 
 #[cfg(test)]
 mod tests {
-    use wire::time::Nanos;
-
     use super::*;
 
     fn of(aggregation: &str, millis: u32) -> Declaration {

@@ -154,9 +154,9 @@ impl Lmap {
 
     /// How `series` is watched: as an operator chose, else as the configuration has it, else as the service declares,
     /// else by its kind.
-    pub fn watch(&self, series: &Series, catalogue: &Catalogue, settings: &Settings) -> Watch {
+    pub fn watch(&self, key: &SeriesKey, series: &Series, catalogue: &Catalogue, settings: &Settings) -> Watch {
         let chosen = self.selection.choice(&series.name);
-        let declared = catalogue.declared(&SeriesKey::of(series)).map(Declarations::in_effect);
+        let declared = catalogue.declared(key).map(Declarations::in_effect);
         let (declared, period) = declared.unwrap_or_default();
         let by = |decided_by: &'static str| move |aggregation: Aggregation| (aggregation, decided_by);
         let (aggregation, decided_by) = chosen
@@ -222,7 +222,7 @@ impl Lmap {
             .iter()
             .filter_map(|(key, &id)| {
                 let series = catalogue.get(key)?.clone();
-                let Watch { aggregation, every, .. } = self.watch(&series, catalogue, settings);
+                let Watch { aggregation, every, .. } = self.watch(key, &series, catalogue, settings);
                 let every = every.max(self.changes_every(key, &replicas));
                 Some(MetricSpec { id, series, aggregation, every })
             })

@@ -21,6 +21,8 @@ const MAX_MODEL_BYTES: usize = 8 << 20;
 pub const MAX_MODELS_BYTES: u64 = 256 << 20;
 /// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
+/// Limits of expressions: of one LMAP, since they are computed for every row, and of all LMAPs.
+const MAX_EXPRESSIONS: (usize, usize) = (256, 4_096);
 /// Memory of the choices of all LMAPs.
 pub const MAX_CHOICE_BYTES: usize = 32 << 20;
 
@@ -196,6 +198,7 @@ impl ControlPlane {
         bounded("metrics", choices.len(), wire::control::MAX_METRICS)?;
         self.check_choices(choices.iter().map(Choice::bytes).sum())?;
         choices.iter().try_for_each(|choice| self.check_derived(id, choice))?;
+        self.check_expressions(id, choices.iter().filter(|choice| choice.has_expression()).count())?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         lmap.selection = Selection::of(choices);
         self.selected(id, now);
@@ -236,6 +239,8 @@ impl ControlPlane {
     ) -> Result<Vec<MetricId>, OperatorError> {
         self.check_choices(choice.bytes())?;
         self.check_derived(id, &choice)?;
+        let before = self.lmaps.get(&id).map_or(0, |lmap| lmap.selection.expressions());
+        self.check_expressions(id, before + usize::from(choice.has_expression()))?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         let service = self.services.get(&lmap.service).ok_or(OperatorError::NoLmap(id))?;
         let name = choice.metric.clone();
@@ -329,6 +334,13 @@ impl ControlPlane {
             }
         }
         Ok(())
+    }
+
+    /// Checks whether the LMAP may have so many expressions.
+    fn check_expressions(&self, id: LmapId, expressions: usize) -> Result<(), OperatorError> {
+        let others = self.lmaps.values().filter(|lmap| lmap.id != id).map(|lmap| lmap.selection.expressions());
+        bounded("expressions of one LMAP", expressions, MAX_EXPRESSIONS.0)?;
+        bounded("expressions of all LMAPs", others.sum::<usize>() + expressions, MAX_EXPRESSIONS.1)
     }
 
     /// Checks whether choices of all LMAPs may take so many bytes `more`. O(choices): operators are few.

@@ -125,7 +125,7 @@ impl ControlPlane {
         let metrics = lmap.numbers().iter().filter_map(|(key, number)| {
             let catalogue = &service?.catalogue;
             let series = catalogue.get(key).filter(|series| lmap.selection.watches(series))?;
-            Some(info(number.0, series, &lmap.watch(series, catalogue, &self.settings)))
+            Some(info(number.0, series, &lmap.watch(key, series, catalogue, &self.settings)))
         });
         let derived = lmap.derived().map(|MetricSpec { id, series, aggregation, every }| {
             info(id.0, &series, &Watch { aggregation, every, decided_by: "operator" })

@@ -33,7 +33,13 @@ impl Choice {
             Some(Aggregation::Formula(formula) | Aggregation::Derived(formula)) => formula.as_str().len(),
             _ => 0,
         };
-        ENTRY_BYTES + self.metric.as_str().len() + formula
+        // The names in it are kept, too.
+        ENTRY_BYTES + self.metric.as_str().len() + 2 * formula
+    }
+
+    /// Whether it has an expression, over replicas or over columns.
+    pub fn has_expression(&self) -> bool {
+        matches!(self.aggregation, Some(Aggregation::Formula(_) | Aggregation::Derived(_)))
     }
 
     /// The expression over other columns, if it is one.
@@ -65,6 +71,8 @@ pub fn stands_for(name: &str, series: &Series) -> bool {
 pub struct Selection {
     only_chosen: bool,
     chosen: BTreeMap<MetricName, Choice>,
+    /// Names in the expressions of derived columns.
+    needed: BTreeSet<String>,
     without: BTreeSet<Arc<SeriesKey>>,
 }
 
@@ -72,25 +80,30 @@ impl Selection {
     /// Only `choices`; everything if there are none.
     pub fn of(choices: Vec<Choice>) -> Self {
         let chosen: BTreeMap<_, _> = choices.into_iter().map(|choice| (choice.metric.clone(), choice)).collect();
-        Self { only_chosen: !chosen.is_empty(), chosen, without: BTreeSet::new() }
+        let mut selection = Self { only_chosen: !chosen.is_empty(), chosen, ..Self::default() };
+        selection.derived_changed();
+        selection
+    }
+
+    fn derived_changed(&mut self) {
+        let expressions = self.chosen.values().filter_map(Choice::derived);
+        self.needed = expressions.flat_map(|expression| expression.names().to_vec()).map(|name| name.text).collect();
     }
 
     /// Whether `series` is watched: it is chosen, or a derived column needs it. A derived column takes the place of
     /// series of its name.
     pub fn watches(&self, series: &Series) -> bool {
-        let key = SeriesKey::of(series);
-        if self.without.contains(&key) {
+        if !self.without.is_empty() && self.without.contains(&SeriesKey::of(series)) {
             return false;
         }
-        match self.chosen.get(&key.name) {
+        match self.chosen.get(&series.name) {
             Some(choice) => choice.derived_series().is_none(),
             None => !self.only_chosen || self.is_needed(series),
         }
     }
 
     fn is_needed(&self, series: &Series) -> bool {
-        let mut derived = self.chosen.values().filter_map(Choice::derived);
-        derived.any(|expression| expression.names().iter().any(|name| stands_for(&name.text, series)))
+        self.needed.iter().any(|name| stands_for(name, series))
     }
 
     /// How the series of `name` are watched, if an operator chose them.
@@ -103,16 +116,23 @@ impl Selection {
         self.chosen.values().filter_map(|choice| Some((choice, choice.derived_series()?)))
     }
 
+    /// Number of choices with an expression.
+    pub fn expressions(&self) -> usize {
+        self.chosen.values().filter(|choice| choice.has_expression()).count()
+    }
+
     /// Also watches all series of one name.
     pub fn add(&mut self, choice: Choice) {
         self.without.retain(|key| key.name != choice.metric);
         self.chosen.insert(choice.metric.clone(), choice);
+        self.derived_changed();
     }
 
     /// Excludes one series, or takes back a derived column.
     pub fn remove(&mut self, key: Arc<SeriesKey>) {
         if self.chosen.get(&key.name).is_some_and(|choice| choice.derived_series().is_some()) {
             self.chosen.remove(&key.name);
+            self.derived_changed();
         } else {
             self.without.insert(key);
         }

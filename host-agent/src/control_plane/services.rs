@@ -289,15 +289,13 @@ impl ControlPlane {
     }
 
     fn add_series(&mut self, now: Nanos, connection: ConnectionId, all: Vec<Result<PlacedSeries, RefusedSeries>>) {
-        let mut refusals = Vec::new();
+        let (mut refusals, mut unknown) = (Vec::new(), Vec::new());
         for series in all {
             let outcome = match series {
                 Err(malformed) => Err((malformed.title.clone(), SeriesRefusal::Malformed(malformed))),
                 Ok(mut placed) => {
                     let title = placed.series.title();
-                    if let Some(unknown) = placed.declared.take_unknown() {
-                        self.refuse(connection, &format!("aggregation of {title}"), &unknown);
-                    }
+                    unknown.extend(placed.declared.take_unknown().map(|error| (title.clone(), error)));
                     self.register(now, connection, placed, Owner::Service).map_err(|refusal| (title, refusal))
                 }
             };
@@ -306,6 +304,7 @@ impl ControlPlane {
                 Err(refusal) => refusals.push(refusal),
             }
         }
+        self.refuse_declared(connection, &unknown);
         self.counters.refused_series += refusals.len() as u64;
         for (title, refusal) in refusals.iter().take(MAX_REFUSALS_SENT) {
             self.refuse_until(connection, title, refusal, refusal.retry_after());
@@ -340,15 +339,15 @@ impl ControlPlane {
             self.shares.take_series(replica.owner, key.weight(placed.shards))?;
         }
         let (place, run) = (SeriesPlace::of(&placed), placed.run());
-        let (key, _) = service.catalogue.add(key, placed.series.clone(), &placed.declared);
+        let (key, _) = service.catalogue.add(key, placed.series, &placed.declared);
         replica.place(key.clone(), place, run, placed.declared);
         let name = replica.service.clone();
         let lmap = service.lmap;
         let watched = !service.unwatched;
         match lmap {
             Some(id) => {
-                if let Some(lmap) = self.lmaps.get_mut(&id) {
-                    lmap.series_added(&key, &placed.series);
+                if let (Some(lmap), Some(series)) = (self.lmaps.get_mut(&id), service.catalogue.get(&key)) {
+                    lmap.series_added(&key, series);
                 }
                 self.changed(id, now);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lmap::{Expression, ReplicaExpression};
+use lmap::{Expression, MAX_QUANTITIES, ReplicaExpression};
 use tonic::Status;
 use wire::control::DetectorSpec;
 use wire::id::{HookId, LmapId};
@@ -107,6 +107,10 @@ fn derived_column(text: &str) -> Result<Aggregation, Status> {
     let formula = Formula::new(text).map_err(|error| invalid(&error))?;
     let expression = Expression::parse(formula.as_str()).map_err(|error| invalid(&error))?;
     expression.check_finite().map_err(|error| invalid(&error))?;
+    if let Some(one_too_many) = expression.names().get(MAX_QUANTITIES) {
+        let at = one_too_many.at;
+        return Err(Status::invalid_argument(format!("at {at}: more than {MAX_QUANTITIES} names")));
+    }
     Ok(Aggregation::Derived(formula))
 }
 

@@ -17,7 +17,7 @@ pub(super) struct DerivedColumn {
 /// The columns that one name stands for: those of all label sets of a metric.
 #[derive(Debug)]
 struct Input {
-    columns: Box<[usize]>,
+    columns: Box<[u32]>,
     /// Whether they are summed up; else it is their mean.
     is_sum: bool,
 }
@@ -62,7 +62,7 @@ impl Input {
             for (column, statistic) in (at..).zip(statistics) {
                 let is_derived = matches!(metric.aggregation, Aggregation::Derived(_));
                 if !is_derived && series.column_is_named(*statistic, name) {
-                    columns.push(column);
+                    columns.push(column as u32);
                     is_sum = is_summed(series.kind, *statistic);
                 }
             }
@@ -73,7 +73,7 @@ impl Input {
 
     /// The sum or the mean of those columns that are not missing; NaN if all are.
     fn value(&self, row: &[f64]) -> f64 {
-        let values = self.columns.iter().filter_map(|column| row.get(*column)).filter(|value| !value.is_nan());
+        let values = self.columns.iter().filter_map(|column| row.get(*column as usize)).filter(|value| !value.is_nan());
         let (sum, found) = values.fold((0.0, 0_u32), |(sum, found), value| (sum + value, found + 1));
         match (found, self.is_sum) {
             (0, _) => f64::NAN,

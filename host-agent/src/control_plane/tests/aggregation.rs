@@ -100,7 +100,7 @@ fn replicas_that_declare_different_things_are_named_until_they_agree() {
     assert_eq!(
         node.plane.status().problems,
         ["cart: replicas declare queue differently: aggregated by max (1); aggregated by mean, read every 500ms (1); \
-          in effect: max (by service), read in every 5. row"]
+          in effect: max (service), every 500ms"]
     );
     node.declares(4, &[(gauge("queue"), "mean", 500)]);
     assert_eq!(node.watches("queue"), listed("mean", 5, "service"), "two against one");
