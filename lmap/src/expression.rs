@@ -147,8 +147,7 @@ impl Operator {
             Self::Multiply => one * other,
             Self::Divide => one / other,
             // Unlike f64::min, a missing value makes the result missing.
-            Self::Min if one.is_nan() || other.is_nan() => f64::NAN,
-            Self::Max if one.is_nan() || other.is_nan() => f64::NAN,
+            Self::Min | Self::Max if one.is_nan() || other.is_nan() => f64::NAN,
             Self::Min => one.min(other),
             Self::Max => one.max(other),
         }

@@ -1,5 +1,5 @@
 //! Messages of a service, byte for byte: as releases without declarations wrote and read them, and as this one does.
-#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what a test prepares has to work, or the test fails")]
 
 use prost::Message as _;
 use wire::metric::{Aggregation, Declaration};

@@ -149,7 +149,9 @@ impl Lmap {
         for (key, series) in catalogue.iter() {
             self.series_added(key, series);
         }
-        derived.iter().for_each(|key| self.number(key));
+        for key in &derived {
+            self.number(key);
+        }
     }
 
     /// How `series` is watched: as an operator chose, else as the configuration has it, else as the service declares,
