@@ -111,6 +111,7 @@ impl Service {
     /// Registers a counter, or finds it. Replicas of the service are aggregated by "sum", "mean", "min", "max" or a
     /// quantile such as "p90"; None: by kind. read_every_ms: how often it is worth reading; 0: in every row.
     #[pyo3(signature = (name, *, labels = None, unit = None, aggregation = None, read_every_ms = 0))]
+    #[expect(clippy::too_many_arguments, reason = "Python has named arguments where Rust has a builder")]
     fn counter(
         &self,
         py: Python<'_>,
@@ -126,6 +127,7 @@ impl Service {
 
     /// Registers an up-down counter, or finds it.
     #[pyo3(signature = (name, *, labels = None, unit = None, aggregation = None, read_every_ms = 0))]
+    #[expect(clippy::too_many_arguments, reason = "Python has named arguments where Rust has a builder")]
     fn up_down_counter(
         &self,
         py: Python<'_>,
@@ -141,6 +143,7 @@ impl Service {
 
     /// Registers a gauge, or finds it.
     #[pyo3(signature = (name, *, labels = None, unit = None, aggregation = None, read_every_ms = 0))]
+    #[expect(clippy::too_many_arguments, reason = "Python has named arguments where Rust has a builder")]
     fn gauge(
         &self,
         py: Python<'_>,
