@@ -32,9 +32,9 @@ pub enum ExpressionError {
     /// A character that no expression has.
     #[error("at {at}: {character:?} has no meaning here: numbers, names, + - * / ( ) and , are possible")]
     Character {
-        /// Its position.
+        /// Where it is.
         at: usize,
-        /// The character.
+        /// The character there.
         character: char,
     },
     /// Something else was expected.
@@ -50,9 +50,9 @@ pub enum ExpressionError {
     /// A function that does not exist.
     #[error("at {at}: there is no function {name}: abs, sqrt, ln, exp, min and max exist")]
     Function {
-        /// Its position.
+        /// Where it is.
         at: usize,
-        /// Its name.
+        /// Name of the function.
         name: String,
     },
     /// A function with too many or too few values.
@@ -60,7 +60,7 @@ pub enum ExpressionError {
     Arity {
         /// Position of the function.
         at: usize,
-        /// Its name.
+        /// Name of the function.
         function: &'static str,
         /// How many values it takes.
         wanted: usize,
@@ -82,9 +82,9 @@ pub enum ExpressionError {
     /// A name that is not known.
     #[error("at {at}: {name} is not known: {known}")]
     Name {
-        /// Its position.
+        /// Where it is.
         at: usize,
-        /// The name.
+        /// The unknown name.
         name: String,
         /// Which names are possible.
         known: String,

@@ -35,8 +35,8 @@ impl<F: Fn(&[f64]) -> f64 + Send + Sync> Aggregate for F {
     }
 }
 
-/// User-defined aggregations, by name. Metrics can select those whose names have no `-`, `/` or `:`: with one, a text is
-/// an expression.
+/// User-defined aggregations, by name. Metrics can select those whose names have no `-`, `/` or `:`; a text with one of
+/// these is an expression.
 #[derive(Clone, Default)]
 pub struct Aggregations(BTreeMap<MetricName, Arc<dyn Aggregate>>);
 
@@ -46,7 +46,7 @@ impl Aggregations {
         self.0.insert(name, Arc::new(aggregate));
     }
 
-    /// The method of `aggregation`, or `None` if no aggregation has that name, or if it cannot be computed from the values
+    /// The method of `aggregation`; `None` if no aggregation has that name, or if it cannot be computed from the values
     /// of replicas.
     pub(crate) fn find(&self, aggregation: &Aggregation) -> Option<Method> {
         Some(match aggregation {
@@ -104,8 +104,8 @@ impl Method {
         !matches!(self, Self::Own(_) | Self::Formula(_))
     }
 
-    /// The aggregate of `values`, which it may reorder; NaN if there are none, or if the result is not finite. Allocates
-    /// nothing but what a user-defined aggregation does.
+    /// The aggregate of `values`, which it may reorder; NaN if there are none, or if the result is not finite. Nothing
+    /// is allocated but by a user-defined aggregation.
     pub(crate) fn apply(&self, values: &mut [f64]) -> f64 {
         if values.is_empty() {
             return f64::NAN;

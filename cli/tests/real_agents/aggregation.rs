@@ -24,7 +24,8 @@ impl Replica {
             let client = client::connect(service);
             let depth = client.gauge("shop.queue").aggregation("max").register();
             let slow = client.gauge("shop.slow").read_every(Duration::from_millis(100)).register();
-            let (requests, errors) = (client.counter("shop.requests").register(), client.counter("shop.errors").register());
+            let (requests, errors) =
+                (client.counter("shop.requests").register(), client.counter("shop.errors").register());
             while !stop.load(Relaxed) {
                 depth.set(queue);
                 slow.set(queue);
@@ -84,7 +85,8 @@ fn two_replicas_are_put_together_as_they_declare_until_an_operator_says_otherwis
     let derive = ["metric", "shop", "shop.failed", "--derive", "shop.errors / shop.requests"];
     let (code, text) = uview(&host, &derive);
     assert!(code == Some(0) && text.contains("derived"), "{code:?}: {text}");
-    host.operators.row("shop", "a quarter fails", |row| row.get("shop.failed").is_some_and(|share| (share - 0.25).abs() < 0.05));
+    host.operators
+        .row("shop", "a quarter fails", |row| row.get("shop.failed").is_some_and(|share| (share - 0.25).abs() < 0.05));
     let (code, text) = uview(&host, &["metric", "shop", "shop.failed", "--derive", "shop.errors / shop.request"]);
     assert!(code == Some(1) && text.contains("at 14: shop.request is not known"), "{code:?}: {text}");
     let (_, text) = uview(&host, &["metric", "shop", "shop.failed", "--delete"]);

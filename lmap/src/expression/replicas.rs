@@ -23,13 +23,13 @@ pub fn quantile(values: &mut [f64], share: f64) -> f64 {
 /// What an expression may say of the replicas' values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aggregate {
-    /// The smallest.
+    /// The smallest value.
     Min,
-    /// The largest.
+    /// The largest value.
     Max,
-    /// The sum.
+    /// The sum of all.
     Sum,
-    /// The mean.
+    /// The mean of all.
     Mean,
     /// How many replicas have a value.
     Count,

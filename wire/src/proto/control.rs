@@ -308,8 +308,8 @@ pub struct Metric {
     pub max_bits: u32,
     #[prost(uint64, tag = "9")]
     pub parts_per_unit: u64,
-    /// "max", "min", "sum", "mean", a quantile such as "p90", or the name of an aggregation of the NIC agent. A worker that
-    /// does not know it says so, and the metric is missing.
+    /// "max", "min", "sum", "mean", a quantile such as "p90", or the name of an aggregation of the NIC agent. A worker
+    /// that does not know it says so, and the metric is missing.
     #[prost(string, tag = "10")]
     pub aggregation: ::prost::alloc::string::String,
     /// Read every n-th interval; 0 means 1.
