@@ -211,8 +211,8 @@ impl Replica {
         self.series.insert(key, place);
     }
 
-    /// Retires all series within `run`, and returns them with what was declared about them. Retires none if `run` cuts a
-    /// series or contains retired slots.
+    /// Retires all series within `run`, and returns them with what was declared about them. Retires none if `run` cuts
+    /// a series or contains retired slots.
     ///
     /// # Errors
     ///
