@@ -93,7 +93,13 @@ impl Output {
 
     /// The series and its place.
     pub fn placed(&self) -> PlacedSeries {
-        PlacedSeries { series: self.series.clone(), region: 0, first: self.first, shards: Shards::ONE, declared: Declaration::NONE }
+        PlacedSeries {
+            series: self.series.clone(),
+            region: 0,
+            first: self.first,
+            shards: Shards::ONE,
+            declared: Declaration::NONE,
+        }
     }
 
     /// Begins a scrape.
