@@ -27,7 +27,7 @@ use wire::registration::ServiceMessage;
 
 pub use exposition::exposition;
 pub use gossip_member::gossip_member;
-pub use local::{head_sampling, operators_request, packet_filter, proc_text, ring};
+pub use local::{expression, head_sampling, operators_request, packet_filter, proc_text, ring};
 pub use one_way::one_way;
 pub use replies::{receiver_reply, upstream_reply};
 pub use traces::{gossip, gzip, otlp_json, otlp_request};
@@ -36,12 +36,13 @@ pub use traces::{gossip, gzip, otlp_json, otlp_request};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 32] = [
+pub const TARGETS: [Target; 33] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
     ("exposition", exposition),
+    ("expression", expression),
     ("frames", frames),
     ("gossip", gossip),
     ("gossip_member", gossip_member),

@@ -3,6 +3,8 @@
 //! When the agent is ready, it writes `host-agent.json` into its runtime directory, with the addresses that it listens
 //! on.
 
+mod changes;
+
 use core::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +15,8 @@ use thiserror::Error;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    DrainWorkerRequest, HookEvent, ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest,
-    RegisterHookRequest, RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest, UndrainWorkerRequest,
-    WatchRowsRequest,
+    HookEvent, ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest,
+    RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest, WatchRowsRequest,
 };
 
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
@@ -338,30 +339,6 @@ impl Connection {
         }
     }
 
-    /// Moves all LMAPs of a worker to others. Returns how many it has.
-    ///
-    /// # Errors
-    ///
-    /// As [`status`](Self::status); [`AgentError::Declined`] if there is no such worker, or it is the last one.
-    pub async fn drain(&mut self, worker: u32, force: bool) -> Result<u32, AgentError> {
-        match self.client.drain_worker(DrainWorkerRequest { worker, force }).await {
-            Ok(reply) => Ok(reply.into_inner().lmaps),
-            Err(status) => Err(self.peer.error(&status).await),
-        }
-    }
-
-    /// Lets a worker have LMAPs again.
-    ///
-    /// # Errors
-    ///
-    /// As [`drain`](Self::drain).
-    pub async fn undrain(&mut self, worker: u32) -> Result<(), AgentError> {
-        match self.client.undrain_worker(UndrainWorkerRequest { worker }).await {
-            Ok(_) => Ok(()),
-            Err(status) => Err(self.peer.error(&status).await),
-        }
-    }
-
     /// Subscribes to every `every`th row of an LMAP. The stream begins with the rows that the worker has buffered.
     ///
     /// # Errors
@@ -396,14 +373,16 @@ impl Connection {
 impl Peer {
     /// Sorts an error status: one from the agent has no source, one from the connection has.
     async fn error(&self, status: &tonic::Status) -> AgentError {
-        use tonic::Code::{Cancelled, DeadlineExceeded, FailedPrecondition, NotFound, PermissionDenied, Unavailable};
+        use tonic::Code::{
+            Cancelled, DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Unavailable,
+        };
         if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
             return self.unreachable(innermost(status)).await;
         }
         let message = replies::text(status);
         match status.code() {
             PermissionDenied => AgentError::Denied(message),
-            NotFound | FailedPrecondition => AgentError::Declined(message),
+            NotFound | FailedPrecondition | InvalidArgument => AgentError::Declined(message),
             _ => AgentError::Refused { address: self.address.clone(), message },
         }
     }

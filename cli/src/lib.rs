@@ -6,6 +6,7 @@
 //! | [`status`] | agent, workers, LMAPs (local metrics analysis pipelines) and problems, printed once |
 //! | [`top`] | the same as a live view |
 //! | [`drain`] | takes all LMAPs off a worker, and lets it have some again |
+//! | [`metric`] | how the metrics of a service become columns |
 //! | [`paths`] | operations and the services on the path of their requests |
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
 //! | [`sources`] | Prometheus endpoints, and which of their series are watched |
@@ -39,6 +40,7 @@ pub mod exit;
 pub mod failure;
 pub mod figures;
 pub mod input;
+pub mod metric;
 pub mod model;
 pub mod output;
 pub mod paths;
@@ -109,6 +111,9 @@ enum Command {
     Paths(paths::PathsArgs),
     /// Print which Prometheus endpoints are scraped, which of their series are watched, and why
     Sources(sources::SourcesArgs),
+    /// Show or set how the metrics of a service become columns: aggregation over replicas, derived columns
+    #[command(long_about = metric::LONG_ABOUT)]
+    Metric(metric::MetricArgs),
     /// Check whether uview can run on this machine, and say what to fix
     Check(check::CheckArgs),
     /// Record the metrics of running services, one compact file per service
@@ -184,6 +189,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Man(args) => shell::man(&args),
         Command::Sources(args) => sources::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
+        Command::Metric(args) => metric::run(&args, environment.runtime_dir),
         Command::Drain(args) => drain::run(args, environment.runtime_dir),
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),

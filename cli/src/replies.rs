@@ -121,7 +121,7 @@ messages! {
     ListReply { lmaps }
     LmapInfo { service, replicas, metrics; lmap, interval_us, worker }
     ReplicaInfo { instance; replica, pid, regions, bytes }
-    MetricInfo { name, labels, kind, unit, group, aggregation; metric, every }
+    MetricInfo { name, labels, kind, unit, group, aggregation, decided_by; metric, every, derived }
     ReceiptReply { days, node, runs, waiting_spans; since_unix_ns, in_memory }
     ReceiptRun {; began_unix_ns, written_unix_ns, ended_in_order }
     ReceiptDay { services, grown; day }

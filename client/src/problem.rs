@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use wire::metric::AggregationError;
 use wire::name::NameError;
 use wire::printable::is_printable;
 
@@ -31,6 +32,14 @@ pub enum Cause {
         metric: String,
         /// What is wrong with the name.
         cause: NameError,
+    },
+    /// A metric's declared aggregation is none that a service may declare. Its handle is detached.
+    #[error("metric {metric} is not registered: {cause}")]
+    Aggregation {
+        /// The metric's name.
+        metric: String,
+        /// What is wrong with the aggregation.
+        cause: AggregationError,
     },
     /// A histogram of OpenTelemetry came with all values since the start: the exporter takes those of an interval. It
     /// is left out.

@@ -1,9 +1,10 @@
 //! The builder for a metric: name, labels, unit, then a handle.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use wire::histogram::Scale;
-use wire::metric::{Group, Kind};
+use wire::metric::{Aggregation, AggregationError, Declaration, Group, Kind};
 use wire::registration::Shards;
 
 use crate::client::Client;
@@ -20,9 +21,20 @@ pub struct MetricSpec {
     pub(crate) group: Group,
     pub(crate) parts_per_unit: u64,
     pub(crate) shards: Shards,
+    pub(crate) aggregation: Option<String>,
+    pub(crate) read_every_ms: u32,
 }
 
 impl MetricSpec {
+    /// What is declared about the metric.
+    pub(crate) fn declaration(&self) -> Result<Declaration, AggregationError> {
+        let declared = Declaration::from_message("", self.read_every_ms);
+        match &self.aggregation {
+            Some(text) => declared.aggregated(Aggregation::parse(text)?),
+            None => Ok(declared),
+        }
+    }
+
     /// Number of slots of the series.
     pub(crate) const fn slots(&self) -> u32 {
         self.shards.slots(self.kind)
@@ -101,6 +113,8 @@ impl<'client, H: Handle> Registration<'client, H> {
             group: Group::Service,
             parts_per_unit: 1,
             shards: Shards::ONE,
+            aggregation: None,
+            read_every_ms: 0,
         };
         Self { client, spec, handle: PhantomData }
     }
@@ -120,6 +134,21 @@ impl<'client, H: Handle> Registration<'client, H> {
     /// Sets the group that explanations count the metric under. Default: [`Group::Service`].
     pub fn group(mut self, group: Group) -> Self {
         self.spec.group = group;
+        self
+    }
+
+    /// Declares how the values of the service's replicas on a node become one: `sum`, `mean`, `min`, `max`, or a
+    /// quantile such as `p90` or `quantile(0.9)`. Default: the sum; of gauges the mean. Operators may decide otherwise.
+    pub fn aggregation(mut self, aggregation: &str) -> Self {
+        self.spec.aggregation = Some(aggregation.to_owned());
+        self
+    }
+
+    /// Declares how often the metric is worth reading, in whole milliseconds up to an hour. Its last value, or a
+    /// counter's mean increment, holds in between. Default: in every row of the LMAP. If no metric of the service asks
+    /// for more, the LMAP takes a row only that often.
+    pub fn read_every(mut self, period: Duration) -> Self {
+        self.spec.read_every_ms = u32::try_from(period.as_millis()).unwrap_or(u32::MAX);
         self
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use region::{OwnedRegion, SlotRun};
 use wire::id::Generation;
 use wire::layout::{RegionSize, Slot, VERSION};
-use wire::metric::{Kind, Series};
+use wire::metric::{Declaration, Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
 use wire::registration::{self, PlacedSeries, ServiceMessage, Shards};
 
@@ -135,10 +135,13 @@ impl Registry {
 
     fn try_register(&mut self, spec: &MetricSpec, forked: bool) -> Result<Binding, Cause> {
         let mut series = check(spec).map_err(|cause| Cause::Name { metric: shortened(&spec.name, 64), cause })?;
+        let declared = spec.declaration();
+        let declared = declared.map_err(|cause| Cause::Aggregation { metric: series.name.to_string(), cause })?;
         let mut overflows = false;
         if let Some(metric) = self.metrics.get(&series.name) {
             metric.value_type.check_compatible(&series, spec.shards)?;
             if let Some(id) = metric.label_sets.get(&series.labels) {
+                self.check_declaration(*id, &declared)?;
                 return Ok(self.binding(*id));
             }
             overflows =
@@ -162,8 +165,20 @@ impl Registry {
                 return Ok(self.binding(id));
             }
         }
-        let id = self.add_series(series, spec.shards, overflows)?;
+        let id = self.add_series(series, spec.shards, declared, overflows)?;
         Ok(self.binding(id))
+    }
+
+    /// Checks that a further handle to a series declares the same, if anything.
+    fn check_declaration(&self, id: SeriesId, declared: &Declaration) -> Result<(), Cause> {
+        let Some(PlacedSeries { series, declared: known, .. }) = self.live.get(&id).map(|live| &live.placed) else {
+            return Ok(());
+        };
+        if *declared == Declaration::NONE || declared == known {
+            return Ok(());
+        }
+        let metric = series.name.to_string();
+        Err(Cause::Conflict { metric, registered: known.to_string(), requested: declared.to_string() })
     }
 
     /// A handle's binding to a live series.
@@ -173,7 +188,13 @@ impl Registry {
     }
 
     /// Gives a new series its slots and its id.
-    fn add_series(&mut self, series: Series, shards: Shards, overflow: bool) -> Result<SeriesId, Cause> {
+    fn add_series(
+        &mut self,
+        series: Series,
+        shards: Shards,
+        declared: Declaration,
+        overflow: bool,
+    ) -> Result<SeriesId, Cause> {
         if self.live.len() >= self.limits.series {
             return Err(Cause::Series { limit: self.limits.series });
         }
@@ -189,8 +210,8 @@ impl Registry {
         if overflow {
             metric.overflow = Some(id);
         }
-        self.live
-            .insert(id, LiveSeries { placed: PlacedSeries { series, region, first, shards }, run, announced: false });
+        let placed = PlacedSeries { series, region, first, shards, declared };
+        self.live.insert(id, LiveSeries { placed, run, announced: false });
         if let Some(outbox) = &mut self.outbox {
             outbox.series.insert(id);
         }

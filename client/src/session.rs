@@ -213,7 +213,17 @@ mod tests {
     fn spec(name: String) -> MetricSpec {
         let kind = Kind::Histogram(Scale::DEFAULT);
         let (labels, group, shards) = (Vec::new(), Group::Service, wire::registration::Shards::ONE);
-        MetricSpec { name, labels, kind, unit: None, group, parts_per_unit: 1, shards }
+        MetricSpec {
+            name,
+            labels,
+            kind,
+            unit: None,
+            group,
+            parts_per_unit: 1,
+            shards,
+            aggregation: None,
+            read_every_ms: 0,
+        }
     }
 
     /// All messages not yet sent, as an agent decodes them.

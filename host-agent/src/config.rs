@@ -5,6 +5,7 @@ mod head_sampling;
 mod identity;
 mod kubernetes;
 mod limits;
+mod lmap;
 mod otlp;
 mod otlp_metrics;
 mod prometheus;
@@ -31,6 +32,7 @@ pub use self::head_sampling::HeadSamplingConfig;
 pub use self::identity::Identity;
 pub use self::kubernetes::KubernetesConfig;
 pub use self::limits::LimitsConfig;
+pub use self::lmap::{AggregationConfig, LmapConfig};
 pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
@@ -104,26 +106,6 @@ pub struct RuntimeDir(pub PathBuf);
 impl Default for RuntimeDir {
     fn default() -> Self {
         Self(PathBuf::from("/run/uview"))
-    }
-}
-
-/// Defaults for LMAPs that no operator configured.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LmapConfig {
-    /// The local scraping interval, 1 ms to 1 h.
-    pub interval_ms: NonZeroU32,
-    /// How often workers hand over what each LMAP has learnt, in seconds; 0: never.
-    pub models_every_s: u32,
-    /// Bytes of all models that are kept.
-    pub model_bytes: usize,
-    /// Directory of these models. `None`: they are kept in memory and lost when the agent ends.
-    pub models_dir: Option<PathBuf>,
-}
-
-impl Default for LmapConfig {
-    fn default() -> Self {
-        Self { interval_ms: at_least_one(1000), models_every_s: 300, model_bytes: 64 << 20, models_dir: None }
     }
 }
 
@@ -319,6 +301,8 @@ impl Config {
         let interval = interval.map_err(|cause| ConfigError::value("lmap.interval_ms", cause))?;
         let mut settings = Settings::new(incarnation, interval);
         settings.heartbeat = Nanos::from_millis(u64::from(self.services.heartbeat_ms.get()));
+        settings.interval_bounds = self.lmap.interval_bounds(interval)?;
+        settings.aggregations = self.lmap.rules()?;
         settings.models_every = Nanos::from_secs(u64::from(self.lmap.models_every_s));
         settings.model_bytes = self.lmap.model_bytes;
         settings.lease = Nanos::from_millis(u64::from(lease));
@@ -420,6 +404,10 @@ mod tests {
     fn a_value_out_of_range_is_refused_with_its_key() {
         for (text, key) in [
             ("lmap:\n  interval_ms: 3600001\n", "lmap.interval_ms"),
+            ("lmap: {slowest_ms: 500}", "lmap.slowest_ms is 500"),
+            ("lmap: {fastest_ms: 2000}", "lmap.fastest_ms is 2000"),
+            ("lmap: {aggregations: [{metrics: q, aggregation: max -}]}", "lmap.aggregations"),
+            ("lmap: {aggregations: [{metrics: q, aggregation: max / mode}]}", "lmap.aggregations"),
             ("control:\n  min_verdict_share: 2\n", "control.min_verdict_share is 2"),
             ("control:\n  lease_ms: 10\n", "control.lease_ms is 10"),
             ("control:\n  listen: 0.0.0.0:9700\n", "control.listen is 0.0.0.0:9700: needs tls"),

@@ -19,6 +19,7 @@ mod action;
 mod catalogue;
 mod container;
 mod counters;
+mod declarations;
 mod drains;
 mod incidents;
 mod kept_models;
@@ -48,7 +49,7 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::id::{LmapId, WorkerId};
+use wire::id::{LmapId, Owner, WorkerId};
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
@@ -67,7 +68,7 @@ pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub(crate) use report::group_shares;
 pub use selection::Choice;
 pub use services::Descriptor;
-pub use settings::{IdentityRule, Limits, Peer, Settings};
+pub use settings::{AggregationRule, IdentityRule, Limits, Peer, Settings};
 
 use catalogue::Catalogue;
 use incidents::Incidents;
@@ -276,6 +277,15 @@ impl ControlPlane {
         let replicas = self.services.get(service).into_iter().flat_map(|service| &service.replicas);
         let periods = replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()?.changes_every);
         periods.fold(self.settings.interval, Interval::max)
+    }
+
+    /// Who pays for the replica of `connection`.
+    fn owner_of(&self, connection: ConnectionId) -> Option<Owner> {
+        Some(self.connections.get(&connection)?.replica.as_ref()?.owner)
+    }
+
+    fn service_of(&self, connection: ConnectionId) -> Option<ServiceName> {
+        Some(self.connections.get(&connection)?.replica.as_ref()?.service.clone())
     }
 
     /// Removes an LMAP. Its worker is told with the next poll.

@@ -18,7 +18,7 @@ use otlp::{Edge, SpanMetrics, SpanMetricsSettings};
 use region::OwnedRegion;
 use tokio::time::MissedTickBehavior;
 use wire::layout::{RegionSize, Slot};
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
 use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
@@ -198,12 +198,14 @@ fn placed(name: &str, first: Slot) -> Result<[PlacedSeries; 2], NameError> {
             region: 0,
             first,
             shards: Shards::ONE,
+            declared: Declaration::NONE,
         },
         PlacedSeries {
             series: series(DURATION, Kind::Histogram(SpanMetrics::SCALE), "s", micros)?,
             region: 0,
             first: Slot(first.0 + 1),
             shards: Shards::ONE,
+            declared: Declaration::NONE,
         },
     ])
 }

@@ -65,6 +65,7 @@
 //! | [`detector`](Detector) | one LMAP: scores rows, learns them, fits itself |
 //! | [`settings`](Settings) | every constant of the pipeline, with its default |
 //! | [`increments`](Increments) | cumulative counters → increments |
+//! | [`expression`](Expression) | quantiles over replicas, and arithmetic that an operator writes |
 //! | [`frequent_directions`](FrequentDirections) | the sketch |
 //! | [`model`](Model) | a fitted pipeline as bytes; several models merged |
 //! | [`canary`](Canary) | compares two versions of a service by their models |
@@ -84,6 +85,7 @@ mod detector;
 mod eigen;
 mod episode;
 mod explain;
+mod expression;
 mod fit;
 mod frequent_directions;
 mod guard;
@@ -115,6 +117,9 @@ pub use counts::Counts;
 pub use detector::Detector;
 pub use episode::Episode;
 pub use explain::{Direction, Reason};
+pub use expression::{
+    Aggregate, Expression, ExpressionError, MAX_OPERATIONS, MAX_QUANTITIES, MAX_TEXT, Name, ReplicaExpression, quantile,
+};
 pub use frequent_directions::{FrequentDirections, SketchError};
 pub use increments::{Cumulative, Increments};
 pub use intake::RowError;

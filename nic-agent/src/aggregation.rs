@@ -4,6 +4,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lmap::ReplicaExpression;
 use wire::metric::Aggregation;
 use wire::name::MetricName;
 
@@ -34,7 +35,8 @@ impl<F: Fn(&[f64]) -> f64 + Send + Sync> Aggregate for F {
     }
 }
 
-/// User-defined aggregations, by name.
+/// User-defined aggregations, by name. Metrics can select those whose names have no `-`, `/` or `:`; a text with one of
+/// these is an expression.
 #[derive(Clone, Default)]
 pub struct Aggregations(BTreeMap<MetricName, Arc<dyn Aggregate>>);
 
@@ -44,13 +46,17 @@ impl Aggregations {
         self.0.insert(name, Arc::new(aggregate));
     }
 
-    /// The method of `aggregation`, or `None` if no aggregation has that name.
+    /// The method of `aggregation`; `None` if no aggregation has that name, or if it cannot be computed from the values
+    /// of replicas.
     pub(crate) fn find(&self, aggregation: &Aggregation) -> Option<Method> {
         Some(match aggregation {
             Aggregation::Max => Method::Max,
             Aggregation::Min => Method::Min,
             Aggregation::Sum => Method::Sum,
             Aggregation::Mean => Method::Mean,
+            Aggregation::Quantile(quantile) => Method::Quantile(quantile.share()),
+            Aggregation::Formula(text) => Method::Formula(Arc::new(ReplicaExpression::new(text.as_str()).ok()?)),
+            Aggregation::Derived(_) => return None,
             Aggregation::Named(name) => Method::Own(Arc::clone(self.0.get(name)?)),
         })
     }
@@ -69,6 +75,8 @@ pub(crate) enum Method {
     Min,
     Sum,
     Mean,
+    Quantile(f64),
+    Formula(Arc<ReplicaExpression>),
     Own(Arc<dyn Aggregate>),
 }
 
@@ -79,6 +87,8 @@ impl fmt::Debug for Method {
             Self::Min => "Min",
             Self::Sum => "Sum",
             Self::Mean => "Mean",
+            Self::Quantile(_) => "Quantile",
+            Self::Formula(_) => "Formula",
             Self::Own(_) => "Own",
         })
     }
@@ -91,11 +101,12 @@ impl Method {
 
     /// Whether a single value is its own aggregate.
     pub(crate) fn keeps_one(&self) -> bool {
-        !matches!(self, Self::Own(_))
+        !matches!(self, Self::Own(_) | Self::Formula(_))
     }
 
-    /// The aggregate of `values`; NaN if there are none, or if the result is not finite.
-    pub(crate) fn apply(&self, values: &[f64]) -> f64 {
+    /// The aggregate of `values`, which it may reorder; NaN if there are none, or if the result is not finite. Nothing
+    /// is allocated but by a user-defined aggregation.
+    pub(crate) fn apply(&self, values: &mut [f64]) -> f64 {
         if values.is_empty() {
             return f64::NAN;
         }
@@ -105,6 +116,8 @@ impl Method {
             Self::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
             Self::Sum => sum(),
             Self::Mean => sum() / values.len() as f64,
+            Self::Quantile(share) => lmap::quantile(values, *share),
+            Self::Formula(expression) => expression.evaluate(values),
             Self::Own(aggregate) => aggregate.aggregate(values),
         };
         if one.is_finite() { one } else { f64::NAN }
@@ -116,7 +129,7 @@ mod tests {
     use super::*;
 
     fn apply(aggregation: &Aggregation, values: &[f64]) -> f64 {
-        Aggregations::default().find(aggregation).unwrap().apply(values)
+        Aggregations::default().find(aggregation).unwrap().apply(&mut values.to_vec())
     }
 
     #[test]
@@ -127,12 +140,16 @@ mod tests {
         assert_eq!(apply(&Aggregation::Min, &values), 1.0);
         assert_eq!(apply(&Aggregation::Sum, &values), 9.0);
         assert_eq!(apply(&Aggregation::Mean, &values), 3.0);
+        assert_eq!(apply(&Aggregation::parse("p75").unwrap(), &values), 4.0);
+        assert_eq!(apply(&Aggregation::parse("max - min").unwrap(), &values), 4.0);
     }
 
     #[test]
     fn nothing_and_infinity_are_missing() {
         assert!(apply(&Aggregation::Sum, &[]).is_nan());
         assert!(apply(&Aggregation::Sum, &[f64::MAX, f64::MAX]).is_nan());
+        assert!(apply(&Aggregation::parse("max / min").unwrap(), &[0.0, 1.0]).is_nan());
+        assert!(apply(&Aggregation::parse("p50").unwrap(), &[]).is_nan());
     }
 
     #[test]
@@ -142,7 +159,7 @@ mod tests {
         let mut aggregations = Aggregations::default();
         aggregations.add(MetricName::new("median").unwrap(), median);
 
-        assert_eq!(aggregations.find(&named("median")).unwrap().apply(&[1.0, 2.0, 9.0]), 2.0);
+        assert_eq!(aggregations.find(&named("median")).unwrap().apply(&mut [1.0, 2.0, 9.0]), 2.0);
         assert!(aggregations.find(&named("mode")).is_none());
     }
 }

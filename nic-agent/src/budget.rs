@@ -17,6 +17,10 @@ use crate::settings::WorkerSettings;
 const PROGRAM: u64 = 48 * MIB;
 /// An LMAP's description of a column: title, labels, places, state of its aggregation.
 const DESCRIPTION_BYTES: u64 = 600;
+/// Expressions of all LMAPs: the host agent takes no more from operators.
+const EXPRESSIONS: u64 = 4_096;
+/// An expression of 64 operations and 16 names; a derived column has indices of the columns that it names, too.
+const EXPRESSION_BYTES: u64 = 4 << 10;
 /// A column of a fitted detector, besides the directions of its basis and the rows of its sketch.
 const FITTED_BYTES: u64 = 300;
 /// Rows of a sketch and directions of a basis for which the configuration has null.
@@ -63,7 +67,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
 }
 
 /// Bounds of LMAPs that run.
-fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound; 6] {
+fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound; 7] {
     let Load { services, columns } = load;
     let (learning, fitted) = detector(settings, columns);
     let rows = settings.row_history as u64;
@@ -91,6 +95,14 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             from: "services × columns × 600 B",
             payer: "service",
             full: "the host agent refuses series",
+            metric: "",
+        },
+        Bound {
+            what: "expressions of operators, compiled",
+            bytes: EXPRESSIONS * (EXPRESSION_BYTES + columns * 8),
+            from: "4,096 × (4 KiB + columns × 8)",
+            payer: "operator",
+            full: "the host agent refuses the call",
             metric: "",
         },
         Bound {

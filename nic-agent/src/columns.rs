@@ -8,10 +8,12 @@
 //!   value for a few observations, so a sum does not dip.
 //! - A replica that is removed or silent does not count. The others are the service: with load balancing, sums of
 //!   counters stay as they were. The LMAP's differences and smoothing restart at such a change.
-//! - A column is missing (NaN) if no replica has a new value for it.
+//! - A column is missing (NaN) if no replica has a new value for it, or if its expression has no finite value.
+//! - The words of a sharded counter are one value of their replica: they are summed before replicas are aggregated.
 //!
 //! A summed histogram is merged bucket by bucket: its mean and 99th percentile are those of the values of all replicas.
 
+mod derived;
 mod histograms;
 mod kernels;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use wire::metric::{Kind, Statistic, TickDivider};
 
 use crate::aggregation::{Aggregations, Method};
 use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
+use derived::DerivedColumn;
 use histograms::{Histograms, Shape};
 use scalars::{Scalars, Series, SeriesState, SlotKind};
 
@@ -102,6 +105,8 @@ struct AggregatedColumn {
 struct Member {
     series: u32,
     cell: u32,
+    /// Whether it is another word of the replica of the member before it.
+    further_word: bool,
 }
 
 /// Computes rows from the regions of one LMAP.
@@ -115,6 +120,7 @@ pub(crate) struct Columns {
     aggregated: Vec<AggregatedColumn>,
     members: Vec<Member>,
     histograms: Histograms,
+    derived: Vec<DerivedColumn>,
     ticks: u64,
     observations_held: u32,
     values: Vec<f64>,
@@ -183,33 +189,59 @@ impl Columns {
             }
         }
         let (mut infos, mut metrics, mut draft) = (Vec::new(), Vec::new(), Draft::default());
+        let (mut derived, mut methods) = (Vec::new(), BTreeMap::new());
         for metric in &spec.metrics {
+            if let Some(Ok(expression)) = derived::expression(metric) {
+                derived.push(DerivedColumn::new(infos.len(), expression, &spec.metrics));
+            }
             let places = places.entry(metric.id).or_default();
             places.sort_by_key(|place| place.location);
-            draft.add(metric, infos.len(), aggregations.find(&metric.aggregation), places);
+            // An expression of many metrics is compiled once.
+            let method = methods.entry(&metric.aggregation).or_insert_with_key(|of| aggregations.find(of)).clone();
+            draft.add(metric, infos.len(), method, places);
             metrics.push((metric.id, metric.series.kind, infos.len()));
             infos.extend(ColumnInfo::all(metric));
         }
         let Draft { series, aggregated, histograms } = draft;
         let (scalars, members) = (Scalars::new(series, infos.len(), observations_held), Vec::new());
         let values = Vec::with_capacity(spec.replicas.len());
-        let columns =
-            Self { infos, metrics, scalars, aggregated, members, histograms, ticks: 0, observations_held, values };
+        let columns = Self {
+            infos,
+            metrics,
+            scalars,
+            aggregated,
+            members,
+            histograms,
+            derived,
+            ticks: 0,
+            observations_held,
+            values,
+        };
         columns.with_members()
+    }
+
+    /// Whether the columns of `metric` can be computed; else they are missing.
+    pub(crate) fn can_compute(metric: &MetricSpec, aggregations: &Aggregations) -> bool {
+        derived::expression(metric)
+            .map_or_else(|| aggregations.find(&metric.aggregation).is_some(), |expression| expression.is_ok())
     }
 
     /// Sets the members of the aggregated columns.
     fn with_members(mut self) -> Self {
         let mut of: BTreeMap<MetricId, Vec<(SeriesLocation, Member)>> = BTreeMap::new();
         for ((metric, location, _), series, cell) in self.scalars.all() {
-            of.entry(metric).or_default().push((location, Member { series, cell }));
+            of.entry(metric).or_default().push((location, Member { series, cell, further_word: false }));
         }
         self.members.clear();
         for aggregated in &mut self.aggregated {
             let first = self.members.len();
             let of = of.entry(aggregated.metric).or_default();
             of.sort_by_key(|(location, _)| *location);
-            self.members.extend(of.iter().map(|(_, member)| *member));
+            for (at, (location, member)) in of.iter().enumerate() {
+                let before = at.checked_sub(1).and_then(|before| of.get(before));
+                let further_word = before.is_some_and(|(before, _)| before.replica == location.replica);
+                self.members.push(Member { further_word, ..*member });
+            }
             aggregated.members = first..self.members.len();
         }
         self
@@ -251,6 +283,9 @@ impl Columns {
             (time, self.ticks, self.observations_held),
             self.scalars.row_mut(),
         );
+        for derived in &self.derived {
+            derived.compute(self.scalars.row_mut());
+        }
         self.ticks += 1;
         self.scalars.row()
     }
@@ -273,7 +308,20 @@ impl AggregatedColumn {
             return f64::NAN;
         }
         values.clear();
-        values.extend(members.iter().map(|member| scalars.cell(member.cell)).filter(|value| !value.is_nan()));
+        // A replica without a value adds none. Its further words add to the first of them that has one.
+        let mut has_value = false;
+        for member in members {
+            let value = scalars.cell(member.cell);
+            has_value &= member.further_word;
+            match values.last_mut().filter(|_| has_value) {
+                _ if value.is_nan() => {}
+                Some(replica) => *replica += value,
+                None => {
+                    values.push(value);
+                    has_value = true;
+                }
+            }
+        }
         method.apply(values)
     }
 }

@@ -4,7 +4,6 @@ pub(crate) use agent_runtime::chain;
 use agent_runtime::shares::ShareError;
 use wire::control::{LmapError, MAX_LMAPS};
 use wire::id::{Epoch, LmapId, Owner};
-use wire::name::MetricName;
 
 use crate::queue_pair::QueuePairReplyError;
 use crate::region_limits::RegionsError;
@@ -65,13 +64,13 @@ pub enum UnexpectedMessage {
     /// The worker has no LMAP with this id.
     #[error("{0} is not configured on this worker")]
     UnknownLmap(LmapId),
-    /// No aggregation has this name: the metric is missing.
-    #[error("no aggregation is named {name}, so metrics of {lmap} are missing")]
+    /// No aggregation has this name, or the expression cannot be computed: the metric is missing.
+    #[error("no aggregation is named {aggregation}, so metrics of {lmap} are missing")]
     Aggregation {
         /// The LMAP of the configuration.
         lmap: LmapId,
-        /// The configured name.
-        name: MetricName,
+        /// The configured name or expression.
+        aggregation: String,
     },
     /// The trained model cannot be used: the LMAP learns by itself.
     #[error("the model cannot be used, so the LMAP learns by itself")]

@@ -113,11 +113,10 @@ impl LmapRuntime {
     ) -> (Self, Result<(), UnexpectedMessage>) {
         let regions = Regions::new(spec, settings.silent_heartbeats);
         let columns = Columns::new(spec, &regions.indices(), &settings.aggregations, settings.observations_held);
-        let unknown = spec.metrics.iter().find_map(|metric| match &metric.aggregation {
-            wire::metric::Aggregation::Named(name) if settings.aggregations.find(&metric.aggregation).is_none() => {
-                Some(UnexpectedMessage::Aggregation { lmap: spec.id, name: name.clone() })
-            }
-            _ => None,
+        let unknown = spec.metrics.iter().find(|metric| !Columns::can_compute(metric, &settings.aggregations));
+        let unknown = unknown.map(|metric| UnexpectedMessage::Aggregation {
+            lmap: spec.id,
+            aggregation: metric.aggregation.to_string(),
         });
         let usable = |retained: &RetainedLmap| {
             retained.interval == spec.interval

@@ -47,15 +47,28 @@ const INTERVAL: Nanos = Nanos::from_millis(1);
 /// Counters, gauges, up-down counters and one histogram, in every replica.
 fn lmap() -> proto::Lmap {
     let kinds = [proto::Kind::Counter, proto::Kind::Gauge, proto::Kind::UpDownCounter];
+    let aggregations = ["sum", "mean", "p90", "max", "quantile(0.25)"];
     let metric = |metric: u32| proto::Metric {
         metric,
         name: format!("metric.{metric}"),
         kind: if metric == METRICS { proto::Kind::Histogram } else { kinds[metric as usize % 3] }.into(),
         sub_bits: 2,
         max_bits: 32,
-        aggregation: "sum".to_owned(),
+        aggregation: aggregations[metric as usize % 5].to_owned(),
+        formula: if metric.is_multiple_of(7) { "(max - min) / p50".to_owned() } else { String::new() },
         ..proto::Metric::default()
     };
+    let derived = |metric: u32, formula: &str| proto::Metric {
+        metric,
+        name: format!("derived.{metric}"),
+        kind: proto::Kind::Gauge.into(),
+        derived: formula.to_owned(),
+        ..proto::Metric::default()
+    };
+    let derived = [
+        derived(METRICS + 1, "metric.3 / (metric.6 + 1)"),
+        derived(METRICS + 2, "max(metric.1, `metric.40.count`) * sqrt(abs(metric.2))"),
+    ];
     let replica = |region: u64| proto::Replica {
         replica: region as u32,
         instance: format!("cart-{region}"),
@@ -68,7 +81,7 @@ fn lmap() -> proto::Lmap {
         service: "cart".to_owned(),
         interval_us: INTERVAL.0 / 1000,
         heartbeat_ms: 100,
-        metrics: (1..=METRICS).map(metric).collect(),
+        metrics: (1..=METRICS).map(metric).chain(derived).collect(),
         replicas: (1..=REPLICAS).map(replica).collect(),
         model: Vec::new(),
         ..proto::Lmap::default()

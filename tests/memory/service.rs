@@ -12,7 +12,7 @@ use transport::local::Region;
 use wire::histogram::Scale;
 use wire::id::Generation;
 use wire::layout::{RegionSize, Slot, VERSION};
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::proto::registration as proto;
 use wire::registration::{Hello, PlacedSeries, ServiceMessage, Shards, SlotRun};
@@ -128,7 +128,13 @@ impl Service {
             group: Group::Service,
             parts_per_unit: NonZeroU64::MIN,
         };
-        PlacedSeries { shards: Shards::ONE, series, region: 0, first }
+        PlacedSeries {
+            shards: Shards::ONE,
+            series,
+            region: 0,
+            first,
+            declared: Declaration::from_message("p99.9", 5_000),
+        }
     }
 
     fn slot(&self, slot: Slot, write: impl FnOnce(&std::sync::atomic::AtomicU64)) {

@@ -32,7 +32,7 @@ pub fn call(control: &mut ControlPlane, now: Nanos, random: &mut ChaCha8Rng) -> 
         _ => {
             let every = TickDivider::new(random.random_range(1..4)).expect("between one and the most");
             let uid = uid_of_service(service, random.random_range(0..SERIES));
-            let choice = Choice { metric: metric(uid), aggregation: None, every };
+            let choice = Choice { metric: metric(uid), aggregation: None, every: Some(every), unit: None };
             let kind = kind_of(uid).to_string().replace(['-', ' '], "_");
             control.add_metric(now, id, choice, Some(&kind)).is_ok()
         }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use transport::local::Region;
 use wire::histogram::Scale;
 use wire::layout::Slot;
-use wire::metric::{Group, Kind, Series, Statistic};
+use wire::metric::{Declaration, Group, Kind, Series, Statistic};
 use wire::name::{Labels, MetricName};
 use wire::registration::{PlacedSeries, Shards};
 
@@ -104,7 +104,7 @@ pub fn placed(uid: u64, first: Slot) -> PlacedSeries {
         group: Group::Service,
         parts_per_unit: NonZeroU64::MIN,
     };
-    PlacedSeries { series, region: 0, first, shards: Shards::ONE }
+    PlacedSeries { series, region: 0, first, shards: Shards::ONE, declared: Declaration::NONE }
 }
 
 /// The least value of histogram `uid`. Each service has three histograms.

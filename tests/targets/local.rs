@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use host_agent::control_plane::TrainedModel;
 use host_agent::operators_server::translate;
+use lmap::{Expression, ReplicaExpression};
 use packets::{Filter, Frame, Link, View};
 use prost::Message as _;
 use region::ring::{Cells, PollSummary, Tickets};
@@ -14,6 +15,7 @@ use sources::cgroup::pattern::Pattern;
 use sources::process::{FromText, Io, Schedstat, Stat, Switches};
 use sources::selection::Candidate;
 use sources::sockets::{self, Connections, Socket};
+use wire::metric::Aggregation;
 use wire::name::ServiceName;
 use wire::proto::operators as proto;
 
@@ -158,6 +160,30 @@ pub fn operators_request(bytes: &[u8]) {
             Ok(filter) => assert!(filter.min_share.is_finite() && filter.min_share >= 0.0),
             Err(status) => refused(status),
         }
+    }
+}
+
+/// An expression of an operator: over replicas and over columns.
+pub fn expression(bytes: &[u8]) {
+    let Ok(text) = core::str::from_utf8(bytes) else { return };
+    if let Ok(aggregation) = Aggregation::parse(text) {
+        assert_eq!(Aggregation::parse(&aggregation.to_string()), Ok(aggregation), "{text:?} is printed as another one");
+    }
+    match Expression::parse(text) {
+        Ok(expression) => {
+            assert!(!expression.names().is_empty(), "{text:?} names nothing");
+            let _ = expression.check_finite();
+            let _ = expression.evaluate(|name| f64::from_bits(name as u64) - 1.0);
+        }
+        Err(error) => super::check_message(&error),
+    }
+    match ReplicaExpression::new(text) {
+        Ok(expression) => {
+            let (mut values, mut turned) = ([4.0, -2.0, 8.0], [8.0, 4.0, -2.0]);
+            let found = [expression.evaluate(&mut values), expression.evaluate(&mut turned)];
+            assert_eq!(found[0].to_bits(), found[1].to_bits(), "{text:?} depends on the order of replicas");
+        }
+        Err(error) => super::check_message(&error),
     }
 }
 

@@ -1,10 +1,14 @@
 //! Series: name, labels, kind, unit, and aggregation over replicas. Names and types are sent once, never with the data.
 
+mod aggregation;
+
 use core::fmt;
 use core::num::{NonZeroU32, NonZeroU64};
 
 use crate::histogram::Scale;
 use crate::name::{Labels, MetricName, Unit};
+
+pub use aggregation::{Aggregation, AggregationError, Declaration, Quantile, stride};
 
 /// Kind of a series: how its slots are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,32 +81,6 @@ impl Statistic {
             Self::Count => ".count",
             Self::Mean => ".mean",
             Self::P99 => ".p99",
-        }
-    }
-}
-
-/// How the values of a service's replicas on a node are aggregated (μView, 4.2).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Aggregation {
-    /// The largest value.
-    Max,
-    /// The smallest value.
-    Min,
-    /// The sum of all values; the default of counters and of histograms' counts.
-    Sum,
-    /// The mean of all values; the default of gauges.
-    Mean,
-    /// An aggregation that was added to the NIC agent under this name.
-    Named(MetricName),
-}
-
-impl Aggregation {
-    /// The default aggregation of this kind.
-    #[must_use]
-    pub const fn default_for(kind: Kind) -> Self {
-        match kind {
-            Kind::Counter | Kind::UpDownCounter | Kind::Histogram(_) => Self::Sum,
-            Kind::Gauge => Self::Mean,
         }
     }
 }
@@ -187,6 +165,16 @@ impl Series {
     #[must_use]
     pub fn column_title(&self, statistic: Statistic) -> String {
         format!("{}{}{}", self.name, statistic.suffix(), self.labels)
+    }
+
+    /// Whether `name` in an expression stands for the column of `statistic`: its title, or that without its labels.
+    #[must_use]
+    pub fn column_is_named(&self, statistic: Statistic, name: &str) -> bool {
+        let Some(rest) = name.strip_prefix(self.name.as_str()).and_then(|rest| rest.strip_prefix(statistic.suffix()))
+        else {
+            return false;
+        };
+        rest.is_empty() || rest == self.labels.to_string()
     }
 }
 

@@ -123,6 +123,14 @@ const UNIT: Rule = Rule {
     rest: |c| c.is_ascii_graphic(),
 };
 
+const FORMULA: Rule = Rule {
+    what: "expression",
+    limit: 256,
+    text: "printable ASCII is allowed",
+    first: |c| c.is_ascii_graphic(),
+    rest: |c| c.is_ascii_graphic() || c == ' ',
+};
+
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident, $rule:ident;)+) => {$(
         $(#[$doc])*
@@ -164,6 +172,8 @@ names! {
     MetricName, METRIC;
     /// A metric's unit in UCUM (`s`, `By`, `{request}`). 1 to 63 bytes.
     Unit, UNIT;
+    /// The text of an expression, such as `max - min`. Whether it can be computed is not known. 1 to 256 bytes.
+    Formula, FORMULA;
 }
 
 /// The label set of a series or of a service: at most 16 pairs, sorted by key, no key twice.

@@ -9,7 +9,7 @@ use prost::Message as _;
 use crate::entries;
 use crate::histogram::{Scale, ScaleError};
 use crate::layout::{RegionSize, RegionSizeError, Slot};
-use crate::metric::{Group, Kind, Series};
+use crate::metric::{Declaration, Group, Kind, Series};
 use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
 use crate::proto::registration as proto;
 use crate::time::{Interval, Nanos};
@@ -65,6 +65,8 @@ pub struct PlacedSeries {
     pub first: Slot,
     /// The words of a counter; [`Shards::ONE`] for any other kind.
     pub shards: Shards,
+    /// What the service declares about it.
+    pub declared: Declaration,
 }
 
 /// A run of slots in one of a service's regions.
@@ -202,7 +204,8 @@ impl PlacedSeries {
             group: group(message.group),
             parts_per_unit: NonZeroU64::new(message.parts_per_unit).unwrap_or(NonZeroU64::MIN),
         };
-        Ok(Self { series, region: message.region, first: Slot(message.first_slot), shards })
+        let declared = Declaration::from_message(&message.aggregation, message.read_every_ms);
+        Ok(Self { series, region: message.region, first: Slot(message.first_slot), shards, declared })
     }
 
     fn encode(&self) -> proto::Series {
@@ -213,6 +216,7 @@ impl PlacedSeries {
             Kind::Gauge => (proto::Kind::Gauge, None),
             Kind::Histogram(scale) => (proto::Kind::Histogram, Some(scale)),
         };
+        let (aggregation, read_every_ms) = self.declared.to_message();
         proto::Series {
             name: self.series.name.to_string(),
             labels: label_messages(&self.series.labels),
@@ -225,6 +229,8 @@ impl PlacedSeries {
             max_bits: scale.map_or(0, Scale::max_bits),
             parts_per_unit: self.series.parts_per_unit.get(),
             shards: if self.shards > Shards::ONE { self.shards.count() } else { 0 },
+            aggregation,
+            read_every_ms,
         }
     }
 
@@ -359,7 +365,7 @@ mod tests {
             group: Group::Cpu,
             parts_per_unit: NonZeroU64::new(1000).unwrap(),
         };
-        PlacedSeries { series, region: 1, first: Slot(9), shards: Shards::ONE }
+        PlacedSeries { series, region: 1, first: Slot(9), shards: Shards::ONE, declared: Declaration::NONE }
     }
 
     #[test]
@@ -399,6 +405,7 @@ mod tests {
                 Ok(series("a", Kind::Counter)),
                 Ok(series("b", Kind::Histogram(Scale::DEFAULT))),
                 Ok(PlacedSeries { shards: Shards::new(4).unwrap(), ..series("c", Kind::Counter) }),
+                Ok(PlacedSeries { declared: Declaration::from_message("p90", 5000), ..series("d", Kind::Gauge) }),
             ]),
             ServiceMessage::Retire(vec![SlotRun { region: 0, first: Slot(3), slots: 2 }]),
         ];

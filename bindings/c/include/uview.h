@@ -89,7 +89,9 @@ typedef struct uview_metric {
     uint64_t parts_per_unit;      /* histograms: 1000000 for seconds in microseconds; 0 is 1 */
     uint32_t sub_bits;            /* histograms: 2^sub_bits buckets per power of two, at most 5 */
     uint32_t max_bits;            /* histograms: up to 2^max_bits, above sub_bits, at most 48; both 0: 2 and 32 */
-    uint64_t reserved[4];
+    const char *aggregation;      /* of replicas: "sum", "mean", "min", "max", or a quantile: "p90"; NULL: by kind */
+    uint64_t read_every_ms;       /* how often it is worth reading; 0: in every row */
+    uint64_t reserved[2];
 } uview_metric;
 
 typedef struct uview_state {

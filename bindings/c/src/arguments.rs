@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use client::{Registration, Scale};
 
@@ -101,11 +102,13 @@ pub struct MetricOptions {
     parts_per_unit: u64,
     sub_bits: u32,
     max_bits: u32,
-    reserved: [u64; RESERVED],
+    aggregation: Text,
+    read_every_ms: u64,
+    reserved: [u64; RESERVED - 2],
 }
 
 impl MetricOptions {
-    /// Unit and labels, which all kinds have.
+    /// Unit, declarations and labels, which all kinds have.
     pub(crate) fn apply<'client, H: client::Handle>(
         &self,
         mut registration: Registration<'client, H>,
@@ -114,6 +117,10 @@ impl MetricOptions {
         if let Some(unit) = self.unit.optional("unit")? {
             registration = registration.unit(unit);
         }
+        if let Some(aggregation) = self.aggregation.optional("aggregation")? {
+            registration = registration.aggregation(aggregation);
+        }
+        registration = registration.read_every(Duration::from_millis(self.read_every_ms));
         let mut labels = Vec::new();
         self.labels.each(|key, value| labels.push((key.to_owned(), value.to_owned())))?;
         Ok(labels.iter().fold(registration, |registration, (key, value)| registration.label(key, value)))
@@ -134,8 +141,8 @@ impl MetricOptions {
 }
 
 /// Refuses what a program of a later release asks for.
-pub(crate) fn check_reserved(reserved: [u64; RESERVED]) -> Result<(), Misuse> {
-    if reserved == [0; RESERVED] {
+pub(crate) fn check_reserved<const N: usize>(reserved: [u64; N]) -> Result<(), Misuse> {
+    if reserved == [0; N] {
         return Ok(());
     }
     Err(Misuse::OutOfRange(

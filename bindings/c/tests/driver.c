@@ -102,6 +102,10 @@ static void register_metric(kind kind) {
             labels[options.label_count++] = (uview_label){words[i] + 6, value};
         } else if (strcmp(words[i], "unit") == 0) {
             options.unit = value;
+        } else if (strcmp(words[i], "aggregation") == 0) {
+            options.aggregation = value;
+        } else if (strcmp(words[i], "every") == 0) {
+            options.read_every_ms = strtoull(value, NULL, 10);
         } else if (strcmp(words[i], "parts") == 0) {
             options.parts_per_unit = strtoull(value, NULL, 10);
         } else if (strcmp(words[i], "sub_bits") == 0) {

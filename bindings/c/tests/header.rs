@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Rust's types and C's, as they stand in arguments and fields.
-const TYPES: [(&str, &str); 24] = [
+const TYPES: [(&str, &str); 25] = [
     ("Text", "const char *"),
     ("Buffer", "char *"),
     ("*const c_char", "const char *"),
@@ -29,6 +29,7 @@ const TYPES: [(&str, &str); 24] = [
     ("Option<Box<$handle>>", "$ *"),
     ("HandlePlace<'_, $handle>", "$ **"),
     ("[u64; RESERVED]", "uint64_t[4]"),
+    ("[u64; RESERVED - 2]", "uint64_t[2]"),
     ("", "void"),
 ];
 

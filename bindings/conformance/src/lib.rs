@@ -7,7 +7,7 @@
 //! | command | the driver |
 //! | --- | --- |
 //! | `open NAME KEY=VALUE…` | opens a client: `socket`, `instance`, `label:K`, `series`, `label_sets`, `regions` |
-//! | `counter HANDLE NAME KEY=VALUE…` | registers: `unit`, `label:K` |
+//! | `counter HANDLE NAME KEY=VALUE…` | registers: `unit`, `label:K`, `aggregation`, `every` (milliseconds) |
 //! | `updown`, `gauge`, `histogram` | the same; a histogram has `parts`, `sub_bits`, `max_bits`, too |
 //! | `add HANDLE N`, `set HANDLE X`, `observe HANDLE N` | writes |
 //! | `threads HANDLE N M` | N threads each add 1, M times |

@@ -191,6 +191,11 @@ fn holds(state: &AgentState, words: &[&str]) -> bool {
         [title, "is", kind, unit] => {
             find(state, title).is_some_and(|placed| described(&placed.series) == format!("{kind} {unit}"))
         }
+        [title, "declares", aggregation, millis] => find(state, title).is_some_and(|placed| {
+            let (declared, every) = placed.declared.to_message();
+            let declared = if declared.is_empty() { "-" } else { &declared };
+            (declared, every.to_string().as_str()) == (aggregation, millis)
+        }),
         [title, "counted", value, number] => find(state, title).is_some_and(|placed| {
             let Kind::Histogram(scale) = placed.series.kind else { return false };
             let Ok(value) = value.parse() else { return false };

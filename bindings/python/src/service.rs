@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use client::{Client, Limits, Registration, Scale};
 use pyo3::exceptions::PyValueError;
@@ -38,16 +39,27 @@ impl Service {
     }
 }
 
+/// What a metric of any kind may have.
+struct Options {
+    labels: Labels,
+    unit: Option<String>,
+    aggregation: Option<String>,
+    read_every_ms: u32,
+}
+
 /// Adds what all kinds have, and registers without the interpreter's lock.
 fn registered<H: client::Handle + Send>(
     py: Python<'_>,
     mut registration: Registration<'_, H>,
-    labels: Labels,
-    unit: Option<String>,
+    Options { labels, unit, aggregation, read_every_ms }: Options,
 ) -> (H, Option<client::Cause>) {
     if let Some(unit) = unit {
         registration = registration.unit(&unit);
     }
+    if let Some(aggregation) = aggregation {
+        registration = registration.aggregation(&aggregation);
+    }
+    registration = registration.read_every(Duration::from_millis(read_every_ms.into()));
     for (key, value) in labels.unwrap_or_default() {
         registration = registration.label(&key, &value);
     }
@@ -96,33 +108,61 @@ impl Service {
         Self { client: Mutex::new(Some(py.detach(|| client::connect(service)))) }
     }
 
-    /// Registers a counter, or finds it.
-    #[pyo3(signature = (name, *, labels = None, unit = None))]
-    fn counter(&self, py: Python<'_>, name: &str, labels: Labels, unit: Option<String>) -> PyResult<Counter> {
-        Ok(Counter::new(registered(py, self.client()?.counter(name), labels, unit)))
+    /// Registers a counter, or finds it. Replicas of the service are aggregated by "sum", "mean", "min", "max" or a
+    /// quantile such as "p90"; None: by kind. read_every_ms: how often it is worth reading; 0: in every row.
+    #[pyo3(signature = (name, *, labels = None, unit = None, aggregation = None, read_every_ms = 0))]
+    #[expect(clippy::too_many_arguments, reason = "Python has named arguments where Rust has a builder")]
+    fn counter(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        labels: Labels,
+        unit: Option<String>,
+        aggregation: Option<String>,
+        read_every_ms: u32,
+    ) -> PyResult<Counter> {
+        let options = Options { labels, unit, aggregation, read_every_ms };
+        Ok(Counter::new(registered(py, self.client()?.counter(name), options)))
     }
 
     /// Registers an up-down counter, or finds it.
-    #[pyo3(signature = (name, *, labels = None, unit = None))]
+    #[pyo3(signature = (name, *, labels = None, unit = None, aggregation = None, read_every_ms = 0))]
+    #[expect(clippy::too_many_arguments, reason = "Python has named arguments where Rust has a builder")]
     fn up_down_counter(
         &self,
         py: Python<'_>,
         name: &str,
         labels: Labels,
         unit: Option<String>,
+        aggregation: Option<String>,
+        read_every_ms: u32,
     ) -> PyResult<UpDownCounter> {
-        Ok(UpDownCounter::new(registered(py, self.client()?.up_down_counter(name), labels, unit)))
+        let options = Options { labels, unit, aggregation, read_every_ms };
+        Ok(UpDownCounter::new(registered(py, self.client()?.up_down_counter(name), options)))
     }
 
     /// Registers a gauge, or finds it.
-    #[pyo3(signature = (name, *, labels = None, unit = None))]
-    fn gauge(&self, py: Python<'_>, name: &str, labels: Labels, unit: Option<String>) -> PyResult<Gauge> {
-        Ok(Gauge::new(registered(py, self.client()?.gauge(name), labels, unit)))
+    #[pyo3(signature = (name, *, labels = None, unit = None, aggregation = None, read_every_ms = 0))]
+    #[expect(clippy::too_many_arguments, reason = "Python has named arguments where Rust has a builder")]
+    fn gauge(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        labels: Labels,
+        unit: Option<String>,
+        aggregation: Option<String>,
+        read_every_ms: u32,
+    ) -> PyResult<Gauge> {
+        let options = Options { labels, unit, aggregation, read_every_ms };
+        Ok(Gauge::new(registered(py, self.client()?.gauge(name), options)))
     }
 
     /// Registers a histogram, or finds it. Values are in parts of the unit: microseconds for a unit of "s" and
     /// 1,000,000 parts. 2^sub_bits buckets per power of two, up to 2^max_bits.
-    #[pyo3(signature = (name, *, labels = None, unit = None, parts_per_unit = 1, sub_bits = 2, max_bits = 32))]
+    #[pyo3(signature = (
+        name, *, labels = None, unit = None, parts_per_unit = 1, sub_bits = 2, max_bits = 32, aggregation = None,
+        read_every_ms = 0,
+    ))]
     #[expect(clippy::too_many_arguments, reason = "Python has named arguments where Rust has a builder")]
     fn histogram(
         &self,
@@ -133,11 +173,14 @@ impl Service {
         parts_per_unit: u64,
         sub_bits: u32,
         max_bits: u32,
+        aggregation: Option<String>,
+        read_every_ms: u32,
     ) -> PyResult<Histogram> {
         let scale = Scale::new(sub_bits, max_bits).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let client = self.client()?;
         let registration = client.histogram(name).parts_per_unit(parts_per_unit).scale(scale);
-        Ok(Histogram::new(registered(py, registration, labels, unit)))
+        let options = Options { labels, unit, aggregation, read_every_ms };
+        Ok(Histogram::new(registered(py, registration, options)))
     }
 
     /// Ends a series, for all of its handles: no agent reads what they write from then on.

@@ -7,7 +7,7 @@ import threading
 import uview
 
 SERVICE_OPTIONS = {"series": "max_series", "label_sets": "max_label_sets", "regions": "max_regions"}
-HISTOGRAM_OPTIONS = {"parts": "parts_per_unit", "sub_bits": "sub_bits", "max_bits": "max_bits"}
+NUMBERS = {"parts": "parts_per_unit", "sub_bits": "sub_bits", "max_bits": "max_bits", "every": "read_every_ms"}
 
 
 def pairs(words):
@@ -43,7 +43,7 @@ class Driver:
 
     def register(self, kind, handle, name, *words):
         options, labels = pairs(words)
-        named = {HISTOGRAM_OPTIONS[key]: int(options.pop(key)) for key in list(options) if key in HISTOGRAM_OPTIONS}
+        named = {NUMBERS[key]: int(options.pop(key)) for key in list(options) if key in NUMBERS}
         registered = getattr(self.service, kind)(name, labels=labels, **options, **named)
         self.handles[handle] = registered
         return f"detached {registered.detached}" if registered.detached else None

@@ -18,11 +18,33 @@ class Service:
         max_regions: int | None = None,
         process_metrics: bool = True,
     ) -> Service: ...
-    def counter(self, name: str, *, labels: dict[str, str] | None = None, unit: str | None = None) -> Counter: ...
+    def counter(
+        self,
+        name: str,
+        *,
+        labels: dict[str, str] | None = None,
+        unit: str | None = None,
+        aggregation: str | None = None,
+        read_every_ms: int = 0,
+    ) -> Counter: ...
     def up_down_counter(
-        self, name: str, *, labels: dict[str, str] | None = None, unit: str | None = None
+        self,
+        name: str,
+        *,
+        labels: dict[str, str] | None = None,
+        unit: str | None = None,
+        aggregation: str | None = None,
+        read_every_ms: int = 0,
     ) -> UpDownCounter: ...
-    def gauge(self, name: str, *, labels: dict[str, str] | None = None, unit: str | None = None) -> Gauge: ...
+    def gauge(
+        self,
+        name: str,
+        *,
+        labels: dict[str, str] | None = None,
+        unit: str | None = None,
+        aggregation: str | None = None,
+        read_every_ms: int = 0,
+    ) -> Gauge: ...
     def histogram(
         self,
         name: str,
@@ -32,6 +54,8 @@ class Service:
         parts_per_unit: int = 1,
         sub_bits: int = 2,
         max_bits: int = 32,
+        aggregation: str | None = None,
+        read_every_ms: int = 0,
     ) -> Histogram: ...
     def remove(self, handle: Counter | UpDownCounter | Gauge | Histogram) -> None: ...
     def status(self) -> Status: ...

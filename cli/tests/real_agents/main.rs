@@ -1,6 +1,7 @@
 //! Both agents as subcommands: they connect, `status` shows them, and SIGTERM leaves no file behind.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+mod aggregation;
 mod cgroups;
 mod drains;
 mod hostile_text;

@@ -14,7 +14,7 @@ use lmap::{Column, ColumnKind, Model, Settings};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{Detector, ListRequest, LmapStatus, NewLmapRequest, StatusRequest};
+use wire::proto::operators::{Detector, ListRequest, LmapStatus, NewLmapRequest, StatusRequest, WatchRowsRequest};
 
 use crate::{ANY, Agent, addresses, eventually, free_port};
 
@@ -97,6 +97,22 @@ impl Operators {
             let status = self.runtime.block_on(self.client.status(StatusRequest {})).unwrap().into_inner();
             status.lmaps.into_iter().find(|lmap| lmap.service == service && fits(lmap))
         })
+    }
+
+    /// Waits for a row of a service, by the titles of its columns, for which `fits` returns true. `uview record` writes
+    /// the same rows.
+    pub(crate) fn row(&mut self, service: &str, what: &str, mut fits: impl FnMut(&BTreeMap<String, f64>) -> bool) {
+        let list = self.runtime.block_on(self.client.list(ListRequest {})).unwrap().into_inner();
+        let lmap = list.lmaps.into_iter().find(|lmap| lmap.service == service).unwrap().lmap;
+        let watched = self.runtime.block_on(self.client.watch_rows(WatchRowsRequest { lmap, every: 1 }));
+        let (mut rows, mut columns) = (watched.unwrap().into_inner(), Vec::new());
+        eventually(&format!("{service}: {what}"), || {
+            let row = self.runtime.block_on(rows.message()).unwrap().unwrap();
+            if !row.columns.is_empty() {
+                columns = row.columns;
+            }
+            fits(&columns.iter().cloned().zip(row.values).collect()).then_some(())
+        });
     }
 
     /// Workers that run LMAPs, by service.

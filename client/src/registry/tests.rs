@@ -10,7 +10,17 @@ use super::*;
 
 fn spec(name: &str, kind: Kind) -> MetricSpec {
     let (labels, group, shards) = (Vec::new(), Group::Service, Shards::ONE);
-    MetricSpec { name: name.into(), labels, kind, unit: None, group, parts_per_unit: 1, shards }
+    MetricSpec {
+        name: name.into(),
+        labels,
+        kind,
+        unit: None,
+        group,
+        parts_per_unit: 1,
+        shards,
+        aggregation: None,
+        read_every_ms: 0,
+    }
 }
 
 fn labelled(name: &str, value: &str) -> MetricSpec {
@@ -410,4 +420,26 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_series_is_announced_with_what_is_declared_about_it() {
+    let mut registry = registry(small());
+    let queue = || spec("queue", Kind::Gauge);
+    registry.register(&MetricSpec { aggregation: Some("p90".into()), read_every_ms: 5000, ..queue() }, false);
+    registry.register(&queue(), false);
+    let (_, refused) = registry.bind(&MetricSpec { aggregation: Some("max".into()), ..queue() }, false);
+    let unknown = MetricSpec { aggregation: Some("max - min".into()), ..spec("age", Kind::Gauge) };
+    let (_, unknown) = registry.bind(&unknown, false);
+    registry.opened();
+
+    let announced = series_of(&drain(&mut registry));
+
+    let declared: Vec<_> = announced.iter().map(|placed| placed.declared.to_message()).collect();
+    assert_eq!(declared, [("p90".to_owned(), 5000)]);
+    assert_eq!(
+        refused.unwrap().to_string(),
+        "metric queue is not registered as aggregated by max: it is aggregated by p90, read every 5s already"
+    );
+    assert!(unknown.unwrap().to_string().contains("max - min cannot be declared by a service"));
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use wire::layout::Slot;
-use wire::metric::{Kind, Series as ColumnSeries};
+use wire::metric::{Declaration, Kind, Series as ColumnSeries};
 use wire::name::{Labels, MetricName, Unit};
 use wire::registration::{PlacedSeries, Shards};
 
@@ -93,7 +93,13 @@ impl Output {
 
     /// The series and its place.
     pub fn placed(&self) -> PlacedSeries {
-        PlacedSeries { series: self.series.clone(), region: 0, first: self.first, shards: Shards::ONE }
+        PlacedSeries {
+            series: self.series.clone(),
+            region: 0,
+            first: self.first,
+            shards: Shards::ONE,
+            declared: Declaration::NONE,
+        }
     }
 
     /// Begins a scrape.

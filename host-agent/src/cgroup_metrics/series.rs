@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use sources::cgroup::Measure;
 use wire::layout::Slot;
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
 use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
@@ -162,7 +162,13 @@ fn series(measure: Measure) -> Result<Series, NameError> {
 /// The series of these measures, to be announced.
 pub(super) fn placed(measures: impl Iterator<Item = Measure>) -> Vec<PlacedSeries> {
     let place = |measure| {
-        Some(PlacedSeries { series: series(measure).ok()?, region: 0, first: slot(measure), shards: Shards::ONE })
+        Some(PlacedSeries {
+            series: series(measure).ok()?,
+            region: 0,
+            first: slot(measure),
+            shards: Shards::ONE,
+            declared: Declaration::NONE,
+        })
     };
     measures.filter_map(place).collect()
 }

@@ -1,12 +1,13 @@
 //! The series of one service over all its replicas: one kind per name, within the service's limits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use wire::metric::{Kind, Series};
+use wire::metric::{Declaration, Kind, Series};
 use wire::name::{Labels, MetricName, Unit};
 
+use super::declarations::Declarations;
 use super::refusal::SeriesRefusal;
 use super::replica::SeriesKey;
 use super::settings::Limits;
@@ -23,12 +24,15 @@ pub enum Owner {
 struct Entry {
     series: Series,
     replicas: usize,
+    declared: Declarations,
 }
 
 /// The series of one service.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     series: BTreeMap<Arc<SeriesKey>, Entry>,
+    /// Series about which replicas declare different things.
+    disagreeing: BTreeSet<Arc<SeriesKey>>,
     text_bytes: usize,
     places: usize,
 }
@@ -69,6 +73,16 @@ impl Catalogue {
         self.series.get(key).map(|entry| &entry.series)
     }
 
+    /// What replicas declare about a series.
+    pub fn declared(&self, key: &SeriesKey) -> Option<&Declarations> {
+        self.series.get(key).map(|entry| &entry.declared)
+    }
+
+    /// Series about which replicas declare different things.
+    pub fn disagreeing(&self) -> impl Iterator<Item = &Arc<SeriesKey>> {
+        self.disagreeing.iter()
+    }
+
     /// Whether one more replica may have `series`.
     pub fn check(&self, key: &SeriesKey, series: &Series, owner: Owner, limits: &Limits) -> Result<(), SeriesRefusal> {
         if let Some((_, known)) = self.named(&key.name).next()
@@ -96,28 +110,35 @@ impl Catalogue {
     }
 
     /// Adds `series` for one replica. Returns the shared key, and whether it is the first replica with it.
-    pub fn add(&mut self, key: SeriesKey, series: Series) -> (Arc<SeriesKey>, bool) {
+    pub fn add(&mut self, key: SeriesKey, series: Series, declared: &Declaration) -> (Arc<SeriesKey>, bool) {
         self.places += 1;
-        if let Some((known, _)) = self.series.get_key_value(&key) {
-            let known = Arc::clone(known);
-            if let Some(entry) = self.series.get_mut(&known) {
-                entry.replicas += 1;
-            }
-            return (known, false);
+        let known = self.series.get_key_value(&key).map(|(known, _)| Arc::clone(known));
+        let is_first = known.is_none();
+        let key = known.unwrap_or_else(|| {
+            self.text_bytes += key.text_bytes();
+            Arc::new(key)
+        });
+        let new = || Entry { series, replicas: 0, declared: Declarations::default() };
+        let entry = self.series.entry(Arc::clone(&key)).or_insert_with(new);
+        entry.replicas += 1;
+        entry.declared.add(declared);
+        if entry.declared.disagree() {
+            self.disagreeing.insert(Arc::clone(&key));
         }
-        self.text_bytes += key.text_bytes();
-        let key = Arc::new(key);
-        self.series.insert(Arc::clone(&key), Entry { series, replicas: 1 });
-        (key, true)
+        (key, is_first)
     }
 
-    /// Removes the series of one replica. True if it was the last.
-    pub fn remove(&mut self, key: &SeriesKey) -> bool {
+    /// Removes the series of one replica, which declared that about it. True if it was the last.
+    pub fn remove(&mut self, key: &SeriesKey, declared: &Declaration) -> bool {
         let Some(entry) = self.series.get_mut(key) else {
             return false;
         };
         self.places = self.places.saturating_sub(1);
         entry.replicas -= 1;
+        entry.declared.remove(declared);
+        if !entry.declared.disagree() {
+            self.disagreeing.remove(key);
+        }
         if entry.replicas > 0 {
             return false;
         }
@@ -135,7 +156,7 @@ mod tests {
     fn try_add(catalogue: &mut Catalogue, series: &Series, limits: &Limits) -> Result<bool, SeriesRefusal> {
         let key = SeriesKey::of(series);
         catalogue.check(&key, series, Owner::Service, limits)?;
-        Ok(catalogue.add(key, series.clone()).1)
+        Ok(catalogue.add(key, series.clone(), &Declaration::NONE).1)
     }
 
     #[test]
@@ -149,8 +170,8 @@ mod tests {
         assert!(refused.to_string().starts_with("this metric is a counter, not a gauge"), "{refused}");
 
         let key = SeriesKey::of(&counter("a"));
-        assert!(!catalogue.remove(&key));
-        assert!(catalogue.remove(&key));
+        assert!(!catalogue.remove(&key, &Declaration::NONE));
+        assert!(catalogue.remove(&key, &Declaration::NONE));
         assert_eq!(try_add(&mut catalogue, &gauge("a"), &limits), Ok(true));
     }
 

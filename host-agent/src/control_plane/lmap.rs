@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use wire::control::{DetectorSpec, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec};
 use wire::id::{Epoch, LmapId, MetricId, ReplicaId, WorkerId};
-use wire::metric::{Aggregation, Series, TickDivider};
+use wire::metric::{Aggregation, Series, TickDivider, stride};
 use wire::name::{InstanceName, ServiceName};
 use wire::printable;
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
 
 use super::catalogue::Catalogue;
+use super::declarations::Declarations;
 use super::moves::Move;
 use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
@@ -29,6 +30,16 @@ pub struct SentConfig {
     pub columns: Arc<[String]>,
 }
 
+/// How a series is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    pub aggregation: Aggregation,
+    /// It is read every so many rows.
+    pub every: TickDivider,
+    /// Who decided the aggregation: `operator`, `configuration`, `service` or `kind`.
+    pub decided_by: &'static str,
+}
+
 /// The latest state that a worker reported.
 #[derive(Debug, Default)]
 pub struct Health {
@@ -44,6 +55,8 @@ pub struct Lmap {
     pub id: LmapId,
     pub service: ServiceName,
     pub interval: Interval,
+    /// Its interval if no metric asks for another; `None`: an operator set the interval.
+    pub usual_interval: Option<Interval>,
     pub model: TrainedModel,
     /// The operator who brought the model.
     pub model_by: String,
@@ -72,6 +85,7 @@ impl Lmap {
             id,
             service,
             interval,
+            usual_interval: Some(interval),
             model: TrainedModel::default(),
             model_by: String::new(),
             detector: DetectorSpec::default(),
@@ -105,8 +119,14 @@ impl Lmap {
     }
 
     /// A series was registered. If it is watched, it gets a metric id.
-    pub fn series_added(&mut self, key: &Arc<SeriesKey>) {
-        if self.selection.watches(key) && !self.numbers.contains_key(key) {
+    pub fn series_added(&mut self, key: &Arc<SeriesKey>, series: &Series) {
+        if self.selection.watches(series) {
+            self.number(key);
+        }
+    }
+
+    fn number(&mut self, key: &Arc<SeriesKey>) {
+        if !self.numbers.contains_key(key) {
             self.last_number += 1;
             self.numbers.insert(Arc::clone(key), MetricId(self.last_number));
         }
@@ -114,22 +134,51 @@ impl Lmap {
 
     /// A series was removed from all replicas.
     pub fn series_removed(&mut self, key: &SeriesKey) {
-        self.numbers.remove(key);
+        if self.selection.choice(&key.name).is_none_or(|choice| choice.derived_series().is_none()) {
+            self.numbers.remove(key);
+        }
     }
 
     /// Applies a changed selection.
     pub fn reselect(&mut self, catalogue: &Catalogue) {
         let Self { numbers, selection, .. } = self;
-        numbers.retain(|key, _| selection.watches(key));
-        for (key, _) in catalogue.iter() {
-            self.series_added(key);
+        let derived: Vec<_> = selection.derived().map(|(_, series)| Arc::new(SeriesKey::of(&series))).collect();
+        numbers.retain(|key, _| {
+            derived.contains(key) || catalogue.get(key).is_some_and(|series| selection.watches(series))
+        });
+        for (key, series) in catalogue.iter() {
+            self.series_added(key, series);
+        }
+        for key in &derived {
+            self.number(key);
         }
     }
 
-    /// How `series` is watched.
-    pub fn watch_settings(&self, series: &Series, settings: &Settings) -> (Aggregation, TickDivider) {
-        let (aggregation, every) = self.selection.watch_settings(&series.name, series.kind);
-        (aggregation, every.max(settings.every(&series.name, self.interval)))
+    /// How `series` is watched: as an operator chose, else as the configuration has it, else as the service declares,
+    /// else by its kind.
+    pub fn watch(&self, key: &SeriesKey, series: &Series, catalogue: &Catalogue, settings: &Settings) -> Watch {
+        let chosen = self.selection.choice(&series.name);
+        let declared = catalogue.declared(key).map(Declarations::in_effect);
+        let (declared, period) = declared.unwrap_or_default();
+        let by = |decided_by: &'static str| move |aggregation: Aggregation| (aggregation, decided_by);
+        let (aggregation, decided_by) = chosen
+            .and_then(|choice| choice.aggregation.clone().map(by("operator")))
+            .or_else(|| settings.aggregation(&self.service, &series.name).cloned().map(by("configuration")))
+            .or_else(|| declared.map(by("service")))
+            .unwrap_or_else(|| (Aggregation::default_for(series.kind), "kind"));
+        let asked = chosen.and_then(|choice| choice.every);
+        let asked = asked.or_else(|| period.map(|period| stride(period.length(), self.interval)));
+        let every = asked.unwrap_or(TickDivider::MIN).max(settings.every(&series.name, self.interval));
+        Watch { aggregation, every, decided_by }
+    }
+
+    /// The columns that are derived from others, with their metric ids.
+    pub fn derived(&self) -> impl Iterator<Item = MetricSpec> {
+        self.selection.derived().filter_map(|(choice, series)| {
+            let id = *self.numbers.get(&SeriesKey::of(&series))?;
+            let aggregation = choice.aggregation.clone()?;
+            Some(MetricSpec { id, series, aggregation, every: TickDivider::MIN })
+        })
     }
 
     /// Whether `worker` runs it, or it is moving there.
@@ -175,10 +224,12 @@ impl Lmap {
             .iter()
             .filter_map(|(key, &id)| {
                 let series = catalogue.get(key)?.clone();
-                let (aggregation, every) = self.watch_settings(&series, settings);
+                let Watch { aggregation, every, .. } = self.watch(key, &series, catalogue, settings);
                 let every = every.max(self.changes_every(key, &replicas));
                 Some(MetricSpec { id, series, aggregation, every })
             })
+            .filter(|metric| !matches!(metric.aggregation, Aggregation::Derived(_)))
+            .chain(self.derived())
             .collect();
         metrics.sort_by_key(|metric| metric.id);
         let replicas: Vec<_> = replicas.into_iter().map(|replica| self.replica_spec(replica)).collect();

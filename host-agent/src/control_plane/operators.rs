@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_runtime::shares::ShareError;
-use lmap::ModelError;
+use lmap::{ExpressionError, ModelError, Name};
 use wire::control::DetectorSpec;
 use wire::id::{Epoch, LmapId, MetricId, WorkerId};
 use wire::metric::Kind;
@@ -12,7 +12,7 @@ use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::{Interval, Nanos};
 
-use super::selection::{Choice, Selection};
+use super::selection::{Choice, Selection, stands_for};
 use super::{ControlPlane, Service};
 
 /// Size limit of an LMAP's model.
@@ -21,6 +21,8 @@ const MAX_MODEL_BYTES: usize = 8 << 20;
 pub const MAX_MODELS_BYTES: u64 = 256 << 20;
 /// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
+/// Limits of expressions: of one LMAP, since they are computed for every row, and of all LMAPs.
+const MAX_EXPRESSIONS: (usize, usize) = (256, 4_096);
 /// Memory of the choices of all LMAPs.
 pub const MAX_CHOICE_BYTES: usize = 32 << 20;
 
@@ -64,6 +66,14 @@ pub enum OperatorError {
         known: String,
         /// The type in the call.
         asked: String,
+    },
+    /// A derived column names what is no column.
+    #[error("{metric}: {error}")]
+    Expression {
+        /// Name of the column.
+        metric: String,
+        /// What is wrong, and where.
+        error: ExpressionError,
     },
     /// No connected worker runs the LMAP.
     #[error("{0} runs on no worker: start a NIC agent, or wait until it reconnects")]
@@ -170,7 +180,9 @@ impl ControlPlane {
         self.models.take(options.by.clone(), options.model.bytes() as u64)?;
         let id = self.create_lmap(service, now);
         if let Some(lmap) = self.lmaps.get_mut(&id) {
-            lmap.interval = options.interval.unwrap_or(lmap.interval);
+            if let Some(interval) = options.interval {
+                (lmap.interval, lmap.usual_interval) = (interval, None);
+            }
             (lmap.model, lmap.model_by, lmap.detector) = (options.model, options.by, options.detector);
             lmap.pinned = true;
         }
@@ -181,10 +193,12 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`OperatorError::NoLmap`], [`OperatorError::TooMany`].
+    /// [`OperatorError::NoLmap`], [`OperatorError::TooMany`], [`OperatorError::Expression`].
     pub fn config_lmap(&mut self, now: Nanos, id: LmapId, choices: Vec<Choice>) -> Result<(), OperatorError> {
         bounded("metrics", choices.len(), wire::control::MAX_METRICS)?;
         self.check_choices(choices.iter().map(Choice::bytes).sum())?;
+        choices.iter().try_for_each(|choice| self.check_derived(id, choice))?;
+        self.check_expressions(id, choices.iter().filter(|choice| choice.has_expression()).count())?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         lmap.selection = Selection::of(choices);
         self.selected(id, now);
@@ -224,10 +238,14 @@ impl ControlPlane {
         kind: Option<&str>,
     ) -> Result<Vec<MetricId>, OperatorError> {
         self.check_choices(choice.bytes())?;
+        self.check_derived(id, &choice)?;
+        let before = self.lmaps.get(&id).map_or(0, |lmap| lmap.selection.expressions());
+        self.check_expressions(id, before + usize::from(choice.has_expression()))?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         let service = self.services.get(&lmap.service).ok_or(OperatorError::NoLmap(id))?;
         let name = choice.metric.clone();
-        let Some((_, series)) = service.catalogue.named(&name).next() else {
+        let registered = service.catalogue.named(&name).next().map(|(_, series)| series.clone());
+        let Some(series) = choice.derived_series().or(registered) else {
             return Err(OperatorError::NotRegistered { service: lmap.service.clone(), metric: name.to_string() });
         };
         let known = type_name(series.kind);
@@ -299,6 +317,30 @@ impl ControlPlane {
             self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
         }
         Ok(())
+    }
+
+    /// Whether the metrics that a derived column names are registered. Without a replica, nobody can say.
+    fn check_derived(&self, id: LmapId, choice: &Choice) -> Result<(), OperatorError> {
+        let Some(expression) = choice.derived() else { return Ok(()) };
+        let lmap = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?;
+        let catalogue = self.services.get(&lmap.service).map(|service| &service.catalogue);
+        let Some(catalogue) = catalogue.filter(|catalogue| catalogue.iter().next().is_some()) else { return Ok(()) };
+        for Name { text, at } in expression.names() {
+            let mut registered = catalogue.iter().map(|(_, series)| series);
+            if text == choice.metric.as_str() || !registered.any(|series| stands_for(text, series)) {
+                let known = format!("columns of {} are, such as requests or duration.p99", lmap.service);
+                let error = ExpressionError::Name { at: *at, name: text.clone(), known };
+                return Err(OperatorError::Expression { metric: choice.metric.to_string(), error });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks whether the LMAP may have so many expressions.
+    fn check_expressions(&self, id: LmapId, expressions: usize) -> Result<(), OperatorError> {
+        let others = self.lmaps.values().filter(|lmap| lmap.id != id).map(|lmap| lmap.selection.expressions());
+        bounded("expressions of one LMAP", expressions, MAX_EXPRESSIONS.0)?;
+        bounded("expressions of all LMAPs", others.sum::<usize>() + expressions, MAX_EXPRESSIONS.1)
     }
 
     /// Checks whether choices of all LMAPs may take so many bytes `more`. O(choices): operators are few.

@@ -113,6 +113,7 @@ impl ControlPlane {
     /// Sends the LMAP's configuration to its worker, after placing it if it has none; or its removal, if there is
     /// nothing to watch.
     fn send_config(&mut self, id: LmapId, loads: &mut Loads) {
+        self.follow_declared(id);
         let spec = self.spec_of(id);
         let Some(lmap) = self.lmaps.get_mut(&id) else {
             return self.send_removal(id);

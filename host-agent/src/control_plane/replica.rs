@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wire::id::{Owner, RegionId, ReplicaId};
 use wire::layout::{RegionSize, Slot};
-use wire::metric::Series;
+use wire::metric::{Declaration, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::registration::{PlacedSeries, Shards, SlotRun};
 use wire::time::Interval;
@@ -89,6 +89,8 @@ pub struct Replica {
     span_ring: Option<RegionSize>,
     occupied: BTreeMap<(u32, Slot), OccupiedSlots>,
     series: BTreeMap<Arc<SeriesKey>, SeriesPlace>,
+    /// What it declares about series, if anything.
+    declared: BTreeMap<Arc<SeriesKey>, Declaration>,
     /// Who pays for it.
     pub owner: Owner,
 }
@@ -117,6 +119,7 @@ impl Replica {
             span_ring: None,
             occupied: BTreeMap::new(),
             series: BTreeMap::new(),
+            declared: BTreeMap::new(),
         }
     }
 
@@ -126,6 +129,11 @@ impl Replica {
 
     pub fn series(&self) -> &BTreeMap<Arc<SeriesKey>, SeriesPlace> {
         &self.series
+    }
+
+    /// What it declares about a series.
+    pub fn declared(&self, key: &SeriesKey) -> Declaration {
+        self.declared.get(key).cloned().unwrap_or(Declaration::NONE)
     }
 
     pub fn region(&self, number: u32) -> Option<ReplicaRegion> {
@@ -194,18 +202,22 @@ impl Replica {
     }
 
     /// Places a series after [`Self::check`] returned [`SeriesPlacement::Free`].
-    pub fn place(&mut self, key: Arc<SeriesKey>, place: SeriesPlace, run: SlotRun) {
+    pub fn place(&mut self, key: Arc<SeriesKey>, place: SeriesPlace, run: SlotRun, declared: Declaration) {
+        if declared != Declaration::NONE {
+            self.declared.insert(Arc::clone(&key), declared);
+        }
         let (slots, weight) = (run.slots, key.weight(place.shards));
         self.occupied.insert((run.region, run.first), OccupiedSlots { slots, series: Some(Arc::clone(&key)), weight });
         self.series.insert(key, place);
     }
 
-    /// Retires all series within `run`. Retires none if `run` cuts a series or contains retired slots.
+    /// Retires all series within `run`, and returns them with what was declared about them. Retires none if `run` cuts
+    /// a series or contains retired slots.
     ///
     /// # Errors
     ///
     /// The first slot in the way.
-    pub fn retire(&mut self, run: SlotRun) -> Result<Vec<Arc<SeriesKey>>, Slot> {
+    pub fn retire(&mut self, run: SlotRun) -> Result<Vec<(Arc<SeriesKey>, Declaration)>, Slot> {
         let end = run.first.0.saturating_add(run.slots);
         let touched: Vec<(Slot, OccupiedSlots)> = self
             .occupied
@@ -228,7 +240,8 @@ impl Replica {
             if let Some(key) = occupied.series.clone() {
                 self.series.remove(&key);
                 self.occupied.insert((run.region, at), OccupiedSlots { series: None, ..occupied });
-                retired.push(key);
+                let declared = self.declared.remove(&key).unwrap_or(Declaration::NONE);
+                retired.push((key, declared));
             }
         }
         Ok(retired)
@@ -264,7 +277,7 @@ mod tests {
         let key = SeriesKey::of(&placed.series);
         let placing = replica.check(&key, placed)?;
         if placing == SeriesPlacement::Free {
-            replica.place(Arc::new(key), SeriesPlace::of(placed), placed.run());
+            replica.place(Arc::new(key), SeriesPlace::of(placed), placed.run(), Declaration::NONE);
         }
         Ok(placing)
     }

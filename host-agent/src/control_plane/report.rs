@@ -1,10 +1,11 @@
 //! Replies to operators: the list of LMAPs and the status.
 
-use wire::control::{GroupShare, Reason};
+use wire::control::{GroupShare, MetricSpec, Reason};
 use wire::id::{Epoch, LmapId, ReplicaId, WorkerId};
+use wire::metric::{Aggregation, Series};
 use wire::proto::{control, operators as proto};
 
-use super::lmap::{Lmap, SentConfig};
+use super::lmap::{Lmap, SentConfig, Watch};
 use super::verdicts::named;
 use super::worker::Worker;
 use super::{ControlPlane, NamedReason, Suspicion};
@@ -48,6 +49,7 @@ impl ControlPlane {
                 .chain(self.unfenced())
                 .chain(self.unreadable())
                 .chain(self.shares.lines())
+                .chain(self.disagreements())
                 .chain(self.problems.lines())
                 .collect(),
             warnings: self.settings.warnings.clone(),
@@ -108,19 +110,25 @@ impl ControlPlane {
                 bytes: replica.regions().map(|(_, region)| region.size.bytes() as u64).sum(),
             })
         });
+        let info = |metric: u32, series: &Series, watch: &Watch| proto::MetricInfo {
+            metric,
+            name: series.name.to_string(),
+            labels: series.labels.to_string(),
+            kind: series.kind.to_string(),
+            unit: series.unit.as_ref().map(ToString::to_string).unwrap_or_default(),
+            group: series.group.name().to_owned(),
+            aggregation: watch.aggregation.to_string(),
+            every: watch.every.get(),
+            decided_by: watch.decided_by.to_owned(),
+            derived: matches!(watch.aggregation, Aggregation::Derived(_)),
+        };
         let metrics = lmap.numbers().iter().filter_map(|(key, number)| {
-            let series = service?.catalogue.get(key)?;
-            let (aggregation, every) = lmap.watch_settings(series, &self.settings);
-            Some(proto::MetricInfo {
-                metric: number.0,
-                name: series.name.to_string(),
-                labels: series.labels.to_string(),
-                kind: series.kind.to_string(),
-                unit: series.unit.as_ref().map(ToString::to_string).unwrap_or_default(),
-                group: series.group.name().to_owned(),
-                aggregation: aggregation.name().to_owned(),
-                every: every.get(),
-            })
+            let catalogue = &service?.catalogue;
+            let series = catalogue.get(key).filter(|series| lmap.selection.watches(series))?;
+            Some(info(number.0, series, &lmap.watch(key, series, catalogue, &self.settings)))
+        });
+        let derived = lmap.derived().map(|MetricSpec { id, series, aggregation, every }| {
+            info(id.0, &series, &Watch { aggregation, every, decided_by: "operator" })
         });
         proto::LmapInfo {
             lmap: lmap.id.0,
@@ -128,7 +136,7 @@ impl ControlPlane {
             interval_us: lmap.interval.length().0 / 1000,
             worker: lmap.worker.map_or(u32::MAX, |worker| worker.0),
             replicas: replicas.collect(),
-            metrics: metrics.collect(),
+            metrics: metrics.chain(derived).collect(),
         }
     }
 

@@ -1,73 +1,146 @@
 //! Which series of a service an LMAP watches, and how.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use wire::metric::{Aggregation, Kind, TickDivider};
-use wire::name::MetricName;
+use ::lmap::Expression;
+use wire::metric::{Aggregation, Group, Kind, Series, TickDivider};
+use wire::name::{Labels, MetricName, Unit};
 
 use super::replica::SeriesKey;
 
 /// How a metric is watched (`MetricConfig` of μView, Table 4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// All series of this name.
+    /// All series of this name; or the name of a column that is derived from others.
     pub metric: MetricName,
-    /// Aggregation over replicas; `None`: the default of its kind.
+    /// Aggregation over replicas; `None`: as the configuration, the service, or the kind says.
     pub aggregation: Option<Aggregation>,
-    /// Read every so many intervals.
-    pub every: TickDivider,
+    /// Read every so many intervals; `None`: as the service declares.
+    pub every: Option<TickDivider>,
+    /// Unit of a derived column.
+    pub unit: Option<Unit>,
 }
 
 /// Memory of a choice or an exclusion besides its texts.
-const ENTRY_BYTES: usize = 96;
+const ENTRY_BYTES: usize = 160;
 
 impl Choice {
     /// Memory of the choice.
     pub fn bytes(&self) -> usize {
-        ENTRY_BYTES + self.metric.as_str().len()
+        let formula = match &self.aggregation {
+            Some(Aggregation::Formula(formula) | Aggregation::Derived(formula)) => formula.as_str().len(),
+            _ => 0,
+        };
+        // The names in it are kept, too.
+        ENTRY_BYTES + self.metric.as_str().len() + 2 * formula
     }
+
+    /// Whether it has an expression, over replicas or over columns.
+    pub fn has_expression(&self) -> bool {
+        matches!(self.aggregation, Some(Aggregation::Formula(_) | Aggregation::Derived(_)))
+    }
+
+    /// The expression over other columns, if it is one.
+    pub fn derived(&self) -> Option<Expression> {
+        let Some(Aggregation::Derived(formula)) = &self.aggregation else { return None };
+        Expression::parse(formula.as_str()).ok()
+    }
+
+    /// The series of a derived column, as workers see it: a gauge that no replica has.
+    pub fn derived_series(&self) -> Option<Series> {
+        matches!(self.aggregation, Some(Aggregation::Derived(_))).then(|| Series {
+            name: self.metric.clone(),
+            labels: Labels::default(),
+            kind: Kind::Gauge,
+            unit: self.unit.clone(),
+            group: Group::Service,
+            parts_per_unit: NonZeroU64::MIN,
+        })
+    }
+}
+
+/// Whether `name` in an expression stands for columns of `series`.
+pub fn stands_for(name: &str, series: &Series) -> bool {
+    series.kind.statistics().iter().any(|statistic| series.column_is_named(*statistic, name))
 }
 
 /// All series, or the chosen ones; without the excluded ones.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     only_chosen: bool,
-    chosen: BTreeMap<MetricName, (Option<Aggregation>, TickDivider)>,
+    chosen: BTreeMap<MetricName, Choice>,
+    /// Names in the expressions of derived columns.
+    needed: BTreeSet<String>,
     without: BTreeSet<Arc<SeriesKey>>,
 }
 
 impl Selection {
     /// Only `choices`; everything if there are none.
     pub fn of(choices: Vec<Choice>) -> Self {
-        let chosen: BTreeMap<_, _> = choices.into_iter().map(|c| (c.metric, (c.aggregation, c.every))).collect();
-        Self { only_chosen: !chosen.is_empty(), chosen, without: BTreeSet::new() }
+        let chosen: BTreeMap<_, _> = choices.into_iter().map(|choice| (choice.metric.clone(), choice)).collect();
+        let mut selection = Self { only_chosen: !chosen.is_empty(), chosen, ..Self::default() };
+        selection.derived_changed();
+        selection
     }
 
-    pub fn watches(&self, key: &SeriesKey) -> bool {
-        (!self.only_chosen || self.chosen.contains_key(&key.name)) && !self.without.contains(key)
+    fn derived_changed(&mut self) {
+        let expressions = self.chosen.values().filter_map(Choice::derived);
+        self.needed = expressions.flat_map(|expression| expression.names().to_vec()).map(|name| name.text).collect();
     }
 
-    /// How a series of `name` and `kind` is watched.
-    pub fn watch_settings(&self, name: &MetricName, kind: Kind) -> (Aggregation, TickDivider) {
-        let (aggregation, every) = self.chosen.get(name).cloned().unwrap_or((None, TickDivider::MIN));
-        (aggregation.unwrap_or_else(|| Aggregation::default_for(kind)), every)
+    /// Whether `series` is watched: it is chosen, or a derived column needs it. A derived column takes the place of
+    /// series of its name.
+    pub fn watches(&self, series: &Series) -> bool {
+        if !self.without.is_empty() && self.without.contains(&SeriesKey::of(series)) {
+            return false;
+        }
+        match self.chosen.get(&series.name) {
+            Some(choice) => choice.derived_series().is_none(),
+            None => !self.only_chosen || self.is_needed(series),
+        }
+    }
+
+    fn is_needed(&self, series: &Series) -> bool {
+        self.needed.iter().any(|name| stands_for(name, series))
+    }
+
+    /// How the series of `name` are watched, if an operator chose them.
+    pub fn choice(&self, name: &MetricName) -> Option<&Choice> {
+        self.chosen.get(name)
+    }
+
+    /// Columns that are derived from others.
+    pub fn derived(&self) -> impl Iterator<Item = (&Choice, Series)> {
+        self.chosen.values().filter_map(|choice| Some((choice, choice.derived_series()?)))
+    }
+
+    /// Number of choices with an expression.
+    pub fn expressions(&self) -> usize {
+        self.chosen.values().filter(|choice| choice.has_expression()).count()
     }
 
     /// Also watches all series of one name.
     pub fn add(&mut self, choice: Choice) {
         self.without.retain(|key| key.name != choice.metric);
-        self.chosen.insert(choice.metric, (choice.aggregation, choice.every));
+        self.chosen.insert(choice.metric.clone(), choice);
+        self.derived_changed();
     }
 
-    /// Excludes one series.
+    /// Excludes one series, or takes back a derived column.
     pub fn remove(&mut self, key: Arc<SeriesKey>) {
-        self.without.insert(key);
+        if self.chosen.get(&key.name).is_some_and(|choice| choice.derived_series().is_some()) {
+            self.chosen.remove(&key.name);
+            self.derived_changed();
+        } else {
+            self.without.insert(key);
+        }
     }
 
     /// Memory of choices and exclusions.
     pub fn bytes(&self) -> usize {
-        let chosen = self.chosen.keys().map(|name| ENTRY_BYTES + name.as_str().len());
+        let chosen = self.chosen.values().map(Choice::bytes);
         // A series may be gone, and is known here only then.
         let without = self.without.iter().map(|key| ENTRY_BYTES + key.text_bytes());
         chosen.chain(without).sum()
@@ -81,54 +154,63 @@ impl Selection {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{counter, gauge, labelled};
+    use super::super::testing::{counter, gauge, histogram, labelled};
     use super::*;
 
-    fn key(series: &wire::metric::Series) -> SeriesKey {
-        SeriesKey::of(series)
+    fn choice(name: &str, aggregation: Aggregation) -> Choice {
+        Choice { metric: MetricName::new(name).unwrap(), aggregation: Some(aggregation), every: None, unit: None }
     }
 
-    fn choice(name: &str) -> Choice {
-        Choice {
-            metric: MetricName::new(name).unwrap(),
-            aggregation: Some(Aggregation::Max),
-            every: TickDivider::new(5).unwrap(),
-        }
+    fn derived(name: &str, formula: &str) -> Choice {
+        choice(name, Aggregation::Derived(wire::name::Formula::new(formula).unwrap()))
     }
 
     #[test]
     fn everything_is_watched_until_someone_chooses() {
         let selection = Selection::of(vec![]);
 
-        assert!(selection.watches(&key(&counter("a"))));
-        assert_eq!(
-            selection.watch_settings(&MetricName::new("a").unwrap(), Kind::Gauge),
-            (Aggregation::Mean, TickDivider::MIN)
-        );
+        assert!(selection.watches(&counter("a")));
+        assert_eq!(selection.choice(&MetricName::new("a").unwrap()), None);
     }
 
     #[test]
     fn a_choice_excludes_what_is_not_chosen() {
-        let mut selection = Selection::of(vec![choice("a")]);
+        let mut selection = Selection::of(vec![choice("a", Aggregation::Max)]);
 
-        assert!(selection.watches(&key(&labelled(gauge("a"), "route", "/"))));
-        assert!(!selection.watches(&key(&counter("b"))));
-        assert_eq!(selection.watch_settings(&MetricName::new("a").unwrap(), Kind::Gauge).0, Aggregation::Max);
+        assert!(selection.watches(&labelled(gauge("a"), "route", "/")));
+        assert!(!selection.watches(&counter("b")));
+        let chosen = selection.choice(&MetricName::new("a").unwrap()).unwrap();
+        assert_eq!(chosen.aggregation, Some(Aggregation::Max));
 
-        selection.add(choice("b"));
-        assert!(selection.watches(&key(&counter("b"))));
+        selection.add(choice("b", Aggregation::Max));
+        assert!(selection.watches(&counter("b")));
+    }
+
+    #[test]
+    fn a_derived_column_brings_what_it_is_derived_from_and_takes_the_place_of_its_name() {
+        let mut selection = Selection::of(vec![derived("ratio", "errors / duration.count")]);
+
+        assert!(selection.watches(&labelled(counter("errors"), "route", "/")));
+        assert!(selection.watches(&histogram("duration")));
+        assert!(!selection.watches(&gauge("ratio")));
+        assert!(!selection.watches(&gauge("other")));
+
+        let series = selection.derived().next().unwrap().1;
+        selection.remove(Arc::new(SeriesKey::of(&series)));
+        assert_eq!(selection.derived().count(), 0);
+        assert!(!selection.watches(&counter("errors")));
     }
 
     #[test]
     fn a_series_taken_out_comes_back_with_its_name() {
         let mut selection = Selection::default();
-        let series = Arc::new(key(&counter("a")));
+        let series = counter("a");
 
-        selection.remove(Arc::clone(&series));
+        selection.remove(Arc::new(SeriesKey::of(&series)));
         assert!(!selection.watches(&series));
         assert_eq!(selection.len(), 1);
 
-        selection.add(choice("a"));
+        selection.add(choice("a", Aggregation::Max));
         assert!(selection.watches(&series));
     }
 }

@@ -1,7 +1,10 @@
 //! Messages of services, and their effects.
 
+use std::sync::Arc;
+
 use wire::id::{Owner as Payer, RegionId, ReplicaId};
 use wire::layout::{RegionSize, VERSION};
+use wire::metric::Declaration;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::registration as proto;
 use wire::registration::{Hello, PlacedSeries, RefusedSeries, ServiceMessage, SlotRun};
@@ -286,12 +289,13 @@ impl ControlPlane {
     }
 
     fn add_series(&mut self, now: Nanos, connection: ConnectionId, all: Vec<Result<PlacedSeries, RefusedSeries>>) {
-        let mut refusals = Vec::new();
+        let (mut refusals, mut unknown) = (Vec::new(), Vec::new());
         for series in all {
             let outcome = match series {
                 Err(malformed) => Err((malformed.title.clone(), SeriesRefusal::Malformed(malformed))),
-                Ok(placed) => {
+                Ok(mut placed) => {
                     let title = placed.series.title();
+                    unknown.extend(placed.declared.take_unknown().map(|error| (title.clone(), error)));
                     self.register(now, connection, placed, Owner::Service).map_err(|refusal| (title, refusal))
                 }
             };
@@ -300,6 +304,7 @@ impl ControlPlane {
                 Err(refusal) => refusals.push(refusal),
             }
         }
+        self.refuse_declared(connection, &unknown);
         self.counters.refused_series += refusals.len() as u64;
         for (title, refusal) in refusals.iter().take(MAX_REFUSALS_SENT) {
             self.refuse_until(connection, title, refusal, refusal.retry_after());
@@ -334,15 +339,15 @@ impl ControlPlane {
             self.shares.take_series(replica.owner, key.weight(placed.shards))?;
         }
         let (place, run) = (SeriesPlace::of(&placed), placed.run());
-        let (key, _) = service.catalogue.add(key, placed.series);
-        replica.place(key.clone(), place, run);
+        let (key, _) = service.catalogue.add(key, placed.series, &placed.declared);
+        replica.place(key.clone(), place, run, placed.declared);
         let name = replica.service.clone();
         let lmap = service.lmap;
         let watched = !service.unwatched;
         match lmap {
             Some(id) => {
-                if let Some(lmap) = self.lmaps.get_mut(&id) {
-                    lmap.series_added(&key);
+                if let (Some(lmap), Some(series)) = (self.lmaps.get_mut(&id), service.catalogue.get(&key)) {
+                    lmap.series_added(&key, series);
                 }
                 self.changed(id, now);
             }
@@ -362,7 +367,7 @@ impl ControlPlane {
                 Ok(keys) => {
                     retired.push(run);
                     let name = replica.service.clone();
-                    self.series_gone(now, &name, keys.iter().map(|key| &**key));
+                    self.series_gone(now, &name, &keys);
                 }
                 Err(at) => {
                     self.counters.refused_retirements += 1;
@@ -383,13 +388,13 @@ impl ControlPlane {
     }
 
     /// One replica of `service` no longer has these series.
-    fn series_gone<'a>(&mut self, now: Nanos, name: &ServiceName, keys: impl Iterator<Item = &'a SeriesKey>) {
+    fn series_gone(&mut self, now: Nanos, name: &ServiceName, gone: &[(Arc<SeriesKey>, Declaration)]) {
         let Some(service) = self.services.get_mut(name) else {
             return;
         };
         let mut lmap = service.lmap.and_then(|id| self.lmaps.get_mut(&id));
-        for key in keys {
-            let last = service.catalogue.remove(key);
+        for (key, declared) in gone {
+            let last = service.catalogue.remove(key, declared);
             if let (true, Some(lmap)) = (last, &mut lmap) {
                 lmap.series_removed(key);
             }
@@ -401,7 +406,8 @@ impl ControlPlane {
 
     fn replica_left(&mut self, now: Nanos, connection: ConnectionId, replica: &Replica) {
         let name = &replica.service;
-        self.series_gone(now, name, replica.series().keys().map(|key| &**key));
+        let gone: Vec<_> = replica.series().keys().map(|key| (Arc::clone(key), replica.declared(key))).collect();
+        self.series_gone(now, name, &gone);
         for (number, region) in replica.regions() {
             let payer = (number != Replica::AGENT_REGION).then_some((replica.owner, region.size));
             self.defer_release(name, Release::Region(region.id, payer));
@@ -429,15 +435,6 @@ impl ControlPlane {
         let is_absent = |service: &&Service| service.unwatched && service.replicas.is_empty();
         // One of them is the service that is asked about.
         self.services.values().filter(is_absent).count() <= self.settings.limits.unwatched_services
-    }
-
-    /// Who pays for the replica of `connection`.
-    pub(super) fn owner_of(&self, connection: ConnectionId) -> Option<Payer> {
-        Some(self.connections.get(&connection)?.replica.as_ref()?.owner)
-    }
-
-    pub(super) fn service_of(&self, connection: ConnectionId) -> Option<ServiceName> {
-        Some(self.connections.get(&connection)?.replica.as_ref()?.service.clone())
     }
 
     fn drop_surplus(&mut self, descriptor: &Descriptor) {

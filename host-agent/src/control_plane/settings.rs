@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use wire::id::{Incarnation, Owner};
-use wire::metric::TickDivider;
+use wire::metric::{Aggregation, TickDivider, stride};
 use wire::name::{MetricName, ServiceName};
 use wire::time::{Interval, Nanos};
 
@@ -47,6 +47,26 @@ impl IdentityRule {
         self.uid.is_none_or(|uid| uid == peer.uid)
             && self.cgroup.as_ref().is_none_or(|above| is_below(&peer.cgroup, above))
             && self.services.as_ref().is_none_or(|services| services.contains(service))
+    }
+}
+
+/// How the replicas of some metrics are aggregated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AggregationRule {
+    /// Names of services; `*` stands for any characters.
+    pub services: String,
+    /// Names of metrics, likewise.
+    pub metrics: String,
+    /// How their replicas are aggregated.
+    pub aggregation: Aggregation,
+}
+
+impl AggregationRule {
+    /// Whether it is about `metric` of `service`.
+    #[must_use]
+    pub fn applies(&self, service: &ServiceName, metric: &MetricName) -> bool {
+        exposition::choice::matches(&self.services, service.as_str())
+            && exposition::choice::matches(&self.metrics, metric.as_str())
     }
 }
 
@@ -142,6 +162,11 @@ pub struct Settings {
     pub hello_within: Nanos,
     /// Period at which metrics of these names change: LMAPs do not read them more often.
     pub periods: BTreeMap<MetricName, Nanos>,
+    /// The shortest and the longest interval that an LMAP may have because its service declares how often metrics are
+    /// worth reading.
+    pub interval_bounds: (Interval, Interval),
+    /// Aggregations by operators, by patterns of names: the first rule that applies counts.
+    pub aggregations: Vec<AggregationRule>,
     /// Who may register as which service. Empty: every process as any service.
     pub identities: Vec<IdentityRule>,
     /// Limits on services.
@@ -170,6 +195,8 @@ impl Settings {
             gather: Nanos::from_millis(200),
             hello_within: Nanos::from_secs(5),
             periods: BTreeMap::new(),
+            interval_bounds: (interval, interval),
+            aggregations: Vec::new(),
             identities: Vec::new(),
             limits: Limits::default(),
             models_every: Nanos::from_secs(300),
@@ -181,8 +208,13 @@ impl Settings {
     /// Stride, in intervals of an LMAP, at which the metric `name` is read.
     #[must_use]
     pub fn every(&self, name: &MetricName, interval: Interval) -> TickDivider {
-        let period = self.periods.get(name).copied().unwrap_or(Nanos::ZERO);
-        TickDivider::new(period.0.div_ceil(interval.nanos().get()) as u32).unwrap_or(TickDivider::MIN)
+        stride(self.periods.get(name).copied().unwrap_or(Nanos::ZERO), interval)
+    }
+
+    /// The aggregation that the configuration has for a metric of `service`.
+    #[must_use]
+    pub fn aggregation(&self, service: &ServiceName, metric: &MetricName) -> Option<&Aggregation> {
+        self.aggregations.iter().find(|rule| rule.applies(service, metric)).map(|rule| &rule.aggregation)
     }
 
     /// Whether `peer` may register as `service`.

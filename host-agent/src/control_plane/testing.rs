@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use agent_runtime::access::Identity;
 use wire::histogram::Scale;
 use wire::layout::Slot;
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{Labels, MetricName};
 use wire::registration::{PlacedSeries, Shards};
 
@@ -37,7 +37,7 @@ pub fn labelled(series: Series, key: &str, value: &str) -> Series {
 }
 
 pub fn placed(series: Series, region: u32, first: u32) -> PlacedSeries {
-    PlacedSeries { series, region, first: Slot(first), shards: Shards::ONE }
+    PlacedSeries { series, region, first: Slot(first), shards: Shards::ONE, declared: Declaration::NONE }
 }
 
 /// Who runs the workers of tests.

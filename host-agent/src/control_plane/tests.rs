@@ -1,5 +1,6 @@
 //! The rules of the control plane, one by one.
 
+mod aggregation;
 mod drains;
 mod lifecycle;
 mod moves;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use lmap::{Expression, MAX_QUANTITIES, ReplicaExpression};
 use tonic::Status;
 use wire::control::DetectorSpec;
 use wire::id::{HookId, LmapId};
 use wire::metric::{Aggregation, TickDivider};
-use wire::name::{MetricName, ServiceName};
+use wire::name::{Formula, MetricName, ServiceName, Unit};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
@@ -26,7 +27,9 @@ pub fn status(error: &OperatorError) -> Status {
         | OperatorError::NotRegistered { .. }
         | OperatorError::NoWorker(_) => Status::not_found(text),
         OperatorError::Exists { .. } => Status::already_exists(text),
-        OperatorError::Type { .. } | OperatorError::TooMany { .. } => Status::invalid_argument(text),
+        OperatorError::Type { .. } | OperatorError::TooMany { .. } | OperatorError::Expression { .. } => {
+            Status::invalid_argument(text)
+        }
         OperatorError::NotRunning(_) | OperatorError::LastWorker(_) => Status::failed_precondition(text),
         OperatorError::Share(_) => Status::resource_exhausted(text),
     }
@@ -72,14 +75,43 @@ pub fn lmap_options(request: &proto::NewLmapRequest, model: TrainedModel) -> Res
 ///
 /// # Errors
 ///
-/// `INVALID_ARGUMENT` for a name that is not valid, or an unknown aggregation.
+/// `INVALID_ARGUMENT` for a name that is not valid, or an aggregation that cannot be computed, with the position.
 pub fn choice(config: &proto::MetricConfig) -> Result<Choice, Status> {
-    let aggregation = Some(config.aggregation.as_str()).filter(|name| !name.is_empty());
+    let (asked, derived) = (config.aggregation.as_str(), config.derived.as_str());
+    let aggregation = match (asked, derived) {
+        ("", "") => None,
+        (_, "") => Some(aggregation(asked)?),
+        ("", _) => Some(derived_column(derived)?),
+        _ => return Err(Status::invalid_argument("a derived column has no aggregation: leave one of them out")),
+    };
+    let unit = Some(config.unit.as_str()).filter(|unit| !unit.is_empty());
     Ok(Choice {
         metric: MetricName::new(&config.metric).map_err(|error| invalid(&error))?,
-        aggregation: aggregation.map(Aggregation::from_name).transpose().map_err(|error| invalid(&error))?,
-        every: TickDivider::new(config.every).unwrap_or(TickDivider::MIN),
+        aggregation,
+        every: TickDivider::new(config.every),
+        unit: unit.map(Unit::new).transpose().map_err(|error| invalid(&error))?,
     })
+}
+
+/// An aggregation that can be computed, as far as can be said here.
+fn aggregation(text: &str) -> Result<Aggregation, Status> {
+    let aggregation = Aggregation::parse(text).map_err(|error| invalid(&error))?;
+    if let Aggregation::Formula(formula) = &aggregation {
+        ReplicaExpression::new(formula.as_str()).map_err(|error| invalid(&error))?;
+    }
+    Ok(aggregation)
+}
+
+/// An expression over other columns.
+fn derived_column(text: &str) -> Result<Aggregation, Status> {
+    let formula = Formula::new(text).map_err(|error| invalid(&error))?;
+    let expression = Expression::parse(formula.as_str()).map_err(|error| invalid(&error))?;
+    expression.check_finite().map_err(|error| invalid(&error))?;
+    if let Some(one_too_many) = expression.names().get(MAX_QUANTITIES) {
+        let at = one_too_many.at;
+        return Err(Status::invalid_argument(format!("at {at}: more than {MAX_QUANTITIES} names")));
+    }
+    Ok(Aggregation::Derived(formula))
 }
 
 /// Which verdicts a hook is sent.
@@ -156,8 +188,23 @@ mod tests {
             lmap_options(&request, TrainedModel::default()).unwrap_err().message(),
             "detector: percentile is 101: above 0 up to 100 is possible"
         );
-        let config = proto::MetricConfig { metric: "a".into(), aggregation: "b c".into(), every: 0 };
-        assert!(choice(&config).is_err());
+        let config = |aggregation: &str, derived: &str| {
+            let (aggregation, derived) = (aggregation.to_owned(), derived.to_owned());
+            choice(&proto::MetricConfig { metric: "a".into(), aggregation, derived, ..proto::MetricConfig::default() })
+        };
+        for (aggregation, derived, says) in [
+            ("b c", "", "at 2: 'c' instead of an operator or the end"),
+            ("max - mode", "", "at 6: mode is not known: min, max, sum, mean, count, and quantiles such as p90 are"),
+            ("sum / 0", "", "no finite value"),
+            ("p101", "", "p101 is no quantile"),
+            ("", "errors /", "at 8: the end instead of a number"),
+            ("", "errors / (errors - errors)", "no finite value"),
+            ("max", "errors / requests", "leave one of them out"),
+        ] {
+            let refused = config(aggregation, derived).unwrap_err();
+            assert!(refused.message().contains(says), "{refused}");
+        }
+        assert!(config("max - min", "").is_ok() && config("", "errors / requests").is_ok() && config("", "").is_ok());
         let request = proto::RegisterHookRequest { lmaps: vec![], min_share: f64::NAN, queue: 0 };
         assert!(filter(&request).unwrap_err().message().contains("min_share is NaN"));
     }

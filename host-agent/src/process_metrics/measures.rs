@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use wire::layout::Slot;
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
 use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
@@ -178,7 +178,13 @@ impl Measure {
 pub fn placed(measures: impl Iterator<Item = Measure>) -> Vec<PlacedSeries> {
     let place = |measure: Measure| {
         let series = measure.series().ok()?;
-        Some(PlacedSeries { series, region: 0, first: measure.slot(), shards: Shards::ONE })
+        Some(PlacedSeries {
+            series,
+            region: 0,
+            first: measure.slot(),
+            shards: Shards::ONE,
+            declared: Declaration::NONE,
+        })
     };
     measures.filter_map(place).collect()
 }

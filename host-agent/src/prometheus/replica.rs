@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use exposition::Target;
 use region::OwnedRegion;
 use wire::layout::{RegionSize, Slot};
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, NameError, Unit};
 use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
@@ -114,7 +114,7 @@ fn health(plan: &TargetPlan) -> Result<Vec<PlacedSeries>, NameError> {
                 group,
                 parts_per_unit: NonZeroU64::MIN,
             };
-            Ok(PlacedSeries { series, region: 0, first: Slot(slot), shards: Shards::ONE })
+            Ok(PlacedSeries { series, region: 0, first: Slot(slot), shards: Shards::ONE, declared: Declaration::NONE })
         })
         .collect()
 }

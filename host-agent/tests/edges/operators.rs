@@ -16,7 +16,7 @@ macro_rules! call {
 }
 
 fn metric(name: &str) -> proto::MetricConfig {
-    proto::MetricConfig { metric: name.into(), aggregation: "max".into(), every: 0 }
+    proto::MetricConfig { metric: name.into(), aggregation: "max".into(), ..proto::MetricConfig::default() }
 }
 
 /// A small model.

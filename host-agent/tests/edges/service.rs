@@ -10,7 +10,7 @@ use prost::Message as _;
 use region::{OwnedRegion, fd_passing};
 use wire::frame::{self, Frames};
 use wire::layout::{RegionSize, Slot, VERSION};
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::proto::registration as proto;
 use wire::proto::registration::agent_message::Message;
@@ -32,7 +32,7 @@ pub fn series(name: &str, first: u32) -> PlacedSeries {
         group: Group::Service,
         parts_per_unit: NonZeroU64::MIN,
     };
-    PlacedSeries { series, region: 0, first: Slot(first), shards: Shards::ONE }
+    PlacedSeries { series, region: 0, first: Slot(first), shards: Shards::ONE, declared: Declaration::NONE }
 }
 
 impl Service {

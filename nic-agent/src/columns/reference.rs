@@ -156,9 +156,15 @@ impl Metric {
         if statistic > 0 && !self.merged.is_empty() {
             return self.of_all[statistic];
         }
-        let held = |reading: &&Reading| reading.age.is_some_and(|age| age <= observations_held);
-        let last = self.readings.iter().filter(held).map(|reading| reading.last[statistic]);
-        method.apply(&last.filter(|value| !value.is_nan()).collect::<Vec<_>>())
+        let mut of: BTreeMap<wire::id::ReplicaId, Vec<f64>> = BTreeMap::new();
+        for reading in &self.readings {
+            let value = reading.last[statistic];
+            if reading.age.is_some_and(|age| age <= observations_held) && !value.is_nan() {
+                of.entry(reading.location.replica).or_default().push(value);
+            }
+        }
+        let sum = |words: &Vec<f64>| words[1..].iter().fold(words[0], |sum, word| sum + word);
+        method.apply(&mut of.values().map(sum).collect::<Vec<_>>())
     }
 }
 

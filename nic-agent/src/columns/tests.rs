@@ -147,6 +147,43 @@ fn a_counter_of_several_words_grows_by_what_all_of_them_grow() {
 }
 
 #[test]
+fn words_of_a_counter_are_summed_before_replicas_are_aggregated() {
+    let places = |region| [0, 8].map(|first| place(1, region, first)).to_vec();
+    let replicas = vec![replica(1, &[1], places(1)), replica(2, &[2], places(2))];
+    let spec = spec(vec![metric(1, Kind::Counter, Aggregation::Max, 1)], replicas);
+    let mut columns = Columns::new(&spec, &whole(&spec), &Aggregations::default(), OBSERVATIONS_HELD);
+    let mut read = |millis, words: [[u64; 2]; 2]| {
+        let region = |[one, other]: [u64; 2]| [vec![0; 8], vec![one], vec![0; 7], vec![other], vec![0; 7]].concat();
+        let buffers = [buffer(1, region(words[0])), buffer(2, region(words[1]))];
+        columns.read(&buffers, &[Observation::Fresh; 2], at(millis))[0]
+    };
+
+    assert!(read(0, [[0, 0], [0, 0]]).is_nan());
+
+    assert_eq!(read(10, [[3, 4], [5, 0]]), 7.0);
+    assert_eq!(read(20, [[3, 4], [6, 9]]), 10.0);
+}
+
+#[test]
+fn a_counter_that_is_read_less_often_is_its_mean_increment_and_never_a_burst() {
+    let every = |every| {
+        let metrics = vec![metric(1, Kind::Counter, Aggregation::Sum, every)];
+        let spec = spec(metrics, vec![replica(1, &[1], vec![place(1, 1, 0)])]);
+        let mut columns = Columns::new(&spec, &whole(&spec), &Aggregations::default(), OBSERVATIONS_HELD);
+        let read = |tick: u64| {
+            // One a row, and ten more in rows 6 to 8.
+            let words = [vec![0; 8], vec![tick + 10 * tick.saturating_sub(5).min(3)]].concat();
+            columns.read(&[buffer(1, words)], &[Observation::Fresh], at(10 * tick))[0]
+        };
+        (0..12).map(read).collect::<Vec<_>>()
+    };
+
+    assert_eq!(every(1)[1..], [1.0, 1.0, 1.0, 1.0, 1.0, 11.0, 11.0, 11.0, 1.0, 1.0, 1.0]);
+    assert_eq!(every(4)[4..], [1.0, 1.0, 1.0, 1.0, 8.5, 8.5, 8.5, 8.5]);
+    assert!(every(4)[..4].iter().all(|value| value.is_nan()));
+}
+
+#[test]
 fn what_was_read_before_a_discarded_look_is_forgotten() {
     for observation in [Observation::Discarded, Observation::Silent] {
         let mut counter = SingleMetric::new(Kind::Counter, 1);
@@ -262,7 +299,9 @@ fn configuration(dice: &mut Dice) -> LmapSpec {
     let small = Kind::Histogram(Scale::new(0, 4).unwrap());
     let named = Aggregation::Named(MetricName::new("last").unwrap());
     let unknown = Aggregation::Named(MetricName::new("unknown").unwrap());
-    let aggregations = [Aggregation::Sum, Aggregation::Mean, Aggregation::Max, Aggregation::Min, named, unknown];
+    let [quantile, formula] = ["p75", "max - min / count"].map(|text| Aggregation::parse(text).unwrap());
+    let [sum, mean, max, min] = [Aggregation::Sum, Aggregation::Mean, Aggregation::Max, Aggregation::Min];
+    let aggregations = [sum, mean, max, min, quantile, formula, named, unknown];
     let mut metrics = Vec::new();
     for id in 1..=METRICS {
         if id % 7 == 0 && dice.one_in(2) {

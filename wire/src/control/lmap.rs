@@ -8,8 +8,8 @@ use super::{MAX_METRICS, MAX_REGIONS, MAX_REPLICAS};
 use crate::histogram::{Scale, ScaleError};
 use crate::id::{LmapId, MetricId, Owner, RegionId, ReplicaId};
 use crate::layout::{RegionSize, RegionSizeError, Slot};
-use crate::metric::{Aggregation, Kind, Series, TickDivider};
-use crate::name::{InstanceName, Labels, MetricName, NameError, ServiceName};
+use crate::metric::{Aggregation, AggregationError, Kind, Series, TickDivider};
+use crate::name::{Formula, InstanceName, Labels, MetricName, NameError, ServiceName};
 use crate::proto::control as proto;
 use crate::registration::{group, unit};
 use crate::time::{Interval, IntervalError, Nanos};
@@ -106,6 +106,9 @@ pub enum LmapError {
     /// The scraping interval is out of range.
     #[error(transparent)]
     Interval(#[from] IntervalError),
+    /// An invalid aggregation.
+    #[error(transparent)]
+    Aggregation(#[from] AggregationError),
     /// Invalid settings of the detector.
     #[error("settings of the detector")]
     Detector(#[from] DetectorSpecError),
@@ -150,35 +153,6 @@ fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), LmapErr
     if found > limit { Err(LmapError::TooMany { what, found, limit }) } else { Ok(()) }
 }
 
-impl Aggregation {
-    /// Its name in messages and in configuration.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Max => "max",
-            Self::Min => "min",
-            Self::Sum => "sum",
-            Self::Mean => "mean",
-            Self::Named(name) => name.as_str(),
-        }
-    }
-
-    /// The aggregation of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`NameError`] if it is none of ours and cannot be a name.
-    pub fn from_name(name: &str) -> Result<Self, NameError> {
-        Ok(match name {
-            "max" => Self::Max,
-            "min" => Self::Min,
-            "sum" => Self::Sum,
-            "mean" => Self::Mean,
-            other => Self::Named(MetricName::new(other)?),
-        })
-    }
-}
-
 impl MetricSpec {
     fn decode(message: &proto::Metric) -> Result<Self, LmapError> {
         let id = MetricId(message.metric);
@@ -197,7 +171,11 @@ impl MetricSpec {
             group: group(message.group),
             parts_per_unit: NonZeroU64::new(message.parts_per_unit).unwrap_or(NonZeroU64::MIN),
         };
-        let aggregation = Aggregation::from_name(&message.aggregation)?;
+        let aggregation = match (message.formula.as_str(), message.derived.as_str()) {
+            ("", "") => Aggregation::parse(&message.aggregation)?,
+            (formula, "") => Aggregation::Formula(Formula::new(formula)?),
+            (_, derived) => Aggregation::Derived(Formula::new(derived)?),
+        };
         Ok(Self { id, series, aggregation, every: NonZeroU32::new(message.every).unwrap_or(NonZeroU32::MIN) })
     }
 
@@ -219,8 +197,22 @@ impl MetricSpec {
             sub_bits: scale.map_or(0, Scale::sub_bits),
             max_bits: scale.map_or(0, Scale::max_bits),
             parts_per_unit: self.series.parts_per_unit.get(),
-            aggregation: self.aggregation.name().to_owned(),
+            // Earlier workers know no expressions. To them it is an aggregation that they do not have.
+            aggregation: match &self.aggregation {
+                Aggregation::Formula(_) | Aggregation::Derived(_) => "expression".to_owned(),
+                aggregation => aggregation.to_string(),
+            },
             every: self.every.get(),
+            formula: if let Aggregation::Formula(formula) = &self.aggregation {
+                formula.to_string()
+            } else {
+                String::new()
+            },
+            derived: if let Aggregation::Derived(formula) = &self.aggregation {
+                formula.to_string()
+            } else {
+                String::new()
+            },
         }
     }
 }
@@ -391,6 +383,24 @@ mod tests {
     #[test]
     fn a_configuration_survives_encoding() {
         assert_eq!(LmapSpec::decode(&proto::Lmap::from(&spec())), Ok(spec()));
+    }
+
+    #[test]
+    fn every_aggregation_survives_encoding_and_an_expression_is_an_unknown_name_to_earlier_workers() {
+        let formula = |text| Formula::new(text).unwrap();
+        let over_replicas = Aggregation::Formula(formula("max - min"));
+        let aggregations =
+            [Aggregation::parse("p99.9").unwrap(), over_replicas, Aggregation::Derived(formula("a / b"))];
+        for aggregation in aggregations {
+            let mut spec = spec();
+            spec.metrics[0].aggregation = aggregation;
+            let mut message = proto::Lmap::from(&spec);
+            assert_eq!(LmapSpec::decode(&message), Ok(spec));
+
+            // What they do not know is not there. They report the name, and the metric is missing.
+            (message.metrics[0].formula, message.metrics[0].derived) = (String::new(), String::new());
+            assert!(LmapSpec::decode(&message).is_ok());
+        }
     }
 
     #[test]

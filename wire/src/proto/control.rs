@@ -308,12 +308,19 @@ pub struct Metric {
     pub max_bits: u32,
     #[prost(uint64, tag = "9")]
     pub parts_per_unit: u64,
-    /// "max", "min", "sum", "mean", or the name of an aggregation of the NIC agent.
+    /// "max", "min", "sum", "mean", a quantile such as "p90", or the name of an aggregation of the NIC agent. A worker
+    /// that does not know it says so, and the metric is missing.
     #[prost(string, tag = "10")]
     pub aggregation: ::prost::alloc::string::String,
     /// Read every n-th interval; 0 means 1.
     #[prost(uint32, tag = "11")]
     pub every: u32,
+    /// An expression over the replicas' values, such as "max - min", in place of the aggregation.
+    #[prost(string, tag = "12")]
+    pub formula: ::prost::alloc::string::String,
+    /// An expression over other columns, such as "errors / requests": the metric has no places.
+    #[prost(string, tag = "13")]
+    pub derived: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Label {

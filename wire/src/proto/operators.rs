@@ -175,12 +175,21 @@ pub struct MetricConfig {
     /// Name of the metric; all of its label sets are watched.
     #[prost(string, tag = "1")]
     pub metric: ::prost::alloc::string::String,
-    /// "max", "min", "sum", "mean", or the name of an aggregation of the NIC agent; empty: by kind.
+    /// "max", "min", "sum", "mean", a quantile such as "p90", an expression over the replicas' values such as "max - min",
+    /// or the name of an aggregation of the NIC agent; empty: as the agent's configuration, the service, or the kind says.
+    /// What cannot be computed is refused with INVALID_ARGUMENT and its position.
     #[prost(string, tag = "2")]
     pub aggregation: ::prost::alloc::string::String,
-    /// Read every n-th interval; 0 means 1.
+    /// Read every n-th interval; 0: as the service declares.
     #[prost(uint32, tag = "3")]
     pub every: u32,
+    /// An expression over other metrics, such as "errors / requests": a column of this name that no replica registers. Its
+    /// metrics are watched, too. Excludes an aggregation.
+    #[prost(string, tag = "4")]
+    pub derived: ::prost::alloc::string::String,
+    /// Unit of a derived column.
+    #[prost(string, tag = "5")]
+    pub unit: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteLmapRequest {
@@ -408,6 +417,12 @@ pub struct MetricInfo {
     pub aggregation: ::prost::alloc::string::String,
     #[prost(uint32, tag = "8")]
     pub every: u32,
+    /// Who decided the aggregation: "operator", "configuration", "service" or "kind".
+    #[prost(string, tag = "9")]
+    pub decided_by: ::prost::alloc::string::String,
+    /// Whether the aggregation is an expression over other columns.
+    #[prost(bool, tag = "10")]
+    pub derived: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusRequest {}

@@ -94,6 +94,13 @@ pub struct Series {
     /// Sharded counters only: number of words, each 8 slots (a cache line) after the one before. The value is their sum.
     #[prost(uint32, tag = "11")]
     pub shards: u32,
+    /// How values of replicas become one: "max", "min", "sum", "mean" or a quantile such as "p90"; empty: by kind. What
+    /// the agent does not know is as if nothing was declared; it says so in a Refusal.
+    #[prost(string, tag = "12")]
+    pub aggregation: ::prost::alloc::string::String,
+    /// How often the values are worth reading, in milliseconds. 0: in every row. Operators may decide otherwise.
+    #[prost(uint32, tag = "13")]
+    pub read_every_ms: u32,
 }
 /// The service no longer writes these slots. It may reuse them after a SlotRelease.
 #[derive(Clone, PartialEq, ::prost::Message)]

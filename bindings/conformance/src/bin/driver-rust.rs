@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::thread;
+use std::time::Duration;
 
 use client::{
     Cause, Client, Connection, Counter, Gauge, Handle, Histogram, Limits, Registration, Scale, Service, UpDownCounter,
@@ -223,7 +224,12 @@ fn registered<H: Handle>(
 ) -> Result<(Metric, Option<Cause>), Problem> {
     for option in options {
         let (key, value) = option.split_once('=').ok_or("an option is KEY=VALUE")?;
-        registration = if key == "unit" { registration.unit(value) } else { registration.label(label(key)?, value) };
+        registration = match key {
+            "unit" => registration.unit(value),
+            "aggregation" => registration.aggregation(value),
+            "every" => registration.read_every(Duration::from_millis(number(value)?)),
+            _ => registration.label(label(key)?, value),
+        };
     }
     let (handle, cause) = registration.register_with_cause();
     Ok((metric(handle), cause))

@@ -233,7 +233,8 @@ fn what_an_operator_or_the_settings_say_goes_before_a_kept_model() {
     node.learnt(50, 1, b"one");
     node.learnt(50, 2, b"two");
     node.plane.fit_again(node.now, LmapId(1)).unwrap();
-    node.plane.lmaps.get_mut(&LmapId(2)).unwrap().interval = Interval::new(Nanos::from_secs(7)).unwrap();
+    let lmap = node.plane.lmaps.get_mut(&LmapId(2)).unwrap();
+    (lmap.interval, lmap.usual_interval) = (Interval::new(Nanos::from_secs(7)).unwrap(), None);
 
     node.worker(51, 0, 2);
     node.settle();

@@ -1,7 +1,5 @@
 //! Calls of operators.
 
-use std::num::NonZeroU32;
-
 use wire::control::DetectorSpec;
 use wire::id::MetricId;
 use wire::metric::Aggregation;
@@ -11,7 +9,7 @@ use super::super::testing::{counter, gauge, labelled};
 use super::*;
 
 fn choice(name: &str) -> Choice {
-    Choice { metric: MetricName::new(name).unwrap(), aggregation: Some(Aggregation::Max), every: NonZeroU32::MIN }
+    Choice { metric: MetricName::new(name).unwrap(), aggregation: Some(Aggregation::Max), every: None, unit: None }
 }
 
 fn watched(node: &Node) -> Vec<String> {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use wire::frame::Frames;
 use wire::id::Incarnation;
 use wire::layout::{Slot, VERSION};
-use wire::metric::{Group, Kind, Series};
+use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::proto::control::host_message::Message;
 use wire::proto::registration::{AgentMessage, agent_message};
@@ -184,7 +184,7 @@ fn series(name: &str, first: u32) -> PlacedSeries {
         group: Group::Service,
         parts_per_unit: NonZeroU64::MIN,
     };
-    PlacedSeries { series, region: 0, first: Slot(first), shards: Shards::ONE }
+    PlacedSeries { series, region: 0, first: Slot(first), shards: Shards::ONE, declared: Declaration::NONE }
 }
 
 fn is_release(message: &agent_message::Message) -> bool {

@@ -114,6 +114,8 @@ fn replicas_are_put_together_as_asked() {
         gauge(3, "c", Aggregation::Sum),
         gauge(4, "d", Aggregation::Mean),
         gauge(5, "e", Aggregation::Named(spread.clone())),
+        gauge(6, "f", Aggregation::parse("p25").unwrap()),
+        gauge(7, "g", Aggregation::parse("(max - min) / count").unwrap()),
     ];
     let mut settings = WorkerSettings::default();
     settings.aggregations.add(spread, |values: &[f64]| values[values.len() - 1] - values[0]);
@@ -122,11 +124,45 @@ fn replicas_are_put_together_as_asked() {
     node.watch_rows();
 
     for (region, value) in [(1, 1.0_f64), (2, 5.0), (3, 6.0)] {
-        (0..5).for_each(|slot| node.store(region, slot, value.to_bits()));
+        (0..7).for_each(|slot| node.store(region, slot, value.to_bits()));
     }
     node.alive();
 
-    assert_row(&mut node, &[6.0, 1.0, 12.0, 4.0, 5.0]);
+    assert_row(&mut node, &[6.0, 1.0, 12.0, 4.0, 5.0, 3.0, 5.0 / 3.0]);
+}
+
+/// A column that no replica registers.
+fn derived(id: u32, name: &str, formula: &str) -> MetricSpec {
+    let aggregation = Aggregation::Derived(wire::name::Formula::new(formula).unwrap());
+    MetricSpec { aggregation, ..metric(id, name, Kind::Gauge) }
+}
+
+#[test]
+fn a_derived_column_is_computed_from_other_columns_and_missing_if_it_is_no_number() {
+    let routes = |id, route: &str| {
+        let mut of = metric(id, "errors", Kind::Counter);
+        of.series.labels = wire::name::Labels::new([("route", route)]).unwrap();
+        of
+    };
+    let mut spec = lmap(vec![routes(1, "/"), routes(2, "/pay"), metric(3, "requests", Kind::Counter)], 2);
+    spec.metrics.push(derived(4, "ratio", "errors / requests"));
+    spec.metrics.push(derived(5, "pay", r#"`errors{route="/pay"}` / requests"#));
+    spec.metrics.push(derived(6, "missing", "errors / ratio"));
+    let mut node = Node::new(WorkerSettings::default());
+    node.set(&spec);
+    node.watch_rows();
+    node.alive();
+    assert_row(&mut node, &[f64::NAN; 6]);
+    for (region, errors) in [(1, 1), (2, 2)] {
+        node.store(region, 0, errors);
+        node.store(region, 1, 3 * errors);
+        node.store(region, 2, 8 * errors);
+    }
+    node.alive();
+
+    assert_row(&mut node, &[3.0, 9.0, 24.0, 0.5, 0.375, f64::NAN]);
+    node.alive();
+    assert_row(&mut node, &[0.0, 0.0, 0.0, f64::NAN, f64::NAN, f64::NAN]);
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! Calls that change something.
+
+use wire::proto::operators::{
+    AddMetricRequest, DeleteMetricRequest, DrainWorkerRequest, MetricConfig, UndrainWorkerRequest,
+};
+
+use super::{AgentError, Connection};
+
+impl Connection {
+    /// Moves all LMAPs of a worker to others. Returns how many it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if there is no such worker, or it is the last one.
+    pub async fn drain(&mut self, worker: u32, force: bool) -> Result<u32, AgentError> {
+        match self.client.drain_worker(DrainWorkerRequest { worker, force }).await {
+            Ok(reply) => Ok(reply.into_inner().lmaps),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Lets a worker have LMAPs again.
+    ///
+    /// # Errors
+    ///
+    /// As [`drain`](Self::drain).
+    pub async fn undrain(&mut self, worker: u32) -> Result<(), AgentError> {
+        match self.client.undrain_worker(UndrainWorkerRequest { worker }).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Sets how a metric of an LMAP is watched. Returns the ids of its series.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if no replica has the metric, or if it cannot be
+    /// aggregated so.
+    pub async fn set_metric(&mut self, lmap: u32, metric: MetricConfig) -> Result<Vec<u32>, AgentError> {
+        let request = AddMetricRequest { lmap, metric: Some(metric), r#type: String::new() };
+        match self.client.add_metric(request).await {
+            Ok(reply) => Ok(reply.into_inner().metrics),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Stops watching a series, or takes a derived column back.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if the LMAP has no such series.
+    pub async fn delete_metric(&mut self, lmap: u32, metric: u32) -> Result<(), AgentError> {
+        match self.client.delete_metric(DeleteMetricRequest { lmap, metric }).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+}
