@@ -49,7 +49,6 @@ impl LiveParts {
             peers: PeerCertificates {
                 server: peers.tls.as_ref().map(ServerFiles::load).transpose()?.map(LiveServer::new),
                 client: Reloadable::new(client(peers.peers_tls.as_ref())?),
-                is_named: peers.peers_tls.as_ref().is_some_and(|tls| tls.domain.is_some()),
             },
         })
     }
