@@ -41,7 +41,7 @@ struct TokenError {
 
 /// A cgroup that no process is in: its path does not begin at the root.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} fits no process, since paths of cgroups (v2) begin with a slash: write {:?}", format!("/{}", .0))]
+#[error("{0:?} fits no process, since paths of cgroups (v2) begin with a slash: write {wanted:?}", wanted = format!("/{}", .0))]
 struct CgroupError(String);
 
 impl Identity {
@@ -113,8 +113,6 @@ impl ServicesConfig {
 
 #[cfg(test)]
 mod tests {
-    use core::error::Error as _;
-
     use wire::id::Incarnation;
 
     use super::super::Config;
@@ -186,7 +184,7 @@ mod tests {
         for (written, wanted) in [("system.slice/a.service", "/system.slice/a.service"), ("", "/")] {
             let error = Config::parse(&format!("services: {{identities: [{{cgroup: '{written}'}}]}}")).unwrap_err();
 
-            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            let cause = core::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             assert!(error.to_string().contains("services.identities.cgroup"), "{error}");
             assert!(cause.ends_with(&format!("write \"{wanted}\"")), "{cause}");
         }

@@ -2,6 +2,8 @@
 //! leave here, and responds for streams whose packets arrive here. Each stream is a task of its own, so an agent that
 //! does not respond delays no other stream.
 
+mod client;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
