@@ -50,15 +50,14 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Connects to `address`, a host or IP address and a port. With `tls`, whoever answers needs a certificate of the configured authority with the name
-    /// `host`, or the configured domain; without, it is [`Identity::Anyone`].
+    /// Connects to `address`, a host name or IP address with a port. With `tls`, whoever answers needs a certificate of
+    /// the configured authority with the name `host`, or the configured domain; without, it is [`Identity::Anyone`].
     ///
     /// # Errors
     ///
     /// [`TlsError::Name`] if `host` is neither a host name nor an IP address.
-    pub fn new(address: impl ToString, host: &str, tls: Option<Reloadable<ClientConfigs>>) -> Result<Self, TlsError> {
-        let (address, host) = (address.to_string(), host.to_owned());
-        let connector = Self { address, host, tls, admission: None, answered: Arc::default() };
+    pub fn new(address: String, host: &str, tls: Option<Reloadable<ClientConfigs>>) -> Result<Self, TlsError> {
+        let connector = Self { address, host: host.to_owned(), tls, admission: None, answered: Arc::default() };
         connector.tls().map(|_| connector)
     }
 

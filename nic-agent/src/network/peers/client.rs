@@ -60,8 +60,8 @@ fn client(peer: &str, files: Option<&ClientFiles>, access: &PeerAccess) -> Resul
     let tls = files.map(|files| Reloadable::new(files.configs.clone()));
     let access = access.clone();
     // Nothing is sent to who may not answer.
-    let connector =
-        Connector::new(peer, host, tls)?.admitting(move |who| access.require(who, "answer measurements of this agent"));
+    let connector = Connector::new(peer.to_owned(), host, tls)?
+        .admitting(move |who| access.require(who, "answer measurements of this agent"));
     // The connector does TLS.
     let endpoint = Endpoint::from_shared(format!("http://{peer}"))?
         .http2_keep_alive_interval(KEEP_ALIVE)
