@@ -31,8 +31,6 @@ const SETTLED: usize = 2;
 const CYCLE: usize = 4;
 /// The most by which the hours may differ.
 const MOST: f64 = 0.05;
-/// Steps after which detectors have learnt all that they learn from.
-const LEARNT: u64 = 5_000;
 /// Rows of the host agent's budget that this test fills.
 const OF_HOST: [&str; 3] = ["series of services", "connections of services", "learnt models"];
 /// Rows of the NIC agent's budget that this test fills.
@@ -247,36 +245,6 @@ fn what_the_budget_counts_for_a_series_and_a_message_is_what_they_take() {
     };
     let counted = row(2) - row(1);
     assert!((counted / 2.0..counted).contains(&configured), "{configured} of {counted}");
-}
-
-/// Living bytes of the NIC agent that are neither detectors nor rows for subscribers nor slots that it has read, once so
-/// many services are armed and have no place for rows to learn from left; and their columns.
-fn descriptions(services: usize, metrics: usize) -> [f64; 2] {
-    let mut day = Day::new(Size { services, metrics, row: 2, restart_s: u64::MAX });
-    let mut slots = 0;
-    (0..services).for_each(|at| day.node.with(at, |service| slots += service.slot_bytes()));
-    for step in 0..LEARNT {
-        if step.is_multiple_of(day.size.row) {
-            day.node.write(&mut day.random);
-        }
-        day.node.step(Nanos::from_secs(1).plus(Nanos(STEP.0 * (step + 1))));
-    }
-    let status = day.node.worker.status();
-    assert_eq!(status.lmaps[..2], [0, services], "all of them are armed");
-    println!("{:?}, {slots} bytes of slots, {} of LMAPs", Account::Nic.live(), status.lmap_bytes);
-    let others = Account::Nic.live() as f64 - status.lmap_bytes as f64 - slots as f64;
-    [others, (services * columns(metrics)) as f64]
-}
-
-#[test]
-fn what_the_budget_counts_for_the_description_of_a_column_is_what_it_takes() {
-    let [few, more] = [descriptions(4, 60), descriptions(4, 120)];
-    let described = (more[0] - few[0]) / (more[1] - few[1]);
-    println!("{described:.0} bytes for the description of a column");
-
-    let config = nic_agent::config::Config::default();
-    let row = sum(&nic_agent::budget(&config, Load { services: 1, columns: 1 }), &["descriptions of columns"]);
-    assert!((row / 2.0..row).contains(&described), "{described} of {row}");
 }
 
 fn check(size: Size) {

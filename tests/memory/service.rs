@@ -131,11 +131,6 @@ impl Service {
         PlacedSeries { shards: Shards::ONE, series, region: 0, first }
     }
 
-    /// Bytes of the slots of its series.
-    pub fn slot_bytes(&self) -> usize {
-        self.series.iter().map(|series| 8 * kind_of(series.at).slots() as usize).sum()
-    }
-
     fn slot(&self, slot: Slot, write: impl FnOnce(&std::sync::atomic::AtomicU64)) {
         write(self.region.slot(slot).expect("slots in use lie inside"));
     }
