@@ -4,7 +4,6 @@ use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service;
 
-use crate::access::Identity;
+use crate::access::{Denied, Identity};
 use crate::reload::Reloadable;
 use crate::server::certified;
 use crate::tls::{ClientConfigs, TlsError};
@@ -29,13 +28,17 @@ pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
+/// Whether who answered is the one to talk to.
+type Admission = dyn Fn(&Identity) -> Result<(), Denied> + Send + Sync;
+
 /// Connects to one TCP address, with TLS if there are certificates. Each connection begins with the current ones.
 /// Clones share what they learn.
 #[derive(Clone)]
 pub struct Connector {
-    address: SocketAddr,
+    address: String,
     host: String,
     tls: Option<Reloadable<ClientConfigs>>,
+    admission: Option<Arc<Admission>>,
     answered: Arc<Mutex<Option<Identity>>>,
 }
 
@@ -47,15 +50,22 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Connects to `address`. With `tls`, whoever answers needs a certificate of the configured authority with the name
-    /// `host`, or the configured domain; without, it is [`Identity::Anyone`].
+    /// Connects to `address`, a host name or IP address with a port. With `tls`, whoever answers needs a certificate of
+    /// the configured authority with the name `host`, or the configured domain; without, it is [`Identity::Anyone`].
     ///
     /// # Errors
     ///
     /// [`TlsError::Name`] if `host` is neither a host name nor an IP address.
-    pub fn new(address: SocketAddr, host: &str, tls: Option<Reloadable<ClientConfigs>>) -> Result<Self, TlsError> {
-        let connector = Self { address, host: host.to_owned(), tls, answered: Arc::default() };
+    pub fn new(address: String, host: &str, tls: Option<Reloadable<ClientConfigs>>) -> Result<Self, TlsError> {
+        let connector = Self { address, host: host.to_owned(), tls, admission: None, answered: Arc::default() };
         connector.tls().map(|_| connector)
+    }
+
+    /// Closes each connection for which `admission` refuses who answered, before anything is sent.
+    #[must_use]
+    pub fn admitting(mut self, admission: impl Fn(&Identity) -> Result<(), Denied> + Send + Sync + 'static) -> Self {
+        self.admission = Some(Arc::new(admission));
+        self
     }
 
     /// The current certificates, and the name that whoever answers must have.
@@ -75,7 +85,7 @@ impl Connector {
     }
 
     async fn connect(self) -> io::Result<TokioIo<Box<dyn Connection>>> {
-        let stream = TcpStream::connect(self.address).await?;
+        let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         let (stream, identity): (Box<dyn Connection>, _) = match self.tls().map_err(io::Error::other)? {
             None => (Box::new(stream), Identity::Anyone),
@@ -85,6 +95,9 @@ impl Connector {
                 (Box::new(stream), identity)
             }
         };
+        if let Some(admission) = &self.admission {
+            admission(&identity).map_err(|denied| io::Error::new(io::ErrorKind::PermissionDenied, denied))?;
+        }
         *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity);
         Ok(TokioIo::new(stream))
     }

@@ -18,10 +18,9 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
 use tokio_rustls::TlsAcceptor;
-use tonic::transport::ClientTlsConfig;
 
 use crate::reload::Reloadable;
-use crate::tls::{ClientTls, Credentials, ServerTls, TlsError, authority, pair, read};
+use crate::tls::{ClientConfigs, ClientTls, Credentials, ServerTls, TlsError, authority, pair, read};
 
 /// Certificate, key and authority of a listener, read and checked.
 #[derive(Clone)]
@@ -74,8 +73,8 @@ impl ServerFiles {
 /// Certificate, key and authority of a client, read and checked.
 #[derive(Clone)]
 pub struct ClientFiles {
-    /// The configuration of a tonic channel.
-    pub channel: ClientTlsConfig,
+    /// The configuration of a client.
+    pub configs: ClientConfigs,
     fingerprint: u64,
 }
 
@@ -97,7 +96,7 @@ impl ClientFiles {
         fingerprint(tls.files().map(PathBuf::as_path))?.hash(&mut hasher);
         // A channel holds the name that it expects, so that another one is another channel.
         tls.domain.hash(&mut hasher);
-        Ok(Self { channel: tls.load()?.channel, fingerprint: hasher.finish() })
+        Ok(Self { configs: tls.load()?, fingerprint: hasher.finish() })
     }
 
     /// Whether the content of a file differs, or the name that the server must have.

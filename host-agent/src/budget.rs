@@ -11,6 +11,7 @@ use webhooks::GroupingRule;
 use crate::config::{Config, Transport};
 use crate::control_plane::{MAX_CHOICE_BYTES, MAX_KEPT_MODELS, MAX_MODELS_BYTES};
 use crate::dispatch::Dispatch;
+use crate::region_registration::MAX_HELD_BYTES;
 use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
 use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models};
 
@@ -235,7 +236,7 @@ fn queues(config: &Config) -> [Bound; 3] {
 }
 
 /// Regions of services, beyond their series.
-fn regions(config: &Config) -> [Bound; 2] {
+fn regions(config: &Config) -> [Bound; 3] {
     let limits = &config.services.limits;
     let (rings, registered) = (tenants(config) > 0, config.transport != Transport::Shm);
     let ring = span_ring::READER_BYTES as u64;
@@ -255,6 +256,14 @@ fn regions(config: &Config) -> [Bound; 2] {
             payer: SHARE,
             full: "the region is refused",
             metric: "refused_regions",
+        },
+        Bound {
+            what: "slots that are held back while a device does not fence a worker",
+            bytes: if registered { MAX_HELD_BYTES as u64 } else { 0 },
+            from: "16 MiB, unless `transport: shm`",
+            payer: "service",
+            full: "the service that has most gets its own when it connects again",
+            metric: "unfenced_workers",
         },
     ]
 }

@@ -65,6 +65,7 @@ pub use lmap_view::LmapView;
 pub use operators::{LmapOptions, OperatorError, TrainedModel};
 pub(crate) use operators::{MAX_CHOICE_BYTES, MAX_MODELS_BYTES};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
+pub use report::WorkerReadiness;
 pub(crate) use report::group_shares;
 pub use selection::Choice;
 pub use services::Descriptor;

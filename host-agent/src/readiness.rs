@@ -1,6 +1,7 @@
 //! Whether the agent is ready (`/readyz`): it can do its work, and those who were there before are there again.
 //!
-//! Ready means: a worker is connected and has acknowledged its configuration; and services that a previous run had are
+//! Ready means: a worker that takes LMAPs is connected and has acknowledged its configuration (one that is drained, or
+//! about to end, takes none); and services that a previous run had are
 //! back or gone. A run keeps no list of them. Their clients try again after 2.5 s at the latest, so that 3 s without a
 //! new one say that all are back. Where services keep coming, 30 s since the start are enough. Once all are back, later
 //! ones change nothing.
@@ -8,6 +9,8 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use wire::time::Nanos;
+
+use crate::control_plane::WorkerReadiness;
 
 /// Longer than a client's longest pause between two attempts to connect (2 s and a quarter).
 const QUIET: Nanos = Nanos::from_secs(3);
@@ -19,10 +22,8 @@ const LONGEST: Nanos = Nanos::from_secs(30);
 pub(crate) struct Facts {
     /// It shuts down.
     pub(crate) draining: bool,
-    /// Number of connected workers.
-    pub(crate) connected: usize,
-    /// Those of them that have acknowledged a configuration, or were sent none.
-    pub(crate) configured: usize,
+    /// Numbers of workers.
+    pub(crate) workers: WorkerReadiness,
     /// Time since the start.
     pub(crate) now: Nanos,
     /// When the latest service connected; zero if none has.
@@ -38,16 +39,18 @@ pub(crate) struct Readiness {
 impl Readiness {
     /// Why the agent is not ready; `None` if it is.
     pub(crate) fn missing(&self, facts: Facts) -> Option<&'static str> {
-        let Facts { draining, connected, configured, now, last_service } = facts;
+        let Facts { draining, workers, now, last_service } = facts;
         let quiet = now.since(last_service).is_some_and(|length| length >= QUIET);
         if quiet || now >= LONGEST {
             self.settled.store(true, Ordering::Relaxed);
         }
         if draining {
             Some("it shuts down")
-        } else if connected == 0 {
+        } else if workers.connected == 0 {
             Some("no worker is connected")
-        } else if configured == 0 {
+        } else if workers.taking == 0 {
+            Some("every connected worker is drained or about to end")
+        } else if workers.configured == 0 {
             Some("no worker has acknowledged its configuration")
         } else if !self.settled.load(Ordering::Relaxed) {
             Some("services of the previous run may still come back")
@@ -61,8 +64,9 @@ impl Readiness {
 mod tests {
     use super::*;
 
+    const WORKERS: WorkerReadiness = WorkerReadiness { connected: 1, taking: 1, configured: 1 };
     const READY: Facts =
-        Facts { draining: false, connected: 1, configured: 1, now: Nanos::from_secs(3), last_service: Nanos::ZERO };
+        Facts { draining: false, workers: WORKERS, now: Nanos::from_secs(3), last_service: Nanos::ZERO };
 
     #[test]
     fn what_is_missing_is_named() {
@@ -70,8 +74,12 @@ mod tests {
 
         assert_eq!(missing(READY), None);
         assert_eq!(missing(Facts { draining: true, ..READY }), Some("it shuts down"));
-        assert_eq!(missing(Facts { connected: 0, configured: 0, ..READY }), Some("no worker is connected"));
-        assert_eq!(missing(Facts { configured: 0, ..READY }), Some("no worker has acknowledged its configuration"));
+        let with = |connected, taking| {
+            missing(Facts { workers: WorkerReadiness { connected, taking, configured: 0 }, ..READY })
+        };
+        assert_eq!(with(0, 0), Some("no worker is connected"));
+        assert_eq!(with(1, 0), Some("every connected worker is drained or about to end"));
+        assert_eq!(with(1, 1), Some("no worker has acknowledged its configuration"));
     }
 
     #[test]

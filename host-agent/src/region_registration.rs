@@ -5,6 +5,7 @@
 //! [`registrar`] is the thread that does the work: registering a large region takes milliseconds, and opening a device
 //! takes longer.
 
+mod held_releases;
 pub mod registrar;
 mod registrations;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use transport::verbs::{ConnectError, Device, DeviceChoice, Library, RegisteredRe
 use wire::id::RegionId;
 use wire::rdma::{Endpoint, PacketSequence};
 
+pub(crate) use held_releases::MAX_BYTES as MAX_HELD_BYTES;
 pub use registrations::{AffectedLmaps, Registrations, Renewal};
 
 /// The device's side of one worker: registered regions, queue pair and fence. Implemented by [`VerbsHost`], and by

@@ -98,7 +98,7 @@ impl Board {
         for (name, help, count) in [
             (
                 "denied_calls",
-                "Calls for models, and of other NIC agents, that the sender's role does not allow",
+                "Calls for models, and of and to other NIC agents, that the other end's role does not allow",
                 &*self.denied_calls,
             ),
             (

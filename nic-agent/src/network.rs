@@ -36,7 +36,7 @@ use interface_stats::InterfaceStats;
 pub(crate) use interface_stats::{InterfaceSnapshot, Interfaces};
 use one_way_metrics::OneWayMetrics;
 use one_way_stream::{OneWayStream, Queues};
-use peers::{EffectHandler, OneWayTask, PeerListener};
+use peers::{EffectHandler, OneWayTask, Peers};
 pub(crate) use peers::{PeerAccess, PeerCertificates};
 use tokio::sync::{mpsc, oneshot};
 
@@ -94,7 +94,7 @@ pub(crate) fn start(
         });
         listener.map_err(|cause| BindError { key: "network.peers.listen", address, cause })
     });
-    let listener = listener.transpose()?.map(|listener| PeerListener { listener, access });
+    let peers = Peers { certificates, listener: listener.transpose()?, access };
     let stop = Arc::new(AtomicBool::new(false));
     let mut interfaces: BTreeMap<&str, Vec<MonitoredStream>> = BTreeMap::new();
     let mut tasks = Vec::new();
@@ -121,7 +121,7 @@ pub(crate) fn start(
         thread::Builder::new().name("packets".to_owned()).spawn(move || reader.run(streams, &stop))?;
     }
     let (peers_stop, stopped) = oneshot::channel();
-    peers::start(certificates, listener, tasks, stopped)?;
+    peers::start(peers, tasks, stopped)?;
     Ok(Network { stop, interfaces: all_stats.into(), _peers: peers_stop })
 }
 

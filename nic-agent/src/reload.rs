@@ -1,6 +1,6 @@
 //! What the NIC agent takes over from changed files without a restart: certificates, roles, the level of the log.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agent_runtime::access::Access;
 use agent_runtime::live_tls::{ClientFiles, LiveServer, ServerFiles};
@@ -49,7 +49,6 @@ impl LiveParts {
             peers: PeerCertificates {
                 server: peers.tls.as_ref().map(ServerFiles::load).transpose()?.map(LiveServer::new),
                 client: Reloadable::new(client(peers.peers_tls.as_ref())?),
-                is_named: peers.peers_tls.as_ref().is_some_and(|tls| tls.domain.is_some()),
             },
         })
     }
@@ -68,10 +67,14 @@ pub(crate) struct AgentFiles {
     live: LiveParts,
 }
 
+/// The text of the configuration file, to find out later what has changed; empty without a file.
+pub(crate) fn text_of(file: Option<&Path>) -> String {
+    file.and_then(|path| files::read(path).ok()).unwrap_or_default()
+}
+
 impl AgentFiles {
-    /// The files of an agent that has started with `config`, read from `file` if there is one.
-    pub(crate) fn new(file: Option<PathBuf>, config: Config, live: LiveParts) -> Self {
-        let text = file.as_deref().and_then(|path| files::read(path).ok()).unwrap_or_default();
+    /// The files of an agent that has started with `config`, read from `file`, with its text, if there is one.
+    pub(crate) fn new((file, text): (Option<PathBuf>, String), config: Config, live: LiveParts) -> Self {
         Self { file, text, started: config.clone(), latest: config, live }
     }
 
@@ -173,7 +176,6 @@ impl Reload for AgentFiles {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::Arc;
 
     use super::*;
@@ -201,7 +203,7 @@ mod tests {
         std::fs::write(&file, text(folder.path(), "")).unwrap();
         let config = Config::load(&file).unwrap();
         let live = LiveParts::new(&config).unwrap();
-        let mut agent = AgentFiles::new(Some(file.clone()), config, live.clone());
+        let mut agent = AgentFiles::new((Some(file.clone()), text_of(Some(&file))), config, live.clone());
         let (endpoint, peers) = (live.endpoint.load(), live.peers.client.load());
         let is_same =
             || Arc::ptr_eq(&peers, &live.peers.client.load()) && Arc::ptr_eq(&endpoint, &live.endpoint.load());
@@ -225,7 +227,7 @@ mod tests {
         std::fs::write(&file, text(folder.path(), "log: {level: info}\n")).unwrap();
         let config = Config::load(&file).unwrap();
         let live = LiveParts::new(&config).unwrap();
-        let mut agent = AgentFiles::new(Some(file.clone()), config, live.clone());
+        let mut agent = AgentFiles::new((Some(file.clone()), text_of(Some(&file))), config, live.clone());
 
         let plain = "control: {address: 'host.example:9700'}\nworker: 3\nlog: {level: debug}\n";
         std::fs::write(&file, plain).unwrap();
@@ -235,5 +237,18 @@ mod tests {
         assert!(changes.at_restart.contains(&"worker".to_owned()), "{changes:?}");
         assert!(changes.at_restart.contains(&"control.tls.ca".to_owned()), "{changes:?}");
         assert!(live.control.load().is_some() && live.peers.client.load().is_some());
+    }
+    #[test]
+    fn a_change_between_the_start_and_the_first_look_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("nic.yaml");
+        std::fs::write(&file, "log: {level: info}\n").unwrap();
+        let (config, text) = (Config::load(&file).unwrap(), text_of(Some(&file)));
+
+        std::fs::write(&file, "log: {level: debug}\nworker: 3\n").unwrap();
+        let live = LiveParts::new(&config).unwrap();
+        let changes = AgentFiles::new((Some(file), text), config, live).reload().unwrap();
+
+        assert_eq!((changes.taken, changes.at_restart), (vec!["log.level".to_owned()], vec!["worker".to_owned()]));
     }
 }

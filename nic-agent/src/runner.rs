@@ -44,7 +44,7 @@ use crate::error::chain;
 use crate::jobs::JobId;
 use crate::metrics::Board;
 use crate::network::{self, PeerAccess};
-use crate::reload::{AgentFiles, LiveParts};
+use crate::reload::{AgentFiles, LiveParts, text_of};
 use crate::settings::WorkerSettings;
 use crate::worker::Worker;
 use pages::Pages;
@@ -181,6 +181,8 @@ async fn run_agent(
     aggregations: Aggregations,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    // The text is read before anybody can know that the agent runs, and change its file.
+    let text = text_of(file.as_deref());
     let live = LiveParts::new(&config)?;
     let pages = Pages::open(&config).await?;
     let (reader, transports) = Reader::open(&config)?;
@@ -195,7 +197,7 @@ async fn run_agent(
     for warning in config.network.warnings() {
         tracing::warn!("{warning}");
     }
-    let files = AgentFiles::new(file, config.clone(), live.clone());
+    let files = AgentFiles::new((file, text), config.clone(), live.clone());
     let board = Board::new(clock, network.interfaces(), denied_calls);
     let (events, inbox) = sync_channel(EVENTS);
     let seed = rand::random();

@@ -118,7 +118,7 @@ impl Exchange {
 fn endpoint(name: &str, address: SocketAddr, settings: &PeerSettings) -> Result<(Endpoint, Connector), TlsError> {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let connector = Connector::new(address, host, settings.tls.clone())?;
+    let connector = Connector::new(address.to_string(), host, settings.tls.clone())?;
     // The connector does TLS.
     let endpoint =
         Endpoint::from_shared(format!("http://{address}")).map_err(|_| TlsError::Name(address.to_string()))?;

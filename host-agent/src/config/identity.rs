@@ -39,7 +39,22 @@ struct TokenError {
     cause: std::io::Error,
 }
 
+/// A cgroup that no process is in: its path does not begin at the root.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} fits no process, since paths of cgroups (v2) begin with a slash: write {wanted:?}", wanted = format!("/{}", .0))]
+struct CgroupError(String);
+
 impl Identity {
+    /// The cgroup, whose path begins at the root.
+    fn cgroup(&self) -> Result<Option<String>, ConfigError> {
+        match &self.cgroup {
+            Some(path) if !path.starts_with('/') => {
+                Err(ConfigError::value("services.identities.cgroup", CgroupError(path.clone())))
+            }
+            cgroup => Ok(cgroup.clone()),
+        }
+    }
+
     /// Whether it is about spans only: it says nothing about processes on this machine.
     fn is_of_spans(&self) -> bool {
         let says_who_sends = !self.peers.is_empty() || self.token_file.is_some();
@@ -53,7 +68,7 @@ impl Identity {
         let services = services.map_err(|cause: NameError| ConfigError::value(KEY, cause))?;
         // A process is not known by address or token: such a rule lets none register.
         let services = if self.is_of_spans() { Some(Vec::new()) } else { services };
-        Ok(IdentityRule { uid: self.uid, cgroup: self.cgroup.clone(), services })
+        Ok(IdentityRule { uid: self.uid, cgroup: self.cgroup()?, services })
     }
 
     /// The rule for spans.
@@ -71,7 +86,7 @@ impl Identity {
         Ok(SenderRule {
             anyone: self.uid.is_none() && self.cgroup.is_none() && !self.is_of_spans(),
             uid: self.uid,
-            cgroup: self.cgroup.clone(),
+            cgroup: self.cgroup()?,
             peers: peers.map_err(|cause: NetworkError| ConfigError::value(KEY, cause))?,
             token: token.transpose()?.flatten(),
             services: self.services.clone(),
@@ -162,6 +177,19 @@ mod tests {
                 .map(ToString::to_string)
                 .collect();
             assert!(causes.iter().any(|cause| cause.contains(expected)), "{rule}: {causes:?}");
+        }
+    }
+    #[test]
+    fn a_cgroup_without_a_leading_slash_is_refused_with_what_to_write() {
+        for (written, wanted) in [("system.slice/a.service", "/system.slice/a.service"), ("", "/")] {
+            let error = Config::parse(&format!("services: {{identities: [{{cgroup: '{written}'}}]}}")).unwrap_err();
+
+            let cause = core::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            assert!(error.to_string().contains("services.identities.cgroup"), "{error}");
+            assert!(cause.ends_with(&format!("write \"{wanted}\"")), "{cause}");
+        }
+        for path in ["/", "/system.slice", "/system.slice/"] {
+            Config::parse(&format!("services: {{identities: [{{cgroup: {path}}}]}}")).unwrap();
         }
     }
 }

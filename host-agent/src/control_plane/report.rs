@@ -24,6 +24,17 @@ impl From<&NamedReason> for proto::Reason {
     }
 }
 
+/// Numbers of workers by which readiness is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerReadiness {
+    /// Those that are connected.
+    pub connected: usize,
+    /// Those of them on which LMAPs may be placed: neither drained nor about to end.
+    pub taking: usize,
+    /// Those of these that have acknowledged a configuration, or were sent none.
+    pub configured: usize,
+}
+
 impl ControlPlane {
     /// LMAPs with their services, replicas and metrics.
     #[must_use]
@@ -56,17 +67,22 @@ impl ControlPlane {
         }
     }
 
-    /// Connected workers, and those of them that have acknowledged a configuration or were sent none.
+    /// Numbers of workers by which readiness is judged.
     #[must_use]
-    pub fn worker_readiness(&self) -> (usize, usize) {
+    pub fn worker_readiness(&self) -> WorkerReadiness {
         let connected = self.workers.values().filter(|worker| worker.is_connected());
+        let taking = connected.clone().filter(|worker| worker.takes_lmaps());
         let is_configured = |worker: &&Worker| {
             worker.session.as_ref().is_some_and(|session| {
                 // Later changes are acknowledged within a tick: they do not make it unready.
                 session.acknowledged > Epoch::NONE || session.lmaps_sent.is_empty()
             })
         };
-        (connected.clone().count(), connected.filter(is_configured).count())
+        WorkerReadiness {
+            connected: connected.count(),
+            taking: taking.clone().count(),
+            configured: taking.filter(is_configured).count(),
+        }
     }
 
     /// The LMAP's column titles; `None` if there is no such LMAP. Empty while no worker runs it.

@@ -60,7 +60,9 @@ impl Node {
                 }
             }
             Action::ConnectQueuePair { connection, worker, attempt, peer } => {
-                self.request(Request::Connect { to: connection, worker, attempt, peer });
+                if self.takes_a_place(state, connection, worker) {
+                    self.request(Request::Connect { to: connection, worker, attempt, peer });
+                }
             }
             Action::StopReading { worker, for_good } => self.request(Request::Stop { worker, for_good }),
             Action::ToWorker { connection, worker, message } => {
@@ -96,18 +98,14 @@ impl Node {
         }
     }
 
-    /// Sends a message that was queued for a worker, after the registrar has filled in its keys.
+    /// Sends a message that was queued for a worker, after the registrar has filled in its keys, or the reply to its
+    /// queue-pair request.
     pub(crate) fn send_to_worker(&self, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {
         let mut state = self.lock();
         if let Some(line) = state.workers.get_mut(&to) {
             line.queued = line.queued.saturating_sub(1);
         }
         self.deliver_to_worker(&mut state, to, worker, message);
-    }
-
-    /// Sends a worker the reply to its queue-pair request.
-    pub(crate) fn reply_to_worker(&self, to: ConnectionId, worker: WorkerId, answer: proto::HostMessage) {
-        self.deliver_to_worker(&mut self.lock(), to, worker, answer);
     }
 
     /// Whether this connection of a service is still open.
@@ -120,15 +118,25 @@ impl Node {
         self.deliver_to_service(&mut self.lock(), to, message);
     }
 
-    /// Queues a message behind the registrar's work. A worker with too many queued messages is disconnected.
+    /// Queues a message behind the registrar's work.
     fn queue_for_worker(&self, state: &mut State, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {
-        let Some(line) = state.workers.get_mut(&to) else { return };
-        if line.queued == WORKER_QUEUE {
-            return self.disconnect_slow_worker(state, to, worker);
+        if self.takes_a_place(state, to, worker) {
+            let memories = memories(&state.regions, &message);
+            self.request(Request::Send { to, worker, message: Box::new(message), memories });
         }
-        line.queued += 1;
-        let memories = memories(&state.regions, &message);
-        self.request(Request::Send { to, worker, message: Box::new(message), memories });
+    }
+
+    /// Takes a place in the registrar's queue for a worker. One that has none left, with messages and requests of its
+    /// own together, is disconnected.
+    fn takes_a_place(&self, state: &mut State, to: ConnectionId, worker: WorkerId) -> bool {
+        let Some(line) = state.workers.get_mut(&to) else { return false };
+        let free = line.queued < WORKER_QUEUE;
+        if free {
+            line.queued += 1;
+        } else {
+            self.disconnect_slow_worker(state, to, worker);
+        }
+        free
     }
 
     fn deliver_to_worker(&self, state: &mut State, to: ConnectionId, worker: WorkerId, message: proto::HostMessage) {

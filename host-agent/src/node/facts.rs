@@ -7,8 +7,8 @@ impl Node {
     /// What readiness is judged by.
     pub(crate) fn readiness(&self) -> Facts {
         let state = self.lock();
-        let (connected, configured) = state.plane.worker_readiness();
+        let workers = state.plane.worker_readiness();
         let (draining, now, last_service) = (*self.draining.borrow(), self.clock.now(), state.last_service);
-        Facts { draining, connected, configured, now, last_service }
+        Facts { draining, workers, now, last_service }
     }
 }

@@ -20,6 +20,7 @@ use wire::proto::registration::AgentMessage;
 use wire::rdma::{Endpoint, PacketSequence};
 use wire::time::Nanos;
 
+use super::held_releases::HeldReleases;
 use super::{AffectedLmaps, Registrations, Renewal};
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
@@ -96,12 +97,12 @@ struct Registrar {
     /// Workers not fenced, as last reported to the node.
     unfenced: BTreeSet<WorkerId>,
     /// Slots held back until all workers are fenced.
-    held: Vec<(ConnectionId, AgentMessage)>,
+    held: HeldReleases,
 }
 
 impl Registrar {
     fn new(registrations: Registrations) -> Self {
-        Self { registrations, counted: (0, 0), unfenced: BTreeSet::new(), held: Vec::new() }
+        Self { registrations, counted: (0, 0), unfenced: BTreeSet::new(), held: HeldReleases::default() }
     }
 
     fn run(&mut self, inbox: &Receiver<Request>, node: &Weak<Node>) {
@@ -137,7 +138,7 @@ impl Registrar {
             }
             Request::Connect { to, worker, attempt, peer } => {
                 let answer = self.connect(worker, attempt, &peer, node);
-                node.reply_to_worker(to, worker, answer);
+                node.send_to_worker(to, worker, answer);
             }
             Request::Stop { worker, for_good } => {
                 self.registrations.stop(node.clock().now(), worker, for_good);
@@ -218,9 +219,11 @@ impl Registrar {
         if self.registrations.unfenced().next().is_none() {
             return node.release(to, &message);
         }
-        // A service that reconnects repeats what it has retired.
-        self.held.retain(|(to, _)| node.has_service(*to));
-        self.held.push((to, message));
+        self.held.retain(|to| node.has_service(to));
+        if let Some(connection) = self.held.hold(to, message) {
+            let connection = connection.0;
+            tracing::warn!(connection, "too many slots are held back: a service gets its own when it connects again");
+        }
     }
 
     /// Reports changes of the workers that are not fenced. Gives back what was held, once all are fenced.
@@ -242,7 +245,7 @@ impl Registrar {
         self.unfenced = workers;
         node.plane(|plane, _| plane.set_unfenced(unfenced));
         if self.unfenced.is_empty() {
-            for (to, message) in self.held.drain(..) {
+            for (to, message) in self.held.take() {
                 node.release(to, &message);
             }
         }

@@ -2,6 +2,8 @@
 //! leave here, and responds for streams whose packets arrive here. Each stream is a task of its own, so an agent that
 //! does not respond delays no other stream.
 
+mod client;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
@@ -22,11 +24,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 use tonic::Status;
 use tonic::service::Routes;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use wire::proto::one_way as proto;
 use wire::proto::one_way::one_way_client::OneWayClient;
 use wire::proto::one_way::one_way_server::{OneWay, OneWayServer};
 
+use self::client::PeerClient;
 use super::one_way_metrics::OneWayMetrics;
 use super::one_way_stream::Command;
 use crate::clock::unix_now;
@@ -34,10 +37,6 @@ use crate::clock_state::clock_state;
 use crate::config::{OneWayConfig, StreamConfig};
 use crate::error::chain;
 
-/// Timeout of a connection attempt.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// HTTP/2 keep-alive: its interval, and the timeout after which a silent peer is disconnected.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Connections of other agents.
 pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 32 };
 /// The longest sleep of a task before it reads the wall clock again, which may have been set.
@@ -50,16 +49,14 @@ pub(crate) struct PeerCertificates {
     pub(crate) server: Option<LiveServer>,
     /// Those of connections to other agents; `None` for plain text.
     pub(crate) client: Reloadable<Option<ClientFiles>>,
-    /// Whether the configuration has the name in the other agents' certificates, instead of their addresses.
-    pub(crate) is_named: bool,
 }
 
-/// Who may be the other end of a measurement, and how many calls of others were refused.
+/// Who may be the other end of a measurement, and how often somebody was refused.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerAccess {
     /// Roles of certificates. They may change while the agent runs.
     pub(crate) access: Reloadable<Access>,
-    /// Calls that the sender's role does not allow.
+    /// Calls and answers that the other end's role does not allow.
     pub(crate) denied_calls: Arc<AtomicU64>,
     /// The refusal that was logged last: an agent asks once per interval and stream.
     last: Arc<Mutex<Option<Denied>>>,
@@ -70,27 +67,34 @@ impl PeerAccess {
         Self { access, denied_calls: Arc::default(), last: Arc::default() }
     }
 
-    /// Refuses a caller without the role of a peer. Logs a refusal unless it is the last one again.
+    /// Refuses a caller without the role of a peer.
     fn check<T>(&self, request: &tonic::Request<T>) -> Result<(), Status> {
         // The server puts it there; a request without it is nobody's.
         let nobody = Identity::Certificate(Vec::new());
         let who = request.extensions().get::<Identity>().unwrap_or(&nobody);
-        self.access.load().require(who, Role::Peer, "measure one-way delay with this agent").map_err(|denied| {
+        self.require(who, "measure one-way delay with this agent")
+            .map_err(|denied| Status::permission_denied(denied.to_string()))
+    }
+
+    /// Refuses `who` without the role of a peer. `what` completes "may not …". Logs a refusal unless it is the last one
+    /// again.
+    fn require(&self, who: &Identity, what: &'static str) -> Result<(), Denied> {
+        self.access.load().require(who, Role::Peer, what).inspect_err(|denied| {
             self.denied_calls.fetch_add(1, Ordering::Relaxed);
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.as_ref() != Some(&denied) {
-                tracing::warn!(%denied, "calls of another agent are refused");
+            if last.as_ref() != Some(denied) {
+                tracing::warn!(%denied, "another agent is refused");
                 *last = Some(denied.clone());
             }
-            Status::permission_denied(denied.to_string())
         })
     }
 }
 
-/// The listener for other agents, and who may call there.
+/// How this agent and others reach each other, and who may be the other end.
 #[derive(Debug)]
-pub(super) struct PeerListener {
-    pub(super) listener: std::net::TcpListener,
+pub(super) struct Peers {
+    pub(super) certificates: PeerCertificates,
+    pub(super) listener: Option<std::net::TcpListener>,
     pub(super) access: PeerAccess,
 }
 
@@ -178,12 +182,7 @@ impl EffectHandler {
 /// # Errors
 ///
 /// The system cannot start a thread or a runtime.
-pub(super) fn start(
-    certificates: PeerCertificates,
-    listener: Option<PeerListener>,
-    streams: Vec<OneWayTask>,
-    stop: oneshot::Receiver<()>,
-) -> io::Result<()> {
+pub(super) fn start(peers: Peers, streams: Vec<OneWayTask>, stop: oneshot::Receiver<()>) -> io::Result<()> {
     if streams.is_empty() {
         return Ok(());
     }
@@ -191,7 +190,7 @@ pub(super) fn start(
     thread::Builder::new().name("one-way".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
-                outcome = run(certificates, listener, streams) => {
+                outcome = run(peers, streams) => {
                     if let Err(error) = outcome {
                         tracing::error!(why = chain(&*error), "one-way measurement ended");
                     }
@@ -205,11 +204,8 @@ pub(super) fn start(
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn run(
-    certificates: PeerCertificates,
-    listener: Option<PeerListener>,
-    streams: Vec<OneWayTask>,
-) -> Result<(), BoxError> {
+async fn run(peers: Peers, streams: Vec<OneWayTask>) -> Result<(), BoxError> {
+    let Peers { certificates, listener, access } = peers;
     let mut tasks = tokio::task::JoinSet::new();
     let mut receiving_ends = BTreeMap::new();
     for stream in streams {
@@ -218,7 +214,7 @@ async fn run(
         let synopsis = config.synopsis(one_way.synopsis);
         let clock_bound_ns = u64::from(one_way.max_clock_error_us) * 1_000;
         if let Some(peer) = &one_way.peer {
-            let client = PeerClient::new(peer, &certificates)?;
+            let client = PeerClient::new(peer, &certificates.client, &access)?;
             let settings = SenderSettings { clock_bound_ns, ..SenderSettings::new(config.name, length_ns, synopsis) };
             tasks.spawn(run_sender(Sender::new(settings), client, intervals, handler));
         } else {
@@ -229,7 +225,7 @@ async fn run(
             tasks.spawn(run_receiver(end, intervals, poll_every));
         }
     }
-    if let Some(PeerListener { listener, access }) = listener {
+    if let Some(listener) = listener {
         let service = OneWayServer::new(OneWayService { receiving_ends, access })
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
@@ -241,55 +237,6 @@ async fn run(
     }
     while tasks.join_next().await.is_some() {}
     Ok(())
-}
-
-/// The client of one other agent. Connects anew when the certificates have changed; a request in flight ends on the
-/// connection on which it began.
-#[derive(Debug)]
-struct PeerClient {
-    peer: String,
-    certificates: PeerCertificates,
-    used: Arc<Option<ClientFiles>>,
-    client: OneWayClient<Channel>,
-}
-
-impl PeerClient {
-    fn new(peer: &str, certificates: &PeerCertificates) -> Result<Self, BoxError> {
-        let used = certificates.client.load();
-        let client = client(peer, used.as_ref().as_ref(), certificates.is_named)?;
-        Ok(Self { peer: peer.to_owned(), certificates: certificates.clone(), used, client })
-    }
-
-    /// The client with the current certificates.
-    fn current(&mut self) -> OneWayClient<Channel> {
-        let current = self.certificates.client.load();
-        if !Arc::ptr_eq(&current, &self.used) {
-            match client(&self.peer, current.as_ref().as_ref(), self.certificates.is_named) {
-                Ok(client) => self.client = client,
-                Err(error) => tracing::warn!(why = chain(&*error), "new certificates cannot be used for another agent"),
-            }
-            self.used = current;
-        }
-        self.client.clone()
-    }
-}
-
-fn client(peer: &str, tls: Option<&ClientFiles>, is_named: bool) -> Result<OneWayClient<Channel>, BoxError> {
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{peer}"))?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .keep_alive_while_idle(true);
-    let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
-    let endpoint = match tls.map(|files| files.channel.clone()) {
-        Some(tls) => endpoint.tls_config(if is_named { tls } else { tls.domain_name(host) })?,
-        None => endpoint,
-    };
-    Ok(OneWayClient::new(endpoint.connect_lazy())
-        .max_decoding_message_size(MAX_MESSAGE_BYTES)
-        .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
 
 /// A request in flight: the number of its call, and the response.

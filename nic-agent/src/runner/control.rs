@@ -52,7 +52,7 @@ pub(crate) fn endpoint(config: &ControlConfig, files: Option<&ClientFiles>) -> R
         .keep_alive_while_idle(true);
     match files {
         None => Ok(endpoint),
-        Some(files) => Ok(endpoint.tls_config(files.channel.clone()).map_err(TlsError::Certificates)?),
+        Some(files) => Ok(endpoint.tls_config(files.configs.channel.clone()).map_err(TlsError::Certificates)?),
     }
 }
 

@@ -1,18 +1,20 @@
 //! Requests and responses, and their protobuf encoding. Decoding checks bounds and consistency; whether a message is
 //! true is for the two ends to judge.
 
-use synopses::finecomb::Bank;
-use synopses::rda::Ids;
+mod plan;
+mod report;
+
 use thiserror::Error;
 use wire::proto::one_way as proto;
-use wire::proto::one_way::plan::Synopsis as ProtoSynopsis;
 use wire::proto::one_way::request::Body as ProtoRequestBody;
 use wire::proto::one_way::response::Body as ProtoResponseBody;
 
 use crate::Sampling;
 use crate::clock::{ClockOffset, ClockState};
-use crate::plan::{MAX_INTERVALS, Plan, PlanError, Synopsis};
-use crate::report::{Flags, Report};
+use crate::plan::{MAX_INTERVALS, Plan, PlanError};
+use crate::report::Report;
+use plan::{decode_plan, encode_plan};
+use report::{decode_report, encode_report};
 
 /// Maximum size of a message in bytes: 16 for each of two million packets, or as many cells as any interval needs.
 pub const MAX_MESSAGE_BYTES: usize = 32 << 20;
@@ -414,108 +416,5 @@ fn decode_refusal(from: proto::Refusal) -> Result<Refusal, MessageError> {
         Reason::TooLate => Refusal::TooLate,
         // A later release may send other reasons.
         Reason::Invalid | Reason::Unspecified => Refusal::Invalid(why),
-    })
-}
-
-fn encode_plan(plan: &Plan) -> proto::Plan {
-    let synopsis = match &plan.synopsis {
-        Synopsis::Rda { banks, ids } => {
-            ProtoSynopsis::Rda(proto::Rda { banks: *banks as u32, ids: u32::from(*ids as u8) })
-        }
-        Synopsis::FineComb { digests, buckets, banks } => {
-            let bank = |bank: &Bank| {
-                let Bank { probability, stash, loss } = *bank;
-                proto::Bank { probability, stash: stash as u64, loss }
-            };
-            let (digests, buckets) = (*digests, *buckets as u64);
-            ProtoSynopsis::Finecomb(proto::FineComb { digests, buckets, banks: banks.iter().map(bank).collect() })
-        }
-    };
-    proto::Plan {
-        begins_unix_ns: plan.begins_ns,
-        length_ns: plan.length_ns,
-        key: plan.key.to_le_bytes().to_vec(),
-        seed: plan.seed,
-        synopsis: Some(synopsis),
-        intervals_per_key: plan.intervals_per_key,
-    }
-}
-
-fn decode_plan(from: proto::Plan) -> Result<Plan, MessageError> {
-    let proto::Plan { begins_unix_ns, length_ns, key, seed, synopsis, intervals_per_key } = from;
-    let key = <[u8; 16]>::try_from(key).map_err(|_| MessageError::Missing("a key of 16 bytes"))?;
-    let size = |found: u64| usize::try_from(found).unwrap_or(usize::MAX);
-    let synopsis = match synopsis.ok_or(MessageError::Missing("a synopsis that this release knows"))? {
-        ProtoSynopsis::Rda(proto::Rda { banks, ids }) => {
-            let ids = match ids {
-                0 => Ids::Plain,
-                1 => Ids::Checked8,
-                2 => Ids::Checked16,
-                _ => return Err(MessageError::Number("the kind of ids")),
-            };
-            Synopsis::Rda { banks: banks as usize, ids }
-        }
-        ProtoSynopsis::Finecomb(proto::FineComb { digests, buckets, banks }) => {
-            bounded("the number of banks", banks.len() as u64, synopses::finecomb::MAX_BANKS as u64)?;
-            let bank =
-                |bank: proto::Bank| Bank { probability: bank.probability, stash: size(bank.stash), loss: bank.loss };
-            Synopsis::FineComb { digests, buckets: size(buckets), banks: banks.into_iter().map(bank).collect() }
-        }
-    };
-    let plan =
-        Plan { begins_ns: begins_unix_ns, length_ns, key: u128::from_le_bytes(key), seed, synopsis, intervals_per_key };
-    plan.check()?;
-    Ok(plan)
-}
-
-fn encode_report(report: &Report) -> proto::Report {
-    proto::Report {
-        interval: report.interval,
-        mean_ns: report.mean_ns,
-        deviation_ns: report.deviation_ns,
-        loss: report.loss,
-        sent: report.sent,
-        received: report.received,
-        packets: report.packets,
-        lost: report.lost,
-        late: report.late,
-        odd: report.odd,
-        clock_ahead_ns: report.clock.map(|clock| clock.ahead_ns),
-        clock_uncertainty_ns: report.clock.map_or(0, |clock| clock.uncertainty_ns),
-        clock_error_ns: report.clock_error_ns,
-        flags: report.flags.0,
-    }
-}
-
-fn decode_report(from: proto::Report) -> Result<Report, MessageError> {
-    bounded("the interval", from.interval, MAX_INTERVALS)?;
-    let finite = |value: Option<f64>| value.is_none_or(f64::is_finite);
-    if !finite(from.mean_ns) {
-        return Err(MessageError::Number("the mean"));
-    }
-    if !(finite(from.deviation_ns) && from.deviation_ns.is_none_or(|deviation| deviation >= 0.0)) {
-        return Err(MessageError::Number("the deviation"));
-    }
-    if !(finite(from.loss) && from.loss.is_none_or(|loss| loss <= 1.0)) {
-        return Err(MessageError::Number("the loss"));
-    }
-    if from.sent.is_some_and(|sent| from.lost > sent || from.packets > sent) {
-        return Err(MessageError::Contradiction("the numbers of sent packets and of lost or measured ones"));
-    }
-    let clock = from.clock_ahead_ns.map(|ahead_ns| ClockOffset { ahead_ns, uncertainty_ns: from.clock_uncertainty_ns });
-    Ok(Report {
-        interval: from.interval,
-        mean_ns: from.mean_ns,
-        deviation_ns: from.deviation_ns,
-        loss: from.loss,
-        sent: from.sent,
-        received: from.received,
-        packets: from.packets,
-        lost: from.lost,
-        late: from.late,
-        odd: from.odd,
-        clock,
-        clock_error_ns: from.clock_error_ns,
-        flags: Flags(from.flags),
     })
 }

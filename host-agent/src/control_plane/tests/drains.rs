@@ -213,3 +213,21 @@ fn few_lmaps_move_at_a_time_and_the_others_follow() {
     }
     assert_eq!((moved, node.plane.counters().moved_lmaps), (150, 150));
 }
+
+#[test]
+fn a_drained_worker_makes_nobody_ready() {
+    let mut node = two_workers();
+    let numbers = |node: &Node| {
+        let WorkerReadiness { connected, taking, configured } = node.plane.worker_readiness();
+        [connected, taking, configured]
+    };
+    assert_eq!(numbers(&node), [2, 2, 2]);
+
+    node.drain(0, false).unwrap();
+    assert_eq!(numbers(&node), [2, 1, 1]);
+    node.drain(1, true).unwrap();
+    assert_eq!(numbers(&node), [2, 0, 0]);
+
+    node.undrain(1);
+    assert_eq!(numbers(&node), [2, 1, 1]);
+}

@@ -326,6 +326,26 @@ fn a_worker_with_too_many_messages_queued_behind_a_device_is_disconnected() {
 }
 
 #[test]
+fn a_worker_with_too_many_requests_for_its_queue_pair_behind_a_device_is_disconnected() {
+    let agent = Agent::new();
+    let (id, mut to_worker, _open) = agent.node.worker_connected(&Identity::Anyone, &hello(1));
+    assert!(matches!(agent.next_message(&mut to_worker), Message::Welcome(_)));
+    agent.gate.set(true);
+    agent.service();
+
+    for attempt in 0..2000 {
+        let connect = proto::ConnectQueuePair { attempt, worker: Some((&end()).into()), problem: String::new() };
+        let message = proto::worker_message::Message::ConnectQueuePair(connect);
+        agent.node.worker_message(id, proto::WorkerMessage { message: Some(message) });
+    }
+
+    let next = agent.runtime.block_on(async { timeout(PATIENCE, to_worker.recv()).await });
+    assert!(next.expect("its stream goes on").is_none());
+    assert_eq!(agent.node.counts.slow_workers.get(), 1);
+    agent.gate.set(false);
+}
+
+#[test]
 fn a_refused_deregistration_is_counted() {
     let agent = Agent::new();
     let mut to_worker = agent.worker(1);
