@@ -26,7 +26,8 @@ pub struct Settings {
     pub tail: Option<TailSettings>,
     /// Metrics derived from spans, sampled or not; `None`: none.
     pub span_metrics: Option<SpanMetricsSettings>,
-    /// Frontends for finding anomalous operations where spans pass through (head sampling); `None`: off.
+    /// Frontends for finding anomalous operations where spans pass through (head sampling,
+    /// gossip); `None`: off.
     pub observed: Option<Vec<String>>,
     /// Tenants beside the default one. Each has memory and connections of its own, as many as are set here.
     pub tenants: Vec<TenantSettings>,

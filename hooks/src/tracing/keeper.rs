@@ -357,6 +357,17 @@ impl Keeper {
         self.triggers.is_on(catalog, operation, at)
     }
 
+    /// Who says that `operation` is anomalous in the second of `at`; see [`Triggers::alarm_origin`].
+    #[must_use]
+    pub fn alarm_origin(
+        &mut self,
+        catalog: &ServiceCatalog<'_>,
+        operation: OperationId,
+        at: UnixNanos,
+    ) -> Option<Origin> {
+        self.triggers.alarm_origin(catalog, operation, at)
+    }
+
     /// Whether a verdict concerns requests of an operation between `from` and `to`. Always false if LMAPs select no
     /// traces.
     #[must_use]
