@@ -40,14 +40,15 @@ fn run(name: &str, id: u64) -> Run {
     Run { node: name.into(), id: RunId(NonZeroU64::new(id).unwrap()) }
 }
 
-const SETTINGS: fn() -> CoherenceSettings =
-    || CoherenceSettings { member: MemberSettings::default(), successor: false };
+fn settings() -> CoherenceSettings {
+    CoherenceSettings { member: MemberSettings::default(), successor: false }
+}
 
 /// Two nodes that keep nothing: `front` and `back`.
 fn observers() -> [TailSampler; 2] {
     let mut nodes = [node("front", NONE), node("back", NONE)];
-    nodes[0].join_as_observer(run("front", 1), SETTINGS(), at(0));
-    nodes[1].join_as_observer(run("back", 2), SETTINGS(), at(0));
+    nodes[0].join_as_observer(run("front", 1), settings(), at(0));
+    nodes[1].join_as_observer(run("back", 2), settings(), at(0));
     nodes
 }
 
@@ -133,8 +134,8 @@ fn where_nothing_is_kept_a_verdict_reaches_the_node_where_requests_enter_and_onl
 #[test]
 fn a_node_that_keeps_nothing_acknowledges_decisions_of_others_and_exports_nothing() {
     let mut nodes = [node("front", NONE), node("back", Switches { floor: None, error: true, ..NONE })];
-    nodes[0].join_as_observer(run("front", 1), SETTINGS(), at(0));
-    nodes[1].join(run("back", 2), SETTINGS(), at(0));
+    nodes[0].join_as_observer(run("front", 1), settings(), at(0));
+    nodes[1].join(run("back", 2), settings(), at(0));
     exchange(&mut nodes, at(10));
     exchange(&mut nodes, at(20));
 
