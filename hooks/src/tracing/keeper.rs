@@ -16,7 +16,7 @@ use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, OfferOut
 use crate::tracing::policies::{Policies, Selection, ServiceCatalog};
 use crate::tracing::reason::Reason;
 use crate::tracing::span::{Span, SpanId, SpanIndex, TraceId};
-use crate::tracing::triggers::{Triggers, Verdict};
+use crate::tracing::triggers::{Origin, Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can
 /// be joined.
