@@ -8,7 +8,7 @@ use agent_runtime::{ClientTls, ServerTls};
 use gossip::PeerSettings;
 use serde::Deserialize;
 
-use super::{ConfigError, KeepMode, OtlpConfig, check_listener, local};
+use super::{ConfigError, OtlpConfig, check_listener, local};
 
 /// Gossip with the host agents of other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -37,7 +37,7 @@ impl CoherenceConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if traces are buffered and `order_key` is missing (nodes would evict different traces), a certificate cannot be read, or
+    /// [`ConfigError`] if `order_key` is missing (nodes would evict and learn from different traces), a certificate cannot be read, or
     /// peers are not known by certificates and `insecure` does not say that this is meant.
     pub fn settings(&self, otlp: &OtlpConfig) -> Result<Option<PeerSettings>, ConfigError> {
         if !self.is_on(otlp) {
@@ -47,9 +47,9 @@ impl CoherenceConfig {
         let shown = self.peers_tls.as_ref().is_some_and(|tls| tls.certificate.is_some());
         let wanted = "needs a certificate to show to peers, and the authority of theirs; or, for whoever answers, insecure: true";
         range(shown || self.insecure, "coherence.peers_tls", &"incomplete", wanted)?;
-        let key = otlp.traces.order_key.is_some() || otlp.traces.keep != KeepMode::Tail;
+        let key = otlp.traces.order_key.is_some();
         let wanted =
-            "with coherence.peers it must be set, the same on all nodes: otherwise each node evicts other traces";
+            "with coherence.peers it must be set, the same on all nodes: otherwise each node evicts, and learns paths from, other traces";
         range(key, "otlp.traces.order_key", &"null", wanted)?;
         let tls = self.peers_tls.as_ref().map(ClientTls::load).transpose();
         let tls = tls.map_err(|cause| ConfigError::value("coherence.peers_tls", cause))?;
@@ -84,7 +84,7 @@ mod tests {
             "coherence: {peers: ['node-2:9704'], insecure: true}\notlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
         let key = "order_key: 00112233445566778899aabbccddeeff";
 
-        let passing = Config::parse(text).unwrap();
+        let passing = Config::parse(&format!("{text}  traces: {{{key}}}\n")).unwrap();
         assert_eq!(passing.coherence.settings(&passing.otlp).unwrap().unwrap().addresses, ["node-2:9704"]);
         let error = Config::parse(&format!("{text}  traces: {{keep: tail}}\n")).unwrap_err().to_string();
         assert!(error.starts_with("otlp.traces.order_key is null: with coherence.peers"), "{error}");

@@ -149,7 +149,7 @@ fn gossiping(name: &str, listen: SocketAddr, peers: &[SocketAddr], ask: Option<S
         "process_metrics: {{enabled: false}}\n{ask}\
          coherence: {{listen: '{listen}', peers: [{}], insecure: true}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{to}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
-         traces: {{frontends: [frontend], node: {name}}}\n",
+         traces: {{frontends: [frontend], node: {name}, order_key: 00112233445566778899aabbccddeeff}}\n",
         peers.join(", ")
     ))
 }
