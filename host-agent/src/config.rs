@@ -323,6 +323,13 @@ impl Config {
         Nanos::from_millis(u64::from(interval.get()))
     }
 
+    /// Whether paths and verdicts are looked at where all spans pass through: for head sampling, here or on other nodes.
+    #[must_use]
+    pub fn observes_spans(&self) -> bool {
+        let is_wanted = self.head_sampling.listen.is_some() || self.coherence.is_on(&self.otlp);
+        is_wanted && self.otlp.traces.keep != KeepMode::Tail
+    }
+
     /// Interval at which span metrics are written into regions: at least the default interval of LMAPs, and at least
     /// 100 ms.
     #[must_use]

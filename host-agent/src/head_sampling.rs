@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use agent_runtime::descriptors::leaves_enough;
 use agent_runtime::listen::{BindError, tcp};
-use head_sampling::{Advice, AdviceLatency, Counts, StrategyProvider, StrategyResponse};
-use otlp::Edge;
+use head_sampling::{Advice, AdviceLatency, Counts, StrategyProvider, StrategyResponse, VerdictSource};
+use hooks::tracing::Origin;
+use otlp::{AnomalousOperation, Edge};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use wire::time::Nanos;
@@ -65,8 +66,12 @@ async fn look(edge: Option<&Edge>, shared: &SharedAdvice, counts: &Counts, node:
         let now = shared.clock.now();
         let verdict = Nanos(now.0.saturating_sub(age.0));
         let mut advice = shared.advice();
-        for (service, operation) in &on {
-            advice.raise(service, operation, verdict, now);
+        for AnomalousOperation { service, operation, origin } in &on {
+            let source = match origin {
+                Origin::Here => VerdictSource::Own,
+                Origin::Elsewhere => VerdictSource::Peer,
+            };
+            advice.raise(service, operation, source, verdict, now);
         }
         advice.lower(now);
         let effect = advice.latency();

@@ -67,14 +67,25 @@ pub struct AdviceLatency {
     pub missed: u64,
 }
 
+/// Where the verdict that raises an operation comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerdictSource {
+    /// A detector of this node.
+    Own,
+    /// Another node says so: believed for half of the raised operations at most.
+    Peer,
+}
+
 #[derive(Debug)]
 struct RaisedOperation {
     since: Nanos,
     last: Nanos,
     delivered: bool,
+    source: VerdictSource,
 }
 
-/// Sampling advice. Memory: 100 bytes per raised operation, at most `max_raised` of them.
+/// Sampling advice. Memory: 100 bytes per raised operation, at most `max_raised` of them, of which other nodes raise at
+/// most half.
 #[derive(Debug)]
 pub struct Advice {
     rule: AdviceRule,
@@ -82,6 +93,8 @@ pub struct Advice {
     max_raised: usize,
     raised: BTreeMap<Box<str>, BTreeMap<Box<str>, RaisedOperation>>,
     count: usize,
+    /// Those of the raised operations that only other nodes' verdicts raise.
+    by_peers: usize,
     refused: u64,
     latency: AdviceLatency,
 }
@@ -110,24 +123,32 @@ impl Advice {
             max_raised,
             raised: BTreeMap::new(),
             count: 0,
+            by_peers: 0,
             refused: 0,
             latency: AdviceLatency::default(),
         })
     }
 
-    /// Raises `operation` of `service` at `now`; the verdict was at `verdict`.
-    pub fn raise(&mut self, service: &str, operation: &str, verdict: Nanos, now: Nanos) {
+    /// Raises `operation` of `service` at `now`, because of a verdict of `source` at `verdict`.
+    pub fn raise(&mut self, service: &str, operation: &str, source: VerdictSource, verdict: Nanos, now: Nanos) {
+        let is_own = source == VerdictSource::Own;
         if let Some(raised) = self.raised.get_mut(service).and_then(|of| of.get_mut(operation)) {
+            if is_own && raised.source == VerdictSource::Peer {
+                raised.source = VerdictSource::Own;
+                self.by_peers -= 1;
+            }
             raised.last = now;
             return;
         }
-        if self.count >= self.max_raised {
+        // Peers never take the places of this node's own verdicts.
+        if self.count >= self.max_raised || (!is_own && 2 * self.by_peers >= self.max_raised) {
             self.refused += 1;
             return;
         }
-        let raised = RaisedOperation { since: verdict.min(now), last: now, delivered: false };
+        let raised = RaisedOperation { since: verdict.min(now), last: now, delivered: false, source };
         self.raised.entry(service.into()).or_default().insert(operation.into(), raised);
         self.count += 1;
+        self.by_peers += usize::from(!is_own);
     }
 
     /// The response for `service` at `now`. It counts as delivered.
@@ -191,6 +212,8 @@ impl Advice {
         }
         self.raised.retain(|_, of| !of.is_empty());
         self.count = self.raised.values().map(BTreeMap::len).sum();
+        let all = self.raised.values().flat_map(BTreeMap::values);
+        self.by_peers = all.filter(|raised| raised.source == VerdictSource::Peer).count();
     }
 }
 
@@ -211,8 +234,8 @@ mod tests {
         let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 10).unwrap();
         assert_eq!(probabilities(&advice.respond("frontend", at(0))), []);
 
-        advice.raise("frontend", "POST /pay", at(8), at(10));
-        advice.raise("frontend", "POST /pay", at(19), at(20));
+        advice.raise("frontend", "POST /pay", VerdictSource::Own, at(8), at(10));
+        advice.raise("frontend", "POST /pay", VerdictSource::Own, at(19), at(20));
 
         assert_eq!(probabilities(&advice.respond("frontend", at(50))), [("POST /pay", 1.0)]);
         assert_eq!(probabilities(&advice.respond("catalog", at(50))), []);
@@ -220,7 +243,7 @@ mod tests {
         assert_eq!(probabilities(&advice.respond("frontend", at(140))), []);
         // From the first verdict to the first response; an operation that was never polled is counted.
         assert_eq!(advice.latency(), AdviceLatency { delivered: 1, total: at(42), max: at(42), missed: 0 });
-        advice.raise("catalog", "GET /list", at(200), at(200));
+        advice.raise("catalog", "GET /list", VerdictSource::Own, at(200), at(200));
         advice.lower(at(320));
         assert_eq!(advice.latency().missed, 1);
     }
@@ -236,10 +259,29 @@ mod tests {
     fn a_flood_of_names_raises_so_many_and_no_more() {
         let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 3).unwrap();
 
-        (0..10).for_each(|number| advice.raise("frontend", &format!("GET /{number}"), at(0), at(0)));
+        (0..10)
+            .for_each(|number| advice.raise("frontend", &format!("GET /{number}"), VerdictSource::Own, at(0), at(0)));
 
         assert_eq!((advice.len(), advice.refused()), (3, 7));
         assert_eq!(probabilities(&advice.respond("frontend", at(1))).len(), 3);
+    }
+
+    #[test]
+    fn peers_raise_at_most_half_and_what_this_node_finds_itself_is_its_own() {
+        let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 4).unwrap();
+
+        (0..10).for_each(|n| advice.raise("frontend", &format!("GET /{n}"), VerdictSource::Peer, at(0), at(0)));
+        assert_eq!((advice.len(), advice.refused()), (2, 8));
+        // Found here, too: a place is free for what others say.
+        advice.raise("frontend", "GET /0", VerdictSource::Own, at(1), at(1));
+        advice.raise("frontend", "GET /5", VerdictSource::Peer, at(1), at(1));
+        assert_eq!((advice.len(), advice.refused()), (3, 8));
+        advice.raise("frontend", "POST /pay", VerdictSource::Own, at(1), at(1));
+        assert_eq!((advice.len(), advice.refused()), (4, 8));
+
+        advice.lower(at(500));
+        advice.raise("frontend", "GET /7", VerdictSource::Peer, at(500), at(500));
+        assert_eq!(advice.len(), 1, "places are free again");
     }
 
     #[test]
@@ -262,7 +304,7 @@ mod tests {
         let rule = AdviceRule { default_probability: 0.5, raised_probability: 0.1, ..AdviceRule::default() };
         let mut advice = Advice::new(rule, Mode::Head, 1).unwrap();
 
-        advice.raise("frontend", "POST /pay", at(12), at(10));
+        advice.raise("frontend", "POST /pay", VerdictSource::Own, at(12), at(10));
 
         assert_eq!(probabilities(&advice.respond("frontend", at(20))), [("POST /pay", 0.5)]);
         assert_eq!(advice.latency().total, at(10));

@@ -14,6 +14,6 @@ pub mod request;
 mod server;
 mod strategy;
 
-pub use advice::{Advice, AdviceError, AdviceLatency, AdviceRule, Mode};
+pub use advice::{Advice, AdviceError, AdviceLatency, AdviceRule, Mode, VerdictSource};
 pub use server::{Counts, StrategyProvider, serve};
 pub use strategy::StrategyResponse;

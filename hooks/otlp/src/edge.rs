@@ -116,7 +116,8 @@ impl Edge {
         let tenant_states = core::iter::once(None).chain(settings.tenants.iter().map(Some)).map(state);
         let tenant_states = tenant_states.collect::<Result<_, StartError>>()?;
         let observed = settings.observed.as_ref().filter(|_| settings.tail.is_none());
-        let observer = observed.map(|frontends| observer::settings(frontends, rand::random()));
+        let observer =
+            observed.map(|frontends| observer::settings(frontends, settings.observed_key.unwrap_or_else(rand::random)));
         let observer = observer.map(|tail| TailSampler::new(&tail, clock.timestamp())).transpose()?;
         Ok(Self {
             counts: Counts::default(),

@@ -20,7 +20,7 @@
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
 //! | `exemplars` | kept traces of each operation |
 //! | `observer` | which operations are anomalous, where spans pass through |
-//! | `coherence` | this endpoint's end of the gossip between nodes about kept traces |
+//! | `coherence` | this endpoint's end of the gossip between nodes |
 //! | `queue`, `sender`, `upstream` | OTLP out: bounded queues, retries with back-off, every loss with a reason |
 //! | `exporter` | exports metrics of this node itself |
 //! | [`counts`] | counters of requests, and of every request and span that is not forwarded |
@@ -72,6 +72,7 @@ pub use exporter::{ExportError, MetricsExporter};
 pub use forwarded_headers::DEFAULT_FORWARDED as DEFAULT_FORWARDED_HEADERS;
 pub use lifecycle::{EdgeHandle, start};
 pub use local::IngestError;
+pub use observer::AnomalousOperation;
 pub use senders::{SenderRule, SenderRules, TOKEN_HEADER, Token, UNVERIFIED};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};

@@ -2,7 +2,7 @@
 //! paths from the spans and receives verdicts.
 
 use hooks::time::UnixNanos;
-use hooks::tracing::{BudgetRule, Limits, OrderKey, ServiceCatalog, Switches};
+use hooks::tracing::{BudgetRule, Limits, OrderKey, Origin, ServiceCatalog, Switches};
 use wire::time::Nanos;
 
 use crate::edge::Edge;
@@ -29,32 +29,42 @@ pub(crate) fn settings(frontends: &[String], drawn: u128) -> TailSettings {
     }
 }
 
+/// An operation through a service in alarm.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AnomalousOperation {
+    /// Name of its service.
+    pub service: String,
+    /// Name of the operation.
+    pub operation: String,
+    /// Who says so: others, only if no LMAP of this node does.
+    pub origin: Origin,
+}
+
 impl TailSampler {
-    /// Operations that were anomalous within the last 15 s, each with its service, and the age of the first verdict
-    /// since the last call. O(operations).
-    pub fn anomalous_operations(&mut self, now: Timestamp) -> (Vec<(String, String)>, Nanos) {
+    /// Operations that were anomalous within the last 15 s, and the age of the first verdict since the last call. The
+    /// verdict may be of another node. O(operations).
+    pub fn anomalous_operations(&mut self, now: Timestamp) -> (Vec<AnomalousOperation>, Nanos) {
         let age = self.first_verdict.take().and_then(|first| now.monotonic.since(first)).unwrap_or_default();
         let Self { keeper, names, paths, latencies, .. } = self;
         let known = ServiceCatalog { names, paths, latencies };
         let last = now.wall.second();
-        let on = paths.operations().filter(|operation| {
-            let mut seconds = last.saturating_sub(SECONDS)..=last;
-            seconds.any(|second| keeper.is_on(&known, *operation, UnixNanos::from_secs(second)))
-        });
-        let named = on.filter_map(|operation| {
-            let service = names.service_of(operation)?;
-            Some((names.service_name(service).to_owned(), names.operation_name(operation).to_owned()))
+        let named = paths.operations().filter_map(|operation| {
+            let seconds = last.saturating_sub(SECONDS)..=last;
+            let origins =
+                seconds.filter_map(|second| keeper.alarm_origin(&known, operation, UnixNanos::from_secs(second)));
+            let (origin, service) = (origins.min()?, names.service_of(operation)?);
+            let (service, operation) = (names.service_name(service), names.operation_name(operation));
+            Some(AnomalousOperation { service: service.to_owned(), operation: operation.to_owned(), origin })
         });
         (named.collect(), age)
     }
 }
 
 impl Edge {
-    /// Operations of the default tenant that were anomalous within the last 15 s, each with its service. Also the age
-    /// of the first verdict since the last call: operations that are new in the list are so because of that verdict or
+    /// Operations of the default tenant that were anomalous within the last 15 s. Also the age of the first verdict since the last call: operations that are new in the list are so because of that verdict or
     /// a later one.
     #[must_use]
-    pub fn anomalous_operations(&self) -> (Vec<(String, String)>, Nanos) {
+    pub fn anomalous_operations(&self) -> (Vec<AnomalousOperation>, Nanos) {
         let now = self.timestamp();
         let tail = self.observer().or_else(|| self.tail(DEFAULT));
         tail.map(|mut tail| tail.anomalous_operations(now)).unwrap_or_default()

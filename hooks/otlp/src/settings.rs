@@ -26,8 +26,12 @@ pub struct Settings {
     pub tail: Option<TailSettings>,
     /// Metrics derived from spans, sampled or not; `None`: none.
     pub span_metrics: Option<SpanMetricsSettings>,
-    /// Frontends for finding anomalous operations where spans pass through (head sampling); `None`: off.
+    /// Frontends for finding anomalous operations where spans pass through (head sampling,
+    /// gossip); `None`: off.
     pub observed: Option<Vec<String>>,
+    /// Key by which the traces are chosen that [`observed`](Self::observed) learns paths from: with gossip the same on
+    /// all nodes, or pieces of one path do not meet. `None`: a random one.
+    pub observed_key: Option<u128>,
     /// Tenants beside the default one. Each has memory and connections of its own, as many as are set here.
     pub tenants: Vec<TenantSettings>,
     /// Who may send spans in which service's name; a service that no rule names is open to everybody. Each request is
@@ -61,6 +65,7 @@ impl Settings {
             tail: None,
             span_metrics: None,
             observed: None,
+            observed_key: None,
             tenants: Vec::new(),
             senders: Reloadable::new(SenderRules::default()),
             socket_owner: crate::socket_owner::socket_owner,

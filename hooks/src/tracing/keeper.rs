@@ -16,7 +16,7 @@ use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, OfferOut
 use crate::tracing::policies::{Policies, Selection, ServiceCatalog};
 use crate::tracing::reason::Reason;
 use crate::tracing::span::{Span, SpanId, SpanIndex, TraceId};
-use crate::tracing::triggers::{Triggers, Verdict};
+use crate::tracing::triggers::{Origin, Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can
 /// be joined.
@@ -355,6 +355,17 @@ impl Keeper {
     #[must_use]
     pub fn is_on(&mut self, catalog: &ServiceCatalog<'_>, operation: OperationId, at: UnixNanos) -> bool {
         self.triggers.is_on(catalog, operation, at)
+    }
+
+    /// Who says that `operation` is anomalous in the second of `at`; see [`Triggers::alarm_origin`].
+    #[must_use]
+    pub fn alarm_origin(
+        &mut self,
+        catalog: &ServiceCatalog<'_>,
+        operation: OperationId,
+        at: UnixNanos,
+    ) -> Option<Origin> {
+        self.triggers.alarm_origin(catalog, operation, at)
     }
 
     /// Whether a verdict concerns requests of an operation between `from` and `to`. Always false if LMAPs select no

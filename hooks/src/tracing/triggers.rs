@@ -254,6 +254,22 @@ impl Triggers {
         }
     }
 
+    /// Who says that `operation` is anomalous in the second of `at`: this node, if any of its LMAPs does; else others.
+    /// `None`: nobody.
+    #[must_use]
+    pub fn alarm_origin(
+        &mut self,
+        catalog: &ServiceCatalog<'_>,
+        operation: OperationId,
+        at: UnixNanos,
+    ) -> Option<Origin> {
+        let (from, to) = whole_second(at.second());
+        if self.bits(catalog.paths, operation) & self.between(from.second(), to.second()) == 0 {
+            return None;
+        }
+        self.about(catalog, operation, (from, to)).map(|(_, window)| window.origin).min()
+    }
+
     /// Whether `operation` is anomalous in the second of `at`.
     #[must_use]
     pub fn is_on(&mut self, catalog: &ServiceCatalog<'_>, operation: OperationId, at: UnixNanos) -> bool {

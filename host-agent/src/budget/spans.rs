@@ -31,7 +31,7 @@ const RAISED_BYTES: u64 = 100 * 10_000;
 pub(super) fn bounds(config: &Config) -> [Bound; 6] {
     let (otlp, tenants) = (&config.otlp, tenants(config));
     let tail = tenants > 0 && otlp.traces.keep == KeepMode::Tail;
-    let observer = tenants > 0 && !tail && config.head_sampling.listen.is_some();
+    let observer = tenants > 0 && !tail && config.observes_spans();
     let memory = |tenant: Option<usize>| tenant.unwrap_or(otlp.traces.memory_bytes) as u64 + ORIGIN_BYTES;
     let buffered: u64 = memory(None) + otlp.tenants.iter().map(|tenant| memory(tenant.memory_bytes)).sum::<u64>();
     let when = |condition: bool, bytes: u64| if condition { bytes } else { 0 };
@@ -46,7 +46,7 @@ pub(super) fn bounds(config: &Config) -> [Bound; 6] {
         Bound {
             what: "buffered spans and decisions",
             bytes: when(tail, buffered) + when(observer, OBSERVER_BYTES + ORIGIN_BYTES),
-            from: "`otlp.traces.memory_bytes` + 16 MiB for each tenant, with `otlp.traces.keep: tail`; 32 MiB for head sampling without it",
+            from: "`otlp.traces.memory_bytes` + 16 MiB for each tenant, with `otlp.traces.keep: tail`; 32 MiB for head sampling or gossip without it",
             payer: "tenant",
             full: "the traces that matter least are evicted",
             metric: "lost_spans",
@@ -77,7 +77,7 @@ pub(super) fn bounds(config: &Config) -> [Bound; 6] {
         },
         Bound {
             what: "gossip",
-            bytes: when(tail && !config.coherence.peers.is_empty(), 2 * MemberSettings::default().memory as u64),
+            bytes: when(tenants > 0 && !config.coherence.peers.is_empty(), 2 * MemberSettings::default().memory as u64),
             from: "64 MiB with `coherence.peers`",
             payer: "peer: an eighth at once",
             full: "the oldest entries are forgotten",

@@ -8,7 +8,7 @@ use agent_runtime::{ClientTls, ServerTls};
 use gossip::PeerSettings;
 use serde::Deserialize;
 
-use super::{ConfigError, KeepMode, OtlpConfig, check_listener, local};
+use super::{ConfigError, OtlpConfig, check_listener, local};
 
 /// Gossip with the host agents of other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -33,11 +33,11 @@ impl Default for CoherenceConfig {
 }
 
 impl CoherenceConfig {
-    /// Which peers to call. `None` if this node decides alone, or traces are not buffered.
+    /// Which peers to call. `None` if this node decides alone.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if `order_key` is missing (nodes would evict different traces), a certificate cannot be read, or
+    /// [`ConfigError`] if `order_key` is missing (nodes would evict and learn from different traces), a certificate cannot be read, or
     /// peers are not known by certificates and `insecure` does not say that this is meant.
     pub fn settings(&self, otlp: &OtlpConfig) -> Result<Option<PeerSettings>, ConfigError> {
         if !self.is_on(otlp) {
@@ -49,21 +49,25 @@ impl CoherenceConfig {
         range(shown || self.insecure, "coherence.peers_tls", &"incomplete", wanted)?;
         let key = otlp.traces.order_key.is_some();
         let wanted =
-            "with coherence.peers it must be set, the same on all nodes: otherwise each node evicts other traces";
+            "with coherence.peers it must be set, the same on all nodes: otherwise each node evicts, and learns paths from, other traces";
         range(key, "otlp.traces.order_key", &"null", wanted)?;
         let tls = self.peers_tls.as_ref().map(ClientTls::load).transpose();
         let tls = tls.map_err(|cause| ConfigError::value("coherence.peers_tls", cause))?;
         Ok(Some(PeerSettings { addresses: self.peers.clone(), tls: tls.map(Reloadable::new) }))
     }
 
-    /// Whether this node gossips.
-    fn is_on(&self, otlp: &OtlpConfig) -> bool {
-        !self.peers.is_empty() && otlp.upstream.is_some() && otlp.traces.keep == KeepMode::Tail
+    /// Whether this node gossips: about traces, paths and verdicts with `keep: tail`, about paths and verdicts without.
+    pub(crate) fn is_on(&self, otlp: &OtlpConfig) -> bool {
+        !self.peers.is_empty() && otlp.upstream.is_some()
     }
 
-    /// What is open to anybody, in words.
+    /// What is open to anybody, or not in effect, in words.
     pub(super) fn warning(&self, otlp: &OtlpConfig) -> Option<String> {
         let Self { listen, .. } = self;
+        if !self.peers.is_empty() && !self.is_on(otlp) {
+            let text = "coherence.peers is not in effect: without otlp.upstream this node sees no spans, and gossips with nobody";
+            return Some(text.to_owned());
+        }
         (self.insecure && self.is_on(otlp)).then(|| {
             format!("coherence.listen {listen} takes whoever connects for any node, and coherence.peers whoever answers (coherence.insecure)")
         })
@@ -80,8 +84,8 @@ mod tests {
             "coherence: {peers: ['node-2:9704'], insecure: true}\notlp:\n  upstream: {endpoint: 'http://c:4318'}\n";
         let key = "order_key: 00112233445566778899aabbccddeeff";
 
-        let passing = Config::parse(text).unwrap();
-        assert!(passing.coherence.settings(&passing.otlp).unwrap().is_none());
+        let passing = Config::parse(&format!("{text}  traces: {{{key}}}\n")).unwrap();
+        assert_eq!(passing.coherence.settings(&passing.otlp).unwrap().unwrap().addresses, ["node-2:9704"]);
         let error = Config::parse(&format!("{text}  traces: {{keep: tail}}\n")).unwrap_err().to_string();
         assert!(error.starts_with("otlp.traces.order_key is null: with coherence.peers"), "{error}");
         let together = Config::parse(&format!("{text}  traces: {{keep: tail, {key}}}\n")).unwrap();
@@ -106,5 +110,13 @@ mod tests {
         assert!(open.warnings()[0].starts_with("coherence.listen 127.0.0.1:9704 takes whoever connects for any node"));
         // Said, and not in use.
         assert!(Config::parse("coherence: {insecure: true}").unwrap().warnings().is_empty());
+        let ignored = Config::parse("coherence: {peers: ['node-2:9704']}").unwrap().warnings();
+        assert!(ignored[0].starts_with("coherence.peers is not in effect: without otlp.upstream"), "{ignored:?}");
+        // Verdicts are as little for strangers as traces are.
+        let passing = "coherence: {peers: ['node-2:9704']}
+otlp: {upstream: {endpoint: 'http://c:4318'}}
+";
+        let passing = Config::parse(passing).unwrap_err().to_string();
+        assert!(passing.starts_with("coherence.listen is 127.0.0.1:9704: needs tls"), "{passing}");
     }
 }

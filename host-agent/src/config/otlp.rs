@@ -278,6 +278,8 @@ impl OtlpConfig {
         Tenants::new(&table).map_err(|cause| ConfigError::value("otlp.tenants", cause))?;
         if self.traces.keep == KeepMode::Tail {
             settings.tail = Some(self.traces.settings(drawn, host)?);
+        } else {
+            settings.observed_key = self.traces.order_key.as_deref().map(secret).transpose()?;
         }
         Ok(Some(settings))
     }

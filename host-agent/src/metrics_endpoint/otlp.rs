@@ -98,6 +98,7 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
 
 /// Metrics of the tail buffers: summed over all tenants, then per tenant.
 fn encode_tails(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    edge.with_member(|member, now| encode_member(member, now, encoder)).unwrap_or(Ok(()))?;
     if edge.with_tail(|_, _| ()).is_none() {
         return Ok(());
     }
@@ -129,8 +130,6 @@ fn encode_tails(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let yielded = Policy::ALL.into_iter();
     let yielded = yielded.map(|policy| ([("policy", policy.name())], sum(&|tail| tail.policies().yielded(policy))));
     counters(encoder, ("over_budget_traces", "Traces selected and not kept: over budget."), yielded)?;
-    edge.with_tail(|tail, now| tail.member().map_or(Ok(()), |member| encode_member(member, now, encoder)))
-        .unwrap_or(Ok(()))?;
     let memory = sum(&|tail| tail.memory() as u64);
     gauge(encoder, "trace_memory_bytes", "Memory of buffered spans and decisions.", memory as usize)?;
     let reached = edge.tenants().filter_map(|(id, _)| edge.with_tail_of(id, |tail, now| tail.look_back(now.monotonic)));

@@ -48,11 +48,11 @@ pub(super) struct Telemetry {
 impl TelemetrySettings {
     pub(super) fn of(config: &Config) -> Result<Self, RunError> {
         let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
+        let peers = config.coherence.settings(&config.otlp)?;
         if let Some(otlp) = &mut otlp {
             otlp.admits = leaves_enough;
-            otlp.observed = config.head_sampling.listen.map(|_| config.otlp.traces.frontends.clone());
+            otlp.observed = config.observes_spans().then(|| config.otlp.traces.frontends.clone());
         }
-        let peers = config.coherence.settings(&config.otlp)?;
         Ok(Self { otlp, peers, gossip_tls: None, advice: config.head_sampling.advice(&config.otlp)? })
     }
 

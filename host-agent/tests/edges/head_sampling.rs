@@ -139,6 +139,60 @@ fn an_sdk_as_it_is_records_an_operation_through_a_service_in_alarm_and_the_time_
     assert!(page.contains("\nuview_host_delivered_raised_probabilities_total 1\n"), "{page}");
 }
 
+/// An agent where all spans pass through, which gossips; with `ask` it serves head sampling.
+fn gossiping(name: &str, listen: SocketAddr, peers: &[SocketAddr], ask: Option<SocketAddr>) -> Agent {
+    let (to, _) = upstream();
+    let peers: Vec<_> = peers.iter().map(|peer| format!("'{peer}'")).collect();
+    let rule = "default_probability: 0, lower_bound_traces_per_s: 0";
+    let ask = ask.map(|ask| format!("head_sampling: {{listen: '{ask}', {rule}}}\n")).unwrap_or_default();
+    Agent::with(&format!(
+        "process_metrics: {{enabled: false}}\n{ask}\
+         coherence: {{listen: '{listen}', peers: [{}], insecure: true}}\n\
+         otlp:\n  upstream: {{endpoint: 'http://{to}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
+         traces: {{frontends: [frontend], node: {name}, order_key: 00112233445566778899aabbccddeeff}}\n",
+        peers.join(", ")
+    ))
+}
+
+#[test]
+fn an_alarm_on_another_node_raises_the_probability_where_requests_enter_though_no_trace_is_buffered() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (at, ask) = (free(&[7, 8]), free(&[1])[0]);
+    let front = gossiping("front", at[0], &at, Some(ask));
+    let back = gossiping("back", at[1], &at, None);
+    let known = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_live_gossip_peers 1\n");
+    wait_for("both to know each other", || (known(&front) && known(&back)).then_some(()));
+    let raised = || {
+        let told = runtime.block_on(ask_grpc(ask, "frontend"));
+        told.operations().map(|(name, probability)| (name.to_owned(), probability)).collect::<Vec<_>>()
+    };
+
+    // The frontend's spans are on one node, those of payment on the other.
+    for round in 0..4 {
+        let trace = |n: u128| (round << 64) | ((n + 1) << 1);
+        let entries =
+            (0..64).flat_map(|n| [span(trace(n), 1, &[], "POST /pay"), span(trace(n) | 1, 1, &[], "GET /list")]);
+        let one = |service: &str, spans| ExportTraceServiceRequest { resource_spans: vec![spans_of(service, spans)] };
+        let inner = (0..64).map(|n| span(trace(n), 2, &[1; 8], "charge")).collect();
+        assert_eq!(send(back.at.otlp[1], &one("payment", inner).encode_to_vec()), "HTTP/1.1 200 OK");
+        assert_eq!(send(front.at.otlp[1], &one("frontend", entries.collect()).encode_to_vec()), "HTTP/1.1 200 OK");
+    }
+    wait_for("the path across both nodes", || {
+        let paths = front.paths();
+        paths.iter().any(|path| path.operation == "POST /pay" && path.services.len() == 2).then_some(())
+    });
+    assert_eq!(raised(), []);
+    let mut worker = Worker::connect(&back, 0);
+    let (_service, _region) = Service::register(&back, "payment", &["requests"]);
+    let (epoch, lmap) = worker.set();
+    wait_for("the other node's verdict", || {
+        let (score, gamma, episode) = (20.0, 4.0, Episode::On as i32);
+        let verdict = Verdict { lmap: lmap.lmap, epoch, score, gamma, state: 2, episode, ..Verdict::default() };
+        worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
+        (raised() == [("POST /pay".to_owned(), 1.0)]).then_some(())
+    });
+}
+
 /// Measures the figures of docs/head-sampling.md
 /// (`UVIEW_POLL_S=60 cargo test -p host-agent --test edges time_to_effect -- --ignored --nocapture`): twenty services
 /// poll every `UVIEW_POLL_S` seconds, with evenly spread phases.
