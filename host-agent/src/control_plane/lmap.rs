@@ -63,6 +63,8 @@ pub struct Lmap {
     pub refitted: Epoch,
     /// Row stride of the subscription; 0 is none.
     pub rows_every: u32,
+    /// Whether its verdicts carry their row.
+    pub features: bool,
     pub health: Health,
 }
 
@@ -85,6 +87,7 @@ impl Lmap {
             move_begun: Nanos::ZERO,
             refitted: Epoch::NONE,
             rows_every: 0,
+            features: false,
             health: Health::default(),
         }
     }
@@ -106,6 +109,7 @@ impl Lmap {
 
     /// A series was registered. If it is watched, it gets a metric id.
     pub fn series_added(&mut self, key: &Arc<SeriesKey>) {
+        self.selection.registered(&key.name);
         if self.selection.watches(key) && !self.numbers.contains_key(key) {
             self.last_number += 1;
             self.numbers.insert(Arc::clone(key), MetricId(self.last_number));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use wire::metric::{Aggregation, Kind, TickDivider};
 use wire::name::MetricName;
+use wire::time::Nanos;
 
+use super::catalogue::Catalogue;
 use super::replica::SeriesKey;
 
 /// How a metric is watched (`MetricConfig` of μView, Table 4.2).
@@ -25,7 +27,8 @@ const ENTRY_BYTES: usize = 96;
 impl Choice {
     /// Memory of the choice.
     pub fn bytes(&self) -> usize {
-        ENTRY_BYTES + self.metric.as_str().len()
+        // Its name is stored again while it is pending.
+        2 * (ENTRY_BYTES + self.metric.as_str().len())
     }
 }
 
@@ -35,13 +38,15 @@ pub struct Selection {
     only_chosen: bool,
     chosen: BTreeMap<MetricName, (Option<Aggregation>, TickDivider)>,
     without: BTreeSet<Arc<SeriesKey>>,
+    /// Chosen names that no replica has registered, and since when.
+    pending: BTreeMap<MetricName, Nanos>,
 }
 
 impl Selection {
     /// Only `choices`; everything if there are none.
     pub fn of(choices: Vec<Choice>) -> Self {
         let chosen: BTreeMap<_, _> = choices.into_iter().map(|c| (c.metric, (c.aggregation, c.every))).collect();
-        Self { only_chosen: !chosen.is_empty(), chosen, without: BTreeSet::new() }
+        Self { only_chosen: !chosen.is_empty(), chosen, ..Self::default() }
     }
 
     pub fn watches(&self, key: &SeriesKey) -> bool {
@@ -65,9 +70,29 @@ impl Selection {
         self.without.insert(key);
     }
 
+    /// Chosen names of which `catalogue` has no series are pending from `now` on, unless they are already. O(choices).
+    pub fn find_pending(&mut self, catalogue: &Catalogue, now: Nanos) {
+        let Self { chosen, pending, .. } = self;
+        let is_missing = |name: &MetricName| catalogue.named(name).next().is_none();
+        pending.retain(|name, _| chosen.contains_key(name) && is_missing(name));
+        for name in chosen.keys().filter(|name| is_missing(name)) {
+            pending.entry(name.clone()).or_insert(now);
+        }
+    }
+
+    /// A series of `name` was registered.
+    pub fn registered(&mut self, name: &MetricName) {
+        self.pending.remove(name);
+    }
+
+    /// Chosen names that no replica has registered, and since when.
+    pub fn pending(&self) -> &BTreeMap<MetricName, Nanos> {
+        &self.pending
+    }
+
     /// Memory of choices and exclusions.
     pub fn bytes(&self) -> usize {
-        let chosen = self.chosen.keys().map(|name| ENTRY_BYTES + name.as_str().len());
+        let chosen = self.chosen.keys().map(|name| 2 * (ENTRY_BYTES + name.as_str().len()));
         // A series may be gone, and is known here only then.
         let without = self.without.iter().map(|key| ENTRY_BYTES + key.text_bytes());
         chosen.chain(without).sum()

@@ -294,13 +294,13 @@ fn a_layout_that_changes_without_a_host_agent_is_not_read_by_the_old_one() {
 fn a_subscriber_gets_the_history_first_and_then_every_nth_row() {
     let (mut node, _) = armed();
 
-    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5 })).unwrap();
+    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5, features: false })).unwrap();
     let before = node.rows();
     for tick in 60..80 {
         node.healthy(4, tick);
     }
     let after = node.rows();
-    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0 })).unwrap();
+    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0, features: false })).unwrap();
     for tick in 80..90 {
         node.healthy(4, tick);
     }
@@ -361,7 +361,7 @@ fn a_flood_of_messages_while_a_batch_is_out_closes_the_connection() {
     let mut node = Node::new(WorkerSettings::default());
     node.set(&lmap(metrics(2), 1));
     assert_eq!(node.worker.poll(node.now), Step::Fetch);
-    let subscribe = || FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1 });
+    let subscribe = || FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false });
 
     let refused = (0..5000).find_map(|_| node.receive(0, subscribe()).err()).unwrap();
 
