@@ -279,7 +279,8 @@ impl Dispatch {
     pub fn watch(&mut self, lmap: LmapId, every: u32, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
-        self.watchers.insert(id, Watcher { lmap, every: every.max(1), follow: false, deleted: None, seen: 0, queue, bytes: 0 });
+        self.watchers
+            .insert(id, Watcher { lmap, every: every.max(1), follow: false, deleted: None, seen: 0, queue, bytes: 0 });
         Ok(id)
     }
 

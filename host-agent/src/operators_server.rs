@@ -296,12 +296,10 @@ impl Operators for OperatorsService {
         let (id, notified) = watched.map_err(|error| self.over_share(&error))??;
         let registered = WatcherGuard { node: Arc::clone(&self.node), id };
         let mut sent_columns: Option<Arc<[String]>> = None;
-        let rows = stream(&self.node, notified, move || {
-            match registered.node.next_row_item(registered.id) {
-                Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
-                None if registered.node.is_over(registered.id) => Next::End(None),
-                None => Next::Wait,
-            }
+        let rows = stream(&self.node, notified, move || match registered.node.next_row_item(registered.id) {
+            Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
+            None if registered.node.is_over(registered.id) => Next::End(None),
+            None => Next::Wait,
         });
         Ok(Response::new(rows))
     }

@@ -366,7 +366,17 @@ mod tests {
         };
         let service = ServiceName::new("payment").unwrap();
         let (at_unix_ns, reasons, silent) = (second * 1_000_000_000, Vec::new(), Vec::new());
-        Event { worker: WorkerId(0), service, at_unix_ns, verdict, reasons, breakdown: None, silent, suspicion: None, columns: None }
+        Event {
+            worker: WorkerId(0),
+            service,
+            at_unix_ns,
+            verdict,
+            reasons,
+            breakdown: None,
+            silent,
+            suspicion: None,
+            columns: None,
+        }
     }
 
     #[test]

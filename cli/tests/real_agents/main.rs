@@ -3,6 +3,7 @@
 
 mod cgroups;
 mod drains;
+mod hooks;
 mod hostile_text;
 mod kills;
 mod metrics;

@@ -69,8 +69,8 @@ impl Drop for RunningService {
 
 /// A client of the operators' API.
 pub(crate) struct Operators {
-    runtime: Runtime,
-    client: OperatorsClient<Channel>,
+    pub(crate) runtime: Runtime,
+    pub(crate) client: OperatorsClient<Channel>,
 }
 
 impl Operators {

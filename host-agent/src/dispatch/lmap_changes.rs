@@ -111,9 +111,10 @@ impl Dispatch {
     #[must_use]
     pub fn is_over(&self, id: HookId) -> bool {
         let is_hook_over = |hook: &Hook| hook.is_over() && hook.queue.items.is_empty();
-        let is_watcher_over = self.watchers.get(&id).is_some_and(|watcher| {
-            watcher.deleted.is_some() && !watcher.follow && watcher.queue.items.is_empty()
-        });
+        let is_watcher_over = self
+            .watchers
+            .get(&id)
+            .is_some_and(|watcher| watcher.deleted.is_some() && !watcher.follow && watcher.queue.items.is_empty());
         is_watcher_over || self.hooks.get(&id).is_some_and(is_hook_over)
     }
 

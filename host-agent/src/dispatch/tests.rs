@@ -22,7 +22,17 @@ fn event(lmap: u32, score: f64) -> Event {
     };
     let service = ServiceName::new("cart").unwrap();
     let (reasons, silent) = (Vec::new(), Vec::new());
-    Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons, breakdown: None, silent, suspicion: None, columns: None }
+    Event {
+        worker: WorkerId(0),
+        service,
+        at_unix_ns: 0,
+        verdict,
+        reasons,
+        breakdown: None,
+        silent,
+        suspicion: None,
+        columns: None,
+    }
 }
 
 fn all() -> Filter {

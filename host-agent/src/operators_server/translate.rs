@@ -162,8 +162,7 @@ pub fn event(hook: HookId, taken: &Delivery<HookItem>, sent: &mut SentTitles) ->
         sent.insert(event.verdict.lmap, Arc::clone(titles));
     }
     let features = event.verdict.features.as_ref();
-    let features =
-        features.map(|of| proto::Features { values: of.values.clone(), residuals: of.residuals.clone() });
+    let features = features.map(|of| proto::Features { values: of.values.clone(), residuals: of.residuals.clone() });
     let suspicion = event.suspicion.as_ref();
     let points_at = suspicion.and_then(|suspicion| suspicion.points_at.as_ref());
     proto::HookEvent {
@@ -196,12 +195,7 @@ pub fn row(taken: Delivery<RowItem>, sent_columns: &mut Option<Arc<[String]>>) -
         RowItem::Change(of) => {
             *sent_columns = None;
             let lmap = of.successor.unwrap_or(of.deleted).0;
-            return proto::RowEvent {
-                lost: taken.lost,
-                lmap,
-                change: Some(change(&of)),
-                ..proto::RowEvent::default()
-            };
+            return proto::RowEvent { lost: taken.lost, lmap, change: Some(change(&of)), ..proto::RowEvent::default() };
         }
     };
     let titles = new_titles(sent_columns.as_ref(), &columns);
@@ -236,7 +230,12 @@ mod tests {
         );
         let config = proto::MetricConfig { metric: "a".into(), aggregation: "b c".into(), every: 0 };
         assert!(choice(&config).is_err());
-        let request = proto::RegisterHookRequest { lmaps: vec![], min_share: f64::NAN, queue: 0, ..proto::RegisterHookRequest::default() };
+        let request = proto::RegisterHookRequest {
+            lmaps: vec![],
+            min_share: f64::NAN,
+            queue: 0,
+            ..proto::RegisterHookRequest::default()
+        };
         assert!(filter(&request).unwrap_err().message().contains("min_share is NaN"));
     }
 

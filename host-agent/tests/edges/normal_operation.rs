@@ -57,7 +57,8 @@ fn a_verdict_reaches_the_hook_by_name() {
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     let (epoch, lmap) = worker.set();
     let mut operators = agent.operators();
-    let request = RegisterHookRequest { lmaps: vec![lmap.lmap], min_share: 1.0, queue: 0, ..RegisterHookRequest::default() };
+    let request =
+        RegisterHookRequest { lmaps: vec![lmap.lmap], min_share: 1.0, queue: 0, ..RegisterHookRequest::default() };
     let mut events = operators.runtime.block_on(operators.client.register_hook(request)).unwrap().into_inner();
 
     worker.verdict(&lmap, epoch, 1.0);
@@ -151,7 +152,10 @@ fn streams_of_a_deleted_lmap_end_with_that_word_and_go_on_with_its_successor_if_
     assert!(runtime.block_on(rows_end.message()).unwrap().unwrap().change.unwrap().last);
     assert!(runtime.block_on(rows_end.message()).unwrap().is_none());
     let told = [0, 1].map(|_| runtime.block_on(follows.message()).unwrap().unwrap().change.unwrap());
-    assert_eq!(told.map(|change| (change.deleted, change.successor, change.last)), [(lmap, 0, false), (lmap, successor, false)]);
+    assert_eq!(
+        told.map(|change| (change.deleted, change.successor, change.last)),
+        [(lmap, 0, false), (lmap, successor, false)]
+    );
     let told = [0, 1].map(|_| runtime.block_on(rows_follow.message()).unwrap().unwrap().change.unwrap().successor);
     assert_eq!(told, [0, successor]);
     let (epoch, of_successor) = worker.set_where(|set| set.lmap == successor);

@@ -66,7 +66,8 @@ impl Worker {
             let tick = Tick { at, at_unix_ns, missed: *missed, batch, alone };
             let before = runtime.regions.discarded;
             let verdict = runtime.tick(tick, &mut self.shared);
-            bytes += verdict.as_ref().and_then(|verdict| verdict.features.as_ref()).map_or(0, prost::Message::encoded_len);
+            bytes +=
+                verdict.as_ref().and_then(|verdict| verdict.features.as_ref()).map_or(0, prost::Message::encoded_len);
             verdicts.extend(verdict);
             // Rows share messages of bounded size, and the outbox loses the oldest of them.
             if bytes >= ROWS_BYTES {
