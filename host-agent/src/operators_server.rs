@@ -255,11 +255,13 @@ impl Operators for OperatorsService {
         let by = self.require(&request, Role::Operator, "register a hook")?;
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
-        let known =
-            self.node.inspect(|plane, _| filter.lmaps.iter().find(|lmap| plane.columns(**lmap).is_none()).copied());
-        if let Some(lmap) = known {
-            return Err(translate::status(&OperatorError::NoLmap(lmap)));
-        }
+        let listed = filter.lmaps.clone();
+        let check = || {
+            let unknown = |lmap: &&LmapId| self.node.inspect(|plane, _| plane.columns(**lmap).is_none());
+            let unknown = listed.iter().find(unknown);
+            unknown.map_or(Ok(()), |lmap| Err(translate::status(&OperatorError::NoLmap(*lmap))))
+        };
+        check()?;
         let queue = if request.queue == 0 { self.hook_queue } else { request.queue as usize };
         let registered = self.node.for_operator(&by, self.hooks, |node| node.register_hook(filter, queue));
         let registered = registered.map_err(|error| self.over_share(&error))?;
@@ -267,6 +269,8 @@ impl Operators for OperatorsService {
         tracing::info!(%by, hook = %id, "hook registered");
         let gone = || Status::internal("the hook no longer exists");
         let stream = self.node.hook_stream(id).ok_or_else(gone)?;
+        // One that was deleted before the hook was there would never be told of.
+        check().inspect_err(|_| self.node.unregister(id))?;
         Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id, stream }, notified)))
     }
 

@@ -1,6 +1,5 @@
 //! Verdicts of an LMAP, for the host agent and its hooks.
 
-use super::MAX_METRICS;
 use crate::id::{Epoch, LmapId, MetricId, ReplicaId};
 use crate::metric::{Group, Statistic};
 use crate::proto::control as proto;
@@ -144,9 +143,6 @@ pub struct Features {
 }
 
 impl Features {
-    /// Bytes of an encoded row of the largest possible LMAP: values and residuals of histograms only.
-    pub const MAX_BYTES: usize = MAX_METRICS * 3 * (size_of::<f64>() + size_of::<f32>());
-
     /// Memory of values and residuals, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
