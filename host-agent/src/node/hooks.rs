@@ -100,8 +100,9 @@ impl Node {
     pub fn unregister(&self, id: HookId) {
         self.with(|state, _| {
             state.hooks.remove(&id);
-            if let Some(lmap) = state.dispatch.unregister(id) {
-                state.subscribe(lmap);
+            match state.dispatch.unregister(id) {
+                Some(lmap) => state.subscribe(lmap),
+                None => state.subscribe_all(),
             }
         });
     }

@@ -1,6 +1,7 @@
 //! Converts protobuf messages to checked values, and back.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use tonic::Status;
@@ -119,13 +120,23 @@ pub fn own_metrics(service: &str, request: &mut proto::ConfigLmapRequest) -> Res
     Ok(if services.is_empty() { metrics } else { services.into_iter().flat_map(|of| of.metrics).collect() })
 }
 
-/// The titles of columns that a stream was sent, by LMAP.
-pub type SentTitles = BTreeMap<LmapId, Arc<[String]>>;
+/// Which titles of columns a stream was sent last, as hashes by LMAP: titles are long, and LMAPs come and go unnoticed by
+/// a hook of all. At most [`wire::control::MAX_LMAPS`]; beyond that, those of the oldest LMAP are sent again.
+#[derive(Debug, Default)]
+pub struct SentTitles(BTreeMap<LmapId, u64>);
 
-/// The titles in `columns`, unless they were the last that were sent.
-fn new_titles(sent: Option<&Arc<[String]>>, columns: &Arc<[String]>) -> Vec<String> {
-    let same = sent.is_some_and(|sent| Arc::ptr_eq(sent, columns) || **sent == **columns);
-    if same { Vec::new() } else { columns.to_vec() }
+impl SentTitles {
+    /// The titles in `columns` of `lmap`, unless they were the last that were sent.
+    fn new_titles(&mut self, lmap: LmapId, columns: &[String]) -> Vec<String> {
+        let mut hasher = DefaultHasher::new();
+        columns.hash(&mut hasher);
+        let hash = hasher.finish();
+        let same = self.0.insert(lmap, hash) == Some(hash);
+        if self.0.len() > wire::control::MAX_LMAPS {
+            self.0.pop_first();
+        }
+        if same { Vec::new() } else { columns.to_vec() }
+    }
 }
 
 fn change(change: &LmapChange) -> proto::LmapChange {
@@ -142,7 +153,7 @@ pub fn event(hook: HookId, taken: &Delivery<HookItem>, sent: &mut SentTitles) ->
     let event = match &taken.item {
         HookItem::Verdict(event) => &**event,
         HookItem::Change(of) => {
-            sent.remove(&of.deleted);
+            sent.0.remove(&of.deleted);
             return proto::HookEvent {
                 hook: hook.0,
                 sequence: taken.sequence,
@@ -156,11 +167,7 @@ pub fn event(hook: HookId, taken: &Delivery<HookItem>, sent: &mut SentTitles) ->
             };
         }
     };
-    let mut columns = Vec::new();
-    if let Some(titles) = &event.columns {
-        columns = new_titles(sent.get(&event.verdict.lmap), titles);
-        sent.insert(event.verdict.lmap, Arc::clone(titles));
-    }
+    let columns = event.columns.as_ref().map_or_else(Vec::new, |titles| sent.new_titles(event.verdict.lmap, titles));
     let features = event.verdict.features.as_ref();
     let features = features.map(|of| proto::Features { values: of.values.clone(), residuals: of.residuals.clone() });
     let suspicion = event.suspicion.as_ref();
@@ -198,7 +205,8 @@ pub fn row(taken: Delivery<RowItem>, sent_columns: &mut Option<Arc<[String]>>) -
             return proto::RowEvent { lost: taken.lost, lmap, change: Some(change(&of)), ..proto::RowEvent::default() };
         }
     };
-    let titles = new_titles(sent_columns.as_ref(), &columns);
+    let is_sent = |sent: &Arc<[String]>| Arc::ptr_eq(sent, &columns) || **sent == *columns;
+    let titles = if sent_columns.as_ref().is_some_and(is_sent) { Vec::new() } else { columns.to_vec() };
     *sent_columns = Some(columns);
     proto::RowEvent {
         columns: titles,
@@ -237,6 +245,17 @@ mod tests {
             ..proto::RegisterHookRequest::default()
         };
         assert!(filter(&request).unwrap_err().message().contains("min_share is NaN"));
+    }
+
+    #[test]
+    fn titles_of_each_lmap_are_sent_first_and_when_they_change_and_few_bytes_are_kept_of_them() {
+        let (mut sent, a, b) = (SentTitles::default(), ["a".to_owned()], ["b".to_owned()]);
+
+        assert_eq!(sent.new_titles(LmapId(1), &a), a);
+        assert!(sent.new_titles(LmapId(1), &a).is_empty());
+        assert_eq!((sent.new_titles(LmapId(2), &a), sent.new_titles(LmapId(1), &b)), (a.to_vec(), b.to_vec()));
+        (3..10_000).for_each(|lmap| drop(sent.new_titles(LmapId(lmap), &a)));
+        assert_eq!(sent.0.len(), wire::control::MAX_LMAPS);
     }
 
     #[test]
