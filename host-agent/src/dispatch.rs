@@ -87,7 +87,7 @@ struct Hook {
     unconfirmed: VecDeque<(u64, HookItem)>,
     /// Memory of all these verdicts, as if no other hook had them.
     bytes: usize,
-    /// Those of its LMAPs that were deleted, with their services if it follows them.
+    /// Those of its LMAPs that were deleted, without a successor so far, and their services.
     deleted: BTreeMap<LmapId, ServiceName>,
     /// Number of the current stream; every resume increments it.
     stream: u32,

@@ -12,7 +12,7 @@ use wire::name::{MetricName, ServiceName};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Choice, Event, LmapOptions, OperatorError, TrainedModel, group_shares};
+use crate::control_plane::{Choice, LmapOptions, OperatorError, TrainedModel, group_shares};
 use crate::dispatch::{Delivery, Filter, HookItem, LmapChange, RowItem, WatchedRow};
 
 fn invalid(error: &impl ToString) -> Status {
