@@ -66,8 +66,7 @@ impl Worker {
             let tick = Tick { at, at_unix_ns, missed: *missed, batch, alone };
             let before = runtime.regions.discarded;
             let verdict = runtime.tick(tick, &mut self.shared);
-            bytes +=
-                verdict.as_ref().and_then(|verdict| verdict.features.as_ref()).map_or(0, prost::Message::encoded_len);
+            bytes += verdict.as_ref().and_then(|verdict| verdict.features.as_ref()).map_or(0, features_bytes);
             verdicts.extend(verdict);
             // Rows share messages of bounded size, and the outbox loses the oldest of them.
             if bytes >= ROWS_BYTES {
@@ -170,4 +169,9 @@ impl Worker {
         }
         self.revoked = revoked;
     }
+}
+
+/// Bytes of a row in a message.
+fn features_bytes(features: &proto::Features) -> usize {
+    size_of_val(&features.values[..]) + size_of_val(&features.residuals[..])
 }
