@@ -197,7 +197,7 @@ impl Operators for OperatorsService {
         let by = self.require(&request, Role::Operator, "configure an LMAP")?;
         let mut request = request.into_inner();
         let id = LmapId(request.lmap);
-        let service = self.node.inspect(|plane, _| plane.service_of(id).map(ToString::to_string));
+        let service = self.node.inspect(|plane, _| plane.watched_service(id).map(ToString::to_string));
         let service = service.ok_or_else(|| translate::status(&OperatorError::NoLmap(id)))?;
         request.metrics = translate::own_metrics(&service, &mut request)?;
         let choices = request.metrics.iter().map(translate::choice).collect::<Result<_, _>>()?;

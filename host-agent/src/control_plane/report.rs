@@ -42,7 +42,7 @@ impl ControlPlane {
 
     /// The service that `lmap` watches.
     #[must_use]
-    pub fn service_of(&self, lmap: LmapId) -> Option<&ServiceName> {
+    pub fn watched_service(&self, lmap: LmapId) -> Option<&ServiceName> {
         self.lmaps.get(&lmap).map(|lmap| &lmap.service)
     }
 
