@@ -345,7 +345,7 @@ impl Connection {
     ///
     /// As [`status`](Self::status). Later errors end the stream.
     pub async fn watch_rows(&mut self, lmap: u32, every: u32) -> Result<Messages<RowEvent>, AgentError> {
-        match self.client.watch_rows(WatchRowsRequest { lmap, every }).await {
+        match self.client.watch_rows(WatchRowsRequest { lmap, every, ..WatchRowsRequest::default() }).await {
             Ok(reply) => Ok(Messages::of(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }

@@ -11,9 +11,9 @@ use std::hash::BuildHasher;
 use tonic::Streaming;
 use wire::printable;
 use wire::proto::operators::{
-    Detector, GroupShare, HookEvent, ListReply, LmapInfo, LmapStatus, MetricInfo, PathOperation, PathService,
-    PathsReply, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun, ReplicaInfo, RowEvent, SourceFamily,
-    SourceTarget, SourcesReply, StatusReply, WorkerStatus,
+    Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapStatus, MetricInfo, PathOperation,
+    PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun, ReplicaInfo,
+    RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
 };
 
 /// A message with texts that others have chosen.
@@ -114,12 +114,14 @@ messages! {
     Reason { column, group, unit; share, seen, expected, since_us }
     GroupShare { group; share }
     HookEvent {
-        service, state, episode, reasons, silent_replicas, points_at, groups;
-        hook, sequence, lost, lmap, at_unix_ns, score, gamma, rank
+        service, state, episode, reasons, silent_replicas, points_at, groups, columns, change;
+        hook, sequence, lost, lmap, at_unix_ns, score, gamma, rank, features, epoch
     }
-    RowEvent { columns; at_unix_ns, score, values, lost }
+    RowEvent { columns, change; at_unix_ns, score, values, lost, lmap }
+    LmapChange { reason; deleted, successor, last }
+    PendingMetric { metric; for_ms }
     ListReply { lmaps }
-    LmapInfo { service, replicas, metrics; lmap, interval_us, worker }
+    LmapInfo { service, replicas, metrics, pending; lmap, interval_us, worker }
     ReplicaInfo { instance; replica, pid, regions, bytes }
     MetricInfo { name, labels, kind, unit, group, aggregation, decided_by; metric, every, derived }
     ReceiptReply { days, node, runs, waiting_spans; since_unix_ns, in_memory }

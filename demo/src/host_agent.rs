@@ -58,7 +58,7 @@ impl HostAgentClient {
         let endpoint = Endpoint::from_shared(address.to_owned()).map_err(failed)?;
         let channel = endpoint.connect_timeout(CONNECT_WITHIN).tcp_nodelay(true).connect().await.map_err(failed)?;
         let mut operators = OperatorsClient::new(channel);
-        let all = RegisterHookRequest { lmaps: Vec::new(), min_share: 0.0, queue: 0 };
+        let all = RegisterHookRequest { lmaps: Vec::new(), min_share: 0.0, queue: 0, ..RegisterHookRequest::default() };
         let mut stream =
             operators.register_hook(all).await.map_err(|status| refused("register a hook", &status))?.into_inner();
         let (arrived, verdicts) = mpsc::channel(WAITING);
@@ -84,7 +84,7 @@ impl HostAgentClient {
 
     /// Subscribes to the rows of an LMAP, including those that the agent still has.
     pub(crate) async fn rows(&mut self, lmap: u32) -> Result<mpsc::Receiver<RowEvent>, HostAgentError> {
-        let all = WatchRowsRequest { lmap, every: 1 };
+        let all = WatchRowsRequest { lmap, every: 1, ..WatchRowsRequest::default() };
         let mut stream =
             self.operators.watch_rows(all).await.map_err(|status| refused("send rows", &status))?.into_inner();
         let (arrived, rows) = mpsc::channel(WAITING);

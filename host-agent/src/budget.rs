@@ -209,7 +209,7 @@ fn models(config: &Config, load: Load) -> [Bound; 4] {
 fn queues(config: &Config) -> [Bound; 3] {
     [
         Bound {
-            what: "verdicts for hooks",
+            what: "verdicts for hooks, with their rows",
             bytes: Dispatch::ALL_HOOK_BYTES as u64,
             from: "fixed, 16 MiB of one hook",
             payer: "operator or viewer: three times what is free of the hooks",

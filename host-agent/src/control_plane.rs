@@ -53,7 +53,7 @@ use wire::id::{LmapId, Owner, WorkerId};
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
-pub use action::{Action, ConnectionId, Event, NamedReason, RowBatch};
+pub use action::{Action, ConnectionId, Deletion, Event, NamedReason, RowBatch};
 pub use agent_runtime::access::Identity;
 use agent_runtime::shares::Shares;
 pub use counters::Counters;
@@ -268,6 +268,7 @@ impl ControlPlane {
         lmap.reselect(&entry.catalogue);
         self.lmaps.insert(id, lmap);
         self.counters.created_lmaps += 1;
+        self.actions.push(Action::LmapCreated { lmap: id, service: service.clone() });
         self.changed(id, now);
         id
     }
@@ -290,12 +291,13 @@ impl ControlPlane {
     }
 
     /// Removes an LMAP. Its worker is told with the next poll.
-    fn remove_lmap(&mut self, id: LmapId, now: Nanos) {
+    fn remove_lmap(&mut self, id: LmapId, now: Nanos, deletion: Deletion) {
         let Some(lmap) = self.lmaps.remove(&id) else {
             return;
         };
         self.models.release(&lmap.model_by, lmap.model.bytes() as u64);
         self.counters.deleted_lmaps += 1;
+        self.actions.push(Action::LmapDeleted { lmap: id, service: lmap.service.clone(), deletion });
         self.changed_now(id, now);
         let workers = &self.workers;
         let due = &self.due;

@@ -1,25 +1,35 @@
 //! Bounded queues for hooks and watchers (decision D8). A slow hook loses its own oldest verdicts, which is counted,
 //! and delays no other. Pure: an edge takes items from here and sends them.
 
+mod lmap_changes;
 mod owners;
+mod queue;
+mod watchers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use wire::id::{HookId, LmapId};
-use wire::name::InstanceName;
-use wire::proto::control::Row;
+use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
 
+pub use self::lmap_changes::{HookItem, LmapChange};
+pub use self::queue::{Delivery, Queue};
+use self::watchers::Watcher;
+pub use self::watchers::{RowItem, WatchedRow};
 use crate::control_plane::{Event, NamedReason, RowBatch};
 
 /// Which verdicts a hook gets.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     /// LMAPs to include; empty means all, also future ones.
     pub lmaps: BTreeSet<LmapId>,
     /// Lowest score, as a share of γ; 0 includes all. Before there is a γ, only 0 matches.
     pub min_share: f64,
+    /// Whether verdicts carry the row that was judged.
+    pub features: bool,
+    /// Whether it goes on with the next LMAP of the same service when one of its own is deleted.
+    pub follow: bool,
 }
 
 impl Filter {
@@ -39,71 +49,31 @@ impl Filter {
     }
 }
 
-/// A bounded queue for one receiver; when it is full, the oldest item is dropped.
-#[derive(Debug)]
-pub struct Queue<T> {
-    items: VecDeque<(u64, T)>,
-    limit: usize,
-    offered: u64,
-    /// Dropped since the last item was taken.
-    lost: u64,
-}
-
-/// One item taken from a queue.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Delivery<T> {
-    /// Counts all items offered, from 1.
-    pub sequence: u64,
-    /// Items dropped right before this one.
-    pub lost: u64,
-    /// The item itself.
-    pub item: T,
-}
-
-impl<T> Queue<T> {
-    /// An empty queue for at least one item.
-    #[must_use]
-    pub fn new(limit: usize) -> Self {
-        Self { items: VecDeque::new(), limit: limit.max(1), offered: 0, lost: 0 }
-    }
-
-    /// Appends `item`. Returns how many items were dropped for it: 0 or 1.
-    pub fn offer(&mut self, item: T) -> u64 {
-        let lost = u64::from(self.items.len() >= self.limit && self.items.pop_front().is_some());
-        self.lost += lost;
-        self.offered += 1;
-        self.items.push_back((self.offered, item));
-        lost
-    }
-
-    /// Takes the oldest item.
-    pub fn take(&mut self) -> Option<Delivery<T>> {
-        let (sequence, item) = self.items.pop_front()?;
-        Some(Delivery { sequence, lost: core::mem::take(&mut self.lost), item })
-    }
-}
-
-/// Memory of a row.
-fn row_bytes(row: &Row) -> usize {
-    size_of::<WatchedRow>() + size_of::<f64>() * row.values.len()
-}
-
 /// Memory of a verdict, with its texts and its place in a queue.
 fn event_bytes(event: &Event) -> usize {
     let Event { verdict, reasons, breakdown, silent, .. } = event;
     let texts = |reason: &NamedReason| size_of::<NamedReason>() + reason.column.len() + reason.unit.len();
     let shares = verdict.row.as_ref().map_or(0, |row| size_of_val(&row.shares[..]));
+    let features = verdict.features.as_ref().map_or(0, wire::control::Features::bytes);
     let listed =
         size_of_val(&verdict.reasons[..]) + size_of_val(&verdict.groups[..]) + size_of_val(&verdict.silent[..]);
     let operations = breakdown.iter().flat_map(|parts| parts.operations.keys());
-    size_of::<(u64, Arc<Event>)>()
+    size_of::<(u64, HookItem)>()
         + size_of::<Event>()
         + event.service.as_str().len()
         + shares
+        + features
         + listed
         + reasons.iter().map(texts).sum::<usize>()
         + operations.map(|name| 48 + name.len()).sum::<usize>()
         + silent.iter().map(|name| size_of::<InstanceName>() + name.as_str().len()).sum::<usize>()
+}
+
+/// `event` without the row that was judged.
+fn without_features(event: &Event) -> Event {
+    let mut event = event.clone();
+    (event.verdict.features, event.columns) = (None, None);
+    event
 }
 
 /// How long a hook without a stream is kept.
@@ -112,11 +82,13 @@ const DETACHED_HOOK_TTL: Nanos = Nanos::from_secs(60);
 #[derive(Debug)]
 struct Hook {
     filter: Filter,
-    queue: Queue<Arc<Event>>,
+    queue: Queue<HookItem>,
     /// Taken, but possibly not received; at most as many as the queue's limit.
-    unconfirmed: VecDeque<(u64, Arc<Event>)>,
+    unconfirmed: VecDeque<(u64, HookItem)>,
     /// Memory of all these verdicts, as if no other hook had them.
     bytes: usize,
+    /// Those of its LMAPs that were deleted, without a successor so far, and their services.
+    deleted: BTreeMap<LmapId, ServiceName>,
     /// Number of the current stream; every resume increments it.
     stream: u32,
     /// When its stream broke; `None` while a stream is attached.
@@ -124,8 +96,8 @@ struct Hook {
 }
 
 impl Hook {
-    /// Queues `event`, which takes `bytes`. Returns how many verdicts it lost for that.
-    fn offer(&mut self, event: &Arc<Event>, bytes: usize, all: &mut usize) -> u64 {
+    /// Queues `item`, which takes `bytes`. Returns how many verdicts it lost for that.
+    fn offer(&mut self, item: HookItem, bytes: usize, all: &mut usize) -> u64 {
         let mut lost = 0;
         while self.queue.items.len() >= self.queue.limit {
             lost += self.lose(all);
@@ -135,7 +107,7 @@ impl Hook {
             lost += is_lost;
         }
         (self.bytes, *all) = (self.bytes + bytes, *all + bytes);
-        self.queue.offer(Arc::clone(event));
+        self.queue.offer(item);
         lost
     }
 
@@ -157,8 +129,8 @@ impl Hook {
         1
     }
 
-    fn release(&mut self, event: &Event, all: &mut usize) {
-        let bytes = event_bytes(event);
+    fn release(&mut self, item: &HookItem, all: &mut usize) {
+        let bytes = item.bytes();
         (self.bytes, *all) = (self.bytes - bytes, *all - bytes);
     }
 }
@@ -171,54 +143,6 @@ pub struct StreamId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hook {0} does not exist or has expired: register a new one")]
 pub struct UnknownHook(pub u32);
-
-/// One raw row of an LMAP.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WatchedRow {
-    /// Column titles; the same allocation until they change.
-    pub columns: Arc<[String]>,
-    /// The row itself.
-    pub row: Row,
-}
-
-#[derive(Debug)]
-struct Watcher {
-    lmap: LmapId,
-    every: u32,
-    seen: u64,
-    queue: Queue<WatchedRow>,
-    /// Memory of the rows in the queue.
-    bytes: usize,
-}
-
-impl Watcher {
-    /// Queues `row`. Its oldest rows are dropped while it has too many, or all watchers have, whose bytes are `all`.
-    /// Returns how many were dropped.
-    fn offer(&mut self, row: WatchedRow, all: &mut usize) -> u64 {
-        let (bytes, mut lost) = (row_bytes(&row.row), 0);
-        while self.bytes + bytes > Dispatch::WATCHER_BYTES || *all + bytes > Dispatch::ALL_WATCHER_BYTES {
-            if self.take(all).is_none() {
-                break;
-            }
-            lost += 1;
-        }
-        if self.queue.items.len() >= self.queue.limit {
-            lost += u64::from(self.take(all).is_some());
-        }
-        self.queue.lost += lost;
-        (self.bytes, *all) = (self.bytes + bytes, *all + bytes);
-        self.queue.offer(row);
-        lost
-    }
-
-    /// Takes the oldest row out of the queue.
-    fn take(&mut self, all: &mut usize) -> Option<(u64, WatchedRow)> {
-        let (sequence, row) = self.queue.items.pop_front()?;
-        let bytes = row_bytes(&row.row);
-        (self.bytes, *all) = (self.bytes - bytes, *all - bytes);
-        Some((sequence, row))
-    }
-}
 
 /// Counters of delivered and lost items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -282,8 +206,8 @@ impl Dispatch {
     pub fn register(&mut self, filter: Filter, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
-        let unconfirmed = VecDeque::new();
-        self.hooks.insert(id, Hook { filter, queue, unconfirmed, bytes: 0, stream: 0, detached_at: None });
+        let (unconfirmed, deleted) = (VecDeque::new(), BTreeMap::new());
+        self.hooks.insert(id, Hook { filter, queue, unconfirmed, bytes: 0, deleted, stream: 0, detached_at: None });
         Ok(id)
     }
 
@@ -355,8 +279,16 @@ impl Dispatch {
     pub fn watch(&mut self, lmap: LmapId, every: u32, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
-        self.watchers.insert(id, Watcher { lmap, every: every.max(1), seen: 0, queue, bytes: 0 });
+        self.watchers
+            .insert(id, Watcher { lmap, every: every.max(1), follow: false, deleted: None, seen: 0, queue, bytes: 0 });
         Ok(id)
+    }
+
+    /// Watcher `id` goes on with the next LMAP of the same service when its own is deleted.
+    pub fn follow(&mut self, id: HookId) {
+        if let Some(watcher) = self.watchers.get_mut(&id) {
+            watcher.follow = true;
+        }
     }
 
     /// Removes a hook or watcher. Returns the LMAP that it watched, whose row subscription may have changed.
@@ -375,11 +307,18 @@ impl Dispatch {
 
     /// Queues `event` for all matching hooks. Returns them.
     pub fn dispatch(&mut self, event: Event) -> Vec<HookId> {
-        let bytes = event_bytes(&event);
-        let event = Arc::new(event);
+        let with = Arc::new(event);
+        // Hooks that do not ask for the row neither get it nor pay for it.
+        let without = match with.verdict.features {
+            Some(_) => Arc::new(without_features(&with)),
+            None => Arc::clone(&with),
+        };
+        let (long, short) = (event_bytes(&with), event_bytes(&without));
         let mut woken = Vec::new();
-        for (&id, hook) in self.hooks.iter_mut().filter(|(_, hook)| hook.filter.matches_event(&event)) {
-            self.delivered.lost_verdicts += hook.offer(&event, bytes, &mut self.event_bytes);
+        for (&id, hook) in self.hooks.iter_mut().filter(|(_, hook)| hook.filter.matches_event(&with)) {
+            let (event, bytes) = if hook.filter.features { (&with, long) } else { (&without, short) };
+            let item = HookItem::Verdict(Arc::clone(event));
+            self.delivered.lost_verdicts += hook.offer(item, bytes, &mut self.event_bytes);
             woken.push(id);
         }
         while self.event_bytes > Self::ALL_HOOK_BYTES
@@ -401,7 +340,8 @@ impl Dispatch {
             for row in &batch.rows {
                 watcher.seen += 1;
                 if watcher.seen.is_multiple_of(stride) {
-                    let item = WatchedRow { columns: Arc::clone(&batch.columns), row: row.clone() };
+                    let (lmap, columns) = (batch.lmap, Arc::clone(&batch.columns));
+                    let item = RowItem::Row(WatchedRow { lmap, columns, row: row.clone() });
                     self.delivered.lost_rows += watcher.offer(item, &mut self.row_bytes);
                 }
             }
@@ -410,34 +350,44 @@ impl Dispatch {
         woken
     }
 
-    /// Takes the oldest queued verdict of `hook`.
+    /// Takes the oldest queued verdict of `hook`, one of all LMAPs: what became of LMAPs is left out.
     pub fn take(&mut self, hook: HookId) -> Option<Delivery<Arc<Event>>> {
+        while let Some(Delivery { sequence, lost, item }) = self.take_item(hook) {
+            if let HookItem::Verdict(item) = item {
+                return Some(Delivery { sequence, lost, item });
+            }
+        }
+        None
+    }
+
+    /// Takes what is oldest in the queue of `hook`.
+    fn take_item(&mut self, hook: HookId) -> Option<Delivery<HookItem>> {
         let hook = self.hooks.get_mut(&hook)?;
         let taken = hook.queue.take()?;
         if hook.unconfirmed.len() >= hook.queue.limit
-            && let Some((_, event)) = hook.unconfirmed.pop_front()
+            && let Some((_, item)) = hook.unconfirmed.pop_front()
         {
-            hook.release(&event, &mut self.event_bytes);
+            hook.release(&item, &mut self.event_bytes);
         }
-        hook.unconfirmed.push_back((taken.sequence, Arc::clone(&taken.item)));
-        self.delivered.verdicts += 1;
+        self.delivered.verdicts += u64::from(matches!(taken.item, HookItem::Verdict(_)));
+        hook.unconfirmed.push_back((taken.sequence, taken.item.clone()));
         Some(taken)
     }
 
-    /// As [`Self::take`], on behalf of `stream`.
+    /// What is oldest in the queue of `hook`, on behalf of `stream`.
     ///
     /// # Errors
     ///
     /// [`UnknownHook`] once another stream has taken over.
-    pub fn take_for(&mut self, hook: HookId, stream: StreamId) -> Result<Option<Delivery<Arc<Event>>>, UnknownHook> {
-        if self.stream(hook) == Some(stream) { Ok(self.take(hook)) } else { Err(UnknownHook(hook.0)) }
+    pub fn take_for(&mut self, hook: HookId, stream: StreamId) -> Result<Option<Delivery<HookItem>>, UnknownHook> {
+        if self.stream(hook) == Some(stream) { Ok(self.take_item(hook)) } else { Err(UnknownHook(hook.0)) }
     }
 
-    /// Takes the oldest queued row of `watcher`.
-    pub fn take_row(&mut self, watcher: HookId) -> Option<Delivery<WatchedRow>> {
+    /// Takes the oldest queued item of `watcher`.
+    pub fn take_row(&mut self, watcher: HookId) -> Option<Delivery<RowItem>> {
         let watcher = self.watchers.get_mut(&watcher)?;
         let (sequence, item) = watcher.take(&mut self.row_bytes)?;
-        self.delivered.rows += 1;
+        self.delivered.rows += u64::from(matches!(item, RowItem::Row(_)));
         Some(Delivery { sequence, lost: core::mem::take(&mut watcher.queue.lost), item })
     }
 

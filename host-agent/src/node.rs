@@ -391,8 +391,13 @@ impl Node {
         let least = state.dispatch.least_share();
         state.plane.want_verdicts_from(least);
         let deadline = state.plane.poll(now);
-        for action in state.plane.take_actions() {
-            self.act(&mut state, action);
+        // An action may ask for more: whoever follows a service subscribes to its new LMAP.
+        loop {
+            let actions = state.plane.take_actions();
+            if actions.is_empty() {
+                break;
+            }
+            actions.into_iter().for_each(|action| self.act(&mut state, action));
         }
         if deadline < state.deadline {
             self.wake.notify_one();
@@ -417,8 +422,12 @@ impl State {
 
     /// Removes hooks whose stream broke a minute ago.
     fn expire_detached(&mut self, now: Nanos) {
-        for id in self.dispatch.expire_detached(now) {
-            self.hooks.remove(&id);
+        let expired = self.dispatch.expire_detached(now);
+        for id in &expired {
+            self.hooks.remove(id);
+        }
+        if !expired.is_empty() {
+            self.subscribe_all();
         }
     }
 
@@ -433,8 +442,14 @@ impl State {
     }
 
     fn subscribe(&mut self, lmap: LmapId) {
-        let every = self.dispatch.rows_every(lmap);
+        let (every, features) = (self.dispatch.rows_every(lmap), self.dispatch.wants_features(lmap));
         // A deleted LMAP needs no subscription.
-        _ = self.plane.subscribe_rows(lmap, every);
+        _ = self.plane.subscribe(lmap, every, features);
+    }
+
+    /// Hooks came or went. O(LMAPs × hooks).
+    fn subscribe_all(&mut self) {
+        let lmaps: Vec<_> = self.plane.lmap_views().map(|(lmap, _)| lmap).collect();
+        lmaps.into_iter().for_each(|lmap| self.subscribe(lmap));
     }
 }

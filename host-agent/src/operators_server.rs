@@ -15,7 +15,9 @@ use wire::control::MAX_MESSAGE_BYTES;
 use wire::id::{HookId, LmapId, MetricId, WorkerId};
 use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
+use wire::time::Nanos;
 
+use self::translate::SentTitles;
 use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
 use crate::control_server::sender;
 use crate::dispatch::StreamId;
@@ -99,19 +101,34 @@ impl Drop for HookStream {
     }
 }
 
-/// Sends the items of `next` whenever the hook is notified. Ends when `next` returns an error, the receiver is gone, or
-/// the node drains and nothing is queued. `next` owns what has to end with the stream.
+/// What is next for a stream.
+enum Next<T> {
+    Item(T),
+    /// Nothing now.
+    Wait,
+    /// Nothing any more, in good order or with an error.
+    End(Option<Status>),
+}
+
+/// Sends the items of `next` whenever the hook is notified. Ends when `next` says so, the receiver is gone, or the node
+/// drains and nothing is queued. `next` owns what has to end with the stream.
 fn stream<T: Send + 'static>(
     node: &Node,
     notified: Arc<Notify>,
-    mut next: impl FnMut() -> Option<Result<T, Status>> + Send + 'static,
+    mut next: impl FnMut() -> Next<T> + Send + 'static,
 ) -> ReceiverStream<Result<T, Status>> {
     // One item in flight. All others stay in the hook's own queue, where losses are counted.
     let (sender, receiver) = mpsc::channel(1);
     let mut draining = node.draining();
     tokio::spawn(async move {
         loop {
-            while let Some(item) = next() {
+            loop {
+                let item = match next() {
+                    Next::Item(item) => Ok(item),
+                    Next::Wait => break,
+                    Next::End(None) => return,
+                    Next::End(Some(status)) => Err(status),
+                };
                 let is_last = item.is_err();
                 if sender.send(item).await.is_err() || is_last {
                     return;
@@ -130,13 +147,18 @@ fn stream<T: Send + 'static>(
     ReceiverStream::new(receiver)
 }
 
-/// Verdicts for `attached`, until another stream takes over.
+/// Verdicts for `attached`, until another stream takes over, or all LMAPs that it lists are deleted.
 fn events(attached: HookStream, notified: Arc<Notify>) -> ReceiverStream<Result<proto::HookEvent, Status>> {
     let node = Arc::clone(&attached.node);
+    let mut titles = SentTitles::default();
     stream(&node, notified, move || {
-        let taken = attached.node.next_event_for(attached.id, attached.stream);
-        let taken = taken.map_err(|_| Status::aborted("another stream has taken over this hook"));
-        taken.map(|taken| taken.map(|taken| translate::event(attached.id, &taken))).transpose()
+        let HookStream { node, id, stream } = &attached;
+        match node.next_event_for(*id, *stream) {
+            Ok(Some(taken)) => Next::Item(translate::event(*id, &taken, &mut titles)),
+            Ok(None) if node.is_over(*id) => Next::End(None),
+            Ok(None) => Next::Wait,
+            Err(_) => Next::End(Some(Status::aborted("another stream has taken over this hook"))),
+        }
     })
 }
 
@@ -173,12 +195,17 @@ impl Operators for OperatorsService {
         request: Request<proto::ConfigLmapRequest>,
     ) -> Result<Response<proto::ConfigLmapReply>, Status> {
         let by = self.require(&request, Role::Operator, "configure an LMAP")?;
-        let request = request.into_inner();
+        let mut request = request.into_inner();
+        let id = LmapId(request.lmap);
+        let service = self.node.inspect(|plane, _| plane.watched_service(id).map(ToString::to_string));
+        let service = service.ok_or_else(|| translate::status(&OperatorError::NoLmap(id)))?;
+        request.metrics = translate::own_metrics(&service, &mut request)?;
         let choices = request.metrics.iter().map(translate::choice).collect::<Result<_, _>>()?;
         let configured = self.node.plane(|plane, now| plane.config_lmap(now, LmapId(request.lmap), choices));
         configured.map_err(|error| translate::status(&error))?;
         tracing::info!(%by, lmap = request.lmap, metrics = request.metrics.len(), "operator configured an LMAP");
-        Ok(Response::new(proto::ConfigLmapReply {}))
+        let pending = self.node.inspect(|plane, _| plane.pending(id, Nanos::ZERO)).into_iter();
+        Ok(Response::new(proto::ConfigLmapReply { pending: pending.map(|pending| pending.metric).collect() }))
     }
 
     async fn delete_lmap(
@@ -228,11 +255,13 @@ impl Operators for OperatorsService {
         let by = self.require(&request, Role::Operator, "register a hook")?;
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
-        let known =
-            self.node.inspect(|plane, _| filter.lmaps.iter().find(|lmap| plane.columns(**lmap).is_none()).copied());
-        if let Some(lmap) = known {
-            return Err(translate::status(&OperatorError::NoLmap(lmap)));
-        }
+        let listed = filter.lmaps.clone();
+        let check = || {
+            let unknown = |lmap: &&LmapId| self.node.inspect(|plane, _| plane.columns(**lmap).is_none());
+            let unknown = listed.iter().find(unknown);
+            unknown.map_or(Ok(()), |lmap| Err(translate::status(&OperatorError::NoLmap(*lmap))))
+        };
+        check()?;
         let queue = if request.queue == 0 { self.hook_queue } else { request.queue as usize };
         let registered = self.node.for_operator(&by, self.hooks, |node| node.register_hook(filter, queue));
         let registered = registered.map_err(|error| self.over_share(&error))?;
@@ -240,6 +269,8 @@ impl Operators for OperatorsService {
         tracing::info!(%by, hook = %id, "hook registered");
         let gone = || Status::internal("the hook no longer exists");
         let stream = self.node.hook_stream(id).ok_or_else(gone)?;
+        // One that was deleted before the hook was there would never be told of.
+        check().inspect_err(|_| self.node.unregister(id))?;
         Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id, stream }, notified)))
     }
 
@@ -262,15 +293,17 @@ impl Operators for OperatorsService {
         let by = self.require(&request, Role::Viewer, "watch rows")?;
         let request = request.into_inner();
         let watched = self.node.for_operator(&by, self.hooks, |node| {
-            let watched = node.watch_rows(LmapId(request.lmap), request.every, ROW_QUEUE);
+            let watched = node.watch_rows(LmapId(request.lmap), request.every, request.follow, ROW_QUEUE);
             let watched = watched.map_err(|error| translate::status(&error))?;
             watched.map_err(|error| Status::resource_exhausted(error.to_string()))
         });
         let (id, notified) = watched.map_err(|error| self.over_share(&error))??;
         let registered = WatcherGuard { node: Arc::clone(&self.node), id };
         let mut sent_columns: Option<Arc<[String]>> = None;
-        let rows = stream(&self.node, notified, move || {
-            registered.node.next_row(registered.id).map(|taken| Ok(translate::row(taken, &mut sent_columns)))
+        let rows = stream(&self.node, notified, move || match registered.node.next_row_item(registered.id) {
+            Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
+            None if registered.node.is_over(registered.id) => Next::End(None),
+            None => Next::Wait,
         });
         Ok(Response::new(rows))
     }
@@ -313,7 +346,13 @@ impl Operators for OperatorsService {
 
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
         self.require(&request, Role::Viewer, "list LMAPs")?;
-        Ok(Response::new(self.node.inspect(|plane, _| plane.list())))
+        let now = self.node.clock().now();
+        let reply = self.node.inspect(|plane, _| {
+            let mut reply = plane.list();
+            reply.lmaps.iter_mut().for_each(|lmap| lmap.pending = plane.pending(LmapId(lmap.lmap), now));
+            reply
+        });
+        Ok(Response::new(reply))
     }
 
     async fn receipt(&self, request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {

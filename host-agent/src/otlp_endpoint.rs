@@ -62,7 +62,8 @@ pub(crate) fn start(
     }
     // Head sampling needs verdicts, too, even if no traces are buffered.
     if settings.tail.is_some() || settings.observed.is_some() {
-        let (id, notified) = node.register_hook(Filter { lmaps: BTreeSet::new(), min_share: 1.0 }, VERDICTS)?;
+        let (id, notified) =
+            node.register_hook(Filter { lmaps: BTreeSet::new(), min_share: 1.0, ..Filter::default() }, VERDICTS)?;
         let (node, edge) = (Arc::clone(node), Arc::clone(running.edge()));
         tokio::spawn(async move {
             tokio::select! {
@@ -219,11 +220,22 @@ mod tests {
             groups: Vec::new(),
             row: None,
             silent: Vec::new(),
+            features: None,
         };
         let silent = silent.iter().map(|name| InstanceName::new(name).unwrap()).collect();
         let service = ServiceName::new("payment").unwrap();
         let (worker, reasons) = (WorkerId(0), Vec::new());
-        Event { worker, service, at_unix_ns: 5, verdict, reasons, breakdown: None, silent, suspicion: None }
+        Event {
+            worker,
+            service,
+            at_unix_ns: 5,
+            verdict,
+            reasons,
+            breakdown: None,
+            silent,
+            suspicion: None,
+            columns: None,
+        }
     }
 
     #[test]

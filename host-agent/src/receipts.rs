@@ -96,7 +96,7 @@ impl Receipts {
     /// [`TooManyHooks`] at the limit.
     pub(crate) fn start(self: &Arc<Self>, node: &Arc<Node>, threads: &Handle) -> Result<(), TooManyHooks> {
         // Begins and ends of alarms only: no score is infinite.
-        let turns = Filter { lmaps: [].into(), min_share: f64::INFINITY };
+        let turns = Filter { lmaps: [].into(), min_share: f64::INFINITY, ..Filter::default() };
         let (id, notified) = node.register_hook(turns, VERDICTS)?;
         let (receipts, node) = (Arc::clone(self), Arc::clone(node));
         threads.spawn(async move {
@@ -362,10 +362,21 @@ mod tests {
             groups: Vec::new(),
             row: None,
             silent: Vec::new(),
+            features: None,
         };
         let service = ServiceName::new("payment").unwrap();
         let (at_unix_ns, reasons, silent) = (second * 1_000_000_000, Vec::new(), Vec::new());
-        Event { worker: WorkerId(0), service, at_unix_ns, verdict, reasons, breakdown: None, silent, suspicion: None }
+        Event {
+            worker: WorkerId(0),
+            service,
+            at_unix_ns,
+            verdict,
+            reasons,
+            breakdown: None,
+            silent,
+            suspicion: None,
+            columns: None,
+        }
     }
 
     #[test]

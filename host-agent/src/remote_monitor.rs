@@ -153,7 +153,7 @@ impl RemoteMonitor {
         }
         for (lmap, name, interval, gamma) in new {
             // It may have been removed meanwhile.
-            let Ok(watching) = node.watch_rows(lmap, 1, ROWS) else { continue };
+            let Ok(watching) = node.watch_rows(lmap, 1, false, ROWS) else { continue };
             match watching {
                 Ok((hook, _)) => {
                     let service = shipper.service(name.as_str(), interval);

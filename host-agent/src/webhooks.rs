@@ -40,7 +40,8 @@ pub(crate) struct Webhook {
 pub(crate) fn start(webhooks: Vec<Webhook>, node: &Arc<Node>) -> Result<(), TooManyHooks> {
     for Webhook { client, rule, from } in webhooks {
         // The end of an alarm is sent whatever the score.
-        let (id, notified) = node.register_hook(Filter { lmaps: [].into(), min_share: 1.0 }, VERDICTS)?;
+        let (id, notified) =
+            node.register_hook(Filter { lmaps: [].into(), min_share: 1.0, ..Filter::default() }, VERDICTS)?;
         let sender = WebhookSender { node: Arc::clone(node), id, client, groups: AlertGroups::new(rule), from };
         tokio::spawn(async move {
             let node = Arc::clone(&sender.node);

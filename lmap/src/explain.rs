@@ -97,6 +97,15 @@ pub(crate) fn column_shares(pipeline: &Pipeline, intake: &Intake, out: &mut Vec<
     }
 }
 
+/// Fills `out` with the residual of each column, NaN for one that is not watched or has no value. O(m).
+pub(crate) fn residuals(pipeline: &Pipeline, intake: &Intake, out: &mut Vec<f32>) {
+    out.clear();
+    out.extend(pipeline.standard.roles.iter().enumerate().map(|(column, role)| {
+        let is_judged = *role == Role::Watched && !intake.value(column).is_nan();
+        if is_judged { pipeline.projection.residual[column] } else { f32::NAN }
+    }));
+}
+
 /// A buffer of one number per direction, on the stack for a basis of up to 64 directions.
 struct PullsBuffer {
     near: [f64; 64],

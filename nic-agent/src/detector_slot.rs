@@ -441,6 +441,20 @@ impl Detectors {
         });
     }
 
+    /// Fills `out` with α, one residual for each of the LMAP's `columns`: NaN where the detector has none. Empty while
+    /// learning.
+    pub(crate) fn residuals(&self, columns: usize, out: &mut Vec<f32>) {
+        let mut own = Vec::new();
+        self.current.detector.residuals(&mut own);
+        out.clear();
+        out.resize(if own.is_empty() { 0 } else { columns }, f32::NAN);
+        for (residual, position) in own.into_iter().zip(&self.current.positions) {
+            if let Some(place) = position.and_then(|at| out.get_mut(at)) {
+                *place = residual;
+            }
+        }
+    }
+
     /// Fills `out` with the shares of metric groups in the last score, the largest first. Allocates once.
     pub(crate) fn group_shares(&self, scratch: &mut Vec<(u16, f64)>, out: &mut Vec<GroupShare>) {
         out.clear();

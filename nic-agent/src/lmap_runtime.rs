@@ -96,6 +96,8 @@ pub(crate) struct LmapRuntime {
     digest: Digest,
     history: History,
     subscription: Option<Subscription>,
+    /// Whether verdicts carry their row.
+    pub(crate) gives_features: bool,
 }
 
 impl LmapRuntime {
@@ -166,6 +168,7 @@ impl LmapRuntime {
             samples,
             digest: Digest::default(),
             subscription: None,
+            gives_features: false,
         };
         (runtime, unknown.map_or(refused, Err))
     }
@@ -181,8 +184,8 @@ impl LmapRuntime {
             self.history = old.history;
         }
         self.columns = self.columns.take_over(old.columns);
-        let Self { model_given, score, digest, subscription, .. } = old;
-        Self { model_given, score, digest, subscription, ..self }
+        let Self { model_given, score, digest, subscription, gives_features, .. } = old;
+        Self { model_given, score, digest, subscription, gives_features, ..self }
     }
 
     /// Sends the buffered rows: they belong to this configuration.
@@ -247,7 +250,16 @@ impl LmapRuntime {
         }
         let over = scored.filter(|verdict| verdict.over);
         let row = over.and_then(|verdict| self.row_score(verdict, &mut shared.column_scratch));
-        Some(self.verdict(state, episode, row, over.is_some(), shared))
+        let features = scored.is_some().then(|| self.features()).flatten();
+        Some(proto::Verdict { features, ..self.verdict(state, episode, row, over.is_some(), shared) })
+    }
+
+    /// The row that was scored last, if the host agent wants it.
+    fn features(&self) -> Option<proto::Features> {
+        let detectors = self.detectors.as_ref().filter(|_| self.gives_features)?;
+        let mut features = proto::Features { values: self.columns.row().to_vec(), residuals: Vec::new() };
+        detectors.residuals(features.values.len(), &mut features.residuals);
+        Some(features)
     }
 
     /// Scores and learns the row just read.
@@ -329,6 +341,7 @@ impl LmapRuntime {
             groups: if over { shared.groups.clone() } else { Vec::new() },
             row,
             silent: self.regions.silent().collect(),
+            features: None,
         };
         proto::Verdict::from(&verdict)
     }

@@ -56,7 +56,10 @@ pub struct Node {
 
 impl Node {
     pub fn new(host: host_agent::control_plane::Settings, nic: nic_agent::WorkerSettings) -> Self {
-        let (quick, slow) = (Filter { lmaps: [].into(), min_share: 0.5 }, Filter { lmaps: [].into(), min_share: 0.5 });
+        let (quick, slow) = (
+            Filter { lmaps: [].into(), min_share: 0.5, ..Filter::default() },
+            Filter { lmaps: [].into(), min_share: 0.5, ..Filter::default() },
+        );
         let host = Account::Host.charge(|| ControlPlane::new(host));
         let (hooks, hook) = Account::Hooks.charge(|| {
             let mut hooks = Dispatch::new(64);

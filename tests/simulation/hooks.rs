@@ -31,7 +31,7 @@ pub struct Hooks {
 impl Hooks {
     pub fn new() -> Self {
         let mut dispatch = Dispatch::new(2);
-        let all = || Filter { lmaps: BTreeSet::new(), min_share: 0.0 };
+        let all = || Filter { lmaps: BTreeSet::new(), min_share: 0.0, ..Filter::default() };
         let quick = dispatch.register(all(), 1024).expect("there is room");
         let slow = dispatch.register(all(), SLOW_QUEUE).expect("there is room");
         Self { dispatch, quick, slow, offered: 0, ledgers: Default::default(), next: Nanos::ZERO }

@@ -8,7 +8,7 @@ mod verdict;
 
 pub use detector::{DetectorSpec, DetectorSpecError, ScoreForm};
 pub use lmap::{LmapError, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec};
-pub use verdict::{Episode, GroupShare, MetricShare, Reason, RowScore, State, Verdict};
+pub use verdict::{Episode, Features, GroupShare, MetricShare, Reason, RowScore, State, Verdict};
 
 /// The newest version of the protocol that this release speaks.
 pub const PROTOCOL: u32 = 1;

@@ -136,7 +136,7 @@ fn counts_both(lmap: &LmapInfo) -> bool {
 
 async fn follow(connection: &mut Connection, lmap: u32, requests: &mut Requests) -> Result<(), AgentError> {
     let (mut rows, mut columns) = (connection.watch_rows(lmap, 1).await?, Vec::new());
-    while let Ok(Some(RowEvent { columns: titles, values, .. })) = rows.next().await {
+    while let Ok(Some(RowEvent { columns: titles, values, change: None, .. })) = rows.next().await {
         if !titles.is_empty() {
             columns = titles.iter().map(|title| ColumnRole::of(title)).collect();
         }

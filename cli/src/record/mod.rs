@@ -256,6 +256,9 @@ async fn follow(
         tokio::select! {
             message = rows.next() => match message {
                 Ok(Some(row)) => {
+                    if let Some(change) = &row.change {
+                        return sink.end(Some(&format!("its LMAP was deleted: {}", change.reason))).map_err(failed);
+                    }
                     if !row.columns.is_empty() {
                         if !titles.know(&row.columns)
                             && let Ok(reply) = connection.list().await

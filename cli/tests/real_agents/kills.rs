@@ -147,7 +147,8 @@ impl Viewer {
 /// Records verdicts of all services; goes on with the next run of the host agent.
 async fn follow(channel: Channel, judged: Arc<Mutex<LatestVerdicts>>) {
     loop {
-        let request = RegisterHookRequest { lmaps: Vec::new(), min_share: 0.0, queue: 0 };
+        let request =
+            RegisterHookRequest { lmaps: Vec::new(), min_share: 0.0, queue: 0, ..RegisterHookRequest::default() };
         if let Ok(stream) = OperatorsClient::new(channel.clone()).register_hook(request).await {
             let mut stream = stream.into_inner();
             while let Ok(Some(event)) = stream.message().await {

@@ -4,6 +4,7 @@
 mod aggregation;
 mod cgroups;
 mod drains;
+mod hooks;
 mod hostile_text;
 mod kills;
 mod metrics;

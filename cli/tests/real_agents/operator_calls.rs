@@ -69,8 +69,8 @@ impl Drop for RunningService {
 
 /// A client of the operators' API.
 pub(crate) struct Operators {
-    runtime: Runtime,
-    client: OperatorsClient<Channel>,
+    pub(crate) runtime: Runtime,
+    pub(crate) client: OperatorsClient<Channel>,
 }
 
 impl Operators {
@@ -104,7 +104,8 @@ impl Operators {
     pub(crate) fn row(&mut self, service: &str, what: &str, mut fits: impl FnMut(&BTreeMap<String, f64>) -> bool) {
         let list = self.runtime.block_on(self.client.list(ListRequest {})).unwrap().into_inner();
         let lmap = list.lmaps.into_iter().find(|lmap| lmap.service == service).unwrap().lmap;
-        let watched = self.runtime.block_on(self.client.watch_rows(WatchRowsRequest { lmap, every: 1 }));
+        let request = WatchRowsRequest { lmap, every: 1, ..WatchRowsRequest::default() };
+        let watched = self.runtime.block_on(self.client.watch_rows(request));
         let (mut rows, mut columns) = (watched.unwrap().into_inner(), Vec::new());
         eventually(&format!("{service}: {what}"), || {
             let row = self.runtime.block_on(rows.message()).unwrap().unwrap();

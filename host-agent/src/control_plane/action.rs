@@ -56,6 +56,28 @@ pub struct Event {
     pub silent: Vec<InstanceName>,
     /// Its rank among the services in alarm; `None` without an alarm.
     pub suspicion: Option<Suspicion>,
+    /// The titles of the LMAP's columns, if the verdict has features.
+    pub columns: Option<Arc<[String]>>,
+}
+
+/// Why an LMAP was deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// An operator deleted it.
+    Operator,
+    /// The last replica of its service is gone.
+    LastReplica,
+}
+
+impl Deletion {
+    /// The reason, in words.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Operator => "an operator deleted it",
+            Self::LastReplica => "the last replica of its service is gone",
+        }
+    }
 }
 
 /// Raw rows of one LMAP.
@@ -162,6 +184,22 @@ pub enum Action {
     DropRegion(RegionId),
     /// Dispatch a verdict to the hooks.
     Dispatch(Box<Event>),
+    /// Hooks and watchers that follow the service go on with this LMAP.
+    LmapCreated {
+        /// The new LMAP.
+        lmap: LmapId,
+        /// The service it watches.
+        service: ServiceName,
+    },
+    /// Tell the LMAP's hooks and watchers. Comes after its last verdict and row.
+    LmapDeleted {
+        /// The LMAP.
+        lmap: LmapId,
+        /// The service it watched.
+        service: ServiceName,
+        /// Why it was deleted.
+        deletion: Deletion,
+    },
     /// Dispatch rows to the watchers.
     Rows(Box<RowBatch>),
 }

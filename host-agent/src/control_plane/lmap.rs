@@ -76,6 +76,8 @@ pub struct Lmap {
     pub refitted: Epoch,
     /// Row stride of the subscription; 0 is none.
     pub rows_every: u32,
+    /// Whether its verdicts carry their row.
+    pub features: bool,
     pub health: Health,
 }
 
@@ -99,6 +101,7 @@ impl Lmap {
             move_begun: Nanos::ZERO,
             refitted: Epoch::NONE,
             rows_every: 0,
+            features: false,
             health: Health::default(),
         }
     }
@@ -120,6 +123,7 @@ impl Lmap {
 
     /// A series was registered. If it is watched, it gets a metric id.
     pub fn series_added(&mut self, key: &Arc<SeriesKey>, series: &Series) {
+        self.selection.registered(&key.name);
         if self.selection.watches(series) {
             self.number(key);
         }

@@ -13,7 +13,7 @@ use wire::proto::control::host_message::Message;
 use wire::time::{Interval, Nanos};
 
 use super::selection::{Choice, Selection, stands_for};
-use super::{ControlPlane, Service};
+use super::{ControlPlane, Deletion, Service};
 
 /// Size limit of an LMAP's model.
 const MAX_MODEL_BYTES: usize = 8 << 20;
@@ -213,7 +213,7 @@ impl ControlPlane {
     /// [`OperatorError::NoLmap`].
     pub fn delete_lmap(&mut self, now: Nanos, id: LmapId) -> Result<(), OperatorError> {
         let service = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?.service.clone();
-        self.remove_lmap(id, now);
+        self.remove_lmap(id, now, Deletion::Operator);
         self.kept.forget(&service);
         let entry = self.services.entry(service.clone()).or_default();
         entry.unwatched = true;
@@ -306,15 +306,26 @@ impl ControlPlane {
     ///
     /// [`OperatorError::NoLmap`].
     pub fn subscribe_rows(&mut self, id: LmapId, every: u32) -> Result<(), OperatorError> {
+        let features = self.lmaps.get(&id).is_some_and(|lmap| lmap.features);
+        self.subscribe(id, every, features)
+    }
+
+    /// As [`Self::subscribe_rows`]; with `features`, verdicts carry the row that was judged and its residuals.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::NoLmap`].
+    pub fn subscribe(&mut self, id: LmapId, every: u32, features: bool) -> Result<(), OperatorError> {
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
-        if core::mem::replace(&mut lmap.rows_every, every) == every {
+        if (lmap.rows_every, lmap.features) == (every, features) {
             return Ok(());
         }
+        (lmap.rows_every, lmap.features) = (every, features);
         // An LMAP that is due to be sent gets the subscription with it.
         let running = lmap.worker.filter(|_| lmap.sent.is_some() && !self.due.contains_key(&id));
         for worker in running.into_iter().chain(self.prepared_worker(id)) {
             let epoch = self.workers.get(&worker).map_or(0, |worker| worker.epoch.0);
-            self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
+            self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every, features }));
         }
         Ok(())
     }
@@ -357,6 +368,7 @@ impl ControlPlane {
         lmap.pinned = true;
         if let Some(Service { catalogue, .. }) = self.services.get(&lmap.service) {
             lmap.reselect(catalogue);
+            lmap.selection.find_pending(catalogue, now);
         }
         self.changed(id, now);
     }

@@ -163,9 +163,9 @@ impl ControlPlane {
             (message.learnt, message.continues) = (kept.bytes.to_vec(), kept.lmap == Some(id));
         }
         self.send(worker, epoch.0, Message::SetLmap(message));
-        let every = self.lmaps.get(&id).map_or(0, |lmap| lmap.rows_every);
-        if every > 0 {
-            self.send(worker, epoch.0, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every }));
+        let (every, features) = self.lmaps.get(&id).map_or((0, false), |lmap| (lmap.rows_every, lmap.features));
+        if every > 0 || features {
+            self.send(worker, epoch.0, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every, features }));
         }
         Some(SentConfig::new(epoch, spec))
     }

@@ -3,7 +3,9 @@
 use wire::control::{GroupShare, MetricSpec, Reason};
 use wire::id::{Epoch, LmapId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series};
+use wire::name::ServiceName;
 use wire::proto::{control, operators as proto};
+use wire::time::Nanos;
 
 use super::lmap::{Lmap, SentConfig, Watch};
 use super::verdicts::named;
@@ -40,6 +42,20 @@ impl ControlPlane {
     #[must_use]
     pub fn list(&self) -> proto::ListReply {
         proto::ListReply { lmaps: self.lmaps.values().map(|lmap| self.lmap_info(lmap)).collect() }
+    }
+
+    /// Chosen metrics of `lmap` that no replica has registered, and for how long.
+    #[must_use]
+    pub fn pending(&self, lmap: LmapId, now: Nanos) -> Vec<proto::PendingMetric> {
+        let pending = self.lmaps.get(&lmap).into_iter().flat_map(|lmap| lmap.selection.pending());
+        let age = |since: Nanos| now.since(since).map_or(0, Nanos::as_millis);
+        pending.map(|(name, since)| proto::PendingMetric { metric: name.to_string(), for_ms: age(*since) }).collect()
+    }
+
+    /// The service that `lmap` watches.
+    #[must_use]
+    pub fn watched_service(&self, lmap: LmapId) -> Option<&ServiceName> {
+        self.lmaps.get(&lmap).map(|lmap| &lmap.service)
     }
 
     /// Workers, the latest state of each LMAP, counters and problems. The edge fills in version and uptime.
@@ -153,6 +169,7 @@ impl ControlPlane {
             worker: lmap.worker.map_or(u32::MAX, |worker| worker.0),
             replicas: replicas.collect(),
             metrics: metrics.chain(derived).collect(),
+            pending: Vec::new(),
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use ::lmap::Expression;
 use wire::metric::{Aggregation, Group, Kind, Series, TickDivider};
 use wire::name::{Labels, MetricName, Unit};
+use wire::time::Nanos;
 
+use super::catalogue::Catalogue;
 use super::replica::SeriesKey;
 
 /// How a metric is watched (`MetricConfig` of μView, Table 4.2).
@@ -33,8 +35,8 @@ impl Choice {
             Some(Aggregation::Formula(formula) | Aggregation::Derived(formula)) => formula.as_str().len(),
             _ => 0,
         };
-        // The names in it are kept, too.
-        ENTRY_BYTES + self.metric.as_str().len() + 2 * formula
+        // The names in it are kept, too; its own name is stored again while it is pending.
+        2 * (ENTRY_BYTES + self.metric.as_str().len() + formula)
     }
 
     /// Whether it has an expression, over replicas or over columns.
@@ -74,6 +76,8 @@ pub struct Selection {
     /// Names in the expressions of derived columns.
     needed: BTreeSet<String>,
     without: BTreeSet<Arc<SeriesKey>>,
+    /// Chosen names that no replica has registered, and since when.
+    pending: BTreeMap<MetricName, Nanos>,
 }
 
 impl Selection {
@@ -136,6 +140,29 @@ impl Selection {
         } else {
             self.without.insert(key);
         }
+    }
+
+    /// Chosen names of which `catalogue` has no series are pending from `now` on, unless they are already. Names of
+    /// derived columns never are: nobody registers them. O(choices).
+    pub fn find_pending(&mut self, catalogue: &Catalogue, now: Nanos) {
+        let Self { chosen, pending, .. } = self;
+        let awaited = |choice: &Choice| choice.derived_series().is_none();
+        let is_missing =
+            |name: &MetricName| chosen.get(name).is_some_and(awaited) && catalogue.named(name).next().is_none();
+        pending.retain(|name, _| is_missing(name));
+        for name in chosen.keys().filter(|name| is_missing(name)) {
+            pending.entry(name.clone()).or_insert(now);
+        }
+    }
+
+    /// A series of `name` was registered.
+    pub fn registered(&mut self, name: &MetricName) {
+        self.pending.remove(name);
+    }
+
+    /// Chosen names that no replica has registered, and since when.
+    pub fn pending(&self) -> &BTreeMap<MetricName, Nanos> {
+        &self.pending
     }
 
     /// Memory of choices and exclusions.

@@ -14,7 +14,7 @@ use super::catalogue::Owner;
 use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 use super::release::Release;
 use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlace, SeriesPlacement};
-use super::{Action, Connection, ConnectionId, ControlPlane, Peer, Service};
+use super::{Action, Connection, ConnectionId, ControlPlane, Deletion, Peer, Service};
 
 /// The descriptor that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -399,6 +399,9 @@ impl ControlPlane {
                 lmap.series_removed(key);
             }
         }
+        if let Some(lmap) = lmap {
+            lmap.selection.find_pending(&service.catalogue, now);
+        }
         if let Some(id) = service.lmap {
             self.changed(id, now);
         }
@@ -422,7 +425,7 @@ impl ControlPlane {
         let kept = service.lmap.filter(|id| self.lmaps.get(id).is_some_and(|lmap| lmap.pinned));
         let is_unwatched = service.unwatched;
         if let (None, Some(id)) = (kept, service.lmap) {
-            self.remove_lmap(id, now);
+            self.remove_lmap(id, now, Deletion::LastReplica);
         }
         if kept.is_none() && !(is_unwatched && self.remembers_unwatched()) {
             self.services.remove(name);

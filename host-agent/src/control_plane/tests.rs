@@ -253,6 +253,7 @@ impl Node {
             groups: Vec::new(),
             row: None,
             silent_replicas: Vec::new(),
+            features: None,
         };
         self.receive(connection, FromWorker::Verdicts(proto::Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
     }

@@ -119,7 +119,7 @@ impl ControlPlane {
         self.incidents.set_calls(calls);
     }
 
-    fn take_verdict(&mut self, worker: WorkerId, at_unix_ns: u64, verdict: Verdict) {
+    fn take_verdict(&mut self, worker: WorkerId, at_unix_ns: u64, mut verdict: Verdict) {
         let Some(lmap) = self.lmaps.get_mut(&verdict.lmap) else {
             return;
         };
@@ -130,6 +130,8 @@ impl ControlPlane {
         let Some(sent) = &lmap.sent else {
             return;
         };
+        verdict.features = verdict.features.filter(|features| features.has(sent.columns.len()));
+        let columns = verdict.features.as_ref().map(|_| std::sync::Arc::clone(&sent.columns));
         let silent = verdict.silent.iter().filter_map(|replica| sent.replicas.get(replica).cloned()).collect();
         let reasons = named(sent, verdict.reasons.iter());
         let series = |metric| sent.metric(metric).map(|metric| &metric.series);
@@ -151,7 +153,7 @@ impl ControlPlane {
             self.incidents.add(&alarm_verdict, |id| lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
         }
         let suspicion = if alarm { self.incidents.suspicion(id) } else { None };
-        let event = Event { worker, service, at_unix_ns, verdict, reasons, breakdown, silent, suspicion };
+        let event = Event { worker, service, at_unix_ns, verdict, reasons, breakdown, silent, suspicion, columns };
         self.actions.push(Action::Dispatch(Box::new(event)));
     }
 }

@@ -1,8 +1,8 @@
 //! What slow hooks and watchers lose, and how many there may be.
 
-use wire::control::{Episode, State, Verdict};
+use wire::control::{Episode, Features, State, Verdict};
 use wire::id::{Epoch, ReplicaId, WorkerId};
-use wire::name::ServiceName;
+use wire::proto::control::Row;
 
 use super::*;
 
@@ -18,18 +18,39 @@ fn event(lmap: u32, score: f64) -> Event {
         groups: Vec::new(),
         row: None,
         silent: Vec::new(),
+        features: None,
     };
     let service = ServiceName::new("cart").unwrap();
     let (reasons, silent) = (Vec::new(), Vec::new());
-    Event { worker: WorkerId(0), service, at_unix_ns: 0, verdict, reasons, breakdown: None, silent, suspicion: None }
+    Event {
+        worker: WorkerId(0),
+        service,
+        at_unix_ns: 0,
+        verdict,
+        reasons,
+        breakdown: None,
+        silent,
+        suspicion: None,
+        columns: None,
+    }
 }
 
 fn all() -> Filter {
-    Filter { lmaps: BTreeSet::new(), min_share: 0.0 }
+    Filter { lmaps: BTreeSet::new(), min_share: 0.0, ..Filter::default() }
+}
+
+fn row_of(item: &RowItem) -> &Row {
+    let RowItem::Row(row) = item else { panic!("{item:?}") };
+    &row.row
 }
 
 fn score(taken: &Delivery<Arc<Event>>) -> f64 {
     taken.item.verdict.score
+}
+
+fn score_of(item: &HookItem) -> f64 {
+    let HookItem::Verdict(event) = item else { panic!("{item:?}") };
+    event.verdict.score
 }
 
 #[test]
@@ -57,7 +78,7 @@ fn a_slow_hook_loses_its_own_oldest_verdicts_and_learns_how_many() {
 #[test]
 fn a_hook_gets_verdicts_of_its_lmaps_above_its_share_and_every_begin_and_end() {
     let mut dispatch = Dispatch::new(8);
-    let filter = Filter { lmaps: BTreeSet::from([LmapId(1)]), min_share: 1.0 };
+    let filter = Filter { lmaps: BTreeSet::from([LmapId(1)]), min_share: 1.0, ..Filter::default() };
     let hook = dispatch.register(filter, 8).unwrap();
     let mut began = event(1, 0.0);
     began.verdict.episode = Episode::Began;
@@ -86,7 +107,7 @@ fn rows_are_subscribed_at_the_smallest_stride_and_thinned_for_other_watchers() {
     assert_eq!(dispatch.rows(&batch), [seldom, often]);
 
     let mut taken = |id| std::iter::from_fn(|| dispatch.take_row(id)).collect::<Vec<_>>();
-    assert_eq!(taken(seldom).iter().map(|taken| taken.item.row.at_unix_ns).collect::<Vec<_>>(), [5, 10]);
+    assert_eq!(taken(seldom).iter().map(|taken| row_of(&taken.item).at_unix_ns).collect::<Vec<_>>(), [5, 10]);
     let rows = taken(often);
     assert_eq!(rows.len(), 4);
     assert_eq!((rows[0].lost, rows[0].sequence), (6, 7));
@@ -107,7 +128,10 @@ fn a_resumed_hook_gets_what_follows_the_last_verdict_received() {
     dispatch.detach(hook, first, Nanos::from_secs(10));
     drop(dispatch.dispatch(event(1, 5.0)));
     let rest = |dispatch: &mut Dispatch, stream| {
-        let next = || dispatch.take_for(hook, stream).unwrap().map(|taken| (taken.sequence, taken.lost, score(&taken)));
+        let next = || {
+            let taken = dispatch.take_for(hook, stream).unwrap()?;
+            Some((taken.sequence, taken.lost, score_of(&taken.item)))
+        };
         std::iter::from_fn(next).collect::<Vec<_>>()
     };
 
@@ -173,7 +197,7 @@ fn rows_that_wait_for_a_watcher_are_bounded_in_bytes() {
     dispatch.rows(&batch);
 
     let rows: Vec<_> = std::iter::from_fn(|| dispatch.take_row(watcher)).collect();
-    let bytes: usize = rows.iter().map(|taken| row_bytes(&taken.item.row)).sum();
+    let bytes: usize = rows.iter().map(|taken| watchers::row_bytes(&taken.item)).sum();
     assert!(rows.len() == 13 && bytes <= Dispatch::WATCHER_BYTES, "{} rows, {bytes} bytes", rows.len());
     assert_eq!((rows[0].lost, dispatch.delivered().lost_rows), (37, 37));
     assert_eq!(dispatch.row_bytes, 0);
@@ -185,7 +209,7 @@ fn rows_that_wait_for_a_watcher_are_bounded_in_bytes() {
 #[test]
 fn verdicts_of_hooks_that_see_different_ones_are_bounded_in_bytes_and_the_largest_hook_pays() {
     let mut dispatch = Dispatch::new(64);
-    let of = |lmap: u32| Filter { lmaps: BTreeSet::from([LmapId(lmap)]), min_share: 0.0 };
+    let of = |lmap: u32| Filter { lmaps: BTreeSet::from([LmapId(lmap)]), min_share: 0.0, ..Filter::default() };
     let small = dispatch.register(of(0), 16).unwrap();
     dispatch.dispatch(event(0, 1.0));
     let hooks: Vec<_> = (1..=12).map(|lmap| dispatch.register(of(lmap), Dispatch::MAX_QUEUE).unwrap()).collect();
@@ -221,4 +245,119 @@ fn verdicts_of_hooks_that_see_different_ones_are_bounded_in_bytes_and_the_larges
         dispatch.unregister(hook);
     }
     assert_eq!(dispatch.event_bytes, 0);
+}
+
+fn with_features(lmap: u32) -> Event {
+    let mut event = event(lmap, 1.0);
+    event.verdict.features = Some(Features { values: vec![1.0; 1000], residuals: vec![0.5; 1000] });
+    event.columns = Some((0..1000).map(|column| format!("c{column}")).collect());
+    event
+}
+
+#[test]
+fn a_row_comes_with_the_verdict_to_those_who_ask_and_nobody_else_pays_for_it() {
+    let mut dispatch = Dispatch::new(8);
+    let asks = dispatch.register(Filter { features: true, ..all() }, 8).unwrap();
+    let other = dispatch.register(all(), 8).unwrap();
+
+    dispatch.dispatch(with_features(1));
+
+    let bytes = |dispatch: &Dispatch, id| dispatch.hooks[&id].bytes;
+    assert!(bytes(&dispatch, asks) >= bytes(&dispatch, other) + 12_000, "{} bytes", bytes(&dispatch, asks));
+    let (with, without) = (dispatch.take(asks).unwrap().item, dispatch.take(other).unwrap().item);
+    assert_eq!(with.verdict.features.as_ref().map(|features| features.values.len()), Some(1000));
+    assert_eq!((&without.verdict.features, &without.columns), (&None, &None));
+}
+
+#[test]
+fn a_slow_hook_that_asks_for_rows_loses_its_oldest_and_stays_within_its_bytes() {
+    let mut dispatch = Dispatch::new(8);
+    let slow = dispatch.register(Filter { features: true, ..all() }, Dispatch::MAX_QUEUE).unwrap();
+
+    (0..3000).for_each(|_| drop(dispatch.dispatch(with_features(1))));
+
+    assert!(dispatch.hooks[&slow].bytes <= Dispatch::HOOK_BYTES);
+    let first = dispatch.take(slow).unwrap();
+    assert!(first.lost > 1000 && first.sequence == first.lost + 1, "{} lost", first.lost);
+    assert_eq!(dispatch.delivered().lost_verdicts, first.lost);
+}
+
+#[test]
+fn rows_are_wanted_while_a_stream_is_attached_that_asks_for_them() {
+    let mut dispatch = Dispatch::new(8);
+    let filter = Filter { lmaps: BTreeSet::from([LmapId(1)]), features: true, ..all() };
+    assert!(!dispatch.wants_features(LmapId(1)));
+
+    let hook = dispatch.register(filter, 8).unwrap();
+    dispatch.register(all(), 8).unwrap();
+    assert_eq!([1, 2].map(|lmap| dispatch.wants_features(LmapId(lmap))), [true, false]);
+
+    dispatch.detach(hook, dispatch.stream(hook).unwrap(), Nanos::ZERO);
+    assert!(!dispatch.wants_features(LmapId(1)));
+}
+
+/// What the changes in a hook's queue say: the LMAP, its successor, and whether nothing follows.
+fn changes(dispatch: &mut Dispatch, hook: HookId) -> Vec<(u32, Option<u32>, bool)> {
+    let stream = dispatch.stream(hook).unwrap();
+    let taken = std::iter::from_fn(|| dispatch.take_for(hook, stream).unwrap());
+    let change = |taken: Delivery<HookItem>| match taken.item {
+        HookItem::Change(of) => Some((of.deleted.0, of.successor.map(|lmap| lmap.0), of.last)),
+        HookItem::Verdict(_) => None,
+    };
+    taken.filter_map(change).collect()
+}
+
+#[test]
+fn a_hook_is_told_of_each_deleted_lmap_that_it_lists_and_ends_with_the_last() {
+    let mut dispatch = Dispatch::new(8);
+    let cart = ServiceName::new("cart").unwrap();
+    let two = BTreeSet::from([LmapId(1), LmapId(2)]);
+    let hook = dispatch.register(Filter { lmaps: two, ..all() }, 8).unwrap();
+    let of_all = dispatch.register(all(), 8).unwrap();
+
+    assert_eq!(dispatch.lmap_deleted(LmapId(1), &cart, "why"), [hook]);
+    assert_eq!(changes(&mut dispatch, hook), [(1, None, false)]);
+    assert!(!dispatch.is_over(hook));
+
+    dispatch.dispatch(event(2, 1.0));
+    dispatch.lmap_deleted(LmapId(2), &cart, "why");
+    assert!(!dispatch.is_over(hook), "its last words are not taken");
+    assert_eq!(changes(&mut dispatch, hook), [(2, None, true)]);
+    assert!(dispatch.is_over(hook) && !dispatch.is_over(of_all));
+    assert!(dispatch.lmap_created(LmapId(3), &cart).is_empty());
+}
+
+#[test]
+fn whoever_follows_goes_on_with_the_next_lmap_of_the_service_after_being_told() {
+    let mut dispatch = Dispatch::new(8);
+    let (cart, other) = (ServiceName::new("cart").unwrap(), ServiceName::new("other").unwrap());
+    let filter = Filter { lmaps: BTreeSet::from([LmapId(1)]), follow: true, ..all() };
+    let hook = dispatch.register(filter, 8).unwrap();
+    let watcher = dispatch.watch(LmapId(1), 1, 8).unwrap();
+    dispatch.follow(watcher);
+
+    dispatch.lmap_deleted(LmapId(1), &cart, "why");
+    assert!(dispatch.lmap_created(LmapId(2), &other).is_empty());
+    assert_eq!(dispatch.lmap_created(LmapId(3), &cart), [hook, watcher]);
+
+    assert_eq!(changes(&mut dispatch, hook), [(1, None, false), (1, Some(3), false)]);
+    assert!(dispatch.dispatch(event(2, 1.0)).is_empty());
+    assert_eq!(dispatch.dispatch(event(3, 1.0)), [hook]);
+    assert_eq!((dispatch.rows_every(LmapId(1)), dispatch.rows_every(LmapId(3))), (0, 1));
+    assert!(!dispatch.is_over(hook) && !dispatch.is_over(watcher));
+}
+
+#[test]
+fn a_row_watcher_ends_after_the_rows_that_wait_and_the_word_that_its_lmap_is_deleted() {
+    let mut dispatch = Dispatch::new(8);
+    let watcher = dispatch.watch(LmapId(1), 1, 8).unwrap();
+    let row = Row { at_unix_ns: 1, score: 0.0, values: vec![1.0] };
+    let columns: Arc<[String]> = Arc::from(["a".to_owned()]);
+    dispatch.rows(&RowBatch { lmap: LmapId(1), epoch: Epoch(1), columns, rows: vec![row] });
+
+    dispatch.lmap_deleted(LmapId(1), &ServiceName::new("cart").unwrap(), "why");
+
+    assert!(matches!(dispatch.take_row(watcher).unwrap().item, RowItem::Row(_)) && !dispatch.is_over(watcher));
+    let RowItem::Change(change) = dispatch.take_row(watcher).unwrap().item else { panic!("a row") };
+    assert_eq!((change.reason, change.last, dispatch.is_over(watcher)), ("why", true, true));
 }

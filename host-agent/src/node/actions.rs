@@ -83,6 +83,15 @@ impl Node {
                 let woken = state.dispatch.dispatch(*event);
                 state.wake(&woken);
             }
+            Action::LmapCreated { lmap, service } => {
+                let woken = state.dispatch.lmap_created(lmap, &service);
+                state.subscribe(lmap);
+                state.wake(&woken);
+            }
+            Action::LmapDeleted { lmap, service, deletion } => {
+                let woken = state.dispatch.lmap_deleted(lmap, &service, deletion.reason());
+                state.wake(&woken);
+            }
             Action::Rows(batch) => {
                 let woken = state.dispatch.rows(&batch);
                 state.wake(&woken);

@@ -7,7 +7,7 @@ use wire::id::{HookId, LmapId};
 
 use super::Node;
 use crate::control_plane::{Event, OperatorError};
-use crate::dispatch::{Delivery, Filter, StreamId, TooManyHooks, UnknownHook, WatchedRow};
+use crate::dispatch::{Delivery, Filter, HookItem, RowItem, StreamId, TooManyHooks, UnknownHook, WatchedRow};
 
 impl Node {
     /// Registers a hook. It is notified when verdicts are queued for it.
@@ -19,6 +19,7 @@ impl Node {
         let (registered, _) = self.with(|state, now| {
             state.expire_detached(now);
             let id = state.dispatch.register(filter, queue)?;
+            state.subscribe_all();
             Ok((id, state.notified(id)))
         });
         registered
@@ -33,6 +34,7 @@ impl Node {
         &self,
         lmap: LmapId,
         every: u32,
+        follow: bool,
         queue: usize,
     ) -> Result<Result<(HookId, Arc<Notify>), TooManyHooks>, OperatorError> {
         self.with(|state, _| {
@@ -40,6 +42,9 @@ impl Node {
                 return Err(OperatorError::NoLmap(lmap));
             }
             Ok(state.dispatch.watch(lmap, every, queue).map(|id| {
+                if follow {
+                    state.dispatch.follow(id);
+                }
                 state.subscribe(lmap);
                 (id, state.notified(id))
             }))
@@ -59,28 +64,35 @@ impl Node {
     ///
     /// [`UnknownHook`] if the hook expired.
     pub fn resume_hook(&self, id: HookId, after: u64) -> Result<(StreamId, Arc<Notify>), UnknownHook> {
-        let mut state = self.lock();
-        state.expire_detached(self.clock.now());
-        let stream = state.dispatch.resume(id, after)?;
-        let notify = Arc::new(Notify::new());
-        notify.notify_one();
-        if let Some(before) = state.hooks.insert(id, Arc::clone(&notify)) {
-            before.notify_one();
-        }
-        Ok((stream, notify))
+        self.with(|state, now| {
+            state.expire_detached(now);
+            let stream = state.dispatch.resume(id, after)?;
+            state.subscribe_all();
+            let notify = Arc::new(Notify::new());
+            notify.notify_one();
+            if let Some(before) = state.hooks.insert(id, Arc::clone(&notify)) {
+                before.notify_one();
+            }
+            Ok((stream, notify))
+        })
+        .0
     }
 
-    /// The stream of a hook broke. The hook is kept for a minute, so that another stream can resume it.
+    /// The stream of a hook broke. The hook is kept for a minute, so that another stream can resume it; until
+    /// then, workers send no rows with verdicts for it.
     pub fn detach_hook(&self, id: HookId, stream: StreamId) {
-        self.lock().dispatch.detach(id, stream, self.clock.now());
+        self.with(|state, now| {
+            state.dispatch.detach(id, stream, now);
+            state.subscribe_all();
+        });
     }
 
-    /// The next verdict for a stream of a hook.
+    /// What is next for a stream of a hook.
     ///
     /// # Errors
     ///
     /// [`UnknownHook`] if another stream has taken over.
-    pub fn next_event_for(&self, id: HookId, stream: StreamId) -> Result<Option<Delivery<Arc<Event>>>, UnknownHook> {
+    pub fn next_event_for(&self, id: HookId, stream: StreamId) -> Result<Option<Delivery<HookItem>>, UnknownHook> {
         self.lock().dispatch.take_for(id, stream)
     }
 
@@ -88,8 +100,9 @@ impl Node {
     pub fn unregister(&self, id: HookId) {
         self.with(|state, _| {
             state.hooks.remove(&id);
-            if let Some(lmap) = state.dispatch.unregister(id) {
-                state.subscribe(lmap);
+            match state.dispatch.unregister(id) {
+                Some(lmap) => state.subscribe(lmap),
+                None => state.subscribe_all(),
             }
         });
     }
@@ -99,8 +112,24 @@ impl Node {
         self.lock().dispatch.take(id)
     }
 
-    /// The next row for a watcher.
-    pub fn next_row(&self, id: HookId) -> Option<Delivery<WatchedRow>> {
+    /// Whether a hook or watcher was told that all of its LMAPs are deleted, and gets nothing more.
+    pub fn is_over(&self, id: HookId) -> bool {
+        self.lock().dispatch.is_over(id)
+    }
+
+    /// The next row for a watcher, or what became of its LMAP.
+    pub fn next_row_item(&self, id: HookId) -> Option<Delivery<RowItem>> {
         self.lock().dispatch.take_row(id)
+    }
+
+    /// The next row for a watcher. What became of its LMAP is left out.
+    pub fn next_row(&self, id: HookId) -> Option<Delivery<WatchedRow>> {
+        let mut state = self.lock();
+        while let Some(Delivery { sequence, lost, item }) = state.dispatch.take_row(id) {
+            if let RowItem::Row(item) = item {
+                return Some(Delivery { sequence, lost, item });
+            }
+        }
+        None
     }
 }

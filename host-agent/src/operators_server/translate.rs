@@ -1,5 +1,7 @@
 //! Converts protobuf messages to checked values, and back.
 
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use lmap::{Expression, MAX_QUANTITIES, ReplicaExpression};
@@ -11,8 +13,8 @@ use wire::name::{Formula, MetricName, ServiceName, Unit};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Choice, Event, LmapOptions, OperatorError, TrainedModel, group_shares};
-use crate::dispatch::{Delivery, Filter, WatchedRow};
+use crate::control_plane::{Choice, LmapOptions, OperatorError, TrainedModel, group_shares};
+use crate::dispatch::{Delivery, Filter, HookItem, LmapChange, RowItem, WatchedRow};
 
 fn invalid(error: &impl ToString) -> Status {
     Status::invalid_argument(error.to_string())
@@ -127,12 +129,79 @@ pub fn filter(request: &proto::RegisterHookRequest) -> Result<Filter, Status> {
     if request.lmaps.len() > wire::control::MAX_LMAPS {
         return Err(Status::invalid_argument("too many LMAPs: leave the list empty for all"));
     }
-    Ok(Filter { lmaps: request.lmaps.iter().copied().map(LmapId).collect(), min_share })
+    let proto::RegisterHookRequest { features, follow, .. } = *request;
+    Ok(Filter { lmaps: request.lmaps.iter().copied().map(LmapId).collect(), min_share, features, follow })
 }
 
-/// A verdict as hooks get it.
-pub fn event(hook: HookId, taken: &Delivery<Arc<Event>>) -> proto::HookEvent {
-    let event = &*taken.item;
+/// The metrics of `service`, which its LMAP watches, as `request` names them.
+///
+/// # Errors
+///
+/// `UNIMPLEMENTED` for metrics of another service, `INVALID_ARGUMENT` for both ways of naming at once.
+pub fn own_metrics(service: &str, request: &mut proto::ConfigLmapRequest) -> Result<Vec<proto::MetricConfig>, Status> {
+    let (metrics, services) = (core::mem::take(&mut request.metrics), core::mem::take(&mut request.services));
+    if !(metrics.is_empty() || services.is_empty()) {
+        return Err(Status::invalid_argument("both metrics and services are set: name the metrics in one of them"));
+    }
+    if let Some(other) = services.iter().find(|of| of.service != service) {
+        let other = wire::printable::line(&other.service).chars().take(64).collect::<String>();
+        return Err(Status::unimplemented(format!(
+            "metrics of {other} for the LMAP of {service}: an LMAP watches one service so far; configure the LMAP of {other}, too"
+        )));
+    }
+    Ok(if services.is_empty() { metrics } else { services.into_iter().flat_map(|of| of.metrics).collect() })
+}
+
+/// Which titles of columns a stream was sent last, as hashes by LMAP: titles are long, and LMAPs come and go unnoticed by
+/// a hook of all. At most [`wire::control::MAX_LMAPS`]; beyond that, those of the oldest LMAP are sent again.
+#[derive(Debug, Default)]
+pub struct SentTitles(BTreeMap<LmapId, u64>);
+
+impl SentTitles {
+    /// The titles in `columns` of `lmap`, unless they were the last that were sent.
+    fn new_titles(&mut self, lmap: LmapId, columns: &[String]) -> Vec<String> {
+        let mut hasher = DefaultHasher::new();
+        columns.hash(&mut hasher);
+        let hash = hasher.finish();
+        let same = self.0.insert(lmap, hash) == Some(hash);
+        if self.0.len() > wire::control::MAX_LMAPS {
+            self.0.pop_first();
+        }
+        if same { Vec::new() } else { columns.to_vec() }
+    }
+}
+
+fn change(change: &LmapChange) -> proto::LmapChange {
+    proto::LmapChange {
+        deleted: change.deleted.0,
+        reason: change.reason.to_owned(),
+        successor: change.successor.map_or(0, |lmap| lmap.0),
+        last: change.last,
+    }
+}
+
+/// What a hook gets. Carries column titles only if they differ from those in `sent`, which forgets deleted LMAPs.
+pub fn event(hook: HookId, taken: &Delivery<HookItem>, sent: &mut SentTitles) -> proto::HookEvent {
+    let event = match &taken.item {
+        HookItem::Verdict(event) => &**event,
+        HookItem::Change(of) => {
+            sent.0.remove(&of.deleted);
+            return proto::HookEvent {
+                hook: hook.0,
+                sequence: taken.sequence,
+                lost: taken.lost,
+                lmap: of.successor.unwrap_or(of.deleted).0,
+                service: of.service.to_string(),
+                state: if of.successor.is_some() { "followed" } else { "deleted" }.to_owned(),
+                episode: "quiet".to_owned(),
+                change: Some(change(of)),
+                ..proto::HookEvent::default()
+            };
+        }
+    };
+    let columns = event.columns.as_ref().map_or_else(Vec::new, |titles| sent.new_titles(event.verdict.lmap, titles));
+    let features = event.verdict.features.as_ref();
+    let features = features.map(|of| proto::Features { values: of.values.clone(), residuals: of.residuals.clone() });
     let suspicion = event.suspicion.as_ref();
     let points_at = suspicion.and_then(|suspicion| suspicion.points_at.as_ref());
     proto::HookEvent {
@@ -151,16 +220,25 @@ pub fn event(hook: HookId, taken: &Delivery<Arc<Event>>) -> proto::HookEvent {
         silent_replicas: event.silent.iter().map(ToString::to_string).collect(),
         rank: suspicion.map_or(0, |suspicion| suspicion.rank),
         points_at: points_at.map(ToString::to_string).unwrap_or_default(),
+        columns,
+        features,
+        epoch: event.verdict.epoch.0,
+        change: None,
     }
 }
 
-/// A row. Carries the column titles only if they differ from those in `sent_columns`.
-pub fn row(taken: Delivery<WatchedRow>, sent_columns: &mut Option<Arc<[String]>>) -> proto::RowEvent {
-    let WatchedRow { columns, row } = taken.item;
-    let new = !sent_columns
-        .as_ref()
-        .is_some_and(|sent_columns| Arc::ptr_eq(sent_columns, &columns) || **sent_columns == *columns);
-    let titles = if new { columns.to_vec() } else { Vec::new() };
+/// A row, or what became of the LMAP. Carries column titles only if they differ from those in `sent_columns`.
+pub fn row(taken: Delivery<RowItem>, sent_columns: &mut Option<Arc<[String]>>) -> proto::RowEvent {
+    let WatchedRow { lmap, columns, row } = match taken.item {
+        RowItem::Row(row) => row,
+        RowItem::Change(of) => {
+            *sent_columns = None;
+            let lmap = of.successor.unwrap_or(of.deleted).0;
+            return proto::RowEvent { lost: taken.lost, lmap, change: Some(change(&of)), ..proto::RowEvent::default() };
+        }
+    };
+    let is_sent = |sent: &Arc<[String]>| Arc::ptr_eq(sent, &columns) || **sent == *columns;
+    let titles = if sent_columns.as_ref().is_some_and(is_sent) { Vec::new() } else { columns.to_vec() };
     *sent_columns = Some(columns);
     proto::RowEvent {
         columns: titles,
@@ -168,6 +246,8 @@ pub fn row(taken: Delivery<WatchedRow>, sent_columns: &mut Option<Arc<[String]>>
         score: row.score,
         values: row.values,
         lost: taken.lost,
+        lmap: lmap.0,
+        change: None,
     }
 }
 
@@ -205,8 +285,24 @@ mod tests {
             assert!(refused.message().contains(says), "{refused}");
         }
         assert!(config("max - min", "").is_ok() && config("", "errors / requests").is_ok() && config("", "").is_ok());
-        let request = proto::RegisterHookRequest { lmaps: vec![], min_share: f64::NAN, queue: 0 };
+        let request = proto::RegisterHookRequest {
+            lmaps: vec![],
+            min_share: f64::NAN,
+            queue: 0,
+            ..proto::RegisterHookRequest::default()
+        };
         assert!(filter(&request).unwrap_err().message().contains("min_share is NaN"));
+    }
+
+    #[test]
+    fn titles_of_each_lmap_are_sent_first_and_when_they_change_and_few_bytes_are_kept_of_them() {
+        let (mut sent, a, b) = (SentTitles::default(), ["a".to_owned()], ["b".to_owned()]);
+
+        assert_eq!(sent.new_titles(LmapId(1), &a), a);
+        assert!(sent.new_titles(LmapId(1), &a).is_empty());
+        assert_eq!((sent.new_titles(LmapId(2), &a), sent.new_titles(LmapId(1), &b)), (a.to_vec(), b.to_vec()));
+        (3..10_000).for_each(|lmap| drop(sent.new_titles(LmapId(lmap), &a)));
+        assert_eq!(sent.0.len(), wire::control::MAX_LMAPS);
     }
 
     #[test]
@@ -215,10 +311,11 @@ mod tests {
         let taken = |columns: &Arc<[String]>| Delivery {
             sequence: 1,
             lost: 0,
-            item: WatchedRow {
+            item: RowItem::Row(WatchedRow {
+                lmap: LmapId(1),
                 columns: Arc::clone(columns),
                 row: Row { at_unix_ns: 1, score: 0.0, values: vec![1.0] },
-            },
+            }),
         };
         let (a, same, b) = (titles(&["a"]), titles(&["a"]), titles(&["b"]));
         let mut sent_columns = None;

@@ -59,7 +59,7 @@ fn calls(agent: &Agent) -> (Outcomes, Outcomes) {
             client.list(ListRequest {}).await.map(drop),
             client.receipt(ReceiptRequest {}).await.map(drop),
             client.paths(PathsRequest {}).await.map(drop),
-            client.watch_rows(WatchRowsRequest { lmap: 1, every: 1 }).await.map(drop),
+            client.watch_rows(WatchRowsRequest { lmap: 1, every: 1, ..WatchRowsRequest::default() }).await.map(drop),
         ];
         let model = NewLmapRequest { service: "payment".to_owned(), ..NewLmapRequest::default() };
         let changing = vec![

@@ -5,10 +5,10 @@ use transport::attach::Attacher;
 use wire::id::RegionId;
 use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
-use wire::proto::control::{HostMessage, Row, Rows, worker_message};
-use wire::proto::operators::{RegisterHookRequest, WatchRowsRequest};
+use wire::proto::control::{Features, HostMessage, Row, Rows, Verdict, Verdicts, worker_message};
+use wire::proto::operators::{DeleteLmapRequest, HookEvent, NewLmapRequest, RegisterHookRequest, WatchRowsRequest};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, Operators, wait_for};
 use crate::service::Service;
 use crate::worker::Worker;
 
@@ -57,7 +57,8 @@ fn a_verdict_reaches_the_hook_by_name() {
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     let (epoch, lmap) = worker.set();
     let mut operators = agent.operators();
-    let request = RegisterHookRequest { lmaps: vec![lmap.lmap], min_share: 1.0, queue: 0 };
+    let request =
+        RegisterHookRequest { lmaps: vec![lmap.lmap], min_share: 1.0, queue: 0, ..RegisterHookRequest::default() };
     let mut events = operators.runtime.block_on(operators.client.register_hook(request)).unwrap().into_inner();
 
     worker.verdict(&lmap, epoch, 1.0);
@@ -77,7 +78,7 @@ fn rows_are_subscribed_to_while_someone_watches() {
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     let (epoch, lmap) = worker.set();
     let mut operators = agent.operators();
-    let request = WatchRowsRequest { lmap: lmap.lmap, every: 3 };
+    let request = WatchRowsRequest { lmap: lmap.lmap, every: 3, ..WatchRowsRequest::default() };
     let mut rows = operators.runtime.block_on(operators.client.watch_rows(request)).unwrap().into_inner();
     let subscribed = worker.receive().unwrap().message;
     assert!(format!("{subscribed:?}").contains("every: 3"), "{subscribed:?}");
@@ -90,6 +91,77 @@ fn rows_are_subscribed_to_while_someone_watches() {
     drop((rows, operators));
     let ended = worker.receive().unwrap().message;
     assert!(format!("{ended:?}").contains("every: 0"), "{ended:?}");
+}
+
+#[test]
+fn a_hook_that_asks_gets_the_row_and_its_residuals_by_name_and_workers_send_them_only_then() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a", "b"]);
+    let (epoch, lmap) = worker.set_where(|lmap| lmap.metrics.len() == 2);
+    let mut operators = agent.operators();
+    let request = RegisterHookRequest { lmaps: vec![lmap.lmap], features: true, ..RegisterHookRequest::default() };
+    let mut events = operators.runtime.block_on(operators.client.register_hook(request)).unwrap().into_inner();
+    let subscribed = worker.receive().unwrap().message;
+    assert!(matches!(&subscribed, Some(Message::SubscribeRows(of)) if of.features), "{subscribed:?}");
+
+    for values in [vec![3.0, 4.0], vec![5.0, 6.0], vec![7.0]] {
+        let residuals = vec![0.5; values.len()];
+        let features = Some(Features { values, residuals });
+        let of = (lmap.lmap, epoch, 20.0, 4.0, 2);
+        let verdict =
+            Verdict { lmap: of.0, epoch: of.1, score: of.2, gamma: of.3, state: of.4, features, ..Verdict::default() };
+        worker.send(worker_message::Message::Verdicts(Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
+    }
+
+    let mut next = || operators.runtime.block_on(events.message()).unwrap().unwrap();
+    let (first, second, wrong) = (next(), next(), next());
+    let values = |event: &HookEvent| event.features.as_ref().map(|features| features.values.clone());
+    assert_eq!((&first.columns, &second.columns), (&vec!["a".to_owned(), "b".to_owned()], &vec![]));
+    assert_eq!(first.features.unwrap().residuals, [0.5, 0.5]);
+    assert_eq!((values(&second), values(&wrong)), (Some(vec![5.0, 6.0]), None), "a row of other columns has no names");
+    drop((events, operators));
+    let ended = worker.receive().unwrap().message;
+    assert!(matches!(&ended, Some(Message::SubscribeRows(of)) if !of.features), "{ended:?}");
+}
+
+#[test]
+fn streams_of_a_deleted_lmap_end_with_that_word_and_go_on_with_its_successor_if_they_follow() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let (_, lmap) = worker.set();
+    let Operators { runtime, client } = &mut agent.operators();
+    let lmap = lmap.lmap;
+    let hook = |follow| RegisterHookRequest { lmaps: vec![lmap], follow, ..RegisterHookRequest::default() };
+    let rows = |follow| WatchRowsRequest { lmap, every: 1, follow };
+    let mut ends = runtime.block_on(client.register_hook(hook(false))).unwrap().into_inner();
+    let mut follows = runtime.block_on(client.register_hook(hook(true))).unwrap().into_inner();
+    let mut rows_end = runtime.block_on(client.watch_rows(rows(false))).unwrap().into_inner();
+    let mut rows_follow = runtime.block_on(client.watch_rows(rows(true))).unwrap().into_inner();
+
+    runtime.block_on(client.delete_lmap(DeleteLmapRequest { lmap })).unwrap();
+    let request = NewLmapRequest { service: "cart".to_owned(), ..NewLmapRequest::default() };
+    let successor = runtime.block_on(client.new_lmap(request)).unwrap().into_inner().lmap;
+
+    let last = runtime.block_on(ends.message()).unwrap().unwrap();
+    let change = last.change.unwrap();
+    assert_eq!((last.state.as_str(), change.deleted, change.last), ("deleted", lmap, true));
+    assert_eq!(change.reason, "an operator deleted it");
+    assert!(runtime.block_on(ends.message()).unwrap().is_none(), "the stream ends in order");
+    assert!(runtime.block_on(rows_end.message()).unwrap().unwrap().change.unwrap().last);
+    assert!(runtime.block_on(rows_end.message()).unwrap().is_none());
+    let told = [0, 1].map(|_| runtime.block_on(follows.message()).unwrap().unwrap().change.unwrap());
+    assert_eq!(
+        told.map(|change| (change.deleted, change.successor, change.last)),
+        [(lmap, 0, false), (lmap, successor, false)]
+    );
+    let told = [0, 1].map(|_| runtime.block_on(rows_follow.message()).unwrap().unwrap().change.unwrap().successor);
+    assert_eq!(told, [0, successor]);
+    let (epoch, of_successor) = worker.set_where(|set| set.lmap == successor);
+    worker.verdict(&of_successor, epoch, 20.0);
+    let event = runtime.block_on(follows.message()).unwrap().unwrap();
+    assert_eq!((event.lmap, event.score), (successor, 20.0));
 }
 
 #[test]

@@ -61,9 +61,25 @@ fn every_call_of_the_table_except_hooks_works() {
         agent.status().problems.iter().any(|line| line.contains("not a model")).then_some(())
     });
 
-    call!(operators, config_lmap, proto::ConfigLmapRequest { lmap, metrics: vec![metric("a")] }).unwrap();
+    call!(
+        operators,
+        config_lmap,
+        proto::ConfigLmapRequest { lmap, metrics: vec![metric("a")], ..proto::ConfigLmapRequest::default() }
+    )
+    .unwrap();
     let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 1);
     assert_eq!(set.metrics[0].aggregation, "max");
+
+    let of = |service: &str, name: &str| proto::ServiceMetrics { service: service.into(), metrics: vec![metric(name)] };
+    let several = vec![of("cart", "a"), of("payment", "a")];
+    let several = proto::ConfigLmapRequest { lmap, services: several, ..proto::ConfigLmapRequest::default() };
+    let refused = call!(operators, config_lmap, several).unwrap_err();
+    assert!(refused.code() == Code::Unimplemented && refused.message().contains("payment"), "{refused:?}");
+    let services = vec![proto::ServiceMetrics { service: "cart".into(), metrics: vec![metric("a"), metric("later")] }];
+    let own = proto::ConfigLmapRequest { lmap, services, ..proto::ConfigLmapRequest::default() };
+    assert_eq!(call!(operators, config_lmap, own).unwrap().pending, ["later"]);
+    let listed = call!(operators, list, proto::ListRequest {}).unwrap().lmaps;
+    assert_eq!(listed[0].pending[0].metric, "later");
 
     let add = proto::AddMetricRequest { lmap, metric: Some(metric("b")), r#type: "counter".into() };
     let added = call!(operators, add_metric, add).unwrap().metrics;
@@ -121,11 +137,21 @@ fn failed_calls_return_a_code_and_a_reason() {
     let fit = call!(operators, fit_again, proto::FitAgainRequest { lmap }).unwrap_err();
     assert_eq!(fit.code(), Code::FailedPrecondition);
 
-    let hook = proto::RegisterHookRequest { lmaps: vec![99], min_share: 0.0, queue: 0 };
+    let hook = proto::RegisterHookRequest {
+        lmaps: vec![99],
+        min_share: 0.0,
+        queue: 0,
+        ..proto::RegisterHookRequest::default()
+    };
     assert_eq!(call!(operators, register_hook, hook).unwrap_err().code(), Code::NotFound);
-    let hook = proto::RegisterHookRequest { lmaps: vec![], min_share: -1.0, queue: 0 };
+    let hook = proto::RegisterHookRequest {
+        lmaps: vec![],
+        min_share: -1.0,
+        queue: 0,
+        ..proto::RegisterHookRequest::default()
+    };
     assert_eq!(call!(operators, register_hook, hook).unwrap_err().code(), Code::InvalidArgument);
-    let rows = proto::WatchRowsRequest { lmap: 99, every: 1 };
+    let rows = proto::WatchRowsRequest { lmap: 99, every: 1, ..proto::WatchRowsRequest::default() };
     assert_eq!(call!(operators, watch_rows, rows).unwrap_err().code(), Code::NotFound);
 }
 
@@ -147,7 +173,12 @@ fn a_hook_resumes_after_the_last_verdict_received() {
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     let (epoch, lmap) = worker.set();
     let mut first = agent.operators();
-    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 100 };
+    let request = proto::RegisterHookRequest {
+        lmaps: vec![],
+        min_share: 0.0,
+        queue: 100,
+        ..proto::RegisterHookRequest::default()
+    };
     let mut events = call!(first, register_hook, request).unwrap();
     (1..=10).for_each(|score| worker.verdict(&lmap, epoch, f64::from(score)));
     let hook = (1..=3).map(|_| first.runtime.block_on(events.message()).unwrap().unwrap()).last().unwrap();
@@ -178,9 +209,15 @@ fn a_hook_that_does_not_read_loses_its_own_verdicts_and_delays_no_other() {
     let (epoch, lmap) = worker.set();
     let mut slow = agent.operators();
     let mut fast = agent.operators();
-    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 4 };
+    let request =
+        proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 4, ..proto::RegisterHookRequest::default() };
     let mut unread = call!(slow, register_hook, request).unwrap();
-    let request = proto::RegisterHookRequest { lmaps: vec![], min_share: 0.0, queue: 8_000 };
+    let request = proto::RegisterHookRequest {
+        lmaps: vec![],
+        min_share: 0.0,
+        queue: 8_000,
+        ..proto::RegisterHookRequest::default()
+    };
     let mut events = call!(fast, register_hook, request).unwrap();
     let (rounds, at_once) = (5, 4_000);
     let count = rounds * at_once;

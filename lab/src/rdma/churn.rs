@@ -232,7 +232,8 @@ async fn stream(operators: &str, service: &str, observed: &Mutex<RowObservations
     let mut client = OperatorsClient::new(channel);
     let lmaps = client.list(ListRequest {}).await?.into_inner().lmaps;
     let lmap = lmaps.into_iter().find(|lmap| lmap.service == service).context("there is no LMAP")?.lmap;
-    let mut rows = client.watch_rows(WatchRowsRequest { lmap, every: 1 }).await?.into_inner();
+    let mut rows =
+        client.watch_rows(WatchRowsRequest { lmap, every: 1, ..WatchRowsRequest::default() }).await?.into_inner();
     lock(observed).streams += 1;
     while let Some(event) = rows.message().await? {
         lock(observed).take(&event);
@@ -246,7 +247,7 @@ mod tests {
 
     fn row(columns: &[&str], at_unix_ns: u64, values: &[f64]) -> RowEvent {
         let columns = columns.iter().map(|title| (*title).to_owned()).collect();
-        RowEvent { columns, at_unix_ns, score: 0.0, values: values.to_vec(), lost: 0 }
+        RowEvent { columns, at_unix_ns, score: 0.0, values: values.to_vec(), ..RowEvent::default() }
     }
 
     #[test]

@@ -217,6 +217,7 @@ mod tests {
             groups: vec![group; 3],
             row: None,
             silent_replicas: Vec::new(),
+            features: None,
         };
 
         is(SUMMARY, bytes(summary.encoded_len()));

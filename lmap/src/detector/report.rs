@@ -62,6 +62,16 @@ impl Detector {
         }
     }
 
+    /// Fills `out` with α = x − U Uᵀ x of the row scored last (μView, Eq. 4.1), one residual per column in deviations of
+    /// training; x is the standardised row, of unit length in the relative form. NaN: the column is not watched, or has
+    /// no value. Empty while learning. O(m); allocates only if `out` has to grow.
+    pub fn residuals(&self, out: &mut Vec<f32>) {
+        out.clear();
+        if let Some(pipeline) = &self.pipeline {
+            explain::residuals(pipeline, &self.intake, out);
+        }
+    }
+
     /// Fills `out` with each group's share of the square of the score, in \[0, 1\]. The shares add up to 1 unless the
     /// score is 0. Empty while learning. Allocates only if `out` has to grow.
     pub fn group_shares(&self, out: &mut Vec<(u16, f64)>) {
@@ -151,5 +161,83 @@ impl Detector {
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         self.memory_bytes() - self.learning.bytes() + self.learning.filled_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::column::{Column, ColumnKind};
+    use crate::detector::Detector;
+    use crate::settings::{ScoreForm, Settings};
+
+    /// Row `t` of six columns that follow two loads, and noise of their own.
+    fn row(t: u64, fault: f64) -> Vec<f64> {
+        let noise = |of: u64| ((t * 31 + of * 17).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / 1e7;
+        let loads = [(t as f64 / 7.0).sin(), (t as f64 / 11.0).cos()];
+        let value = |column: u64| 10.0 + loads[(column % 2) as usize] * (column + 1) as f64 + noise(column);
+        (0..6).map(|column| value(column) + if column == 3 { fault } else { 0.0 }).collect()
+    }
+
+    #[test]
+    fn residuals_are_what_the_models_basis_leaves_of_the_standardised_row() {
+        let columns: Vec<_> = (0..6)
+            .map(|fingerprint| Column { level: Some(false), ..Column::new(ColumnKind::Gauge, fingerprint) })
+            .collect();
+        let settings = Settings { warm_up_rows: 120, ..Settings::paper(ScoreForm::PaperAbsolute) };
+        let mut detector = Detector::new(columns, settings, 1).unwrap();
+        let mut residuals = vec![1.0];
+        detector.residuals(&mut residuals);
+        assert!(residuals.is_empty(), "there is no basis while it learns");
+        let mut rows = (0..400).map(|t| row(t, 0.0));
+        while detector.gamma().is_none() {
+            let row = rows.next().expect("it is armed within 400 rows");
+            _ = detector.score(&row).unwrap();
+            if let Some(job) = detector.learn() {
+                detector.install(job.run());
+            }
+        }
+        let model = detector.model().unwrap().summary();
+        let directions: Vec<Vec<f64>> = {
+            let scorer = &detector.pipeline.as_ref().unwrap().scorer;
+            (0..model.rank).map(|index| scorer.direction(index)).collect()
+        };
+
+        let judged = row(401, 5.0);
+        let verdict = detector.score(&judged).unwrap();
+        detector.residuals(&mut residuals);
+
+        let x: Vec<f64> =
+            judged.iter().zip(&model.columns).map(|(value, of)| (value - of.mean) / of.deviation).collect();
+        let mut alpha = x.clone();
+        for direction in &directions {
+            let p: f64 = direction.iter().zip(&x).map(|(u, x)| u * x).sum();
+            alpha.iter_mut().zip(direction).for_each(|(left, u)| *left -= p * u);
+        }
+        assert_eq!(residuals.len(), 6);
+        for (residual, alpha) in residuals.iter().zip(&alpha) {
+            assert!((f64::from(*residual) - alpha).abs() < 1e-4, "{residuals:?} instead of {alpha:?}");
+        }
+        let norm = residuals.iter().map(|residual| f64::from(*residual).powi(2)).sum::<f64>().sqrt();
+        assert!((norm - verdict.raw).abs() < 1e-4 * norm, "{norm} instead of {}", verdict.raw);
+    }
+
+    #[test]
+    fn a_column_without_a_value_has_no_residual() {
+        let columns: Vec<_> = (0..6).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect();
+        let settings = Settings { provisional_rows: None, warm_up_rows: 120, ..Settings::default() };
+        let mut detector = Detector::new(columns, settings, 1).unwrap();
+        let mut residuals = Vec::new();
+        for t in 0..200 {
+            let mut row = row(t, 0.0);
+            row[5] = f64::NAN;
+            _ = detector.score(&row).unwrap();
+            if let Some(job) = detector.learn() {
+                detector.install(job.run());
+            }
+        }
+
+        detector.residuals(&mut residuals);
+
+        assert!(residuals[5].is_nan() && residuals[..5].iter().all(|of| of.is_finite()), "{residuals:?}");
     }
 }

@@ -224,7 +224,7 @@ impl Node {
 
     /// Subscribes to all rows of `lmap-1`.
     fn watch_rows(&mut self) {
-        self.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1 })).unwrap();
+        self.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false })).unwrap();
         self.take_messages();
     }
 

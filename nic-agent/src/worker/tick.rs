@@ -8,6 +8,7 @@ use super::{Link, Step, Worker};
 use crate::attachments::Effect;
 use crate::error::UnexpectedMessage;
 use crate::lmap_runtime::Tick;
+use crate::outbox::ROWS_BYTES;
 use crate::settings::Fetching;
 
 impl Worker {
@@ -56,7 +57,7 @@ impl Worker {
             self.counters.lost(error.loss());
         }
         self.scatter(outcome.is_ok());
-        let mut verdicts = Vec::new();
+        let (mut verdicts, mut bytes) = (Vec::new(), 0);
         let (batch, alone) = (outcome.is_ok(), self.link != Link::Up);
         for runtime in self.runtimes.values_mut() {
             let Some((_, missed)) = self.due.iter().find(|(interval, _)| *interval == runtime.interval) else {
@@ -64,7 +65,15 @@ impl Worker {
             };
             let tick = Tick { at, at_unix_ns, missed: *missed, batch, alone };
             let before = runtime.regions.discarded;
-            verdicts.extend(runtime.tick(tick, &mut self.shared));
+            let verdict = runtime.tick(tick, &mut self.shared);
+            bytes += verdict.as_ref().and_then(|verdict| verdict.features.as_ref()).map_or(0, features_bytes);
+            verdicts.extend(verdict);
+            // Rows share messages of bounded size, and the outbox loses the oldest of them.
+            if bytes >= ROWS_BYTES {
+                bytes = 0;
+                let verdicts = core::mem::take(&mut verdicts);
+                self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns, verdicts });
+            }
             self.counters.discarded.add(runtime.regions.discarded.since(before));
         }
         if !verdicts.is_empty() {
@@ -160,4 +169,9 @@ impl Worker {
         }
         self.revoked = revoked;
     }
+}
+
+/// Bytes of a row in a message.
+fn features_bytes(features: &proto::Features) -> usize {
+    size_of_val(&features.values[..]) + size_of_val(&features.residuals[..])
 }

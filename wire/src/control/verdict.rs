@@ -128,6 +128,44 @@ pub struct Verdict {
     pub row: Option<RowScore>,
     /// Replicas whose heartbeat or data stopped.
     pub silent: Vec<ReplicaId>,
+    /// The row that was judged; `None` unless somebody asked for it, and without a new row.
+    pub features: Option<Features>,
+}
+
+/// The row of a verdict, one entry per column of its LMAP.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Features {
+    /// The values, in units of the columns; NaN is missing.
+    pub values: Vec<f64>,
+    /// α = x − U Uᵀ x of the standardised row x (μView, Eq. 4.1), in deviations of training; NaN: not judged. Empty
+    /// while learning.
+    pub residuals: Vec<f32>,
+}
+
+impl Features {
+    /// Memory of values and residuals, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.values[..]) + size_of_val(&self.residuals[..])
+    }
+
+    /// Whether the row has `columns` columns, with a residual for each or none.
+    #[must_use]
+    pub fn has(&self, columns: usize) -> bool {
+        self.values.len() == columns && (self.residuals.is_empty() || self.residuals.len() == columns)
+    }
+}
+
+impl From<&Features> for proto::Features {
+    fn from(features: &Features) -> Self {
+        Self { values: features.values.clone(), residuals: features.residuals.clone() }
+    }
+}
+
+impl From<&proto::Features> for Features {
+    fn from(message: &proto::Features) -> Self {
+        Self { values: message.values.clone(), residuals: message.residuals.clone() }
+    }
 }
 
 impl From<Statistic> for proto::Statistic {
@@ -285,6 +323,7 @@ impl From<&Verdict> for proto::Verdict {
             groups: verdict.groups.iter().map(proto::GroupShare::from).collect(),
             row: verdict.row.as_ref().map(proto::RowScore::from),
             silent_replicas: verdict.silent.iter().map(|replica| replica.0).collect(),
+            features: verdict.features.as_ref().map(proto::Features::from),
         }
     }
 }
@@ -304,6 +343,7 @@ impl Verdict {
             groups: GroupShare::decode_all(&message.groups),
             row: message.row.as_ref().and_then(RowScore::decode),
             silent: message.silent_replicas.iter().copied().map(ReplicaId).collect(),
+            features: message.features.as_ref().map(Features::from),
         })
     }
 }
@@ -331,6 +371,7 @@ mod tests {
                 cut: true,
             }),
             silent: vec![ReplicaId(2)],
+            features: Some(Features { values: vec![1.0, 2.0], residuals: vec![0.5, -0.5] }),
         }
     }
 

@@ -226,6 +226,9 @@ pub struct SubscribeRows {
     pub lmap: u32,
     #[prost(uint32, tag = "2")]
     pub every: u32,
+    /// Verdicts of the LMAP carry their row and its residuals. An earlier worker ignores it.
+    #[prost(bool, tag = "3")]
+    pub features: bool,
 }
 /// The whole configuration of one LMAP (local metrics analysis pipeline); replaces an earlier one.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -405,6 +408,19 @@ pub struct Verdict {
     /// The newest row's own score; absent unless the score is above gamma, and from earlier workers.
     #[prost(message, optional, tag = "10")]
     pub row: ::core::option::Option<RowScore>,
+    /// The row that was judged; absent unless SubscribeRows asks for it, and without a new row.
+    #[prost(message, optional, tag = "11")]
+    pub features: ::core::option::Option<Features>,
+}
+/// The row of a verdict. Columns are in the order of metrics and their statistics.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Features {
+    /// One value per column, as in Row; NaN is missing.
+    #[prost(double, repeated, tag = "1")]
+    pub values: ::prost::alloc::vec::Vec<f64>,
+    /// Alpha: one residual per column, in deviations of training; NaN: the column was not judged. Empty while learning.
+    #[prost(float, repeated, tag = "2")]
+    pub residuals: ::prost::alloc::vec::Vec<f32>,
 }
 /// One row's own score, not smoothed.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -167,9 +167,25 @@ pub struct ConfigLmapRequest {
     pub lmap: u32,
     #[prost(message, repeated, tag = "2")]
     pub metrics: ::prost::alloc::vec::Vec<MetricConfig>,
+    /// Metrics of several services for one LMAP. One service per LMAP is possible so far: another one than the LMAP's is
+    /// refused with UNIMPLEMENTED. Either this or `metrics`.
+    #[prost(message, repeated, tag = "3")]
+    pub services: ::prost::alloc::vec::Vec<ServiceMetrics>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ConfigLmapReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ConfigLmapReply {
+    /// Names that no replica has registered yet.
+    #[prost(string, repeated, tag = "1")]
+    pub pending: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// The metrics of one service.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ServiceMetrics {
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub metrics: ::prost::alloc::vec::Vec<MetricConfig>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MetricConfig {
     /// Name of the metric; all of its label sets are watched.
@@ -264,6 +280,13 @@ pub struct RegisterHookRequest {
     /// Verdicts that are queued for a slow hook; the oldest are lost and counted. 0: the agent's default.
     #[prost(uint32, tag = "3")]
     pub queue: u32,
+    /// Events carry the row that was judged and its residuals (`HookFn(Feature, Output, AScore)` of the chapter).
+    #[prost(bool, tag = "4")]
+    pub features: bool,
+    /// When a listed LMAP is deleted, the hook goes on with the next one of the same service. Has no effect on a hook of
+    /// all LMAPs.
+    #[prost(bool, tag = "5")]
+    pub follow: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResumeHookRequest {
@@ -313,6 +336,45 @@ pub struct HookEvent {
     /// Shares of the squared score; empty unless it is above gamma.
     #[prost(message, repeated, tag = "15")]
     pub groups: ::prost::alloc::vec::Vec<GroupShare>,
+    /// With `features` of the request: titles of the LMAP's columns, sent with its first row, and whenever they change.
+    #[prost(string, repeated, tag = "16")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The row that was judged, one value per column; NaN is missing. Absent if no new row was judged, or from an earlier
+    /// worker.
+    #[prost(message, optional, tag = "17")]
+    pub features: ::core::option::Option<Features>,
+    /// The epoch in which the LMAP was last changed: as long as it is the same, so are the columns.
+    #[prost(uint64, tag = "18")]
+    pub epoch: u64,
+    /// What became of a listed LMAP. Then there is no verdict, and `state` is "deleted" or "followed".
+    #[prost(message, optional, tag = "19")]
+    pub change: ::core::option::Option<LmapChange>,
+}
+/// The row of a verdict.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Features {
+    #[prost(double, repeated, tag = "1")]
+    pub values: ::prost::alloc::vec::Vec<f64>,
+    /// Alpha, what the learnt basis does not explain: x - U U^T x of the standardised row x, one residual per column, in
+    /// deviations of training; NaN: the column was not judged. Empty while learning.
+    #[prost(float, repeated, tag = "2")]
+    pub residuals: ::prost::alloc::vec::Vec<f32>,
+}
+/// A deleted LMAP, or its successor.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LmapChange {
+    /// The LMAP that was deleted.
+    #[prost(uint32, tag = "1")]
+    pub deleted: u32,
+    /// Why, in words.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    /// The next LMAP of the service, whose events follow; 0: there is none (yet).
+    #[prost(uint32, tag = "3")]
+    pub successor: u32,
+    /// The stream ends: all of its LMAPs are deleted, and it does not follow.
+    #[prost(bool, tag = "4")]
+    pub last: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GroupShare {
@@ -349,6 +411,9 @@ pub struct WatchRowsRequest {
     /// Every n-th row; 0 means 1.
     #[prost(uint32, tag = "2")]
     pub every: u32,
+    /// When the LMAP is deleted, the stream goes on with the next one of the same service.
+    #[prost(bool, tag = "3")]
+    pub follow: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RowEvent {
@@ -363,6 +428,12 @@ pub struct RowEvent {
     pub values: ::prost::alloc::vec::Vec<f64>,
     #[prost(uint64, tag = "5")]
     pub lost: u64,
+    /// The LMAP that the row is of.
+    #[prost(uint32, tag = "6")]
+    pub lmap: u32,
+    /// What became of the LMAP. Then there is no row.
+    #[prost(message, optional, tag = "7")]
+    pub change: ::core::option::Option<LmapChange>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListRequest {}
@@ -385,6 +456,18 @@ pub struct LmapInfo {
     pub replicas: ::prost::alloc::vec::Vec<ReplicaInfo>,
     #[prost(message, repeated, tag = "6")]
     pub metrics: ::prost::alloc::vec::Vec<MetricInfo>,
+    /// Chosen names that no replica has registered, by name.
+    #[prost(message, repeated, tag = "7")]
+    pub pending: ::prost::alloc::vec::Vec<PendingMetric>,
+}
+/// A chosen metric that nobody has.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PendingMetric {
+    #[prost(string, tag = "1")]
+    pub metric: ::prost::alloc::string::String,
+    /// Since when nobody has it: since it was chosen, or since the last replica withdrew it.
+    #[prost(uint64, tag = "2")]
+    pub for_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReplicaInfo {
@@ -732,7 +815,8 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "NewLmap"));
             self.inner.unary(req, path, codec).await
         }
-        /// Sets which metrics of the service an LMAP watches; an empty list means all that are registered.
+        /// Sets which metrics of the service an LMAP watches; an empty list means all that are registered. A name that no
+        /// replica has registered is pending (LmapInfo).
         pub async fn config_lmap(
             &mut self,
             request: impl tonic::IntoRequest<super::ConfigLmapRequest>,
@@ -976,7 +1060,8 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::NewLmapRequest>,
         ) -> std::result::Result<tonic::Response<super::NewLmapReply>, tonic::Status>;
-        /// Sets which metrics of the service an LMAP watches; an empty list means all that are registered.
+        /// Sets which metrics of the service an LMAP watches; an empty list means all that are registered. A name that no
+        /// replica has registered is pending (LmapInfo).
         async fn config_lmap(
             &self,
             request: tonic::Request<super::ConfigLmapRequest>,

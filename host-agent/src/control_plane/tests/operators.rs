@@ -278,3 +278,24 @@ fn the_status_shows_the_latest_summary_of_an_lmap() {
     assert_eq!((status.workers[0].ticks, status.workers[0].late_ticks), (40, 1));
     assert_eq!(status.counters["verdicts"], 1);
 }
+
+#[test]
+fn a_chosen_name_that_nobody_has_is_pending_since_it_was_chosen_or_its_last_series_went() {
+    let mut node = Node::new(settings());
+    node.replica(1, "cart", &[counter("a"), counter("b")]);
+    let id = LmapId(node.plane.list().lmaps[0].lmap);
+
+    node.plane.config_lmap(Nanos::from_secs(1_000), id, vec![choice("a"), choice("later")]).unwrap();
+
+    let pending = |node: &Node, second| {
+        let pending = node.plane.pending(id, Nanos::from_secs(second));
+        pending.into_iter().map(|of| (of.metric, of.for_ms)).collect::<Vec<_>>()
+    };
+    assert_eq!(pending(&node, 1_007), [("later".to_owned(), 7_000)]);
+    node.series(1, counter("later"), 2);
+    assert_eq!(pending(&node, 1_012), []);
+    node.retire(1, 2, 1);
+    let now = node.now;
+    let gone: Vec<_> = node.plane.pending(id, now.plus(Nanos::from_secs(3))).into_iter().map(|of| of.metric).collect();
+    assert_eq!(gone, ["later"]);
+}

@@ -294,13 +294,13 @@ fn a_layout_that_changes_without_a_host_agent_is_not_read_by_the_old_one() {
 fn a_subscriber_gets_the_history_first_and_then_every_nth_row() {
     let (mut node, _) = armed();
 
-    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5 })).unwrap();
+    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5, features: false })).unwrap();
     let before = node.rows();
     for tick in 60..80 {
         node.healthy(4, tick);
     }
     let after = node.rows();
-    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0 })).unwrap();
+    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0, features: false })).unwrap();
     for tick in 80..90 {
         node.healthy(4, tick);
     }
@@ -361,7 +361,7 @@ fn a_flood_of_messages_while_a_batch_is_out_closes_the_connection() {
     let mut node = Node::new(WorkerSettings::default());
     node.set(&lmap(metrics(2), 1));
     assert_eq!(node.worker.poll(node.now), Step::Fetch);
-    let subscribe = || FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1 });
+    let subscribe = || FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false });
 
     let refused = (0..5000).find_map(|_| node.receive(0, subscribe()).err()).unwrap();
 
@@ -390,4 +390,54 @@ fn what_is_read_without_a_host_agent_is_not_learnt() {
         node.healthy(4, tick);
     }
     assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+}
+
+/// The verdicts of 20 ticks of a counter that runs away, with or without rows asked for.
+fn of_a_fault(asks: bool) -> Vec<Verdict> {
+    let (mut node, _) = armed();
+    let subscribe = proto::SubscribeRows { lmap: 1, every: 0, features: asks };
+    node.receive(0, FromHost::SubscribeRows(subscribe)).unwrap();
+    for tick in 60..80 {
+        node.add(1, 0, 500_000);
+        node.healthy(4, tick);
+    }
+    node.verdicts()
+}
+
+#[test]
+fn verdicts_carry_their_row_and_its_residuals_only_while_somebody_asks() {
+    let (with, without) = (of_a_fault(true), of_a_fault(false));
+
+    assert!(without.iter().all(|verdict| verdict.features.is_none()) && !without.is_empty());
+    assert_eq!(with.len(), without.len());
+    let above = with.iter().find(|verdict| verdict.episode == Episode::Began).unwrap();
+    let features = above.features.as_ref().unwrap();
+    assert!(features.values[0] > 500_000.0 && features.has(4), "{features:?}");
+    let largest = |of: &Vec<f32>| of.iter().map(|residual| residual.abs()).fold(0.0, f32::max);
+    assert_eq!(features.residuals[0].abs(), largest(&features.residuals), "{features:?}");
+}
+
+#[test]
+fn rows_of_many_verdicts_travel_in_messages_of_bounded_size() {
+    let mut node = Node::new(WorkerSettings::default());
+    for id in 1..=8 {
+        let mut spec = lmap(metrics(400), 1);
+        spec.id = LmapId(id);
+        spec.service = ServiceName::new(&format!("cart-{id}")).unwrap();
+        node.set(&spec);
+        node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: id, every: 0, features: true })).unwrap();
+    }
+    node.take_messages();
+    let messages: Vec<proto::Verdicts> = (0..4)
+        .flat_map(|tick| {
+            node.healthy(400, tick);
+            node.take_messages()
+        })
+        .filter_map(|message| if let ToHost::Verdicts(verdicts) = message { Some(verdicts) } else { None })
+        .collect();
+
+    let with_rows = messages.iter().flat_map(|message| &message.verdicts).filter(|of| of.features.is_some()).count();
+    assert!(with_rows >= 8, "{with_rows}");
+    let largest = messages.iter().map(prost::Message::encoded_len).max().unwrap();
+    assert!(largest < 2 * crate::outbox::ROWS_BYTES, "{largest}");
 }

@@ -1,0 +1,87 @@
+//! Streams of verdicts and rows from real agents: what they carry, and how they end when their LMAP is deleted.
+
+use std::process::{Command, Stdio};
+
+use wire::proto::operators::{
+    DeleteLmapRequest, HookEvent, NewLmapRequest, RegisterHookRequest, RowEvent, WatchRowsRequest,
+};
+
+use crate::operator_calls::{Operators, RunningService};
+use crate::{ANY, Agent, addresses, eventually};
+
+#[test]
+fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime_dir = directory.path().join("run");
+    let (host_config, nic_config) = (directory.path().join("host.yaml"), directory.path().join("nic.yaml"));
+    let text = format!(
+        "runtime_dir: {}\nlmap: {{interval_ms: 10}}\nprocess_metrics: {{enabled: false}}\nmetrics: {ANY}\n",
+        runtime_dir.display()
+    );
+    std::fs::write(&host_config, text).unwrap();
+    let _host = Agent::start("host-agent", &host_config);
+    let ready = addresses(&runtime_dir);
+    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+    std::fs::write(&nic_config, format!("control: {{address: '{control}'}}\nregions_socket: {regions}\n")).unwrap();
+    let _nic = Agent::start("nic-agent", &nic_config);
+    let mut operators = Operators::connect(ready["operators"].as_str().unwrap());
+    let service = RunningService::start("shop", &runtime_dir.join("services.sock"));
+    let lmap = operators.armed("shop").lmap;
+    let recorded = directory.path().join("recorded");
+    let mut record = Command::new(env!("CARGO_BIN_EXE_uview"));
+    record.args(["record", "shop", "--runtime-dir"]).arg(&runtime_dir).arg("--out").arg(&recorded);
+    let record = record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let is_recorded = || std::fs::read_dir(&recorded).ok()?.next().map(drop);
+    eventually("a recording", is_recorded);
+    let Operators { runtime, client } = &mut operators;
+    let hook = |features, follow| {
+        let lmaps = vec![lmap];
+        RegisterHookRequest { lmaps, features, follow, ..RegisterHookRequest::default() }
+    };
+    let mut without = runtime.block_on(client.register_hook(hook(false, false))).unwrap().into_inner();
+    let mut with = runtime.block_on(client.register_hook(hook(true, true))).unwrap().into_inner();
+    let rows = WatchRowsRequest { lmap, every: 1, follow: false };
+    let mut rows = runtime.block_on(client.watch_rows(rows)).unwrap().into_inner();
+
+    // A row with names, one residual per column, and none for those who did not ask.
+    let mut columns = Vec::new();
+    let features = loop {
+        let event = runtime.block_on(with.message()).unwrap().unwrap();
+        columns = if event.columns.is_empty() { columns } else { event.columns };
+        if let Some(features) = event.features.filter(|features| !features.residuals.is_empty()) {
+            break features;
+        }
+    };
+    assert_eq!((columns.len(), features.values.len(), features.residuals.len()), (5, 5, 5));
+    assert!(columns.iter().any(|column| column == "shop.depth"), "{columns:?}");
+    assert!(features.residuals.iter().all(|residual| residual.is_finite()), "{features:?}");
+
+    runtime.block_on(client.delete_lmap(DeleteLmapRequest { lmap })).unwrap();
+
+    let told: Vec<HookEvent> = std::iter::from_fn(|| runtime.block_on(without.message()).unwrap()).collect();
+    let (last, before) = told.split_last().unwrap();
+    assert!(before.iter().all(|event| event.features.is_none() && event.change.is_none()));
+    let change = last.change.as_ref().unwrap();
+    assert_eq!((change.deleted, change.last, change.reason.as_str()), (lmap, true, "an operator deleted it"));
+    let told: Vec<RowEvent> = std::iter::from_fn(|| runtime.block_on(rows.message()).unwrap()).collect();
+    assert!(told.last().unwrap().change.as_ref().unwrap().last && told.len() > 1);
+    let said = record.wait_with_output().unwrap();
+    let said = String::from_utf8(said.stderr).unwrap() + &String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("its LMAP was deleted: an operator deleted it"), "{said}");
+
+    // The one that follows goes on, and says with what.
+    let request = NewLmapRequest { service: "shop".to_owned(), ..NewLmapRequest::default() };
+    let successor = runtime.block_on(client.new_lmap(request)).unwrap().into_inner().lmap;
+    let mut changes = Vec::new();
+    let event = loop {
+        let event = runtime.block_on(with.message()).unwrap().unwrap();
+        match event.change {
+            Some(change) => changes.push((change.deleted, change.successor)),
+            None if event.lmap == successor => break event,
+            None => {}
+        }
+    };
+    assert_eq!(changes, [(lmap, 0), (lmap, successor)]);
+    assert!(event.features.is_none_or(|features| features.values.len() == event.columns.len()));
+    drop(service);
+}
