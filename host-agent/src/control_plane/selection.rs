@@ -229,6 +229,18 @@ mod tests {
     }
 
     #[test]
+    fn names_of_derived_columns_wait_for_nobody() {
+        let mut selection = Selection::of(vec![derived("ratio", "a / b"), choice("a", Aggregation::Max)]);
+
+        selection.find_pending(&Catalogue::default(), Nanos::from_secs(1));
+
+        assert_eq!(selection.pending().keys().map(MetricName::as_str).collect::<Vec<_>>(), ["a"]);
+        selection.add(derived("a", "c"));
+        selection.find_pending(&Catalogue::default(), Nanos::from_secs(2));
+        assert!(selection.pending().is_empty());
+    }
+
+    #[test]
     fn a_series_taken_out_comes_back_with_its_name() {
         let mut selection = Selection::default();
         let series = counter("a");

@@ -189,7 +189,7 @@ mod tests {
         detector.residuals(&mut residuals);
         assert!(residuals.is_empty(), "there is no basis while it learns");
         let mut rows = (0..400).map(|t| row(t, 0.0));
-        while detector.gamma().is_none() {
+        while detector.model().is_none() {
             let row = rows.next().expect("it is armed within 400 rows");
             _ = detector.score(&row).unwrap();
             if let Some(job) = detector.learn() {
