@@ -397,7 +397,9 @@ impl Node {
             if actions.is_empty() {
                 break;
             }
-            actions.into_iter().for_each(|action| self.act(&mut state, action));
+            for action in actions {
+                self.act(&mut state, action);
+            }
         }
         if deadline < state.deadline {
             self.wake.notify_one();
@@ -435,7 +437,9 @@ impl State {
         Arc::clone(self.hooks.entry(id).or_default())
     }
 
-    fn wake(&self, hooks: &[HookId]) {
+    /// Wakes the hooks and watchers for which `queue` has queued something.
+    fn tell(&mut self, queue: impl FnOnce(&mut Dispatch) -> Vec<HookId>) {
+        let hooks = queue(&mut self.dispatch);
         for hook in hooks.iter().filter_map(|id| self.hooks.get(id)) {
             hook.notify_one();
         }
@@ -450,6 +454,8 @@ impl State {
     /// Hooks came or went. O(LMAPs × hooks).
     fn subscribe_all(&mut self) {
         let lmaps: Vec<_> = self.plane.lmap_views().map(|(lmap, _)| lmap).collect();
-        lmaps.into_iter().for_each(|lmap| self.subscribe(lmap));
+        for lmap in lmaps {
+            self.subscribe(lmap);
+        }
     }
 }

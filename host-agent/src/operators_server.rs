@@ -104,7 +104,7 @@ impl Drop for HookStream {
 /// What is next for a stream.
 enum Next<T> {
     Item(T),
-    /// Nothing now.
+    /// Nothing is queued now.
     Wait,
     /// Nothing any more, in good order or with an error.
     End(Option<Status>),

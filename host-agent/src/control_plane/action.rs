@@ -193,7 +193,7 @@ pub enum Action {
     },
     /// Tell the LMAP's hooks and watchers. Comes after its last verdict and row.
     LmapDeleted {
-        /// The LMAP.
+        /// The deleted LMAP.
         lmap: LmapId,
         /// The service it watched.
         service: ServiceName,

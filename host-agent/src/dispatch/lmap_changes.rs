@@ -11,7 +11,7 @@ use crate::control_plane::Event;
 /// What a hook gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HookItem {
-    /// A verdict.
+    /// A verdict of one of its LMAPs.
     Verdict(Arc<Event>),
     /// One of its LMAPs was deleted, or has a successor.
     Change(LmapChange),

@@ -33,7 +33,7 @@ pub struct WatchedRow {
 /// What a watcher gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowItem {
-    /// A row.
+    /// A row of its LMAP.
     Row(WatchedRow),
     /// Its LMAP was deleted, or has a successor.
     Change(LmapChange),

@@ -79,23 +79,15 @@ impl Node {
                 state.regions.remove(&region);
                 self.request(Request::Deregister(region));
             }
-            Action::Dispatch(event) => {
-                let woken = state.dispatch.dispatch(*event);
-                state.wake(&woken);
-            }
+            Action::Dispatch(event) => state.tell(|dispatch| dispatch.dispatch(*event)),
             Action::LmapCreated { lmap, service } => {
-                let woken = state.dispatch.lmap_created(lmap, &service);
+                state.tell(|dispatch| dispatch.lmap_created(lmap, &service));
                 state.subscribe(lmap);
-                state.wake(&woken);
             }
             Action::LmapDeleted { lmap, service, deletion } => {
-                let woken = state.dispatch.lmap_deleted(lmap, &service, deletion.reason());
-                state.wake(&woken);
+                state.tell(|dispatch| dispatch.lmap_deleted(lmap, &service, deletion.reason()));
             }
-            Action::Rows(batch) => {
-                let woken = state.dispatch.rows(&batch);
-                state.wake(&woken);
-            }
+            Action::Rows(batch) => state.tell(|dispatch| dispatch.rows(&batch)),
         }
     }
 
