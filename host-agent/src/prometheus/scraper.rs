@@ -143,7 +143,10 @@ impl Scraper {
                     tracing::info!(service, url, "target answers again");
                 }
                 self.took.push(took);
-                add(&counts.refused, self.view.target().last_scrape().1 as u64);
+                let refused = self.view.target().last_scrape().1.counts();
+                for (count, refused) in counts.refused.iter().zip(refused) {
+                    add(count, refused as u64);
+                }
                 if choose {
                     self.choose();
                 }
