@@ -85,6 +85,7 @@ impl Family {
             if slow && core::mem::take(&mut network) && member.measured.has_own_network() {
                 self.reader.count(pid, &mut values);
             }
+            values.set(Measure::Stopped, u64::from(member.measured.is_stopped()));
             count(&mut self.counted, &values, member);
         }
         for pid in ended {
@@ -230,6 +231,25 @@ mod tests {
         // As after ten seconds' worth of them.
         family.next_connections = Nanos::from_secs(11);
         assert_eq!([3000, 10_900, 11_900].map(|millis| at(millis, &mut family)), [false, false, true]);
+    }
+
+    #[test]
+    fn processes_that_a_signal_stopped_are_counted_until_they_go_on() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pids: BTreeSet<u32> = [std::process::id(), child.id()].into();
+        let mut family = Family::new(SLOW);
+        let mut stopped = || family.sample(&pids, Nanos::ZERO).get(Measure::Stopped);
+        let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        assert_eq!(stopped(), Some(0));
+
+        signal(rustix::process::Signal::STOP);
+        // The signal takes effect when the child is next scheduled.
+        assert!((0..1_000_000).any(|_| stopped() == Some(1)));
+        signal(rustix::process::Signal::CONT);
+        assert!((0..1_000_000).any(|_| stopped() == Some(0)));
+
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -117,6 +117,8 @@ measures! {
     ListenDrops: Counter "process.network.tcp.listen_drops" [] "{connection}" Network Slow;
     /// Connections reset, in a network namespace of its own.
     Resets: Counter "process.network.tcp.resets" [] "{connection}" Network Slow;
+    /// Processes that a signal has stopped: one that hangs so looks like an idle one by all other measures.
+    Stopped: UpDownCounter "process.count" ["process.state" = "stopped"] "{process}" Cpu Fast;
 }
 
 /// A sample of a process: values of some measures.

@@ -108,6 +108,10 @@ impl Report {
                 }
             }
         }
+        text.push_str("\n| fault | what is done |\n| --- | --- |\n");
+        for fault in Fault::ALL {
+            _ = writeln!(text, "| {fault} | {} |", fault.story());
+        }
         text.push('\n');
         for line in self.bars().1 {
             _ = writeln!(text, "- {line}");

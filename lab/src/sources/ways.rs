@@ -24,6 +24,9 @@ use crate::clock::Stopwatch;
 /// Limit for an agent to be ready, on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
+/// PostgreSQL's exporter takes some hundred milliseconds on a busy machine.
+const SHORTEST_TIMEOUT_MS: u32 = 1000;
+
 /// Both agents, as processes that end with this one.
 #[derive(Debug)]
 pub struct Agents {
@@ -150,7 +153,7 @@ pub fn sources(programs: &[RunningProgram], pace: &Pace) -> serde_json::Value {
             "service": running.program.name(),
             "url": format!("http://{}/metrics", running.exporter),
             "interval_ms": pace.interval_ms,
-            "timeout_ms": pace.interval_ms,
+            "timeout_ms": pace.interval_ms.max(SHORTEST_TIMEOUT_MS),
             "learn_scrapes": pace.learn_scrapes,
         })
     };
