@@ -5,6 +5,7 @@
 mod cgroup;
 mod faults;
 mod judge;
+mod pages;
 mod programs;
 mod schedule;
 mod tables;
@@ -54,6 +55,9 @@ pub struct SourcesArgs {
     /// Write docs/reproduction/sources.json and sources.md.
     #[arg(long, conflicts_with = "quick")]
     write: bool,
+    /// Run the lines of the pages in docs/start instead.
+    #[arg(long, conflicts_with_all = ["quick", "write"])]
+    pages: bool,
     /// Keep the folder with all logs.
     #[arg(long)]
     keep: bool,
@@ -65,6 +69,13 @@ pub struct SourcesArgs {
 ///
 /// A program does not start, or the runs miss a bar, except with `--quick`.
 pub fn run(args: &SourcesArgs) -> Result<()> {
+    let uview = || match &args.uview {
+        Some(path) => path.canonicalize().with_context(|| path.display().to_string()),
+        None => Ok(Programs::build()?.path("uview")?.to_owned()),
+    };
+    if args.pages {
+        return pages::run(&uview()?);
+    }
     let (pace, seeds) = if args.quick { (Pace::QUICK, 1) } else { (Pace::FULL, args.seeds) };
     let mut not_run = Vec::new();
     let mut present = Vec::new();
@@ -83,10 +94,7 @@ pub fn run(args: &SourcesArgs) -> Result<()> {
     if present.is_empty() {
         return Ok(());
     }
-    let uview = match &args.uview {
-        Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
-        None => Programs::build()?.path("uview")?.to_owned(),
-    };
+    let uview = uview()?;
     let cores = std::thread::available_parallelism()?.get();
     let mut report = Report {
         quick: args.quick,

@@ -117,8 +117,9 @@ measures! {
     ListenDrops: Counter "process.network.tcp.listen_drops" [] "{connection}" Network Slow;
     /// Connections reset, in a network namespace of its own.
     Resets: Counter "process.network.tcp.resets" [] "{connection}" Network Slow;
-    /// Processes that a signal has stopped: one that hangs so looks like an idle one by all other measures.
-    Stopped: UpDownCounter "process.count" ["process.state" = "stopped"] "{process}" Cpu Fast;
+    /// Time for which a signal had stopped processes. By all other measures one that is stopped looks like an idle one. It
+    /// is a time and no number of processes, since what was constant is an alarm while it keeps moving.
+    Stopped: Counter "process.stopped_time" [] "ns" Cpu Fast;
 }
 
 /// A sample of a process: values of some measures.

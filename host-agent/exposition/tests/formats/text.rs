@@ -1,6 +1,6 @@
 //! Text: the specifications' examples in other words, and what exporters write.
 
-use exposition::{Format, FormatError};
+use exposition::{Format, FormatError, RefusedSamples};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
