@@ -96,7 +96,7 @@ fn endless(scrape: usize) -> String {
     let mut text = String::from("# TYPE requests_total counter\n");
     let mut at = 0;
     while text.len() < MAX_BYTES {
-        _ = writeln!(text, "requests_total{{scrape=\"{scrape}\",id=\"{at:032}\",path=\"/a/{scrape}/{at}\"}} {at}");
+        _ = writeln!(text, "requests_total{{scrape=\"{scrape}\",id=\"{at:0128}\",path=\"/a/{scrape}/{at}\"}} {at}");
         at += 1;
     }
     text

@@ -62,7 +62,9 @@ fn run_page(path: &Path, uview: &Path) -> Result<String> {
     // Programs of PostgreSQL are in nobody's PATH in Debian.
     let path = format!("{}:{path}:/usr/sbin:/usr/lib/postgresql/15/bin", bin.display());
     let mut command = Command::new("setsid");
-    command.args(["--wait", "timeout", LIMIT, "bash", "-e", "-c", lines]).env("PATH", path);
+    // From a file: on a command line, the lines would be found by the words that they look for.
+    fs::write(folder.path().join("lines.sh"), lines)?;
+    command.args(["--wait", "timeout", LIMIT, "bash", "-e", "lines.sh"]).env("PATH", path);
     let mut child = command.current_dir(folder.path()).stdin(Stdio::null()).spawn()?;
     let status = child.wait();
     end_all_in(folder.path());
