@@ -77,20 +77,7 @@ pub fn run(args: &SourcesArgs) -> Result<()> {
         return pages::run(&uview()?);
     }
     let (pace, seeds) = if args.quick { (Pace::QUICK, 1) } else { (Pace::FULL, args.seeds) };
-    let mut not_run = Vec::new();
-    let mut present = Vec::new();
-    for &program in &args.programs {
-        match program.missing() {
-            None => present.push(program),
-            Some(why) => not_run.push(format!("{program}: {why}")),
-        }
-    }
-    if programs::program("prometheus").is_none() {
-        not_run.push("Prometheus as the peer: not installed: prometheus".to_owned());
-    }
-    for line in &not_run {
-        println!("NOT RUN: {line}");
-    }
+    let (present, not_run) = present(&args.programs);
     if present.is_empty() {
         return Ok(());
     }
@@ -123,6 +110,24 @@ pub fn run(args: &SourcesArgs) -> Result<()> {
     let (met, _) = report.bars();
     ensure!(met || args.quick, "a bar is missed");
     Ok(())
+}
+
+/// Those of `wanted` that can run here, and what cannot, with the reason.
+fn present(wanted: &[Program]) -> (Vec<Program>, Vec<String>) {
+    let (mut present, mut not_run) = (Vec::new(), Vec::new());
+    for &program in wanted {
+        match program.missing() {
+            None => present.push(program),
+            Some(why) => not_run.push(format!("{program}: {why}")),
+        }
+    }
+    if programs::program("prometheus").is_none() {
+        not_run.push("Prometheus as the peer: not installed: prometheus".to_owned());
+    }
+    for line in &not_run {
+        println!("NOT RUN: {line}");
+    }
+    (present, not_run)
 }
 
 /// The runs as JSON, and their tables between the marks of the page.
@@ -259,9 +264,8 @@ impl Testbed {
     fn is_in_alarm(&self, programs: &[Program]) -> bool {
         programs.iter().flat_map(|program| Way::ALL.map(|way| (*program, way))).any(|(program, way)| {
             let of = |heard: &&Heard| heard.program == program && heard.way == way;
-            let last = self.record.heard.iter().filter(of).rfind(|heard| {
-                matches!(heard.word, Word::Began(_) | Word::Ended)
-            });
+            let last =
+                self.record.heard.iter().filter(of).rfind(|heard| matches!(heard.word, Word::Began(_) | Word::Ended));
             last.is_some_and(|heard| heard.word != Word::Ended)
         })
     }
@@ -312,11 +316,5 @@ fn cost(before: &[Option<u64>; 5], after: &[Option<u64>; 5], seconds: f64) -> Co
     let ticks = seconds * procfs::ticks_per_second() as f64;
     let share = |at: usize| Some((after[at]? - before[at]?) as f64 / ticks);
     let of = |at: usize| share(at).unwrap_or_default();
-    Cost {
-        watch_agents: of(0),
-        watch_commands: of(1),
-        endpoint_agents: of(2),
-        prometheus: share(3),
-        exporters: of(4),
-    }
+    Cost { watch_agents: of(0), watch_commands: of(1), endpoint_agents: of(2), prometheus: share(3), exporters: of(4) }
 }

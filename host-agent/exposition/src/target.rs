@@ -226,7 +226,10 @@ impl Target {
     /// Makes room if samples were refused.
     fn sweep(&mut self) {
         let scrape = self.lines.scrape();
-        if self.refused.too_many + self.refused.too_long > 0 && self.learning.is_empty() && scrape - self.swept > FORGET_AFTER {
+        if self.refused.too_many + self.refused.too_long > 0
+            && self.learning.is_empty()
+            && scrape - self.swept > FORGET_AFTER
+        {
             self.swept = scrape;
             self.all.forget(&mut self.lines, FORGET_AFTER);
         }

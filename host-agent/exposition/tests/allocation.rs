@@ -112,7 +112,7 @@ fn label_sets_that_change_with_every_scrape_take_the_memory_that_is_stated_and_a
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 150, label_sets: 8 };
     let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SAMPLES };
     // docs/bounds.md, without the two answers of max_bytes.
-    let stated = (SAMPLES * (1_200 + 4 * WINDOW)) as i64;
+    let stated = (SAMPLES * (2_000 + 4 * WINDOW)) as i64;
     let mut target = Target::new(settings);
     let mut refused = 0;
     let before = HELD.get().0;

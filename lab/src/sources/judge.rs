@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn an_alarm_that_lasts_from_before_hides_a_fault_and_does_not_count() {
-        let run = judged(vec![fault(Fault::Flood, 100)], vec![heard(40, Way::Watch, Word::Armed), began(90, Way::Watch)]);
+        let run =
+            judged(vec![fault(Fault::Flood, 100)], vec![heard(40, Way::Watch, Word::Armed), began(90, Way::Watch)]);
 
         assert_eq!((run.faults[0].noticed_s, run.faults[0].hidden), (None, true));
     }

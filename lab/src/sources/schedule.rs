@@ -48,15 +48,8 @@ pub enum Fault {
 
 impl Fault {
     /// All faults, in no particular order.
-    pub const ALL: [Self; 7] = [
-        Self::CpuHog,
-        Self::SlowDisk,
-        Self::ClientPause,
-        Self::Flood,
-        Self::MemoryLimit,
-        Self::Hang,
-        Self::Restart,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::CpuHog, Self::SlowDisk, Self::ClientPause, Self::Flood, Self::MemoryLimit, Self::Hang, Self::Restart];
 
     /// Its name in output.
     pub const fn name(self) -> &'static str {

@@ -9,7 +9,9 @@ fn of_a_sample_that_comes_twice_the_first_counts_and_the_others_are_counted() {
     // The third has its labels in another order, and is the same series.
     let page = |n: u32| {
         let (first, second) = (n * 10, n * 1_000);
-        format!("a_total{{x=\"1\",y=\"2\"}} {first}\na_total{{x=\"1\",y=\"2\"}} {second}\na_total{{y=\"2\",x=\"1\"}} {second}\n")
+        format!(
+            "a_total{{x=\"1\",y=\"2\"}} {first}\na_total{{x=\"1\",y=\"2\"}} {second}\na_total{{y=\"2\",x=\"1\"}} {second}\n"
+        )
     };
     let mut target = target();
 
