@@ -2,6 +2,7 @@
 //! at most what it may, and the agent goes on.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -229,9 +230,9 @@ fn answers_that_are_no_metrics_say_what_they_are_and_a_redirect_is_not_followed(
 fn samples_that_are_not_looked_at_are_counted_by_reason() {
     let target = serve(None, |stream| {
         let mut text = String::from("twice_total 1\ntwice_total 2\n");
-        text.push_str(&format!("{} 1\n", "n".repeat(3_000)));
+        _ = writeln!(text, "{} 1", "n".repeat(3_000));
         for at in 0..20 {
-            text.push_str(&format!("many{{at=\"{at}\"}} 1\n"));
+            _ = writeln!(text, "many{{at=\"{at}\"}} 1");
         }
         stream.write_all(page(&text).as_bytes())
     });

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use support::workspace;
 
-use super::programs::program;
+use super::programs::{FOLDERS, program};
 
 /// The pages, and what they take beside uview.
 const PAGES: [(&str, &[&str]); 6] = [
@@ -58,13 +58,11 @@ fn run_page(path: &Path, uview: &Path) -> Result<String> {
     let bin = folder.path().join("bin");
     fs::create_dir(&bin)?;
     std::os::unix::fs::symlink(uview, bin.join("uview"))?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    // Programs of PostgreSQL are in nobody's PATH in Debian.
-    let path = format!("{}:{path}:/usr/sbin:/usr/lib/postgresql/15/bin", bin.display());
-    let mut command = Command::new("setsid");
     // From a file: on a command line, the lines would be found by the words that they look for.
-    fs::write(folder.path().join("lines.sh"), lines)?;
-    command.args(["--wait", "timeout", LIMIT, "bash", "-e", "lines.sh"]).env("PATH", path);
+    let text = format!("PATH={}:$PATH:{}\n{lines}", bin.display(), FOLDERS.join(":"));
+    fs::write(folder.path().join("lines.sh"), text)?;
+    let mut command = Command::new("setsid");
+    command.args(["--wait", "timeout", LIMIT, "bash", "-e", "lines.sh"]);
     let mut child = command.current_dir(folder.path()).stdin(Stdio::null()).spawn()?;
     let status = child.wait();
     end_all_in(folder.path());

@@ -17,19 +17,20 @@ use crate::clients::shop::{Process, ending_with_us, free};
 use crate::clock::Stopwatch;
 
 /// Limit for a program to listen, and for a command of its set-up.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 /// A load's part of a core, in percent, so that the programs are busy and not saturated.
 const LOAD_PERCENT: u32 = 10;
 /// Where Debian has programs that are in nobody's PATH.
-const FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/lib/postgresql/15/bin"];
+pub const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/lib/postgresql/15/bin"];
 /// More requests than a run has time for.
 const FOR_EVER: &str = "2000000000";
 
 /// The path of a program.
 pub fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(FOLDERS.map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
+    let found = Command::new("sh").args(["-c", "command -v \"$0\"", name]).output().ok();
+    let found = found.and_then(|output| String::from_utf8(output.stdout).ok());
+    let in_path = found.map(|path| PathBuf::from(path.trim_end()));
+    in_path.into_iter().chain(FOLDERS.map(|folder| Path::new(folder).join(name))).find(|path| path.is_file())
 }
 
 impl Program {

@@ -22,7 +22,7 @@ use crate::clients::shop::{Process, ending_with_us, free};
 use crate::clock::Stopwatch;
 
 /// Limit for an agent to be ready, on a busy machine.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 /// PostgreSQL's exporter takes some hundred milliseconds on a busy machine.
 const SHORTEST_TIMEOUT_MS: u32 = 1000;
