@@ -54,12 +54,30 @@ fn numbers_that_no_counter_or_histogram_has_neither_count_nor_end_it() {
         )
     };
     let mut pages = vec![page(1, "1"), page(2, "2")];
-    pages.extend(["NaN", "-Inf", "+Inf", "-7", "1e308", "3"].iter().zip(3..).map(|(value, n)| page(n, value)));
+    pages.extend(["NaN", "-Inf", "+Inf", "-7", "1e15", "3"].iter().zip(3..).map(|(value, n)| page(n, value)));
 
     let held = after(&pages, Format::Text);
 
     assert_eq!(held["steady_total"], SlotValue::Counter(6), "{held:?}");
     assert!(held.contains_key("a_total") && held.contains_key("h"), "{held:?}");
+}
+
+#[test]
+fn counts_that_do_not_fit_are_no_reason_to_end() {
+    let page = |n: &str| {
+        format!("# TYPE h histogram\nh_bucket{{le=\"1\"}} {n}\nh_bucket{{le=\"+Inf\"}} {n}\nh_sum {n}\nh_count {n}\n")
+    };
+    let mut target = target();
+
+    // It panicked where additions are checked: counts of two scrapes did not fit into one word.
+    for n in ["1", "2", "1e308", "3", "1e308", "4", "1e19"] {
+        if target.take(page(n).as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+        target.store(|_, _| {});
+    }
+
+    assert!(target.is_chosen());
 }
 
 #[test]
