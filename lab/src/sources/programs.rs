@@ -272,6 +272,13 @@ impl RunningProgram {
     }
 }
 
+impl Drop for RunningProgram {
+    /// Workers of nginx outlive their master if that is killed alone.
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
 /// The part of its command line that says where its configuration or data is.
 fn configuration(program: Program, folder: &Path) -> String {
     let file = if program == Program::Nginx { "nginx.conf" } else { "data" };
