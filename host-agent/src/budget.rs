@@ -80,7 +80,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.push(Bound {
         what: "Prometheus targets: answers, samples, windows",
         bytes: config.sources.prometheus.bytes(),
-        from: "each of `sources.prometheus.targets`: 2 × `max_bytes` + `max_samples` × (1.2 kB + 4 B × `learn_scrapes`)",
+        from: "each of `sources.prometheus.targets`: 2 × `max_bytes` + `max_samples` × (2 kB + 4 B × `learn_scrapes`)",
         payer: "node",
         full: "the answer is refused; further samples are not looked at",
         metric: "refused_samples",
@@ -415,7 +415,7 @@ mod tests {
             (
                 "sources: {prometheus: {targets: [{service: a, url: 'http://b', max_bytes: 1000000, max_samples: 1000, learn_scrapes: 100}]}}",
                 "Prometheus",
-                2_000_000 + 1_000 * 1_600,
+                2_000_000 + 1_000 * 2_400,
             ),
         ] {
             assert_eq!(row(&of(text), what), bytes, "{text}");

@@ -40,4 +40,4 @@ mod text;
 
 pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink, read};
 pub use report::{FamilyReport, TargetReport};
-pub use target::{Target, TargetSettings};
+pub use target::{RefusedSamples, Target, TargetSettings};

@@ -10,6 +10,15 @@ const MAX_KEY: usize = 2_048;
 /// Bytes of a key, on average.
 const KEY_BYTES: usize = 200;
 
+/// Why a key is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// There are as many as are kept.
+    Keys,
+    /// It, or all keys together, would be too long.
+    Bytes,
+}
+
 /// All samples of a target. A known one costs a look-up and a store.
 #[derive(Debug, Default)]
 pub struct Lines {
@@ -62,8 +71,12 @@ impl Lines {
     }
 
     /// Whether there is room for `key` among `limit` keys of [`KEY_BYTES`] each on average.
-    pub fn has_room(&self, key: &[u8], limit: usize) -> bool {
-        key.len() <= MAX_KEY && self.index.len() < limit && self.key_bytes + key.len() <= limit * KEY_BYTES
+    pub fn room(&self, key: &[u8], limit: usize) -> Result<(), NoRoom> {
+        if self.index.len() >= limit {
+            return Err(NoRoom::Keys);
+        }
+        let has_bytes = key.len() <= MAX_KEY && self.key_bytes + key.len() <= limit * KEY_BYTES;
+        if has_bytes { Ok(()) } else { Err(NoRoom::Bytes) }
     }
 
     /// Names `line` by `key`, too.
@@ -179,11 +192,13 @@ mod tests {
     fn keys_are_bounded_in_number_length_and_bytes() {
         let mut lines = Lines::default();
         let line = lines.add();
-        assert!(lines.has_room(&[b'k'; 2 * KEY_BYTES], 2) && !lines.has_room(&[b'k'; MAX_KEY + 1], 100));
+        assert_eq!(lines.room(&[b'k'; 2 * KEY_BYTES], 2), Ok(()));
+        assert_eq!(lines.room(&[b'k'; MAX_KEY + 1], 100), Err(NoRoom::Bytes));
 
         lines.name(&[b'k'; KEY_BYTES + 1], line);
 
-        assert!(lines.has_room(&[b'l'; KEY_BYTES - 1], 2) && !lines.has_room(&[b'l'; KEY_BYTES], 2));
-        assert!(!lines.has_room(b"l", 1));
+        assert_eq!(lines.room(&[b'l'; KEY_BYTES - 1], 2), Ok(()));
+        assert_eq!(lines.room(&[b'l'; KEY_BYTES], 2), Err(NoRoom::Bytes));
+        assert_eq!(lines.room(b"l", 1), Err(NoRoom::Keys));
     }
 }

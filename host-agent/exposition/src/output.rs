@@ -159,7 +159,8 @@ fn observe(buckets: &Buckets, lines: &Lines, shape: Shape, counts: &mut [u64]) -
     let sum = buckets.sum.map(|line| lines.growth(line));
     let place = |bucket: usize, count: u64| {
         if let Some(counter) = counts.get_mut(bucket) {
-            *counter += count;
+            // A target may say that it counted more than there can be.
+            *counter = counter.wrapping_add(count);
         }
     };
     if !buckets.bounds.is_empty() {

@@ -8,7 +8,7 @@ use wire::registration::PlacedSeries;
 
 use crate::choice::{Candidate, ChoiceSettings, Fate, choose};
 use crate::format::{Description, Format, FormatError, Sink, read};
-use crate::lines::Lines;
+use crate::lines::{Line, Lines, NoRoom};
 use crate::output::{NoOutput, Output, REST};
 use crate::report::{self, TargetReport};
 use crate::series::{AllSeries, Destination, SeriesNumber, Values};
@@ -47,8 +47,30 @@ pub struct Target {
     is_chosen: bool,
     /// Of the last scrape.
     samples: usize,
-    refused: usize,
+    refused: RefusedSamples,
     swept: u32,
+}
+
+/// Samples of a scrape that were not looked at, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RefusedSamples {
+    /// There are as many as are looked at.
+    pub too_many: usize,
+    /// Their names and labels are longer than is kept.
+    pub too_long: usize,
+    /// The scrape has another sample of the same name and labels, which counts.
+    pub duplicate: usize,
+}
+
+impl RefusedSamples {
+    /// Names of the reasons, in the order of [`Self::counts`].
+    pub const REASONS: [&'static str; 3] = ["too_many", "too_long", "duplicate"];
+
+    /// The number of each reason.
+    #[must_use]
+    pub const fn counts(self) -> [usize; 3] {
+        [self.too_many, self.too_long, self.duplicate]
+    }
 }
 
 /// Takes the samples of one scrape.
@@ -58,24 +80,41 @@ struct Intake<'t> {
     new: &'t mut Vec<SeriesNumber>,
     limit: usize,
     samples: usize,
-    refused: usize,
+    refused: RefusedSamples,
 }
 
 impl Sink for Intake<'_> {
     fn sample(&mut self, key: &[u8], value: f64, describe: impl FnOnce() -> Option<Description>) {
         self.samples += 1;
         if let Some(line) = self.lines.find(key) {
-            return self.lines.set(line, value);
+            return self.set(line, value);
         }
-        let described = if self.lines.has_room(key, self.limit) { describe() } else { None };
-        let Some(description) = described else {
-            self.refused += 1;
+        if let Err(room) = self.lines.room(key, self.limit) {
+            match room {
+                NoRoom::Keys => self.refused.too_many += 1,
+                NoRoom::Bytes => self.refused.too_long += 1,
+            }
+            return;
+        }
+        let Some(description) = describe() else {
+            self.refused.too_long += 1;
             return;
         };
         let (line, new) = self.all.add(description, self.lines);
         self.new.extend(new);
         self.lines.name(key, line);
-        self.lines.set(line, value);
+        self.set(line, value);
+    }
+}
+
+impl Intake<'_> {
+    /// Sets the value of `line`, unless this scrape has one already.
+    fn set(&mut self, line: Line, value: f64) {
+        if self.lines.is_here(line) {
+            self.refused.duplicate += 1;
+        } else {
+            self.lines.set(line, value);
+        }
     }
 }
 
@@ -94,7 +133,7 @@ impl Target {
             learned: 0,
             is_chosen: false,
             samples: 0,
-            refused: 0,
+            refused: RefusedSamples::default(),
             swept: 0,
         }
     }
@@ -110,7 +149,8 @@ impl Target {
         let mut new = Vec::new();
         let limit = self.settings.samples;
         let Self { lines, all, .. } = self;
-        let mut intake = Intake { lines, all, new: &mut new, limit, samples: 0, refused: 0 };
+        let refused = RefusedSamples::default();
+        let mut intake = Intake { lines, all, new: &mut new, limit, samples: 0, refused };
         let outcome = read(body, format, &mut intake);
         (self.samples, self.refused) = (intake.samples, intake.refused);
         self.add_new(new);
@@ -186,7 +226,10 @@ impl Target {
     /// Makes room if samples were refused.
     fn sweep(&mut self) {
         let scrape = self.lines.scrape();
-        if self.refused > 0 && self.learning.is_empty() && scrape - self.swept > FORGET_AFTER {
+        if self.refused.too_many + self.refused.too_long > 0
+            && self.learning.is_empty()
+            && scrape - self.swept > FORGET_AFTER
+        {
             self.swept = scrape;
             self.all.forget(&mut self.lines, FORGET_AFTER);
         }
@@ -358,7 +401,7 @@ impl Target {
 
     /// Samples of the last scrape, and those of them that were refused.
     #[must_use]
-    pub const fn last_scrape(&self) -> (usize, usize) {
+    pub const fn last_scrape(&self) -> (usize, RefusedSamples) {
         (self.samples, self.refused)
     }
 
@@ -377,7 +420,7 @@ impl Target {
             watched: of(false),
             summed: of(true),
             columns: self.outputs.iter().map(Output::columns).sum(),
-            refused: self.refused,
+            refused: self.refused.too_many + self.refused.too_long,
             learned: (if self.is_chosen { needed } else { self.learned.min(needed) }, needed),
             families: report::families(&self.all, |output| !is_rest(output)),
         }

@@ -9,24 +9,33 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use exposition::choice::ChoiceSettings;
-use exposition::{Format, Target, TargetSettings};
+use exposition::{Format, RefusedSamples, Target, TargetSettings};
 
 /// The system's allocator, with a count of the calls on this thread: tests run beside each other.
 struct CountingAllocator;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that this thread holds, and the most that it has held.
+    static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+}
+
+fn hold(more: i64) {
+    let (held, most) = HELD.get();
+    HELD.set((held + more, most.max(held + more)));
 }
 
 // SAFETY: passes everything on to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.set(CALLS.get() + 1);
+        hold(layout.size() as i64);
         // SAFETY: the caller's promise is the system allocator's condition.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        hold(-(layout.size() as i64));
         // SAFETY: the caller's promise is the system allocator's condition.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -78,6 +87,50 @@ fn a_scrape_of_known_series_allocates_nothing() {
         target.store(|_, value| stored = stored.wrapping_add(value));
 
         assert_eq!(CALLS.get() - before, 0, "{series} series");
-        assert!(stored > 0 && target.last_scrape() == (series + 5, 0));
+        assert!(stored > 0 && target.last_scrape() == (series + 5, RefusedSamples::default()));
     }
+}
+
+/// A page of as many bytes as an answer may have, of label sets that no other scrape has.
+fn endless(scrape: usize) -> String {
+    let mut text = String::from("# TYPE requests_total counter\n");
+    let mut at = 0;
+    while text.len() < MAX_BYTES {
+        _ = writeln!(text, "requests_total{{scrape=\"{scrape}\",id=\"{at:0128}\",path=\"/a/{scrape}/{at}\"}} {at}");
+        at += 1;
+    }
+    text
+}
+
+/// The default `max_bytes`.
+const MAX_BYTES: usize = 4 << 20;
+
+#[test]
+fn label_sets_that_change_with_every_scrape_take_the_memory_that_is_stated_and_are_counted() {
+    const SAMPLES: usize = 20_000;
+    const WINDOW: usize = 60;
+    let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 150, label_sets: 8 };
+    let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SAMPLES };
+    // docs/bounds.md, without the two answers of max_bytes.
+    let stated = (SAMPLES * (2_000 + 4 * WINDOW)) as i64;
+    let mut target = Target::new(settings);
+    let mut refused = 0;
+    let before = HELD.get().0;
+    let mut most = 0;
+
+    for scrape in 0..WINDOW + 15 {
+        let page = endless(scrape);
+        HELD.set((HELD.get().0, HELD.get().0));
+        let page_bytes = page.capacity() as i64;
+        if target.take(page.as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+        most = most.max(HELD.get().1 - before - page_bytes);
+        refused += target.last_scrape().1.too_many;
+    }
+
+    assert!(most < stated, "{most} bytes of {stated}");
+    assert!(most > stated / 20, "the allocator counts: {most} bytes");
+    assert!(refused > 1_000_000, "{refused}");
+    assert!(target.report().exposed <= SAMPLES);
 }
