@@ -156,11 +156,7 @@ unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut sock
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
-    count_accept(next!(
-        ACCEPT4,
-        fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int,
-        (fd, address, length, flags)
-    ))
+    count_accept(next!(ACCEPT4, fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int, (fd, address, length, flags)))
 }
 
 #[unsafe(no_mangle)]

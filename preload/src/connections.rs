@@ -83,9 +83,8 @@ pub(crate) fn received(descriptor: c_int, bytes: u64, head: &[u8]) {
     let Some((block, meters)) = counting() else { return };
     meters.add(Count::Received, bytes, block);
     // Most reads of a long request stop here, without a look at the clock.
-    let looked = |connection: &mut Connection| {
-        connection.awaits_inbound().then(|| connection.received(process::now(), head))
-    };
+    let looked =
+        |connection: &mut Connection| connection.awaits_inbound().then(|| connection.received(process::now(), head));
     let Some(Some(inbound)) = change(descriptor, looked) else { return };
     if let Some(unseen) = inbound.unseen {
         meters.add(unseen_count(unseen), 1, block);

@@ -1,5 +1,6 @@
-//! The only module that reads the environment: once, before the program begins.
+//! The only module that reads the environment: once, before the program begins. Some clear it then (nginx).
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// What the environment says.
@@ -11,6 +12,8 @@ pub(crate) struct Environment {
     pub(crate) traffic_only: bool,
     /// `UVIEW_SERVICE`, or `OTEL_SERVICE_NAME`.
     service: Option<String>,
+    /// `UVIEW_SOCKET`: the agent's socket.
+    pub(crate) socket: Option<PathBuf>,
 }
 
 static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
@@ -24,6 +27,7 @@ pub(crate) fn get() -> &'static Environment {
         Environment {
             off: switch.as_ref().is_some_and(|value| value == "off"),
             traffic_only: switch.as_ref().is_some_and(|value| value == "traffic"),
+            socket: std::env::var_os("UVIEW_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from),
             service: text("UVIEW_SERVICE").or_else(|| text("OTEL_SERVICE_NAME")),
         }
     })

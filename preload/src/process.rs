@@ -1,5 +1,8 @@
 //! What differs from process to process: start, fork, the thread that publishes, the clock.
-#![expect(unsafe_code, reason = "code that runs before main and after fork, and calls of libc that have no safe wrapper")]
+#![expect(
+    unsafe_code,
+    reason = "code that runs before main and after fork, and calls of libc that have no safe wrapper"
+)]
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;

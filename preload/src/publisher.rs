@@ -16,8 +16,14 @@ pub(crate) fn run(pid: u32, meters: &Meters) {
     std::panic::set_hook(Box::new(|_| {}));
     let Some(block) = process::block() else { return };
     let environment = environment::get();
-    let service = Service::new(environment.service());
-    let client = client::connect(if environment.traffic_only { service.without_process_metrics() } else { service });
+    let mut service = Service::new(environment.service());
+    if let Some(socket) = &environment.socket {
+        service = service.socket(socket);
+    }
+    if environment.traffic_only {
+        service = service.without_process_metrics();
+    }
+    let client = client::connect(service);
     loop {
         meters.publish(block, &client);
         meters.set(block.levels(pid, process::is_alive), &client);
