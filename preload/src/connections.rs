@@ -43,8 +43,9 @@ fn counting() -> Option<(&'static Block, &'static Meters)> {
 
 /// The process has accepted a connection.
 pub(crate) fn accepted(descriptor: c_int) {
-    let Some((block, meters)) = counting() else { return };
+    // Also if nothing is counted: somebody has to say so.
     process::publish();
+    let Some((block, meters)) = counting() else { return };
     meters.add(Count::Accepted, 1, block);
     let Some(place) = place(descriptor) else { return meters.add(Count::Table, 1, block) };
     let epoch = process::epoch();
