@@ -52,8 +52,7 @@ macro_rules! next {
     ($next:ident, fn($($kind:ty),*) -> $result:ty, ($($argument:expr),*)) => {{
         let at = $next.get();
         if at.is_null() {
-            // SAFETY: the calling thread's own errno.
-            unsafe { *libc::__errno_location() = libc::ENOSYS };
+            process::set_errno(libc::ENOSYS);
             return -1;
         }
         // SAFETY: the function of that name has this type (its manual page).
@@ -222,7 +221,6 @@ unsafe extern "C" fn recvfrom(
 }
 
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "libc's function has as many")]
 unsafe extern "C" fn __recvfrom_chk(
     fd: c_int,
     buffer: *mut c_void,
@@ -249,7 +247,7 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
         // SAFETY: the call has read it.
         let message = unsafe { &*message };
         // SAFETY: the call has written `got` bytes to these vectors, or fewer with MSG_TRUNC, where none is looked at.
-        let head = unsafe { first_head(message.msg_iov, message.msg_iovlen as usize, got) };
+        let head = unsafe { first_head(message.msg_iov, message.msg_iovlen, got) };
         received(fd, got as u64, if flags & libc::MSG_TRUNC == 0 { head } else { &[] });
     }
     got
@@ -318,7 +316,7 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
         // SAFETY: the call has read it.
         let message = unsafe { &*message };
         // SAFETY: the call has read `put` bytes of these vectors.
-        let head = unsafe { first_head(message.msg_iov, message.msg_iovlen as usize, put) };
+        let head = unsafe { first_head(message.msg_iov, message.msg_iovlen, put) };
         sent(fd, began, put as u64, head);
     }
     put

@@ -109,8 +109,8 @@ impl Block {
     pub(crate) fn take_durations(&self, mut to: impl FnMut(u64, u64)) {
         for bucket in self.durations.iter().filter(|bucket| bucket.count.load(Relaxed) > 0) {
             let (count, sum) = (bucket.count.swap(0, Relaxed), bucket.sum.swap(0, Relaxed));
-            if count > 0 {
-                to(sum / count, count);
+            if let Some(mean) = sum.checked_div(count) {
+                to(mean, count);
             }
         }
     }

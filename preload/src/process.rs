@@ -173,7 +173,8 @@ pub(crate) fn now() -> Ticks {
 /// Whether there is a process of this id.
 pub(crate) fn is_alive(pid: u32) -> bool {
     // SAFETY: signal 0 does nothing.
-    unsafe { libc::kill(pid as libc::pid_t, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
+    let status = unsafe { libc::kill(pid as libc::pid_t, 0) };
+    status == 0 || errno() != libc::ESRCH
 }
 
 /// Sees to it that somebody publishes for this process: its parent, or a thread of its own, which is started here. Called
@@ -231,20 +232,30 @@ fn without_signals(start: impl FnOnce() -> bool) -> bool {
     started
 }
 
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// Sets the calling thread's errno.
+pub(crate) fn set_errno(value: i32) {
+    // SAFETY: it takes nothing.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: the calling thread's own errno, as long as the thread lives.
+    unsafe { *place = value };
+}
+
 /// The program's `errno`, which comes back when this is dropped.
 pub(crate) struct Errno(i32);
 
 impl Errno {
     pub(crate) fn keep() -> Self {
-        // SAFETY: the calling thread's own errno.
-        Self(unsafe { *libc::__errno_location() })
+        Self(errno())
     }
 }
 
 impl Drop for Errno {
     fn drop(&mut self) {
-        // SAFETY: the calling thread's own errno.
-        unsafe { *libc::__errno_location() = self.0 };
+        set_errno(self.0);
     }
 }
 

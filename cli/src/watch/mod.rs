@@ -52,8 +52,9 @@ pub struct WatchArgs {
     #[command(flatten)]
     program: ProgramArgs,
     /// Start the program with a library that sees its connections [default: the one beside this program]
-    #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true, requires = "start")]
-    preload: Option<Option<PathBuf>>,
+    #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true, requires = "start",
+        default_missing_value = preload::LIBRARY)]
+    preload: Option<PathBuf>,
     /// Name of the service [default: the program's]
     #[arg(long, value_name = "NAME")]
     service: Option<String>,

@@ -17,7 +17,8 @@ use crate::Environment;
 use crate::clock::Clock;
 use crate::failure::Failure;
 
-const LIBRARY: &str = "libuview_preload.so";
+/// The library's name. As a path it means the one beside this program.
+pub(super) const LIBRARY: &str = "libuview_preload.so";
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 /// Time for the program to end after SIGTERM, before SIGKILL.
@@ -33,14 +34,14 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The program of `words`, if `asked` for; `asked` may name the library.
+    /// The program of `words`, to be started with `library` if there is one.
     pub(super) fn new(
-        asked: Option<Option<PathBuf>>,
+        library: Option<PathBuf>,
         words: &[OsString],
         environment: &Environment,
     ) -> Result<Option<Self>, Failure> {
-        let (Some(library), Some(name)) = (asked, words.first()) else { return Ok(None) };
-        let library = library.map_or_else(|| beside(environment.program.as_deref()), Ok)?;
+        let (Some(library), Some(name)) = (library, words.first()) else { return Ok(None) };
+        let library = if library == Path::new(LIBRARY) { beside(environment.program.as_deref())? } else { library };
         // Relative names would be looked up in the program's folder.
         let library = library.canonicalize().map_err(|error| because(&library, "cannot be used").caused_by(&error))?;
         let path = located(name, environment.path.as_deref())?;
