@@ -47,7 +47,7 @@ impl Next {
     }
 }
 
-/// Calls the function of libc. A function that libc lacks fails with ENOSYS: a program that calls it is for another libc.
+/// Calls the function of libc. One that libc lacks fails with ENOSYS: a program that calls it is for another libc.
 macro_rules! next {
     ($next:ident, fn($($kind:ty),*) -> $result:ty, ($($argument:expr),*)) => {{
         let at = $next.get();

@@ -177,8 +177,8 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     status == 0 || errno() != libc::ESRCH
 }
 
-/// Sees to it that somebody publishes for this process: its parent, or a thread of its own, which is started here. Called
-/// at each accept, and nowhere else: then the process serves, and is not about to exec.
+/// Sees to it that somebody publishes for this process: its parent, or a thread of its own, which is started here.
+/// Called at each accept, and nowhere else: then the process serves, and is not about to exec.
 pub(crate) fn publish() {
     let (pid, publisher) = (PID.load(Relaxed), PUBLISHER.load(Relaxed));
     if publisher == pid || pid == 0 {

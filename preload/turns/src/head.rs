@@ -27,7 +27,7 @@ pub enum Question {
         /// Another command follows in the same bytes.
         pipelined: bool,
     },
-    /// Anything else.
+    /// Anything else that came.
     Other,
 }
 
@@ -41,7 +41,7 @@ pub enum Answer {
         /// Whether it is an error.
         error: bool,
     },
-    /// Anything else.
+    /// Anything else that came.
     Other,
 }
 
