@@ -112,7 +112,7 @@ impl Agent {
     #[track_caller]
     pub fn reaches(&self, title: &str, expected: i64) {
         until(|| (self.sum(title) == expected).then_some(()))
-            .unwrap_or_else(|| panic!("{title} is not {expected}: {:#?}", self.values()));
+            .unwrap_or_else(|| unreachable!("{title} is not {expected}: {:#?}", self.values()));
     }
 }
 
