@@ -14,6 +14,7 @@ mod sampling;
 mod tls;
 mod unprivileged;
 mod watch;
+mod watch_preload;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
