@@ -9,7 +9,7 @@ pub fn exposition(bytes: &[u8]) {
     let Some((&format, page)) = bytes.split_first() else { return };
     let format = [Format::Text, Format::OpenMetrics, Format::Protobuf][usize::from(format) % 3];
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 50, label_sets: 3 };
-    let mut target = Target::new(TargetSettings { choice, labels: vec![], window: 2, samples: 200 });
+    let mut target = Target::new(TargetSettings { choice, labels: vec![], window: 2, samples: 200, hold: 0 });
     let mut before = Vec::new();
     for page in [page, page, page, &page[..page.len() / 2]] {
         match target.take(page, format) {

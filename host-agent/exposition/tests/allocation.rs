@@ -52,7 +52,7 @@ fn page(series: usize, scrape: usize) -> String {
 /// A target that has chosen among the series of [`page`], and its next scrape.
 fn settled(series: usize) -> (Target, usize) {
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 100, label_sets: 8 };
-    let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000 };
+    let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000, hold: 0 };
     let mut target = Target::new(settings);
     for scrape in 1..=10 {
         if target.take(page(series, scrape).as_bytes(), Format::Text).unwrap() {
