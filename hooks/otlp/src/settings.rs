@@ -26,6 +26,8 @@ pub struct Settings {
     pub tail: Option<TailSettings>,
     /// Metrics derived from spans, sampled or not; `None`: none.
     pub span_metrics: Option<SpanMetricsSettings>,
+    /// Bytes of requests with metrics that wait to be watched; `None`: metrics are not watched.
+    pub watched_metrics: Option<usize>,
     /// Frontends for finding anomalous operations where spans pass through (head sampling); `None`: off.
     pub observed: Option<Vec<String>>,
     /// Tenants beside the default one. Each has memory and connections of its own, as many as are set here.
@@ -60,6 +62,7 @@ impl Settings {
             forwarded_headers: DEFAULT_FORWARDED.map(str::to_owned).to_vec(),
             tail: None,
             span_metrics: None,
+            watched_metrics: None,
             observed: None,
             tenants: Vec::new(),
             senders: Reloadable::new(SenderRules::default()),

@@ -52,6 +52,8 @@ pub struct Target {
     is_chosen: bool,
     /// Series that are new in this scrape.
     new: Vec<SeriesNumber>,
+    /// Samples that are looked at now.
+    limit: usize,
     /// A key of OTLP, which is reused.
     key: Vec<u8>,
     /// What another replica of the service has chosen.
@@ -78,7 +80,7 @@ impl Target {
     #[must_use]
     pub fn new(settings: TargetSettings) -> Self {
         let all = AllSeries::new(settings.labels.clone());
-        let lines = Lines::holding(settings.hold);
+        let (lines, limit) = (Lines::holding(settings.hold), settings.samples);
         Self {
             settings,
             lines,
@@ -89,6 +91,7 @@ impl Target {
             learned: 0,
             is_chosen: false,
             new: Vec::new(),
+            limit,
             key: Vec::new(),
             model: Model::default(),
             times: PointTimes::default(),
@@ -138,14 +141,14 @@ impl Target {
         core::mem::replace(&mut self.discards, Discards::new())
     }
 
-    /// Looks at up to `samples` samples from now on.
-    pub const fn limit_samples(&mut self, samples: usize) {
-        self.settings.samples = samples;
+    /// From now on it looks at `free` samples more than it knows now, and never at more than its settings say.
+    pub fn leave_room(&mut self, free: usize) {
+        self.limit = self.settings.samples.min(self.lines.len().saturating_add(free));
     }
 
     fn intake(&mut self) -> Intake<'_> {
-        let Self { lines, all, new, key, times, discards, samples, refused, settings, .. } = self;
-        Intake { lines, all, new, key, limit: settings.samples, samples, refused, times, discards }
+        let Self { lines, all, new, key, times, discards, samples, refused, limit, .. } = self;
+        Intake { lines, all, new, key, limit: *limit, samples, refused, times, discards }
     }
 
     /// Ends a scrape: as [`Self::take`].
@@ -431,6 +434,12 @@ impl Target {
         for output in &self.outputs {
             output.store(&mut store);
         }
+    }
+
+    /// Series with columns of their own.
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        self.outputs.len() - self.rests.len()
     }
 
     /// How many samples are known.
