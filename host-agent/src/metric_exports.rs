@@ -7,6 +7,8 @@
 
 mod exporter;
 mod metrics;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::collections::BTreeMap;
@@ -123,7 +125,7 @@ impl Exports {
         loop {
             tokio::select! {
                 request = edge.next_metrics() => self.take(&request, edge, node),
-                _ = ticks.tick() => self.tick(node),
+                _ = ticks.tick() => self.tick(node, node.clock().now()),
             }
         }
     }
@@ -168,8 +170,7 @@ impl Exports {
     }
 
     /// Ends exports of which nothing more came for a while, and forgets replicas that are gone.
-    fn tick(&self, node: &Node) {
-        let now = node.clock().now();
+    fn tick(&self, node: &Node, now: Nanos) {
         let services = &mut self.state().services;
         for all in services.values_mut() {
             for (_, exporter) in all.extract_if(.., |_, exporter| exporter.is_gone(self.settings.expire, now)) {
@@ -198,20 +199,4 @@ impl Exports {
 fn sizes(services: &Services) -> (usize, usize) {
     let all = services.values().flat_map(BTreeMap::values);
     all.fold((0, 0), |(exporters, series), exporter| (exporters + 1, series + exporter.known_series()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_replica_keeps_what_a_name_may_have_of_its_id() {
-        let named = |id: &str| instance_name(id).map(|name| name.to_string());
-
-        assert_eq!(named("payment-1").as_deref(), Some("payment-1"));
-        assert_eq!(named("::1").as_deref(), Some("1"));
-        assert_eq!(named("pod 7@höst").as_deref(), Some("pod-7-h-st"));
-        assert_eq!(named("é"), None);
-        assert_eq!(named(&"x".repeat(300)).map(|name| name.len()), Some(120));
-    }
 }

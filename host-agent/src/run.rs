@@ -359,7 +359,7 @@ struct Shutdown {
 impl Shutdown {
     /// Waits for queued output, up to [`DRAIN_WITHIN`] per step.
     async fn end(self) {
-        let Self { telemetry: Telemetry { otlp, head_sampling, coherence, spans }, mut tasks, measuring } = self;
+        let Self { telemetry: Telemetry { otlp, head_sampling, coherence, spans, .. }, mut tasks, measuring } = self;
         drop(head_sampling);
         if let Some(spans) = spans {
             // Services' span rings are read to the end before the endpoint stops. A task that does not panic has no

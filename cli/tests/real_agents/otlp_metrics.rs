@@ -195,12 +195,12 @@ fn a_service_that_only_exports_otlp_metrics_is_watched_and_its_slowness_is_named
         let sources = ask(&run, &["sources"]).unwrap();
         let payment = &sources[0];
         assert_eq!((&payment["url"], &payment["state"]), (&"otlp:payment-1".into(), &"watching".into()), "{payment}");
-        let watched = |family: &str| {
-            let families = payment["families"].as_array().unwrap();
-            families.iter().find(|of| of["name"] == family).unwrap()["watched"].as_u64().unwrap()
-        };
+        let families = payment["families"].as_array().unwrap();
+        let family = |family: &str| families.iter().find(|of| of["name"] == family).unwrap();
+        let watched = |name: &str| family(name)["watched"].as_u64().unwrap();
+        assert_eq!(family("http.server.requests")["why"], "as http.server.request.duration");
         for (family, count) in [
-            ("http.server.requests", 1),
+            ("http.server.errors", 1),
             ("jobs.done", 1),
             ("queue.depth", 5),
             ("http.server.request.duration", 1),

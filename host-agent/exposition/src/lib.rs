@@ -47,6 +47,6 @@ mod target;
 mod text;
 
 pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink, read};
-pub use otlp::{Discard, Discards};
+pub use otlp::{Discard, Discards, PartCounts};
 pub use report::{FamilyReport, TargetReport};
 pub use target::{Target, TargetSettings};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::distribution::{Counts, Distribution, HistogramPoint, Relation};
+use crate::otlp::Discard;
 
 /// The number of a sample among those of its target.
 pub type Line = u32;
@@ -88,13 +89,18 @@ impl Lines {
         if relation == Relation::Growth { self.grow(line, value) } else { self.set(line, value) }
     }
 
-    /// Takes a point of the distribution `line`; false if it is malformed, or there are too many buckets for `limit`
-    /// lines.
-    pub fn distribute(&mut self, line: Line, point: &HistogramPoint<'_>, relation: Relation, limit: usize) -> bool {
+    /// Takes a point of the distribution `line`, unless it is malformed, or there are too many buckets for `limit` lines.
+    pub fn distribute(
+        &mut self,
+        line: Line,
+        point: &HistogramPoint<'_>,
+        relation: Relation,
+        limit: usize,
+    ) -> Result<(), Discard> {
         let known = self.distributions.entry(line).or_insert_with(Distribution::new);
         let before = known.buckets();
         if before == 0 && self.buckets >= limit.saturating_mul(BUCKETS) {
-            return false;
+            return Err(Discard::NoRoom);
         }
         let is_first = self.before.get(line as usize).is_none_or(|before| before.is_nan());
         let of_buckets = match relation {
@@ -104,11 +110,11 @@ impl Lines {
             relation => relation,
         };
         if !known.take(point, of_buckets, &mut self.scratch) {
-            return false;
+            return Err(Discard::Malformed);
         }
         self.buckets = self.buckets + known.buckets() - before;
         self.count(line, point.count as f64, relation);
-        true
+        Ok(())
     }
 
     /// The buckets of `line`.

@@ -107,24 +107,34 @@ impl Discards {
     }
 }
 
-/// Reads the points of `resource`, at most `most`, into `intake`. Returns how many were read.
-pub(crate) fn read(resource: &[u8], most: usize, intake: &mut Intake<'_>) -> usize {
-    let (mut read, mut point) = (0, Point::default());
+/// What was read of a part of an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartCounts {
+    /// Points that were looked at.
+    pub points: usize,
+    /// Those of them that count.
+    pub taken: usize,
+}
+
+/// Reads the points of `resource`, at most `most`, into `intake`.
+pub(crate) fn read(resource: &[u8], most: usize, intake: &mut Intake<'_>) -> PartCounts {
+    let (mut counts, mut point) = (PartCounts::default(), Point::default());
     let whole = each_point(resource, |metric, message| {
-        if read == most {
+        if counts.points == most {
             intake.discards.add(Discard::OverLimit);
             return ControlFlow::Continue(());
         }
-        read += 1;
-        if let Err(why) = point.read(metric, message).and_then(|()| take(metric, &point, intake)) {
-            intake.discards.add(why);
+        counts.points += 1;
+        match point.read(metric, message).and_then(|()| take(metric, &point, intake)) {
+            Ok(()) => counts.taken += 1,
+            Err(why) => intake.discards.add(why),
         }
         ControlFlow::Continue(())
     });
     if whole.is_err() {
         intake.discards.add(Discard::Malformed);
     }
-    read
+    counts
 }
 
 /// As [`Target::is_next`](crate::Target::is_next).
@@ -221,7 +231,7 @@ fn distribute(
     }
     let (line, relation) = ordered(metric, point, Role::Distribution, intake)?;
     let limit = intake.limit;
-    if intake.lines.distribute(line, histogram, relation, limit) { Ok(()) } else { Err(Discard::Malformed) }
+    intake.lines.distribute(line, histogram, relation, limit)
 }
 
 fn line_of(metric: &Metric<'_>, point: &Point<'_>, role: Role, intake: &mut Intake<'_>) -> Result<Line, Discard> {

@@ -10,7 +10,7 @@ use crate::choice::{Candidate, ChoiceSettings, Fate, choose};
 use crate::format::{Format, FormatError, read};
 use crate::intake::Intake;
 use crate::lines::Lines;
-use crate::otlp::{self, Discards};
+use crate::otlp::{self, Discards, PartCounts};
 use crate::output::{NoOutput, Output, REST};
 use crate::point_times::PointTimes;
 use crate::report::{self, TargetReport};
@@ -125,8 +125,8 @@ impl Target {
     }
 
     /// Takes a part of an export: an encoded `ResourceMetrics` of OTLP, of which at most `points` points are looked at.
-    /// Returns how many were. What cannot be used is left out, and counted: see [`Self::take_discards`].
-    pub fn take_part(&mut self, resource: &[u8], points: usize) -> usize {
+    /// What cannot be used is left out, and counted: see [`Self::take_discards`].
+    pub fn take_part(&mut self, resource: &[u8], points: usize) -> PartCounts {
         otlp::read(resource, points, &mut self.intake())
     }
 

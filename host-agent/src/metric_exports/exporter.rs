@@ -34,8 +34,11 @@ pub(super) struct Exporter {
     region: Option<FilledRegion>,
     /// When the first request of the present export came; `None` between two exports.
     open: Option<Nanos>,
-    /// When the last export began.
+    /// Points of it that count.
+    taken: usize,
+    /// When the last export began, and when the last request came.
     began: Option<Nanos>,
+    seen: Nanos,
     periods: Vec<Nanos>,
     /// Time between two exports, once series are chosen.
     interval: Option<Nanos>,
@@ -61,7 +64,9 @@ impl Exporter {
             target: Target::new(settings.target()),
             region: None,
             open: None,
+            taken: 0,
             began: None,
+            seen: Nanos::ZERO,
             periods: Vec::new(),
             interval: None,
             exports: 0,
@@ -96,20 +101,17 @@ impl Exporter {
         }
         self.target.leave_room(free);
         self.bytes += resource.len();
-        self.target.take_part(resource, points)
+        self.seen = now;
+        let read = self.target.take_part(resource, points);
+        self.taken += read.taken;
+        read.points
     }
 
     fn begin(&mut self, model: Option<Model>, now: Nanos) {
         if let Some((target, interval)) = model {
             (self.target, self.interval) = (target, Some(interval));
         }
-        if let Some(period) = self.began.and_then(|began| now.since(began)) {
-            if self.periods.len() == PERIODS {
-                self.periods.remove(0);
-            }
-            self.periods.push(period);
-        }
-        (self.open, self.began, self.bytes) = (Some(now), Some(now), 0);
+        (self.open, self.taken, self.bytes) = (Some(now), 0, 0);
         self.target.begin();
     }
 
@@ -122,9 +124,15 @@ impl Exporter {
         }
     }
 
-    /// Ends the export: chooses, or writes.
+    /// Ends the export: chooses, or writes. One of which no point counts, as a request that is repeated, is none.
     fn end(&mut self, node: &Node) {
-        self.open = None;
+        let Some(open) = self.open.take().filter(|_| self.taken > 0) else { return };
+        if let Some(period) = self.began.replace(open).and_then(|began| open.since(began)) {
+            if self.periods.len() == PERIODS {
+                self.periods.remove(0);
+            }
+            self.periods.push(period);
+        }
         self.exports += 1;
         self.uncounted += 1;
         if self.target.end() {
@@ -172,7 +180,7 @@ impl Exporter {
     pub(super) fn is_gone(&self, expire: Nanos, now: Nanos) -> bool {
         let usual = self.interval.or_else(|| usual(&self.periods)).unwrap_or(Nanos::ZERO);
         let longest = expire.max(Nanos(usual.0.saturating_mul(MISSING)));
-        self.began.and_then(|began| now.since(began)).is_some_and(|length| length > longest)
+        now.since(self.seen).is_some_and(|length| length > longest)
     }
 
     /// Removes it from its service.

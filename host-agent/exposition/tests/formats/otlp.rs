@@ -158,7 +158,7 @@ fn histograms_have_count_sum_and_tail_whatever_their_temporality_and_buckets() {
     let target = after([at(2, &[5, 0, 0, 0], 0.25, &[1]), at(3, &[9, 0, 0, 0], 0.5, &[1]), at(4, &[9, 4, 0, 0], 1.1, &[2])]);
 
     let Some(SlotValue::Histogram(count, sum, p99)) = value(&target, "total") else { panic!("{target:?}") };
-    assert_eq!((count, sum), (4, 6_000));
+    assert_eq!((count, sum), (4, 600), "thousandths");
     assert!((0.1..0.2).contains(&p99), "{p99}");
     let Some(SlotValue::Histogram(count, _, p99)) = value(&target, "delta") else { panic!("{target:?}") };
     assert!(count == 10 && (0.4..0.6).contains(&p99), "{count} {p99}");
@@ -262,7 +262,7 @@ fn what_is_no_number_and_what_does_not_match_is_left_out_and_counted() {
     let expected = [(Discard::Malformed, 2), (Discard::Value, 3), (Discard::Temporality, 1)];
     assert_eq!(discarded(&mut target), expected);
     target.begin();
-    assert_eq!(target.take_part(&[0x12, 200, 1], 10), 0);
+    assert_eq!(target.take_part(&[0x12, 200, 1], 10).points, 0);
     assert_eq!(discarded(&mut target), [(Discard::Malformed, 1)]);
 }
 
@@ -295,7 +295,7 @@ fn label_values_without_an_end_take_no_more_room_than_there_is_and_are_counted_i
     let Some(SlotValue::Counter(rest)) = value(&target, r#"jobs{series="other"}"#) else { panic!("{target:?}") };
     // Room is made every ten exports: what comes in between is left out, and counted.
     let left_out: u64 = discarded(&mut target).iter().map(|(_, count)| count).sum();
-    assert!(rest > 200 && rest + left_out <= sent && left_out > 0, "{rest} {left_out}");
+    assert!(rest > 100 && rest + left_out <= sent && left_out > 0, "{rest} {left_out}");
 }
 
 #[test]
@@ -306,7 +306,8 @@ fn of_a_request_only_so_many_points_are_looked_at() {
     target.begin();
     let read = target.take_part(&encoded(vec![gauge("depth", points)]), 10);
 
-    assert_eq!((read, discarded(&mut target)), (10, vec![(Discard::OverLimit, 40)]));
+    assert_eq!((read.points, read.taken), (10, 10));
+    assert_eq!(discarded(&mut target), [(Discard::OverLimit, 40)]);
 }
 
 #[test]
