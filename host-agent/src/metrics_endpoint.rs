@@ -22,9 +22,9 @@ use prometheus_client::registry::Registry;
 
 use crate::cgroup_metrics;
 use crate::measuring;
+use crate::metric_exports::ExportMetrics;
 use crate::node::Node;
 use crate::process_metrics::Counts;
-use crate::metric_exports::ExportMetrics;
 use crate::prometheus::TargetMetrics;
 use crate::readiness::Readiness;
 use crate::remote_monitor::{MonitorMetrics, RemoteMonitor};

@@ -147,8 +147,7 @@ impl HistogramPoint<'_> {
                 held.extend(numbers.zip(counts.iter().copied()).filter(|(_, count)| *count > 0));
                 merged(held, scale.saturating_sub(FINEST).max(0).unsigned_abs());
                 let scale = scale.min(FINEST);
-                let is_number =
-                    |number: i64| exponent(number, scale) < HIGHEST && exponent(number + 1, scale) > LOWEST;
+                let is_number = |number: i64| exponent(number, scale) < HIGHEST && exponent(number + 1, scale) > LOWEST;
                 if scale < COARSEST || !held.iter().all(|(number, _)| is_number(*number)) {
                     return None;
                 }

@@ -32,11 +32,7 @@ pub(crate) enum NoLine {
 
 impl Intake<'_> {
     /// The line of a sample, which may be new.
-    pub(crate) fn line(
-        &mut self,
-        key: &[u8],
-        describe: impl FnOnce() -> Option<Description>,
-    ) -> Result<Line, NoLine> {
+    pub(crate) fn line(&mut self, key: &[u8], describe: impl FnOnce() -> Option<Description>) -> Result<Line, NoLine> {
         *self.samples += 1;
         if let Some(line) = self.lines.find(key) {
             return Ok(line);
@@ -46,11 +42,7 @@ impl Intake<'_> {
         line
     }
 
-    fn add(
-        &mut self,
-        key: &[u8],
-        describe: impl FnOnce() -> Option<Description>,
-    ) -> Result<Line, NoLine> {
+    fn add(&mut self, key: &[u8], describe: impl FnOnce() -> Option<Description>) -> Result<Line, NoLine> {
         if !self.lines.has_room(key, self.limit) {
             return Err(NoLine::Room);
         }

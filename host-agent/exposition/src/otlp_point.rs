@@ -49,7 +49,9 @@ impl Data {
     pub const fn is_delta(self) -> bool {
         matches!(
             self,
-            Self::Sum { is_delta: true, .. } | Self::Histogram { is_delta: true } | Self::Exponential { is_delta: true }
+            Self::Sum { is_delta: true, .. }
+                | Self::Histogram { is_delta: true }
+                | Self::Exponential { is_delta: true }
         )
     }
 

@@ -81,7 +81,8 @@ impl Output {
             Values::Distribution(line) => match lines.distribution(*line) {
                 Some(of) if !of.is_negative() => {
                     let shape = of.shape();
-                    let state = State::Histogram { shape, counts: vec![0; shape.scale.buckets() as usize + 1], sum: 0.0 };
+                    let state =
+                        State::Histogram { shape, counts: vec![0; shape.scale.buckets() as usize + 1], sum: 0.0 };
                     (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
                 }
                 // No bucket of a region holds values below 0: only how many there are.

@@ -80,9 +80,8 @@ fn another_replica_joins_with_its_first_export_and_one_that_is_gone_leaves() {
 
     export(&exports, &node, "payment-2", 5..6);
     exports.tick(&node, Nanos::from_millis(50_600));
-    let instances = |lmaps: &[LmapInfo]| {
-        lmaps[0].replicas.iter().map(|replica| replica.instance.clone()).collect::<Vec<_>>()
-    };
+    let instances =
+        |lmaps: &[LmapInfo]| lmaps[0].replicas.iter().map(|replica| replica.instance.clone()).collect::<Vec<_>>();
     assert_eq!(instances(&lmaps(&node)), ["payment-1", "payment-2"]);
 
     export(&exports, &node, "payment-2", 6..11);
@@ -142,12 +141,16 @@ fn series_of_all_replicas_are_bounded_together() {
 fn what_operators_see_says_where_an_exporter_stands() {
     let (node, exports) = (node(), exports(10));
     export(&exports, &node, "payment-1", 1..3);
+    exports.tick(&node, Nanos::from_secs(21));
 
     let reply = exports.reply();
 
     let source = &reply[0];
-    assert_eq!((source.url.as_str(), source.state.as_str(), source.format.as_str()), ("otlp:payment-1", "learning", "OTLP"));
-    assert_eq!((source.learned, source.needed, source.scrapes, source.interval_us), (1, 3, 1, 10_000_000));
+    assert_eq!(
+        (source.url.as_str(), source.state.as_str(), source.format.as_str()),
+        ("otlp:payment-1", "learning", "OTLP")
+    );
+    assert_eq!((source.learned, source.needed, source.scrapes, source.interval_us), (2, 3, 2, 10_000_000));
     assert_eq!(source.families.len(), 2);
 }
 

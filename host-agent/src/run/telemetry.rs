@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use super::{RunError, host_name};
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::Config;
-use crate::node::Node;
 use crate::metric_exports::{ExportSettings, Exports};
+use crate::node::Node;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::{head_sampling, metric_exports, otlp_endpoint, span_ring};
 
