@@ -137,7 +137,11 @@ impl Exports {
     /// Takes a request.
     fn take(&self, request: &ForwardedMetrics, edge: &Edge, node: &Node) {
         let (mut points, now) = (self.settings.points, node.clock().now());
-        edge.each_export(request, |export| points -= self.take_export(&export, points, node, now));
+        edge.each_export(request, |export| {
+            // A resource without points costs something, too.
+            let looked_at = if points > 0 { self.take_export(&export, points, node, now).max(1) } else { 0 };
+            points = points.saturating_sub(looked_at);
+        });
     }
 
     /// Takes one resource of a request, of which at most `points` points are looked at. Returns how many were.

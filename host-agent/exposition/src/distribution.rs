@@ -61,6 +61,14 @@ enum Grid {
     Exponential(i32),
 }
 
+/// What the numbers of a point's buckets mean.
+enum Numbering<'p> {
+    /// Places among these bounds.
+    Bounds(&'p [f64]),
+    /// Powers of the base of this scale, which is at most [`FINEST`].
+    Scale(i32),
+}
+
 /// Buckets by number, rising, and their counts.
 pub type Counts = Vec<(i64, u64)>;
 
@@ -126,9 +134,9 @@ fn are_bounds(bounds: &[f64]) -> bool {
 }
 
 impl HistogramPoint<'_> {
-    /// Writes its non-empty buckets to `held`, and returns their scale if it is exponential: at most [`FINEST`]. `None`
-    /// if counts and bounds do not match, bounds do not rise, or buckets lie beyond all finite numbers.
-    fn read(&self, held: &mut Counts) -> Option<Option<i32>> {
+    /// Writes its non-empty buckets to `held`, and returns what their numbers mean. `None` if counts and bounds do not
+    /// match, bounds do not rise, or buckets lie beyond all finite numbers.
+    fn read(&self, held: &mut Counts) -> Option<Numbering<'_>> {
         held.clear();
         match self.buckets {
             PointBuckets::Explicit { bounds, counts } => {
@@ -140,7 +148,7 @@ impl HistogramPoint<'_> {
                 if counts.is_empty() && self.count > 0 {
                     held.push((0, self.count));
                 }
-                Some(None)
+                Some(Numbering::Bounds(bounds))
             }
             PointBuckets::Exponential { scale, at_zero, offset, counts } => {
                 let numbers = i64::from(offset)..;
@@ -154,7 +162,7 @@ impl HistogramPoint<'_> {
                 if at_zero > 0 {
                     held.insert(0, (ZERO, at_zero));
                 }
-                Some(Some(scale))
+                Some(Numbering::Scale(scale))
             }
         }
     }
@@ -182,11 +190,10 @@ impl Distribution {
 
     /// Takes a point; false if it is malformed, and then nothing of it counts. `scratch` saves allocations.
     pub fn take(&mut self, point: &HistogramPoint<'_>, relation: Relation, scratch: &mut Counts) -> bool {
-        let Some(scale) = point.read(scratch) else { return false };
-        let is_same = match (scale, point.buckets) {
-            (Some(scale), _) => self.meet(scale, relation, scratch),
-            (None, PointBuckets::Explicit { bounds, .. }) => self.has_bounds(bounds),
-            (None, PointBuckets::Exponential { .. }) => false,
+        let Some(numbering) = point.read(scratch) else { return false };
+        let is_same = match numbering {
+            Numbering::Scale(scale) => self.meet(scale, relation, scratch),
+            Numbering::Bounds(bounds) => self.has_bounds(bounds),
         };
         // Other bounds: what was counted in the old ones is no part of these.
         let relation = if is_same || relation != Relation::Total { relation } else { Relation::Baseline };

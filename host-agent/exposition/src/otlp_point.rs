@@ -203,7 +203,10 @@ impl<'b> Point<'b> {
         let whole = fields(message, |number, value| match metric.data {
             Data::Exponential { .. } => self.exponential(&mut read, number, value),
             Data::Histogram { .. } => self.histogram(&mut read, number, value),
-            _ => self.number(&mut read, metric.data == Data::Summary, number, value),
+            _ => {
+                self.number(&mut read, metric.data == Data::Summary, number, value);
+                Ok(())
+            }
         });
         whole.map_err(|_| Discard::Malformed)?;
         self.attributes.sort_unstable();
@@ -221,13 +224,7 @@ impl<'b> Point<'b> {
     }
 
     /// A field of a number, or of a summary.
-    fn number(
-        &mut self,
-        read: &mut PointFields,
-        is_summary: bool,
-        number: u32,
-        value: Value<'b>,
-    ) -> Result<(), &'static str> {
+    fn number(&mut self, read: &mut PointFields, is_summary: bool, number: u32, value: Value<'b>) {
         match (number, value) {
             (2, Value::Double(start)) => self.start = start.to_bits(),
             (3, Value::Double(time)) => self.time = time.to_bits(),
@@ -239,7 +236,6 @@ impl<'b> Point<'b> {
             (8, Value::Number(flags)) => self.flags = flags,
             _ => {}
         }
-        Ok(())
     }
 
     fn histogram(&mut self, read: &mut PointFields, number: u32, value: Value<'b>) -> Result<(), &'static str> {
@@ -271,7 +267,7 @@ impl<'b> Point<'b> {
             (5, Value::Double(sum)) => read.sum = Some(sum),
             (6, Value::Number(scale)) => read.scale = signed(scale),
             (7, Value::Double(count)) => read.at_zero = count.to_bits(),
-            (8, Value::Bytes(buckets)) => read.offset = self.buckets(buckets, |counts, count| counts.push(count))?,
+            (8, Value::Bytes(buckets)) => read.offset = self.buckets(buckets, Vec::push)?,
             (9, Value::Bytes(buckets)) => {
                 let below = &mut read.below_zero;
                 self.buckets(buckets, |_, count| *below = below.saturating_add(count))?;

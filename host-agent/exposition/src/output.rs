@@ -139,7 +139,9 @@ impl Output {
     /// Adds what `series` did in this scrape.
     pub fn add(&mut self, series: &Series, lines: &Lines) {
         match (&mut self.state, &series.values) {
-            (State::Counter { total, .. }, Values::Counter(line)) => *total += lines.growth(*line),
+            (State::Counter { total, .. }, Values::Counter(line) | Values::Distribution(line)) => {
+                *total += lines.growth(*line);
+            }
             (State::Gauge(sum), Values::Gauge(line)) => {
                 let value = lines.value(*line);
                 *sum = if sum.is_nan() {
@@ -153,7 +155,6 @@ impl Output {
             (State::Histogram { shape, counts, sum }, Values::Histogram(buckets)) => {
                 *sum += observe(buckets, lines, *shape, counts);
             }
-            (State::Counter { total, .. }, Values::Distribution(line)) => *total += lines.growth(*line),
             (State::Histogram { shape, counts, sum }, Values::Distribution(line)) => {
                 let Some(of) = lines.distribution(*line) else { return };
                 *sum += distribute(of, *shape, counts);

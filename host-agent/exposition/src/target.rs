@@ -21,6 +21,8 @@ const FORGET_AFTER: u32 = 10;
 /// Why a series has no column although it would be watched.
 const UNNAMEABLE: &str = "labels that no column may have";
 
+const CAME_LATER: &str = "came later";
+
 /// Settings of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetSettings {
@@ -71,8 +73,8 @@ pub struct Target {
 struct Model {
     /// Outputs of single series, by name and labels.
     outputs: HashMap<(String, String), u32>,
-    /// Names of which something was decided.
-    names: BTreeSet<String>,
+    /// Names of which something was decided, and why a series of them is not watched.
+    names: BTreeMap<String, String>,
 }
 
 impl Target {
@@ -172,7 +174,10 @@ impl Target {
             twin.rests.clone_from(&self.rests);
             twin.model = self.model.clone();
             for (_, series) in self.all.iter().filter(|(_, series)| series.place != Destination::Undecided) {
-                twin.model.names.insert(series.name.clone());
+                let why = twin.model.names.entry(series.name.clone()).or_default();
+                if let Destination::Nowhere(reason) = &series.place {
+                    why.clone_from(reason);
+                }
                 let labels = series.labels.as_ref().map(ToString::to_string);
                 if let (Destination::Output(output), Some(labels)) = (&series.place, labels)
                     && !self.is_rest(*output)
@@ -230,10 +235,11 @@ impl Target {
             let rest = self.rests.get(&series.name).copied();
             if let Some(output) = modelled.or(rest) {
                 series.place = Destination::Output(output);
-            } else if self.model.names.contains(&series.name) {
-                series.place = Destination::Nowhere("not watched of other replicas".to_owned());
+            } else if let Some(why) = self.model.names.get(&series.name) {
+                let why = if why.is_empty() { CAME_LATER } else { why };
+                series.place = Destination::Nowhere(why.to_owned());
             } else if known.contains(&series.family) {
-                series.place = Destination::Nowhere("came later".to_owned());
+                series.place = Destination::Nowhere(CAME_LATER.to_owned());
             } else {
                 series.window = vec![f32::NAN; self.settings.window as usize];
                 self.learning.push(number);
@@ -292,7 +298,8 @@ impl Target {
             .iter()
             .filter_map(|(number, labels)| {
                 let series = self.all.get(*number)?;
-                Some(Candidate { name: &series.name, labels, form: series.form(), window: &series.window })
+                let is_present = series.age(&self.lines) <= self.settings.hold;
+                Some(Candidate { name: &series.name, labels, form: series.form(), window: &series.window, is_present })
             })
             .collect();
         let choice = choose(&candidates, &settings);

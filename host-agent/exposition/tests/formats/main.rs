@@ -1,5 +1,5 @@
 //! The formats as they are specified, and as others write them: what is read becomes values of a region.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what a test prepares has to work, or the test fails")]
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 mod otlp;
 mod protobuf;

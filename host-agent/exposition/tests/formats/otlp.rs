@@ -301,6 +301,23 @@ fn label_values_without_an_end_take_no_more_room_than_there_is_and_are_counted_i
 }
 
 #[test]
+fn label_sets_that_came_once_while_it_learnt_get_no_column() {
+    let mut target = target();
+    for time in 2..8_u64 {
+        let user = time.to_string();
+        let once = labelled(number(time, 1.0), &[("user", &user)]);
+        let always = labelled(number(time, 5.0), &[("user", "always")]);
+        export(&mut target, vec![counter("logins", DELTA, vec![always, once])]);
+    }
+
+    let titles: Vec<_> = held(&target).into_keys().collect();
+    // The last one is still there when series are chosen.
+    let expected = [r#"logins{series="other"}"#, r#"logins{user="3"}"#, r#"logins{user="always"}"#];
+    assert_eq!(titles, expected);
+    assert_eq!(value(&target, expected[0]), Some(SlotValue::Counter(4)));
+}
+
+#[test]
 fn of_a_request_only_so_many_points_are_looked_at() {
     let mut target = target();
     let points = (0..50).map(|at| labelled(number(2, 1.0), &[("a", &at.to_string())])).collect();
