@@ -348,12 +348,15 @@ mod tests {
         first.take(point, Relation::Baseline, &mut Counts::new()).then_some(first)
     }
 
+    /// Lower and upper bound of a bucket, and what came into it.
+    type Bucket = (f64, f64, f64);
+
     /// Takes `point` as all of an export. Returns the buckets with what came, and the growth.
     fn next(
         known: &mut Distribution,
         point: &HistogramPoint<'_>,
         relation: Relation,
-    ) -> (Vec<(f64, f64, f64)>, (f64, Option<f64>)) {
+    ) -> (Vec<Bucket>, (f64, Option<f64>)) {
         known.begin();
         assert!(known.take(point, relation, &mut Counts::new()));
         (known.increases().map(|Increase { low, high, count }| (low, high, count)).collect(), known.growth())

@@ -82,12 +82,12 @@ mod tests {
 
     #[test]
     fn older_and_repeated_points_are_told_and_a_later_start_is_a_restart() {
+        use Order::{Duplicate, Later, Older, Restarted};
         let mut times = PointTimes::default();
         let orders = [(1, 10), (1, 20), (1, 20), (1, 15), (1, 30), (25, 40), (1, 50), (25, 60)];
 
         let orders = orders.map(|(start, time)| times.take(3, start, time));
 
-        use Order::{Duplicate, Later, Older, Restarted};
         assert_eq!(orders, [Later, Later, Duplicate, Older, Later, Restarted, Older, Later]);
     }
 
