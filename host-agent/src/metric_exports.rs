@@ -87,7 +87,7 @@ struct State {
     refused: Option<Nanos>,
 }
 
-/// All exporters.
+/// All exporters of metrics.
 #[derive(Debug)]
 pub(crate) struct Exports {
     settings: ExportSettings,

@@ -57,7 +57,7 @@ pub struct MetricExport<'a> {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct InboxState {
     requests: VecDeque<ForwardedMetrics>,
     bytes: usize,
 }
@@ -65,7 +65,7 @@ struct Waiting {
 /// Requests that wait to be watched.
 #[derive(Debug)]
 pub(crate) struct MetricsInbox {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<InboxState>,
     limit: usize,
     changed: Notify,
 }
@@ -107,7 +107,7 @@ impl MetricsInbox {
         Some(request)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         // Nothing under this lock panics. If something did, the state would still be usable.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,9 +2,10 @@
 //!
 //! # Guarantee
 //!
-//! Buckets of an exponential histogram are merged in pairs until they are no finer than those of a region (scale 2, four
-//! per power of two), and no more than [`MOST_BUCKETS`]. Merging is exact: bucket i of scale s lies in bucket ⌊i / 2⌋ of
-//! scale s − 1. So a quantile is known to the width of a bucket, also where an SDK lowers the scale between two exports.
+//! Buckets of an exponential histogram are merged in pairs until they are no finer than those of a region (scale 2,
+//! four per power of two), and no more than [`MOST_BUCKETS`]. Merging is exact: bucket i of scale s lies in bucket
+//! ⌊i / 2⌋ of scale s − 1. So a quantile is known to the width of a bucket, also where an SDK lowers the scale between
+//! two exports.
 
 use crate::placement::{Increase, Shape};
 

@@ -89,7 +89,8 @@ impl Lines {
         if relation == Relation::Growth { self.grow(line, value) } else { self.set(line, value) }
     }
 
-    /// Takes a point of the distribution `line`, unless it is malformed, or there are too many buckets for `limit` lines.
+    /// Takes a point of the distribution `line`, unless it is malformed, or there are too many buckets for `limit`
+    /// lines.
     pub fn distribute(
         &mut self,
         line: Line,

@@ -89,7 +89,7 @@ impl From<NoLine> for Discard {
 pub struct Discards([u64; Discard::ALL.len()]);
 
 impl Discards {
-    /// None.
+    /// No point was left out.
     #[must_use]
     pub const fn new() -> Self {
         Self([0; Discard::ALL.len()])

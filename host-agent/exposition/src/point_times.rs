@@ -7,7 +7,7 @@ const SET_BACK: u8 = 3;
 
 /// When the point before was, in the sender's nanoseconds; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct LastPoint {
     start: u64,
     time: u64,
     /// The last of those points in a row that were older, and how many.
@@ -32,13 +32,13 @@ pub enum Order {
 
 /// When the points of each line were.
 #[derive(Debug, Default)]
-pub struct PointTimes(Vec<Seen>);
+pub struct PointTimes(Vec<LastPoint>);
 
 impl PointTimes {
     /// Forgets what was known of `line`.
     pub fn forget(&mut self, line: Line) {
         if let Some(seen) = self.0.get_mut(line as usize) {
-            *seen = Seen::default();
+            *seen = LastPoint::default();
         }
     }
 
@@ -54,7 +54,7 @@ impl PointTimes {
         }
         let at = line as usize;
         if self.0.len() <= at {
-            self.0.resize(at + 1, Seen::default());
+            self.0.resize(at + 1, LastPoint::default());
         }
         let seen = &mut self.0[at];
         if time == seen.time {
@@ -67,11 +67,11 @@ impl PointTimes {
             if seen.older_points < SET_BACK {
                 return Order::Older;
             }
-            *seen = Seen { start, time, ..Seen::default() };
+            *seen = LastPoint { start, time, ..LastPoint::default() };
             return Order::SetBack;
         }
         let restarted = seen.start != 0 && start > seen.start;
-        *seen = Seen { start: start.max(seen.start), time, ..Seen::default() };
+        *seen = LastPoint { start: start.max(seen.start), time, ..LastPoint::default() };
         if restarted { Order::Restarted } else { Order::Later }
     }
 }

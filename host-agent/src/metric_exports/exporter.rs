@@ -83,8 +83,8 @@ impl Exporter {
         all.values().find_map(|other| other.interval.map(|interval| (other.target.twin(), interval)))
     }
 
-    /// Takes a resource of a request: at most `points` of its points, and `free` series more than are known. Returns how
-    /// many points were looked at.
+    /// Takes a resource of a request: at most `points` of its points, and `free` series more than are known. Returns
+    /// how many points were looked at.
     pub(super) fn take(
         &mut self,
         resource: &[u8],
