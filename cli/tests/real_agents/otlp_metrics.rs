@@ -1,7 +1,7 @@
 //! A service that only exports OTLP metrics is watched: its metrics pass on to the upstream byte for byte, series are
 //! chosen, and the LMAP of the service names the one that jumps.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -69,6 +69,12 @@ fn upstream() -> (SocketAddr, Bodies) {
     (address, bodies)
 }
 
+/// Now, as points carry it.
+#[expect(clippy::disallowed_methods, reason = "a service reads the clock")]
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
 /// A service with a counter of each temporality, gauges, and histograms of both kinds.
 struct Service {
     exports: u64,
@@ -82,7 +88,7 @@ impl Service {
     /// The next export. `is_slow`: requests take ten times as long.
     fn export(&mut self, is_slow: bool) -> String {
         self.exports += 1;
-        let (at, now) = (self.exports, SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64);
+        let (at, now) = (self.exports, now());
         let requests = 100 + noise(at, 20);
         self.requests += requests;
         self.errors += noise(at + 7, 3);
