@@ -298,7 +298,7 @@ fn monitors(config: &Config) -> u64 {
 }
 
 /// OTLP requests, and samples for remote monitors.
-fn telemetry(config: &Config) -> [Bound; 5] {
+fn telemetry(config: &Config) -> [Bound; 6] {
     let (otlp, tenants) = (&config.otlp, tenants(config));
     let by_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let written = if config.remote_write.url.is_some() { config.remote_write.queue_bytes.get() as u64 } else { 0 };
@@ -320,6 +320,14 @@ fn telemetry(config: &Config) -> [Bound; 5] {
             payer: "tenant",
             full: "the client is told to retry",
             metric: "lost_otlp_requests",
+        },
+        Bound {
+            what: "OTLP metrics that are watched: requests, series, windows, regions",
+            bytes: if tenants > 0 { otlp.metrics.bytes(otlp.request_bytes) } else { 0 },
+            from: "2 × `otlp.request_bytes` + `otlp.metrics.max_all_series` × (1.9 kB + 4 B × `learn_exports`) + `max_replicas` × (96 KiB + 1.8 kB × `max_columns`), with `otlp.metrics.watch`",
+            payer: "node",
+            full: "further series, replicas and requests are not watched",
+            metric: "discarded_otlp_points",
         },
         Bound {
             what: "samples for remote monitors",
@@ -411,6 +419,12 @@ mod tests {
                 100_000_000 + ORIGIN_BYTES,
             ),
             ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 170_768),
+            (
+                &format!("{OTLP}, metrics: {{max_all_series: 1000, max_replicas: 10, max_columns: 100}}}}"),
+                "OTLP metrics",
+                32 * MIB + 1_000 * 1_980 + 10 * (98_304 + 180_000),
+            ),
+            (&format!("{OTLP}, metrics: {{watch: false}}}}"), "OTLP metrics", 0),
             ("remote_write: {url: 'http://127.0.0.1:1', queue_bytes: 9000000}", "samples", 9_000_000),
             (
                 "sources: {prometheus: {targets: [{service: a, url: 'http://b', max_bytes: 1000000, max_samples: 1000, learn_scrapes: 100}]}}",
@@ -428,6 +442,7 @@ mod tests {
 
         for what in [
             "OTLP requests",
+            "OTLP metrics",
             "samples",
             "buffered spans",
             "learnt paths",

@@ -13,6 +13,7 @@ mod receipt;
 mod remote_write;
 mod sources;
 mod warnings;
+mod watched_metrics;
 mod webhooks;
 
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ pub use self::prometheus::{PrometheusConfig, PrometheusTarget};
 pub use self::receipt::ReceiptConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
 pub use self::sources::{CgroupConfig, SourcesConfig};
+pub use self::watched_metrics::WatchedMetricsConfig;
 pub use self::webhooks::WebhookConfig;
 pub(crate) use self::webhooks::start as start_webhooks;
 pub use agent_runtime::access::AccessConfig;

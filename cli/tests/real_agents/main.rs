@@ -8,6 +8,7 @@ mod hostile_text;
 mod kills;
 mod metrics;
 mod operator_calls;
+mod otlp_metrics;
 mod prometheus;
 mod restarts;
 mod sampling;

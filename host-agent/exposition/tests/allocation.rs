@@ -10,6 +10,12 @@ use std::hint::black_box;
 
 use exposition::choice::ChoiceSettings;
 use exposition::{Format, RefusedSamples, Target, TargetSettings};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{
+    Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, number_data_point,
+};
+use prost::Message as _;
 
 /// The system's allocator, with a count of the calls on this thread: tests run beside each other.
 struct CountingAllocator;
@@ -58,10 +64,41 @@ fn page(series: usize, scrape: usize) -> String {
     text
 }
 
+/// An OTLP export with `series` counters and as many histograms, number `export`.
+fn exported(series: usize, export: usize) -> Vec<u8> {
+    let time_unix_nano = export as u64 * 1_000_000_000;
+    let attributes = |at: usize| {
+        let value = Some(AnyValue { value: Some(any_value::Value::StringValue(format!("/{at}"))) });
+        vec![KeyValue { key: "path".to_owned(), value }]
+    };
+    let count = |at: usize| NumberDataPoint {
+        time_unix_nano,
+        attributes: attributes(at),
+        value: Some(number_data_point::Value::AsInt((export * (at + 1)) as i64)),
+        ..NumberDataPoint::default()
+    };
+    let took = |at: usize| HistogramDataPoint {
+        time_unix_nano,
+        attributes: attributes(at),
+        count: export as u64,
+        sum: Some(export as f64),
+        explicit_bounds: vec![1.0, 2.0],
+        bucket_counts: vec![export as u64, 0, 0],
+        ..HistogramDataPoint::default()
+    };
+    let (aggregation_temporality, is_monotonic) = (2, true);
+    let counts = Sum { data_points: (0..series).map(count).collect(), aggregation_temporality, is_monotonic };
+    let took = Histogram { data_points: (0..series).map(took).collect(), aggregation_temporality };
+    let metric = |name: &str, data| Metric { name: name.to_owned(), data: Some(data), ..Metric::default() };
+    let metrics = vec![metric("requests", Data::Sum(counts)), metric("took", Data::Histogram(took))];
+    let scope = ScopeMetrics { metrics, ..ScopeMetrics::default() };
+    ResourceMetrics { scope_metrics: vec![scope], ..ResourceMetrics::default() }.encode_to_vec()
+}
+
 /// A target that has chosen among the series of [`page`], and its next scrape.
 fn settled(series: usize) -> (Target, usize) {
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 100, label_sets: 8 };
-    let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000 };
+    let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000, hold: 0 };
     let mut target = Target::new(settings);
     for scrape in 1..=10 {
         if target.take(page(series, scrape).as_bytes(), Format::Text).unwrap() {
@@ -133,4 +170,32 @@ fn label_sets_that_change_with_every_scrape_take_the_memory_that_is_stated_and_a
     assert!(most > stated / 20, "the allocator counts: {most} bytes");
     assert!(refused > 1_000_000, "{refused}");
     assert!(target.report().exposed <= SAMPLES);
+#[test]
+fn an_export_of_known_series_allocates_as_often_for_a_few_as_for_many() {
+    let calls = [10, 2_000].map(|series| {
+        let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 100, label_sets: 8 };
+        let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000, hold: 2 };
+        let mut target = Target::new(settings);
+        for export in 1..=12 {
+            target.begin();
+            target.take_part(&exported(series, export), usize::MAX);
+            if target.end() {
+                target.choose();
+            }
+        }
+        let (export, mut stored) = (exported(series, 13), 0_u64);
+
+        let before = CALLS.get();
+        target.begin();
+        let read = target.take_part(&export, usize::MAX);
+        assert!(!target.end());
+        target.store(|_, value| stored = stored.wrapping_add(value));
+        let calls = CALLS.get() - before;
+
+        assert!(stored > 0 && (read.points, read.taken) == (2 * series, 2 * series));
+        calls
+    });
+
+    assert_eq!(calls[0], calls[1]);
+    assert!(calls[0] < 12, "{calls:?}");
 }

@@ -160,6 +160,7 @@ impl PrometheusTarget {
                 labels,
                 window: self.learn_scrapes.get(),
                 samples: self.max_samples.get(),
+                hold: 0,
             },
         })
     }

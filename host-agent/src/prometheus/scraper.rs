@@ -9,8 +9,9 @@ use remote_write::client::GetError;
 use wire::time::Nanos;
 
 use super::TargetPlan;
-use super::replica::TargetReplica;
+use super::replica::{of_health, of_values, write_health};
 use super::view::{REASONS, ScrapeFailure, TargetView, add};
+use crate::filled_region::FilledRegion;
 use crate::node::Node;
 
 /// Time between two scrapes while a target is learnt.
@@ -62,8 +63,8 @@ pub(super) struct Scraper {
     view: Arc<TargetView>,
     node: Arc<Node>,
     body: Vec<u8>,
-    values: Option<TargetReplica>,
-    health: Option<TargetReplica>,
+    values: Option<FilledRegion>,
+    health: Option<FilledRegion>,
     /// How long scrapes took, while it is learnt.
     took: Vec<Nanos>,
     interval: Nanos,
@@ -155,7 +156,7 @@ impl Scraper {
         }
         if let Some(health) = &self.health {
             let samples = if self.failures == 0 { self.view.target().last_scrape().0 } else { 0 };
-            health.write_health(self.failures, took, samples);
+            write_health(health, self.failures, took, samples);
         }
         if self.took.len() > self.plan.settings.window as usize {
             self.took.clear();
@@ -202,7 +203,7 @@ impl Scraper {
             columns = what.2,
             "series chosen"
         );
-        match TargetReplica::of_values(&self.plan, &target, every, &self.node) {
+        match of_values(&self.plan, &target, every, &self.node) {
             Ok(new) => {
                 if let Some(old) = self.values.replace(new) {
                     old.leave(&self.node);
@@ -211,7 +212,7 @@ impl Scraper {
             Err(error) => tracing::warn!(service, error = &*error as &dyn core::error::Error, "no region for a target"),
         }
         if self.health.is_none() {
-            match TargetReplica::of_health(&self.plan, every, &self.node) {
+            match of_health(&self.plan, every, &self.node) {
                 Ok(new) => self.health = Some(new),
                 Err(error) => {
                     tracing::warn!(service, error = &*error as &dyn core::error::Error, "no region for a target");

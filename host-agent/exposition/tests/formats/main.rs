@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 mod hostile;
+mod otlp;
 mod protobuf;
 mod text;
 
@@ -14,7 +15,7 @@ use wire::metric::Kind;
 /// A target that learns for two scrapes and watches everything that moved.
 fn target() -> Target {
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 1_000, label_sets: 8 };
-    Target::new(TargetSettings { choice, labels: vec![], window: 2, samples: 1_000 })
+    Target::new(TargetSettings { choice, labels: vec![], window: 2, samples: 1_000, hold: 0 })
 }
 
 /// What a series of a region holds.
