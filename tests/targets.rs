@@ -38,7 +38,7 @@ pub use turns::turns;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 33] = [
+pub const TARGETS: [Target; 34] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),

@@ -4,8 +4,8 @@ use crate::format::{Description, Sink};
 use crate::lines::{Line, Lines, NoRoom};
 use crate::otlp::Discards;
 use crate::point_times::PointTimes;
+use crate::refused_samples::RefusedSamples;
 use crate::series::{AllSeries, SeriesNumber};
-use crate::target::RefusedSamples;
 
 /// Takes the samples of one scrape.
 pub(crate) struct Intake<'t> {

@@ -41,6 +41,7 @@ mod output;
 mod placement;
 mod point_times;
 mod protobuf;
+mod refused_samples;
 mod report;
 mod series;
 mod target;
@@ -48,5 +49,6 @@ mod text;
 
 pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink, read};
 pub use otlp::{Discard, Discards, PartCounts};
+pub use refused_samples::RefusedSamples;
 pub use report::{FamilyReport, TargetReport};
-pub use target::{RefusedSamples, Target, TargetSettings};
+pub use target::{Target, TargetSettings};

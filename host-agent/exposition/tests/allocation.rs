@@ -147,7 +147,7 @@ fn label_sets_that_change_with_every_scrape_take_the_memory_that_is_stated_and_a
     const SAMPLES: usize = 20_000;
     const WINDOW: usize = 60;
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 150, label_sets: 8 };
-    let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SAMPLES };
+    let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SAMPLES, hold: 0 };
     // docs/bounds.md, without the two answers of max_bytes.
     let stated = (SAMPLES * (2_000 + 4 * WINDOW)) as i64;
     let mut target = Target::new(settings);
@@ -170,6 +170,8 @@ fn label_sets_that_change_with_every_scrape_take_the_memory_that_is_stated_and_a
     assert!(most > stated / 20, "the allocator counts: {most} bytes");
     assert!(refused > 1_000_000, "{refused}");
     assert!(target.report().exposed <= SAMPLES);
+}
+
 #[test]
 fn an_export_of_known_series_allocates_as_often_for_a_few_as_for_many() {
     let calls = [10, 2_000].map(|series| {

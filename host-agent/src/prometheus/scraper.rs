@@ -119,7 +119,7 @@ impl Scraper {
             waited = waited.plus(interval);
             self.failures = self.failures.saturating_add(1);
             if let Some(health) = &self.health {
-                health.write_health(self.failures, waited, 0);
+                write_health(health, self.failures, waited, 0);
             }
         }
     }
