@@ -290,8 +290,8 @@ fn spans(record: &Record) -> Vec<(Nanos, Nanos)> {
     record.faults.iter().map(|fault| (fault.started, fault.ended)).collect()
 }
 
-/// The number of the fault to which an alarm belongs that began at `began`: the last one that started before it, if that
-/// lasted, or had ended less than [`GRACE`] ago (rule 1). `faults` are starts and ends, in order.
+/// The number of the fault to which an alarm belongs that began at `began`: the last one that started before it, if
+/// that lasted, or had ended less than [`GRACE`] ago (rule 1). `faults` are starts and ends, in order.
 #[must_use]
 pub fn cause(faults: &[(Nanos, Nanos)], began: Nanos) -> Option<usize> {
     let last = faults.iter().rposition(|(started, _)| *started <= began)?;

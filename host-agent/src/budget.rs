@@ -18,7 +18,7 @@ use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_mode
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
 /// A series in the catalogue, in its replica, and in the configuration of the LMAP, with what is declared about it.
-const SERIES_BYTES: u64 = 2_000;
+const SERIES_BYTES: u64 = 2_400;
 /// A service's connection: task, buffer, replica, process metrics.
 const SERVICE_BYTES: u64 = 96 << 10;
 /// A cgroup's region and open files, with the kernel's part of them.
@@ -98,7 +98,7 @@ fn services(config: &Config) -> [Bound; 5] {
         Bound {
             what: "series of services",
             bytes: limits.series as u64 * SERIES_BYTES,
-            from: "`services.limits.series` × 2.0 kB",
+            from: "`services.limits.series` × 2.4 kB",
             payer: SHARE,
             full: "the series is refused, and the service is told who has most",
             metric: "refused_series",
@@ -147,7 +147,7 @@ fn cgroups(config: &Config) -> Bound {
     Bound {
         what: "cgroups that are read",
         bytes: limit * each,
-        from: "`sources.cgroup_limit` × 171 kB, with `sources.cgroups` or `kubernetes.pods`",
+        from: "`sources.cgroup_limit` × 198 kB, with `sources.cgroups` or `kubernetes.pods`",
         payer: "node",
         full: "further ones are not read",
         metric: "cgroups",
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn each_key_moves_its_own_row() {
         for (text, what, bytes) in [
-            ("services: {limits: {series: 1000}}", "series", 2_000_000),
+            ("services: {limits: {series: 1000}}", "series", 2_400_000),
             ("lmap: {model_bytes: 5}", "learnt models", 5 + MAX_KEPT_MODELS as u64 * MODEL_BYTES),
             ("services: {limits: {regions: 10}}", "registrations", 10 * REGISTERED * REGISTRATION_BYTES),
             (&format!("webhooks: [{WEBHOOK}]"), "alarms for webhooks", 16 * MIB),
@@ -418,7 +418,7 @@ mod tests {
                 "buffered spans",
                 100_000_000 + ORIGIN_BYTES,
             ),
-            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 170_768),
+            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 198_368),
             (
                 &format!("{OTLP}, metrics: {{max_all_series: 1000, max_replicas: 10, max_columns: 100}}}}"),
                 "OTLP metrics",

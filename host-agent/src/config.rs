@@ -325,7 +325,8 @@ impl Config {
         Nanos::from_millis(u64::from(interval.get()))
     }
 
-    /// Whether paths and verdicts are looked at where all spans pass through: for head sampling, here or on other nodes.
+    /// Whether paths and verdicts are looked at where all spans pass through: for head sampling, here or on other
+    /// nodes.
     #[must_use]
     pub fn observes_spans(&self) -> bool {
         let is_wanted = self.head_sampling.listen.is_some() || self.coherence.is_on(&self.otlp);

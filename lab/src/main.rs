@@ -58,8 +58,8 @@ enum Task {
         #[arg(long)]
         write: bool,
     },
-    /// Run Redis, nginx and PostgreSQL under load and faults, and compare how `uview watch` and their exporters' endpoints
-    /// notice. Writes docs/reproduction/sources.md with --write.
+    /// Run Redis, nginx and PostgreSQL under load and faults, and compare how `uview watch` and their exporters'
+    /// endpoints notice. Writes docs/reproduction/sources.md with --write.
     Sources {
         #[command(flatten)]
         arguments: sources::SourcesArgs,

@@ -26,7 +26,7 @@ use wire::time::Nanos;
 use crate::clients::shop::Process;
 use crate::clock::Stopwatch;
 use faults::ActiveFault;
-use judge::{Heard, InjectedFault, Record, Way, Word};
+use judge::{InjectedFault, Record, Statement, Way, Word};
 use programs::RunningProgram;
 use schedule::{Fault, Pace, PlannedFault, Program};
 use tables::{Cost, Report, Run};
@@ -39,6 +39,7 @@ const PATIENCE: u32 = 3;
 
 /// Arguments of `cargo lab sources`.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct SourcesArgs {
     /// The program to test [default: a new build].
     #[arg(long, value_name = "FILE")]
@@ -152,7 +153,7 @@ struct Testbed {
     prometheus: Option<Process>,
     programs: Vec<RunningProgram>,
     clock: Stopwatch,
-    words: Receiver<Heard>,
+    words: Receiver<Statement>,
     record: Record,
     /// Start of the last fault, for progress.
     since: Nanos,
@@ -235,7 +236,7 @@ impl Testbed {
             running.tend()?;
         }
         while let Ok(heard) = self.words.try_recv() {
-            let Heard { at, way, program, word } = &heard;
+            let Statement { at, way, program, word } = &heard;
             let after = at.since(self.since).unwrap_or_default().as_secs_f64();
             println!("    +{after:>5.1} s  {way:?} {program}: {word:?}");
             self.record.heard.push(heard);
@@ -263,7 +264,7 @@ impl Testbed {
     /// Whether an alarm of one that will have a fault goes on.
     fn is_in_alarm(&self, programs: &[Program]) -> bool {
         programs.iter().flat_map(|program| Way::ALL.map(|way| (*program, way))).any(|(program, way)| {
-            let of = |heard: &&Heard| heard.program == program && heard.way == way;
+            let of = |heard: &&Statement| heard.program == program && heard.way == way;
             let last =
                 self.record.heard.iter().filter(of).rfind(|heard| matches!(heard.word, Word::Began(_) | Word::Ended));
             last.is_some_and(|heard| heard.word != Word::Ended)
@@ -292,7 +293,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// Processor time used so far, in clock ticks: watch agents, watch commands, endpoint agents, Prometheus, exporters.
+    /// Processor time used so far, in clock ticks: watch agents, watch commands, endpoint agents, Prometheus,
+    /// exporters.
     fn used(&self) -> Result<[Option<u64>; 5]> {
         let of = |pids: Vec<u32>| -> Result<u64> {
             let ticks = pids.into_iter().map(|pid| {

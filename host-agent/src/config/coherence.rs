@@ -37,8 +37,8 @@ impl CoherenceConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if `order_key` is missing (nodes would evict and learn from different traces), a certificate cannot be read, or
-    /// peers are not known by certificates and `insecure` does not say that this is meant.
+    /// [`ConfigError`] if `order_key` is missing (nodes would evict and learn from different traces), a certificate
+    /// cannot be read, or peers are not known by certificates and `insecure` does not say that this is meant.
     pub fn settings(&self, otlp: &OtlpConfig) -> Result<Option<PeerSettings>, ConfigError> {
         if !self.is_on(otlp) {
             return Ok(None);

@@ -37,8 +37,8 @@ impl Cgroup {
         fs::write(&path, value).with_context(|| format!("cannot write {value} to {}", path.display()))
     }
 
-    /// Limits memory to what cannot be given back (a program's own, and what it shares) and a little more. What it holds
-    /// of files is dropped for it. Returns the limit in bytes.
+    /// Limits memory to what cannot be given back (a program's own, and what it shares) and a little more. What it
+    /// holds of files is dropped for it. Returns the limit in bytes.
     pub fn limit_memory(&self) -> Result<u64> {
         let text = fs::read_to_string(self.0.join("memory.stat"))?;
         let value = |name: &str| {

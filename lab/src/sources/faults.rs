@@ -38,7 +38,7 @@ pub fn missing(fault: Fault, programs: &[RunningProgram]) -> Option<String> {
 }
 
 impl<'a> ActiveFault<'a> {
-    /// Injects it.
+    /// Injects the fault.
     pub fn begin(planned: &'a PlannedFault, programs: &mut [RunningProgram], folder: &Path) -> Result<Self> {
         let log = folder.join("faults.log");
         let mut helpers = Vec::new();

@@ -1,8 +1,8 @@
 //! Which fault was noticed how fast, by each way alone. Pure: a [`Record`] in, [`RunJudgement`] out.
 //!
 //! The rules are the demo's ([`demo::judge`]): an alarm belongs to the last fault that started before it, in whatever
-//! program, if it began during it or within the grace after it; all others are false. A fault is noticed by an alarm of a
-//! program that has it, which begins while it lasts. An alarm that was active before does not count. In addition:
+//! program, if it began during it or within the grace after it; all others are false. A fault is noticed by an alarm of
+//! a program that has it, which begins while it lasts. An alarm that was active before does not count. In addition:
 //!
 //! - A restart is no anomaly: an alarm of the program that restarts, during it or the grace after it, is a mistake.
 //! - A program that ends at its memory limit is noticed by `uview watch` if it says so.
@@ -19,14 +19,14 @@ use super::schedule::{Fault, Program};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// `uview watch`.
+    /// The command `uview watch`.
     Watch,
     /// The host agent scrapes its exporter.
     Endpoint,
 }
 
 impl Way {
-    /// Both.
+    /// Both of them.
     pub const ALL: [Self; 2] = [Self::Watch, Self::Endpoint];
 }
 
@@ -44,7 +44,7 @@ pub enum Word {
 
 /// Something that was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Statement {
     /// When it arrived.
     pub at: Nanos,
     pub way: Way,
@@ -66,7 +66,7 @@ pub struct InjectedFault {
 pub struct Record {
     pub faults: Vec<InjectedFault>,
     /// In the order of arrival.
-    pub heard: Vec<Heard>,
+    pub heard: Vec<Statement>,
     pub ended: Nanos,
 }
 
@@ -121,9 +121,9 @@ pub struct RunJudgement {
 }
 
 /// Alarms of `program` by `way`, and when it was armed.
-fn alarms(heard: &[Heard], program: Program, way: Way) -> (Vec<Alarm>, Option<Nanos>) {
+fn alarms(heard: &[Statement], program: Program, way: Way) -> (Vec<Alarm>, Option<Nanos>) {
     let (mut alarms, mut armed) = (Vec::<Alarm>::new(), None);
-    for Heard { at, word, .. } in heard.iter().filter(|heard| heard.program == program && heard.way == way) {
+    for Statement { at, word, .. } in heard.iter().filter(|heard| heard.program == program && heard.way == way) {
         let open = alarms.iter_mut().rfind(|alarm| alarm.ended.is_none());
         match (word, open) {
             (Word::Armed, _) => _ = armed.get_or_insert(*at),
@@ -190,11 +190,11 @@ fn fault_judgement(
 mod tests {
     use super::*;
 
-    fn heard(at_s: u64, way: Way, word: Word) -> Heard {
-        Heard { at: Nanos::from_secs(at_s), way, program: Program::Redis, word }
+    fn heard(at_s: u64, way: Way, word: Word) -> Statement {
+        Statement { at: Nanos::from_secs(at_s), way, program: Program::Redis, word }
     }
 
-    fn began(at_s: u64, way: Way) -> Heard {
+    fn began(at_s: u64, way: Way) -> Statement {
         heard(at_s, way, Word::Began("why".to_owned()))
     }
 
@@ -203,7 +203,7 @@ mod tests {
         InjectedFault { fault, programs: vec![Program::Redis], started, ended }
     }
 
-    fn judged(faults: Vec<InjectedFault>, heard: Vec<Heard>) -> RunJudgement {
+    fn judged(faults: Vec<InjectedFault>, heard: Vec<Statement>) -> RunJudgement {
         judge(&Record { faults, heard, ended: Nanos::from_secs(160) }, &[Program::Redis])
     }
 

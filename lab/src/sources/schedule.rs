@@ -152,8 +152,8 @@ pub struct PlannedFault {
     pub gap: Nanos,
 }
 
-/// Each fault once for each of `programs` that can have it, those of the machine once for all. The seed determines order,
-/// lengths and pauses.
+/// Each fault once for each of `programs` that can have it, those of the machine once for all. The seed determines
+/// order, lengths and pauses.
 pub fn plan(seed: u64, programs: &[Program], pace: &Pace) -> Vec<PlannedFault> {
     let mut noise = Noise::new(seed, "sources");
     let mut all: Vec<(Fault, Vec<Program>)> = Vec::new();

@@ -24,7 +24,7 @@ pub struct Cost {
     pub exporters: f64,
 }
 
-/// One run.
+/// One run of a seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
     pub seed: u64,

@@ -15,7 +15,7 @@ use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{HookEvent, RegisterHookRequest};
 use wire::time::Nanos;
 
-use super::judge::{Heard, Way, Word};
+use super::judge::{Statement, Way, Word};
 use super::programs::{RunningProgram, command, listens};
 use super::schedule::{Pace, Program};
 use crate::clients::shop::{Process, ending_with_us, free};
@@ -87,7 +87,7 @@ impl Watch {
         agents: &Agents,
         running: &RunningProgram,
         pace: &Pace,
-        (clock, heard): (Stopwatch, Sender<Heard>),
+        (clock, heard): (Stopwatch, Sender<Statement>),
     ) -> Result<Self> {
         let mut command = ending_with_us(uview);
         command.args(["watch", "--service", running.program.name(), "--command", &running.words()]);
@@ -98,7 +98,7 @@ impl Watch {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 let at = Nanos::from(clock.elapsed());
                 if let Some(word) = word(program.name(), &line) {
-                    _ = heard.send(Heard { at, way: Way::Watch, program, word });
+                    _ = heard.send(Statement { at, way: Way::Watch, program, word });
                 }
             }
         });
@@ -161,7 +161,7 @@ pub fn sources(programs: &[RunningProgram], pace: &Pace) -> serde_json::Value {
 }
 
 /// Sends what the host agent says of services until it ends.
-pub fn listen(agents: &Agents, programs: &[Program], (clock, heard): (Stopwatch, Sender<Heard>)) -> Result<()> {
+pub fn listen(agents: &Agents, programs: &[Program], (clock, heard): (Stopwatch, Sender<Statement>)) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (operators, programs) = (agents.operators.clone(), programs.to_vec());
     let mut events = runtime.block_on(async {
@@ -175,7 +175,7 @@ pub fn listen(agents: &Agents, programs: &[Program], (clock, heard): (Stopwatch,
         while let Ok(Some(event)) = runtime.block_on(events.message()) {
             let at = Nanos::from(clock.elapsed());
             let Some(&program) = programs.iter().find(|program| program.name() == event.service) else { continue };
-            let said = |word| Heard { at, way: Way::Endpoint, program, word };
+            let said = |word| Statement { at, way: Way::Endpoint, program, word };
             if event.state == "armed" && !armed.contains(&program) {
                 armed.push(program);
                 _ = heard.send(said(Word::Armed));
