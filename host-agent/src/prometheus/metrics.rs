@@ -47,8 +47,7 @@ impl Collector for TargetMetrics {
         counter(e, "scrape_bytes", "Bytes of answers of targets, as sent.", sum(|counts| &counts.bytes))?;
         let help = "Scrapes left out since the one before took too long.";
         counter(e, "late_scrapes", help, sum(|counts| &counts.late))?;
-        let help =
-            "Samples of targets that were not looked at: more than max_samples, longer names than are kept, or twice.";
+        let help = "Samples of targets that were not looked at, by reason.";
         self.by_reason(e, ("refused_samples", help), &RefusedSamples::REASONS, |counts| &counts.refused)?;
         let help = "Scrapes that failed, by reason.";
         self.by_reason(e, ("failed_scrapes", help), &REASONS, |counts| &counts.failed)?;
