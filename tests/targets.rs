@@ -9,6 +9,7 @@ mod local;
 mod one_way;
 mod replies;
 mod traces;
+mod turns;
 
 use evaluation::columns::Columns;
 use evaluation::table;
@@ -31,12 +32,13 @@ pub use local::{expression, head_sampling, operators_request, packet_filter, pro
 pub use one_way::one_way;
 pub use replies::{receiver_reply, upstream_reply};
 pub use traces::{gossip, gzip, otlp_json, otlp_request};
+pub use turns::turns;
 
 /// A target with its name, which is also the folder of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 33] = [
+pub const TARGETS: [Target; 34] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
@@ -68,6 +70,7 @@ pub const TARGETS: [Target; 33] = [
     ("span_record", span_record),
     ("synopsis", synopsis),
     ("table", table),
+    ("turns", turns),
     ("upstream_reply", upstream_reply),
     ("worker_message", worker_message),
 ];

@@ -59,6 +59,7 @@ pub mod top;
 pub mod train;
 pub mod watch;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -75,6 +76,8 @@ pub struct Environment {
     pub no_color: bool,
     /// The path of this binary, if the system knows it.
     pub program: Option<PathBuf>,
+    /// The value of `PATH`: folders of programs.
+    pub path: Option<OsString>,
 }
 
 /// Detect anomalies in the services of a node, with one small detector per service, outside of its process

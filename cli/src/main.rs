@@ -12,6 +12,7 @@ fn environment() -> Environment {
         runtime_dir: std::env::var_os("UVIEW_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(Into::into),
         no_color: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
         program: std::env::current_exe().ok(),
+        path: std::env::var_os("PATH"),
     }
 }
 

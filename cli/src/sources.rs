@@ -1,4 +1,5 @@
-//! `uview sources`: Prometheus endpoints that the host agent scrapes, and which of their series are watched, and why.
+//! `uview sources`: Prometheus endpoints that the host agent scrapes, exporters of OTLP metrics, and which of their
+//! series are watched, and why.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ const WHAT: &str = "ask the host agent for its sources";
 /// Arguments of `uview sources`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SourcesArgs {
-    /// Only endpoints of this service
+    /// Only sources of this service
     #[arg(value_name = "SERVICE")]
     service: Option<String>,
     /// Only totals, without a line for each metric
@@ -98,6 +99,13 @@ impl From<SourceTarget> for Target {
     }
 }
 
+impl Target {
+    /// Whether it exports OTLP metrics, and is not scraped.
+    fn is_pushed(&self) -> bool {
+        self.url.starts_with("otlp:")
+    }
+}
+
 /// Asks the agent for its sources, and prints them. Returns [`Exit::Attention`] if one of them is down.
 ///
 /// # Errors
@@ -116,13 +124,17 @@ pub fn run(args: &SourcesArgs, from_environment: Option<PathBuf>) -> Result<Exit
 
 fn text(targets: &[Target], brief: bool) -> String {
     if targets.is_empty() {
-        return "no endpoint is scraped: set sources.prometheus.targets of the host agent\n".to_owned();
+        return "no endpoint is scraped, and no service exports OTLP metrics: set sources.prometheus.targets or \
+                otlp.upstream of the host agent\n"
+            .to_owned();
     }
     let mut text = String::new();
     for target in targets {
         let Target { service, url, state, .. } = target;
+        let is_pushed = target.is_pushed();
+        let what = if is_pushed { "exports" } else { "scrapes" };
         let state = if state == "learning" {
-            format!("learning, {} of {} scrapes", target.learned, target.needed)
+            format!("learning, {} of {} {what}", target.learned, target.needed)
         } else {
             state.clone()
         };
@@ -131,19 +143,26 @@ fn text(targets: &[Target], brief: bool) -> String {
             let _ = writeln!(text, "  {}", target.problem);
         }
         let every = duration_ms(target.interval_us / 1_000);
-        let _ = writeln!(text, "  every {every}; scrapes: {}, failed: {}", target.scrapes, target.failed_scrapes);
-        if target.scrapes == target.failed_scrapes {
-            continue;
-        }
         let (took, bytes) = (target.took_us as f64 / 1_000.0, target.bytes);
-        let _ = writeln!(text, "  {} samples, {bytes} bytes ({}), last in {took:.1} ms", target.samples, target.format);
+        if is_pushed {
+            let _ = writeln!(text, "  every {every}; exports: {}", target.scrapes);
+            let _ = writeln!(text, "  {} samples, {bytes} bytes ({})", target.samples, target.format);
+        } else {
+            let _ = writeln!(text, "  every {every}; scrapes: {}, failed: {}", target.scrapes, target.failed_scrapes);
+            if target.scrapes == target.failed_scrapes {
+                continue;
+            }
+            let (samples, format) = (target.samples, &target.format);
+            let _ = writeln!(text, "  {samples} samples, {bytes} bytes ({format}), last in {took:.1} ms");
+        }
         let _ = writeln!(
             text,
             "  {} series: {} watched, {} summed up; {} columns",
             target.exposed, target.watched, target.summed, target.columns
         );
         if target.refused_samples > 0 {
-            let _ = writeln!(text, "  {} samples not looked at: raise max_samples", target.refused_samples);
+            let key = if is_pushed { "otlp.metrics.max_series" } else { "max_samples" };
+            let _ = writeln!(text, "  {} samples not looked at: raise {key}", target.refused_samples);
         }
         if !brief {
             families(&mut text, &target.families);
@@ -201,6 +220,13 @@ shop  http://a/metrics  watching
 
         assert_eq!(text(&[target()], false), expected);
         assert!(!text(&[target()], true).contains("queue"));
+        let pushed = Target { url: "otlp:shop-1".into(), format: "OTLP".into(), ..target() };
+        let expected = "\
+shop  otlp:shop-1  watching
+  every 2.0 s; exports: 70
+  9 samples, 400 bytes (OTLP)
+";
+        assert!(text(&[pushed], true).starts_with(expected));
         assert!(text(&[], false).contains("sources.prometheus.targets"));
     }
 

@@ -192,11 +192,8 @@ impl Finding {
 #[must_use]
 pub fn judge(record: &Record) -> Finding {
     let alarms = alarm::alarms(&record.events);
-    let cause = |alarm: &Alarm| {
-        let last = record.faults.iter().rposition(|fault| fault.started <= alarm.began)?;
-        record.faults.get(last).filter(|fault| alarm.began < fault.ended.plus(GRACE)).map(|_| last)
-    };
-    let causes: Vec<_> = alarms.iter().map(cause).collect();
+    let spans = spans(record);
+    let causes: Vec<_> = alarms.iter().map(|alarm| cause(&spans, alarm.began)).collect();
     let of_fault = |number: usize| {
         let caused = alarms.iter().zip(&causes).filter(move |(_, cause)| **cause == Some(number));
         caused.map(|(alarm, _)| alarm).collect::<Vec<_>>()
@@ -288,18 +285,35 @@ fn flagged_in_time(fault: &InjectedFault, alarm: &Alarm) -> bool {
     alarm.began < fault.ended
 }
 
+/// Start and end of each fault.
+fn spans(record: &Record) -> Vec<(Nanos, Nanos)> {
+    record.faults.iter().map(|fault| (fault.started, fault.ended)).collect()
+}
+
+/// The number of the fault to which an alarm belongs that began at `began`: the last one that started before it, if
+/// that lasted, or had ended less than [`GRACE`] ago (rule 1). `faults` are starts and ends, in order.
+#[must_use]
+pub fn cause(faults: &[(Nanos, Nanos)], began: Nanos) -> Option<usize> {
+    let last = faults.iter().rposition(|(started, _)| *started <= began)?;
+    faults.get(last).filter(|(_, ended)| began < ended.plus(GRACE)).map(|_| last)
+}
+
+/// The time between `armed` and `ended` that is in no fault and no grace period (rule 5). `faults` are as in [`cause`].
+#[must_use]
+pub fn quiet_time(faults: &[(Nanos, Nanos)], armed: Nanos, ended: Nanos) -> Nanos {
+    let (mut quiet, mut from) = (0, armed);
+    for (fault_started, fault_ended) in faults {
+        quiet += fault_started.since(from).unwrap_or_default().0;
+        from = from.max(fault_ended.plus(GRACE));
+    }
+    Nanos(quiet + ended.since(from).unwrap_or_default().0)
+}
+
 /// The time in which an alarm counts as false, in minutes.
 fn service_minutes(record: &Record) -> f64 {
-    let mut quiet = 0;
-    for armed in record.armed.values() {
-        let mut from = *armed;
-        for fault in &record.faults {
-            quiet += fault.started.since(from).unwrap_or_default().0;
-            from = from.max(fault.ended.plus(GRACE));
-        }
-        quiet += record.ended.since(from).unwrap_or_default().0;
-    }
-    Nanos(quiet).as_secs_f64() / 60.0
+    let spans = spans(record);
+    let quiet = record.armed.values().map(|armed| quiet_time(&spans, *armed, record.ended).0);
+    Nanos(quiet.sum()).as_secs_f64() / 60.0
 }
 
 fn bars(finding: &Finding) -> Vec<Bar> {
@@ -326,7 +340,8 @@ fn bars(finding: &Finding) -> Vec<Bar> {
 }
 
 /// In less time than [`MINUTES_PER_FALSE_ALARM`], zero or one false alarm say nothing about the rate; two are too many.
-fn false_alarms_in(number: usize, service_minutes: f64) -> Outcome {
+#[must_use]
+pub fn false_alarms_in(number: usize, service_minutes: f64) -> Outcome {
     if number < 2 && service_minutes < MINUTES_PER_FALSE_ALARM {
         return Outcome::TooShort;
     }

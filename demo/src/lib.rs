@@ -32,7 +32,7 @@ mod ledger;
 pub mod link;
 pub mod load;
 mod messages;
-mod noise;
+pub mod noise;
 pub mod processes;
 pub mod record;
 mod report;

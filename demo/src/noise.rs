@@ -8,22 +8,22 @@ use wire::time::Nanos;
 
 /// A stream of random numbers.
 #[derive(Debug)]
-pub(crate) struct Noise(ChaCha8Rng);
+pub struct Noise(ChaCha8Rng);
 
 impl Noise {
     /// The stream `name` of `seed`. Different names give different streams.
-    pub(crate) fn new(seed: u64, name: &str) -> Self {
+    pub fn new(seed: u64, name: &str) -> Self {
         let stream = name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| mix(hash ^ u64::from(byte)));
         Self(ChaCha8Rng::seed_from_u64(mix(seed) ^ stream))
     }
 
     /// Uniform in \[0, 1).
-    pub(crate) fn uniform(&mut self) -> f64 {
+    pub fn uniform(&mut self) -> f64 {
         self.0.random()
     }
 
     /// Uniform in `low` to `high`, the latter excluded.
-    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.uniform()
     }
 
@@ -33,7 +33,7 @@ impl Noise {
     }
 
     /// A number below `limit`; 0 if that is 0.
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         ((self.uniform() * limit as f64) as usize).min(limit.saturating_sub(1))
     }
 
@@ -54,7 +54,7 @@ impl Noise {
     }
 
     /// Shuffles `items`, all orders equally likely.
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
         }

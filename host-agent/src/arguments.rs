@@ -7,7 +7,7 @@ use crate::config::Config;
 /// Command line arguments of the host agent.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct HostAgentArgs {
-    /// The configuration.
+    /// The file, and what is done with it.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Name of this node in Kubernetes, unless kubernetes.node says it

@@ -18,7 +18,7 @@ use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_mode
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
 /// A series in the catalogue, in its replica, and in the configuration of the LMAP, with what is declared about it.
-const SERIES_BYTES: u64 = 2_000;
+const SERIES_BYTES: u64 = 2_400;
 /// A service's connection: task, buffer, replica, process metrics.
 const SERVICE_BYTES: u64 = 96 << 10;
 /// A cgroup's region and open files, with the kernel's part of them.
@@ -80,7 +80,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.push(Bound {
         what: "Prometheus targets: answers, samples, windows",
         bytes: config.sources.prometheus.bytes(),
-        from: "each of `sources.prometheus.targets`: 2 × `max_bytes` + `max_samples` × (1.2 kB + 4 B × `learn_scrapes`)",
+        from: "each of `sources.prometheus.targets`: 2 × `max_bytes` + `max_samples` × (2 kB + 4 B × `learn_scrapes`)",
         payer: "node",
         full: "the answer is refused; further samples are not looked at",
         metric: "refused_samples",
@@ -98,7 +98,7 @@ fn services(config: &Config) -> [Bound; 5] {
         Bound {
             what: "series of services",
             bytes: limits.series as u64 * SERIES_BYTES,
-            from: "`services.limits.series` × 2.0 kB",
+            from: "`services.limits.series` × 2.4 kB",
             payer: SHARE,
             full: "the series is refused, and the service is told who has most",
             metric: "refused_series",
@@ -147,7 +147,7 @@ fn cgroups(config: &Config) -> Bound {
     Bound {
         what: "cgroups that are read",
         bytes: limit * each,
-        from: "`sources.cgroup_limit` × 171 kB, with `sources.cgroups` or `kubernetes.pods`",
+        from: "`sources.cgroup_limit` × 198 kB, with `sources.cgroups` or `kubernetes.pods`",
         payer: "node",
         full: "further ones are not read",
         metric: "cgroups",
@@ -298,7 +298,7 @@ fn monitors(config: &Config) -> u64 {
 }
 
 /// OTLP requests, and samples for remote monitors.
-fn telemetry(config: &Config) -> [Bound; 5] {
+fn telemetry(config: &Config) -> [Bound; 6] {
     let (otlp, tenants) = (&config.otlp, tenants(config));
     let by_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
     let written = if config.remote_write.url.is_some() { config.remote_write.queue_bytes.get() as u64 } else { 0 };
@@ -320,6 +320,14 @@ fn telemetry(config: &Config) -> [Bound; 5] {
             payer: "tenant",
             full: "the client is told to retry",
             metric: "lost_otlp_requests",
+        },
+        Bound {
+            what: "OTLP metrics that are watched: requests, series, windows, regions",
+            bytes: if tenants > 0 { otlp.metrics.bytes(otlp.request_bytes) } else { 0 },
+            from: "2 × `otlp.request_bytes` + `otlp.metrics.max_all_series` × (1.9 kB + 4 B × `learn_exports`) + `max_replicas` × (96 KiB + 1.8 kB × `max_columns`), with `otlp.metrics.watch`",
+            payer: "node",
+            full: "further series, replicas and requests are not watched",
+            metric: "discarded_otlp_points",
         },
         Bound {
             what: "samples for remote monitors",
@@ -399,7 +407,7 @@ mod tests {
     #[test]
     fn each_key_moves_its_own_row() {
         for (text, what, bytes) in [
-            ("services: {limits: {series: 1000}}", "series", 2_000_000),
+            ("services: {limits: {series: 1000}}", "series", 2_400_000),
             ("lmap: {model_bytes: 5}", "learnt models", 5 + MAX_KEPT_MODELS as u64 * MODEL_BYTES),
             ("services: {limits: {regions: 10}}", "registrations", 10 * REGISTERED * REGISTRATION_BYTES),
             (&format!("webhooks: [{WEBHOOK}]"), "alarms for webhooks", 16 * MIB),
@@ -410,12 +418,18 @@ mod tests {
                 "buffered spans",
                 100_000_000 + ORIGIN_BYTES,
             ),
-            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 170_768),
+            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 198_368),
+            (
+                &format!("{OTLP}, metrics: {{max_all_series: 1000, max_replicas: 10, max_columns: 100}}}}"),
+                "OTLP metrics",
+                32 * MIB + 1_000 * 1_980 + 10 * (98_304 + 180_000),
+            ),
+            (&format!("{OTLP}, metrics: {{watch: false}}}}"), "OTLP metrics", 0),
             ("remote_write: {url: 'http://127.0.0.1:1', queue_bytes: 9000000}", "samples", 9_000_000),
             (
                 "sources: {prometheus: {targets: [{service: a, url: 'http://b', max_bytes: 1000000, max_samples: 1000, learn_scrapes: 100}]}}",
                 "Prometheus",
-                2_000_000 + 1_000 * 1_600,
+                2_000_000 + 1_000 * 2_400,
             ),
         ] {
             assert_eq!(row(&of(text), what), bytes, "{text}");
@@ -428,6 +442,7 @@ mod tests {
 
         for what in [
             "OTLP requests",
+            "OTLP metrics",
             "samples",
             "buffered spans",
             "learnt paths",

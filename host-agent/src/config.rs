@@ -13,6 +13,7 @@ mod receipt;
 mod remote_write;
 mod sources;
 mod warnings;
+mod watched_metrics;
 mod webhooks;
 
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ pub use self::prometheus::{PrometheusConfig, PrometheusTarget};
 pub use self::receipt::ReceiptConfig;
 pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, VersionConfig};
 pub use self::sources::{CgroupConfig, SourcesConfig};
+pub use self::watched_metrics::WatchedMetricsConfig;
 pub use self::webhooks::WebhookConfig;
 pub(crate) use self::webhooks::start as start_webhooks;
 pub use agent_runtime::access::AccessConfig;
@@ -323,7 +325,8 @@ impl Config {
         Nanos::from_millis(u64::from(interval.get()))
     }
 
-    /// Whether paths and verdicts are looked at where all spans pass through: for head sampling, here or on other nodes.
+    /// Whether paths and verdicts are looked at where all spans pass through: for head sampling, here or on other
+    /// nodes.
     #[must_use]
     pub fn observes_spans(&self) -> bool {
         let is_wanted = self.head_sampling.listen.is_some() || self.coherence.is_on(&self.otlp);

@@ -23,13 +23,14 @@ use prometheus_client::registry::Registry;
 
 use crate::cgroup_metrics;
 use crate::measuring;
+use crate::metric_exports::ExportMetrics;
 use crate::node::Node;
-use crate::pod_watch::PodWatch;
 use crate::process_metrics::Counts;
-use crate::prometheus::{TargetMetrics, TargetView};
+use crate::prometheus::TargetMetrics;
 use crate::readiness::Readiness;
 use crate::remote_monitor::{MonitorMetrics, RemoteMonitor};
 use crate::span_metrics;
+use crate::watched_sources::WatchedSources;
 
 /// The endpoint of `node`, its OTLP endpoint and its remote monitors.
 pub fn router(
@@ -38,7 +39,7 @@ pub fn router(
     connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
     remote: impl Iterator<Item = Arc<RemoteMonitor>>,
-    (targets, pods): (Vec<Arc<TargetView>>, Option<Arc<PodWatch>>),
+    watched: WatchedSources,
 ) -> Router {
     let mut registry = page::registry("uview_host");
     registry.register_collector(Box::new(NodeMetrics {
@@ -48,8 +49,11 @@ pub fn router(
         connections,
         otlp: otlp.clone(),
     }));
-    registry.register_collector(Box::new(TargetMetrics(targets)));
-    registry.register_collector(Box::new(pods::PodMetrics(pods)));
+    registry.register_collector(Box::new(TargetMetrics(watched.targets)));
+    registry.register_collector(Box::new(pods::PodMetrics(watched.pods)));
+    if let (Some(exports), Some(edge)) = (watched.exports, otlp.clone()) {
+        registry.register_collector(Box::new(ExportMetrics { exports, edge }));
+    }
     for remote in remote {
         let registry = if remote.is_otlp() { registry.sub_registry_with_prefix("otlp_metrics") } else { &mut registry };
         registry.register_collector(Box::new(MonitorMetrics(remote)));

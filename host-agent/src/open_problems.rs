@@ -7,11 +7,10 @@ use otlp::{Edge, UnknownSenders, UnverifiedSpans};
 
 use crate::cgroup_metrics;
 use crate::node::Node;
-use crate::pod_watch::PodWatch;
-use crate::prometheus::TargetView;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
 use crate::stored_models::StoredModels;
+use crate::watched_sources::WatchedSources;
 
 /// Where problems may be.
 #[derive(Debug)]
@@ -21,8 +20,7 @@ pub(crate) struct ProblemSources {
     pub(crate) receipts: Arc<Receipts>,
     pub(crate) models: Option<Arc<StoredModels>>,
     pub(crate) cgroups: Arc<cgroup_metrics::Counts>,
-    pub(crate) targets: Vec<Arc<TargetView>>,
-    pub(crate) pods: Option<Arc<PodWatch>>,
+    pub(crate) watched: WatchedSources,
 }
 
 impl ProblemSources {
@@ -35,9 +33,7 @@ impl ProblemSources {
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
         let models = self.models.iter().flat_map(|models| models.problems(node));
         let now = node.clock().now();
-        let targets = self.targets.iter().filter_map(|target| target.problem(now));
-        let pods = self.pods.iter().filter_map(|pods| pods.problem());
-        let sources = self.cgroups.problem().into_iter().chain(targets).chain(pods);
+        let sources = self.cgroups.problem().into_iter().chain(self.watched.problems(now));
         unverified.chain(unknown).chain(remotes).chain(sources).chain(self.receipts.problem()).chain(models).collect()
     }
 }
@@ -46,9 +42,14 @@ fn unknown_line(unknown: &UnknownSenders) -> String {
     format!("otlp: {unknown}; {}", unknown.advice())
 }
 
-fn unverified_line(UnverifiedSpans { service, sender, spans, .. }: &UnverifiedSpans) -> String {
+fn unverified_line(UnverifiedSpans { service, sender, spans, exports, .. }: &UnverifiedSpans) -> String {
+    let what = match (spans, exports) {
+        (spans, 0) => format!("{spans} spans"),
+        (0, exports) => format!("{exports} exports of metrics"),
+        (spans, exports) => format!("{spans} spans and {exports} exports of metrics"),
+    };
     format!(
-        "otlp: {spans} spans in the name of {service} from {sender} are forwarded and not counted as its own: \
+        "otlp: {what} in the name of {service} from {sender} are forwarded and not counted as its own: \
          services.identities gives the name to others"
     )
 }
@@ -78,8 +79,8 @@ mod tests {
         let receipts = Receipts::new(&Config::default().receipt, None, "node".to_owned(), UnixNanos(0)).unwrap();
         let remotes = vec![Arc::clone(remote)];
         let receipts = Arc::new(receipts);
-        let (cgroups, targets) = (Arc::default(), Vec::new());
-        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, targets, pods: None })
+        let (cgroups, watched) = (Arc::default(), WatchedSources::default());
+        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, watched })
     }
 
     #[test]
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn a_sender_in_anothers_name_is_named() {
         let (service, sender) = ("payment".to_owned(), "user 65534 (127.0.0.1)".to_owned());
-        let line = unverified_line(&UnverifiedSpans { service, sender, spans: 3, last: Nanos(1) });
+        let line = unverified_line(&UnverifiedSpans { service, sender, spans: 3, exports: 0, last: Nanos(1) });
 
         assert!(line.starts_with("otlp: 3 spans in the name of payment from user 65534 (127.0.0.1) are forwarded"));
     }

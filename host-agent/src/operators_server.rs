@@ -371,8 +371,8 @@ impl Operators for OperatorsService {
 
     async fn sources(&self, request: Request<proto::SourcesRequest>) -> Result<Response<proto::SourcesReply>, Status> {
         self.require(&request, Role::Viewer, "read sources")?;
-        let targets = self.sources.targets.clone();
-        let reply = unblocked(move || targets.iter().map(|target| target.reply()).collect()).await?;
+        let watched = self.sources.watched.clone();
+        let reply = unblocked(move || watched.reply()).await?;
         Ok(Response::new(proto::SourcesReply { targets: reply }))
     }
 

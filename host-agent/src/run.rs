@@ -34,13 +34,14 @@ use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::OtlpError;
 use crate::pod_watch::{self, PodWatch};
-use crate::prometheus::{self, TargetView};
+use crate::prometheus;
 use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar};
 use crate::reload::{AgentFiles, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
+use crate::watched_sources::WatchedSources;
 use crate::{
     control_server, freed_regions, metrics_endpoint, operators_server, regions_socket, services_socket, webhooks,
 };
@@ -126,8 +127,7 @@ struct MonitoringSources {
     remotes: Vec<Arc<RemoteMonitor>>,
     receipts: Arc<Receipts>,
     models: Option<Arc<StoredModels>>,
-    targets: Vec<Arc<TargetView>>,
-    pods: Option<Arc<PodWatch>>,
+    watched: WatchedSources,
 }
 
 /// Starts the servers on `listeners`. The files are removed on drop.
@@ -138,7 +138,7 @@ fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, targets, pods } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -149,15 +149,13 @@ fn serve(
         receipts,
         models,
         cgroups: Arc::clone(&counts.1),
-        targets: targets.clone(),
-        pods: pods.clone(),
+        watched: watched.clone(),
     };
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let operators = named("operators", operators, OPERATOR_LIMITS);
-    let metrics =
-        metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), (targets, pods));
+    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
     let metrics = named("metrics", metrics, METRICS_LIMITS);
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
@@ -325,10 +323,11 @@ pub async fn run_from(
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
-    let targets = prometheus::start(plans, &node, threads.handle());
+    let (targets, exports) = (prometheus::start(plans, &node, threads.handle()), telemetry.exports.clone());
+    let watched = WatchedSources { targets, exports, pods };
     let models_of = models.clone();
     let sources =
-        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, targets, pods };
+        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
@@ -367,7 +366,7 @@ struct Shutdown {
 impl Shutdown {
     /// Waits for queued output, up to [`DRAIN_WITHIN`] per step.
     async fn end(self) {
-        let Self { telemetry: Telemetry { otlp, head_sampling, coherence, spans }, mut tasks, measuring } = self;
+        let Self { telemetry: Telemetry { otlp, head_sampling, coherence, spans, .. }, mut tasks, measuring } = self;
         drop(head_sampling);
         if let Some(spans) = spans {
             // Services' span rings are read to the end before the endpoint stops. A task that does not panic has no

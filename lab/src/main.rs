@@ -8,6 +8,7 @@ mod memory;
 mod rdma;
 mod reproduce;
 mod scale;
+mod sources;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -57,6 +58,12 @@ enum Task {
         #[arg(long)]
         write: bool,
     },
+    /// Run Redis, nginx and PostgreSQL under load and faults, and compare how `uview watch` and their exporters'
+    /// endpoints notice. Writes docs/reproduction/sources.md with --write.
+    Sources {
+        #[command(flatten)]
+        arguments: sources::SourcesArgs,
+    },
     /// Test the claims of a publication against this implementation.
     Reproduce {
         #[command(subcommand)]
@@ -95,6 +102,7 @@ fn main() -> Result<()> {
         Task::Helper { part } => figures::run_helper(part),
         Task::Reproduce { publication } => reproduce::run(&publication),
         Task::Scale { write } => scale::run(write),
+        Task::Sources { arguments } => sources::run(&arguments),
         Task::Rdma { arguments } => rdma::run(&arguments),
     }
 }

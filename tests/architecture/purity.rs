@@ -3,12 +3,13 @@
 use crate::{root, sources};
 
 /// Members that are pure as a whole.
-const PURE_MEMBERS: [&str; 8] = [
+const PURE_MEMBERS: [&str; 9] = [
     "hooks/src",
     "host-agent/exposition/src",
     "host-agent/sources/src",
     "lmap/src",
     "lmap/recording/src",
+    "preload/turns/src",
     "synopses/src",
     "synopses/one-way/src",
     "wire/src",

@@ -133,7 +133,8 @@ impl Service {
             series,
             region: 0,
             first,
-            declared: Declaration::from_message("p99.9", 5_000),
+            // Without a frequency: the interval of LMAPs is that of the configuration.
+            declared: Declaration::from_message("p99.9", 0),
         }
     }
 

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use flate2::bufread::MultiGzDecoder;
 use hooks::coherence::GossipMessage;
 use otlp::Signal;
-use otlp::codec::{count, mask, rename, scan};
+use otlp::codec::{count, mask, rename, resources, scan};
 use otlp::gzip::GzipError;
 use prost::Message as _;
 use wire::proto;
@@ -31,6 +31,12 @@ pub fn otlp_request(bytes: &[u8]) {
         super::check_message(error);
         assert_eq!(seen, 0, "a refused request passes no items on");
     }
+    let mut sent = 0;
+    let walked = resources(bytes, |resource| {
+        sent += resource.encoded.len();
+        let _names = (resource.service_name(), resource.text(b"service.instance.id"));
+    });
+    assert!(sent <= bytes.len() && (walked.is_ok() || scanned.is_err()), "resources of a good request can be visited");
     let keys = MASKED.map(str::to_owned);
     if let Ok(Some(masked)) = mask(bytes, &keys) {
         assert_eq!(count(&masked), count(bytes), "masking removes no items");

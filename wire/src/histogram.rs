@@ -37,7 +37,7 @@ impl Scale {
     /// # Errors
     ///
     /// [`ScaleError`] unless `sub_bits` ≤ 5 and `sub_bits` < `max_bits` ≤ 48.
-    pub fn new(sub_bits: u32, max_bits: u32) -> Result<Self, ScaleError> {
+    pub const fn new(sub_bits: u32, max_bits: u32) -> Result<Self, ScaleError> {
         if !(sub_bits <= 5 && sub_bits < max_bits && max_bits <= 48) {
             return Err(ScaleError { sub_bits, max_bits });
         }
@@ -51,7 +51,7 @@ impl Scale {
     /// # Errors
     ///
     /// [`ScaleError`] unless `scale` ≤ 5, which knows values to 3 %.
-    pub fn exponential(scale: u32) -> Result<Self, ScaleError> {
+    pub const fn exponential(scale: u32) -> Result<Self, ScaleError> {
         Self::new(scale, 48)
     }
 

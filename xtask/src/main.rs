@@ -47,7 +47,8 @@ enum Task {
     },
     /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
-    /// Build an archive for users and an image for Kubernetes, with a bill of materials and checksums, the same bytes from the same commit.
+    /// Build an archive for users, an image for Kubernetes, a bill of materials and checksums, the same bytes from the
+    /// same commit.
     Release {
         /// Kind of machine, such as aarch64-unknown-linux-musl. Without it: this machine's.
         #[arg(long)]

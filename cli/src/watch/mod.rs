@@ -1,9 +1,12 @@
 //! `uview watch`: watches a program that nobody changed, by what the system tells about its processes.
 
 mod agents;
+mod preload;
+mod program_file;
 mod service;
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,13 +41,20 @@ processes and of those that they start.
 
 Uses the agents that run on this machine. If none run, it starts both for itself, in a private directory, and ends them \
 with itself. It learns for 120 samples, then prints a line for each alarm until Ctrl-C. With --name, --command and --unit it \
-goes on when the program restarts.";
+goes on when the program restarts.
+
+With --preload it starts the program itself, with a library that counts the bytes, requests and errors of its connections \
+and how long its answers take: `uview watch --preload -- redis-server --port 6380`.";
 
 /// Arguments of `uview watch`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WatchArgs {
     #[command(flatten)]
     program: ProgramArgs,
+    /// Start the program with a library that sees its connections [default: the one beside this program]
+    #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true, requires = "start",
+        default_missing_value = preload::LIBRARY)]
+    preload: Option<PathBuf>,
     /// Name of the service [default: the program's]
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
@@ -74,6 +84,9 @@ struct ProgramArgs {
     /// Processes of a systemd unit, such as redis.service
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
+    /// A program to start with --preload, and its arguments; it ends with the command
+    #[arg(last = true, value_name = "PROGRAM", requires = "preload")]
+    start: Vec<OsString>,
 }
 
 impl ProgramArgs {
@@ -90,10 +103,8 @@ impl ProgramArgs {
 ///
 /// [`Failure`] if there is no such program, no agent can be used or started, or what is watched has ended.
 pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
-    let selector = args.program.selector().ok_or_else(|| Failure::to(WHAT).because("nothing names it"))?;
-    let found = find(&selector)?;
-    let Some(&(pid, _)) = found.roots.first() else { return Err(missing(&selector)) };
-    let service = args.service.unwrap_or_else(|| service_name(&selector, pid));
+    let preload = preload::Program::new(args.preload, &args.program.start, &environment)?;
+    let running_already = args.program.selector().map(running).transpose()?;
     let runtime = agent::runtime(WHAT)?;
     runtime.block_on(async {
         let no_signals =
@@ -112,6 +123,13 @@ pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
         let mut connection = Connection::open(&target).await.map_err(failed)?;
         let events = connection.hook().await.map_err(failed)?;
         let interval = Duration::from_millis(args.interval_ms.into());
+        // Dropped after the watch: the program ends with it.
+        let started = preload.map(|program| program.start(args.service.as_deref(), &target.runtime_dir)).transpose()?;
+        let by_pid = started.as_ref().map(|started| running(Selector::Pid(started.pid())));
+        let named = running_already.or(by_pid.transpose()?);
+        let (selector, found, pid) = named.ok_or_else(|| Failure::to(WHAT).because("nothing names it"))?;
+        let by_program = || started.as_ref().map(|started| started.service().to_owned());
+        let service = args.service.or_else(by_program).unwrap_or_else(|| service_name(&selector, pid));
         let watch = Watch::new(selector, service, found, &target.runtime_dir, interval);
         watch.greet(pid, own.is_some(), &target.runtime_dir)?;
         watch.run(connection, events, own, signal).await
@@ -128,6 +146,13 @@ fn find(selector: &Selector) -> Result<Selected, Failure> {
     let all =
         candidates(selector).map_err(|error| Failure::to("list processes").caused_by(&error).advice("mount /proc"))?;
     Ok(select(selector, &all, std::process::id()))
+}
+
+/// What the selector names, with the first process of it.
+fn running(selector: Selector) -> Result<(Selector, Selected, u32), Failure> {
+    let found = find(&selector)?;
+    let Some(&(pid, _)) = found.roots.first() else { return Err(missing(&selector)) };
+    Ok((selector, found, pid))
 }
 
 fn missing(selector: &Selector) -> Failure {

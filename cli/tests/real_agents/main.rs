@@ -9,12 +9,14 @@ mod hostile_text;
 mod kills;
 mod metrics;
 mod operator_calls;
+mod otlp_metrics;
 mod prometheus;
 mod restarts;
 mod sampling;
 mod tls;
 mod unprivileged;
 mod watch;
+mod watch_preload;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

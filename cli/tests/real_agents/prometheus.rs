@@ -25,6 +25,8 @@ struct Program {
     /// Whether requests fail from now on.
     fails: AtomicBool,
     failed: AtomicU64,
+    /// Whether it takes requests and never answers.
+    hangs: AtomicBool,
     has_ended: AtomicBool,
 }
 
@@ -85,6 +87,9 @@ impl Program {
             }
             if self.has_ended.load(Ordering::Relaxed) {
                 return None;
+            }
+            while self.hangs.load(Ordering::Relaxed) {
+                std::thread::sleep(std::time::Duration::from_millis(10));
             }
             let page = self.page();
             let head = format!(
@@ -171,6 +176,12 @@ fn a_program_that_only_exposes_metrics_is_watched_and_its_errors_are_named() {
 
     program.fails.store(true, Ordering::Relaxed);
     eventually("the alarm names the errors", || alarm(&run, "shop_errors_total"));
+
+    // Long before the deadline of five seconds: a failed scrape in fifty rows would be no alarm.
+    program.hangs.store(true, Ordering::Relaxed);
+    eventually("the alarm names the scrapes without an answer", || alarm(&run, "scrape_failures"));
+    program.hangs.store(false, Ordering::Relaxed);
+    eventually("the alarm is over", || lmap(&run).filter(|lmap| lmap["alarm"] == false));
 
     program.has_ended.store(true, Ordering::Relaxed);
     eventually("the alarm names the failed scrapes", || alarm(&run, "scrape_failures"));

@@ -9,6 +9,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`scan`] | request → groups of one origin → spans |
+//! | [`resources`] | request of any signal → resources |
 //! | [`count`] | checks that bytes are a request of any signal, and counts its items |
 //! | [`Export`] | builds a request from spans and their origins |
 //! | [`mask`], [`rename`] | replace values of attributes, and names of services |
@@ -27,4 +28,4 @@ pub use edit::{MASK, mask, rename};
 pub use export::Export;
 pub use fields::{Envelope, WireError};
 pub use mark::{mark, mark_resource};
-pub use scan::{Group, RawSpan, count, scan};
+pub use scan::{Group, RawResource, RawSpan, count, resources, scan};

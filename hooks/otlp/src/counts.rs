@@ -130,6 +130,10 @@ pub struct Counts {
     pub unexpected: Count,
     /// Spans whose sender may not use the name of their service: forwarded like others, and not counted as its own.
     pub unverified_spans: Count,
+    /// Resources with metrics whose sender may not use the name of their service: forwarded, and not watched.
+    pub unverified_metrics: Count,
+    /// Requests with metrics that were forwarded and are not watched: too many wait already.
+    pub unwatched_metrics: Count,
     /// Connections from this machine whose user is unknown.
     pub unknown_senders: Count,
     /// Kept spans that did not reach the upstream, for any reason.

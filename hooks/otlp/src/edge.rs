@@ -18,6 +18,7 @@ use crate::counts::{Count, Counts, RefusalReason, UpstreamLoss};
 use crate::forwarded_headers::{ForwardedHeaderNames, ForwardedHeaders};
 use crate::json;
 use crate::memory_budget::{MemoryBudget, Reservation};
+use crate::metric_watch::{ForwardedMetrics, MetricsInbox};
 use crate::observer;
 use crate::queue::{Queue, UpstreamRequest};
 use crate::senders::{Sender, SenderCheck, SenderRules};
@@ -66,6 +67,8 @@ pub struct Edge {
     tenant_states: Vec<TenantState>,
     /// Lock order: this before a tail sampler.
     span_metrics: Option<Mutex<SpanMetrics>>,
+    /// Metrics for whoever watches them; `None`: nobody does.
+    pub(crate) metrics: Option<MetricsInbox>,
     /// A tail sampler that keeps nothing, where spans pass through.
     observer: Option<Mutex<TailSampler>>,
     redacted: Vec<String>,
@@ -131,6 +134,7 @@ impl Edge {
             cgroups: Cgroups::of_this_machine(),
             unverified: Mutex::default(),
             tenant_states,
+            metrics: settings.watched_metrics.map(MetricsInbox::new),
             observer: observer.map(Mutex::new),
             redacted: settings.redacted.clone(),
             admits: settings.admits,
@@ -165,6 +169,11 @@ impl Edge {
     /// tenant.
     pub fn with_tail_of<R>(&self, tenant: TenantId, look: impl FnOnce(&TailSampler, Timestamp) -> R) -> Option<R> {
         self.tail(tenant).map(|tail| look(&tail, self.clock.timestamp()))
+    }
+
+    /// The table of tenants.
+    pub(crate) const fn tenant_table(&self) -> &Tenants {
+        &self.tenants
     }
 
     /// Numbers and names of all tenants; the first is `default`.
@@ -238,7 +247,7 @@ impl Edge {
         reservation: &mut Reservation<'_>,
     ) -> Result<Acceptance, Refusal> {
         let IncomingRequest { tenant, signal, encoding, body, forwarded, sender, rules } = incoming;
-        let mut check = SenderCheck::new(&rules, &self.tenants, tenant, sender);
+        let mut check = SenderCheck::new(&rules, &self.tenants, tenant, sender.clone());
         let (message, json) = match encoding {
             Encoding::Protobuf => (body, None),
             Encoding::Json => {
@@ -257,7 +266,7 @@ impl Edge {
             let counts = walk(&message, span_metrics_to, tail_to, Some(&mut check), self.clock.timestamp());
             let counts = counts.map_err(malformed)?;
             drop(span_metrics);
-            self.record_unverified(check);
+            self.record_unverified(check, signal);
             self.counts.of(signal).items.add(counts.accepted + counts.malformed + counts.over_limit);
             self.queue_kept(tenant, tail);
             return Ok(acceptance(counts));
@@ -268,6 +277,7 @@ impl Edge {
         }
         let wanted = self.span_metrics.is_some() || self.observer.is_some();
         let spans = (signal == Signal::Traces && wanted).then(|| message.clone());
+        let watched = (signal == Signal::Metrics && self.metrics.is_some()).then(|| message.clone());
         // JSON is forwarded unchanged if the upstream accepts it.
         let (encoding, body) = match json.filter(|_| self.upstream.takes_json() && !is_edited) {
             Some(json) => (Encoding::Json, json),
@@ -286,7 +296,12 @@ impl Edge {
             let no_headers = ForwardedHeaders::default();
             let observer = observer.as_deref_mut().map(|observer| (observer, &no_headers));
             walk(&spans, span_metrics_to, observer, Some(&mut check), self.clock.timestamp()).map_err(malformed)?;
-            self.record_unverified(check);
+            self.record_unverified(check, signal);
+        }
+        if let (Some(inbox), Some(watched)) = (&self.metrics, watched)
+            && !inbox.offer(ForwardedMetrics::new(tenant, watched, sender, rules))
+        {
+            self.counts.unwatched_metrics.add(1);
         }
         Ok(Acceptance::default())
     }

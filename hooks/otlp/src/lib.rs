@@ -18,6 +18,7 @@
 //! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
 //! | `senders`, `unverified`, `socket_owner`, `cgroups` | who may send spans in which service's name |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
+//! | `metric_watch` | metrics that were forwarded, for whoever watches them |
 //! | `exemplars` | kept traces of each operation |
 //! | `observer` | which operations are anomalous, where spans pass through |
 //! | `coherence` | this endpoint's end of the gossip between nodes |
@@ -46,6 +47,7 @@ mod lifecycle;
 mod local;
 mod memory_budget;
 mod messages;
+mod metric_watch;
 mod observer;
 mod origins;
 mod queue;
@@ -72,6 +74,7 @@ pub use exporter::{ExportError, MetricsExporter};
 pub use forwarded_headers::DEFAULT_FORWARDED as DEFAULT_FORWARDED_HEADERS;
 pub use lifecycle::{EdgeHandle, start};
 pub use local::IngestError;
+pub use metric_watch::{ForwardedMetrics, MetricExport};
 pub use observer::AnomalousOperation;
 pub use senders::{SenderRule, SenderRules, TOKEN_HEADER, Token, UNVERIFIED};
 pub use settings::{Settings, StartError, TenantSettings};

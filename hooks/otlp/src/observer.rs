@@ -61,8 +61,8 @@ impl TailSampler {
 }
 
 impl Edge {
-    /// Operations of the default tenant that were anomalous within the last 15 s. Also the age of the first verdict since the last call: operations that are new in the list are so because of that verdict or
-    /// a later one.
+    /// Operations of the default tenant that were anomalous within the last 15 s. Also the age of the first verdict
+    /// since the last call: operations that are new in the list are so because of that verdict or a later one.
     #[must_use]
     pub fn anomalous_operations(&self) -> (Vec<AnomalousOperation>, Nanos) {
         let now = self.timestamp();

@@ -80,6 +80,16 @@ pub(crate) struct Peer {
     pub(crate) token: Option<usize>,
 }
 
+impl Sender {
+    /// Its address, or `agent`.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Agent => "agent".to_owned(),
+            Self::Peer(peer) => peer.address.to_canonical().to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Peer(Peer { address, uid, cgroup, .. }) = self else { return f.write_str("the agent") };

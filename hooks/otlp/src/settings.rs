@@ -26,6 +26,8 @@ pub struct Settings {
     pub tail: Option<TailSettings>,
     /// Metrics derived from spans, sampled or not; `None`: none.
     pub span_metrics: Option<SpanMetricsSettings>,
+    /// Bytes of requests with metrics that wait to be watched; `None`: metrics are not watched.
+    pub watched_metrics: Option<usize>,
     /// Frontends for finding anomalous operations where spans pass through (head sampling,
     /// gossip); `None`: off.
     pub observed: Option<Vec<String>>,
@@ -64,6 +66,7 @@ impl Settings {
             forwarded_headers: DEFAULT_FORWARDED.map(str::to_owned).to_vec(),
             tail: None,
             span_metrics: None,
+            watched_metrics: None,
             observed: None,
             observed_key: None,
             tenants: Vec::new(),

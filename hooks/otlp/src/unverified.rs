@@ -10,9 +10,10 @@ use wire::time::Nanos;
 use crate::cgroups::Cgroups;
 use crate::edge::Edge;
 use crate::senders::{Peer, Sender, SenderCheck, SenderRules};
+use crate::signal::Signal;
 use crate::socket_owner::{self, OwnerLookup, SocketOwner};
 
-/// Spans of a service whose sender may not use its name.
+/// Spans and metrics of a service whose sender may not use its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnverifiedSpans {
     /// The name that belongs to others.
@@ -21,6 +22,8 @@ pub struct UnverifiedSpans {
     pub sender: String,
     /// Spans since the first one.
     pub spans: u64,
+    /// Resources with metrics since the first one.
+    pub exports: u64,
     /// When the last one came, in the time of [`Edge::now`].
     pub last: Nanos,
 }
@@ -158,22 +161,29 @@ impl Edge {
         known.clone()
     }
 
-    pub(crate) fn record_unverified(&self, check: SenderCheck<'_>) {
+    pub(crate) fn record_unverified(&self, check: SenderCheck<'_>, signal: Signal) {
         if check.refused.is_empty() {
             return;
         }
         let (sender, now) = (check.sender.to_string(), self.now());
         let mut known = self.unverified.lock().unwrap_or_else(PoisonError::into_inner);
         forget_unverified(&mut known, now);
-        for (service, spans) in check.refused {
-            self.counts.unverified_spans.add(spans);
+        for (service, items) in check.refused {
+            let (counter, spans, exports) = match signal {
+                Signal::Metrics => (&self.counts.unverified_metrics, 0, items),
+                _ => (&self.counts.unverified_spans, items, 0),
+            };
+            counter.add(items);
             let is_full = known.len() >= MAX_UNVERIFIED;
             match known.iter_mut().find(|known| known.service == service && known.sender == sender) {
-                Some(known) => (known.spans, known.last) = (known.spans + spans, now),
+                Some(known) => {
+                    (known.spans, known.exports, known.last) = (known.spans + spans, known.exports + exports, now);
+                }
                 None if is_full => {}
                 None => {
-                    tracing::warn!(service, sender, spans, "spans are not counted: the name belongs to others");
-                    known.push(UnverifiedSpans { service, sender: sender.clone(), spans, last: now });
+                    let signal = signal.name();
+                    tracing::warn!(service, sender, signal, items, "not counted: the name belongs to others");
+                    known.push(UnverifiedSpans { service, sender: sender.clone(), spans, exports, last: now });
                 }
             }
         }

@@ -26,7 +26,7 @@ const NONE: Switches = Switches { floor: None, error: false, lmap: false, latenc
 /// A node that is alone, with a short wait for its traces.
 fn node(name: &str, switches: Switches) -> TailSampler {
     let settings = TailSettings {
-        limits: Limits { bytes: 16 << 20, age: Nanos::from_secs(20), ..Limits::default() },
+        limits: Limits { bytes: 32 << 20, age: Nanos::from_secs(20), ..Limits::default() },
         key: OrderKey::new(7),
         switches,
         budget: BudgetRule::default(),

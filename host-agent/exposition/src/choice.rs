@@ -5,8 +5,9 @@
 //!    gauges, the busiest series of a name first. Names take turns, three series each, so that one with many label sets
 //!    leaves room for others.
 //! 3. In that order series are taken while there is room, unless one that was taken says the same (correlation).
-//! 4. What has no room of its own is summed up per name: the *rest*. So is what did not move while the target was
-//!    learnt, if it counts something: an error counter at 0 is watched.
+//! 4. What has no room of its own is summed up per name: the *rest*. So is what counts something and did not move while
+//!    the target was learnt, or is not there any more: an error counter at 0 is watched, and a label set that came once
+//!    gets no column.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +59,8 @@ pub struct Candidate<'a> {
     pub form: Form,
     /// What it did in each scrape: growth of a counter or of a histogram's count, value of a gauge. NaN: absent.
     pub window: &'a [f32],
+    /// Whether it is there at the end of the window.
+    pub is_present: bool,
 }
 
 /// Bounds of the choice.
@@ -229,7 +232,7 @@ impl<'c> Chooser<'c> {
     }
 
     fn take_what_moves(&mut self) {
-        let is_moving = |at: usize| self.moved[at].changes > 0 || !self.candidates[at].form.counts();
+        let is_moving = |at: usize| !self.candidates[at].form.counts() || !self.is_quiet(at);
         let mut order = Vec::new();
         for (name, mut members) in self.by_name(is_moving) {
             let weight = |at: &usize| self.moved[*at].weight;
@@ -286,7 +289,7 @@ impl<'c> Chooser<'c> {
             Form::Quantile => false,
             Form::Counter => !labels.is_empty(),
             Form::Histogram | Form::Gauge => {
-                let quiet = |(at, _): (usize, &Candidate<'_>)| form.counts() && self.moved[at].changes == 0;
+                let quiet = |(at, _): (usize, &Candidate<'_>)| form.counts() && self.is_quiet(at);
                 of_name().count() > self.settings.label_sets || of_name().any(quiet)
             }
         }
@@ -305,9 +308,14 @@ impl<'c> Chooser<'c> {
         self.taken.iter().copied().find(says_the_same)
     }
 
+    /// Whether something that counts did not move, or is not there any more.
+    fn is_quiet(&self, at: usize) -> bool {
+        self.moved[at].changes == 0 || !self.candidates[at].is_present
+    }
+
     /// Counters and histograms that did not move: their sum, or the series itself if it is the only one.
     fn take_what_counts(&mut self) {
-        let names = self.by_name(|at| self.candidates[at].form.counts() && self.moved[at].changes == 0);
+        let names = self.by_name(|at| self.candidates[at].form.counts() && self.is_quiet(at));
         let mut names: Vec<_> = names.into_iter().map(|(name, members)| (subject(name), name, members)).collect();
         names.sort_unstable();
         let names: Vec<(String, Vec<usize>)> =
@@ -368,8 +376,13 @@ mod tests {
             (made.name.clone(), made.labels.clone(), made.form, made.window.clone())
         };
         let owned: Vec<_> = all.iter().map(candidate).collect();
-        let candidates: Vec<_> =
-            owned.iter().map(|(name, labels, form, window)| Candidate { name, labels, form: *form, window }).collect();
+        let candidates: Vec<_> = owned
+            .iter()
+            .map(|(name, labels, form, window)| {
+                let is_present = window.last().is_some_and(|last| last.is_finite());
+                Candidate { name, labels, form: *form, window, is_present }
+            })
+            .collect();
         choose(&candidates, settings)
     }
 

@@ -132,6 +132,8 @@ pub enum Role {
     Sum,
     /// The count of a histogram or summary.
     Count,
+    /// A whole histogram: its count, with its buckets and its sum.
+    Distribution,
     /// Nothing that an LMAP can watch: information, states, times of creation.
     Ignored,
 }
@@ -149,7 +151,7 @@ pub struct Description {
     pub labels: Vec<(String, String)>,
     /// The upper bound of a bucket.
     pub bound: f64,
-    /// The family's unit, if the format states it.
+    /// The family's unit, if the format states it: in words, or in UCUM.
     pub unit: Option<String>,
 }
 

@@ -1,10 +1,13 @@
-//! What Prometheus endpoints say, and which of their series are watched. Pure: the bytes of a scrape go in, values of a
-//! region come out. The host agent scrapes.
+//! What Prometheus endpoints and exporters of OTLP metrics say, and which of their series are watched. Pure: the bytes
+//! of a scrape or an export go in, values of a region come out. The host agent scrapes, and has the OTLP endpoint.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`format`](read) | the formats, and what all of them say |
 //! | `text`, `protobuf` | one pass over a body; nothing is allocated for samples that are known |
+//! | `intake` | the line of each sample, which may be new |
+//! | `otlp`, `otlp_point` | the points of an OTLP export, likewise; why some are left out |
+//! | `point_times`, `distribution` | OTLP's points in order; histograms of either temporality and any buckets |
 //! | `lines` | every sample of a target, by the bytes that name it: its value now and before |
 //! | `series` | samples put together: counters, gauges, histograms |
 //! | [`choice`] | which series are watched, and why the others are not |
@@ -27,17 +30,25 @@
 
 pub mod choice;
 pub mod cost;
+mod distribution;
 mod format;
+mod intake;
 mod lines;
 mod naming;
+mod otlp;
+mod otlp_point;
 mod output;
 mod placement;
+mod point_times;
 mod protobuf;
+mod refused_samples;
 mod report;
 mod series;
 mod target;
 mod text;
 
 pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink, read};
+pub use otlp::{Discard, Discards, PartCounts};
+pub use refused_samples::RefusedSamples;
 pub use report::{FamilyReport, TargetReport};
 pub use target::{Target, TargetSettings};

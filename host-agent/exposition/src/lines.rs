@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::distribution::{Counts, Distribution, HistogramPoint, Relation};
+use crate::otlp::Discard;
+
 /// The number of a sample among those of its target.
 pub type Line = u32;
 
@@ -9,6 +12,17 @@ pub type Line = u32;
 const MAX_KEY: usize = 2_048;
 /// Bytes of a key, on average.
 const KEY_BYTES: usize = 200;
+/// Buckets of a distribution, on average over all lines.
+const BUCKETS: usize = 16;
+
+/// Why a key is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// There are as many as are kept.
+    Keys,
+    /// It, or all keys together, would be too long.
+    Bytes,
+}
 
 /// All samples of a target. A known one costs a look-up and a store.
 #[derive(Debug, Default)]
@@ -22,17 +36,35 @@ pub struct Lines {
     free: Vec<Line>,
     key_bytes: usize,
     scrape: u32,
+    /// Scrapes for which a line that is absent has its last value.
+    hold: u32,
+    /// Those lines that are counts of histograms with their buckets.
+    distributions: HashMap<Line, Distribution>,
+    /// Buckets of all distributions, as of their last points.
+    buckets: usize,
+    scratch: Counts,
 }
 
 impl Lines {
+    /// No lines. One that is absent for up to `hold` scrapes has its last value.
+    pub fn holding(hold: u32) -> Self {
+        Self { hold, ..Self::default() }
+    }
+
     /// Begins a scrape.
     pub fn begin(&mut self) {
         self.scrape = self.scrape.saturating_add(1);
+        self.distributions.values_mut().for_each(Distribution::begin);
     }
 
     /// The number of this scrape, from 1.
     pub const fn scrape(&self) -> u32 {
         self.scrape
+    }
+
+    /// How many keys are known.
+    pub fn len(&self) -> usize {
+        self.index.len()
     }
 
     /// The line of `key`, if it is known.
@@ -45,6 +77,59 @@ impl Lines {
         if let (Some(place), Some(seen)) = (self.values.get_mut(line as usize), self.seen.get_mut(line as usize)) {
             (*place, *seen) = (value, self.scrape);
         }
+    }
+
+    /// Adds `growth` to the value of `line`, from 0 on.
+    pub fn grow(&mut self, line: Line, growth: f64) {
+        let known = if self.is_here(line) { self.values.get(line as usize) } else { self.before.get(line as usize) };
+        let known = known.copied().filter(|value| value.is_finite());
+        self.set(line, known.unwrap_or(0.0) + growth);
+    }
+
+    /// Sets the value of a counter that relates so to its value before.
+    pub fn count(&mut self, line: Line, value: f64, relation: Relation) {
+        if let Some(before) = self.before.get_mut(line as usize) {
+            match relation {
+                Relation::Restart => *before = 0.0,
+                Relation::Baseline => *before = value,
+                Relation::Growth | Relation::Total => {}
+            }
+        }
+        if relation == Relation::Growth { self.grow(line, value) } else { self.set(line, value) }
+    }
+
+    /// Takes a point of the distribution `line`, unless it is malformed, or there are too many buckets for `limit`
+    /// lines.
+    pub fn distribute(
+        &mut self,
+        line: Line,
+        point: &HistogramPoint<'_>,
+        relation: Relation,
+        limit: usize,
+    ) -> Result<(), Discard> {
+        let known = self.distributions.entry(line).or_insert_with(Distribution::new);
+        let before = known.buckets();
+        if before == 0 && self.buckets >= limit.saturating_mul(BUCKETS) {
+            return Err(Discard::NoRoom);
+        }
+        let is_first = self.before.get(line as usize).is_none_or(|before| before.is_nan());
+        let of_buckets = match relation {
+            // What it counted before it was first seen is growth, but in the first scrape.
+            Relation::Total if is_first && self.scrape > 1 => Relation::Restart,
+            Relation::Total if is_first => Relation::Baseline,
+            relation => relation,
+        };
+        if !known.take(point, of_buckets, &mut self.scratch) {
+            return Err(Discard::Malformed);
+        }
+        self.buckets = self.buckets + known.buckets() - before;
+        self.count(line, point.count as f64, relation);
+        Ok(())
+    }
+
+    /// The buckets of `line`.
+    pub fn distribution(&self, line: Line) -> Option<&Distribution> {
+        self.distributions.get(&line)
     }
 
     /// A new line.
@@ -62,8 +147,12 @@ impl Lines {
     }
 
     /// Whether there is room for `key` among `limit` keys of [`KEY_BYTES`] each on average.
-    pub fn has_room(&self, key: &[u8], limit: usize) -> bool {
-        key.len() <= MAX_KEY && self.index.len() < limit && self.key_bytes + key.len() <= limit * KEY_BYTES
+    pub fn room(&self, key: &[u8], limit: usize) -> Result<(), NoRoom> {
+        if self.index.len() >= limit {
+            return Err(NoRoom::Keys);
+        }
+        let has_bytes = key.len() <= MAX_KEY && self.key_bytes + key.len() <= limit * KEY_BYTES;
+        if has_bytes { Ok(()) } else { Err(NoRoom::Bytes) }
     }
 
     /// Names `line` by `key`, too.
@@ -82,9 +171,10 @@ impl Lines {
         self.seen.get(line as usize).map_or(u32::MAX, |seen| self.scrape - seen)
     }
 
-    /// Its value in this scrape; NaN if it is absent.
+    /// Its value in this scrape, or one that is held; NaN if it is absent.
     pub fn value(&self, line: Line) -> f64 {
-        if self.is_here(line) { self.values.get(line as usize).copied().unwrap_or(f64::NAN) } else { f64::NAN }
+        let is_known = self.age(line) <= self.hold;
+        if is_known { self.values.get(line as usize).copied().unwrap_or(f64::NAN) } else { f64::NAN }
     }
 
     /// By how much a counter has grown since it was last seen. A smaller value than before is a reset, so all of it is
@@ -122,6 +212,8 @@ impl Lines {
             }
             !goes
         });
+        self.distributions.retain(|line, _| !dead.contains(line));
+        self.buckets = self.distributions.values().map(Distribution::buckets).sum();
         self.free.extend(dead);
     }
 }
@@ -179,11 +271,13 @@ mod tests {
     fn keys_are_bounded_in_number_length_and_bytes() {
         let mut lines = Lines::default();
         let line = lines.add();
-        assert!(lines.has_room(&[b'k'; 2 * KEY_BYTES], 2) && !lines.has_room(&[b'k'; MAX_KEY + 1], 100));
+        assert_eq!(lines.room(&[b'k'; 2 * KEY_BYTES], 2), Ok(()));
+        assert_eq!(lines.room(&[b'k'; MAX_KEY + 1], 100), Err(NoRoom::Bytes));
 
         lines.name(&[b'k'; KEY_BYTES + 1], line);
 
-        assert!(lines.has_room(&[b'l'; KEY_BYTES - 1], 2) && !lines.has_room(&[b'l'; KEY_BYTES], 2));
-        assert!(!lines.has_room(b"l", 1));
+        assert_eq!(lines.room(&[b'l'; KEY_BYTES - 1], 2), Ok(()));
+        assert_eq!(lines.room(&[b'l'; KEY_BYTES], 2), Err(NoRoom::Bytes));
+        assert_eq!(lines.room(b"l", 1), Err(NoRoom::Keys));
     }
 }

@@ -117,9 +117,19 @@ pub fn group(name: &str) -> Group {
 }
 
 /// The unit of a gauge or histogram, in UCUM: the one that is stated, or that the name ends with; else empty.
-pub fn unit(name: &str, stated: Option<&str>) -> &'static str {
+pub fn unit<'u>(name: &str, stated: Option<&'u str>) -> &'u str {
     let stem = ["_total", "_sum"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
-    match stated.or_else(|| stem.rsplit('_').next()).unwrap_or_default() {
+    let word = stated.or_else(|| stem.rsplit('_').next()).unwrap_or_default();
+    match ucum(word) {
+        // What is stated and is no word of Prometheus is UCUM.
+        "" => stated.unwrap_or_default(),
+        unit => unit,
+    }
+}
+
+/// The UCUM of a unit in a word; else empty.
+fn ucum(word: &str) -> &'static str {
+    match word {
         "seconds" => "s",
         "milliseconds" | "ms" => "ms",
         "microseconds" => MICROSECONDS,
@@ -137,7 +147,7 @@ pub fn unit(name: &str, stated: Option<&str>) -> &'static str {
 }
 
 /// Unit of a counter, and the factor by which it is kept in whole numbers.
-pub fn counter_unit(name: &str, stated: Option<&str>, has_fractions: bool) -> (&'static str, f64) {
+pub fn counter_unit<'u>(name: &str, stated: Option<&'u str>, has_fractions: bool) -> (&'u str, f64) {
     match unit(name, stated) {
         "s" => (MICROSECONDS, 1e6),
         _ if has_fractions => (THOUSANDTHS, 1e3),
@@ -177,5 +187,7 @@ mod tests {
         assert_eq!(counter_unit("bytes_read_total", None, false), ("", 1.0));
         assert_eq!(counter_unit("read_bytes_total", None, false), ("By", 1.0));
         assert_eq!(unit("queue", Some("seconds")), "s");
+        assert_eq!(counter_unit("cpu.time", Some("s"), true), ("us", 1e6));
+        assert_eq!(counter_unit("http.requests", Some("{request}"), false), ("{request}", 1.0));
     }
 }

@@ -7,6 +7,7 @@ use wire::metric::{Declaration, Kind, Series as ColumnSeries};
 use wire::name::{Labels, MetricName, Unit};
 use wire::registration::{PlacedSeries, Shards};
 
+use crate::distribution::Distribution;
 use crate::format::FamilyKind;
 use crate::lines::Lines;
 use crate::naming;
@@ -16,8 +17,11 @@ use crate::series::{Buckets, Family, Series, Values};
 /// Label of the sum of those series of a name that have no column of their own.
 pub const REST: (&str, &str) = ("series", "other");
 
+/// Ends the name of a histogram of which only the values are counted.
+const COUNT: &str = ".count";
+
 /// What has been counted, or is measured.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     /// A total, and the factor by which it is kept in whole numbers.
     Counter { total: f64, factor: f64 },
@@ -46,7 +50,12 @@ pub enum NoOutput {
 
 impl Output {
     /// An output for `series` with the labels `labels`, in the slots from `first` on.
-    pub fn new(series: &Series, family: &Family, labels: Labels, first: Slot) -> Result<Self, NoOutput> {
+    pub fn new(
+        (series, family): (&Series, &Family),
+        labels: Labels,
+        first: Slot,
+        lines: &Lines,
+    ) -> Result<Self, NoOutput> {
         let stated = family.unit.as_deref();
         let (state, kind, unit, parts) = match &series.values {
             Values::Counter(_) => {
@@ -69,8 +78,20 @@ impl Output {
                 let state = State::Histogram { shape, counts, sum: 0.0 };
                 (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
             }
+            Values::Distribution(line) => match lines.distribution(*line) {
+                Some(of) if !of.is_negative() => {
+                    let shape = of.shape();
+                    let state =
+                        State::Histogram { shape, counts: vec![0; shape.scale.buckets() as usize + 1], sum: 0.0 };
+                    (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
+                }
+                // No bucket of a region holds values below 0: only how many there are.
+                _ => (State::Counter { total: 0.0, factor: 1.0 }, Kind::Counter, "", NonZeroU64::MIN),
+            },
         };
-        let name = MetricName::new(&series.name).map_err(|_| NoOutput::Name)?;
+        let is_count = matches!((&series.values, kind), (Values::Distribution(_), Kind::Counter));
+        let suffix = if is_count { COUNT } else { "" };
+        let name = MetricName::new(&format!("{}{suffix}", series.name)).map_err(|_| NoOutput::Name)?;
         let group = naming::group(&series.name);
         let series = ColumnSeries { name, labels, kind, unit: Unit::new(unit).ok(), group, parts_per_unit: parts };
         Ok(Self { series, first, state })
@@ -79,6 +100,18 @@ impl Output {
     /// The slot after its last one.
     pub const fn end(&self) -> Slot {
         Slot(self.first.0 + self.series.kind.slots())
+    }
+
+    /// The same output for another replica, of which nothing was counted.
+    pub fn twin(&self) -> Self {
+        let state = match &self.state {
+            State::Counter { factor, .. } => State::Counter { total: 0.0, factor: *factor },
+            State::Gauge(_) => State::Gauge(f64::NAN),
+            State::Histogram { shape, counts, .. } => {
+                State::Histogram { shape: *shape, counts: vec![0; counts.len()], sum: 0.0 }
+            }
+        };
+        Self { series: self.series.clone(), first: self.first, state }
     }
 
     /// Columns of an LMAP.
@@ -112,7 +145,9 @@ impl Output {
     /// Adds what `series` did in this scrape.
     pub fn add(&mut self, series: &Series, lines: &Lines) {
         match (&mut self.state, &series.values) {
-            (State::Counter { total, .. }, Values::Counter(line)) => *total += lines.growth(*line),
+            (State::Counter { total, .. }, Values::Counter(line) | Values::Distribution(line)) => {
+                *total += lines.growth(*line);
+            }
             (State::Gauge(sum), Values::Gauge(line)) => {
                 let value = lines.value(*line);
                 *sum = if sum.is_nan() {
@@ -125,6 +160,10 @@ impl Output {
             }
             (State::Histogram { shape, counts, sum }, Values::Histogram(buckets)) => {
                 *sum += observe(buckets, lines, *shape, counts);
+            }
+            (State::Histogram { shape, counts, sum }, Values::Distribution(line)) => {
+                let Some(of) = lines.distribution(*line) else { return };
+                *sum += distribute(of, *shape, counts);
             }
             // The target changed the type of a name.
             _ => {}
@@ -147,6 +186,20 @@ impl Output {
     }
 }
 
+/// Adds what came into `of` to `counts`. Returns the sum of it.
+fn distribute(of: &Distribution, shape: Shape, counts: &mut [u64]) -> f64 {
+    let (count, sum) = of.growth();
+    if count < 1.0 {
+        return 0.0;
+    }
+    let place = |bucket: usize, count: u64| {
+        if let Some(counter) = counts.get_mut(bucket) {
+            *counter = counter.saturating_add(count);
+        }
+    };
+    placement::place(shape, of.increases(), sum.filter(|sum| *sum >= 0.0), place)
+}
+
 /// Adds what came into `buckets` to `counts`. Returns the sum of it.
 fn observe(buckets: &Buckets, lines: &Lines, shape: Shape, counts: &mut [u64]) -> f64 {
     let below = |at: usize| buckets.bounds.get(at).map_or(0.0, |(_, line)| lines.growth(*line));
@@ -159,7 +212,8 @@ fn observe(buckets: &Buckets, lines: &Lines, shape: Shape, counts: &mut [u64]) -
     let sum = buckets.sum.map(|line| lines.growth(line));
     let place = |bucket: usize, count: u64| {
         if let Some(counter) = counts.get_mut(bucket) {
-            *counter += count;
+            // A target may say that it counted more than there can be.
+            *counter = counter.wrapping_add(count);
         }
     };
     if !buckets.bounds.is_empty() {

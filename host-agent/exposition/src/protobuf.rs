@@ -9,7 +9,7 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use crate::format::{Description, FamilyKind, FormatError, Role, Sink};
 
 /// A field of a message: its number and what it holds.
-enum Value<'b> {
+pub(crate) enum Value<'b> {
     Number(u64),
     Double(f64),
     Bytes(&'b [u8]),
@@ -44,19 +44,19 @@ fn field<'b>(bytes: &mut &'b [u8]) -> Result<Option<Field<'b>>, &'static str> {
     Ok(Some((number, value)))
 }
 
-fn take<'b>(bytes: &mut &'b [u8], length: u64) -> Result<&'b [u8], &'static str> {
+pub(crate) fn take<'b>(bytes: &mut &'b [u8], length: u64) -> Result<&'b [u8], &'static str> {
     let split = usize::try_from(length).ok().and_then(|length| bytes.split_at_checked(length));
     let (taken, rest) = split.ok_or("a field is longer than its message")?;
     *bytes = rest;
     Ok(taken)
 }
 
-fn varint(bytes: &mut &[u8]) -> Result<u64, &'static str> {
+pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, &'static str> {
     decode_varint(bytes).map_err(|_| "a number is cut")
 }
 
 /// Calls `take` with each field of `message`.
-fn fields<'b>(
+pub(crate) fn fields<'b>(
     mut message: &'b [u8],
     mut take: impl FnMut(u32, Value<'b>) -> Result<(), &'static str>,
 ) -> Result<(), &'static str> {

@@ -48,6 +48,27 @@ pub enum Values {
     Counter(Line),
     Gauge(Line),
     Histogram(Buckets),
+    /// A histogram in one line, which is its count.
+    Distribution(Line),
+}
+
+impl Values {
+    /// Whether samples with this role of a family of this kind are such values.
+    const fn fits(&self, kind: FamilyKind, role: Role) -> bool {
+        match self {
+            Self::Distribution(_) => matches!(role, Role::Distribution),
+            Self::Histogram(_) => is_classic(kind, role),
+            Self::Gauge(_) => matches!(role, Role::Gauge),
+            Self::Counter(_) => {
+                !is_classic(kind, role) && matches!(role, Role::Counter | Role::Sum | Role::Count | Role::Bucket)
+            }
+        }
+    }
+}
+
+/// Whether a sample is a part of a histogram whose buckets are samples.
+const fn is_classic(kind: FamilyKind, role: Role) -> bool {
+    matches!(role, Role::Bucket) || matches!(kind, FamilyKind::Histogram) && !matches!(role, Role::Distribution)
 }
 
 /// What becomes of a series.
@@ -83,14 +104,14 @@ impl Series {
             Values::Counter(_) => Form::Counter,
             Values::Gauge(_) if self.is_quantile => Form::Quantile,
             Values::Gauge(_) => Form::Gauge,
-            Values::Histogram(_) => Form::Histogram,
+            Values::Histogram(_) | Values::Distribution(_) => Form::Histogram,
         }
     }
 
     /// What it did in this scrape, for the window.
     pub fn activity(&self, lines: &Lines) -> f64 {
         match &self.values {
-            Values::Counter(line) => lines.growth(*line),
+            Values::Counter(line) | Values::Distribution(line) => lines.growth(*line),
             Values::Gauge(line) => lines.value(*line),
             Values::Histogram(buckets) => buckets.total().map_or(0.0, |line| lines.growth(line)),
         }
@@ -99,14 +120,14 @@ impl Series {
     /// Scrapes since any of its samples was seen.
     pub fn age(&self, lines: &Lines) -> u32 {
         match &self.values {
-            Values::Counter(line) | Values::Gauge(line) => lines.age(*line),
+            Values::Counter(line) | Values::Gauge(line) | Values::Distribution(line) => lines.age(*line),
             Values::Histogram(buckets) => buckets.lines().map(|line| lines.age(line)).min().unwrap_or(u32::MAX),
         }
     }
 
     fn lines(&self) -> Vec<Line> {
         match &self.values {
-            Values::Counter(line) | Values::Gauge(line) => vec![*line],
+            Values::Counter(line) | Values::Gauge(line) | Values::Distribution(line) => vec![*line],
             Values::Histogram(buckets) => buckets.lines().collect(),
         }
     }
@@ -173,18 +194,19 @@ impl AllSeries {
         self.families.len() - 1
     }
 
-    /// The line of a sample that was never seen under this key. Returns the series, too, if it is new.
-    pub fn add(&mut self, description: Description, lines: &mut Lines) -> (Line, Option<SeriesNumber>) {
+    /// The line of a sample that was never seen under this key. Returns the series, too, if it is new. `None` if the
+    /// series is known with another type.
+    pub fn add(&mut self, description: Description, lines: &mut Lines) -> Option<(Line, Option<SeriesNumber>)> {
         let family = self.family(&description);
         let Description { family: name, kind, role, mut labels, bound, .. } = description;
         if role == Role::Ignored {
             self.families[family].ignored += 1;
             let line = lines.add();
             self.ignored.push((line, family));
-            return (line, None);
+            return Some((line, None));
         }
         labels.sort();
-        let is_histogram = role == Role::Bucket || kind == FamilyKind::Histogram;
+        let is_histogram = is_classic(kind, role);
         let name = match role {
             Role::Sum if !is_histogram => name + "_sum",
             Role::Count if !is_histogram => name + "_count",
@@ -192,12 +214,16 @@ impl AllSeries {
         };
         let identity = (name, labels);
         let known = self.identities.get(&identity).copied();
+        if known.and_then(|number| self.get(number)).is_some_and(|known| !known.values.fits(kind, role)) {
+            return None;
+        }
         let number = known.unwrap_or_else(|| {
             let (name, labels) = identity.clone();
             let line = if is_histogram { 0 } else { lines.add() };
             let values = match role {
                 _ if is_histogram => Values::Histogram(Buckets::default()),
                 Role::Gauge => Values::Gauge(line),
+                Role::Distribution => Values::Distribution(line),
                 _ => Values::Counter(line),
             };
             let pairs = labels.iter().chain(&self.added).map(|(key, value)| (key.as_str(), value.as_str()));
@@ -210,7 +236,7 @@ impl AllSeries {
             number
         });
         let line = self.line_of(number, role, bound, lines);
-        (line, known.is_none().then_some(number))
+        Some((line, known.is_none().then_some(number)))
     }
 
     fn store(&mut self, series: Series) -> SeriesNumber {
@@ -226,7 +252,7 @@ impl AllSeries {
     fn line_of(&mut self, number: SeriesNumber, role: Role, bound: f64, lines: &mut Lines) -> Line {
         let Some(series) = self.series.get_mut(number as usize).and_then(Option::as_mut) else { return lines.add() };
         match &mut series.values {
-            Values::Counter(line) | Values::Gauge(line) => *line,
+            Values::Counter(line) | Values::Gauge(line) | Values::Distribution(line) => *line,
             Values::Histogram(buckets) => match role {
                 Role::Sum => *buckets.sum.get_or_insert_with(|| lines.add()),
                 Role::Count => *buckets.count.get_or_insert_with(|| lines.add()),
@@ -242,12 +268,14 @@ impl AllSeries {
         }
     }
 
-    /// Forgets what was absent for more than `scrapes` and is in no output, with its lines.
-    pub fn forget(&mut self, lines: &mut Lines, scrapes: u32) {
+    /// Forgets what was absent for more than `scrapes` and has no output of its own, with its lines: the sum of a rest
+    /// stays. `is_rest` says which outputs are one.
+    pub fn forget(&mut self, lines: &mut Lines, scrapes: u32, is_rest: impl Fn(u32) -> bool) {
         let mut dead = std::collections::BTreeSet::new();
         for (number, series) in (0..).zip(&mut self.series) {
             let Some(known) = series else { continue };
-            if known.age(lines) > scrapes && !matches!(known.place, Destination::Output(_)) {
+            let is_watched = matches!(known.place, Destination::Output(output) if !is_rest(output));
+            if known.age(lines) > scrapes && !is_watched {
                 dead.extend(known.lines());
                 self.free.push(number);
                 *series = None;

@@ -1,15 +1,19 @@
 //! One endpoint: its series are learnt, chosen, and written into a region from then on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use wire::layout::Slot;
 use wire::name::Labels;
 use wire::registration::PlacedSeries;
 
 use crate::choice::{Candidate, ChoiceSettings, Fate, choose};
-use crate::format::{Description, Format, FormatError, Sink, read};
+use crate::format::{Format, FormatError, read};
+use crate::intake::Intake;
 use crate::lines::Lines;
+use crate::otlp::{self, Discards, PartCounts};
 use crate::output::{NoOutput, Output, REST};
+use crate::point_times::PointTimes;
+use crate::refused_samples::RefusedSamples;
 use crate::report::{self, TargetReport};
 use crate::series::{AllSeries, Destination, SeriesNumber, Values};
 
@@ -17,6 +21,8 @@ use crate::series::{AllSeries, Destination, SeriesNumber, Values};
 const FORGET_AFTER: u32 = 10;
 /// Why a series has no column although it would be watched.
 const UNNAMEABLE: &str = "labels that no column may have";
+
+const CAME_LATER: &str = "came later";
 
 /// Settings of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +35,8 @@ pub struct TargetSettings {
     pub window: u32,
     /// Samples that are looked at. More are refused.
     pub samples: usize,
+    /// Scrapes for which an absent gauge has its last value.
+    pub hold: u32,
 }
 
 /// All that is known of an endpoint.
@@ -45,38 +53,29 @@ pub struct Target {
     /// Scrapes of the present window.
     learned: u32,
     is_chosen: bool,
+    /// Series that are new in this scrape.
+    new: Vec<SeriesNumber>,
+    /// Samples that are looked at now.
+    limit: usize,
+    /// A key of OTLP, which is reused.
+    key: Vec<u8>,
+    /// What another replica of the service has chosen.
+    model: Model,
+    times: PointTimes,
+    discards: Discards,
     /// Of the last scrape.
     samples: usize,
-    refused: usize,
+    refused: RefusedSamples,
     swept: u32,
 }
 
-/// Takes the samples of one scrape.
-struct Intake<'t> {
-    lines: &'t mut Lines,
-    all: &'t mut AllSeries,
-    new: &'t mut Vec<SeriesNumber>,
-    limit: usize,
-    samples: usize,
-    refused: usize,
-}
-
-impl Sink for Intake<'_> {
-    fn sample(&mut self, key: &[u8], value: f64, describe: impl FnOnce() -> Option<Description>) {
-        self.samples += 1;
-        if let Some(line) = self.lines.find(key) {
-            return self.lines.set(line, value);
-        }
-        let described = if self.lines.has_room(key, self.limit) { describe() } else { None };
-        let Some(description) = described else {
-            self.refused += 1;
-            return;
-        };
-        let (line, new) = self.all.add(description, self.lines);
-        self.new.extend(new);
-        self.lines.name(key, line);
-        self.lines.set(line, value);
-    }
+/// What another replica has decided.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    /// Outputs of single series, by name and labels.
+    outputs: HashMap<(String, String), u32>,
+    /// Names of which something was decided, and why a series of them is not watched.
+    names: BTreeMap<String, String>,
 }
 
 impl Target {
@@ -84,17 +83,24 @@ impl Target {
     #[must_use]
     pub fn new(settings: TargetSettings) -> Self {
         let all = AllSeries::new(settings.labels.clone());
+        let (lines, limit) = (Lines::holding(settings.hold), settings.samples);
         Self {
             settings,
-            lines: Lines::default(),
+            lines,
             all,
             outputs: Vec::new(),
             rests: BTreeMap::new(),
             learning: Vec::new(),
             learned: 0,
             is_chosen: false,
+            new: Vec::new(),
+            limit,
+            key: Vec::new(),
+            model: Model::default(),
+            times: PointTimes::default(),
+            discards: Discards::default(),
             samples: 0,
-            refused: 0,
+            refused: RefusedSamples::default(),
             swept: 0,
         }
     }
@@ -106,20 +112,93 @@ impl Target {
     ///
     /// [`FormatError`]: then nothing of it counts.
     pub fn take(&mut self, body: &[u8], format: Format) -> Result<bool, FormatError> {
+        self.begin();
+        let outcome = read(body, format, &mut self.intake());
+        if let Err(error) = outcome {
+            self.add_new();
+            return Err(error);
+        }
+        Ok(self.end())
+    }
+
+    /// Begins a scrape that comes in parts: see [`Self::take_part`].
+    pub fn begin(&mut self) {
         self.lines.begin();
-        let mut new = Vec::new();
-        let limit = self.settings.samples;
-        let Self { lines, all, .. } = self;
-        let mut intake = Intake { lines, all, new: &mut new, limit, samples: 0, refused: 0 };
-        let outcome = read(body, format, &mut intake);
-        (self.samples, self.refused) = (intake.samples, intake.refused);
-        self.add_new(new);
-        outcome?;
+        (self.samples, self.refused) = (0, RefusedSamples::default());
+    }
+
+    /// Takes a part of an export: an encoded `ResourceMetrics` of OTLP, of which at most `points` points are looked at.
+    /// What cannot be used is left out, and counted: see [`Self::take_discards`].
+    pub fn take_part(&mut self, resource: &[u8], points: usize) -> PartCounts {
+        otlp::read(resource, points, &mut self.intake())
+    }
+
+    /// Whether `resource` is of the next export: its first point is of a known series, which has a value in this one.
+    #[must_use]
+    pub fn is_next(&self, resource: &[u8]) -> bool {
+        otlp::is_next(resource, &self.lines, &self.times)
+    }
+
+    /// Points that were left out since the last call, by reason.
+    pub const fn take_discards(&mut self) -> Discards {
+        core::mem::replace(&mut self.discards, Discards::new())
+    }
+
+    /// From now on it looks at `free` samples more than it knows now, and never at more than its settings say.
+    pub fn leave_room(&mut self, free: usize) {
+        self.limit = self.settings.samples.min(self.lines.len().saturating_add(free));
+    }
+
+    fn intake(&mut self) -> Intake<'_> {
+        let Self { lines, all, new, key, times, discards, samples, refused, limit, .. } = self;
+        Intake { lines, all, new, key, limit: *limit, samples, refused, times, discards }
+    }
+
+    /// Ends a scrape: as [`Self::take`].
+    pub fn end(&mut self) -> bool {
+        self.add_new();
         self.learn();
         self.fill(|_| true);
         self.lines.end();
         self.sweep();
-        Ok(!self.learning.is_empty() && self.learned >= self.settings.window)
+        !self.learning.is_empty() && self.learned >= self.settings.window
+    }
+
+    /// A target for another replica of the same service: it watches the same series from its first scrape on.
+    #[must_use]
+    pub fn twin(&self) -> Self {
+        let mut twin = Self::new(self.settings.clone());
+        if self.is_chosen {
+            twin.is_chosen = true;
+            twin.learned = self.learned;
+            twin.outputs = self.outputs.iter().map(Output::twin).collect();
+            twin.rests.clone_from(&self.rests);
+            twin.model = self.model.clone();
+            for (_, series) in self.all.iter().filter(|(_, series)| series.place != Destination::Undecided) {
+                let why = twin.model.names.entry(series.name.clone()).or_default();
+                if let Destination::Nowhere(reason) = &series.place {
+                    why.clone_from(reason);
+                }
+                let labels = series.labels.as_ref().map(ToString::to_string);
+                if let (Destination::Output(output), Some(labels)) = (&series.place, labels)
+                    && !self.is_rest(*output)
+                {
+                    twin.model.outputs.insert((series.name.clone(), labels), *output);
+                }
+            }
+        }
+        twin
+    }
+
+    fn is_rest(&self, output: u32) -> bool {
+        self.rests.values().any(|rest| *rest == output)
+    }
+
+    /// The output that another replica has chosen for a series of this name and these labels.
+    fn modelled(&self, number: SeriesNumber) -> Option<u32> {
+        let series = self.all.get(number).filter(|_| !self.model.outputs.is_empty())?;
+        let labels = series.labels.as_ref()?.to_string();
+        self.model.outputs.get(&(series.name.clone(), labels)).copied()
     }
 
     /// Adds what those series that `are_meant` did in this scrape to their outputs.
@@ -137,7 +216,8 @@ impl Target {
     }
 
     /// New series of a name with a rest go there; those of names that nobody knew are learnt.
-    fn add_new(&mut self, new: Vec<SeriesNumber>) {
+    fn add_new(&mut self) {
+        let new = core::mem::take(&mut self.new);
         if new.is_empty() {
             return;
         }
@@ -151,11 +231,16 @@ impl Target {
             self.learned = 0;
         }
         for number in new {
+            let modelled = self.modelled(number);
             let Some(series) = self.all.get_mut(number) else { continue };
-            if let Some(rest) = self.rests.get(&series.name) {
-                series.place = Destination::Output(*rest);
+            let rest = self.rests.get(&series.name).copied();
+            if let Some(output) = modelled.or(rest) {
+                series.place = Destination::Output(output);
+            } else if let Some(why) = self.model.names.get(&series.name) {
+                let why = if why.is_empty() { CAME_LATER } else { why };
+                series.place = Destination::Nowhere(why.to_owned());
             } else if known.contains(&series.family) {
-                series.place = Destination::Nowhere("came later".to_owned());
+                series.place = Destination::Nowhere(CAME_LATER.to_owned());
             } else {
                 series.window = vec![f32::NAN; self.settings.window as usize];
                 self.learning.push(number);
@@ -186,9 +271,13 @@ impl Target {
     /// Makes room if samples were refused.
     fn sweep(&mut self) {
         let scrape = self.lines.scrape();
-        if self.refused > 0 && self.learning.is_empty() && scrape - self.swept > FORGET_AFTER {
+        if self.refused.too_many + self.refused.too_long > 0
+            && self.learning.is_empty()
+            && scrape - self.swept > FORGET_AFTER
+        {
             self.swept = scrape;
-            self.all.forget(&mut self.lines, FORGET_AFTER);
+            let Self { all, lines, rests, .. } = self;
+            all.forget(lines, FORGET_AFTER, |output| rests.values().any(|rest| *rest == output));
         }
     }
 
@@ -213,7 +302,8 @@ impl Target {
             .iter()
             .filter_map(|(number, labels)| {
                 let series = self.all.get(*number)?;
-                Some(Candidate { name: &series.name, labels, form: series.form(), window: &series.window })
+                let is_present = series.age(&self.lines) <= self.settings.hold;
+                Some(Candidate { name: &series.name, labels, form: series.form(), window: &series.window, is_present })
             })
             .collect();
         let choice = choose(&candidates, &settings);
@@ -273,6 +363,7 @@ impl Target {
         let to = |output: u32| moved.get(output as usize).copied().flatten();
         self.rests =
             core::mem::take(&mut self.rests).into_iter().filter_map(|(name, at)| Some((name, to(at)?))).collect();
+        self.model.outputs.retain(|_, output| to(*output).map(|to| *output = to).is_some());
         for series in self.all.iter_mut() {
             if let Destination::Output(output) = series.place {
                 series.place = to(output).map_or_else(|| Destination::Nowhere("gone".to_owned()), Destination::Output);
@@ -319,7 +410,7 @@ impl Target {
         let first = self.outputs.last().map_or(Slot(0), Output::end);
         let made = self.all.get(number).zip(labels).map(|(series, labels)| {
             let family = &self.all.families[series.family];
-            Output::new(series, family, labels, first)
+            Output::new((series, family), labels, first, &self.lines)
         });
         match made {
             Some(Ok(output)) => {
@@ -356,18 +447,30 @@ impl Target {
         }
     }
 
+    /// Series with columns of their own.
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        self.outputs.len() - self.rests.len()
+    }
+
+    /// How many samples are known.
+    #[must_use]
+    pub fn known_samples(&self) -> usize {
+        self.lines.len()
+    }
+
     /// Samples of the last scrape, and those of them that were refused.
     #[must_use]
-    pub const fn last_scrape(&self) -> (usize, usize) {
+    pub const fn last_scrape(&self) -> (usize, RefusedSamples) {
         (self.samples, self.refused)
     }
 
     /// What is watched, and why the rest is not.
     #[must_use]
     pub fn report(&self) -> TargetReport {
-        let is_rest = |output: u32| self.rests.values().any(|rest| *rest == output);
         let of = |rest: bool| {
-            let is_of = |place: &Destination| matches!(place, Destination::Output(output) if is_rest(*output) == rest);
+            let is_of =
+                |place: &Destination| matches!(place, Destination::Output(output) if self.is_rest(*output) == rest);
             self.all.iter().filter(|(_, series)| is_of(&series.place)).count()
         };
         let needed = self.settings.window;
@@ -377,9 +480,9 @@ impl Target {
             watched: of(false),
             summed: of(true),
             columns: self.outputs.iter().map(Output::columns).sum(),
-            refused: self.refused,
+            refused: self.refused.too_many + self.refused.too_long,
             learned: (if self.is_chosen { needed } else { self.learned.min(needed) }, needed),
-            families: report::families(&self.all, |output| !is_rest(output)),
+            families: report::families(&self.all, |output| !self.is_rest(output)),
         }
     }
 }

@@ -9,24 +9,39 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use exposition::choice::ChoiceSettings;
-use exposition::{Format, Target, TargetSettings};
+use exposition::{Format, RefusedSamples, Target, TargetSettings};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{
+    Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, number_data_point,
+};
+use prost::Message as _;
 
 /// The system's allocator, with a count of the calls on this thread: tests run beside each other.
 struct CountingAllocator;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that this thread holds, and the most that it has held.
+    static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+}
+
+fn hold(more: i64) {
+    let (held, most) = HELD.get();
+    HELD.set((held + more, most.max(held + more)));
 }
 
 // SAFETY: passes everything on to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.set(CALLS.get() + 1);
+        hold(layout.size() as i64);
         // SAFETY: the caller's promise is the system allocator's condition.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        hold(-(layout.size() as i64));
         // SAFETY: the caller's promise is the system allocator's condition.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -49,10 +64,41 @@ fn page(series: usize, scrape: usize) -> String {
     text
 }
 
+/// An OTLP export with `series` counters and as many histograms, number `export`.
+fn exported(series: usize, export: usize) -> Vec<u8> {
+    let time_unix_nano = export as u64 * 1_000_000_000;
+    let attributes = |at: usize| {
+        let value = Some(AnyValue { value: Some(any_value::Value::StringValue(format!("/{at}"))) });
+        vec![KeyValue { key: "path".to_owned(), value }]
+    };
+    let count = |at: usize| NumberDataPoint {
+        time_unix_nano,
+        attributes: attributes(at),
+        value: Some(number_data_point::Value::AsInt((export * (at + 1)) as i64)),
+        ..NumberDataPoint::default()
+    };
+    let took = |at: usize| HistogramDataPoint {
+        time_unix_nano,
+        attributes: attributes(at),
+        count: export as u64,
+        sum: Some(export as f64),
+        explicit_bounds: vec![1.0, 2.0],
+        bucket_counts: vec![export as u64, 0, 0],
+        ..HistogramDataPoint::default()
+    };
+    let (aggregation_temporality, is_monotonic) = (2, true);
+    let counts = Sum { data_points: (0..series).map(count).collect(), aggregation_temporality, is_monotonic };
+    let took = Histogram { data_points: (0..series).map(took).collect(), aggregation_temporality };
+    let metric = |name: &str, data| Metric { name: name.to_owned(), data: Some(data), ..Metric::default() };
+    let metrics = vec![metric("requests", Data::Sum(counts)), metric("took", Data::Histogram(took))];
+    let scope = ScopeMetrics { metrics, ..ScopeMetrics::default() };
+    ResourceMetrics { scope_metrics: vec![scope], ..ResourceMetrics::default() }.encode_to_vec()
+}
+
 /// A target that has chosen among the series of [`page`], and its next scrape.
 fn settled(series: usize) -> (Target, usize) {
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 100, label_sets: 8 };
-    let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000 };
+    let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000, hold: 0 };
     let mut target = Target::new(settings);
     for scrape in 1..=10 {
         if target.take(page(series, scrape).as_bytes(), Format::Text).unwrap() {
@@ -78,6 +124,80 @@ fn a_scrape_of_known_series_allocates_nothing() {
         target.store(|_, value| stored = stored.wrapping_add(value));
 
         assert_eq!(CALLS.get() - before, 0, "{series} series");
-        assert!(stored > 0 && target.last_scrape() == (series + 5, 0));
+        assert!(stored > 0 && target.last_scrape() == (series + 5, RefusedSamples::default()));
     }
+}
+
+/// A page of as many bytes as an answer may have, of label sets that no other scrape has.
+fn endless(scrape: usize) -> String {
+    let mut text = String::from("# TYPE requests_total counter\n");
+    let mut at = 0;
+    while text.len() < MAX_BYTES {
+        _ = writeln!(text, "requests_total{{scrape=\"{scrape}\",id=\"{at:0128}\",path=\"/a/{scrape}/{at}\"}} {at}");
+        at += 1;
+    }
+    text
+}
+
+/// The default `max_bytes`.
+const MAX_BYTES: usize = 4 << 20;
+
+#[test]
+fn label_sets_that_change_with_every_scrape_take_the_memory_that_is_stated_and_are_counted() {
+    const SAMPLES: usize = 20_000;
+    const WINDOW: usize = 60;
+    let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 150, label_sets: 8 };
+    let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SAMPLES, hold: 0 };
+    // docs/bounds.md, without the two answers of max_bytes.
+    let stated = (SAMPLES * (2_000 + 4 * WINDOW)) as i64;
+    let mut target = Target::new(settings);
+    let mut refused = 0;
+    let before = HELD.get().0;
+    let mut most = 0;
+
+    for scrape in 0..WINDOW + 15 {
+        let page = endless(scrape);
+        HELD.set((HELD.get().0, HELD.get().0));
+        let page_bytes = page.capacity() as i64;
+        if target.take(page.as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+        most = most.max(HELD.get().1 - before - page_bytes);
+        refused += target.last_scrape().1.too_many;
+    }
+
+    assert!(most < stated, "{most} bytes of {stated}");
+    assert!(most > stated / 20, "the allocator counts: {most} bytes");
+    assert!(refused > 1_000_000, "{refused}");
+    assert!(target.report().exposed <= SAMPLES);
+}
+
+#[test]
+fn an_export_of_known_series_allocates_as_often_for_a_few_as_for_many() {
+    let calls = [10, 2_000].map(|series| {
+        let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 100, label_sets: 8 };
+        let settings = TargetSettings { choice, labels: vec![], window: 10, samples: 20_000, hold: 2 };
+        let mut target = Target::new(settings);
+        for export in 1..=12 {
+            target.begin();
+            target.take_part(&exported(series, export), usize::MAX);
+            if target.end() {
+                target.choose();
+            }
+        }
+        let (export, mut stored) = (exported(series, 13), 0_u64);
+
+        let before = CALLS.get();
+        target.begin();
+        let read = target.take_part(&export, usize::MAX);
+        assert!(!target.end());
+        target.store(|_, value| stored = stored.wrapping_add(value));
+        let calls = CALLS.get() - before;
+
+        assert!(stored > 0 && (read.points, read.taken) == (2 * series, 2 * series));
+        calls
+    });
+
+    assert_eq!(calls[0], calls[1]);
+    assert!(calls[0] < 12, "{calls:?}");
 }

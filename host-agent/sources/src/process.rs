@@ -14,6 +14,8 @@ pub trait FromText: Sized {
 /// From a process's `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
+    /// Whether a signal or a debugger has stopped it.
+    pub stopped: bool,
     /// Minor page faults, without I/O.
     pub minor_faults: u64,
     /// Major page faults, with I/O.
@@ -82,6 +84,7 @@ impl FromText for Stat {
             found
         };
         Some(Self {
+            stopped: matches!(text.get(name_ends + 2), Some(b'T' | b't')),
             minor_faults: field(10)?,
             major_faults: field(12)?,
             user_ticks: field(14)?,
@@ -149,6 +152,7 @@ mod tests {
         let stat = Stat::from_text(STAT).unwrap();
 
         let expected = Stat {
+            stopped: false,
             minor_faults: 1206,
             major_faults: 7,
             user_ticks: 12,

@@ -37,8 +37,8 @@ impl CoherenceConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if `order_key` is missing (nodes would evict and learn from different traces), a certificate cannot be read, or
-    /// peers are not known by certificates and `insecure` does not say that this is meant.
+    /// [`ConfigError`] if `order_key` is missing (nodes would evict and learn from different traces), a certificate
+    /// cannot be read, or peers are not known by certificates and `insecure` does not say that this is meant.
     pub fn settings(&self, otlp: &OtlpConfig) -> Result<Option<PeerSettings>, ConfigError> {
         if !self.is_on(otlp) {
             return Ok(None);
@@ -48,7 +48,8 @@ impl CoherenceConfig {
         let wanted = "needs a certificate to show to peers, and the authority of theirs; or, for whoever answers, insecure: true";
         range(shown || self.insecure, "coherence.peers_tls", &"incomplete", wanted)?;
         let key = otlp.traces.order_key.is_some();
-        let wanted = "with coherence.peers it must be set, the same on all nodes: otherwise each node evicts, and learns paths from, other traces";
+        let wanted = "with coherence.peers it must be set, the same on all nodes: otherwise each node evicts, or \
+                      learns from, other traces";
         range(key, "otlp.traces.order_key", &"null", wanted)?;
         let tls = self.peers_tls.as_ref().map(ClientTls::load).transpose();
         let tls = tls.map_err(|cause| ConfigError::value("coherence.peers_tls", cause))?;

@@ -16,7 +16,7 @@ use otlp::{
 use serde::Deserialize;
 use wire::time::Nanos;
 
-use super::{ConfigError, at_least_one, local};
+use super::{ConfigError, WatchedMetricsConfig, at_least_one, local};
 
 /// The OTLP endpoint: spans, metrics and logs of services.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -42,6 +42,8 @@ pub struct OtlpConfig {
     pub queue_bytes: usize,
     /// Which spans are forwarded.
     pub traces: TracesConfig,
+    /// Which metrics are watched. All are forwarded.
+    pub metrics: WatchedMetricsConfig,
     /// Metrics derived from spans, for LMAPs.
     pub derived: DerivedConfig,
     /// Attribute keys whose values are masked.
@@ -63,6 +65,7 @@ impl Default for OtlpConfig {
             receive_memory_bytes: 64 << 20,
             queue_bytes: 64 << 20,
             traces: TracesConfig::default(),
+            metrics: WatchedMetricsConfig::default(),
             derived: DerivedConfig::default(),
             redact: Vec::new(),
             tenants: Vec::new(),
@@ -272,6 +275,7 @@ impl OtlpConfig {
         settings.receive_memory_bytes = reading;
         settings.queue_bytes = queue;
         settings.span_metrics = self.derived.settings()?;
+        settings.watched_metrics = self.metrics.settings(self.request_bytes)?.map(|watched| watched.queue_bytes);
         settings.redacted.clone_from(&self.redact);
         settings.tenants = self.tenants.iter().map(TenantConfig::settings).collect::<Result<_, _>>()?;
         let table: Vec<_> = settings.tenants.iter().map(|tenant| tenant.who.clone()).collect();

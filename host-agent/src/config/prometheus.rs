@@ -22,7 +22,7 @@ const PATH: &str = "/metrics";
 /// Most targets of one agent.
 pub(crate) const MAX_TARGETS: usize = 256;
 /// Bytes kept for a sample that a target exposes: its name four times, its place.
-const SAMPLE_BYTES: u64 = 1_200;
+const SAMPLE_BYTES: u64 = 2_000;
 /// Bytes of a sample in a window.
 const WINDOW_BYTES: u64 = 4;
 
@@ -160,6 +160,7 @@ impl PrometheusTarget {
                 labels,
                 window: self.learn_scrapes.get(),
                 samples: self.max_samples.get(),
+                hold: 0,
             },
         })
     }

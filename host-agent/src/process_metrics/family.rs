@@ -26,6 +26,7 @@ pub struct Family {
     members: BTreeMap<u32, Member>,
     counted: Values,
     begun: bool,
+    last_sample: Option<Nanos>,
     slow_every: Nanos,
     last_slow: Option<Nanos>,
     reader: ConnectionReader,
@@ -51,6 +52,7 @@ impl Family {
             members: BTreeMap::new(),
             counted: Values::default(),
             begun: false,
+            last_sample: None,
             slow_every,
             last_slow: None,
             reader: ConnectionReader::default(),
@@ -74,6 +76,7 @@ impl Family {
         let mut ended = Vec::new();
         let mut left = FILES;
         let mut network = true;
+        let mut stopped = 0;
         for (&pid, member) in &mut self.members {
             let sampled = member.measured.sample(now, left);
             left = left.saturating_sub(member.measured.files());
@@ -85,11 +88,15 @@ impl Family {
             if slow && core::mem::take(&mut network) && member.measured.has_own_network() {
                 self.reader.count(pid, &mut values);
             }
+            stopped += u64::from(member.measured.is_stopped());
             count(&mut self.counted, &values, member);
         }
         for pid in ended {
             self.members.remove(&pid);
         }
+        let elapsed = self.last_sample.and_then(|last| now.since(last)).unwrap_or_default();
+        add(&mut self.counted, Measure::Stopped, elapsed.0.saturating_mul(stopped));
+        self.last_sample = Some(now);
         self.begun |= !self.members.is_empty();
         if slow {
             self.last_slow = Some(now);
@@ -230,6 +237,31 @@ mod tests {
         // As after ten seconds' worth of them.
         family.next_connections = Nanos::from_secs(11);
         assert_eq!([3000, 10_900, 11_900].map(|millis| at(millis, &mut family)), [false, false, true]);
+    }
+
+    #[test]
+    fn the_time_for_which_a_signal_has_stopped_a_process_is_counted() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pids: BTreeSet<u32> = [std::process::id(), child.id()].into();
+        let mut family = Family::new(SLOW);
+        let mut now = Nanos::ZERO;
+        let mut grows = || {
+            let before = family.sums().get(Measure::Stopped);
+            now = now.plus(Nanos(7));
+            let after = family.sample(&pids, now).get(Measure::Stopped).unwrap();
+            after - before.unwrap_or(0)
+        };
+        let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        assert_eq!((grows(), grows()), (0, 0));
+
+        signal(rustix::process::Signal::STOP);
+        // The signal takes effect when the child is next scheduled.
+        assert!((0..1_000_000).any(|_| grows() == 7));
+        signal(rustix::process::Signal::CONT);
+        assert!((0..1_000_000).any(|_| grows() == 0));
+
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -117,6 +117,9 @@ measures! {
     ListenDrops: Counter "process.network.tcp.listen_drops" [] "{connection}" Network Slow;
     /// Connections reset, in a network namespace of its own.
     Resets: Counter "process.network.tcp.resets" [] "{connection}" Network Slow;
+    /// Time for which a signal had stopped processes. By all other measures one that is stopped looks like an idle one.
+    /// It is a time and no number of processes, since what was constant is an alarm while it keeps moving.
+    Stopped: Counter "process.stopped_time" [] "ns" Cpu Fast;
 }
 
 /// A sample of a process: values of some measures.

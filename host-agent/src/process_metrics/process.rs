@@ -59,6 +59,7 @@ pub struct MeasuredProcess {
     tick_ns: u64,
     page_bytes: u64,
     own_network: bool,
+    stopped: bool,
     delay_accounting: bool,
     cpu: CpuTime,
     tasks: Tasks,
@@ -98,6 +99,7 @@ impl MeasuredProcess {
             tick_ns,
             page_bytes: procfs::page_size(),
             own_network: its.is_some() && own != its,
+            stopped: stat.stopped,
             delay_accounting: accounting.is_ok_and(|text| text.trim() == "1"),
             cpu: CpuTime::new(stat.user_ticks, stat.system_ticks, tick_ns),
             tasks: Tasks::default(),
@@ -110,6 +112,11 @@ impl MeasuredProcess {
     /// Whether it has another network namespace than this process.
     pub const fn has_own_network(&self) -> bool {
         self.own_network
+    }
+
+    /// Whether it was stopped by a signal when it was last sampled.
+    pub const fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Number of files open for it.
@@ -128,6 +135,7 @@ impl MeasuredProcess {
         if stat.started != self.started {
             return Err(ProcessError::Reused(self.pid));
         }
+        self.stopped = stat.stopped;
         let slow = self.last_slow.is_none_or(|last| now >= last.plus(self.slow_every));
         let mut values = Values::default();
         let tasks = self.tasks.advance(&self.process, stat.threads as usize, most.min(MAX_TASKS), slow);

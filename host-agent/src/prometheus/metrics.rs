@@ -4,6 +4,7 @@ use core::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use exposition::RefusedSamples;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
@@ -16,6 +17,25 @@ use crate::metrics_endpoint::{counter, gauge};
 #[derive(Debug)]
 pub(crate) struct TargetMetrics(pub(crate) Vec<Arc<TargetView>>);
 
+impl TargetMetrics {
+    /// A counter with the label `reason`, summed over targets.
+    fn by_reason<const N: usize>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        reasons: &[&'static str; N],
+        of: fn(&ScrapeCounts) -> &[AtomicU64; N],
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (at, reason) in reasons.iter().enumerate() {
+            let count = self.0.iter().filter_map(|view| of(&view.counts).get(at));
+            let count: u64 = count.map(|count| count.load(Ordering::Relaxed)).sum();
+            ConstCounter::new(count).encode(family.encode_family(&[("reason", *reason)])?)?;
+        }
+        Ok(())
+    }
+}
+
 impl Collector for TargetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let sum = |of: fn(&ScrapeCounts) -> &AtomicU64| -> u64 {
@@ -27,17 +47,10 @@ impl Collector for TargetMetrics {
         counter(e, "scrape_bytes", "Bytes of answers of targets, as sent.", sum(|counts| &counts.bytes))?;
         let help = "Scrapes left out since the one before took too long.";
         counter(e, "late_scrapes", help, sum(|counts| &counts.late))?;
-        let help =
-            "Samples of targets that were not looked at: more than max_samples, or with a longer name than is kept.";
-        counter(e, "refused_samples", help, sum(|counts| &counts.refused))?;
+        let help = "Samples of targets that were not looked at, by reason.";
+        self.by_reason(e, ("refused_samples", help), &RefusedSamples::REASONS, |counts| &counts.refused)?;
         let help = "Scrapes that failed, by reason.";
-        let mut family = e.encode_descriptor("failed_scrapes", help, None, MetricType::Counter)?;
-        for (at, reason) in REASONS.iter().enumerate() {
-            let failed =
-                |view: &Arc<TargetView>| view.counts.failed.get(at).map_or(0, |count| count.load(Ordering::Relaxed));
-            let count: u64 = self.0.iter().map(failed).sum();
-            ConstCounter::new(count).encode(family.encode_family(&[("reason", *reason)])?)?;
-        }
+        self.by_reason(e, ("failed_scrapes", help), &REASONS, |counts| &counts.failed)?;
         let reports: Vec<_> = self.0.iter().map(|view| view.target().report()).collect();
         let down = self.0.iter().filter(|view| view.state().down.is_some()).count();
         gauge(&mut encoder, "targets", "Prometheus targets that are configured.", self.0.len())?;

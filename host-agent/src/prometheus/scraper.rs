@@ -9,8 +9,9 @@ use remote_write::client::GetError;
 use wire::time::Nanos;
 
 use super::TargetPlan;
-use super::replica::TargetReplica;
+use super::replica::{of_health, of_values, write_health};
 use super::view::{REASONS, ScrapeFailure, TargetView, add};
+use crate::filled_region::FilledRegion;
 use crate::node::Node;
 
 /// Time between two scrapes while a target is learnt.
@@ -62,8 +63,8 @@ pub(super) struct Scraper {
     view: Arc<TargetView>,
     node: Arc<Node>,
     body: Vec<u8>,
-    values: Option<TargetReplica>,
-    health: Option<TargetReplica>,
+    values: Option<FilledRegion>,
+    health: Option<FilledRegion>,
     /// How long scrapes took, while it is learnt.
     took: Vec<Nanos>,
     interval: Nanos,
@@ -87,7 +88,7 @@ impl Scraper {
             let wait = next.since(clock.now()).unwrap_or(Nanos::ZERO);
             tokio::time::sleep(wait.into()).await;
             let began = clock.now();
-            let outcome = self.scrape().await;
+            let outcome = self.scrape_in_time().await;
             let took = clock.now().since(began).unwrap_or(Nanos::ZERO);
             self.end(outcome, took);
             next = next.plus(self.interval);
@@ -103,27 +104,24 @@ impl Scraper {
         }
     }
 
-    /// Scrapes once. True if there is something to choose.
-    async fn scrape(&mut self) -> Result<bool, ScrapeError> {
-        let limit = self.plan.max_bytes;
-        let page = self.plan.client.get(ACCEPT, &mut self.body, limit).await?;
-        let unpacked;
-        let body = match page.encoding.as_deref() {
-            None => &self.body,
-            Some("gzip") => {
-                unpacked = gzip::unpack(&self.body, limit, |_| Ok(())).map_err(ScrapeError::Gzip)?;
-                &unpacked
+    /// Scrapes once. As long as there is no answer, each interval counts as a failure: a target that hangs would
+    /// otherwise be silent until the deadline, which may be many rows.
+    async fn scrape_in_time(&mut self) -> Result<bool, ScrapeError> {
+        let interval = self.interval;
+        let mut scraping = core::pin::pin!(scrape(&mut self.plan, &self.view, &mut self.body));
+        let mut waited = Nanos::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut scraping => return outcome,
+                () = tokio::time::sleep(interval.into()) => {}
             }
-            Some(other) => return Err(ScrapeError::Encoding(other.to_owned())),
-        };
-        let format = Format::of(page.content_type.as_deref());
-        let format = format.ok_or_else(|| ScrapeError::NoMetrics(page.content_type.unwrap_or_default()))?;
-        add(&self.view.counts.bytes, self.body.len() as u64);
-        {
-            let mut state = self.view.state();
-            (state.format, state.bytes) = (format.name(), body.len());
+            waited = waited.plus(interval);
+            self.failures = self.failures.saturating_add(1);
+            if let Some(health) = &self.health {
+                write_health(health, self.failures, waited, 0);
+            }
         }
-        Ok(self.view.target().take(body, format)?)
     }
 
     fn end(&mut self, outcome: Result<bool, ScrapeError>, took: Nanos) {
@@ -143,7 +141,10 @@ impl Scraper {
                     tracing::info!(service, url, "target answers again");
                 }
                 self.took.push(took);
-                add(&counts.refused, self.view.target().last_scrape().1 as u64);
+                let refused = self.view.target().last_scrape().1.counts();
+                for (count, refused) in counts.refused.iter().zip(refused) {
+                    add(count, refused as u64);
+                }
                 if choose {
                     self.choose();
                 }
@@ -155,7 +156,7 @@ impl Scraper {
         }
         if let Some(health) = &self.health {
             let samples = if self.failures == 0 { self.view.target().last_scrape().0 } else { 0 };
-            health.write_health(self.failures, took, samples);
+            write_health(health, self.failures, took, samples);
         }
         if self.took.len() > self.plan.settings.window as usize {
             self.took.clear();
@@ -202,7 +203,7 @@ impl Scraper {
             columns = what.2,
             "series chosen"
         );
-        match TargetReplica::of_values(&self.plan, &target, every, &self.node) {
+        match of_values(&self.plan, &target, every, &self.node) {
             Ok(new) => {
                 if let Some(old) = self.values.replace(new) {
                     old.leave(&self.node);
@@ -211,7 +212,7 @@ impl Scraper {
             Err(error) => tracing::warn!(service, error = &*error as &dyn core::error::Error, "no region for a target"),
         }
         if self.health.is_none() {
-            match TargetReplica::of_health(&self.plan, every, &self.node) {
+            match of_health(&self.plan, every, &self.node) {
                 Ok(new) => self.health = Some(new),
                 Err(error) => {
                     tracing::warn!(service, error = &*error as &dyn core::error::Error, "no region for a target");
@@ -221,4 +222,27 @@ impl Scraper {
         drop(target);
         self.took = Vec::new();
     }
+}
+
+/// Asks the target once, and takes its answer in. True if there is something to choose.
+async fn scrape(plan: &mut TargetPlan, view: &TargetView, body: &mut Vec<u8>) -> Result<bool, ScrapeError> {
+    let limit = plan.max_bytes;
+    let page = plan.client.get(ACCEPT, body, limit).await?;
+    let unpacked;
+    let text = match page.encoding.as_deref() {
+        None => body.as_slice(),
+        Some("gzip") => {
+            unpacked = gzip::unpack(&*body, limit, |_| Ok(())).map_err(ScrapeError::Gzip)?;
+            unpacked.as_slice()
+        }
+        Some(other) => return Err(ScrapeError::Encoding(other.to_owned())),
+    };
+    let format = Format::of(page.content_type.as_deref());
+    let format = format.ok_or_else(|| ScrapeError::NoMetrics(page.content_type.unwrap_or_default()))?;
+    add(&view.counts.bytes, body.len() as u64);
+    {
+        let mut state = view.state();
+        (state.format, state.bytes) = (format.name(), body.len());
+    }
+    Ok(view.target().take(text, format)?)
 }

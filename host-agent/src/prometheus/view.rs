@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use exposition::Target;
+use exposition::{RefusedSamples, Target};
 use wire::proto::operators as proto;
 use wire::time::Nanos;
 
@@ -39,7 +39,8 @@ pub(super) struct ScrapeCounts {
     pub(super) failed: [AtomicU64; REASONS.len()],
     pub(super) took_us: AtomicU64,
     pub(super) bytes: AtomicU64,
-    pub(super) refused: AtomicU64,
+    /// In the order of [`RefusedSamples::REASONS`].
+    pub(super) refused: [AtomicU64; RefusedSamples::REASONS.len()],
     pub(super) late: AtomicU64,
 }
 

@@ -17,9 +17,10 @@ use tokio::task::JoinSet;
 use super::{RunError, host_name};
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::Config;
+use crate::metric_exports::{ExportSettings, Exports};
 use crate::node::Node;
 use crate::telemetry_threads::TelemetryThreads;
-use crate::{head_sampling, otlp_endpoint, span_ring};
+use crate::{head_sampling, metric_exports, otlp_endpoint, span_ring};
 
 /// Settings of what runs on the telemetry threads, besides remote monitors.
 pub(super) struct TelemetrySettings {
@@ -28,6 +29,7 @@ pub(super) struct TelemetrySettings {
     /// Certificates of gossip's listener.
     pub(super) gossip_tls: Option<LiveServer>,
     advice: Advice,
+    exports: Option<ExportSettings>,
 }
 
 /// What all servers share.
@@ -39,6 +41,8 @@ pub(super) struct Servers {
 /// What runs there.
 pub(super) struct Telemetry {
     pub(super) otlp: Option<otlp::EdgeHandle>,
+    /// Exporters of metrics that are watched.
+    pub(super) exports: Option<Arc<Exports>>,
     /// Stops when it is dropped.
     pub(super) head_sampling: Option<JoinSet<()>>,
     pub(super) coherence: Option<Coherence>,
@@ -53,7 +57,8 @@ impl TelemetrySettings {
             otlp.admits = leaves_enough;
             otlp.observed = config.observes_spans().then(|| config.otlp.traces.frontends.clone());
         }
-        Ok(Self { otlp, peers, gossip_tls: None, advice: config.head_sampling.advice(&config.otlp)? })
+        let exports = config.otlp.metrics.settings(config.otlp.request_bytes)?;
+        Ok(Self { otlp, peers, gossip_tls: None, advice: config.head_sampling.advice(&config.otlp)?, exports })
     }
 
     pub(super) async fn start(
@@ -64,7 +69,7 @@ impl TelemetrySettings {
         listeners: impl Iterator<Item = TcpListener>,
         servers: Servers,
     ) -> Result<Telemetry, RunError> {
-        let Self { otlp, peers, gossip_tls, advice } = self;
+        let Self { otlp, peers, gossip_tls, advice, exports } = self;
         let interval = config.span_metrics_interval();
         let otlp = otlp
             .map(|settings| otlp_endpoint::start(&settings, listeners, node, interval, threads.handle()))
@@ -92,7 +97,11 @@ impl TelemetrySettings {
             _ => None,
         };
         let spans = edge.as_ref().map(|edge| read_spans(edge, node, threads.handle()));
-        Ok(Telemetry { otlp, head_sampling, coherence, spans })
+        let exports = exports.zip(edge).map(|(settings, edge)| {
+            let _entered = threads.handle().enter();
+            metric_exports::start(settings, &edge, node)
+        });
+        Ok(Telemetry { otlp, exports, head_sampling, coherence, spans })
     }
 }
 

@@ -19,6 +19,7 @@ mod program;
 mod receipts;
 mod reload;
 mod remote_write;
+mod scraped_targets;
 mod senders;
 mod service;
 mod spans;

@@ -57,9 +57,7 @@ mod tests {
         let pod = PodId::new("0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11").unwrap();
         let systemd = "0b5c5b7e_6f0f_4c55_9d3a_0d2b2a0c8f11";
         for path in [
-            format!(
-                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{systemd}.slice/cri-containerd-{ID}.scope"
-            ),
+            format!("/kubepods.slice/kubepods-b.slice/kubepods-burstable-pod{systemd}.slice/cri-containerd-{ID}.scope"),
             format!("kubepods.slice/kubepods-pod{systemd}.slice/crio-{ID}.scope"),
             format!("/../../kubepods-besteffort-pod{systemd}.slice/docker-{ID}.scope"),
             format!("/kubepods/burstable/pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11/{ID}"),

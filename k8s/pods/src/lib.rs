@@ -1,4 +1,5 @@
-//! The pods of a node: whose container a cgroup is, and of which service. Pure: objects of the API server in, names out.
+//! The pods of a node: whose container a cgroup is, and of which service. Pure: objects of the API server in, names
+//! out.
 //!
 //! | module | what |
 //! | --- | --- |

@@ -40,9 +40,9 @@ impl PodId {
 pub struct Pod {
     /// What its cgroup is called.
     pub id: PodId,
-    /// Its namespace.
+    /// The namespace that it is in.
     pub namespace: String,
-    /// Its name.
+    /// The pod's own name.
     pub name: String,
     /// The name of the workload that owns it (Deployment, StatefulSet, DaemonSet, CronJob or Job), else its own.
     pub workload: String,
@@ -199,7 +199,8 @@ mod tests {
             "status": {
                 "podIPs": [{"ip": "10.1.0.7"}, {"ip": "fd00::7"}, {"ip": "no address"}],
                 "containerStatuses": [
-                    {"name": "app", "containerID": "containerd://ab", "image": "", "imageID": "", "ready": true, "restartCount": 0},
+                    {"name": "app", "containerID": "containerd://ab", "image": "", "imageID": "", "ready": true,
+                     "restartCount": 0},
                     {"name": "proxy", "image": "", "imageID": "", "ready": false, "restartCount": 0},
                 ],
             },

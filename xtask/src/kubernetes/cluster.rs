@@ -37,7 +37,9 @@ spec:
   selector: {matchLabels: {app: payment}}
   template:
     metadata: {labels: {app: payment}}
-    spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, WORK]}]}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: app, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, WORK]}]
 ---
 apiVersion: apps/v1
 kind: StatefulSet
@@ -47,7 +49,9 @@ spec:
   selector: {matchLabels: {app: store}}
   template:
     metadata: {labels: {app: store}}
-    spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, WORK]}]}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: app, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, WORK]}]
 ";
 const WORK: &str = r#""while :; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 0.02; done""#;
 /// One more process in the container that takes all it can get.
@@ -103,7 +107,8 @@ impl Cluster {
     /// Runs `uview ARGUMENTS` in the host agent's container.
     fn uview(&self, arguments: &str) -> Result<String> {
         // It ends with 2 where a service is in alarm.
-        self.sh(&format!("kubectl -n uview exec ds/uview-host-agent -- uview {arguments} --runtime-dir /run/uview-chart 2>&1 || [ $? = 2 ]"))
+        let exec = "kubectl -n uview exec ds/uview-host-agent -- uview";
+        self.sh(&format!("{exec} {arguments} --runtime-dir /run/uview-chart 2>&1 || [ $? = 2 ]"))
     }
 
     /// The LMAPs of `uview status`.
@@ -202,7 +207,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Times) -> Result<()> {
         let left = cluster
             .sh("ls -A /run/uview-chart; kubectl get clusterrole,clusterrolebinding -o name | grep uview || true")?;
         ensure!(left.trim().is_empty(), "after uninstalling there is {left}");
-        // Learnt models and the receipt's ledger outlive the agent on purpose; docs/kubernetes.md says how to remove them.
+        // Learnt models and the receipt's ledger outlive the agent on purpose: docs/kubernetes.md.
         cluster.sh("rm -rf /run/uview-chart /var/lib/uview-chart")
     })?;
     Ok(())

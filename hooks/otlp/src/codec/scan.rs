@@ -38,13 +38,39 @@ impl<'a> Group<'a> {
     /// `service.name` of the resource as the client sent it. The caller checks whether the client may use it.
     #[must_use]
     pub fn service_name(&self) -> Option<&'a str> {
-        let resources = self.resource.fields().filter(|field| field.number == RESOURCE);
-        let attributes = resources.filter_map(|field| field.message().ok()).flat_map(|resource| {
-            let fields = Fields::of(resource).map_while(Result::ok);
-            fields.filter(|field| field.number == ATTRIBUTES_OF_RESOURCE)
-        });
-        attributes.filter_map(|field| text_of(field.message().ok()?, SERVICE)).last()
+        text_in(self.resource, SERVICE)
     }
+}
+
+/// A resource of a request of any signal, with everything that it sends.
+#[derive(Clone, Copy, Debug)]
+pub struct RawResource<'a> {
+    /// The `ResourceMetrics`, `ResourceSpans` or `ResourceLogs`.
+    pub encoded: &'a [u8],
+}
+
+impl<'a> RawResource<'a> {
+    /// As [`Group::service_name`].
+    #[must_use]
+    pub fn service_name(&self) -> Option<&'a str> {
+        self.text(SERVICE)
+    }
+
+    /// The last attribute `key` that is text.
+    #[must_use]
+    pub fn text(&self, key: &[u8]) -> Option<&'a str> {
+        text_in(Envelope::new(self.encoded, SCOPE_SPANS), key)
+    }
+}
+
+/// The text of the last attribute `key` of the resource in `envelope`.
+fn text_in<'a>(envelope: Envelope<'a>, key: &[u8]) -> Option<&'a str> {
+    let resources = envelope.fields().filter(|field| field.number == RESOURCE);
+    let attributes = resources.filter_map(|field| field.message().ok()).flat_map(|resource| {
+        let fields = Fields::of(resource).map_while(Result::ok);
+        fields.filter(|field| field.number == ATTRIBUTES_OF_RESOURCE)
+    });
+    attributes.filter_map(|field| text_of(field.message().ok()?, key)).last()
 }
 
 /// A span as encoded in a request.
@@ -179,6 +205,18 @@ pub fn count(request: &[u8]) -> Result<usize, WireError> {
     let mut items = 0;
     each_group(request, |_, scope| messages(scope, SPANS).try_for_each(|item| item.map(|_| items += 1)))?;
     Ok(items)
+}
+
+/// Calls `visit` with each resource of a `request` of any signal. O(bytes), reads lengths only.
+///
+/// # Errors
+///
+/// [`WireError`] if it does not consist of resources. Those before the error were visited.
+pub fn resources<'a>(request: &'a [u8], mut visit: impl FnMut(&RawResource<'a>)) -> Result<(), WireError> {
+    messages(request, RESOURCE_SPANS).try_for_each(|encoded| {
+        visit(&RawResource { encoded: encoded? });
+        Ok(())
+    })
 }
 
 fn each_group<'a>(

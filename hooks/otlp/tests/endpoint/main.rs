@@ -4,6 +4,7 @@
 mod client;
 mod down;
 mod hostile;
+mod metrics;
 mod senders;
 mod tenants;
 mod tls;

@@ -1,6 +1,8 @@
 //! The formats as they are specified, and as others write them: what is read becomes values of a region.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+mod hostile;
+mod otlp;
 mod protobuf;
 mod text;
 
@@ -13,7 +15,7 @@ use wire::metric::Kind;
 /// A target that learns for two scrapes and watches everything that moved.
 fn target() -> Target {
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 1_000, label_sets: 8 };
-    Target::new(TargetSettings { choice, labels: vec![], window: 2, samples: 1_000 })
+    Target::new(TargetSettings { choice, labels: vec![], window: 2, samples: 1_000, hold: 0 })
 }
 
 /// What a series of a region holds.

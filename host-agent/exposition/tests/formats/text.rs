@@ -1,6 +1,6 @@
 //! Text: the specifications' examples in other words, and what exporters write.
 
-use exposition::{Format, FormatError};
+use exposition::{Format, FormatError, RefusedSamples};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -216,6 +216,6 @@ fn more_samples_than_are_looked_at_are_counted() {
 
     target.take(page.as_bytes(), Format::Text).unwrap();
 
-    assert_eq!(target.last_scrape(), (1_500, 500));
+    assert_eq!(target.last_scrape(), (1_500, RefusedSamples { too_many: 500, ..RefusedSamples::default() }));
     assert_eq!(target.report().exposed, 1_000);
 }

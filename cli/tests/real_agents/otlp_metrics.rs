@@ -1,0 +1,238 @@
+//! A service that only exports OTLP metrics is watched: its metrics pass on to the upstream byte for byte, series are
+//! chosen, and the LMAP of the service names the one that jumps.
+
+use std::io::{BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::{ANY, Agent, addresses, eventually};
+
+/// Time between two exports.
+const EVERY: Duration = Duration::from_millis(100);
+/// Bodies that are compared.
+const COMPARED: usize = 50;
+
+type Bodies = Arc<Mutex<Vec<String>>>;
+
+/// Noise in 0 to `below`, by splitmix64.
+fn noise(seed: u64, below: u64) -> u64 {
+    let mut mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 27)) % below
+}
+
+/// Reads one message of HTTP/1.1, and returns its body.
+fn message(reader: &mut impl std::io::BufRead) -> Option<String> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+        if line == "\r\n" {
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).ok()?;
+            return String::from_utf8(body).ok();
+        }
+    }
+}
+
+/// A Collector that keeps the bodies that it gets.
+fn upstream() -> (SocketAddr, Bodies) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, bodies) = (listener.local_addr().unwrap(), Bodies::default());
+    let kept = Arc::clone(&bodies);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let kept = Arc::clone(&kept);
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                while let Some(body) = message(&mut reader) {
+                    kept.lock().unwrap().push(body);
+                    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, bodies)
+}
+
+/// Now, as points carry it.
+#[expect(clippy::disallowed_methods, reason = "a service reads the clock")]
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+/// A service with a counter of each temporality, gauges, and histograms of both kinds.
+struct Service {
+    exports: u64,
+    requests: u64,
+    errors: u64,
+    durations: [u64; 4],
+    sum: f64,
+}
+
+impl Service {
+    /// The next export. `is_slow`: requests take ten times as long.
+    fn export(&mut self, is_slow: bool) -> String {
+        self.exports += 1;
+        let (at, now) = (self.exports, now());
+        let requests = 100 + noise(at, 20);
+        self.requests += requests;
+        self.errors += noise(at + 7, 3);
+        let (bucket, each) = if is_slow { (2, 0.4) } else { (0, 0.04) };
+        self.durations[bucket] += requests;
+        self.sum += requests as f64 * (each + noise(at + 9, 100) as f64 / 20_000.0);
+        let point = |mut fields: Value| {
+            fields["startTimeUnixNano"] = json!("1000");
+            fields["timeUnixNano"] = json!(now.to_string());
+            fields
+        };
+        let method = json!([{"key": "http.request.method", "value": {"stringValue": "POST"}}]);
+        let queues = (0..5_u64).map(|queue| {
+            let attributes = json!([{"key": "queue", "value": {"intValue": queue.to_string()}}]);
+            point(json!({"asInt": (20 + noise(at * 10 + queue, 10)).to_string(), "attributes": attributes}))
+        });
+        let counts: Vec<_> = self.durations.iter().map(ToString::to_string).collect();
+        let small: Vec<_> = (0..8_u64).map(|bucket| noise(at * 100 + bucket, 9).to_string()).collect();
+        let metrics = json!([
+            {"name": "http.server.requests", "unit": "{request}", "sum": {"aggregationTemporality": 2,
+                "isMonotonic": true, "dataPoints": [point(json!({"asInt": self.requests.to_string(),
+                "attributes": method}))]}},
+            {"name": "http.server.errors", "sum": {"aggregationTemporality": 2, "isMonotonic": true,
+                "dataPoints": [point(json!({"asInt": self.errors.to_string()}))]}},
+            {"name": "jobs.done", "sum": {"aggregationTemporality": 1, "isMonotonic": true,
+                "dataPoints": [point(json!({"asInt": (5 + noise(at + 1, 5)).to_string()}))]}},
+            {"name": "queue.depth", "gauge": {"dataPoints": queues.collect::<Vec<_>>()}},
+            {"name": "http.server.request.duration", "unit": "s", "histogram": {"aggregationTemporality": 2,
+                "dataPoints": [point(json!({"count": self.requests.to_string(), "sum": self.sum,
+                "explicitBounds": [0.1, 0.2, 1.0], "bucketCounts": counts, "attributes": method}))]}},
+            {"name": "payload.size", "unit": "By", "exponentialHistogram": {"aggregationTemporality": 1,
+                "dataPoints": [point(json!({"count": "20", "sum": 9000.0, "scale": 3, "zeroCount": "0",
+                "positive": {"offset": 60, "bucketCounts": small}}))]}},
+        ]);
+        let resource = json!({"attributes": [{"key": "service.name", "value": {"stringValue": "payment"}},
+            {"key": "service.instance.id", "value": {"stringValue": "payment-1"}}]});
+        json!({"resourceMetrics": [{"resource": resource, "scopeMetrics": [{"metrics": metrics}]}]}).to_string()
+    }
+}
+
+/// Exports until `ends`.
+fn service(address: &str, sent: &Bodies, is_slow: &AtomicBool, ends: &AtomicBool) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut service = Service { exports: 0, requests: 0, errors: 0, durations: [0; 4], sum: 0.0 };
+    while !ends.load(Ordering::Relaxed) {
+        let body = service.export(is_slow.load(Ordering::Relaxed));
+        let head = format!(
+            "POST /v1/metrics HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body.as_bytes())?;
+        sent.lock().unwrap().push(body);
+        message(&mut reader).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        std::thread::sleep(EVERY);
+    }
+    Ok(())
+}
+
+/// What `uview ARGUMENTS --json` prints.
+fn ask(runtime_dir: &Path, arguments: &[&str]) -> Option<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    let output = command.args(arguments).arg("--json").env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap();
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+/// The LMAP of the service.
+fn lmap(runtime_dir: &Path) -> Option<Value> {
+    let status = ask(runtime_dir, &["status"])?;
+    status["lmaps"].as_array()?.iter().find(|lmap| lmap["service"] == "payment").cloned()
+}
+
+/// The alarm whose reasons name `column`.
+fn alarm(runtime_dir: &Path, column: &str) -> Option<Value> {
+    let lmap = lmap(runtime_dir)?;
+    let named = lmap["reasons"]
+        .as_array()?
+        .iter()
+        .any(|reason| reason["column"].as_str().is_some_and(|of| of.starts_with(column)));
+    (lmap["alarm"] == true && named).then_some(lmap)
+}
+
+#[test]
+fn a_service_that_only_exports_otlp_metrics_is_watched_and_its_slowness_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
+    let (collector, came) = upstream();
+    let text = format!(
+        "runtime_dir: {}\nmetrics: {ANY}\nlmap: {{interval_ms: 100}}\n\
+         otlp: {{upstream: {{endpoint: 'http://{collector}', protocol: http}}, listen_grpc: 127.0.0.1:0, \
+         listen_http: 127.0.0.1:0}}\n",
+        run.display()
+    );
+    std::fs::write(&host_config, text).unwrap();
+    let _host = Agent::start("host-agent", &host_config);
+    let ready = addresses(&run);
+    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+    let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
+    std::fs::write(&nic_config, text).unwrap();
+    let _nic = Agent::start("nic-agent", &nic_config);
+    let endpoint = ready["otlp"][1].as_str().unwrap().to_owned();
+    let (sent, is_slow, ends) = (Bodies::default(), AtomicBool::new(false), AtomicBool::new(false));
+
+    std::thread::scope(|threads| {
+        threads.spawn(|| service(&endpoint, &sent, &is_slow, &ends));
+        let ended = End(&ends);
+        eventually("the LMAP is armed", || lmap(&run).filter(|lmap| lmap["state"] == "armed"));
+        let sources = ask(&run, &["sources"]).unwrap();
+        let payment = &sources[0];
+        assert_eq!((&payment["url"], &payment["state"]), (&"otlp:payment-1".into(), &"watching".into()), "{payment}");
+        let families = payment["families"].as_array().unwrap();
+        let family = |family: &str| families.iter().find(|of| of["name"] == family).unwrap();
+        let watched = |name: &str| family(name)["watched"].as_u64().unwrap();
+        assert_eq!(family("http.server.requests")["why"], "as http.server.request.duration");
+        for (family, count) in [
+            ("http.server.errors", 1),
+            ("jobs.done", 1),
+            ("queue.depth", 5),
+            ("http.server.request.duration", 1),
+            ("payload.size", 1),
+        ] {
+            assert_eq!(watched(family), count, "{family}: {payment}");
+        }
+
+        is_slow.store(true, Ordering::Relaxed);
+        eventually("the alarm names the duration", || alarm(&run, "http.server.request.duration"));
+        drop(ended);
+    });
+
+    let compared = || Some(came.lock().unwrap().iter().take(COMPARED).cloned().collect::<Vec<_>>());
+    let mut came = eventually("the upstream has them", || compared().filter(|came| came.len() == COMPARED));
+    // Several connections lead to the upstream.
+    came.sort();
+    let sent = sent.lock().unwrap();
+    assert!(came.iter().all(|body| sent.contains(body)), "they pass on byte for byte");
+}
+
+/// Ends the service also if the test fails.
+struct End<'e>(&'e AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,100 @@
+//! Pages that no library writes: the same series twice, types that change, numbers that are none of a counter.
+
+use exposition::{Format, RefusedSamples};
+
+use super::{SlotValue, after, held, target};
+
+#[test]
+fn of_a_sample_that_comes_twice_the_first_counts_and_the_others_are_counted() {
+    // The third has its labels in another order, and is the same series.
+    let page = |n: u32| {
+        let (first, second) = (n * 10, n * 1_000);
+        format!(
+            "a_total{{x=\"1\",y=\"2\"}} {first}\na_total{{x=\"1\",y=\"2\"}} {second}\na_total{{y=\"2\",x=\"1\"}} {second}\n"
+        )
+    };
+    let mut target = target();
+
+    for n in 1..=3 {
+        if target.take(page(n).as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+        assert_eq!(target.last_scrape(), (3, RefusedSamples { duplicate: 2, ..RefusedSamples::default() }), "{n}");
+    }
+
+    assert_eq!(held(&target)[r#"a_total{x="1",y="2"}"#], SlotValue::Counter(10));
+}
+
+#[test]
+fn names_that_are_longer_than_is_kept_are_counted_as_such() {
+    let page = format!("{} 1\nshort 1\n", "n".repeat(3_000));
+    let mut target = target();
+
+    target.take(page.as_bytes(), Format::Text).unwrap();
+
+    assert_eq!(target.last_scrape(), (2, RefusedSamples { too_long: 1, ..RefusedSamples::default() }));
+    assert_eq!(target.report().exposed, 1);
+}
+
+#[test]
+fn a_series_whose_type_changes_goes_on_as_what_it_was() {
+    let page = |n: u32, kind: &str| format!("# TYPE a counter\na {n}\n# TYPE b {kind}\nb {n}\n");
+
+    let held = after(&[page(1, "counter"), page(2, "counter"), page(5, "gauge"), page(9, "gauge")], Format::Text);
+
+    assert_eq!((&held["a"], &held["b"]), (&SlotValue::Counter(7), &SlotValue::Counter(7)), "{held:?}");
+}
+
+#[test]
+fn numbers_that_no_counter_or_histogram_has_neither_count_nor_end_it() {
+    let page = |n: u32, value: &str| {
+        format!(
+            "# TYPE a_total counter\na_total {value}\n# TYPE h histogram\nh_bucket{{le=\"1\"}} {value}\n\
+             h_bucket{{le=\"+Inf\"}} {n}\nh_sum {value}\nh_count {n}\nsteady_total {n}\n"
+        )
+    };
+    let mut pages = vec![page(1, "1"), page(2, "2")];
+    pages.extend(["NaN", "-Inf", "+Inf", "-7", "1e15", "3"].iter().zip(3..).map(|(value, n)| page(n, value)));
+
+    let held = after(&pages, Format::Text);
+
+    assert_eq!(held["steady_total"], SlotValue::Counter(6), "{held:?}");
+    assert!(held.contains_key("a_total") && held.contains_key("h"), "{held:?}");
+}
+
+#[test]
+fn counts_that_do_not_fit_are_no_reason_to_end() {
+    let page = |n: &str| {
+        format!("# TYPE h histogram\nh_bucket{{le=\"1\"}} {n}\nh_bucket{{le=\"+Inf\"}} {n}\nh_sum {n}\nh_count {n}\n")
+    };
+    let mut target = target();
+
+    // It panicked where additions are checked: counts of two scrapes did not fit into one word.
+    for n in ["1", "2", "1e308", "3", "1e308", "4", "1e19"] {
+        if target.take(page(n).as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+        target.store(|_, _| {});
+    }
+
+    assert!(target.is_chosen());
+}
+
+#[test]
+fn labels_that_contradict_the_type_refuse_the_scrape_or_leave_the_series_out() {
+    for page in [
+        "# TYPE h histogram\nh_bucket{le=\"many\"} 1\nh_bucket{le=\"+Inf\"} 1\n",
+        "# TYPE h histogram\nh_bucket 1\n",
+        "# TYPE s summary\ns{quantile=\"half\"} 1\n",
+        "# TYPE h histogram\nh_bucket{le=\"2\"} 9\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"+Inf\"} 1\nh_count 3\n",
+    ] {
+        let mut target = target();
+        for _ in 0..3 {
+            if target.take(page.as_bytes(), Format::Text) == Ok(true) {
+                target.choose();
+            }
+        }
+        let values = held(&target);
+        assert!(!values.contains_key("h_bucket") && !values.contains_key("s"), "{page}: {values:?}");
+    }
+}

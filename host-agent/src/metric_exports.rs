@@ -1,0 +1,206 @@
+//! OTLP metrics as a source: what services export passes on to the upstream unchanged, and the series that are worth a
+//! column fill a region of the agent in their service. So the NIC agent and the LMAP know no difference. What is
+//! watched decides [`exposition`].
+//!
+//! Each exporter is a replica: `service.instance.id`, or the sender's address. The replicas of a service watch the same
+//! series: those that the first of them has chosen.
+
+mod exporter;
+mod metrics;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use exposition::choice::ChoiceSettings;
+use exposition::{Discards, TargetSettings};
+use otlp::{Edge, ForwardedMetrics, MetricExport};
+use tokio::time::MissedTickBehavior;
+use wire::name::{InstanceName, ServiceName};
+use wire::time::Nanos;
+
+use crate::node::Node;
+use exporter::Exporter;
+
+pub(crate) use metrics::ExportMetrics;
+
+/// How often exports are looked at that may have ended.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a refused exporter is a problem.
+const REFUSED_FOR: Nanos = Nanos::from_secs(600);
+
+/// What is watched, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExportSettings {
+    pub(crate) choice: ChoiceSettings,
+    /// Exports that are learnt before series are chosen.
+    pub(crate) window: u32,
+    /// Replicas of all services.
+    pub(crate) exporters: usize,
+    /// Series of one replica, and of all.
+    pub(crate) series: usize,
+    pub(crate) all_series: usize,
+    /// Points of one request that are looked at.
+    pub(crate) points: usize,
+    /// A replica that exports nothing for this long, and for five of its intervals, is gone.
+    pub(crate) expire: Nanos,
+    /// Bytes of requests that wait to be looked at.
+    pub(crate) queue_bytes: usize,
+}
+
+impl ExportSettings {
+    /// Exports for which an absent gauge has its last value: a reader of an SDK may be slower than another one.
+    const HOLD: u32 = 2;
+
+    fn target(&self) -> TargetSettings {
+        TargetSettings {
+            choice: self.choice.clone(),
+            labels: Vec::new(),
+            window: self.window,
+            samples: self.series,
+            hold: Self::HOLD,
+        }
+    }
+}
+
+/// Counters since the agent's start.
+#[derive(Debug, Default)]
+struct ExportCounts {
+    points: AtomicU64,
+    exports: AtomicU64,
+    /// In the order of [`exposition::Discard::ALL`].
+    discarded: [AtomicU64; exposition::Discard::ALL.len()],
+    /// Resources of which nothing is watched: too many exporters, or a service with a name that none may have.
+    refused: AtomicU64,
+}
+
+type Services = BTreeMap<ServiceName, BTreeMap<InstanceName, Exporter>>;
+
+#[derive(Debug, Default)]
+struct State {
+    services: Services,
+    /// When an exporter was refused last.
+    refused: Option<Nanos>,
+}
+
+/// All exporters of metrics.
+#[derive(Debug)]
+pub(crate) struct Exports {
+    settings: ExportSettings,
+    state: Mutex<State>,
+    counts: ExportCounts,
+}
+
+/// Starts to watch the metrics that `edge` forwards, until `node` drains. Needs a tokio runtime.
+pub(crate) fn start(settings: ExportSettings, edge: &Arc<Edge>, node: &Arc<Node>) -> Arc<Exports> {
+    let exports = Arc::new(Exports { settings, state: Mutex::default(), counts: ExportCounts::default() });
+    let (edge, node, running) = (Arc::clone(edge), Arc::clone(node), Arc::clone(&exports));
+    tokio::spawn(async move {
+        tokio::select! {
+            () = running.run(&edge, &node) => {}
+            () = node.drained() => {}
+        }
+    });
+    exports
+}
+
+/// The name of a replica: characters that it may not have become `-`.
+fn instance_name(id: &str) -> Option<InstanceName> {
+    InstanceName::new(id).ok().or_else(|| {
+        let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "_.-/:".contains(letter);
+        let allowed = id.chars().take(120).map(|letter| if is_allowed(letter) { letter } else { '-' });
+        let allowed: String = allowed.collect();
+        InstanceName::new(allowed.trim_start_matches(|first: char| !first.is_ascii_alphanumeric())).ok()
+    })
+}
+
+impl Exports {
+    async fn run(&self, edge: &Edge, node: &Node) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                request = edge.next_metrics() => self.take(&request, edge, node),
+                _ = ticks.tick() => self.tick(node, node.clock().now()),
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a request.
+    fn take(&self, request: &ForwardedMetrics, edge: &Edge, node: &Node) {
+        let (mut points, now) = (self.settings.points, node.clock().now());
+        edge.each_export(request, |export| {
+            // A resource without points costs something, too.
+            let looked_at = if points > 0 { self.take_export(&export, points, node, now).max(1) } else { 0 };
+            points = points.saturating_sub(looked_at);
+        });
+    }
+
+    /// Takes one resource of a request, of which at most `points` points are looked at. Returns how many were.
+    fn take_export(&self, export: &MetricExport<'_>, points: usize, node: &Node, now: Nanos) -> usize {
+        let mut state = self.state();
+        let names = ServiceName::new(&export.service).ok().zip(instance_name(&export.instance));
+        let Some((service, instance)) = names else {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return 0;
+        };
+        let State { services, refused } = &mut *state;
+        let (exporters, known) = sizes(services);
+        let all = services.entry(service.clone()).or_default();
+        if !all.contains_key(&instance) && exporters >= self.settings.exporters {
+            if all.is_empty() {
+                services.remove(&service);
+            }
+            *refused = Some(now);
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return 0;
+        }
+        let model = Exporter::model(all, &instance);
+        let new = || Exporter::new((service, instance.clone()), &self.settings);
+        let exporter = all.entry(instance.clone()).or_insert_with(new);
+        let free = self.settings.all_series.saturating_sub(known);
+        let read = exporter.take(export.encoded, (points, free), model, node, now);
+        self.count(exporter);
+        self.counts.points.fetch_add(read as u64, Ordering::Relaxed);
+        read
+    }
+
+    /// Ends exports of which nothing more came for a while, and forgets replicas that are gone.
+    fn tick(&self, node: &Node, now: Nanos) {
+        let services = &mut self.state().services;
+        for all in services.values_mut() {
+            for (_, exporter) in all.extract_if(.., |_, exporter| exporter.is_gone(self.settings.expire, now)) {
+                exporter.leave(node);
+            }
+            for exporter in all.values_mut() {
+                exporter.end_if_due(node, now);
+                self.count(exporter);
+            }
+        }
+        services.retain(|_, all| !all.is_empty());
+    }
+
+    fn count(&self, exporter: &mut Exporter) {
+        let (discards, exports) = exporter.take_counts();
+        self.counts.exports.fetch_add(exports, Ordering::Relaxed);
+        if discards != Discards::new() {
+            for (why, count) in exposition::Discard::ALL.into_iter().zip(&self.counts.discarded) {
+                count.fetch_add(discards.of(why), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// How many exporters there are, and how many series of them are known.
+fn sizes(services: &Services) -> (usize, usize) {
+    let all = services.values().flat_map(BTreeMap::values);
+    all.fold((0, 0), |(exporters, series), exporter| (exporters + 1, series + exporter.known_series()))
+}

@@ -1,0 +1,322 @@
+//! `cargo lab sources`: Redis, nginx and PostgreSQL, unchanged and under load, have faults; `uview watch` and the
+//! endpoints of their exporters are judged, each alone. All programs run at once. Faults are in one program at a time,
+//! or in the machine; what others say meanwhile counts neither for nor against uview.
+
+mod cgroup;
+mod faults;
+mod judge;
+mod pages;
+mod programs;
+mod schedule;
+mod tables;
+mod ways;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use procfs::Current as _;
+use procfs::process::Process as Proc;
+use support::programs::Programs;
+use support::workspace;
+use wire::time::Nanos;
+
+use crate::clients::shop::Process;
+use crate::clock::Stopwatch;
+use faults::ActiveFault;
+use judge::{InjectedFault, Record, Statement, Way, Word};
+use programs::RunningProgram;
+use schedule::{Fault, Pace, PlannedFault, Program};
+use tables::{Cost, Report, Run};
+use ways::{Agents, Watch};
+
+/// How often loads are looked after, and words are taken.
+const TURN: Duration = Duration::from_millis(50);
+/// Limit for all to be armed, as a multiple of the time that it takes on an idle machine.
+const PATIENCE: u32 = 3;
+
+/// Arguments of `cargo lab sources`.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub struct SourcesArgs {
+    /// The program to test [default: a new build].
+    #[arg(long, value_name = "FILE")]
+    uview: Option<PathBuf>,
+    /// Programs to run.
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "redis,nginx,postgres")]
+    programs: Vec<Program>,
+    /// Number of runs, each with a seed of its own, from 1. The seed determines order, lengths and pauses of faults.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// One run with short learning: shows that all works, and is no figure.
+    #[arg(long)]
+    quick: bool,
+    /// Write docs/reproduction/sources.json and sources.md.
+    #[arg(long, conflicts_with = "quick")]
+    write: bool,
+    /// Run the lines of the pages in docs/start instead.
+    #[arg(long, conflicts_with_all = ["quick", "write"])]
+    pages: bool,
+    /// Keep the folder with all logs.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs the programs, and prints the tables.
+///
+/// # Errors
+///
+/// A program does not start, or the runs miss a bar, except with `--quick`.
+pub fn run(args: &SourcesArgs) -> Result<()> {
+    let uview = || match &args.uview {
+        Some(path) => path.canonicalize().with_context(|| path.display().to_string()),
+        None => Ok(Programs::build()?.path("uview")?.to_owned()),
+    };
+    if args.pages {
+        return pages::run(&uview()?);
+    }
+    let (pace, seeds) = if args.quick { (Pace::QUICK, 1) } else { (Pace::FULL, args.seeds) };
+    let (present, not_run) = present(&args.programs);
+    if present.is_empty() {
+        return Ok(());
+    }
+    let uview = uview()?;
+    let cores = std::thread::available_parallelism()?.get();
+    let mut report = Report {
+        quick: args.quick,
+        interval_ms: pace.interval_ms,
+        cores,
+        programs: present.clone(),
+        not_run,
+        runs: Vec::new(),
+    };
+    for seed in 1..=seeds {
+        println!("seed {seed} of {seeds}");
+        let folder = tempfile::Builder::new().prefix("uview-sources-").tempdir()?;
+        // PostgreSQL has a user of its own.
+        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let run = one_run(seed, &uview, &present, &pace, (folder.path(), &mut report.not_run));
+        if args.keep || run.is_err() {
+            println!("logs: {}", folder.keep().display());
+        }
+        report.runs.push(run?);
+    }
+    let text = report.tables();
+    println!("\n{text}");
+    if args.write {
+        write(&report, &text)?;
+    }
+    let (met, _) = report.bars();
+    ensure!(met || args.quick, "a bar is missed");
+    Ok(())
+}
+
+/// Those of `wanted` that can run here, and what cannot, with the reason.
+fn present(wanted: &[Program]) -> (Vec<Program>, Vec<String>) {
+    let (mut present, mut not_run) = (Vec::new(), Vec::new());
+    for &program in wanted {
+        match program.missing() {
+            None => present.push(program),
+            Some(why) => not_run.push(format!("{program}: {why}")),
+        }
+    }
+    if programs::program("prometheus").is_none() {
+        not_run.push("Prometheus as the peer: not installed: prometheus".to_owned());
+    }
+    for line in &not_run {
+        println!("NOT RUN: {line}");
+    }
+    (present, not_run)
+}
+
+/// The runs as JSON, and their tables between the marks of the page.
+fn write(report: &Report, text: &str) -> Result<()> {
+    let folder = workspace().join("docs/reproduction");
+    fs::write(folder.join("sources.json"), serde_json::to_string_pretty(report)? + "\n")?;
+    let path = folder.join("sources.md");
+    let page = fs::read_to_string(&path)?;
+    let (begin, end) = ("<!-- sources -->\n", "<!-- end of sources -->");
+    let before = page.split_once(begin).context("sources.md has no mark of its tables' begin")?.0;
+    let after = page.split_once(end).context("sources.md has no mark of its tables' end")?.1;
+    fs::write(&path, format!("{before}{begin}\n{text}\n{end}{after}"))?;
+    println!("written: {}", path.display());
+    Ok(())
+}
+
+/// Everything that runs. Fields are dropped in this order.
+struct Testbed {
+    watches: Vec<Watch>,
+    watch_agents: Agents,
+    endpoint_agents: Agents,
+    prometheus: Option<Process>,
+    programs: Vec<RunningProgram>,
+    clock: Stopwatch,
+    words: Receiver<Statement>,
+    record: Record,
+    /// Start of the last fault, for progress.
+    since: Nanos,
+}
+
+fn one_run(
+    seed: u64,
+    uview: &Path,
+    present: &[Program],
+    pace: &Pace,
+    (folder, not_run): (&Path, &mut Vec<String>),
+) -> Result<Run> {
+    let load_before = procfs::LoadAverage::current().map_or(f64::NAN, |load| f64::from(load.one));
+    let mut testbed = Testbed::start(uview, present, pace, folder)?;
+    testbed.until_armed(present, pace)?;
+    println!("{:>6.1} s  all are armed; {:.0} s without a fault", testbed.now_s(), pace.healthy.as_secs_f64());
+    let before = testbed.used()?;
+    let began = testbed.now();
+    testbed.wait(pace.healthy)?;
+    let elapsed = testbed.now().since(began).unwrap_or_default().as_secs_f64();
+    let cost = cost(&before, &testbed.used()?, elapsed);
+    for planned in schedule::plan(seed, present, pace) {
+        if let Some(why) = faults::missing(planned.fault, &testbed.programs) {
+            let line = format!("{}: {why}", planned.fault);
+            println!("NOT RUN: {line}");
+            if !not_run.contains(&line) {
+                not_run.push(line);
+            }
+            continue;
+        }
+        testbed.inject(&planned, folder, pace)?;
+    }
+    testbed.record.ended = testbed.now();
+    let judgement = judge::judge(&testbed.record, present);
+    Ok(Run { seed, judgement, cost, load_before })
+}
+
+impl Testbed {
+    fn start(uview: &Path, present: &[Program], pace: &Pace, folder: &Path) -> Result<Self> {
+        let mut programs = Vec::new();
+        for program in present {
+            programs.push(RunningProgram::start(*program, folder)?);
+            println!("  {program} runs, with load");
+        }
+        let prometheus = match programs::program("prometheus") {
+            Some(_) => Some(ways::prometheus(&programs, folder, pace)?),
+            None => None,
+        };
+        let (clock, (heard, words)) = (Stopwatch::start(), channel());
+        let watch_agents = Agents::start(uview, &folder.join("watch"), pace, &serde_json::json!({}))?;
+        let sources = ways::sources(&programs, pace);
+        let endpoint_agents = Agents::start(uview, &folder.join("endpoint"), pace, &sources)?;
+        ways::listen(&endpoint_agents, present, (clock, heard.clone()))?;
+        let watch = |running| Watch::start(uview, &watch_agents, running, pace, (clock, heard.clone()));
+        let watches = programs.iter().map(watch).collect::<Result<_>>()?;
+        let (record, since) = (Record::default(), Nanos::ZERO);
+        Ok(Self { watches, watch_agents, endpoint_agents, prometheus, programs, clock, words, record, since })
+    }
+
+    fn now(&self) -> Nanos {
+        self.clock.elapsed().into()
+    }
+
+    fn now_s(&self) -> f64 {
+        self.now().as_secs_f64()
+    }
+
+    /// Looks after loads and takes words for so long.
+    fn wait(&mut self, length: Nanos) -> Result<()> {
+        let end = self.now().plus(length);
+        while self.now() < end {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) -> Result<()> {
+        std::thread::sleep(TURN);
+        for running in &mut self.programs {
+            running.tend()?;
+        }
+        while let Ok(heard) = self.words.try_recv() {
+            let Statement { at, way, program, word } = &heard;
+            let after = at.since(self.since).unwrap_or_default().as_secs_f64();
+            println!("    +{after:>5.1} s  {way:?} {program}: {word:?}");
+            self.record.heard.push(heard);
+        }
+        Ok(())
+    }
+
+    fn until_armed(&mut self, present: &[Program], pace: &Pace) -> Result<()> {
+        let limit = Duration::from_millis(u64::from((pace.learn_scrapes + 120) * pace.interval_ms)) * PATIENCE;
+        println!("{:>6.1} s  learning, at most {} s", self.now_s(), limit.as_secs());
+        let is_armed = |record: &Record, program, way| {
+            record.heard.iter().any(|heard| (heard.program, heard.way, &heard.word) == (program, way, &Word::Armed))
+        };
+        loop {
+            let all = present.iter().flat_map(|program| Way::ALL.map(|way| (*program, way)));
+            let missing: Vec<_> = all.filter(|(program, way)| !is_armed(&self.record, *program, *way)).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            ensure!(self.clock.elapsed() < limit, "not armed within {} s: {missing:?}", limit.as_secs());
+            self.turn()?;
+        }
+    }
+
+    /// Whether an alarm of one that will have a fault goes on.
+    fn is_in_alarm(&self, programs: &[Program]) -> bool {
+        programs.iter().flat_map(|program| Way::ALL.map(|way| (*program, way))).any(|(program, way)| {
+            let of = |heard: &&Statement| heard.program == program && heard.way == way;
+            let last =
+                self.record.heard.iter().filter(of).rfind(|heard| matches!(heard.word, Word::Began(_) | Word::Ended));
+            last.is_some_and(|heard| heard.word != Word::Ended)
+        })
+    }
+
+    fn inject(&mut self, planned: &PlannedFault, folder: &Path, pace: &Pace) -> Result<()> {
+        let PlannedFault { fault, programs, lasts, gap } = planned;
+        let names: Vec<_> = programs.iter().map(|program| program.name()).collect();
+        println!("{:>6.1} s  {fault} in {} for {:.1} s", self.now_s(), names.join(", "), lasts.as_secs_f64());
+        self.since = self.now();
+        let started = self.now();
+        let active = ActiveFault::begin(planned, &mut self.programs, folder)?;
+        // A restart is over when the program listens again.
+        if *fault != Fault::Restart {
+            self.wait(*lasts)?;
+        }
+        let ended = self.now();
+        active.end(&mut self.programs)?;
+        self.record.faults.push(InjectedFault { fault: *fault, programs: programs.clone(), started, ended });
+        self.wait(*gap)?;
+        let all: Vec<_> = self.programs.iter().map(|running| running.program).collect();
+        while self.is_in_alarm(&all) && self.now() < ended.plus(pace.longest_gap) {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Processor time used so far, in clock ticks: watch agents, watch commands, endpoint agents, Prometheus,
+    /// exporters.
+    fn used(&self) -> Result<[Option<u64>; 5]> {
+        let of = |pids: Vec<u32>| -> Result<u64> {
+            let ticks = pids.into_iter().map(|pid| {
+                let stat = Proc::new(pid as i32)?.stat()?;
+                Ok(stat.utime + stat.stime)
+            });
+            ticks.sum()
+        };
+        let agents = |agents: &Agents| vec![agents.host.id(), agents.nic.id()];
+        Ok([
+            Some(of(agents(&self.watch_agents))?),
+            Some(of(self.watches.iter().map(Watch::id).collect())?),
+            Some(of(agents(&self.endpoint_agents))?),
+            self.prometheus.as_ref().map(|prometheus| of(vec![prometheus.id()])).transpose()?,
+            Some(of(self.programs.iter().map(|running| running.exporter_process.id()).collect())?),
+        ])
+    }
+}
+
+fn cost(before: &[Option<u64>; 5], after: &[Option<u64>; 5], seconds: f64) -> Cost {
+    let ticks = seconds * procfs::ticks_per_second() as f64;
+    let share = |at: usize| Some((after[at]? - before[at]?) as f64 / ticks);
+    let of = |at: usize| share(at).unwrap_or_default();
+    Cost { watch_agents: of(0), watch_commands: of(1), endpoint_agents: of(2), prometheus: share(3), exporters: of(4) }
+}

@@ -1,0 +1,271 @@
+//! Which fault was noticed how fast, by each way alone. Pure: a [`Record`] in, [`RunJudgement`] out.
+//!
+//! The rules are the demo's ([`demo::judge`]): an alarm belongs to the last fault that started before it, in whatever
+//! program, if it began during it or within the grace after it; all others are false. A fault is noticed by an alarm of
+//! a program that has it, which begins while it lasts. An alarm that was active before does not count. In addition:
+//!
+//! - A restart is no anomaly: an alarm of the program that restarts, during it or the grace after it, is a mistake.
+//! - A program that ends at its memory limit is noticed by `uview watch` if it says so.
+
+use std::collections::BTreeMap;
+
+use demo::judge::{GRACE, cause, quiet_time};
+use serde::Serialize;
+use wire::time::Nanos;
+
+use super::schedule::{Fault, Program};
+
+/// How a program is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// The command `uview watch`.
+    Watch,
+    /// The host agent scrapes its exporter.
+    Endpoint,
+}
+
+impl Way {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Watch, Self::Endpoint];
+}
+
+/// What a way said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    Armed,
+    /// An alarm begins; with its first reason.
+    Began(String),
+    Ended,
+    /// The program has ended, or runs again.
+    Down,
+    Restarted,
+}
+
+/// Something that was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// When it arrived.
+    pub at: Nanos,
+    pub way: Way,
+    pub program: Program,
+    pub word: Word,
+}
+
+/// A fault that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InjectedFault {
+    pub fault: Fault,
+    pub programs: Vec<Program>,
+    pub started: Nanos,
+    pub ended: Nanos,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    pub faults: Vec<InjectedFault>,
+    /// In the order of arrival.
+    pub heard: Vec<Statement>,
+    pub ended: Nanos,
+}
+
+/// An alarm of one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alarm {
+    began: Nanos,
+    ended: Option<Nanos>,
+    reason: String,
+}
+
+/// What became of a fault in one program by one way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FaultJudgement {
+    pub program: Program,
+    pub fault: Fault,
+    pub way: Way,
+    /// Seconds from its start to the alarm; `None` without one. For a restart, an alarm is a mistake.
+    pub noticed_s: Option<f64>,
+    /// The first reason of that alarm.
+    pub reason: String,
+    /// Whether an alarm of the program was active when it started, so that no other could begin.
+    pub hidden: bool,
+}
+
+impl FaultJudgement {
+    /// Whether it is as it should be: noticed within `limit`, or for a restart not taken for an anomaly.
+    pub fn is_right(&self, limit: Nanos) -> bool {
+        match self.fault {
+            Fault::Restart => self.noticed_s.is_none(),
+            _ => self.noticed_s.is_some_and(|after| after <= limit.as_secs_f64()),
+        }
+    }
+}
+
+/// An alarm that belongs to no fault.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FalseAlarm {
+    pub way: Way,
+    pub program: Program,
+    pub at_s: f64,
+    pub reason: String,
+}
+
+/// Evaluation of one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RunJudgement {
+    pub faults: Vec<FaultJudgement>,
+    pub false_alarms: Vec<FalseAlarm>,
+    /// Minutes for which programs were armed outside of faults and their grace, by way.
+    pub service_minutes: BTreeMap<Way, f64>,
+}
+
+/// Alarms of `program` by `way`, and when it was armed.
+fn alarms(heard: &[Statement], program: Program, way: Way) -> (Vec<Alarm>, Option<Nanos>) {
+    let (mut alarms, mut armed) = (Vec::<Alarm>::new(), None);
+    for Statement { at, word, .. } in heard.iter().filter(|heard| heard.program == program && heard.way == way) {
+        let open = alarms.iter_mut().rfind(|alarm| alarm.ended.is_none());
+        match (word, open) {
+            (Word::Armed, _) => _ = armed.get_or_insert(*at),
+            (Word::Began(reason), None) => {
+                alarms.push(Alarm { began: *at, ended: None, reason: reason.clone() });
+            }
+            (Word::Ended, Some(alarm)) => alarm.ended = Some(*at),
+            _ => {}
+        }
+    }
+    (alarms, armed)
+}
+
+/// Evaluates a run.
+pub fn judge(record: &Record, programs: &[Program]) -> RunJudgement {
+    let spans: Vec<_> = record.faults.iter().map(|fault| (fault.started, fault.ended)).collect();
+    let mut judged = RunJudgement::default();
+    for (&program, way) in programs.iter().flat_map(|program| Way::ALL.map(|way| (program, way))) {
+        let (alarms, armed) = alarms(&record.heard, program, way);
+        for (number, fault) in record.faults.iter().enumerate().filter(|(_, fault)| fault.programs.contains(&program)) {
+            let own: Vec<_> = alarms.iter().filter(|alarm| cause(&spans, alarm.began) == Some(number)).collect();
+            judged.faults.push(fault_judgement(record, fault, (program, way), &alarms, &own));
+        }
+        let is_false = |alarm: &&Alarm| armed.is_some() && cause(&spans, alarm.began).is_none();
+        judged.false_alarms.extend(alarms.iter().filter(is_false).map(|alarm| FalseAlarm {
+            way,
+            program,
+            at_s: alarm.began.as_secs_f64(),
+            reason: alarm.reason.clone(),
+        }));
+        let quiet = armed.map_or(Nanos::ZERO, |armed| quiet_time(&spans, armed, record.ended));
+        *judged.service_minutes.entry(way).or_default() += quiet.as_secs_f64() / 60.0;
+    }
+    judged
+}
+
+/// `own` are those of `alarms` that belong to `fault`.
+fn fault_judgement(
+    record: &Record,
+    fault: &InjectedFault,
+    (program, way): (Program, Way),
+    alarms: &[Alarm],
+    own: &[&Alarm],
+) -> FaultJudgement {
+    let until = if fault.fault == Fault::Restart { fault.ended.plus(GRACE) } else { fault.ended };
+    let mut first = own.iter().find(|alarm| alarm.began < until).map(|alarm| (alarm.began, alarm.reason.clone()));
+    if fault.fault == Fault::MemoryLimit {
+        let down = record.heard.iter().find(|heard| {
+            (heard.program, heard.way, &heard.word) == (program, way, &Word::Down)
+                && (fault.started..until).contains(&heard.at)
+        });
+        let down = down.map(|heard| (heard.at, "has ended".to_owned()));
+        first = first.into_iter().chain(down).min_by_key(|(at, _)| *at);
+    }
+    let (noticed_s, reason) = match first {
+        Some((at, reason)) => (Some(at.since(fault.started).unwrap_or_default().as_secs_f64()), reason),
+        None => (None, String::new()),
+    };
+    let covers = |alarm: &Alarm| alarm.began < fault.started && alarm.ended.is_none_or(|at| fault.started < at);
+    FaultJudgement { program, fault: fault.fault, way, noticed_s, reason, hidden: alarms.iter().any(covers) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(at_s: u64, way: Way, word: Word) -> Statement {
+        Statement { at: Nanos::from_secs(at_s), way, program: Program::Redis, word }
+    }
+
+    fn began(at_s: u64, way: Way) -> Statement {
+        heard(at_s, way, Word::Began("why".to_owned()))
+    }
+
+    fn fault(fault: Fault, started_s: u64) -> InjectedFault {
+        let (started, ended) = (Nanos::from_secs(started_s), Nanos::from_secs(started_s + 10));
+        InjectedFault { fault, programs: vec![Program::Redis], started, ended }
+    }
+
+    fn judged(faults: Vec<InjectedFault>, heard: Vec<Statement>) -> RunJudgement {
+        judge(&Record { faults, heard, ended: Nanos::from_secs(160) }, &[Program::Redis])
+    }
+
+    const LIMIT: Nanos = Nanos::from_secs(5);
+
+    #[test]
+    fn each_way_is_judged_by_its_own_alarms() {
+        let run = judged(
+            vec![fault(Fault::Hang, 100)],
+            vec![heard(40, Way::Watch, Word::Armed), heard(40, Way::Endpoint, Word::Armed), began(103, Way::Watch)],
+        );
+
+        let by: Vec<_> = run.faults.iter().map(|one| (one.way, one.noticed_s, one.is_right(LIMIT))).collect();
+        assert_eq!(by, [(Way::Watch, Some(3.0), true), (Way::Endpoint, None, false)]);
+        assert!(run.false_alarms.is_empty());
+        // From 40 s to 100 s, and from the end of the grace at 120 s to 160 s.
+        assert!((run.service_minutes[&Way::Watch] - 100.0 / 60.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_late_alarm_is_no_success_and_one_outside_of_faults_is_false() {
+        let run = judged(
+            vec![fault(Fault::Flood, 100)],
+            vec![
+                heard(40, Way::Watch, Word::Armed),
+                began(60, Way::Watch),
+                heard(61, Way::Watch, Word::Ended),
+                began(107, Way::Watch),
+                heard(109, Way::Watch, Word::Ended),
+                began(119, Way::Watch),
+            ],
+        );
+
+        assert_eq!((run.faults[0].noticed_s, run.faults[0].is_right(LIMIT)), (Some(7.0), false));
+        let at: Vec<_> = run.false_alarms.iter().map(|alarm| alarm.at_s).collect();
+        assert_eq!(at, [60.0], "what begins in the grace belongs to the fault");
+    }
+
+    #[test]
+    fn an_alarm_that_lasts_from_before_hides_a_fault_and_does_not_count() {
+        let run =
+            judged(vec![fault(Fault::Flood, 100)], vec![heard(40, Way::Watch, Word::Armed), began(90, Way::Watch)]);
+
+        assert_eq!((run.faults[0].noticed_s, run.faults[0].hidden), (None, true));
+    }
+
+    #[test]
+    fn a_restart_is_right_without_an_alarm_until_its_grace_is_over() {
+        let quiet = judged(vec![fault(Fault::Restart, 100)], vec![heard(101, Way::Watch, Word::Restarted)]);
+        let late = judged(vec![fault(Fault::Restart, 100)], vec![began(118, Way::Watch)]);
+
+        assert!(quiet.faults.iter().all(|one| one.is_right(LIMIT)));
+        assert!(!late.faults[0].is_right(LIMIT), "{:?}", late.faults[0]);
+    }
+
+    #[test]
+    fn a_program_that_ends_at_its_memory_limit_is_noticed_if_that_is_said() {
+        let down = heard(102, Way::Watch, Word::Down);
+        let run = judged(vec![fault(Fault::MemoryLimit, 100)], vec![down.clone()]);
+        let hang = judged(vec![fault(Fault::Hang, 100)], vec![down]);
+
+        assert_eq!((run.faults[0].noticed_s, &*run.faults[0].reason), (Some(2.0), "has ended"));
+        assert_eq!(hang.faults[0].noticed_s, None);
+    }
+}

@@ -1,0 +1,223 @@
+//! The page of all runs: a table of faults, one of reasons, false alarms, processor time. Pure.
+
+use core::fmt::Write as _;
+
+use demo::judge::{Outcome, false_alarms_in};
+use serde::Serialize;
+use wire::time::Nanos;
+
+use super::judge::{FaultJudgement, RunJudgement, Way};
+use super::schedule::{Fault, Program};
+
+/// Processor time while nothing was wrong, as shares of one core.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// Host agent and NIC agent behind `uview watch`.
+    pub watch_agents: f64,
+    /// All `uview watch`.
+    pub watch_commands: f64,
+    /// Host agent and NIC agent that scrape.
+    pub endpoint_agents: f64,
+    /// Prometheus; `None` where it is not installed.
+    pub prometheus: Option<f64>,
+    /// All exporters, which serve both.
+    pub exporters: f64,
+}
+
+/// One run of a seed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    pub seed: u64,
+    #[serde(flatten)]
+    pub judgement: RunJudgement,
+    pub cost: Cost,
+    /// Processes ready to run besides this run's own use of the machine, as the mean load before it began.
+    pub load_before: f64,
+}
+
+/// All runs, as they are written down.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub quick: bool,
+    pub interval_ms: u32,
+    pub cores: usize,
+    pub programs: Vec<Program>,
+    /// What was not run, with the reason.
+    pub not_run: Vec<String>,
+    pub runs: Vec<Run>,
+}
+
+impl Report {
+    /// The longest time in which a fault has to be noticed: 5 s by `uview watch`; by endpoints three scrapes, and the
+    /// interval until the NIC agent reads them.
+    pub fn limit(&self, way: Way) -> Nanos {
+        match way {
+            Way::Watch => Nanos::from_secs(5),
+            Way::Endpoint => Nanos::from_millis(u64::from(self.interval_ms) * 4),
+        }
+    }
+
+    fn faults(&self, program: Program, fault: Fault, way: Way) -> Vec<&FaultJudgement> {
+        let all = self.runs.iter().flat_map(|run| &run.judgement.faults);
+        all.filter(|one| (one.program, one.fault, one.way) == (program, fault, way)).collect()
+    }
+
+    /// Whether all bars are met; for each one a line that says so.
+    pub fn bars(&self) -> (bool, Vec<String>) {
+        let mut met = true;
+        let mut lines = Vec::new();
+        for way in Way::ALL {
+            let limit = self.limit(way);
+            let all = self.runs.iter().flat_map(|run| &run.judgement.faults).filter(|one| one.way == way);
+            let (restarts, others): (Vec<_>, Vec<_>) = all.partition(|one| one.fault == Fault::Restart);
+            for (what, asked, faults) in [
+                ("noticed in time", format!("all within {limit}"), others),
+                ("restarts without an alarm", "all".to_owned(), restarts),
+            ] {
+                let right = faults.iter().filter(|one| one.is_right(limit)).count();
+                met &= right == faults.len();
+                let mark = if right == faults.len() { '✓' } else { '✗' };
+                lines.push(format!("{mark} {}: {what}: {right} of {} (asked: {asked})", name(way), faults.len()));
+            }
+            let alarms = self.runs.iter().flat_map(|run| &run.judgement.false_alarms).filter(|one| one.way == way);
+            let (alarms, minutes) = (alarms.count(), self.service_minutes(way));
+            let outcome = false_alarms_in(alarms, minutes);
+            met &= outcome != Outcome::Missed;
+            let short = if outcome == Outcome::TooShort { "; too short to tell" } else { "" };
+            lines.push(format!(
+                "{} {}: false alarms: {alarms} in {minutes:.1} service-minutes (asked: at most 1 in 10{short})",
+                outcome.mark(),
+                name(way)
+            ));
+        }
+        (met, lines)
+    }
+
+    fn service_minutes(&self, way: Way) -> f64 {
+        self.runs.iter().filter_map(|run| run.judgement.service_minutes.get(&way)).sum()
+    }
+
+    /// The tables, as Markdown.
+    pub fn tables(&self) -> String {
+        let mut text = String::from("| program | fault | `uview watch` | endpoint |\n| --- | --- | --- | --- |\n");
+        for &program in &self.programs {
+            for fault in Fault::ALL {
+                let cells = Way::ALL.map(|way| self.cell(&self.faults(program, fault, way), fault, way));
+                if cells.iter().any(|cell| !cell.is_empty()) {
+                    _ = writeln!(text, "| {program} | {fault} | {} |", cells.join(" | "));
+                }
+            }
+        }
+        text.push_str("\n| fault | what is done |\n| --- | --- |\n");
+        for fault in Fault::ALL {
+            _ = writeln!(text, "| {fault} | {} |", fault.story());
+        }
+        text.push('\n');
+        for line in self.bars().1 {
+            _ = writeln!(text, "- {line}");
+        }
+        text.push_str("\nFalse alarms:\n\n");
+        for run in &self.runs {
+            for alarm in &run.judgement.false_alarms {
+                let way = name(alarm.way);
+                _ = writeln!(
+                    text,
+                    "- seed {}, {way}, {}, {:.0} s: `{}`",
+                    run.seed, alarm.program, alarm.at_s, alarm.reason
+                );
+            }
+        }
+        text.push('\n');
+        text.push_str(&self.costs());
+        for line in &self.not_run {
+            _ = writeln!(text, "\nNOT RUN: {line}");
+        }
+        text
+    }
+
+    fn cell(&self, faults: &[&FaultJudgement], fault: Fault, way: Way) -> String {
+        if faults.is_empty() {
+            return String::new();
+        }
+        let limit = self.limit(way);
+        let right = faults.iter().filter(|one| one.is_right(limit)).count();
+        let mut times: Vec<f64> = faults.iter().filter_map(|one| one.noticed_s).collect();
+        times.sort_by(f64::total_cmp);
+        let hidden = faults.iter().filter(|one| one.hidden).count();
+        let hidden = if hidden > 0 { format!("; {hidden} began in an alarm") } else { String::new() };
+        let range = match (times.first(), times.last()) {
+            (Some(first), Some(last)) => format!(", after {first:.1} to {last:.1} s"),
+            _ => String::new(),
+        };
+        let what = if fault == Fault::Restart { "without an alarm" } else { "in time" };
+        format!("{right} of {} {what}{range}{hidden}", faults.len())
+    }
+
+    fn costs(&self) -> String {
+        let mean = |of: fn(&Cost) -> f64| {
+            let all: f64 = self.runs.iter().map(|run| of(&run.cost)).sum();
+            format!("{:.2} %", 100.0 * all / self.runs.len().max(1) as f64)
+        };
+        let mut text = String::from("| processor time, of one core, mean of the runs | |\n| --- | --- |\n");
+        for (what, of) in [
+            ("both agents behind `uview watch`", (|cost| cost.watch_agents) as fn(&Cost) -> f64),
+            ("the `uview watch` commands", |cost| cost.watch_commands),
+            ("both agents that scrape exporters", |cost| cost.endpoint_agents),
+            ("Prometheus, scraping the same exporters as often", |cost| cost.prometheus.unwrap_or(f64::NAN)),
+            ("the exporters, scraped by both", |cost| cost.exporters),
+        ] {
+            _ = writeln!(text, "| {what} | {} |", mean(of));
+        }
+        text
+    }
+}
+
+const fn name(way: Way) -> &'static str {
+    match way {
+        Way::Watch => "`uview watch`",
+        Way::Endpoint => "endpoint",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(noticed_s: Option<f64>) -> Report {
+        let fault = FaultJudgement {
+            program: Program::Redis,
+            fault: Fault::Hang,
+            way: Way::Watch,
+            noticed_s,
+            reason: String::new(),
+            hidden: noticed_s.is_none(),
+        };
+        let judgement = RunJudgement {
+            faults: vec![fault],
+            false_alarms: Vec::new(),
+            service_minutes: [(Way::Watch, 3.0), (Way::Endpoint, 3.0)].into(),
+        };
+        let run = Run { seed: 1, judgement, cost: Cost::default(), load_before: 0.0 };
+        let (programs, not_run) = (vec![Program::Redis], vec!["nginx: not installed: wrk".to_owned()]);
+        Report { quick: false, interval_ms: 1000, cores: 2, programs, not_run, runs: vec![run] }
+    }
+
+    #[test]
+    fn a_row_says_how_many_were_noticed_in_time_and_when() {
+        let text = report(Some(2.5)).tables();
+
+        assert!(text.contains("| redis | SIGSTOP | 1 of 1 in time, after 2.5 to 2.5 s |  |\n"), "{text}");
+        assert!(text.contains("✓ `uview watch`: noticed in time: 1 of 1 (asked: all within "), "{text}");
+        assert!(text.contains("– endpoint: false alarms: 0 in 3.0 service-minutes"), "{text}");
+        assert!(text.contains("NOT RUN: nginx: not installed: wrk"), "{text}");
+        assert!(report(Some(2.5)).bars().0);
+    }
+
+    #[test]
+    fn a_fault_that_is_missed_or_late_misses_the_bar() {
+        let text = report(None).tables();
+
+        assert!(text.contains("0 of 1 in time; 1 began in an alarm"), "{text}");
+        assert!(!report(None).bars().0 && !report(Some(5.1)).bars().0);
+    }
+}

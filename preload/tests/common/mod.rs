@@ -1,0 +1,223 @@
+//! A host agent that any number of processes register with, the library, and real programs.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use region::{AcceptedRegion, ReadMapping, fd_passing};
+use tempfile::TempDir;
+use wire::frame::{self, Frames};
+use wire::layout::Slot;
+use wire::metric::Kind;
+use wire::proto::registration as proto;
+use wire::registration::{PlacedSeries, ServiceMessage};
+
+/// Looks at a condition, at most: twenty seconds.
+const LOOKS: usize = 2_000;
+
+/// What a process has registered. Its regions stay readable when it is gone.
+#[derive(Debug, Default)]
+pub struct Replica {
+    pub service: String,
+    pub process_metrics: bool,
+    pub ended: bool,
+    series: Vec<PlacedSeries>,
+    regions: Vec<AcceptedRegion>,
+}
+
+impl Replica {
+    fn values(&self) -> BTreeMap<String, i64> {
+        let mut values = BTreeMap::new();
+        for placed in &self.series {
+            let Some(region) = self.regions.get(placed.region as usize) else { continue };
+            let mut words = vec![0; region.size().words()];
+            let mapping = ReadMapping::map(region.as_fd(), region.size()).expect("an accepted region can be mapped");
+            mapping.copy_into(&mut words).expect("the buffer has its length");
+            let first = Slot(placed.first.0).word();
+            let value = if let Kind::Histogram(scale) = placed.series.kind {
+                words[first..first + scale.sum_slot() as usize].iter().sum()
+            } else {
+                words[first]
+            };
+            values.insert(placed.series.title(), value.cast_signed());
+        }
+        values
+    }
+}
+
+type Replicas = Arc<Mutex<Vec<Replica>>>;
+
+/// An agent, and the folder of its socket.
+pub struct Agent {
+    folder: TempDir,
+    replicas: Replicas,
+}
+
+impl Agent {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let listener = UnixListener::bind(folder.path().join("services.sock")).expect("the folder is there");
+        let replicas = Replicas::default();
+        let all = Arc::clone(&replicas);
+        thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                let all = Arc::clone(&all);
+                thread::spawn(move || converse(&socket, &all));
+            }
+        });
+        // Processes of other users connect, too.
+        open_to_all(folder.path());
+        open_to_all(&folder.path().join("services.sock"));
+        Self { folder, replicas }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The command, so that what it starts is watched.
+    pub fn watch(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library()).env("UVIEW_SOCKET", self.folder().join("services.sock"));
+        command.env_remove("UVIEW_PRELOAD").env_remove("UVIEW_SERVICE").env_remove("OTEL_SERVICE_NAME");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    pub fn replicas(&self) -> MutexGuard<'_, Vec<Replica>> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sums of all replicas, by title. Of a histogram: its count.
+    pub fn values(&self) -> BTreeMap<String, i64> {
+        let mut sums = BTreeMap::new();
+        for (title, value) in self.replicas().iter().flat_map(Replica::values) {
+            *sums.entry(title).or_default() += value;
+        }
+        sums
+    }
+
+    /// The sum of all series whose titles begin so.
+    pub fn sum(&self, title: &str) -> i64 {
+        self.values().iter().filter(|(name, _)| name.starts_with(title)).map(|(_, value)| value).sum()
+    }
+
+    /// Waits until `title` is `expected`.
+    #[track_caller]
+    pub fn reaches(&self, title: &str, expected: i64) {
+        until(|| (self.sum(title) == expected).then_some(()))
+            .unwrap_or_else(|| unreachable!("{title} is not {expected}: {:#?}", self.values()));
+    }
+}
+
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+}
+
+/// Waits until `condition` has a value; `None` if it has none for twenty seconds.
+pub fn until<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    (0..LOOKS).find_map(|_| {
+        let found = condition();
+        if found.is_none() {
+            thread::park_timeout(Duration::from_millis(10));
+        }
+        found
+    })
+}
+
+/// The library: cargo puts it where it puts this test.
+pub fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let library = test.parent().expect("a program lies in a folder").join("libuview_preload.so");
+    assert!(library.is_file(), "{} is not there", library.display());
+    library
+}
+
+fn framed(message: proto::agent_message::Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::encode(&proto::AgentMessage { message: Some(message) }, &mut bytes).expect("it is short");
+    bytes
+}
+
+fn converse(mut socket: &UnixStream, all: &Replicas) {
+    let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = {
+        let mut replicas = lock();
+        replicas.push(Replica::default());
+        replicas.len() - 1
+    };
+    let (mut frames, mut descriptors) = (Frames::default(), Vec::<OwnedFd>::new());
+    let (mut buffer, mut messages) = ([0; 4096], 0);
+    while let Ok(got @ 1..) = fd_passing::receive(socket, &mut buffer, &mut descriptors) {
+        frames.push(&buffer[..got]);
+        while let Some(frame) = frames.next_frame().expect("a client sends frames") {
+            messages += 1;
+            let message = ServiceMessage::decode(frame).expect("a client sends messages");
+            let mut replicas = lock();
+            let replica = &mut replicas[number];
+            let mut answers = Vec::new();
+            match message {
+                ServiceMessage::Hello(hello) => {
+                    (replica.service, replica.process_metrics) = (hello.service.to_string(), hello.process_metrics);
+                    let welcome = proto::Welcome { agent_incarnation: 1, heartbeat_ms: 100, ..Default::default() };
+                    answers.extend(framed(proto::agent_message::Message::Welcome(welcome)));
+                }
+                ServiceMessage::AddRegion { size, .. } => {
+                    let region = AcceptedRegion::accept(descriptors.remove(0), size);
+                    replica.regions.push(region.expect("a client makes good regions"));
+                }
+                ServiceMessage::AddSeries(series) => replica.series.extend(series.into_iter().flatten()),
+                ServiceMessage::AddSpanRing { .. } | ServiceMessage::Retire(_) => {}
+            }
+            let accepted = proto::Acknowledgement { messages };
+            answers.extend(framed(proto::agent_message::Message::Acknowledgement(accepted)));
+            let _ = socket.write_all(&answers);
+        }
+    }
+    lock()[number].ended = true;
+}
+
+/// A program that is killed at the end of its test.
+pub struct Program(pub Child);
+
+impl Program {
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().expect("the program starts"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether all these programs are there. Says NOT RUN if not: CI then says so at its end.
+pub fn there_are(programs: &[&str]) -> bool {
+    let is_there = |name: &&str| {
+        let folders = ["", "/usr/bin", "/usr/sbin", "/usr/lib/postgresql/15/bin"];
+        folders.iter().any(|folder| Path::new(folder).join(name).is_file())
+    };
+    let missing: Vec<_> = programs.iter().filter(|name| !is_there(name)).collect();
+    if !missing.is_empty() {
+        // Not `eprintln!`, which the test's harness swallows.
+        let _ = std::io::stderr().write_all(format!("NOT RUN: watching {programs:?}: no {missing:?}\n").as_bytes());
+    }
+    missing.is_empty()
+}
+
+/// What a command prints, which must succeed.
+pub fn output(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{command:?}: {}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
