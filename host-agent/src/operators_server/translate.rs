@@ -153,7 +153,8 @@ pub fn own_metrics(service: &str, request: &mut proto::ConfigLmapRequest) -> Res
 }
 
 /// Which titles of columns a stream was sent last, as hashes by LMAP: titles are long, and LMAPs come and go
-/// unnoticed by a hook of all. At most [`wire::control::MAX_LMAPS`]; beyond that, those of the oldest LMAP are sent again.
+/// unnoticed by a hook of all. At most [`wire::control::MAX_LMAPS`]; beyond that, those of the oldest LMAP are sent
+/// again.
 #[derive(Debug, Default)]
 pub struct SentTitles(BTreeMap<LmapId, u64>);
 

@@ -63,8 +63,8 @@ impl Detector {
     }
 
     /// Fills `out` with α = x − U Uᵀ x of the row scored last (μView, Eq. 4.1), one residual per column in deviations
-    /// of training; x is the standardised row, of unit length in the relative form. NaN: the column is not watched, or has
-    /// no value. Empty while learning. O(m); allocates only if `out` has to grow.
+    /// of training; x is the standardised row, of unit length in the relative form. NaN: the column is not watched, or
+    /// has no value. Empty while learning. O(m); allocates only if `out` has to grow.
     pub fn residuals(&self, out: &mut Vec<f32>) {
         out.clear();
         if let Some(pipeline) = &self.pipeline {
