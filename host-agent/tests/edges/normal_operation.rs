@@ -129,6 +129,12 @@ fn a_hook_that_asks_gets_the_row_and_its_residuals_by_name_and_workers_send_them
     assert!(!ended.features, "{ended:?}");
 }
 
+/// What comes next in `stream`, within 20 s.
+fn next<T>(runtime: &tokio::runtime::Runtime, stream: &mut tonic::Streaming<T>) -> Option<T> {
+    let message = async { tokio::time::timeout(std::time::Duration::from_secs(20), stream.message()).await };
+    runtime.block_on(message).expect("something comes within 20 s").unwrap()
+}
+
 #[test]
 fn streams_of_a_deleted_lmap_end_with_that_word_and_go_on_with_its_successor_if_they_follow() {
     let agent = Agent::start();
@@ -148,23 +154,23 @@ fn streams_of_a_deleted_lmap_end_with_that_word_and_go_on_with_its_successor_if_
     let request = NewLmapRequest { service: "cart".to_owned(), ..NewLmapRequest::default() };
     let successor = runtime.block_on(client.new_lmap(request)).unwrap().into_inner().lmap;
 
-    let last = runtime.block_on(ends.message()).unwrap().unwrap();
+    let last = next(runtime, &mut ends).unwrap();
     let change = last.change.unwrap();
     assert_eq!((last.state.as_str(), change.deleted, change.last), ("deleted", lmap, true));
     assert_eq!(change.reason, "an operator deleted it");
-    assert!(runtime.block_on(ends.message()).unwrap().is_none(), "the stream ends in order");
-    assert!(runtime.block_on(rows_end.message()).unwrap().unwrap().change.unwrap().last);
-    assert!(runtime.block_on(rows_end.message()).unwrap().is_none());
-    let told = [0, 1].map(|_| runtime.block_on(follows.message()).unwrap().unwrap().change.unwrap());
+    assert!(next(runtime, &mut ends).is_none(), "the stream ends in order");
+    assert!(next(runtime, &mut rows_end).unwrap().change.unwrap().last);
+    assert!(next(runtime, &mut rows_end).is_none());
+    let told = [0, 1].map(|_| next(runtime, &mut follows).unwrap().change.unwrap());
     assert_eq!(
         told.map(|change| (change.deleted, change.successor, change.last)),
         [(lmap, 0, false), (lmap, successor, false)]
     );
-    let told = [0, 1].map(|_| runtime.block_on(rows_follow.message()).unwrap().unwrap().change.unwrap().successor);
+    let told = [0, 1].map(|_| next(runtime, &mut rows_follow).unwrap().change.unwrap().successor);
     assert_eq!(told, [0, successor]);
     let (epoch, of_successor) = worker.set_where(|set| set.lmap == successor);
     worker.verdict(&of_successor, epoch, 20.0);
-    let event = runtime.block_on(follows.message()).unwrap().unwrap();
+    let event = next(runtime, &mut follows).unwrap();
     assert_eq!((event.lmap, event.score), (successor, 20.0));
 }
 
