@@ -10,13 +10,14 @@ use spdx::{Expression, LicenseReq};
 use support::workspace;
 
 /// Licences that are compatible with Apache-2.0 code and its distribution.
-pub const PERMISSIVE: [&str; 12] = [
+pub const PERMISSIVE: [&str; 13] = [
     "0BSD",
     "Apache-2.0",
     "BSD-2-Clause",
     "BSD-3-Clause",
     "BSL-1.0",
     "CC0-1.0",
+    "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
     "MIT-0",
