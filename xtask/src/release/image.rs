@@ -1,5 +1,5 @@
 //! OCI images without a container engine: one layer, the same bytes from the same files. The image format is the
-//! OCI image specification 1.1: https://github.com/opencontainers/image-spec
+//! OCI image specification 1.1: <https://github.com/opencontainers/image-spec>
 
 use std::collections::BTreeSet;
 use std::fs;
