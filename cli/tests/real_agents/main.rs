@@ -89,6 +89,27 @@ fn addresses(runtime_dir: &Path) -> serde_json::Value {
     })
 }
 
+/// What `uview ARGUMENTS --json` prints.
+fn ask(runtime_dir: &Path, arguments: &[&str]) -> Option<serde_json::Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    let output = command.args(arguments).arg("--json").env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap();
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+/// The LMAP of `service`.
+fn lmap(runtime_dir: &Path, service: &str) -> Option<serde_json::Value> {
+    let status = ask(runtime_dir, &["status"])?;
+    status["lmaps"].as_array()?.iter().find(|lmap| lmap["service"] == service).cloned()
+}
+
+/// The LMAP of `service`, if it is in alarm and its reasons name `column`.
+fn alarm(runtime_dir: &Path, service: &str, column: &str) -> Option<serde_json::Value> {
+    let lmap = lmap(runtime_dir, service)?;
+    let mut reasons = lmap["reasons"].as_array()?.iter();
+    let named = reasons.any(|reason| reason["column"].as_str().is_some_and(|of| of.starts_with(column)));
+    (lmap["alarm"] == true && named).then_some(lmap)
+}
+
 fn status(runtime_dir: &Path) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
     command.args(["status", "--json"]).env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap().status.code()

@@ -4,14 +4,13 @@
 use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, addresses, ask, eventually};
 
 /// Time between two exports.
 const EVERY: Duration = Duration::from_millis(100);
@@ -149,27 +148,14 @@ fn service(address: &str, sent: &Bodies, is_slow: &AtomicBool, ends: &AtomicBool
     Ok(())
 }
 
-/// What `uview ARGUMENTS --json` prints.
-fn ask(runtime_dir: &Path, arguments: &[&str]) -> Option<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
-    let output = command.args(arguments).arg("--json").env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap();
-    serde_json::from_slice(&output.stdout).ok()
-}
-
 /// The LMAP of the service.
 fn lmap(runtime_dir: &Path) -> Option<Value> {
-    let status = ask(runtime_dir, &["status"])?;
-    status["lmaps"].as_array()?.iter().find(|lmap| lmap["service"] == "payment").cloned()
+    crate::lmap(runtime_dir, "payment")
 }
 
 /// The alarm whose reasons name `column`.
 fn alarm(runtime_dir: &Path, column: &str) -> Option<Value> {
-    let lmap = lmap(runtime_dir)?;
-    let named = lmap["reasons"]
-        .as_array()?
-        .iter()
-        .any(|reason| reason["column"].as_str().is_some_and(|of| of.starts_with(column)));
-    (lmap["alarm"] == true && named).then_some(lmap)
+    crate::alarm(runtime_dir, "payment", column)
 }
 
 #[test]

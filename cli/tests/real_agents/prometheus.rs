@@ -5,13 +5,12 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::Value;
 
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, addresses, ask, eventually};
 
 const FILES: u64 = 40;
 const CODES: [&str; 5] = ["200", "201", "301", "404", "500"];
@@ -118,27 +117,14 @@ impl Program {
     }
 }
 
-/// What `uview ARGUMENTS --json` prints.
-fn ask(runtime_dir: &Path, arguments: &[&str]) -> Option<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
-    let output = command.args(arguments).arg("--json").env("UVIEW_RUNTIME_DIR", runtime_dir).output().unwrap();
-    serde_json::from_slice(&output.stdout).ok()
-}
-
 /// The LMAP of the service.
 fn lmap(runtime_dir: &Path) -> Option<Value> {
-    let status = ask(runtime_dir, &["status"])?;
-    status["lmaps"].as_array()?.iter().find(|lmap| lmap["service"] == "shop").cloned()
+    crate::lmap(runtime_dir, "shop")
 }
 
 /// The alarm whose reasons name `column`.
 fn alarm(runtime_dir: &Path, column: &str) -> Option<Value> {
-    let lmap = lmap(runtime_dir)?;
-    let named = lmap["reasons"]
-        .as_array()?
-        .iter()
-        .any(|reason| reason["column"].as_str().is_some_and(|of| of.starts_with(column)));
-    (lmap["alarm"] == true && named).then_some(lmap)
+    crate::alarm(runtime_dir, "shop", column)
 }
 
 #[test]

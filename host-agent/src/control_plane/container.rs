@@ -20,13 +20,9 @@ pub(super) fn container_of(cgroup: &str) -> Option<[u8; 16]> {
     if CONTAINERS.contains(&first) { container(names.next()?, first == "docker") } else { None }
 }
 
-/// The id in the name of a pod's group: `kubepods-burstable-podID.slice`, or `podID`.
+/// The id in the name of a pod's group.
 fn pod(name: &str) -> Option<[u8; 16]> {
-    let name = name.strip_suffix(".slice").unwrap_or(name);
-    let (before, id) = name.rsplit_once("pod")?;
-    let digits: String = id.chars().filter(|digit| !matches!(digit, '-' | '_')).collect();
-    let is_pod = before.is_empty() || before.starts_with("kube");
-    hexadecimal(&digits).filter(|_| is_pod && digits.len() == 32)
+    pods::cgroup::pod_of(name).map(pods::PodId::bits)
 }
 
 /// The id in the name of a container's group: `docker-ID.scope`, or `is_plain` `ID`.

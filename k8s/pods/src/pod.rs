@@ -33,6 +33,12 @@ impl PodId {
         let is_id = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         u128::from_str_radix(&digits, 16).ok().filter(|_| is_id).map(Self)
     }
+
+    /// The bits, the first digit's first.
+    #[must_use]
+    pub const fn bits(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
 }
 
 /// A pod, as far as its metrics need names.
