@@ -10,9 +10,10 @@ use spdx::{Expression, LicenseReq};
 use support::workspace;
 
 /// Licences that are compatible with Apache-2.0 code and its distribution.
-pub const PERMISSIVE: [&str; 13] = [
+pub const PERMISSIVE: [&str; 14] = [
     "0BSD",
     "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
     "BSL-1.0",
@@ -29,8 +30,9 @@ pub const PERMISSIVE: [&str; 13] = [
 /// The only registry: its index pins a checksum of each crate.
 pub const REGISTRY: &str = "https://github.com/rust-lang/crates.io-index";
 
+/// Compared with its exception, as cargo-deny does: what passes here must pass there.
 fn permissive(requirement: &LicenseReq) -> bool {
-    requirement.license.id().is_some_and(|licence| PERMISSIVE.contains(&licence.name))
+    PERMISSIVE.contains(&requirement.to_string().as_str())
 }
 
 /// Checks licence and source of all packages in the workspace's lock file.
