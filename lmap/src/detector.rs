@@ -146,7 +146,9 @@ impl Detector {
     /// stored in it override `settings`. It does not provide rows, smoothing, episodes, second centres of gauges, and
     /// the factor of an alarm budget.
     ///
-    /// No episode begins in the first [`Settings::settle_rows`] rows, which are not learnt. The fits at
+    /// No episode begins in the first [`Settings::settle_rows`] rows, which are not learnt. If there are such rows, a
+    /// gauge is judged as soon as it has come to rest, wherever that is: a new process has its memory and connections
+    /// elsewhere. The fits at
     /// [`Settings::fit_again_rows`] take place as if the warm-up were over. They use only rows of its own, so nothing
     /// of the model is left afterwards.
     ///
@@ -157,6 +159,12 @@ impl Detector {
         let mut detector = Self::from_model(model, columns, settings, seed)?;
         detector.learning = Learning::resumed(detector.columns.len(), &detector.settings);
         detector.warm = true;
+        // A replica that has been running since has no start: all its rows are judged.
+        if detector.settings.settle_rows > 0
+            && let Some(pipeline) = &mut detector.pipeline
+        {
+            pipeline.latches = core::mem::take(&mut pipeline.latches).of_new_process();
+        }
         Ok(detector)
     }
 
@@ -217,13 +225,16 @@ impl Detector {
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
         let RowScore { score: raw, gate } = pipeline.judge(&self.intake);
+        // An indicator needs no smoothing: nothing ordinary moves it.
+        let is_indicated = pipeline.is_indicated();
         self.pending = Some(gate);
         self.scored += 1;
         let weight = 2.0 / (self.settings.smoothing_span + 1.0);
         let score = self.smoothed.map_or(raw, |before| before + weight * (raw - before));
         self.smoothed = Some(score);
+        let score = if is_indicated { score.max(self.gamma().unwrap_or(0.0)) } else { score };
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
-        let lasting = self.lasts(raw, weight);
+        let lasting = self.lasts(raw, weight) || is_indicated;
         let episode = self.episodes.step(lasting && !self.provisional && !self.is_settling());
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);

@@ -111,7 +111,7 @@ impl<'a> Training<'a> {
         };
         Ok(Pipeline {
             latches,
-            constants: Constant::list(&core.standard, &levels, constant_rule),
+            constants: Constant::list(self.columns, &core.standard, &levels, constant_rule),
             levels,
             constant_rule,
             projection: Projection::of(&core.scorer),

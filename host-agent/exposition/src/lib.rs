@@ -43,6 +43,7 @@ mod point_times;
 mod protobuf;
 mod refused_samples;
 mod report;
+mod restart;
 mod series;
 mod target;
 mod text;

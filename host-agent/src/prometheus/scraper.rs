@@ -145,8 +145,13 @@ impl Scraper {
                 for (count, refused) in counts.refused.iter().zip(refused) {
                     add(count, refused as u64);
                 }
+                if self.view.target().has_restarted() {
+                    self.leave();
+                }
                 if choose {
                     self.choose();
+                } else if self.values.is_none() && self.view.target().is_chosen() {
+                    self.enter();
                 }
                 if let Some(values) = &self.values {
                     values.write(&self.view.target());
@@ -161,6 +166,16 @@ impl Scraper {
         if self.took.len() > self.plan.settings.window as usize {
             self.took.clear();
         }
+    }
+
+    /// The program has started anew: another replica begins, so that nothing is compared with the run before. As with
+    /// any service that returns, its first rows are not judged.
+    fn leave(&mut self) {
+        let gone = [self.values.take(), self.health.take()];
+        if gone.iter().any(Option::is_some) {
+            tracing::info!(service = self.view.service(), url = self.view.url(), "the program behind it has restarted");
+        }
+        gone.into_iter().flatten().for_each(|region| region.leave(&self.node));
     }
 
     fn failed(&self, failure: &ScrapeFailure) {
@@ -191,7 +206,6 @@ impl Scraper {
             self.interval = cost::interval(&mut self.took, self.plan.cpu_share);
             self.view.state().interval = self.interval;
         }
-        let every = self.interval;
         let report = target.report();
         let service = self.view.service();
         let what = (report.exposed, report.watched, report.columns);
@@ -203,6 +217,14 @@ impl Scraper {
             columns = what.2,
             "series chosen"
         );
+        drop(target);
+        self.enter();
+        self.took = Vec::new();
+    }
+
+    /// Announces regions for the chosen series. Old ones go after the new ones are there.
+    fn enter(&mut self) {
+        let (target, every, service) = (self.view.target(), self.interval, self.view.service());
         match of_values(&self.plan, &target, every, &self.node) {
             Ok(new) => {
                 if let Some(old) = self.values.replace(new) {
@@ -219,8 +241,6 @@ impl Scraper {
                 }
             }
         }
-        drop(target);
-        self.took = Vec::new();
     }
 }
 
