@@ -225,7 +225,7 @@ impl Detector {
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
         let RowScore { score: raw, gate } = pipeline.judge(&self.intake);
-        // An indicator needs no smoothing: nothing ordinary moves it.
+        // An indicator needs neither smoothing nor time to settle: nothing ordinary moves it.
         let is_indicated = pipeline.is_indicated();
         self.pending = Some(gate);
         self.scored += 1;
@@ -234,8 +234,8 @@ impl Detector {
         self.smoothed = Some(score);
         let score = if is_indicated { score.max(self.gamma().unwrap_or(0.0)) } else { score };
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
-        let lasting = self.lasts(raw, weight) || is_indicated;
-        let episode = self.episodes.step(lasting && !self.provisional && !self.is_settling());
+        let lasting = self.lasts(raw, weight) && !self.provisional && !self.is_settling();
+        let episode = self.episodes.step(lasting || is_indicated);
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
         if self.is_settling() {

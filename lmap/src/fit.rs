@@ -281,21 +281,28 @@ fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &
         Ok(scores_of(&judge.standard, &judge.scorer, rows, m))
     };
     let own = percentile(in_sample, settings.percentile);
+    let is_capped = settings.gamma_cap < f64::MAX;
+    let unseen = if is_capped || settings.threshold == Threshold::Crosswise {
+        unseen(features, m, core, settings)?
+    } else {
+        1.0
+    };
     let gamma = match settings.threshold {
         Threshold::InSample => own,
         Threshold::Crosswise => {
             let (first, second) = features.split_at(n / 2 * m);
             let mut cross = judged_by(first, second)?;
             cross.extend(judged_by(second, first)?);
-            (own * at(cross)).sqrt().max(own * unseen(features, m, core, settings)?)
+            (own * at(cross)).sqrt().max(own * unseen)
         }
         Threshold::HeldOutTail => {
             let (head, tail) = features.split_at(n * 4 / 5 * m);
             at(judged_by(head, tail)?)
         }
     };
+    let cap = if is_capped { settings.gamma_cap * unseen * percentile(in_sample, 50.0) } else { f64::MAX };
     let least = if settings.score == ScoreForm::Scaled { 1.0 } else { 1e-6 };
-    Ok(gamma.clamp(least, f64::MAX))
+    Ok(gamma.min(cap).clamp(least, f64::MAX))
 }
 
 /// The factor by which unseen rows score higher: every n-th row is scored by a fit to the others. The median over these

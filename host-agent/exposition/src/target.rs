@@ -13,9 +13,9 @@ use crate::lines::Lines;
 use crate::otlp::{self, Discards, PartCounts};
 use crate::output::{NoOutput, Output, REST};
 use crate::point_times::PointTimes;
+use crate::program::ProgramState;
 use crate::refused_samples::RefusedSamples;
 use crate::report::{self, TargetReport};
-use crate::restart::has_restarted;
 use crate::series::{AllSeries, Destination, SeriesNumber, Values};
 
 /// Scrapes after which a series that is absent may be forgotten.
@@ -68,8 +68,8 @@ pub struct Target {
     samples: usize,
     refused: RefusedSamples,
     swept: u32,
-    /// Whether the program behind it started anew before the last scrape.
-    restarted: bool,
+    /// As of the last scrape.
+    program: ProgramState,
 }
 
 /// What another replica has decided.
@@ -105,7 +105,7 @@ impl Target {
             samples: 0,
             refused: RefusedSamples::default(),
             swept: 0,
-            restarted: false,
+            program: ProgramState::default(),
         }
     }
 
@@ -163,16 +163,16 @@ impl Target {
         self.add_new();
         self.learn();
         self.fill(|_| true);
-        self.restarted = has_restarted(&self.all, &self.lines);
+        self.program = ProgramState::of(&mut self.all, &self.lines);
         self.lines.end();
         self.sweep();
         !self.learning.is_empty() && self.learned >= self.settings.window
     }
 
-    /// Whether the program behind the endpoint has started anew since the scrape before the last.
+    /// What the last scrape says about the program behind the endpoint.
     #[must_use]
-    pub const fn has_restarted(&self) -> bool {
-        self.restarted
+    pub const fn program(&self) -> ProgramState {
+        self.program
     }
 
     /// A target for another replica of the same service: it watches the same series from its first scrape on.
