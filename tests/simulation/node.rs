@@ -45,6 +45,9 @@ pub struct Node {
     failed_batches: u64,
     /// Whether the host agent has fenced this worker, which may not know it yet.
     pub is_fenced: bool,
+    /// Whether RDMA READs take until the next step. Messages of the host agent come after them.
+    pub holds_reads: bool,
+    is_reading: bool,
 }
 
 impl Node {
@@ -83,7 +86,14 @@ impl Node {
             presented: 0,
             failed_batches: 0,
             is_fenced: false,
+            holds_reads: false,
+            is_reading: false,
         }
+    }
+
+    /// Whether READs are in flight.
+    pub fn is_reading(&self) -> bool {
+        self.is_reading
     }
 
     /// Number of attached regions.
@@ -162,8 +172,18 @@ impl Node {
             self.link.cut(1);
             self.verbs.flushed = random.random_range(1..3);
         }
-        while self.worker.poll(now) == Step::Fetch {
-            self.act(now);
+        loop {
+            let is_posted = core::mem::take(&mut self.is_reading);
+            if !is_posted {
+                if self.worker.poll(now) != Step::Fetch {
+                    break;
+                }
+                self.act(now);
+                self.is_reading = self.holds_reads && self.fetching == Fetching::Verbs;
+                if self.is_reading {
+                    return;
+                }
+            }
             let outcome = match self.fetching {
                 Fetching::Memory => self.reader.fetch(self.worker.batch()),
                 Fetching::Verbs => self.verbs.fetch(self.worker.batch()),
