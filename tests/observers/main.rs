@@ -87,8 +87,8 @@ fn request(service: &str, trace: u128, parent: &[u8], name: &str, when: Timestam
         end_time_unix_nano: when.wall.0 + 20_000_000,
         ..Span::default()
     };
-    let value = Some(AnyValue { value: Some(Value::StringValue(service.to_owned())), ..AnyValue::default() });
-    let attributes = vec![KeyValue { key: "service.name".to_owned(), value, ..KeyValue::default() }];
+    let value = Some(AnyValue { value: Some(Value::StringValue(service.to_owned())) });
+    let attributes = vec![KeyValue { key: "service.name".to_owned(), value }];
     let resource = Some(Resource { attributes, ..Resource::default() });
     let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
     let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
@@ -213,7 +213,8 @@ impl World {
         for (from, name) in NODES.into_iter().enumerate() {
             let said = self.member(from).message(None, at(END).monotonic).appended;
             for to in 0..NODES.len() {
-                let has = self.member(to).log().versions().get(&run(name, from as u64 + 1)).copied();
+                let (run, versions) = (run(name, from as u64 + 1), self.member(to).log().versions());
+                let has = versions.into_iter().find(|(of, _)| **of == run).map(|(_, version)| version);
                 assert!(to == from || has == Some(said), "{} has {has:?} of {said} entries of {name}", NODES[to]);
             }
         }

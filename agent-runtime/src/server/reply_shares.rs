@@ -195,7 +195,7 @@ mod tests {
         let refused = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&refused);
         let shares = ReplyShares::new(8 * REPLY as u64, move |_| _ = count.fetch_add(1, Ordering::Relaxed));
-        let router = Router::new().route("/", get(|| async { vec![7; REPLY] }));
+        let router = Router::new().route("/", get(|| async { vec![7_u8; REPLY] }));
         let router = with_reply_shares(router, &shares);
 
         let mut unread: Vec<_> = (0..20).map(|_| call(&router, 1000)).filter(|reply| !is_refused(reply)).collect();
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn of_a_stream_one_message_counts_at_a_time() {
         let shares = ReplyShares::new(4 * REPLY as u64, |_| {});
-        let messages = || (0..100).map(|_| Ok::<_, std::io::Error>(vec![7; REPLY]));
+        let messages = || (0..100).map(|_| Ok::<_, std::io::Error>(vec![7_u8; REPLY]));
         let body = move || async move { Body::from_stream(tokio_stream::iter(messages())) };
         let router = with_reply_shares(Router::new().route("/", get(body)), &shares);
 

@@ -308,8 +308,10 @@ impl Budget {
     }
 
     fn owe(&mut self, bytes: f64) {
+        // A large trace may have left a debt of more than a burst: that is not forgiven.
+        let least = self.common.tokens.min(-self.common.most);
         self.common.tokens -= bytes;
-        let beyond = -self.common.most - self.common.tokens;
+        let beyond = least - self.common.tokens;
         if beyond > 0.0 {
             self.common.tokens += beyond;
             self.forgiven += beyond;

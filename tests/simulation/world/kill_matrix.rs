@@ -126,7 +126,7 @@ impl World {
 
 /// The longest gap of the services that run all the time, and of the guest if it was judged and survives.
 fn play(fetching: Fetching, process: Process, step: Step, seed: u64) -> (Nanos, Nanos) {
-    let mut world = World::quiet_by(fetching, seed, GUEST);
+    let mut world = World::quiet(fetching, seed, GUEST);
     assert_eq!(world.fabric.registrations() > 0, fetching == Fetching::Verbs, "regions are registered for RDMA");
     world.reach(step);
     let killed = world.now;

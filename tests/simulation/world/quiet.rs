@@ -22,14 +22,9 @@ pub(super) struct Judgement {
 }
 
 impl World {
-    /// A node where nothing goes wrong by itself: `services` services that are judged, two workers that read shared
-    /// memory.
-    pub(super) fn quiet(seed: u64, services: usize) -> Self {
-        Self::quiet_by(Fetching::Memory, seed, services)
-    }
-
-    /// The same with workers that read by `fetching`. Queue pairs break only with an agent.
-    pub(super) fn quiet_by(fetching: Fetching, seed: u64, services: usize) -> Self {
+    /// A node where nothing goes wrong by itself: `services` services that are judged, two workers that read by
+    /// `fetching`. Queue pairs break only with an agent.
+    pub(super) fn quiet(fetching: Fetching, seed: u64, services: usize) -> Self {
         let mut world = Self::judged_by(fetching, seed, services, Nanos::from_secs(1));
         world.for_a_while(HANDED_OVER);
         world
