@@ -70,7 +70,7 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             what: "detectors of services that are running",
             // The current one, and one that learns columns that have changed.
             bytes: services.saturating_mul(2 * (detector.learning + detector.fitted) as u64),
-            from: "services × 2 detectors (a second one learns columns that have changed) × columns × 8 × (rows to learn from + sketch + basis: up to the columns, or a quarter of the rows, in directions); `detector.rank`, `detector.sketch_rows`",
+            from: "services × 2 detectors (a second one learns columns that have changed) × columns × (8 B × rows to learn from + 36 B × directions, at most as many as columns, or a quarter of these rows); `detector.rank`, `detector.sketch_rows`",
             payer: "service; how many series a user may have: `services.limits.series` of the host agent",
             full: "the host agent refuses series",
             metric: "lmap_bytes",
@@ -102,7 +102,7 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
         Bound {
             what: "a fit in progress, one at a time",
             bytes: detector.job as u64,
-            from: "columns × 8 × (4 × rows to learn from + 2 × (sketch + basis) + 4 × columns)",
+            from: "columns × (32 B × rows to learn from + 72 B × directions + 32 B × columns), and a copy of the sketch",
             payer: "node",
             full: "others wait",
             metric: "",
