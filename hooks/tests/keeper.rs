@@ -391,7 +391,7 @@ fn who_calls_whom_is_learnt_from_traces_that_leave_whether_they_are_kept_or_not(
 fn piece(shop: &mut Shop, trace: TraceId, number: u64, error: bool, now: Nanos) {
     let index = index(number + 2, Some(1), SpanKind::Server, shop.payment, shop.charge, at(1, 0));
     shop.act(|keeper, catalog, sink| {
-        keeper.span(&span(trace, SpanIndex { error, ..index }, false), catalog, now, sink)
+        keeper.span(&span(trace, SpanIndex { error, ..index }, false), catalog, now, sink);
     });
 }
 

@@ -91,10 +91,10 @@ fn life(columns: usize, settings: &Settings) -> Seen {
     let (mut row, mut state, mut seen, settings) = (vec![0.0; columns], 1, Seen::default(), settings.clone());
     let last = settings.fit_again_rows.last().copied().unwrap_or(settings.warm_up_rows);
     let before = live();
-    let mut detector = Detector::new(all, settings, 5).unwrap();
+    let mut detector = Detector::new(all, settings, 5).expect("columns and settings are valid");
     for t in 0..last + 200 {
         fill(&mut row, &mut state);
-        let _ = detector.score(&row).unwrap();
+        let _ = detector.score(&row).expect("a row of its columns");
         let job = detector.learn();
         let (now, said) = (live() - before, detector.memory_bytes());
         let off = (now as f64 - said as f64).abs();
@@ -107,7 +107,7 @@ fn life(columns: usize, settings: &Settings) -> Seen {
         if let Some(job) = job {
             PEAK.set(LIVE.get());
             let done = job.run();
-            let peak = usize::try_from(PEAK.get()).unwrap();
+            let peak = usize::try_from(PEAK.get()).expect("a peak is above what lived before");
             seen.job = seen.job.max(peak - before - now);
             let _ = detector.install(done);
         }

@@ -127,12 +127,12 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
         transport: "shm".into(),
         ..proto::HostWelcome::default()
     };
-    worker.on_host(Nanos::ZERO, HostMessage { epoch: 0, message: Some(Message::Welcome(welcome)) }).unwrap();
+    worker.on_host(Nanos::ZERO, HostMessage { epoch: 0, message: Some(Message::Welcome(welcome)) }).expect("a welcome");
     let before = LIVE.get();
-    worker.on_host(Nanos::ZERO, HostMessage { epoch: 1, message: Some(Message::SetLmap(message)) }).unwrap();
+    worker.on_host(Nanos::ZERO, HostMessage { epoch: 1, message: Some(Message::SetLmap(message)) }).expect("an LMAP");
     for effect in worker.take_effects() {
         let Effect::Attach(request) = effect else { continue };
-        reader.attach(request.region, request.size, Access::Memory(region.clone())).unwrap();
+        reader.attach(request.region, request.size, Access::Memory(region.clone())).expect("a region of that size");
         worker.attached(Nanos::ZERO, request.region, Ok(()));
     }
     let mut noise = 88_172_645_463_325_252_u64;

@@ -124,14 +124,14 @@ impl HeldBody {
         let Self { body, slot, first } = self;
         let polled = poll_fn(|context| Poll::Ready(Pin::new(&mut *body).poll_frame(context))).await;
         if let Poll::Ready(polled) = polled {
-            slot.hold(length(&polled))?;
+            slot.hold(length(polled.as_ref()))?;
             *first = Some(polled.map(|frame| frame.map_err(BoxError::from)));
         }
         Ok(())
     }
 }
 
-fn length<E>(polled: &Option<Result<Frame<Bytes>, E>>) -> u64 {
+fn length<E>(polled: Option<&Result<Frame<Bytes>, E>>) -> u64 {
     let Some(Ok(frame)) = polled else { return 0 };
     frame.data_ref().map_or(0, |data| data.len() as u64)
 }
@@ -146,7 +146,7 @@ impl HttpBody for HeldBody {
         }
         let polled = ready!(Pin::new(&mut self.body).poll_frame(context));
         // More is asked for once the message before has been sent.
-        match self.slot.hold(length(&polled)) {
+        match self.slot.hold(length(polled.as_ref())) {
             Ok(()) => Poll::Ready(polled.map(|frame| frame.map_err(BoxError::from))),
             Err(status) => Poll::Ready(Some(Err(status.into()))),
         }
