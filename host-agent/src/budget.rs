@@ -478,22 +478,6 @@ mod tests {
     }
 
     #[test]
-    fn zz_chart() {
-        let base = "lmap: {models_dir: /tmp, model_bytes: 33554432}\nservices: {limits: {connections: 512, services: 512, series: 65536, regions: 8192, region_bytes: 268435456}}\noperators: {hooks: 64}\nreceipt: {dir: /tmp}\ntransport: TRANSPORT\nkubernetes: {pods: true}\n";
-        let otlp = "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}, receive_memory_bytes: 33554432, queue_bytes: 33554432, traces: {keep: KEEP, memory_bytes: 134217728}}\n";
-        for transport in ["shm", "auto"] {
-            for keep in ["tail", "all"] {
-                let text = format!("{base}{otlp}").replace("TRANSPORT", transport).replace("KEEP", keep);
-                let load = Load { services: 110, columns: 100 };
-                println!(
-                    "CHART {transport} {keep} {}",
-                    budget(&Config::parse(&text).unwrap(), load).total() as f64 / 1048576.0
-                );
-            }
-        }
-    }
-
-    #[test]
     fn each_tenant_has_its_own() {
         let one = of(&format!("{OTLP}, traces: {{keep: tail}}}}"));
         let two = of(&format!(

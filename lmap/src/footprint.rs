@@ -20,16 +20,16 @@ const MATRICES: usize = 4;
 /// The most memory of a detector of some columns, in bytes. What it takes at a time is
 /// [`Detector::memory_bytes`](crate::Detector::memory_bytes).
 ///
-/// Rank k and rows l are those of rows without any structure: k is a quarter of the rows of the last fit, or all columns
-/// but one, and l twice that, unless the settings have them.
+/// Rank k and rows l are those of rows without any structure: k is a quarter of the rows of the last fit, or all
+/// columns but one, and l twice that, unless the settings have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// While it learns, without a fitted pipeline: rows to learn from, the newest rows, and spare ones.
     pub learning: usize,
     /// A fitted pipeline: sketch, basis, variances. While the detector learns on, it has both.
     pub fitted: usize,
-    /// A job while it runs, besides the rows or the sketch that it was given: copies of the rows, decompositions, and the
-    /// result until it is installed.
+    /// A job while it runs, besides the rows or the sketch that it was given: copies of the rows, decompositions, and
+    /// the result until it is installed.
     pub job: usize,
 }
 

@@ -59,7 +59,7 @@ const OF_FIXED_SIZE: f64 = 4096.0;
 
 /// The most memory that was seen of a detector, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct PeakMemory {
     /// Before the first fit.
     learning: usize,
     /// After the last fit.
@@ -85,10 +85,10 @@ fn fill(row: &mut [f64], state: &mut u64) {
 }
 
 /// Runs a detector of `columns` columns past its last fit. Checks at each row what it says of its memory.
-fn life(columns: usize, settings: &Settings) -> Seen {
+fn life(columns: usize, settings: &Settings) -> PeakMemory {
     let kind = |fingerprint| if fingerprint % 2 == 0 { ColumnKind::Gauge } else { ColumnKind::Increment };
     let all = (0..columns as u64).map(|fingerprint| Column::new(kind(fingerprint), fingerprint)).collect();
-    let (mut row, mut state, mut seen, settings) = (vec![0.0; columns], 1, Seen::default(), settings.clone());
+    let (mut row, mut state, mut seen, settings) = (vec![0.0; columns], 1, PeakMemory::default(), settings.clone());
     let last = settings.fit_again_rows.last().copied().unwrap_or(settings.warm_up_rows);
     let before = live();
     let mut detector = Detector::new(all, settings, 5).expect("columns and settings are valid");

@@ -58,8 +58,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const INTERVAL: Nanos = Nanos::from_millis(100);
-/// What an LMAP may have without a column: the budget has 4 KiB for each of two detectors, learning and fitted. LMAPs are
-/// in nodes of eleven, at least half of which are in use; the first one has a node for itself.
+/// What an LMAP may have without a column: the budget has 4 KiB for each of two detectors, learning and fitted. LMAPs
+/// are in nodes of eleven, at least half of which are in use; the first one has a node for itself.
 const WITHOUT_COLUMNS: f64 = 16.0 * 1024.0 * 11.0 / 2.0;
 /// Rows for subscribers, which are counted in `lmap_bytes`.
 const ROWS: usize = 16;

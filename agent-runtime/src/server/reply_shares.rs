@@ -21,8 +21,8 @@ type OnRefusal = Box<dyn Fn(&ShareError<String>) + Send + Sync>;
 
 /// Encoded replies that have not been sent, by who called.
 ///
-/// A reply is encoded as soon as there is one, and counts from then on until it has been written to the connection: until
-/// the connection asks for what comes after it. Of a stream, one message counts at a time.
+/// A reply is encoded as soon as there is one, and counts from then on until it has been written to the connection:
+/// until the connection asks for what comes after it. Of a stream, one message counts at a time.
 pub struct ReplyShares {
     held: Mutex<Shares<String>>,
     on_refusal: OnRefusal,
@@ -35,8 +35,8 @@ impl fmt::Debug for ReplyShares {
 }
 
 impl ReplyShares {
-    /// At most `limit` bytes of all peers together, of which one may have three times what is free. `on_refusal` is told
-    /// of each call that is refused.
+    /// At most `limit` bytes of all peers together, of which one may have three times what is free. `on_refusal` is
+    /// told of each call that is refused.
     #[must_use]
     pub fn new(limit: u64, on_refusal: impl Fn(&ShareError<String>) + Send + Sync + 'static) -> Arc<Self> {
         let held = Mutex::new(Shares::new("bytes of replies that were not read", "the speed of reading", limit));

@@ -109,8 +109,8 @@ impl TokenBucket {
         filled - self.tokens
     }
 
-    /// A trace of `bytes` is granted as long as there are more than `reserve` tokens, and may take more than that: in the
-    /// long run the rate holds. Returns how much of `advance` it paid, too, as far as tokens were left.
+    /// A trace of `bytes` is granted as long as there are more than `reserve` tokens, and may take more than that: in
+    /// the long run the rate holds. Returns how much of `advance` it paid, too, as far as tokens were left.
     fn spend(&mut self, bytes: f64, advance: f64, reserve: f64) -> Option<f64> {
         let is_granted = self.tokens > reserve;
         is_granted.then(|| {
@@ -167,9 +167,9 @@ impl Followers {
 /// own bucket first, then by the common one. So a policy that selects traces early, by their first span, has fewer of
 /// them, and not others.
 ///
-/// Whatever arrives, and however early traces are selected, all policies but the floor keep together at most rate × time,
-/// the burst that was saved, one more that may be owed, and one trace for each of the two buckets, which may be larger
-/// than what is left of it.
+/// Whatever arrives, and however early traces are selected, all policies but the floor keep together at most rate ×
+/// time, the burst that was saved, one more that may be owed, and one trace for each of the two buckets, which may be
+/// larger than what is left of it.
 ///
 /// What other nodes decide is never refused, and charged to the common bucket up to half of it. From the same half,
 /// traces are paid that only verdicts of other nodes select, as long as 30 % are saved: behind this node's own LMAPs.
@@ -252,12 +252,12 @@ impl Budget {
         granted
     }
 
-    /// Whether late spans of `bytes` may be kept, of a trace that was selected before; if so, they are taken. A policy owes
-    /// them in full: what its own bucket has goes first, then what it may take of the common one, then both are in debt,
-    /// its own first. It selects no further trace before they are paid, and what others have is untouched until then.
-    /// Debts end at one burst of each bucket: what would go beyond is refused, since a trace that was selected by its
-    /// first span may be followed by any number. Those of [`Payer::Others`] are charged as their decisions are, and never
-    /// refused; nor are those of the floor.
+    /// Whether late spans of `bytes` may be kept, of a trace that was selected before; if so, they are taken. A policy
+    /// owes them in full: what its own bucket has goes first, then what it may take of the common one, then both are in
+    /// debt, its own first. It selects no further trace before they are paid, and what others have is untouched until
+    /// then. Debts end at one burst of each bucket: what would go beyond is refused, since a trace that was selected by
+    /// its first span may be followed by any number. Those of [`Payer::Others`] are charged as their decisions are, and
+    /// never refused; nor are those of the floor.
     #[must_use = "what is refused is not to be exported"]
     pub fn late(&mut self, payer: Payer, bytes: u64, now: Nanos) -> bool {
         let Payer::Own(policy) = payer else {

@@ -363,8 +363,8 @@ impl TailBuffer {
         self.discarded.add(span.index.service, DiscardReason::Lost(why), tally);
     }
 
-    /// Loses `span` of a trace that is kept, because there is no budget for what follows it. Of a trace that was exported,
-    /// all later spans are lost, too; one that is buffered is marked when it leaves.
+    /// Loses `span` of a trace that is kept, because there is no budget for what follows it. Of a trace that was
+    /// exported, all later spans are lost, too; one that is buffered is marked when it leaves.
     pub(super) fn cut(&mut self, span: &Span<'_>, now: Nanos) -> OfferOutcome {
         self.account.seen += Tally::one(span.encoded.len());
         let rank = self.key.rank(span.trace);

@@ -291,8 +291,8 @@ impl Keeper {
         core::mem::take(&mut self.decided)
     }
 
-    /// Takes the traces since the last call that were exported and end before they are whole, because there was no budget
-    /// for what followed. Mark them.
+    /// Takes the traces since the last call that were exported and end before they are whole, because there was no
+    /// budget for what followed. Mark them.
     pub fn cut(&mut self) -> Vec<(TraceId, Arc<Reason>)> {
         core::mem::take(&mut self.cut)
     }

@@ -221,8 +221,8 @@ fn arrival() -> impl Strategy<Value = (bool, usize, u64, u64)> {
 const LARGEST: u64 = 4_000_000;
 
 proptest! {
-    /// Whatever is asked for in whatever order, and whatever follows: rate × time, the burst that was saved, one that is
-    /// owed, and one trace for each of two buckets.
+    /// Whatever is asked for in whatever order, and whatever follows: rate × time, the burst that was saved, one that
+    /// is owed, and one trace for each of two buckets.
     #[test]
     fn what_is_kept_stays_within_the_budget_and_one_burst(
         arrivals in proptest::collection::vec(arrival(), 1..600), floor in 0.0..0.5, error in 0.0..0.5_f64,
