@@ -116,7 +116,6 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
     let region = Region::new(size);
     let detector = lmap::Settings { fit_again_rows: Vec::new(), ..lmap::Settings::default() };
     let settings = WorkerSettings { detector, row_history: ROWS, ..WorkerSettings::default() };
-    let message = lmap(scalars, histograms, &region);
     let mut worker = Worker::new(settings, 1);
     let mut reader = LocalReader::new();
     worker.connected(Nanos::ZERO);
@@ -129,6 +128,7 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
     };
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 0, message: Some(Message::Welcome(welcome)) }).expect("a welcome");
     let before = LIVE.get();
+    let message = lmap(scalars, histograms, &region);
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 1, message: Some(Message::SetLmap(message)) }).expect("an LMAP");
     for effect in worker.take_effects() {
         let Effect::Attach(request) = effect else { continue };
@@ -145,9 +145,9 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
             noise ^= noise << 17;
             let word = region.slot(Slot(slot)).expect("the region is large enough");
             if slot % 2 == 0 {
-                _ = word.fetch_add(noise % 64, Relaxed)
+                _ = word.fetch_add(noise % 64, Relaxed);
             } else {
-                word.store(((noise % 64) as f64).to_bits(), Relaxed)
+                word.store(((noise % 64) as f64).to_bits(), Relaxed);
             }
         }
         while worker.poll(now) == Step::Fetch {

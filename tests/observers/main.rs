@@ -212,10 +212,10 @@ impl World {
     fn nothing_is_suppressed(&self) {
         for (from, name) in NODES.into_iter().enumerate() {
             let said = self.member(from).message(None, at(END).monotonic).appended;
-            for to in 0..NODES.len() {
+            for (to, other) in NODES.into_iter().enumerate() {
                 let (run, versions) = (run(name, from as u64 + 1), self.member(to).log().versions());
                 let has = versions.into_iter().find(|(of, _)| **of == run).map(|(_, version)| version);
-                assert!(to == from || has == Some(said), "{} has {has:?} of {said} entries of {name}", NODES[to]);
+                assert!(to == from || has == Some(said), "{other} has {has:?} of {said} entries of {name}");
             }
         }
         for node in 0..NODES.len() {

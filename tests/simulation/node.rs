@@ -45,9 +45,17 @@ pub struct Node {
     failed_batches: u64,
     /// Whether the host agent has fenced this worker, which may not know it yet.
     pub is_fenced: bool,
-    /// Whether RDMA READs take until the next step. Messages of the host agent come after them.
-    pub holds_reads: bool,
-    is_reading: bool,
+    reads: Reads,
+}
+
+/// When RDMA READs complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    AtOnce,
+    /// In the step after they were posted. Messages of the host agent come after them.
+    Later,
+    /// They have been posted.
+    InFlight,
 }
 
 impl Node {
@@ -86,14 +94,18 @@ impl Node {
             presented: 0,
             failed_batches: 0,
             is_fenced: false,
-            holds_reads: false,
-            is_reading: false,
+            reads: Reads::AtOnce,
         }
+    }
+
+    /// From now on RDMA READs complete in the step after they were posted, or at once.
+    pub fn delay_reads(&mut self, is_later: bool) {
+        self.reads = if is_later { Reads::Later } else { Reads::AtOnce };
     }
 
     /// Whether READs are in flight.
     pub fn is_reading(&self) -> bool {
-        self.is_reading
+        self.reads == Reads::InFlight
     }
 
     /// Number of attached regions.
@@ -173,14 +185,15 @@ impl Node {
             self.verbs.flushed = random.random_range(1..3);
         }
         loop {
-            let is_posted = core::mem::take(&mut self.is_reading);
-            if !is_posted {
+            if self.reads == Reads::InFlight {
+                self.reads = Reads::Later;
+            } else {
                 if self.worker.poll(now) != Step::Fetch {
                     break;
                 }
                 self.act(now);
-                self.is_reading = self.holds_reads && self.fetching == Fetching::Verbs;
-                if self.is_reading {
+                if self.reads == Reads::Later && self.fetching == Fetching::Verbs {
+                    self.reads = Reads::InFlight;
                     return;
                 }
             }

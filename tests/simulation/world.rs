@@ -308,7 +308,7 @@ impl World {
         let transports = transports(self.seed, at as u32);
         self.workers[at].leaves = false;
         self.workers[at].node = Node::new(at as u32, seed, transports, self.fabric.clone());
-        self.workers[at].node.holds_reads = self.is_quiet;
+        self.workers[at].node.delay_reads(self.is_quiet);
     }
 
     fn restart_host(&mut self) {

@@ -41,7 +41,7 @@ impl World {
         let mut world = Self::new(seed << WORKERS | if fetching == Fetching::Memory { (1 << WORKERS) - 1 } else { 0 });
         world.is_quiet = true;
         world.fabric.be_quiet();
-        world.workers.iter_mut().for_each(|end| end.node.holds_reads = true);
+        world.workers.iter_mut().for_each(|end| end.node.delay_reads(true));
         world.models_every = models_every;
         world.interval = Interval::new(INTERVAL).expect("between a millisecond and an hour");
         world.host = Host::new(1, world.interval, 0.0, models_every, world.fabric.clone());
