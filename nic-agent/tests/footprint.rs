@@ -166,7 +166,7 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
     (live - buffer(scalars, histograms)) as f64 - status.lmap_bytes as f64
 }
 
-/// What the budget has for the description of a column.
+/// What the budget has for the description of a column, with room for further replicas, each with a series of its own.
 fn stated() -> f64 {
     let budget = nic_agent::budget(&Config::default(), Load { services: 1, columns: 1 });
     budget.bounds.iter().find(|bound| bound.what == "descriptions of columns").expect("it has such a row").bytes as f64
@@ -181,7 +181,7 @@ fn what_the_metric_leaves_out_of_an_lmap_is_what_the_budget_has_for_descriptions
     for columns in [74, 150, 300, 1_000] {
         let each = (besides(columns, 0) - nothing) / f64::from(columns - 1);
         println!("{columns} columns: {each:.0} bytes for each");
-        assert!((stated() / 4.0..stated()).contains(&each), "{each} for each of {columns}, {} are stated", stated());
+        assert!((stated() / 8.0..stated()).contains(&each), "{each} for each of {columns}, {} are stated", stated());
     }
 }
 

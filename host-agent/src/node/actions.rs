@@ -60,7 +60,7 @@ impl Node {
                 }
             }
             Action::ConnectQueuePair { connection, worker, attempt, peer } => {
-                if std::hint::black_box(true) || self.takes_a_place(state, connection, worker) {
+                if self.takes_a_place(state, connection, worker) {
                     self.request(Request::Connect { to: connection, worker, attempt, peer });
                 }
             }
