@@ -22,7 +22,7 @@
 //! # Memory
 //! (2l + k + 10 + spare rows) m' values with m' = m padded to eight, plus O(m + k). While learning, and after
 //! [`fit_again`](Detector::fit_again), the last of [`Settings::fit_again_rows`] · m values more, touched as rows come;
-//! [`Settings::rows_kept`] · m permanently.
+//! [`Settings::rows_kept`] · m permanently. k and l follow from the rows: [`Footprint`](crate::Footprint) has the most.
 //!
 //! # Differences from the paper
 //! Of the default. [`Settings::paper`] switches off all but the last four.
@@ -74,6 +74,14 @@ enum JobInFlight {
     Fit(u64),
 }
 
+/// Memory of a detector that is in a job: rows to learn from, or the sketch.
+#[derive(Clone, Copy, Debug, Default)]
+struct GivenOut {
+    reserved: usize,
+    /// Without the place for rows that had not come.
+    filled: usize,
+}
+
 /// One LMAP (local metrics analysis pipeline): scores the rows of one service.
 #[derive(Debug)]
 pub struct Detector {
@@ -88,6 +96,8 @@ pub struct Detector {
     learning: Learning,
     spare: SpareRows,
     in_flight: JobInFlight,
+    /// Bytes of what the job in flight took along.
+    given_out: GivenOut,
     tickets: u64,
     /// Offset among detectors that are staggered; 0 if they are not.
     stagger: usize,
@@ -195,6 +205,7 @@ impl Detector {
             learning,
             spare: SpareRows::new(columns.len(), settings.spare_rows),
             in_flight: JobInFlight::None,
+            given_out: GivenOut::default(),
             tickets: 0,
             stagger: 0,
             scored: 0,
@@ -349,6 +360,7 @@ impl Detector {
         let ticket = self.tickets + 1;
         let job = if let Some(due) = self.learning.due(&self.settings) {
             self.in_flight = JobInFlight::Fit(ticket);
+            self.given_out = GivenOut { reserved: due.rows.bytes(), filled: due.rows.filled_bytes() };
             Job::Fit(FitJob {
                 ticket,
                 rows: due.rows,
@@ -363,6 +375,7 @@ impl Detector {
             let pipeline = self.pipeline.as_mut()?;
             let history = pipeline.history.take_if(|history| history.due())?;
             self.in_flight = JobInFlight::Shrink(ticket);
+            self.given_out = GivenOut { reserved: history.bytes(), filled: history.bytes() };
             Job::Shrink(ShrinkJob { ticket, history, rank: pipeline.scorer.basis.rank(), limit })
         };
         self.tickets = ticket;
@@ -379,7 +392,7 @@ impl Detector {
             self.counts.stale += 1;
             return InstallOutcome::Stale;
         }
-        self.in_flight = JobInFlight::None;
+        (self.in_flight, self.given_out) = (JobInFlight::None, GivenOut::default());
         let installed = match done.result {
             JobOutcome::Shrunk { history, found } => self.install_past(history, found.ok()),
             JobOutcome::Fitted { rows, fitted, provisional } => {

@@ -9,6 +9,7 @@ use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
 use crate::eigen::{NotConverged, Symmetric, symmetric_values};
+use crate::footprint::MIN_SKETCH_ROWS;
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::history::History;
 use crate::kernels::gram::Gram;
@@ -23,9 +24,6 @@ use crate::rows::{Mark, RowVerdict};
 use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, Threshold};
 use crate::standard::{Standard, StandardRule, moments};
-
-/// Default rows l of a sketch: at least this, and at least twice the rank.
-const MIN_SKETCH_ROWS: usize = 25;
 
 /// Why a fit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +153,9 @@ impl<'a> Training<'a> {
             };
             spec.level.or_else(by_rule).unwrap_or(false).then_some(column as u32)
         };
-        self.columns.iter().enumerate().filter_map(found).collect()
+        let mut levels: Vec<_> = self.columns.iter().enumerate().filter_map(found).collect();
+        levels.shrink_to_fit();
+        levels
     }
 
     /// The selected rows, with levels as increments.
@@ -312,7 +312,9 @@ fn unseen(features: &[f64], m: usize, core: &Core, settings: &Settings) -> Resul
     if every == 0 {
         return Ok(1.0);
     }
-    let (mut seen, mut left_out) = (Vec::new(), Vec::new());
+    let rows_out = (features.len() / m).div_ceil(every);
+    let mut left_out = Vec::with_capacity(rows_out * m);
+    let mut seen = Vec::with_capacity(features.len() - left_out.capacity().min(features.len()));
     for (index, row) in features.chunks_exact(m).enumerate() {
         if index % every == 0 { &mut left_out } else { &mut seen }.extend_from_slice(row);
     }

@@ -44,6 +44,9 @@ pub(crate) struct Latches {
 }
 
 impl Latches {
+    /// Bytes of a gauge that can latch.
+    pub(crate) const GAUGE_BYTES: usize = size_of::<Gauge>();
+
     /// Every watched gauge that is not a level. `rows`: how long a gauge has to rest; `None`: no gauge latches.
     pub(crate) fn new(columns: &[Column], roles: &[Role], levels: &[u32], rows: Option<usize>) -> Self {
         let Some(rows) = rows else { return Self::default() };
@@ -53,7 +56,9 @@ impl Latches {
         };
         let gauges = columns.iter().enumerate().filter(|(at, column)| may(*at, column));
         let gauge = |(at, _)| Gauge { column: at as u32, arrives: false, place: f64::NAN, rows: 0, centre: f64::NAN };
-        Self { gauges: gauges.map(gauge).collect(), rows, arrival: 0 }
+        let mut gauges: Vec<_> = gauges.map(gauge).collect();
+        gauges.shrink_to_fit();
+        Self { gauges, rows, arrival: 0 }
     }
 
     /// Of a process that has just started, with the model of one before it.

@@ -78,7 +78,9 @@ impl Constant {
             let indicator = columns.get(column as usize).is_some_and(|column| column.indicator);
             Self { column, baseline, least: MOVED.max(MOVED_SHARE * mean.abs()), indicator, moved: false }
         };
-        constants.map(constant).collect()
+        let mut constants: Vec<_> = constants.map(constant).collect();
+        constants.shrink_to_fit();
+        constants
     }
 
     /// Whether it moved in this row. A return to the value of training is no move: otherwise one burst of page faults

@@ -108,6 +108,8 @@ impl AlarmBudget {
 
 /// Seconds per day.
 const DAY: f64 = 86_400.0;
+/// Most rows of a sketch that can be set.
+pub(crate) const MAX_SKETCH_ROWS: usize = 8_192;
 
 /// The settings of one detector. [`Detector::new`](crate::Detector::new) validates them.
 #[derive(Clone, Debug, PartialEq)]
@@ -344,7 +346,7 @@ impl Settings {
             in_range("rank", rank as f64, 1.0, 4096.0)?;
         }
         if let Some(rows) = self.sketch_rows {
-            in_range("sketch_rows", rows as f64, 2.0, 8192.0)?;
+            in_range("sketch_rows", rows as f64, 2.0, MAX_SKETCH_ROWS as f64)?;
         }
         let Some(rule) = self.levels else { return Ok(()) };
         in_range("levels.roughness", rule.roughness, 0.0, 4.0)?;
