@@ -6,8 +6,8 @@
 //! is none, and the trained value stays normal. Rates and durations do not latch: columns of increments, and columns
 //! set to be no levels, are excluded.
 //!
-//! A process that starts again has its gauges elsewhere: memory, connections, descriptors. With the model of the process
-//! before it, a gauge is not judged until it rests somewhere, for as many rows at most as it takes to latch.
+//! A process that starts again has its gauges elsewhere: memory, connections, descriptors. With the model of the
+//! process before it, a gauge is not judged until it rests somewhere, for as many rows at most as it takes to latch.
 
 use crate::column::{Column, ColumnKind};
 use crate::intake::Intake;

@@ -143,8 +143,8 @@ fn failed(error: AgentError) -> Failure {
     if is_denied { failure.advice("--private, which starts agents of its own") } else { failure }
 }
 
-fn unlisted(error: std::io::Error) -> Failure {
-    Failure::to("list processes").caused_by(&error).advice("mount /proc")
+fn unlisted(error: &std::io::Error) -> Failure {
+    Failure::to("list processes").caused_by(error).advice("mount /proc")
 }
 
 /// A program that runs.
@@ -158,7 +158,7 @@ struct Running {
 /// What the selector names.
 fn running(selector: Selector) -> Result<Running, Failure> {
     let mut tracker = ProcessTracker::new(selector, std::process::id());
-    let processes = tracker.look(Nanos::ZERO).map_err(unlisted)?.clone();
+    let processes = tracker.look(Nanos::ZERO).map_err(|error| unlisted(&error))?.clone();
     let Some(&(pid, _)) = processes.roots.first() else { return Err(missing(tracker.selector())) };
     Ok(Running { tracker, processes, pid })
 }
@@ -263,7 +263,7 @@ impl Watch {
 
     /// Measures the program once. A restart makes another replica, so that no value is compared with the run before.
     fn sample(&mut self) -> Result<(), Failure> {
-        let found = self.tracker.look(Nanos::from(self.clock.now())).map_err(unlisted)?.clone();
+        let found = self.tracker.look(Nanos::from(self.clock.now())).map_err(|error| unlisted(&error))?.clone();
         if found.roots.is_empty() {
             if let Selector::Pid(pid) = *self.tracker.selector() {
                 let failure = Failure::to(WHAT).because(format!("process {pid} has ended"));
