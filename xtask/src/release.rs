@@ -11,7 +11,7 @@ mod sbom;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -72,7 +72,8 @@ pub fn run(target: Option<&str>, into: &Path) -> Result<()> {
     let commit = commit()?;
     let target = target.map_or_else(host, |target| Ok(target.to_owned()))?;
     let metadata = metadata(&workspace(), &target)?;
-    let build = Build::new(&target, commit.seconds, metadata.target_directory.join("release-archive").as_std_path())?;
+    let folder = metadata.target_directory.join("release-archive");
+    let build = Build::new(&target, commit.seconds, folder.as_std_path())?;
     let program = build.program(MEMBER, PROGRAM)?;
     let bytes = build.read(&program)?;
 
