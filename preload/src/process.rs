@@ -216,8 +216,9 @@ fn start_publisher(pid: u32, before: u32) {
     }
 }
 
-/// Gives the calling thread, and the threads that it starts from now on, descriptors of their own: the program can close
-/// none of them, and a child that it forks has none. Where the kernel refuses, the thread goes on with the program's.
+/// Gives the calling thread, and the threads that it starts from now on, descriptors of their own: the program can
+/// close none of them, and a child that it forks has none. Where the kernel refuses, the thread goes on with the
+/// program's.
 pub(crate) fn separate_descriptors() {
     // Not through libc, whose function this library wraps. In one step, so that no file of the program is held open: it
     // takes Linux 5.9. Locks of files belong to the table, so that closing the copies gives up none of the program's.

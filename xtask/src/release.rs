@@ -1,6 +1,6 @@
 //! `cargo xtask release`: an archive with the program, the libraries for services, units, default configurations and
-//! licences; an image for Kubernetes; a bill of materials; and checksums. The same commit and the same compiler give the
-//! same bytes, wherever the clone lies.
+//! licences; an image for Kubernetes; a bill of materials; and checksums. The same commit and the same compiler give
+//! the same bytes, wherever the clone lies.
 
 mod archive;
 mod build;

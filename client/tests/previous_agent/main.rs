@@ -1,9 +1,9 @@
 //! The client of today with an agent of before.
 //!
-//! Nothing has been released, and protocol and layout are both at version 1. But fields were added since they were first
-//! written down: process metrics that are not wanted, values that change together, rings of spans, counters of a word
-//! per thread, declared aggregation, refusals for a while. This agent knows none of them. It is what a node has whose
-//! services were upgraded before its agents.
+//! Nothing has been released, and protocol and layout are both at version 1. But fields were added since they were
+//! first written down: process metrics that are not wanted, values that change together, rings of spans, counters of a
+//! word per thread, declared aggregation, refusals for a while. This agent knows none of them. It is what a node has
+//! whose services were upgraded before its agents.
 
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 #![expect(clippy::panic, reason = "an agent of before takes no other messages")]

@@ -1,5 +1,5 @@
-//! Builds what is released so that the same source gives the same bytes, in a folder of its own, since the flags for that
-//! would have everything else built anew.
+//! Builds what is released so that the same source gives the same bytes. It does so in a folder of its own, since the
+//! flags for that would have everything else built anew.
 
 use std::fs;
 use std::path::{Path, PathBuf};
