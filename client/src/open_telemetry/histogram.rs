@@ -118,9 +118,9 @@ mod tests {
 
     /// Keeps the buckets of the exponential histogram that it is given, with bounds as they are computed here.
     #[derive(Clone, Debug, Default)]
-    struct Kept(Arc<Mutex<Vec<(f64, f64, u64)>>>);
+    struct BucketExporter(Arc<Mutex<Vec<(f64, f64, u64)>>>);
 
-    impl PushMetricExporter for Kept {
+    impl PushMetricExporter for BucketExporter {
         async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
             let metric = metrics.scope_metrics().next().unwrap().metrics().next().unwrap();
             let AggregatedMetrics::F64(MetricData::ExponentialHistogram(data)) = metric.data() else {
@@ -152,7 +152,7 @@ mod tests {
         let aggregation =
             Aggregation::Base2ExponentialHistogram { max_size: buckets, max_scale: 20, record_min_max: false };
         let view = move |_: &Instrument| Stream::builder().with_aggregation(aggregation.clone()).build().ok();
-        let kept = Kept::default();
+        let kept = BucketExporter::default();
         let reader = PeriodicReader::builder(kept.clone()).build();
         let provider = SdkMeterProvider::builder().with_reader(reader).with_view(view).build();
         let histogram = provider.meter("test").f64_histogram("h").build();

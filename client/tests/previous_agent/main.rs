@@ -36,7 +36,7 @@ const VERSION: u32 = 1;
 
 /// What an agent of before knows.
 #[derive(Debug, Default)]
-struct Known {
+struct Knowledge {
     service: Option<String>,
     series: BTreeMap<String, Series>,
     regions: BTreeMap<u32, AcceptedRegion>,
@@ -44,7 +44,7 @@ struct Known {
     socket: Option<UnixStream>,
 }
 
-impl Known {
+impl Knowledge {
     /// The slots of a series from its first one on.
     fn words(&self, name: &str) -> Option<Vec<u64>> {
         let series = self.series.get(name)?;
@@ -66,7 +66,7 @@ impl Known {
 
 /// An agent of before, for one connection.
 struct PreviousAgent {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<Knowledge>>,
     thread: thread::JoinHandle<()>,
 }
 
@@ -74,7 +74,7 @@ impl PreviousAgent {
     fn start(path: &Path) -> Self {
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path).unwrap();
-        let known = Arc::new(Mutex::new(Known::default()));
+        let known = Arc::new(Mutex::new(Knowledge::default()));
         let thread = thread::spawn({
             let known = Arc::clone(&known);
             move || converse(&listener.accept().unwrap().0, &known)
@@ -82,13 +82,13 @@ impl PreviousAgent {
         Self { known, thread }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Knowledge> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until `condition` holds of what the agent knows.
     #[track_caller]
-    fn until(&self, what: &str, condition: impl Fn(&Known) -> bool) {
+    fn until(&self, what: &str, condition: impl Fn(&Knowledge) -> bool) {
         until(what, || condition(&self.known()).then_some(()));
     }
 
@@ -100,7 +100,7 @@ impl PreviousAgent {
     }
 }
 
-fn converse(mut socket: &UnixStream, known: &Mutex<Known>) {
+fn converse(mut socket: &UnixStream, known: &Mutex<Knowledge>) {
     let known = || known.lock().unwrap_or_else(PoisonError::into_inner);
     known().socket = socket.try_clone().ok();
     let (mut frames, mut descriptors, mut buffer) = (Frames::default(), Vec::new(), [0; 4096]);
@@ -121,7 +121,7 @@ fn converse(mut socket: &UnixStream, known: &Mutex<Known>) {
 }
 
 /// Takes what it understands; refuses by name what it does not.
-fn taken(known: &mut Known, message: protocol::ServiceMessage, descriptors: &mut Vec<OwnedFd>) -> Vec<FromAgent> {
+fn taken(known: &mut Knowledge, message: protocol::ServiceMessage, descriptors: &mut Vec<OwnedFd>) -> Vec<FromAgent> {
     match message.message {
         Some(FromService::Hello(hello)) => {
             assert_eq!(hello.protocol, VERSION, "an agent of before would refuse it");
@@ -229,13 +229,15 @@ fn a_ring_of_spans_is_a_region_without_series_and_an_upgraded_agent_gets_everyth
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let caller = TraceContext::extract(|name| (name == "traceparent").then_some(parent)).unwrap();
     client.trigger(caller.trace, "a refund");
-    (requests.add(1), sharded.add(1));
+    requests.add(1);
+    sharded.add(1);
     before.until("both regions", |known| known.regions.len() == 2 && known.series.len() == 1);
     until("registered", || is_registered(&client).then_some(()));
 
     before.end();
     until("it is gone", || (!is_registered(&client)).then_some(()));
-    (requests.add(1), sharded.add(1));
+    requests.add(1);
+    sharded.add(1);
     let after = FakeAgent::start(&socket, 2);
 
     after.until("everything", |state| {

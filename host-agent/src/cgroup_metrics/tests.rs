@@ -178,7 +178,10 @@ fn a_cgroup_that_vanishes_ends_its_service_and_one_of_the_same_name_begins_anew(
 
 /// A shell in a network namespace of its own, with an interface that counts what is sent through it. Each line on its
 /// input sends a datagram, and is answered.
-struct Elsewhere(std::process::Child);
+struct Elsewhere {
+    shell: std::process::Child,
+    answers: std::io::BufReader<std::process::ChildStdout>,
+}
 
 impl Elsewhere {
     fn start() -> Option<Self> {
@@ -192,30 +195,30 @@ impl Elsewhere {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut shell = Self(command.spawn().ok()?);
-        (shell.answer() == "ready\n").then_some(shell)
+        let mut shell = command.spawn().ok()?;
+        let answers = std::io::BufReader::new(shell.stdout.take().unwrap());
+        let mut elsewhere = Self { shell, answers };
+        (elsewhere.answer() == "ready\n").then_some(elsewhere)
     }
 
     fn answer(&mut self) -> String {
-        use std::io::Read as _;
+        use std::io::BufRead as _;
 
         let mut line = String::new();
-        let out = self.0.stdout.as_mut().unwrap();
-        // Byte by byte: nothing of the next answer is taken.
-        line.extend(out.bytes().map_while(Result::ok).map(char::from).take_while(|byte| *byte != '\n'));
-        line + "\n"
+        self.answers.read_line(&mut line).unwrap();
+        line
     }
 
     fn send(&mut self) {
         use std::io::Write as _;
 
-        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.shell.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         assert_eq!(self.answer(), "sent\n");
     }
 
     /// What the kernel counts of the interface: the first column of received bytes.
     fn received(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/net/dev", self.0.id())).unwrap();
+        let text = std::fs::read_to_string(format!("/proc/{}/net/dev", self.shell.id())).unwrap();
         let line = text.lines().find_map(|line| line.trim().strip_prefix("d0:")).unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
     }
@@ -223,8 +226,8 @@ impl Elsewhere {
 
 impl Drop for Elsewhere {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
     }
 }
 
@@ -234,7 +237,7 @@ fn the_network_of_a_container_is_that_of_its_namespace() {
         return loud("A NETWORK NAMESPACE WAS NOT TRIED: it takes root, ip, unshare and an interface of type ifb");
     };
     let tree = Tree::new(&["shop/far", "shop/here"]);
-    tree.write("shop/far", "cgroup.procs", &format!("{}\n", elsewhere.0.id()));
+    tree.write("shop/far", "cgroup.procs", &format!("{}\n", elsewhere.shell.id()));
     tree.write("shop/here", "cgroup.procs", &format!("{}\n", std::process::id()));
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 10));
     elsewhere.send();
