@@ -156,7 +156,9 @@ mod tests {
         let reader = PeriodicReader::builder(kept.clone()).build();
         let provider = SdkMeterProvider::builder().with_reader(reader).with_view(view).build();
         let histogram = provider.meter("test").f64_histogram("h").build();
-        values.iter().for_each(|value| histogram.record(*value, &[]));
+        for value in values {
+            histogram.record(*value, &[]);
+        }
         provider.force_flush().unwrap();
         std::mem::take(&mut *kept.0.lock().unwrap())
     }
