@@ -8,6 +8,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use support::workspace;
 
+/// Where the sources lie once more, within [`Build::folder_of`]: a link for a build whose workspace has to contain them.
+pub const LINKED: &str = "python-source/source";
+
 /// How everything of one release is built.
 #[derive(Debug)]
 pub struct Build<'a> {
@@ -27,7 +30,9 @@ impl<'a> Build<'a> {
     /// A machine that does not say where cargo keeps its files.
     pub fn new(target: &'a str, seconds: u64, folder: &'a Path) -> Result<Self> {
         let registry = cargo_home().context("neither CARGO_HOME nor HOME is set")?;
-        let hidden = vec![(workspace().display().to_string(), "/uview"), (registry.display().to_string(), "/cargo")];
+        // Of several that fit, the last one counts.
+        let places = [(workspace(), "/uview"), (registry, "/cargo"), (folder.join(LINKED), "/uview")];
+        let hidden = places.map(|(path, name)| (path.display().to_string(), name)).to_vec();
         Ok(Self { target, seconds, folder, hidden })
     }
 

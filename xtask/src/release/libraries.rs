@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use support::workspace;
 
 use super::archive::Entry;
-use super::build::Build;
+use super::build::{Build, LINKED};
 
 /// The members that are built as libraries: the client for C, and what is preloaded.
 pub const MEMBERS: [&str; 2] = ["uview-c", "uview-preload"];
@@ -85,11 +85,47 @@ fn wheel(build: &Build<'_>) -> Result<PathBuf> {
     let mut maturin = Command::new(environment.join("bin/maturin"));
     maturin.args(["build", "--quiet", "--release", "--locked", "--target", build.target()]);
     maturin.arg("--target-dir").arg(build.folder_of("python")).arg("--out").arg(&wheels);
-    run(build.reproducible(maturin.current_dir(workspace().join(PYTHON))))?;
+    run(build.reproducible(maturin.current_dir(contained(build)?)))?;
     let mut built = fs::read_dir(&wheels)?.map(|file| file.map(|file| file.path())).collect::<Result<Vec<_>, _>>()?;
     let wheel = built.pop().with_context(|| format!("maturin has left no wheel in {}", wheels.display()))?;
     ensure!(built.is_empty() && is_for_every_python(&wheel), "{} is not the one wheel for all", wheel.display());
     Ok(wheel)
+}
+
+/// A copy of the package whose workspace contains the client, by a link. Cargo numbers crates by their paths within the
+/// workspace, but by absolute paths outside of it, and the compiler's output depends on these numbers.
+fn contained(build: &Build<'_>) -> Result<PathBuf> {
+    let link = build.folder_of(LINKED);
+    let copy = link.parent().context("the link lies in the copy")?.to_owned();
+    if copy.exists() {
+        fs::remove_dir_all(&copy)?;
+    }
+    fs::create_dir_all(&copy)?;
+    let tracked = Command::new("git").args(["ls-files", "-z"]).current_dir(workspace().join(PYTHON)).output()?;
+    ensure!(tracked.status.success(), "git does not list the files of {PYTHON}");
+    for file in String::from_utf8(tracked.stdout)?.split_terminator('\0') {
+        let (from, to) = (workspace().join(PYTHON).join(file), copy.join(file));
+        fs::create_dir_all(to.parent().context("a file lies in a folder")?)?;
+        fs::copy(&from, &to).with_context(|| from.display().to_string())?;
+    }
+    let manifest = copy.join("Cargo.toml");
+    fs::write(&manifest, containing(&fs::read_to_string(&manifest)?)?)?;
+    std::os::unix::fs::symlink(workspace(), &link)?;
+    Ok(copy)
+}
+
+/// The manifest with the client below it.
+fn containing(manifest: &str) -> Result<String> {
+    let mut manifest = manifest.to_owned();
+    for (before, after) in [
+        ("\"../../client\"", "\"source/client\""),
+        // What is linked is of another workspace.
+        ("[workspace]\n", "[workspace]\nexclude = [\"source\"]\n"),
+    ] {
+        ensure!(manifest.matches(before).count() == 1, "the manifest of {PYTHON} does not have {before} once");
+        manifest = manifest.replace(before, after);
+    }
+    Ok(manifest)
 }
 
 /// Whether a wheel serves all versions of Python: its name says so.
@@ -172,6 +208,16 @@ mod tests {
         make(folder.path(), "uninstall", root.path());
         assert_eq!(files(root.path()), Vec::<String>::new());
         assert!(!root.path().join("usr/local/lib/uview").exists(), "a folder of its own is left");
+    }
+
+    #[test]
+    fn the_package_for_python_can_be_built_where_its_workspace_contains_the_client() {
+        let manifest = fs::read_to_string(workspace().join(PYTHON).join("Cargo.toml")).unwrap();
+
+        let changed = containing(&manifest).unwrap();
+
+        assert!(changed.contains("path = \"source/client\"") && changed.contains("exclude = [\"source\"]"));
+        assert!(containing(&changed).is_err(), "a manifest that is another one is not changed without a word");
     }
 
     #[test]
