@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use support::workspace;
 
-/// Where the sources lie once more, within [`Build::folder_of`]: a link for a build whose workspace has to contain them.
+/// Where the sources lie once more, by a link in [`Build::folder_of`], for a build whose workspace has to contain them.
 pub const LINKED: &str = "python-source/source";
 
 /// How everything of one release is built.
