@@ -14,6 +14,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 pub(crate) fn run(pid: u32, meters: &Meters) {
     // The program's terminal is not ours, whatever happens. Only of this library: a program has a hook of its own.
     std::panic::set_hook(Box::new(|_| {}));
+    process::separate_descriptors();
     let Some(block) = process::block() else { return };
     let environment = environment::get();
     let mut service = Service::new(environment.service());

@@ -1,15 +1,17 @@
-//! `cargo xtask release`: an archive with the program, its units, default configurations and licences; an image for
-//! Kubernetes; a bill of materials; and checksums. The same commit and the same compiler give the same bytes, wherever
-//! the clone lies.
+//! `cargo xtask release`: an archive with the program, the libraries for services, units, default configurations and
+//! licences; an image for Kubernetes; a bill of materials; and checksums. The same commit and the same compiler give
+//! the same bytes, wherever the clone lies.
 
 mod archive;
+mod build;
 pub mod image;
+mod libraries;
 mod notices;
 mod sbom;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 use support::workspace;
 
 use archive::Entry;
+use build::Build;
 use image::Image;
 
 /// The member that is released, and its program.
@@ -25,11 +28,13 @@ const MEMBER: &str = "uview-cli";
 const PROGRAM: &str = "uview";
 
 /// What goes into the archive besides the program, with its place there.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 11] = [
     ("LICENSE", "LICENSE"),
     ("README.md", "README.md"),
     ("CHANGELOG.md", "CHANGELOG.md"),
     ("SECURITY.md", "SECURITY.md"),
+    ("deploy/release/Makefile", "Makefile"),
+    ("docs/clients.md", "docs/clients.md"),
     ("docs/systemd.md", "docs/systemd.md"),
     ("docs/access.md", "docs/access.md"),
     ("docs/metrics.md", "docs/metrics.md"),
@@ -66,19 +71,25 @@ struct Commit {
 pub fn run(target: Option<&str>, into: &Path) -> Result<()> {
     let commit = commit()?;
     let target = target.map_or_else(host, |target| Ok(target.to_owned()))?;
-    let metadata = MetadataCommand::new()
-        .current_dir(workspace())
-        .other_options(["--locked".to_owned(), "--filter-platform".to_owned(), target.clone()])
-        .exec()?;
-    let program = build(&metadata, &target, &commit)?;
-    let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
-    no_path_of_this_machine(&bytes, &hidden_paths()?)?;
+    let metadata = metadata(&workspace(), &target)?;
+    let folder = metadata.target_directory.join("release-archive");
+    let build = Build::new(&target, commit.seconds, folder.as_std_path())?;
+    let program = build.program(MEMBER, PROGRAM)?;
+    let bytes = build.read(&program)?;
 
-    let packages = shipped(&metadata, &target)?;
     let version = &metadata.packages.iter().find(|package| package.name == MEMBER).context(MEMBER)?.version;
     let name = format!("{PROGRAM}-{version}-{target}");
-    let lock = fs::read_to_string(workspace().join("Cargo.lock"))?;
-    let bill = sbom::bill(&metadata, &packages, &lock, &commit.time)?;
+    let libraries = libraries::entries(&build, &version.to_string())?;
+    let python = self::metadata(&workspace().join(libraries::PYTHON), &target)?;
+    let mut packages = shipped(&metadata, &workspace(), &[MEMBER], &target)?;
+    let mut locks = fs::read_to_string(workspace().join("Cargo.lock"))?;
+    if !libraries.is_empty() {
+        packages.extend(shipped(&metadata, &workspace(), &libraries::MEMBERS, &target)?);
+        packages.extend(shipped(&python, &workspace().join(libraries::PYTHON), &[libraries::EXTENSION], &target)?);
+        locks.push_str(&fs::read_to_string(workspace().join(libraries::PYTHON).join("Cargo.lock"))?);
+    }
+    let packages = each_once(packages);
+    let bill = sbom::bill(&[&metadata, &python], &packages, &locks, &commit.time)?;
 
     let notices = notices::collect(&packages)?;
     let mut written = vec![(format!("{name}.cdx.json"), bill.clone())];
@@ -96,12 +107,13 @@ pub fn run(target: Option<&str>, into: &Path) -> Result<()> {
         written.push((format!("{PROGRAM}-{version}-linux-{architecture}.oci.tar"), archive));
     }
     let mut entries = vec![
-        Entry { path: format!("bin/{PROGRAM}"), bytes, executable: true },
+        Entry::program(&format!("bin/{PROGRAM}"), bytes),
         Entry::text("sbom.cdx.json", bill),
         Entry::text("COMMIT", format!("{}\n", commit.id).into_bytes()),
         Entry::text("THIRD-PARTY-LICENCES", notices),
     ];
     entries.extend(files()?);
+    entries.extend(libraries);
     fs::create_dir_all(into)?;
     written.push((format!("{name}.tar.gz"), archive::pack(&name, entries, commit.seconds)?));
     for (file, bytes) in &written {
@@ -118,7 +130,7 @@ pub fn run(target: Option<&str>, into: &Path) -> Result<()> {
 fn in_image(program: &Path, target: &str) -> Result<Vec<Entry>> {
     let read = |path: &Path| fs::read(path).with_context(|| format!("{} is part of the image", path.display()));
     let mut entries = if target.contains("musl") {
-        vec![Entry { path: ENTRYPOINT.trim_start_matches('/').to_owned(), bytes: read(program)?, executable: true }]
+        vec![Entry::program(ENTRYPOINT.trim_start_matches('/'), read(program)?)]
     } else {
         let native = host()? == target;
         let (compiler, package) = if native { ("cc", "libc6") } else { ("aarch64-linux-gnu-gcc", "libc6-arm64-cross") };
@@ -166,48 +178,19 @@ fn host() -> Result<String> {
     Ok(host.context("rustc does not say its host")?.to_owned())
 }
 
-/// Folders of this machine that a compiler may write into a program, and what stands for them.
-fn hidden_paths() -> Result<Vec<(String, &'static str)>> {
-    let registry = cargo_home().context("neither CARGO_HOME nor HOME is set")?;
-    Ok(vec![(workspace().display().to_string(), "/uview"), (registry.display().to_string(), "/cargo")])
+/// What cargo knows about the workspace in `folder`, for `target`.
+fn metadata(folder: &Path, target: &str) -> Result<Metadata> {
+    let options = ["--locked".to_owned(), "--filter-platform".to_owned(), target.to_owned()];
+    Ok(MetadataCommand::new().current_dir(folder).other_options(options).exec()?)
 }
 
-#[expect(clippy::disallowed_methods, reason = "only the environment says where cargo keeps its files")]
-fn cargo_home() -> Option<PathBuf> {
-    let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
-}
-
-/// Builds the program in a folder of its own, since these flags would have everything else built anew.
-fn build(metadata: &Metadata, target: &str, commit: &Commit) -> Result<PathBuf> {
-    let paths = hidden_paths()?;
-    let rust: Vec<_> = paths.iter().map(|(path, name)| format!("--remap-path-prefix={path}={name}")).collect();
-    let c: Vec<_> = paths.iter().map(|(path, name)| format!("-ffile-prefix-map={path}={name}")).collect();
-    let folder = metadata.target_directory.join("release-archive");
-    let mut command = Command::new("cargo");
-    command.args(["build", "--release", "--locked", "-p", MEMBER, "--bin", PROGRAM, "--target", target]);
-    command.arg("--target-dir").arg(&folder).current_dir(workspace());
-    command.env("SOURCE_DATE_EPOCH", commit.seconds.to_string()).env("CARGO_INCREMENTAL", "0");
-    // Symbols name no path, but take a third of the file.
-    command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-    command.env("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}")).env("CFLAGS", c.join(" "));
-    ensure!(command.status()?.success(), "the release does not build");
-    Ok(folder.join(target).join("release").join(PROGRAM).into_std_path_buf())
-}
-
-/// A path of this machine in the program tells who built it, and makes it differ from anybody else's.
-fn no_path_of_this_machine(program: &[u8], paths: &[(String, &str)]) -> Result<()> {
-    for (path, _) in paths {
-        let found = program.windows(path.len()).any(|window| window == path.as_bytes());
-        ensure!(!found, "the program contains the path {path} of this machine");
-    }
-    Ok(())
-}
-
-/// The packages in the program and those that took part in building it, without those of tests, by name and version.
-fn shipped<'a>(metadata: &'a Metadata, target: &str) -> Result<Vec<&'a Package>> {
-    let tree = ["tree", "--locked", "-p", MEMBER, "-e", "no-dev", "--target", target, "--prefix", "none", "-f", "{p}"];
-    let text = output(Command::new("cargo").args(tree))?;
+/// The packages in `members` of the workspace in `folder` and those that took part in building them, without those of
+/// tests.
+fn shipped<'a>(metadata: &'a Metadata, folder: &Path, members: &[&str], target: &str) -> Result<Vec<&'a Package>> {
+    let mut tree = Command::new("cargo");
+    tree.args(["tree", "--locked", "-e", "no-dev", "--target", target, "--prefix", "none", "-f", "{p}"]);
+    tree.arg("--manifest-path").arg(folder.join("Cargo.toml"));
+    let text = output(tree.args(members.iter().flat_map(|member| ["-p", *member])))?;
     // "serde v1.0.0 (proc-macro)": cargo knows which features are on, its metadata has those of all members.
     let named = |line: &str| {
         let mut words = line.split(' ');
@@ -215,15 +198,15 @@ fn shipped<'a>(metadata: &'a Metadata, target: &str) -> Result<Vec<&'a Package>>
         let mut all = metadata.packages.iter();
         all.find(|package| package.name == name && package.version.to_string() == version)
     };
-    let mut packages: Vec<_> = text
-        .lines()
-        .filter(|line| !line.is_empty())
-        .map(named)
-        .collect::<Option<_>>()
-        .context("cargo's tree names a package that its metadata does not have")?;
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines.map(named).collect::<Option<_>>().context("cargo's tree names a package that its metadata does not have")
+}
+
+/// By name and version, each once.
+fn each_once(mut packages: Vec<&Package>) -> Vec<&Package> {
     packages.sort_by_key(|package| (package.name.to_string(), package.version.clone()));
     packages.dedup_by_key(|package| &package.id);
-    Ok(packages)
+    packages
 }
 
 /// Documents, configurations and units.
@@ -273,13 +256,5 @@ mod tests {
         assert_eq!(release("x86.tar.gz", b"3"), [line("arm.tar.gz", b"2"), line("x86.tar.gz", b"3")].concat());
         fs::remove_file(folder.path().join("arm.tar.gz")).unwrap();
         assert_eq!(release("x86.tar.gz", b"3"), line("x86.tar.gz", b"3"));
-    }
-
-    #[test]
-    fn a_program_with_a_path_of_this_machine_is_refused() {
-        let paths = [("/home/somebody".to_owned(), "/uview")];
-
-        assert!(no_path_of_this_machine(b"\x7fELF /uview/src/main.rs", &paths).is_ok());
-        assert!(no_path_of_this_machine(b"\x7fELF /home/somebody/src/main.rs", &paths).is_err());
     }
 }

@@ -17,7 +17,7 @@ use crate::Environment;
 use crate::clock::Clock;
 use crate::failure::Failure;
 
-/// The library's name. As a path it means the one beside this program.
+/// The library's name. As a path it means the one beside this program, or installed with it.
 pub(super) const LIBRARY: &str = "libuview_preload.so";
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
@@ -95,14 +95,16 @@ fn because(path: &Path, text: &str) -> Failure {
     Failure::to(WHAT).because(format!("{} {text}", path.display()))
 }
 
-/// The library beside this program.
+/// The library beside this program, or where `make install` of a release puts it.
 fn beside(program: Option<&Path>) -> Result<PathBuf, Failure> {
-    let path = program.and_then(Path::parent).unwrap_or(Path::new(".")).join(LIBRARY);
-    if path.is_file() {
-        return Ok(path);
+    let folder = program.and_then(Path::parent).unwrap_or(Path::new("."));
+    let places = [folder.join(LIBRARY), folder.join("../lib/uview").join(LIBRARY)];
+    if let Some(path) = places.iter().find(|path| path.is_file()) {
+        return Ok(path.clone());
     }
+    let [beside, installed] = places.map(|path| path.display().to_string());
     let advice = "`cargo build --release -p uview-preload`, or --preload=PATH names it";
-    Err(because(&path, "is not there").advice(advice))
+    Err(Failure::to(WHAT).because(format!("there is neither {beside} nor {installed}")).advice(advice))
 }
 
 /// The file of the program `name`: in the folders of `path` unless it names a folder itself.
@@ -153,4 +155,32 @@ fn check(path: &Path, library: &Path) -> Result<(), Failure> {
         return Err(because(&path, text).advice(FROM_OUTSIDE));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_library_is_beside_the_program_or_where_a_release_installs_it() {
+        let prefix = tempfile::tempdir().unwrap();
+        let program = prefix.path().join("bin/uview");
+        let place = |path: &str| {
+            let file = prefix.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, "").unwrap();
+            file.canonicalize().unwrap()
+        };
+        let found = || beside(Some(&program)).map(|path| path.canonicalize().unwrap());
+
+        fs::create_dir_all(prefix.path().join("bin")).unwrap();
+        let refused = found().unwrap_err().to_string();
+        assert!(refused.contains("bin/libuview_preload.so") && refused.contains("lib/uview"), "{refused}");
+        let installed = place("lib/uview/libuview_preload.so");
+        assert_eq!(found().unwrap(), installed);
+        let beside = place("bin/libuview_preload.so");
+        assert_eq!(found().unwrap(), beside, "a build of a clone has its own");
+    }
 }

@@ -68,6 +68,14 @@ pub(super) fn spread(scale: Scale, (low, high): (f64, f64), count: u64, mut add:
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use opentelemetry::metrics::MeterProvider as _;
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
+    use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+    use opentelemetry_sdk::metrics::{Aggregation, Instrument, PeriodicReader, SdkMeterProvider, Stream, Temporality};
     use proptest::prelude::*;
 
     use super::*;
@@ -106,6 +114,83 @@ mod tests {
         assert_eq!(buckets[0], (0.0, 0.0, 7));
         assert_eq!((buckets[1].0, buckets[1].2), (0.5, 1));
         assert!((buckets[2].0 - 2_f64.sqrt()).abs() < 1e-9 && (buckets[2].1 - 2.0).abs() < 1e-9);
+    }
+
+    /// Keeps the buckets of the exponential histogram that it is given, with bounds as they are computed here.
+    #[derive(Clone, Debug, Default)]
+    struct BucketExporter(Arc<Mutex<Vec<(f64, f64, u64)>>>);
+
+    impl PushMetricExporter for BucketExporter {
+        async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+            let metric = metrics.scope_metrics().next().unwrap().metrics().next().unwrap();
+            let AggregatedMetrics::F64(MetricData::ExponentialHistogram(data)) = metric.data() else {
+                unreachable!("the view asks for it: {metric:?}")
+            };
+            let point = data.data_points().next().unwrap();
+            let positive = point.positive_bucket();
+            let counts = (positive.offset(), positive.counts());
+            let buckets = exponential(point.scale(), counts, point.zero_count(), (None, None));
+            *self.0.lock().unwrap() = buckets.collect();
+            Ok(())
+        }
+
+        fn force_flush(&self) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn temporality(&self) -> Temporality {
+            Temporality::Delta
+        }
+    }
+
+    /// What the SDK makes of `values`, in at most so many `buckets`.
+    fn of_the_sdk(values: &[f64], buckets: u32) -> Vec<(f64, f64, u64)> {
+        let aggregation =
+            Aggregation::Base2ExponentialHistogram { max_size: buckets, max_scale: 20, record_min_max: false };
+        let view = move |_: &Instrument| Stream::builder().with_aggregation(aggregation.clone()).build().ok();
+        let kept = BucketExporter::default();
+        let reader = PeriodicReader::builder(kept.clone()).build();
+        let provider = SdkMeterProvider::builder().with_reader(reader).with_view(view).build();
+        let histogram = provider.meter("test").f64_histogram("h").build();
+        for value in values {
+            histogram.record(*value, &[]);
+        }
+        provider.force_flush().unwrap();
+        std::mem::take(&mut *kept.0.lock().unwrap())
+    }
+
+    /// Whether `value` lies in (low, high], but for rounding: the SDK finds its bucket by a logarithm.
+    fn lies_in(value: f64, (low, high): (f64, f64)) -> bool {
+        low * (1.0 - 1e-12) <= value && value <= high * (1.0 + 1e-12)
+    }
+
+    #[test]
+    fn a_value_that_the_sdk_counts_lies_between_the_bounds_of_its_bucket() {
+        for value in [1e-9, 0.25, 0.3, 1.0, 1.000_001, 2.0, 3.0, 1_000.0, 1_024.0, 123_456.789, 1e15] {
+            let buckets = of_the_sdk(&[value], 160);
+
+            let [(low, high, 1)] = buckets[..] else { unreachable!("{value}: {buckets:?}") };
+            assert!(lies_in(value, (low, high)) && high / low < 1.000_001, "{value} {low} {high}");
+        }
+    }
+
+    #[test]
+    fn each_bucket_of_the_sdk_holds_as_many_values_as_lie_between_its_bounds() {
+        // From 1 µs to 100 s in seven scales: the fewer buckets, the wider they are.
+        let values: Vec<_> = (0..2_000).map(|n| 1e-6 * 1e8_f64.powf(f64::from(n) / 2_000.0) * 1.000_37).collect();
+        for most in [4, 10, 20, 40, 80, 160, 320] {
+            let buckets = of_the_sdk(&values, most);
+
+            assert!(buckets.len() > most as usize / 2 - 1 && buckets.len() <= most as usize, "{most}");
+            for (low, high, count) in buckets {
+                let there = values.iter().filter(|value| low < **value && **value <= high).count();
+                assert_eq!(there as u64, count, "{most}: {low} to {high}");
+            }
+        }
     }
 
     proptest! {

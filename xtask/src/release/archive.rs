@@ -12,7 +12,7 @@ pub struct Entry {
     pub path: String,
     /// Its whole content.
     pub bytes: Vec<u8>,
-    /// Whether it is a program.
+    /// Whether it is a program or a shared library.
     pub executable: bool,
 }
 
@@ -20,6 +20,11 @@ impl Entry {
     /// A file that is no program.
     pub fn text(path: &str, bytes: Vec<u8>) -> Self {
         Self { path: path.to_owned(), bytes, executable: false }
+    }
+
+    /// A program or a shared library.
+    pub fn program(path: &str, bytes: Vec<u8>) -> Self {
+        Self { path: path.to_owned(), bytes, executable: true }
     }
 }
 

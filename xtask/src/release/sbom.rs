@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result};
 use cargo_metadata::{Metadata, Package, PackageId};
 use serde_json::{Value, json};
 
-/// A bill that lists `packages`, with checksums from the lock file `lock`, of the time `time` (RFC 3339). The program
-/// is the member [`super::MEMBER`].
+/// A bill that lists `packages` of the builds `builds`, with checksums from the lock files in `locks`, of the time
+/// `time` (RFC 3339). The program is the member [`super::MEMBER`].
 ///
 /// # Errors
 ///
 /// A package of a registry without checksum, or metadata without a resolved graph.
-pub fn bill(metadata: &Metadata, packages: &[&Package], lock: &str, time: &str) -> Result<Vec<u8>> {
-    let checksums = checksums(lock);
+pub fn bill(builds: &[&Metadata], packages: &[&Package], locks: &str, time: &str) -> Result<Vec<u8>> {
+    let checksums = checksums(locks);
     let (mut program, mut components) = (None, Vec::new());
     for package in packages {
         let mut component = component(package, &checksums)?;
@@ -37,7 +37,7 @@ pub fn bill(metadata: &Metadata, packages: &[&Package], lock: &str, time: &str) 
             "component": program.context("the program is not among its packages")?,
         },
         "components": components,
-        "dependencies": dependencies(metadata, packages)?,
+        "dependencies": dependencies(builds, packages)?,
     });
     Ok(format!("{bill:#}\n").into_bytes())
 }
@@ -90,22 +90,22 @@ fn component(package: &Package, checksums: &BTreeMap<(&str, &str), &str>) -> Res
     Ok(component)
 }
 
-/// Who depends on whom, among `packages`.
-fn dependencies(metadata: &Metadata, packages: &[&Package]) -> Result<Vec<Value>> {
+/// Who depends on whom, among `packages`, in any of the builds.
+fn dependencies(builds: &[&Metadata], packages: &[&Package]) -> Result<Vec<Value>> {
     let references: BTreeMap<&PackageId, String> =
         packages.iter().map(|package| (&package.id, reference(package))).collect();
-    let resolve = metadata.resolve.as_ref().context("cargo's metadata has no graph")?;
-    let mut lines = BTreeMap::new();
-    for node in &resolve.nodes {
-        let Some(name) = references.get(&node.id) else { continue };
-        let needs = node
-            .deps
-            .iter()
-            .filter(|edge| edge.dep_kinds.iter().any(|kind| kind.kind != cargo_metadata::DependencyKind::Development));
-        let needs: BTreeSet<_> = needs.filter_map(|edge| references.get(&edge.pkg)).collect();
-        lines.insert(name, json!({ "ref": name, "dependsOn": needs }));
+    let mut needed: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for metadata in builds {
+        let resolve = metadata.resolve.as_ref().context("cargo's metadata has no graph")?;
+        for node in &resolve.nodes {
+            let Some(name) = references.get(&node.id) else { continue };
+            let needs = node.deps.iter().filter(|edge| {
+                edge.dep_kinds.iter().any(|kind| kind.kind != cargo_metadata::DependencyKind::Development)
+            });
+            needed.entry(name).or_default().extend(needs.filter_map(|edge| references.get(&edge.pkg)));
+        }
     }
-    Ok(lines.into_values().collect())
+    Ok(needed.into_iter().map(|(name, needs)| json!({ "ref": name, "dependsOn": needs })).collect())
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
         let all = metadata.packages.iter();
         let packages: Vec<_> = all.filter(|package| names.contains(&package.name.as_str())).collect();
         let lock = fs::read_to_string(workspace().join("Cargo.lock")).unwrap();
-        let text = String::from_utf8(bill(&metadata, &packages, &lock, "2026-01-01T00:00:00Z").unwrap()).unwrap();
+        let text = String::from_utf8(bill(&[&metadata], &packages, &lock, "2026-01-01T00:00:00Z").unwrap()).unwrap();
         let value = serde_json::from_str(&text).unwrap();
         (text, value)
     }
