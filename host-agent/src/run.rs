@@ -151,6 +151,7 @@ fn serve(
         cgroups: Arc::clone(&counts.1),
         watched: watched.clone(),
     };
+    let pods = watched.pods.clone();
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
@@ -168,7 +169,7 @@ fn serve(
     ] {
         spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
     }
-    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node)));
+    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node), pods));
     spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
     spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
@@ -311,6 +312,9 @@ pub async fn run_from(
     let models = stored_models(&config, &node)?;
     let counts = Counts::default();
     let pods = watch_pods(&config, &node, threads.handle())?;
+    if let (Some(otlp), Some(pods)) = (&mut telemetry.otlp, &pods) {
+        otlp.pods = Some(pods.senders());
+    }
     let measuring = MeasuringThreads::start(&config, files, &node, &counts, pods.clone())?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
@@ -323,7 +327,8 @@ pub async fn run_from(
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
-    let (targets, exports) = (prometheus::start(plans, &node, threads.handle()), telemetry.exports.clone());
+    let (targets, exports) =
+        (prometheus::start(plans, pods.as_ref(), &node, threads.handle()), telemetry.exports.clone());
     let watched = WatchedSources { targets, exports, pods };
     let models_of = models.clone();
     let sources =
@@ -411,7 +416,7 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
 fn watch_pods(config: &Config, node: &Arc<Node>, threads: &Handle) -> Result<Option<Arc<PodWatch>>, RunError> {
     let Some(plan) = config.kubernetes.plan()? else { return Ok(None) };
     let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
-    Ok(Some(pod_watch::start(&plan, api, node, threads)))
+    Ok(Some(pod_watch::start(plan, api, node, threads)))
 }
 
 /// The RDMA device that `config` names.

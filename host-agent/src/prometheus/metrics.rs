@@ -10,14 +10,18 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
+use super::Targets;
 use super::view::{REASONS, ScrapeCounts, TargetView};
 use crate::metrics_endpoint::{counter, gauge};
 
 /// Collects the values of all targets on each scrape.
 #[derive(Debug)]
-pub(crate) struct TargetMetrics(pub(crate) Vec<Arc<TargetView>>);
+pub(crate) struct TargetMetrics(pub(crate) Targets);
 
-impl TargetMetrics {
+/// Targets that there are now.
+struct Views(Vec<Arc<TargetView>>);
+
+impl Views {
     /// A counter with the label `reason`, summed over targets.
     fn by_reason<const N: usize>(
         &self,
@@ -38,8 +42,9 @@ impl TargetMetrics {
 
 impl Collector for TargetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let views = Views(self.0.views());
         let sum = |of: fn(&ScrapeCounts) -> &AtomicU64| -> u64 {
-            self.0.iter().map(|view| of(&view.counts).load(Ordering::Relaxed)).sum()
+            views.0.iter().map(|view| of(&view.counts).load(Ordering::Relaxed)).sum()
         };
         let e = &mut encoder;
         counter(e, "scrapes", "Scrapes of Prometheus targets.", sum(|counts| &counts.scrapes))?;
@@ -48,12 +53,12 @@ impl Collector for TargetMetrics {
         let help = "Scrapes left out since the one before took too long.";
         counter(e, "late_scrapes", help, sum(|counts| &counts.late))?;
         let help = "Samples of targets that were not looked at, by reason.";
-        self.by_reason(e, ("refused_samples", help), &RefusedSamples::REASONS, |counts| &counts.refused)?;
+        views.by_reason(e, ("refused_samples", help), &RefusedSamples::REASONS, |counts| &counts.refused)?;
         let help = "Scrapes that failed, by reason.";
-        self.by_reason(e, ("failed_scrapes", help), &REASONS, |counts| &counts.failed)?;
-        let reports: Vec<_> = self.0.iter().map(|view| view.target().report()).collect();
-        let down = self.0.iter().filter(|view| view.state().down.is_some()).count();
-        gauge(&mut encoder, "targets", "Prometheus targets that are configured.", self.0.len())?;
+        views.by_reason(e, ("failed_scrapes", help), &REASONS, |counts| &counts.failed)?;
+        let reports: Vec<_> = views.0.iter().map(|view| view.target().report()).collect();
+        let down = views.0.iter().filter(|view| view.state().down.is_some()).count();
+        gauge(&mut encoder, "targets", "Prometheus targets that are configured.", views.0.len())?;
         gauge(&mut encoder, "down_targets", "Prometheus targets whose last scrape failed.", down)?;
         let exposed = reports.iter().map(|report| report.exposed).sum();
         gauge(&mut encoder, "exposed_series", "Series that targets expose.", exposed)?;
