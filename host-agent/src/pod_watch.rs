@@ -140,7 +140,8 @@ impl PodWatch {
         lock(&self.pods)
     }
 
-    fn apply(&self, event: Result<Event<api::Pod>, watcher::Error>) {
+    /// Takes what the API server tells.
+    pub(crate) fn apply(&self, event: Result<Event<api::Pod>, watcher::Error>) {
         let now = self.now();
         let error = match event {
             Ok(event) => {

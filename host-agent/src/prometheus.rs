@@ -10,7 +10,7 @@ mod replica;
 mod scraper;
 mod view;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use exposition::TargetSettings;
 use remote_write::client::Client;
@@ -21,6 +21,7 @@ use wire::time::Nanos;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
 use scraper::Scraper;
+use view::ScrapeCounts;
 
 pub(crate) use metrics::TargetMetrics;
 pub(crate) use view::TargetView;
@@ -41,20 +42,38 @@ pub(crate) struct TargetPlan {
 
 /// All targets: those of the configuration, in its order, and those of pods, which come and go. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Targets(Arc<Mutex<Vec<Arc<TargetView>>>>);
+pub(crate) struct Targets(Arc<TargetTable>);
+
+#[derive(Debug, Default)]
+struct TargetTable {
+    views: Mutex<Vec<Arc<TargetView>>>,
+    /// What targets have counted that are gone, so that sums never fall.
+    gone: ScrapeCounts,
+}
 
 impl Targets {
     /// Those that there are now.
     pub(crate) fn views(&self) -> Vec<Arc<TargetView>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
     }
 
     fn add(&self, view: Arc<TargetView>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(view);
+        self.lock().push(view);
     }
 
     fn remove(&self, view: &Arc<TargetView>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, view));
+        let mut views = self.lock();
+        views.retain(|other| !Arc::ptr_eq(other, view));
+        self.0.gone.add_all(&view.counts);
+    }
+
+    /// What targets have counted that are gone.
+    fn gone(&self) -> &ScrapeCounts {
+        &self.0.gone
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<TargetView>>> {
+        self.0.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -18,10 +18,14 @@ use crate::metrics_endpoint::{counter, gauge};
 #[derive(Debug)]
 pub(crate) struct TargetMetrics(pub(crate) Targets);
 
-/// Targets that there are now.
-struct Views(Vec<Arc<TargetView>>);
+/// Targets that there are now, and what those have counted that are gone.
+struct Views<'a>(Vec<Arc<TargetView>>, &'a ScrapeCounts);
 
-impl Views {
+impl Views<'_> {
+    fn counts(&self) -> impl Iterator<Item = &ScrapeCounts> {
+        self.0.iter().map(|view| &view.counts).chain([self.1])
+    }
+
     /// A counter with the label `reason`, summed over targets.
     fn by_reason<const N: usize>(
         &self,
@@ -32,7 +36,7 @@ impl Views {
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (at, reason) in reasons.iter().enumerate() {
-            let count = self.0.iter().filter_map(|view| of(&view.counts).get(at));
+            let count = self.counts().filter_map(|counts| of(counts).get(at));
             let count: u64 = count.map(|count| count.load(Ordering::Relaxed)).sum();
             ConstCounter::new(count).encode(family.encode_family(&[("reason", *reason)])?)?;
         }
@@ -42,9 +46,9 @@ impl Views {
 
 impl Collector for TargetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let views = Views(self.0.views());
+        let views = Views(self.0.views(), self.0.gone());
         let sum = |of: fn(&ScrapeCounts) -> &AtomicU64| -> u64 {
-            views.0.iter().map(|view| of(&view.counts).load(Ordering::Relaxed)).sum()
+            views.counts().map(|counts| of(counts).load(Ordering::Relaxed)).sum()
         };
         let e = &mut encoder;
         counter(e, "scrapes", "Scrapes of Prometheus targets.", sum(|counts| &counts.scrapes))?;
