@@ -21,7 +21,7 @@ use self::cgroup::{Process, lives, process};
 pub(crate) use self::frame_budget::INCOMPLETE_BYTES;
 use self::frame_budget::{FrameBudget, FrameShare};
 use crate::clock;
-use crate::control_plane::{ConnectionId, Peer, PodIdentity};
+use crate::control_plane::{ConnectionId, Peer};
 use crate::node::Node;
 use crate::outbox::Outbox;
 use crate::pod_watch::PodWatch;
@@ -80,15 +80,15 @@ async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget
     let connected = clock::since_boot();
     // Who pays may be its pod or container.
     let Process { cgroup, name } = process(&stream, pid).await;
-    let pod = match &pods {
-        Some(pods) => pods.identity(&cgroup, &name).await,
-        None => PodIdentity::Unwatched,
-    };
     let pid = if lives(&stream, pid) { pid } else { 0 };
-    let peer = Peer { pid, uid: peer.uid, cgroup };
+    let peer = Peer { pid, uid: peer.uid, cgroup: cgroup.clone() };
     let share = FrameShare::new(budget, peer.owner());
     let (id, outbox) = node.service_connected_at(peer, connected);
-    node.plane(|plane, _| plane.set_pod(id, pod));
+    if let Some(pods) = &pods {
+        // It counts as connected while its pod is waited for, and nothing of it is read yet.
+        let pod = pods.identity(&cgroup, &name).await;
+        node.plane(|plane, _| plane.set_pod(id, pod));
+    }
     let mut writing = core::pin::pin!(write(&stream, &outbox));
     let ended = tokio::select! {
         end = read(&stream, &node, id, share) => Some(end),
