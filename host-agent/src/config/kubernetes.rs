@@ -105,7 +105,27 @@ mod tests {
         assert_eq!(plan("kubernetes: {pods: true, node: node-1.example}"), Ok(Some("node-1.example".to_owned())));
         let missing = plan("kubernetes: {pods: true}").unwrap_err();
         assert!(missing.contains("kubernetes.node is missing: names this node"), "{missing}");
+        for (wrong, expected) in [
+            ("scrape_targets: 257", "kubernetes.scrape_targets is 257: must be at most 256"),
+            (
+                "forwarders: [collector]",
+                "kubernetes.forwarders is collector: must be a namespace, a slash and a workload",
+            ),
+        ] {
+            let error = plan(&format!("kubernetes: {{{wrong}}}")).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
         let selector = plan("kubernetes: {node: 'a,spec.nodeName=b'}").unwrap_err();
         assert!(selector.contains("kubernetes.node is a,spec.nodeName=b: must be"), "{selector}");
+    }
+
+    #[test]
+    fn endpoints_of_pods_take_memory_only_where_pods_are_watched() {
+        let bytes = |text: &str| Config::parse(text).unwrap().kubernetes.scrape_bytes();
+
+        let one = bytes("kubernetes: {pods: true, node: a, scrape_targets: 1}");
+        assert!((5_000_000..5_600_000).contains(&one), "{one}");
+        assert_eq!(bytes("kubernetes: {pods: true, node: a}"), 32 * one);
+        assert_eq!(bytes(""), 0);
     }
 }

@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::pod_watch::PodWatch;
 
 /// How often it is looked which pods have started, and which have gone.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A scraper that ends when this is dropped.
 type Running = (Arc<TargetView>, oneshot::Sender<()>);

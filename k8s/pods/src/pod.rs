@@ -78,6 +78,8 @@ pub struct Pod {
     pub has_host_network: bool,
     /// Whether its containers have ended for good: its address may be another pod's.
     pub is_over: bool,
+    /// Whether it was told to end: it will stop to answer, and that is no fault.
+    pub is_leaving: bool,
     /// Whether it is ready to serve.
     pub is_ready: bool,
     /// Whether a container was started again.
@@ -126,6 +128,7 @@ impl Pod {
             is_own: label(NAME).as_deref() == Some(OWN),
             has_host_network: spec.and_then(|spec| spec.host_network).unwrap_or(false),
             is_over: status.and_then(|status| status.phase.as_deref()).is_some_and(|phase| OVER.contains(&phase)),
+            is_leaving: metadata.deletion_timestamp.is_some(),
             is_ready: status.is_some_and(is_ready),
             has_restarted: statuses.clone().any(|container| container.restart_count > 0),
             runtime_class: spec.and_then(|spec| spec.runtime_class_name.as_deref()).map(short).unwrap_or_default(),

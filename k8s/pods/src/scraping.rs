@@ -97,9 +97,10 @@ impl Pod {
         Ok(self.endpoint(port, path, is_https))
     }
 
-    /// The endpoint at `port`; `None` while it has no address, is over, or is one of uview's own.
+    /// The endpoint at `port`; `None` while it has no address, is leaving or over, or is one of uview's own.
     pub(crate) fn endpoint(&self, port: u16, path: &str, is_https: bool) -> Option<Endpoint> {
-        let address: IpAddr = *self.addresses.first().filter(|_| !self.is_over && !self.is_own)?;
+        let is_there = !self.is_over && !self.is_leaving && !self.is_own;
+        let address: IpAddr = *self.addresses.first().filter(|_| is_there)?;
         let scheme = if is_https { "https" } else { "http" };
         Some(Endpoint {
             service: self.service.clone(),
@@ -148,6 +149,7 @@ mod tests {
         for quiet in [
             Pod { is_over: true, ..asking.clone() },
             Pod { is_own: true, ..asking.clone() },
+            Pod { is_leaving: true, ..asking.clone() },
             Pod { addresses: Vec::new(), ..asking },
         ] {
             assert_eq!(quiet.annotated(), Ok(None));

@@ -27,6 +27,7 @@ pub(crate) fn pod(number: u64) -> Pod {
         is_own: false,
         has_host_network: false,
         is_over: false,
+        is_leaving: false,
         is_ready: true,
         has_restarted: false,
         runtime_class: String::new(),
