@@ -56,7 +56,7 @@ impl PodWatch {
             return Found::Known(PodIdentity::None);
         }
         let Some(id) = pod_of(cgroup) else {
-            let machine = sandbox::of("", name, cgroup);
+            let machine = sandbox::of("", "", cgroup);
             return Found::Known(machine.map_or(PodIdentity::None, |machine| refused(machine.reason())));
         };
         let pods = self.pods();
