@@ -49,7 +49,7 @@ pub(crate) struct PodWatch {
     monitors_changed: AtomicBool,
     /// Pods by address, for the OTLP endpoint.
     senders: Reloadable<PodSenders>,
-    /// Something changed.
+    /// Notified at each change of what is known.
     changed: Notify,
     /// Why the watch does not work now.
     error: Mutex<Option<String>>,

@@ -1,8 +1,8 @@
 //! Pods as senders: which pod has which address, as the API server says. Pure.
 //!
-//! What a pod sends is of the pod's own service, `namespace/workload`, whatever `service.name` it claims; so nobody uses
-//! the name of another pod's service, and two namespaces' spans of one name do not mix. A pod that forwards for others
-//! (a Collector) is named in the configuration, and vouches for the names that it passes on.
+//! What a pod sends is of the pod's own service, `namespace/workload`, whatever `service.name` it claims; so nobody
+//! uses the name of another pod's service, and two namespaces' spans of one name do not mix. A pod that forwards for
+//! others (a Collector) is named in the configuration, and vouches for the names that it passes on.
 
 use core::hash::{Hash as _, Hasher as _};
 use core::net::IpAddr;
@@ -25,7 +25,8 @@ pub struct PodSender {
 }
 
 impl PodSender {
-    /// The replica `instance` of `service`, with `attributes` of the resource of its spans: at most [`ATTRIBUTE_BYTES`].
+    /// The replica `instance` of `service`, with `attributes` of the resource of its spans, at most
+    /// [`ATTRIBUTE_BYTES`] in all.
     #[must_use]
     pub fn new<'a>(service: &str, instance: &str, attributes: impl Iterator<Item = (&'static str, &'a str)>) -> Self {
         let mut left = ATTRIBUTE_BYTES;

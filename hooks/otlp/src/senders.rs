@@ -223,16 +223,16 @@ impl<'a> SenderCheck<'a> {
         Self { rules, tenants, tenant, sender, refused: Vec::new() }
     }
 
-    /// The service that everything from this sender is of, whatever it says: that of its pod. A tenant that is called as
-    /// its namespace has another one of that name.
+    /// The service that everything from this sender is of, whatever it says: that of its pod. A tenant that is called
+    /// as its namespace has another one of that name.
     pub(crate) fn service(&self) -> Option<Cow<'_, str>> {
         let service = self.sender.pod()?.service();
         let replaced = self.tenants.replacement_name(self.tenant, service);
         Some(replaced.map_or(Cow::Borrowed(service), Cow::Owned))
     }
 
-    /// Whether a group of spans may be counted as the tenant's `service`. Names with a namespace are those of pods, unless
-    /// a rule says whose they are.
+    /// Whether a group of spans may be counted as the tenant's `service`. Names with a namespace are those of pods,
+    /// unless a rule says whose they are.
     pub(crate) fn may_send(&self, service: &str) -> bool {
         let is_no_pod = self.sender.is_no_pod();
         if self.rules.owned.is_empty() && !is_no_pod {

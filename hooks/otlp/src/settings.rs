@@ -40,8 +40,8 @@ pub struct Settings {
     /// Who may send spans in which service's name; a service that no rule names is open to everybody. Each request is
     /// judged by the rules that are current when it begins.
     pub senders: Reloadable<SenderRules>,
-    /// Pods of this node by address, as they are at the begin of a request; `None`: pods are not watched. Then names with
-    /// a slash belong to nobody.
+    /// Pods of this node by address, as they are at the begin of a request; `None`: pods are not watched. Then names
+    /// with a slash belong to nobody.
     pub pods: Option<Reloadable<PodSenders>>,
     /// How the owner of a connection from this machine is found out. By default the kernel is asked.
     pub socket_owner: OwnerLookup,

@@ -34,8 +34,8 @@ impl PodIdentity {
     ///
     /// # Errors
     ///
-    /// [`HelloRefusal::Pod`] if it is refused, [`HelloRefusal::OtherPod`] if it uses a name with a namespace that is not
-    /// its own.
+    /// [`HelloRefusal::Pod`] if it is refused, [`HelloRefusal::OtherPod`] if it uses a name with a namespace that is
+    /// not its own.
     pub(super) fn names(
         &self,
         service: ServiceName,

@@ -14,7 +14,7 @@ use crate::control_plane::container::pod_of;
 const WAITS: Duration = Duration::from_secs(3);
 
 /// What is known of a process.
-enum Found {
+enum FoundIdentity {
     Known(PodIdentity),
     /// Its pod is known, and not which container of it this is.
     WithoutContainer(PodIdentity),
@@ -34,7 +34,7 @@ impl PodWatch {
             // Before the table is looked at, so that no change is missed.
             let mut changed = core::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            if let Found::Known(identity) = self.find(cgroup, name) {
+            if let FoundIdentity::Known(identity) = self.find(cgroup, name) {
                 return identity;
             }
             tokio::select! {
@@ -43,38 +43,38 @@ impl PodWatch {
             }
         }
         match self.find(cgroup, name) {
-            Found::Known(identity) | Found::WithoutContainer(identity) => identity,
-            Found::Unknown => PodIdentity::Refused(
+            FoundIdentity::Known(identity) | FoundIdentity::WithoutContainer(identity) => identity,
+            FoundIdentity::Unknown => PodIdentity::Refused(
                 "the API server has not told of this process's pod yet: it may register when it has".to_owned(),
             ),
         }
     }
 
-    fn find(&self, cgroup: &str, name: &str) -> Found {
+    fn find(&self, cgroup: &str, name: &str) -> FoundIdentity {
         if cgroup.is_empty() {
             // It has ended, or is not seen: who it is cannot be told, and so it is in no pod's name.
-            return Found::Known(PodIdentity::None);
+            return FoundIdentity::Known(PodIdentity::None);
         }
         let Some(id) = pod_of(cgroup) else {
             let machine = sandbox::of("", "", cgroup);
-            return Found::Known(machine.map_or(PodIdentity::None, |machine| refused(machine.reason())));
+            return FoundIdentity::Known(machine.map_or(PodIdentity::None, |machine| refused(machine.reason())));
         };
         let pods = self.pods();
-        let Some(pod) = pods.get(id) else { return Found::Unknown };
+        let Some(pod) = pods.get(id) else { return FoundIdentity::Unknown };
         if let Some(sandbox) = sandbox::of(&pod.runtime_class, name, cgroup) {
-            return Found::Known(refused(sandbox.reason()));
+            return FoundIdentity::Known(refused(sandbox.reason()));
         }
         if pod.is_own {
-            return Found::Known(PodIdentity::None);
+            return FoundIdentity::Known(PodIdentity::None);
         }
         // A group that a container makes below its own is not the container's.
         let container = pods::cgroup::container_of(cgroup).filter(|(of, _)| *of == id);
         let container = container.and_then(|(_, container)| pod.containers.get(container));
         let identity = named(pod.member(container.map(String::as_str)));
         if container.is_none() && pod.has_sidecars() {
-            Found::WithoutContainer(identity)
+            FoundIdentity::WithoutContainer(identity)
         } else {
-            Found::Known(identity)
+            FoundIdentity::Known(identity)
         }
     }
 }

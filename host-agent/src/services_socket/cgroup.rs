@@ -20,8 +20,8 @@ pub(super) struct Process {
     pub(super) name: String,
 }
 
-/// The process that connected; empty if unknown, or if it has ended: another one may have its number by now. On a kernel
-/// before 6.5 it is the process that has the number when it connects.
+/// The process that connected; empty if unknown, or if it has ended: another one may have its number by now. On a
+/// kernel before 6.5 it is the process that has the number when it connects.
 pub(super) async fn process(stream: &UnixStream, pid: u32) -> Process {
     let Ok(process) = process_at(stream, pid) else { return Process::default() };
     let read = move || {

@@ -12,9 +12,9 @@ const MAX: usize = 16;
 /// A `PodMonitor`, as far as it is understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Monitor {
-    /// Its namespace.
+    /// The namespace that it is in, and selects in.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
     labels: BTreeMap<String, String>,
     expressions: Vec<Expression>,
@@ -174,7 +174,8 @@ mod tests {
     }
 
     fn labelled(labels: &[(&str, &str)]) -> Pod {
-        let labels = labels.iter().map(|(key, value)| format!("{key}={value}\n")).collect::<String>().into();
+        let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        let labels = labels.concat().into();
         let ports = vec![("web".to_owned(), 80), ("metrics".to_owned(), 9102)];
         Pod { labels, ports, addresses: vec!["10.1.0.7".parse().unwrap()], ..pod(1) }
     }

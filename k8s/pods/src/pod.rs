@@ -62,7 +62,8 @@ pub struct Pod {
     pub node: String,
     /// What owns it.
     pub workload: Workload,
-    /// Its service: `namespace/workload`, or `namespace/NAME` with the annotation `resource.opentelemetry.io/service.name`.
+    /// Its service: `namespace/workload`, or `namespace/NAME` with the annotation
+    /// `resource.opentelemetry.io/service.name`.
     pub service: String,
     /// The label `app.kubernetes.io/version`; without one the tag of its first image, or the hash of its template.
     pub version: String,
@@ -76,14 +77,8 @@ pub struct Pod {
     pub is_own: bool,
     /// Whether it shares the network of its node, and so its address with others.
     pub has_host_network: bool,
-    /// Whether its containers have ended for good: its address may be another pod's.
-    pub is_over: bool,
-    /// Whether it was told to end: it will stop to answer, and that is no fault.
-    pub is_leaving: bool,
-    /// Whether it is ready to serve.
-    pub is_ready: bool,
-    /// Whether a container was started again.
-    pub has_restarted: bool,
+    /// How far it is between its start and its end.
+    pub stage: Stage,
     /// The runtime class that it asks for; empty for the node's usual one.
     pub runtime_class: String,
     /// What its annotations say about its Prometheus endpoint.
@@ -113,7 +108,6 @@ impl Pod {
         let addresses = status.and_then(|status| status.pod_ips.as_ref()).into_iter().flatten();
         let containers = spec.map(|spec| &spec.containers[..]).unwrap_or_default();
         let tag = || containers.first().and_then(|container| tag_of(container.image.as_deref()?));
-        let statuses = status.and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
         Some(Self {
             id,
             service: format!("{namespace}/{named}"),
@@ -127,10 +121,7 @@ impl Pod {
             container: containers.first().filter(|_| containers.len() == 1).map(|container| short(&container.name)),
             is_own: label(NAME).as_deref() == Some(OWN),
             has_host_network: spec.and_then(|spec| spec.host_network).unwrap_or(false),
-            is_over: status.and_then(|status| status.phase.as_deref()).is_some_and(|phase| OVER.contains(&phase)),
-            is_leaving: metadata.deletion_timestamp.is_some(),
-            is_ready: status.is_some_and(is_ready),
-            has_restarted: statuses.clone().any(|container| container.restart_count > 0),
+            stage: Stage::of(object),
             runtime_class: spec.and_then(|spec| spec.runtime_class_name.as_deref()).map(short).unwrap_or_default(),
             scrape: scraping::of_annotations(annotation),
             labels: metadata.labels.as_ref().map(lines).unwrap_or_default(),
@@ -199,8 +190,37 @@ impl Pod {
 /// Phases of pods of which no container runs, or will.
 const OVER: [&str; 2] = ["Succeeded", "Failed"];
 
-fn is_ready(status: &api::PodStatus) -> bool {
-    status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+/// How far a pod is. What is said last here counts first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is not ready to serve.
+    Starting,
+    /// It is ready to serve.
+    Ready,
+    /// A container of it was started again.
+    Restarted,
+    /// It was told to end: it will stop to answer, and that is no fault.
+    Leaving,
+    /// Its containers have ended for good: its address may be another pod's.
+    Over,
+}
+
+impl Stage {
+    fn of(object: &api::Pod) -> Self {
+        let Some(status) = &object.status else { return Self::Starting };
+        let is_true = |condition: &api::PodCondition| condition.type_ == "Ready" && condition.status == "True";
+        if status.phase.as_deref().is_some_and(|phase| OVER.contains(&phase)) {
+            Self::Over
+        } else if object.metadata.deletion_timestamp.is_some() {
+            Self::Leaving
+        } else if status.container_statuses.iter().flatten().any(|container| container.restart_count > 0) {
+            Self::Restarted
+        } else if status.conditions.iter().flatten().any(is_true) {
+            Self::Ready
+        } else {
+            Self::Starting
+        }
+    }
 }
 
 /// The tag of `image`, unless it is one that moves.
@@ -216,7 +236,11 @@ fn lines(labels: &BTreeMap<String, String>) -> Box<str> {
     let is_plain = |text: &str| !text.contains(['\n', '\r', '=']);
     let selected = labels.iter().filter(|(key, _)| ![HASH, REVISION].contains(&key.as_str()));
     let selected = selected.filter(|(key, value)| is_plain(key) && is_plain(value)).take(MAX_SELECTED);
-    selected.map(|(key, value)| format!("{}={}\n", short(key), short(value))).collect::<String>().into()
+    let mut all = String::new();
+    for (key, value) in selected {
+        all.extend([&*short(key), "=", &*short(value), "\n"]);
+    }
+    all.into()
 }
 
 /// Ports with a name and a number.

@@ -1,5 +1,5 @@
-//! Runtimes that keep a pod's processes away from the node's kernel: a process of the node that speaks for such a pod is
-//! its virtual machine or its user-space kernel, and never the service.
+//! Runtimes that keep a pod's processes away from the node's kernel: a process of the node that speaks for such a pod
+//! is its virtual machine or its user-space kernel, and never the service.
 
 /// Such a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

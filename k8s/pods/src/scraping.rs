@@ -1,9 +1,9 @@
-//! What the usual annotations of a pod say about its Prometheus endpoint. They choose a port and a path of the pod's own
-//! address, and nothing else: no annotation makes the agent ask another one.
+//! What the usual annotations of a pod say about its Prometheus endpoint. They choose a port and a path of the pod's
+//! own address, and nothing else: no annotation makes the agent ask another one.
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::pod::Pod;
+use crate::pod::{Pod, Stage};
 
 const SCRAPE: &str = "prometheus.io/scrape";
 const PORT: &str = "prometheus.io/port";
@@ -99,7 +99,7 @@ impl Pod {
 
     /// The endpoint at `port`; `None` while it has no address, is leaving or over, or is one of uview's own.
     pub(crate) fn endpoint(&self, port: u16, path: &str, is_https: bool) -> Option<Endpoint> {
-        let is_there = !self.is_over && !self.is_leaving && !self.is_own;
+        let is_there = !matches!(self.stage, Stage::Leaving | Stage::Over) && !self.is_own;
         let address: IpAddr = *self.addresses.first().filter(|_| is_there)?;
         let scheme = if is_https { "https" } else { "http" };
         Some(Endpoint {
@@ -147,9 +147,9 @@ mod tests {
         assert!(asking.annotated().unwrap().is_some());
         assert_eq!(asked(&[(SCRAPE, "false"), (PORT, "80")]), ScrapeRequest::None);
         for quiet in [
-            Pod { is_over: true, ..asking.clone() },
+            Pod { stage: Stage::Over, ..asking.clone() },
             Pod { is_own: true, ..asking.clone() },
-            Pod { is_leaving: true, ..asking.clone() },
+            Pod { stage: Stage::Leaving, ..asking.clone() },
             Pod { addresses: Vec::new(), ..asking },
         ] {
             assert_eq!(quiet.annotated(), Ok(None));

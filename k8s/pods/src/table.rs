@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use crate::cgroup::container_of;
 use crate::monitor::Monitor;
-use crate::pod::{Pod, PodId};
+use crate::pod::{Pod, PodId, Stage};
 use crate::scraping::Endpoint;
 
 /// Most pods that are kept: the kubelet runs 110 by default, and some hundreds at most.
@@ -32,7 +32,7 @@ pub struct Member {
 /// Pods of a version that none of their workload had before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rollout {
-    /// The service.
+    /// The service of these pods.
     pub service: String,
     /// A version that its other pods have.
     pub from: String,
@@ -52,7 +52,7 @@ pub struct Endpoints {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct KnownPod {
     pod: Pod,
     /// When it joins.
     joins: Duration,
@@ -61,9 +61,9 @@ struct Known {
 /// What is known of the containers of this node. Times are since any start, and never go back.
 #[derive(Debug, Default)]
 pub struct Pods {
-    known: BTreeMap<PodId, Known>,
+    known: BTreeMap<PodId, KnownPod>,
     /// A list in progress.
-    listed: Option<BTreeMap<PodId, Known>>,
+    listed: Option<BTreeMap<PodId, KnownPod>>,
     /// Whether a list was complete.
     is_listed: bool,
     /// Changes of what is known.
@@ -79,10 +79,10 @@ impl Pods {
 
     /// A pod of the list in progress, told at `now`.
     pub fn add_listed(&mut self, pod: Pod, now: Duration) {
-        let has_joined = !self.is_listed && (pod.is_ready || pod.has_restarted);
+        let has_joined = !self.is_listed && pod.stage != Stage::Starting;
         let joins = if has_joined { Duration::ZERO } else { self.joins(&pod, now) };
         let Self { listed, refused, .. } = self;
-        insert(listed.get_or_insert_default(), Known { pod, joins }, refused);
+        insert(listed.get_or_insert_default(), KnownPod { pod, joins }, refused);
     }
 
     /// The list is complete: other pods are gone.
@@ -96,7 +96,7 @@ impl Pods {
 
     /// A pod is new, or has changed, at `now`. Whether it is the first of its version.
     pub fn apply(&mut self, pod: Pod, now: Duration) -> Option<Rollout> {
-        let known = Known { joins: self.joins(&pod, now), pod };
+        let known = KnownPod { joins: self.joins(&pod, now), pod };
         if self.known.get(&known.pod.id) == Some(&known) {
             return None;
         }
@@ -114,8 +114,11 @@ impl Pods {
     /// When `pod` joins, as known at `now`.
     fn joins(&self, pod: &Pod, now: Duration) -> Duration {
         let before = self.known.get(&pod.id).map_or_else(|| now + STARTS_WITHIN, |known| known.joins);
-        let from_now = if pod.has_restarted { now } else { now + SETTLES };
-        if pod.is_ready || pod.has_restarted { before.min(from_now) } else { before }
+        match pod.stage {
+            Stage::Ready => before.min(now + SETTLES),
+            Stage::Restarted => before.min(now),
+            Stage::Starting | Stage::Leaving | Stage::Over => before,
+        }
     }
 
     /// Whether no pod of its service has had the version of `pod`, which is new.
@@ -169,12 +172,12 @@ impl Pods {
         known.pod.containers.get(container).map(|container| known.pod.member(Some(container)))
     }
 
-    /// Pods by their addresses. Those on the node's network, and those that are over, have none of their own; an address
-    /// that several have is nobody's.
+    /// Pods by their addresses. Those on the node's network, and those that are over, have none of their own; an
+    /// address that several have is nobody's.
     #[must_use]
     pub fn by_address(&self) -> BTreeMap<IpAddr, &Pod> {
         let (mut found, mut shared) = (BTreeMap::new(), Vec::new());
-        let own = |pod: &&Pod| !pod.has_host_network && !pod.is_over;
+        let own = |pod: &&Pod| !pod.has_host_network && pod.stage != Stage::Over;
         for pod in self.known.values().map(|known| &known.pod).filter(own) {
             for address in &pod.addresses {
                 if found.insert(address.to_canonical(), pod).is_some_and(|other: &Pod| other.id != pod.id) {
@@ -223,7 +226,7 @@ impl Pod {
     }
 }
 
-fn insert(pods: &mut BTreeMap<PodId, Known>, known: Known, refused: &mut u64) -> bool {
+fn insert(pods: &mut BTreeMap<PodId, KnownPod>, known: KnownPod, refused: &mut u64) -> bool {
     let fits = pods.len() < MAX_PODS || pods.contains_key(&known.pod.id);
     if fits {
         pods.insert(known.pod.id, known);

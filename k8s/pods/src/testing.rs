@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::pod::{Pod, PodId};
+use crate::pod::{Pod, PodId, Stage};
 use crate::scraping::ScrapeRequest;
 use crate::workload::{Workload, WorkloadKind};
 
@@ -26,10 +26,7 @@ pub(crate) fn pod(number: u64) -> Pod {
         container: Some("app".to_owned()),
         is_own: false,
         has_host_network: false,
-        is_over: false,
-        is_leaving: false,
-        is_ready: true,
-        has_restarted: false,
+        stage: Stage::Ready,
         runtime_class: String::new(),
         scrape: ScrapeRequest::None,
         labels: Box::default(),

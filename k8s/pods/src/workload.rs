@@ -17,7 +17,7 @@ pub struct Workload {
 /// Kinds of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadKind {
-    /// Owns ReplicaSets.
+    /// Owns ReplicaSets, one per version.
     Deployment,
     /// One that no Deployment owns.
     ReplicaSet,
@@ -27,7 +27,7 @@ pub enum WorkloadKind {
     DaemonSet,
     /// Runs to its end.
     Job,
-    /// Owns Jobs.
+    /// Starts Jobs at set times.
     CronJob,
     /// Nobody, a node (static pods), or a kind of somebody else.
     Other,

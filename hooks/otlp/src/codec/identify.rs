@@ -10,8 +10,8 @@ const VERIFIED: &str = "k8s.";
 /// What a sender said otherwise stays, under this and its key.
 pub const CLAIMED: &str = "uview.claimed.";
 
-/// The `around` of spans (a `ResourceSpans` without its scopes) with `attributes`, keys and values, in its resource. One
-/// that is there stays as it is; but if it is verified (`k8s.…`) and says something else, it is renamed to
+/// The `around` of spans (a `ResourceSpans` without its scopes) with `attributes`, keys and values, in its resource.
+/// One that is there stays as it is; but if it is verified (`k8s.…`) and says something else, it is renamed to
 /// `uview.claimed.k8s.…`. All else stays byte for byte. O(attributes²), once per origin and not per span.
 #[must_use]
 pub fn identify<V: AsRef<str>>(around: &[u8], attributes: &[(&str, V)]) -> Vec<u8> {
@@ -97,7 +97,6 @@ mod tests {
         let pair = |(key, value): &(&str, Text)| KeyValue {
             key: (*key).to_owned(),
             value: Some(AnyValue { value: Some(value.clone()) }),
-            ..KeyValue::default()
         };
         let resource = Resource { attributes: attributes.iter().map(pair).collect(), ..Resource::default() };
         ResourceSpans { resource: Some(resource), schema_url: "url".to_owned(), ..ResourceSpans::default() }

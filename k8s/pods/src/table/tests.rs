@@ -1,9 +1,10 @@
 use super::*;
+use crate::pod::Stage;
 use crate::scraping::ScrapeRequest;
 use crate::testing::{ID, pod};
 
 const START: Duration = Duration::ZERO;
-const LATER: Duration = Duration::from_secs(3600);
+const LATER: Duration = Duration::from_hours(1);
 
 fn path(number: u64, container: &str) -> String {
     format!("kubepods/burstable/pod{number:032x}/{container}")
@@ -83,12 +84,12 @@ fn no_more_pods_are_kept_than_a_node_can_run() {
 fn a_pod_of_a_new_version_joins_when_it_has_started() {
     let mut pods = table();
     pods.apply(pod(1), START);
-    let new = |is_ready| Pod { version: "2".to_owned(), is_ready, ..pod(2) };
+    let new = |stage| Pod { version: "2".to_owned(), stage, ..pod(2) };
     let seconds = Duration::from_secs;
 
-    let rollout = pods.apply(new(false), seconds(100)).unwrap();
+    let rollout = pods.apply(new(Stage::Starting), seconds(100)).unwrap();
     assert_eq!((rollout.service.as_str(), rollout.from.as_str(), rollout.to.as_str()), ("shop/payment", "1", "2"));
-    assert_eq!(pods.apply(new(true), seconds(130)), None, "it is known");
+    assert_eq!(pods.apply(new(Stage::Ready), seconds(130)), None, "it is known");
     assert_eq!(pods.apply(Pod { version: "2".to_owned(), ..pod(3) }, seconds(131)), None, "not the first of it");
 
     assert_eq!(instance(&pods, 1, seconds(130)).as_deref(), Some("payment-1"), "the old ones stay");
@@ -97,18 +98,18 @@ fn a_pod_of_a_new_version_joins_when_it_has_started() {
     assert_eq!(instance(&pods, 2, seconds(140)).as_deref(), Some("payment-2"));
     assert_ne!(pods.version(seconds(140)), before, "joining is a change");
     // Not ready for a while: it stays a member.
-    pods.apply(new(false), seconds(200));
+    pods.apply(new(Stage::Starting), seconds(200));
     assert_eq!(instance(&pods, 2, seconds(200)).as_deref(), Some("payment-2"));
 }
 
 #[test]
 fn a_pod_that_does_not_start_joins_all_the_same() {
     let mut pods = table();
-    let starting = |number| Pod { is_ready: false, ..pod(number) };
+    let starting = |number| Pod { stage: Stage::Starting, ..pod(number) };
     pods.apply(starting(1), START);
     pods.apply(starting(2), START);
     let crashed = Duration::from_secs(7);
-    pods.apply(Pod { has_restarted: true, ..starting(2) }, crashed);
+    pods.apply(Pod { stage: Stage::Restarted, ..starting(2) }, crashed);
 
     assert_eq!((instance(&pods, 1, crashed), instance(&pods, 2, crashed).is_some()), (None, true), "it crashes");
     assert_eq!(instance(&pods, 1, STARTS_WITHIN).as_deref(), Some("payment-1"), "it hangs");
@@ -119,7 +120,7 @@ fn pods_that_were_there_before_the_agent_have_joined_and_a_new_list_changes_noth
     let mut pods = Pods::default();
     pods.begin_list();
     pods.add_listed(pod(1), START);
-    pods.add_listed(Pod { is_ready: false, ..pod(2) }, START);
+    pods.add_listed(Pod { stage: Stage::Starting, ..pod(2) }, START);
     pods.end_list();
     assert_eq!((instance(&pods, 1, START).is_some(), instance(&pods, 2, START)), (true, None));
 
@@ -146,7 +147,7 @@ fn an_address_is_the_pods_unless_others_have_it_too() {
     pods.apply(at(3, &["10.1.0.2"]), START);
     pods.apply(Pod { has_host_network: true, ..at(4, &["192.0.2.1"]) }, START);
     // Its address is another pod's by now.
-    pods.apply(Pod { is_over: true, ..at(5, &["10.1.0.1"]) }, START);
+    pods.apply(Pod { stage: Stage::Over, ..at(5, &["10.1.0.1"]) }, START);
 
     let found: Vec<_> =
         pods.by_address().into_iter().map(|(address, pod)| (address.to_string(), pod.name.clone())).collect();
@@ -179,8 +180,9 @@ fn endpoints_are_those_of_pods_that_have_joined_up_to_a_limit() {
 fn three_hundred_pods_in_any_order_take_less_than_two_kilobytes_each() {
     let full = |number: u64| {
         let text = |what: &str| format!("{what}-with-a-name-that-is-as-long-as-most-of-them-{number}");
-        let labels = (0..8).map(|label| format!("app.kubernetes.io/label-{label}={}\n", text("value")));
-        let labels = labels.collect::<String>().into();
+        let labels: Vec<_> =
+            (0..8).map(|label| format!("app.kubernetes.io/label-{label}={}\n", text("value"))).collect();
+        let labels = labels.concat().into();
         let addresses = vec![format!("10.1.{}.{}", number / 250, number % 250).parse().unwrap()];
         Pod { name: text("payment"), labels, addresses, ports: vec![("web".to_owned(), 80)], ..pod(number) }
     };
