@@ -12,7 +12,7 @@ use agent_runtime::access::UnknownName;
 use agent_runtime::listen::BindError;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload;
-use agent_runtime::server::{self, Limits, Listener, Server};
+use agent_runtime::server::{self, Limits, Listener, ReplyShares, Server};
 use agent_runtime::socket_file::{ListenError, SocketFile};
 use hooks::time::UnixNanos;
 use otlp::Edge;
@@ -54,6 +54,8 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
 /// Connections of operators, viewers and hooks.
 pub(crate) const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
+/// Bytes of replies to operators and viewers that they have not read.
+pub(crate) const REPLY_BYTES: u64 = 64 << 20;
 /// Connections to `/metrics`.
 pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
 
@@ -155,6 +157,12 @@ fn serve(
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
+    let counted = Arc::clone(node);
+    let replies = ReplyShares::new(REPLY_BYTES, move |error| {
+        counted.counts.refused_replies.one_more();
+        tracing::warn!(%error, "call refused");
+    });
+    let operators = server::with_reply_shares(operators, &replies);
     let operators = named("operators", operators, OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
     let metrics = named("metrics", metrics, METRICS_LIMITS);
@@ -311,10 +319,7 @@ pub async fn run_from(
     }
     let models = stored_models(&config, &node)?;
     let counts = Counts::default();
-    let pods = watch_pods(&config, &node, threads.handle())?;
-    if let (Some(otlp), Some(pods)) = (&mut telemetry.otlp, &pods) {
-        otlp.pods = Some(pods.senders());
-    }
+    let pods = watch_pods(&config, &mut telemetry, &node, threads.handle())?;
     let measuring = MeasuringThreads::start(&config, files, &node, &counts, pods.clone())?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
@@ -327,9 +332,8 @@ pub async fn run_from(
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
-    let (targets, exports) =
-        (prometheus::start(plans, pods.as_ref(), &node, threads.handle()), telemetry.exports.clone());
-    let watched = WatchedSources { targets, exports, pods };
+    let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
+    let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods };
     let models_of = models.clone();
     let sources =
         MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched };
@@ -412,11 +416,20 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
     models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
 }
 
-/// Starts to watch the node's pods, if `config` wants it.
-fn watch_pods(config: &Config, node: &Arc<Node>, threads: &Handle) -> Result<Option<Arc<PodWatch>>, RunError> {
+/// Starts to watch the node's pods, if `config` wants it. The OTLP endpoint of `telemetry` will know their addresses.
+fn watch_pods(
+    config: &Config,
+    telemetry: &mut TelemetrySettings,
+    node: &Arc<Node>,
+    threads: &Handle,
+) -> Result<Option<Arc<PodWatch>>, RunError> {
     let Some(plan) = config.kubernetes.plan()? else { return Ok(None) };
     let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
-    Ok(Some(pod_watch::start(plan, api, node, threads)))
+    let pods = pod_watch::start(plan, api, node, threads);
+    if let Some(otlp) = &mut telemetry.otlp {
+        otlp.pods = Some(pods.senders());
+    }
+    Ok(Some(pods))
 }
 
 /// The RDMA device that `config` names.
