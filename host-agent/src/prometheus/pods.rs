@@ -75,7 +75,7 @@ fn start(endpoint: &Endpoint, targets: &Targets, node: &Arc<Node>) -> Option<Run
             _ = stopped => {}
             () = node.drained() => {}
         }
-        scraper.leave();
+        scraper.remove();
     });
     Some((view, stop))
 }

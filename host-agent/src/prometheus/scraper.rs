@@ -99,7 +99,7 @@ impl Scraper {
     }
 
     /// Removes its replicas from the service.
-    pub(super) fn leave(self) {
+    pub(super) fn remove(self) {
         for region in [self.values, self.health].into_iter().flatten() {
             region.leave(&self.node);
         }
