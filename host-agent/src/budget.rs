@@ -24,7 +24,7 @@ const SERVICE_BYTES: u64 = 96 << 10;
 /// A cgroup's region and open files, with the kernel's part of them.
 const CGROUP_BYTES: u64 = 32 << 10;
 /// A pod: its names, and those of 64 containers.
-const POD_BYTES: u64 = 16 << 10;
+const POD_BYTES: u64 = 32 << 10;
 /// Objects of one answer: 25 pods.
 const ANSWER_BYTES: u64 = 16 * MIB;
 /// Bytes per byte of a service's message while it is decoded: empty series are the worst.
@@ -79,8 +79,9 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(edges(config));
     bounds.push(Bound {
         what: "Prometheus targets: answers, samples, windows",
-        bytes: config.sources.prometheus.bytes(),
-        from: "each of `sources.prometheus.targets`: 2 × `max_bytes` + `max_samples` × (2 kB + 4 B × `learn_scrapes`)",
+        bytes: config.sources.prometheus.bytes() + config.kubernetes.scrape_bytes(),
+        from: "each of `sources.prometheus.targets`: 2 × `max_bytes` + `max_samples` × (2 kB + 4 B × `learn_scrapes`); \
+               with `kubernetes.pods`: `kubernetes.scrape_targets` × 5.5 MB",
         payer: "node",
         full: "the answer is refused; further samples are not looked at",
         metric: "refused_samples",
@@ -159,7 +160,7 @@ fn pods(config: &Config) -> Bound {
     Bound {
         what: "pods of this node",
         bytes: if config.kubernetes.pods { pods::table::MAX_PODS as u64 * POD_BYTES + ANSWER_BYTES } else { 0 },
-        from: "with `kubernetes.pods`: 1,024 × 16 KiB + 16 MiB for an answer of the API server",
+        from: "with `kubernetes.pods`: 1,024 × 32 KiB + 16 MiB for an answer of the API server",
         payer: "node",
         full: "further ones are not watched",
         metric: "pods",

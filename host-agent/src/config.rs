@@ -32,6 +32,7 @@ pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
 pub use self::identity::Identity;
 pub use self::kubernetes::KubernetesConfig;
+pub(crate) use self::kubernetes::pod_target;
 pub use self::limits::LimitsConfig;
 pub use self::lmap::{AggregationConfig, LmapConfig};
 pub use self::otlp::{

@@ -17,7 +17,7 @@
 
 mod action;
 mod catalogue;
-mod container;
+pub(crate) mod container;
 mod counters;
 mod declarations;
 mod drains;
@@ -29,6 +29,7 @@ mod model_handover;
 mod moves;
 mod operators;
 mod placement;
+mod pod_identity;
 mod refusal;
 mod release;
 mod replica;
@@ -64,6 +65,7 @@ pub(crate) use kept_models::MAX_KEPT_MODELS;
 pub use lmap_view::LmapView;
 pub use operators::{LmapOptions, OperatorError, TrainedModel};
 pub(crate) use operators::{MAX_CHOICE_BYTES, MAX_MODELS_BYTES};
+pub use pod_identity::PodIdentity;
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub use report::WorkerReadiness;
 pub(crate) use report::group_shares;
@@ -85,6 +87,8 @@ use worker::Worker;
 #[derive(Debug)]
 struct Connection {
     peer: Peer,
+    /// What its pod says about it.
+    pod: PodIdentity,
     /// Number of frames received.
     messages: u64,
     replica: Option<Replica>,

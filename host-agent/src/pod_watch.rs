@@ -1,57 +1,109 @@
-//! The pods of this node: a list and a watch of the API server fill a table, which names cgroups. Nothing waits for the
-//! API server: while it is away, what is known stays.
+//! The pods of this node: a list and a watch of the API server fill a table, which names cgroups, senders, processes
+//! and endpoints. Nothing waits for the API server: while it is away, what is known stays.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod identity;
+mod monitors;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::reload::Reloadable;
 use k8s_openapi::api::core::v1 as api;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Client};
-use pods::{Member, Pod, Pods};
+use otlp::{PodSender, PodSenders};
+use pods::table::{Endpoints, Rollout};
+use pods::{Member, Monitor, Pod, Pods};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio_stream::{Stream, StreamExt as _};
 
+use crate::clock::Clock;
 use crate::node::Node;
 
 /// Pods of one answer. Each has at most some hundred KiB, and mostly ten.
 const PAGE: u32 = 25;
 
-/// Whose pods are watched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Whose pods are watched, and what for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodPlan {
     pub(crate) node: String,
+    /// Services whose pods forward what others send.
+    pub(crate) forwarders: BTreeSet<String>,
+    /// Most endpoints of pods that are scraped.
+    pub(crate) scrape_targets: usize,
+    /// Whether `PodMonitor`s are watched, too.
+    pub(crate) pod_monitors: bool,
 }
 
 /// What is known of the node's pods.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PodWatch {
+    plan: PodPlan,
+    clock: Clock,
     pods: Mutex<Pods>,
+    monitors: Mutex<BTreeMap<(String, String), Monitor>>,
+    monitors_changed: AtomicBool,
+    /// Pods by address, for the OTLP endpoint.
+    senders: Reloadable<PodSenders>,
+    /// Notified at each change of what is known.
+    changed: Notify,
     /// Why the watch does not work now.
     error: Mutex<Option<String>>,
     /// Errors so far.
     errors: AtomicU64,
+    /// New versions so far.
+    rollouts: AtomicU64,
 }
 
 impl PodWatch {
-    /// Whose the cgroup `path` is, if it is the container of a pod that is known.
+    /// Nothing is known yet.
+    pub(crate) fn new(plan: PodPlan, clock: Clock) -> Self {
+        let senders = Reloadable::new(PodSenders::default());
+        let (pods, monitors, error) = Default::default();
+        let (errors, rollouts, monitors_changed) = Default::default();
+        let changed = Notify::new();
+        Self { plan, clock, pods, monitors, monitors_changed, senders, changed, error, errors, rollouts }
+    }
+
+    /// Whose the cgroup `path` is, if it is the container of a pod that is known and has started.
     pub(crate) fn member(&self, path: &str) -> Option<Member> {
-        self.pods().member(path)
+        self.pods().member(path, self.now())
     }
 
-    /// Changes with each change of what is known.
+    /// Changes with each change of what is known, and of which pods have started.
     pub(crate) fn version(&self) -> u64 {
-        self.pods().version()
+        self.pods().version(self.now())
     }
 
-    /// Pods that are known, and errors of the watch so far.
-    pub(crate) fn counts(&self) -> (usize, u64) {
-        (self.pods().count(), self.errors.load(Ordering::Relaxed))
+    /// Pods by address, as they come and go.
+    pub(crate) fn senders(&self) -> Reloadable<PodSenders> {
+        self.senders.clone()
+    }
+
+    /// Endpoints that are to be scraped now.
+    pub(crate) fn endpoints(&self) -> Endpoints {
+        let monitors: Vec<_> = lock(&self.monitors).values().cloned().collect();
+        self.pods().endpoints(&monitors, self.plan.scrape_targets, self.now())
+    }
+
+    /// Whether `PodMonitor`s have changed since the last call.
+    pub(crate) fn take_monitors_changed(&self) -> bool {
+        self.monitors_changed.swap(false, Ordering::Relaxed)
+    }
+
+    /// Pods that are known, errors of the watch and new versions so far.
+    pub(crate) fn counts(&self) -> (usize, u64, u64) {
+        let (errors, rollouts) = (self.errors.load(Ordering::Relaxed), self.rollouts.load(Ordering::Relaxed));
+        (self.pods().count(), errors, rollouts)
     }
 
     /// What an operator has to know, for the status.
     pub(crate) fn problem(&self) -> Option<String> {
-        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let error = lock(&self.error).clone();
         let (count, refused) = {
             let pods = self.pods();
             (pods.count(), pods.refused())
@@ -63,24 +115,47 @@ impl PodWatch {
             )
         });
         let full = || format!("kubernetes: {refused} pods are not watched: {count} are known, which is the most");
-        away.or_else(|| (refused > 0).then(full))
+        away.or_else(|| (refused > 0).then(full)).or_else(|| self.scrape_problem())
+    }
+
+    /// What of pods' endpoints is not scraped.
+    fn scrape_problem(&self) -> Option<String> {
+        let Endpoints { over_limit, refused, scraped } = self.endpoints();
+        if over_limit > 0 && self.plan.scrape_targets > 0 {
+            let (limit, all) = (scraped.len(), scraped.len() + over_limit);
+            return Some(format!(
+                "kubernetes: {limit} of {all} endpoints of pods are scraped: raise kubernetes.scrape_targets"
+            ));
+        }
+        let (pod, why) = refused.first().filter(|_| self.plan.scrape_targets > 0)?;
+        let more = refused.len() - 1;
+        Some(format!("kubernetes: {pod} is not scraped: {why}; and {more} more pods"))
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now().into()
     }
 
     fn pods(&self) -> MutexGuard<'_, Pods> {
-        // No code under this lock panics. If one did, the table would still be usable.
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pods)
     }
 
-    fn apply(&self, event: Result<Event<api::Pod>, watcher::Error>) {
+    /// Takes what the API server tells.
+    pub(crate) fn apply(&self, event: Result<Event<api::Pod>, watcher::Error>) {
+        let now = self.now();
         let error = match event {
             Ok(event) => {
-                let mut pods = self.pods();
-                match event {
-                    Event::Init => pods.begin_list(),
-                    Event::InitApply(object) => drop(Pod::new(&object).map(|pod| pods.add_listed(pod))),
-                    Event::InitDone => pods.end_list(),
-                    Event::Apply(object) => drop(Pod::new(&object).map(|pod| pods.apply(pod))),
-                    Event::Delete(object) => drop(Pod::new(&object).map(|pod| pods.remove(pod.id))),
+                let is_listing = matches!(event, Event::Init | Event::InitApply(_));
+                let rollout = {
+                    let mut pods = self.pods();
+                    take(&mut pods, event, now)
+                };
+                if !is_listing {
+                    self.publish();
+                }
+                if let Some(Rollout { service, from, to }) = rollout {
+                    self.rollouts.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(service, from, to, "a new version; its pods join when they have started");
                 }
                 None
             }
@@ -89,40 +164,78 @@ impl PodWatch {
                 Some(agent_runtime::chain(&error))
             }
         };
-        let mut current = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.error);
         if let Some(error) = error.as_ref().filter(|_| current.is_none()) {
             tracing::warn!(error, "the pods of this node cannot be watched");
         }
         *current = error;
     }
+
+    /// Tells senders' addresses, and who waits for a pod.
+    fn publish(&self) {
+        let sender = |pod: &Pod| {
+            let Member { service, instance } = pod.member(None);
+            let sender = PodSender::new(&service, &instance, pod.attributes());
+            Arc::new(if self.plan.forwarders.contains(&service) { sender.forwarding() } else { sender })
+        };
+        let by_address: Vec<_> =
+            self.pods().by_address().into_iter().map(|(address, pod)| (address, sender(pod))).collect();
+        self.senders.replace(PodSenders::new(by_address));
+        self.changed.notify_waiters();
+    }
+}
+
+/// Takes one event into the table.
+fn take(pods: &mut Pods, event: Event<api::Pod>, now: Duration) -> Option<Rollout> {
+    match event {
+        Event::Apply(object) => return Pod::new(&object).and_then(|pod| pods.apply(pod, now)),
+        Event::Delete(object) => drop(Pod::new(&object).map(|pod| pods.remove(pod.id))),
+        Event::Init => pods.begin_list(),
+        Event::InitApply(object) => drop(Pod::new(&object).map(|pod| pods.add_listed(pod, now))),
+        Event::InitDone => pods.end_list(),
+    }
+    None
+}
+
+/// No code under these locks panics. If one did, the tables would still be usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Watches the pods of `plan` with `client` on `threads`, until `node` drains.
-pub(crate) fn start(plan: &PodPlan, config: kube::Config, node: &Arc<Node>, threads: &Handle) -> Arc<PodWatch> {
-    let watched = Arc::new(PodWatch::default());
-    let (of, node, name) = (Arc::clone(&watched), Arc::clone(node), plan.node.clone());
+pub(crate) fn start(plan: PodPlan, config: kube::Config, node: &Arc<Node>, threads: &Handle) -> Arc<PodWatch> {
+    let watched = Arc::new(PodWatch::new(plan, node.clock()));
+    let (of, node) = (Arc::clone(&watched), Arc::clone(node));
     threads.spawn(async move {
         tokio::select! {
-            () = run(config, &name, &of) => {}
+            () = connect(config, &of) => {}
             () = node.drained() => {}
         }
     });
     watched
 }
 
-async fn run(config: kube::Config, node: &str, watched: &PodWatch) {
+async fn connect(config: kube::Config, watched: &PodWatch) {
     match Client::try_from(config) {
-        Ok(client) => {
-            let pods: Api<api::Pod> = Api::all(client);
-            let settings = watcher::Config::default().fields(&format!("spec.nodeName={node}")).page_size(PAGE);
-            // It begins anew after errors, each time later, and lists again when the API server has forgotten.
-            feed(watch(pods, settings).default_backoff(), watched).await;
-        }
+        Ok(client) => run(client, watched).await,
         Err(error) => {
             tracing::error!(error = agent_runtime::chain(&error), "the API server cannot be asked");
-            *watched.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent_runtime::chain(&error));
+            *lock(&watched.error) = Some(agent_runtime::chain(&error));
         }
     }
+}
+
+async fn run(client: Client, watched: &PodWatch) {
+    let pods: Api<api::Pod> = Api::all(client.clone());
+    let settings = watcher::Config::default().fields(&format!("spec.nodeName={}", watched.plan.node)).page_size(PAGE);
+    // It begins anew after errors, each time later, and lists again when the API server has forgotten.
+    let pods = feed(watch(pods, settings).default_backoff(), watched);
+    let monitors = async {
+        if watched.plan.pod_monitors && watched.plan.scrape_targets > 0 {
+            monitors::watch(client, watched).await;
+        }
+    };
+    tokio::join!(pods, monitors);
 }
 
 async fn feed(events: impl Stream<Item = Result<Event<api::Pod>, watcher::Error>>, watched: &PodWatch) {

@@ -5,11 +5,12 @@
 //! succeeds; and one with `up`, which is written always. So values of a target that is down are missing, and not 0.
 
 mod metrics;
+mod pods;
 mod replica;
 mod scraper;
 mod view;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use exposition::TargetSettings;
 use remote_write::client::Client;
@@ -18,7 +19,9 @@ use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
 
 use crate::node::Node;
+use crate::pod_watch::PodWatch;
 use scraper::Scraper;
+use view::ScrapeCounts;
 
 pub(crate) use metrics::TargetMetrics;
 pub(crate) use view::TargetView;
@@ -37,13 +40,58 @@ pub(crate) struct TargetPlan {
     pub(crate) settings: TargetSettings,
 }
 
-/// Starts a task for each of `plans` on `threads`, until `node` drains. Returns their views, in the same order.
-pub(crate) fn start(plans: Vec<TargetPlan>, node: &Arc<Node>, threads: &Handle) -> Vec<Arc<TargetView>> {
+/// All targets: those of the configuration, in its order, and those of pods, which come and go. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Targets(Arc<TargetTable>);
+
+#[derive(Debug, Default)]
+struct TargetTable {
+    views: Mutex<Vec<Arc<TargetView>>>,
+    /// What targets have counted that are gone, so that sums never fall.
+    gone: ScrapeCounts,
+}
+
+impl Targets {
+    /// Those that there are now.
+    pub(crate) fn views(&self) -> Vec<Arc<TargetView>> {
+        self.lock().clone()
+    }
+
+    fn add(&self, view: Arc<TargetView>) {
+        self.lock().push(view);
+    }
+
+    fn remove(&self, view: &Arc<TargetView>) {
+        let mut views = self.lock();
+        views.retain(|other| !Arc::ptr_eq(other, view));
+        self.0.gone.add_all(&view.counts);
+    }
+
+    /// What targets have counted that are gone.
+    fn gone(&self) -> &ScrapeCounts {
+        &self.0.gone
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<TargetView>>> {
+        self.0.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts a task for each of `plans` on `threads`, and one for each endpoint of `pods`, until `node` drains.
+pub(crate) fn start(
+    plans: Vec<TargetPlan>,
+    of_pods: Option<&Arc<PodWatch>>,
+    node: &Arc<Node>,
+    threads: &Handle,
+) -> Targets {
+    let targets = Targets::default();
+    if let Some(of_pods) = of_pods {
+        threads.spawn(pods::run(Arc::clone(of_pods), targets.clone(), Arc::clone(node)));
+    }
     let all = plans.len().max(1) as u64;
-    let mut views = Vec::new();
     for (number, plan) in (0..).zip(plans) {
         let view = Arc::new(TargetView::new(&plan));
-        views.push(Arc::clone(&view));
+        targets.add(Arc::clone(&view));
         let node = Arc::clone(node);
         // Not all at once.
         let offset = Nanos(1_000_000_000 * number / all);
@@ -55,5 +103,5 @@ pub(crate) fn start(plans: Vec<TargetPlan>, node: &Arc<Node>, threads: &Handle) 
             }
         });
     }
-    views
+    targets
 }

@@ -153,6 +153,7 @@ fn serve(
         cgroups: Arc::clone(&counts.1),
         watched: watched.clone(),
     };
+    let pods = watched.pods.clone();
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
@@ -176,7 +177,7 @@ fn serve(
     ] {
         spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
     }
-    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node)));
+    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node), pods));
     spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
     spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
@@ -318,7 +319,7 @@ pub async fn run_from(
     }
     let models = stored_models(&config, &node)?;
     let counts = Counts::default();
-    let pods = watch_pods(&config, &node, threads.handle())?;
+    let pods = watch_pods(&config, &mut telemetry, &node, threads.handle())?;
     let measuring = MeasuringThreads::start(&config, files, &node, &counts, pods.clone())?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
@@ -331,8 +332,8 @@ pub async fn run_from(
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
-    let (targets, exports) = (prometheus::start(plans, &node, threads.handle()), telemetry.exports.clone());
-    let watched = WatchedSources { targets, exports, pods };
+    let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
+    let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods };
     let models_of = models.clone();
     let sources =
         MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched };
@@ -415,11 +416,20 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
     models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
 }
 
-/// Starts to watch the node's pods, if `config` wants it.
-fn watch_pods(config: &Config, node: &Arc<Node>, threads: &Handle) -> Result<Option<Arc<PodWatch>>, RunError> {
+/// Starts to watch the node's pods, if `config` wants it. The OTLP endpoint of `telemetry` will know their addresses.
+fn watch_pods(
+    config: &Config,
+    telemetry: &mut TelemetrySettings,
+    node: &Arc<Node>,
+    threads: &Handle,
+) -> Result<Option<Arc<PodWatch>>, RunError> {
     let Some(plan) = config.kubernetes.plan()? else { return Ok(None) };
     let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
-    Ok(Some(pod_watch::start(&plan, api, node, threads)))
+    let pods = pod_watch::start(plan, api, node, threads);
+    if let Some(otlp) = &mut telemetry.otlp {
+        otlp.pods = Some(pods.senders());
+    }
+    Ok(Some(pods))
 }
 
 /// The RDMA device that `config` names.

@@ -17,13 +17,14 @@ use tokio::time::{Instant, timeout_at};
 use wire::frame::Frames;
 use wire::registration::ServiceMessage;
 
-use self::cgroup::{cgroup_of, lives};
+use self::cgroup::{Process, lives, process};
 pub(crate) use self::frame_budget::INCOMPLETE_BYTES;
 use self::frame_budget::{FrameBudget, FrameShare};
 use crate::clock;
 use crate::control_plane::{ConnectionId, Peer};
 use crate::node::Node;
 use crate::outbox::Outbox;
+use crate::pod_watch::PodWatch;
 
 /// Bytes read from one service at a time, so that it does not delay others.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -33,7 +34,8 @@ const FRAME_WITHIN: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves services until the node drains, then until their outboxes are sent.
-pub async fn serve(listener: UnixListener, node: Arc<Node>) {
+/// A process of one of `pods` is that pod's service.
+pub(crate) async fn serve(listener: UnixListener, node: Arc<Node>, pods: Option<Arc<PodWatch>>) {
     let mut drained = core::pin::pin!(node.drained());
     let mut connections = JoinSet::new();
     let budget = Arc::new(FrameBudget::default());
@@ -41,7 +43,7 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, Arc::clone(&node), Arc::clone(&budget)));
+                    connections.spawn(connection(stream, Arc::clone(&node), Arc::clone(&budget), pods.clone()));
                 }
                 Err(error) => {
                     node.counts.accept_errors.one_more();
@@ -65,7 +67,7 @@ enum End {
     Garbage,
 }
 
-async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget>) {
+async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget>, pods: Option<Arc<PodWatch>>) {
     let peer = match access::peer(&stream) {
         Ok(peer) => peer,
         Err(error) => {
@@ -77,11 +79,16 @@ async fn connection(stream: UnixStream, node: Arc<Node>, budget: Arc<FrameBudget
     // Before the process is looked at: one that gets its number later began later.
     let connected = clock::since_boot();
     // Who pays may be its pod or container.
-    let cgroup = cgroup_of(&stream, pid).await;
+    let Process { cgroup, name } = process(&stream, pid).await;
     let pid = if lives(&stream, pid) { pid } else { 0 };
-    let peer = Peer { pid, uid: peer.uid, cgroup };
+    let peer = Peer { pid, uid: peer.uid, cgroup: cgroup.clone() };
     let share = FrameShare::new(budget, peer.owner());
     let (id, outbox) = node.service_connected_at(peer, connected);
+    if let Some(pods) = &pods {
+        // It counts as connected while its pod is waited for, and nothing of it is read yet.
+        let pod = pods.identity(&cgroup, &name).await;
+        node.plane(|plane, _| plane.set_pod(id, pod));
+    }
     let mut writing = core::pin::pin!(write(&stream, &outbox));
     let ended = tokio::select! {
         end = read(&stream, &node, id, share) => Some(end),

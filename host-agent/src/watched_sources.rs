@@ -7,12 +7,12 @@ use wire::time::Nanos;
 
 use crate::metric_exports::Exports;
 use crate::pod_watch::PodWatch;
-use crate::prometheus::TargetView;
+use crate::prometheus::Targets;
 
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WatchedSources {
-    pub(crate) targets: Vec<Arc<TargetView>>,
+    pub(crate) targets: Targets,
     /// `None`: no OTLP metrics are watched.
     pub(crate) exports: Option<Arc<Exports>>,
     /// `None`: pods are not watched.
@@ -22,13 +22,13 @@ pub(crate) struct WatchedSources {
 impl WatchedSources {
     /// Everything, for `uview sources`.
     pub(crate) fn reply(&self) -> Vec<proto::SourceTarget> {
-        let targets = self.targets.iter().map(|target| target.reply());
+        let targets = self.targets.views().into_iter().map(|target| target.reply());
         targets.chain(self.exports.iter().flat_map(|exports| exports.reply())).collect()
     }
 
     /// What is wrong now, for the status.
     pub(crate) fn problems(&self, now: Nanos) -> impl Iterator<Item = String> {
-        let targets = self.targets.iter().filter_map(move |target| target.problem(now));
+        let targets = self.targets.views().into_iter().filter_map(move |target| target.problem(now));
         let exports = self.exports.iter().filter_map(move |exports| exports.problem(now));
         targets.chain(exports).chain(self.pods.iter().filter_map(|pods| pods.problem()))
     }

@@ -13,6 +13,7 @@
 //! | [`count`] | checks that bytes are a request of any signal, and counts its items |
 //! | [`Export`] | builds a request from spans and their origins |
 //! | [`mask`], [`rename`] | replace values of attributes, and names of services |
+//! | [`identify`] | adds to a resource whose it is |
 //! | [`annotate`] | adds to a span why it is kept |
 //! | [`mark`] | makes a span that says what is missing of a trace |
 
@@ -20,6 +21,7 @@ mod annotate;
 mod edit;
 mod export;
 mod fields;
+mod identify;
 mod mark;
 mod scan;
 
@@ -27,5 +29,6 @@ pub use annotate::annotate;
 pub use edit::{MASK, mask, rename};
 pub use export::Export;
 pub use fields::{Envelope, WireError};
+pub use identify::{CLAIMED, identify};
 pub use mark::{mark, mark_resource};
 pub use scan::{Group, RawResource, RawSpan, count, resources, scan};

@@ -20,6 +20,7 @@ use crate::json;
 use crate::memory_budget::{MemoryBudget, Reservation};
 use crate::metric_watch::{ForwardedMetrics, MetricsInbox};
 use crate::observer;
+use crate::pod_senders::PodSenders;
 use crate::queue::{Queue, UpstreamRequest};
 use crate::senders::{Sender, SenderCheck, SenderRules};
 use crate::server::{Acceptance, Refusal};
@@ -60,6 +61,8 @@ pub struct Edge {
     tenants: Tenants,
     /// Who may send spans in which service's name.
     pub(crate) senders: Reloadable<SenderRules>,
+    /// Pods of this node by address; `None`: not watched.
+    pub(crate) pods: Option<Reloadable<PodSenders>>,
     pub(crate) socket_owner: OwnerLookup,
     pub(crate) cgroups: Cgroups,
     pub(crate) unverified: Mutex<Vec<UnverifiedSpans>>,
@@ -130,6 +133,7 @@ impl Edge {
             upstream,
             tenants,
             senders: settings.senders.clone(),
+            pods: settings.pods.clone(),
             socket_owner: settings.socket_owner,
             cgroups: Cgroups::of_this_machine(),
             unverified: Mutex::default(),

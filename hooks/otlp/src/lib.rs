@@ -17,6 +17,7 @@
 //! | [`tail`], `origins`, `export_buffer` | tail sampling: spans and verdicts in, requests with kept traces out |
 //! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
 //! | `senders`, `unverified`, `socket_owner`, `cgroups` | who may send spans in which service's name |
+//! | `pod_senders` | pods of Kubernetes as senders, by address |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
 //! | `metric_watch` | metrics that were forwarded, for whoever watches them |
 //! | `exemplars` | kept traces of each operation |
@@ -50,6 +51,7 @@ mod messages;
 mod metric_watch;
 mod observer;
 mod origins;
+mod pod_senders;
 mod queue;
 pub mod reply;
 mod sender;
@@ -76,6 +78,7 @@ pub use lifecycle::{EdgeHandle, start};
 pub use local::IngestError;
 pub use metric_watch::{ForwardedMetrics, MetricExport};
 pub use observer::AnomalousOperation;
+pub use pod_senders::{ATTRIBUTE_BYTES as POD_ATTRIBUTE_BYTES, PodSender, PodSenders};
 pub use senders::{SenderRule, SenderRules, TOKEN_HEADER, Token, UNVERIFIED};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};

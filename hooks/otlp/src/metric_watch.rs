@@ -50,7 +50,7 @@ impl ForwardedMetrics {
 pub struct MetricExport<'a> {
     /// Name by which detectors know the service: its sender may use it.
     pub service: Cow<'a, str>,
-    /// `service.instance.id`; without one, the address of the sender.
+    /// The sender's pod; if that is unknown `service.instance.id`; without one, the address of the sender.
     pub instance: Cow<'a, str>,
     /// The encoded `ResourceMetrics`.
     pub encoded: &'a [u8],
@@ -126,8 +126,13 @@ impl Edge {
     pub fn each_export(&self, request: &ForwardedMetrics, mut visit: impl FnMut(MetricExport<'_>)) {
         let ForwardedMetrics { tenant, body, sender, rules } = request;
         let mut check = SenderCheck::new(rules, self.tenant_table(), *tenant, sender.clone());
+        let (own, pod) = (check.service().map(Cow::into_owned), sender.pod());
         // What cannot be read was refused before it was forwarded.
         let _ = resources(body, |resource| {
+            if let (Some(service), Some(pod)) = (&own, &pod) {
+                let (service, instance) = (self.detector_name(*tenant)(service), pod.instance().into());
+                return visit(MetricExport { service, instance, encoded: resource.encoded });
+            }
             let service = resource.service_name().unwrap_or(UNKNOWN);
             if !check.may_send(service) {
                 return check.refuse(service);

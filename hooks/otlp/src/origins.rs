@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::codec::Group;
+use crate::codec::{Group, identify};
 use hooks::id::OriginId;
 use wire::time::Nanos;
 
 use crate::forwarded_headers::ForwardedHeaders;
+use crate::pod_senders::PodSender;
 
 /// Bookkeeping bytes per origin, beside its own.
 const COST: usize = 160;
@@ -20,12 +21,21 @@ pub(crate) struct Origin {
     scope: usize,
     /// Offset of the forwarded headers: the end of the scope.
     forwarded: usize,
+    /// Offset of what names the pod: the end of the forwarded headers.
+    pod: usize,
+    /// The resource with the attributes of the pod that sent it.
+    identified: Option<Box<[u8]>>,
 }
 
 impl Origin {
-    /// The `ResourceSpans` without its scopes.
+    /// The `ResourceSpans` without its scopes, with what is known of the pod that sent it.
     pub(crate) fn resource(&self) -> &[u8] {
-        &self.bytes[HEAD..self.scope]
+        self.identified.as_deref().unwrap_or(&self.bytes[HEAD..self.scope])
+    }
+
+    /// Bytes that it takes.
+    fn cost(&self) -> usize {
+        self.bytes.len() + self.identified.as_ref().map_or(0, |identified| identified.len()) + COST
     }
 
     /// The `ScopeSpans` without its spans.
@@ -35,7 +45,7 @@ impl Origin {
 
     /// The client's forwarded headers, encoded.
     pub(crate) fn forwarded(&self) -> &[u8] {
-        &self.bytes[self.forwarded..]
+        &self.bytes[self.forwarded..self.pod]
     }
 }
 
@@ -68,9 +78,15 @@ impl Origins {
         Self { limit, bytes: 0, ids, by_id, last: 0, scratch: Default::default() }
     }
 
-    /// The id of the origin of `group`, which was received with the headers `forwarded`, at `now`. `None` if it is new
-    /// and over the limit.
-    pub(crate) fn id(&mut self, group: &Group<'_>, forwarded: &ForwardedHeaders, now: Nanos) -> Option<OriginId> {
+    /// The id of the origin of `group`, which was received with the headers `forwarded` from `pod`, at `now`. `None` if
+    /// it is new and over the limit. Only a new one is given the attributes of its pod.
+    pub(crate) fn id(
+        &mut self,
+        group: &Group<'_>,
+        forwarded: &ForwardedHeaders,
+        pod: Option<&PodSender>,
+        now: Nanos,
+    ) -> Option<OriginId> {
         let (key, piece) = &mut self.scratch;
         group.resource.copy(piece);
         key.clear();
@@ -83,20 +99,25 @@ impl Origins {
         key.extend_from_slice(piece);
         let end = key.len();
         key.extend_from_slice(forwarded.bytes());
+        let of_pod = key.len();
+        if let Some(pod) = pod {
+            key.extend_from_slice(&pod.fingerprint().to_le_bytes());
+        }
         if let Some(id) = self.ids.get(key.as_slice()) {
             if let Some(known) = self.by_id.get_mut(id) {
                 known.seen = now;
             }
             return Some(*id);
         }
-        let cost = key.len() + COST;
+        let identified = pod.map(|pod| identify(&key[HEAD..scope], pod.attributes()).into());
+        let bytes: Arc<[u8]> = key.as_slice().into();
+        let origin = Origin { bytes: Arc::clone(&bytes), scope, forwarded: end, pod: of_pod, identified };
+        let cost = origin.cost();
         if self.bytes + cost > self.limit {
             return None;
         }
         self.bytes += cost;
-        let id = self.next();
-        let bytes: Arc<[u8]> = self.scratch.0.as_slice().into();
-        let origin = Arc::new(Origin { bytes: Arc::clone(&bytes), scope, forwarded: end });
+        let (id, origin) = (self.next(), Arc::new(origin));
         self.ids.insert(bytes, id);
         self.by_id.insert(id, OriginEntry { origin, seen: now });
         Some(id)
@@ -114,7 +135,7 @@ impl Origins {
             let kept = now.since(known.seen).is_none_or(|unseen| unseen < age);
             if !kept {
                 ids.remove(&known.origin.bytes);
-                *bytes -= known.origin.bytes.len() + COST;
+                *bytes -= known.origin.cost();
             }
             kept
         });
@@ -157,7 +178,7 @@ mod tests {
 
     fn id_with(origins: &mut Origins, request: &[u8], forwarded: &ForwardedHeaders, now: Nanos) -> Option<OriginId> {
         let mut found = None;
-        scan(request, |group, _| found = origins.id(group, forwarded, now)).unwrap();
+        scan(request, |group, _| found = origins.id(group, forwarded, None, now)).unwrap();
         found
     }
 
@@ -192,6 +213,28 @@ mod tests {
         assert_eq!(id("b", b"x:1\n"), first);
         let origin = origins.get(first).unwrap();
         assert_eq!((origin.scope(), origin.forwarded()), (&[26, 1, b'b'][..], &b"x:1\n"[..]));
+    }
+
+    #[test]
+    fn the_same_resource_from_another_pod_is_of_another_origin_and_names_its_pod() {
+        let mut origins = Origins::new(10_000);
+        let pod = |name: &'static str| PodSender::new("shop/payment", name, [("k8s.pod.name", name)].into_iter());
+        let mut from = |pod: Option<&PodSender>| {
+            let mut found = None;
+            let headers = ForwardedHeaders::from_bytes(b"x:1\n");
+            scan(&request("a", "b"), |group, _| found = origins.id(group, &headers, pod, Nanos(0))).unwrap();
+            found.unwrap()
+        };
+        let ids = [from(Some(&pod("p"))), from(Some(&pod("q"))), from(None)];
+
+        assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
+        assert_eq!(from(Some(&pod("p"))), ids[0]);
+        let [first, .., plain] = ids.map(|id| origins.get(id).unwrap());
+        assert_eq!((first.forwarded(), plain.forwarded()), (&b"x:1\n"[..], &b"x:1\n"[..]));
+        assert_eq!((first.scope(), plain.resource()), (plain.scope(), &[26, 1, b'a'][..]));
+        assert!(first.resource().windows(14).any(|text| text == b"k8s.pod.name\x12\x03"), "{:?}", first.resource());
+        origins.forget(Nanos(1), Nanos(5));
+        assert_eq!(origins.bytes(), 0);
     }
 
     #[test]

@@ -5,12 +5,14 @@
 
 use core::fmt;
 use core::net::IpAddr;
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hyper::HeaderMap;
 use subtle::ConstantTimeEq as _;
 
+use crate::pod_senders::{PodSender, SenderPod, is_of_pod};
 use crate::tenants::{Network, TenantId, Tenants};
 
 /// Header (or gRPC metadata) with a sender's token.
@@ -78,9 +80,23 @@ pub(crate) struct Peer {
     pub(crate) cgroup: Option<Arc<str>>,
     /// Place of the first rule whose token it showed.
     pub(crate) token: Option<usize>,
+    pub(crate) pod: SenderPod,
 }
 
 impl Sender {
+    /// The pod that sends for itself.
+    pub(crate) const fn pod(&self) -> Option<&Arc<PodSender>> {
+        match self {
+            Self::Peer(Peer { pod: SenderPod::Pod(pod), .. }) => Some(pod),
+            _ => None,
+        }
+    }
+
+    /// Whether pods are watched, and this is none of them.
+    const fn is_no_pod(&self) -> bool {
+        matches!(self, Self::Peer(Peer { pod: SenderPod::Nobody, .. }))
+    }
+
     /// Its address, or `agent`.
     pub(crate) fn address(&self) -> String {
         match self {
@@ -92,7 +108,10 @@ impl Sender {
 
 impl fmt::Display for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Peer(Peer { address, uid, cgroup, .. }) = self else { return f.write_str("the agent") };
+        let Self::Peer(Peer { address, uid, cgroup, pod, .. }) = self else { return f.write_str("the agent") };
+        if let SenderPod::Pod(pod) = pod {
+            return write!(f, "pod {} of {}", pod.instance(), pod.service());
+        }
         let address = address.to_canonical();
         match uid {
             Some(uid) => write!(f, "user {uid}")?,
@@ -204,10 +223,25 @@ impl<'a> SenderCheck<'a> {
         Self { rules, tenants, tenant, sender, refused: Vec::new() }
     }
 
-    /// Whether a group of spans may be counted as the tenant's `service`.
+    /// The service that everything from this sender is of, whatever it says: that of its pod. A tenant that is called
+    /// as its namespace has another one of that name.
+    pub(crate) fn service(&self) -> Option<Cow<'_, str>> {
+        let service = self.sender.pod()?.service();
+        let replaced = self.tenants.replacement_name(self.tenant, service);
+        Some(replaced.map_or(Cow::Borrowed(service), Cow::Owned))
+    }
+
+    /// Whether a group of spans may be counted as the tenant's `service`. Names with a namespace are those of pods,
+    /// unless a rule says whose they are.
     pub(crate) fn may_send(&self, service: &str) -> bool {
-        self.rules.owned.is_empty()
-            || self.rules.may_send(&self.sender, &self.tenants.detector_name(self.tenant, service))
+        let is_no_pod = self.sender.is_no_pod();
+        if self.rules.owned.is_empty() && !is_no_pod {
+            return true;
+        }
+        let name = self.tenants.detector_name(self.tenant, service);
+        let own = service.strip_prefix(self.tenants.name(self.tenant)).and_then(|rest| rest.strip_prefix('/'));
+        let is_others = is_no_pod && is_of_pod(own.unwrap_or(service)) && !self.rules.owned.contains_key(&*name);
+        !is_others && self.rules.may_send(&self.sender, &name)
     }
 
     /// Counts one span of `service` that may not.
@@ -232,7 +266,13 @@ mod tests {
     }
 
     fn peer(address: &str, uid: Option<u32>) -> Sender {
-        Sender::Peer(Peer { address: address.parse().unwrap(), uid, cgroup: None, token: None })
+        Sender::Peer(Peer {
+            address: address.parse().unwrap(),
+            uid,
+            cgroup: None,
+            token: None,
+            pod: SenderPod::Unwatched,
+        })
     }
 
     #[test]
@@ -267,7 +307,8 @@ mod tests {
         let rules = SenderRules::new(&[payment, cart]);
         let may = |uid: Option<u32>, cgroup: Option<&str>, service: &str| {
             let (address, cgroup) = ("127.0.0.1".parse().unwrap(), cgroup.map(Arc::from));
-            rules.may_send(&Sender::Peer(Peer { address, uid, cgroup, token: None }), service)
+            rules
+                .may_send(&Sender::Peer(Peer { address, uid, cgroup, token: None, pod: SenderPod::Unwatched }), service)
         };
 
         for cgroup in ["/pods/payment", "/pods/payment/7"] {
@@ -292,7 +333,13 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(TOKEN_HEADER, hyper::header::HeaderValue::from_static(token));
             let address = "10.0.0.1".parse().unwrap();
-            Sender::Peer(Peer { address, uid: None, cgroup: None, token: rules.token(&headers) })
+            Sender::Peer(Peer {
+                address,
+                uid: None,
+                cgroup: None,
+                token: rules.token(&headers),
+                pod: SenderPod::Unwatched,
+            })
         };
 
         let allowed = |token| ["payment", "cart", "shop"].map(|service| rules.may_send(&shown(token), service));
@@ -317,5 +364,32 @@ mod tests {
 
         assert_eq!(check.refused.len(), NAMED);
         assert_eq!((&*check.refused[0].0, check.refused[0].1, check.refused[NAMED - 1].1), ("service-0", 2, 6));
+    }
+
+    #[test]
+    fn a_pod_is_its_own_service_and_nobody_else_may_use_a_name_with_a_namespace() {
+        let tenants =
+            Tenants::new(&[crate::tenants::Tenant { name: "bank".to_owned(), ..Default::default() }]).unwrap();
+        let rules = SenderRules::new(&[SenderRule { anyone: true, ..rule(&["shop/open"]) }]);
+        let from = |pod: SenderPod| {
+            Sender::Peer(Peer { address: "10.1.0.7".parse().unwrap(), uid: None, cgroup: None, token: None, pod })
+        };
+        let of = |service: &str| SenderPod::Pod(Arc::new(PodSender::new(service, "p", core::iter::empty())));
+        let check = |pod| SenderCheck::new(&rules, &tenants, 0, from(pod));
+
+        let named = |service: &str| check(of(service)).service().map(Cow::into_owned);
+        assert_eq!(named("shop/payment").as_deref(), Some("shop/payment"));
+        assert_eq!(named("bank/teller").as_deref(), Some("default/bank/teller"), "not the tenant's");
+        for (pod, expected) in [
+            (SenderPod::Nobody, [false, true, true]),
+            (SenderPod::Forwarder, [true, true, true]),
+            (SenderPod::Unwatched, [true, true, true]),
+        ] {
+            let check = check(pod.clone());
+            assert_eq!(["shop/payment", "payment", "shop/open"].map(|name| check.may_send(name)), expected, "{pod:?}");
+            assert_eq!(check.service(), None);
+        }
+        let tenant = SenderCheck::new(&rules, &tenants, 1, from(SenderPod::Nobody));
+        assert_eq!(["bank/teller", "bank/shop/x"].map(|name| tenant.may_send(name)), [true, false]);
     }
 }

@@ -5,6 +5,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::forwarded_headers::DEFAULT_FORWARDED;
+use crate::pod_senders::PodSenders;
 use crate::senders::SenderRules;
 use crate::socket_owner::OwnerLookup;
 use crate::span_metrics::SpanMetricsSettings;
@@ -39,6 +40,9 @@ pub struct Settings {
     /// Who may send spans in which service's name; a service that no rule names is open to everybody. Each request is
     /// judged by the rules that are current when it begins.
     pub senders: Reloadable<SenderRules>,
+    /// Pods of this node by address, as they are at the begin of a request; `None`: pods are not watched. Then names
+    /// with a slash belong to nobody.
+    pub pods: Option<Reloadable<PodSenders>>,
     /// How the owner of a connection from this machine is found out. By default the kernel is asked.
     pub socket_owner: OwnerLookup,
     /// Keys of attributes whose values are masked before anything is stored: of spans, resources, scopes, events and
@@ -71,6 +75,7 @@ impl Settings {
             observed_key: None,
             tenants: Vec::new(),
             senders: Reloadable::new(SenderRules::default()),
+            pods: None,
             socket_owner: crate::socket_owner::socket_owner,
             redacted: Vec::new(),
             request_bytes: 16 << 20,

@@ -23,6 +23,7 @@ use crate::coherence::Coherence;
 use crate::export_buffer::{Batch, ExportBuffer};
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::origins::Origins;
+use crate::pod_senders::PodSender;
 use crate::walk::walk;
 
 /// Longest request: a span that began earlier has a wrong clock.
@@ -345,16 +346,15 @@ impl TailSampler {
         self.paths.calls().map(names)
     }
 
-    /// Service and origin of `group`, which counts as `service`, received with the headers `forwarded`.
+    /// Service and origin of a group, which counts as `service`, received with forwarded headers, from a pod if known.
     pub(crate) fn source(
         &mut self,
         service: &str,
-        group: &Group<'_>,
-        forwarded: &ForwardedHeaders,
+        (group, forwarded, pod): (&Group<'_>, &ForwardedHeaders, Option<&PodSender>),
         now: Nanos,
     ) -> Source {
         let service = self.names.service(service, now);
-        Source { service, origin: self.origins.id(group, forwarded, now) }
+        Source { service, origin: self.origins.id(group, forwarded, pod, now) }
     }
 
     /// All known operations with the services on their paths at `now`, sorted by name.

@@ -140,7 +140,8 @@ impl Edge {
             }
         };
         let (address, uid) = (connection.peer.ip(), owner.map(|owner| owner.uid));
-        Sender::Peer(Peer { address, uid, cgroup, token: rules.token(headers) })
+        let pod = self.pods.as_ref().map(|pods| pods.load().at(address)).unwrap_or_default();
+        Sender::Peer(Peer { address, uid, cgroup, token: rules.token(headers), pod })
     }
 
     /// Why rules by user or cgroup fit no sender of this machine; `None` if they can, or if there are none.

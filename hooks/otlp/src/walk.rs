@@ -34,20 +34,26 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
     now: Timestamp,
 ) -> Result<IngestCounts, WireError> {
     let mut counts = IngestCounts::default();
+    // A pod's own service, whatever the spans say: once per request.
+    let own = check.as_ref().and_then(|check| check.service()).map(Cow::into_owned);
+    let pod = check.as_ref().and_then(|check| check.sender.pod()).cloned();
     let mut last: Option<GroupContext<'_>> = None;
     scan(request, |group, span| {
         let context = last.take().filter(|context| context.group.is(group)).unwrap_or_else(|| {
-            let service = group.service_name().unwrap_or(UNKNOWN);
-            let is_verified = check.as_ref().is_none_or(|check| check.may_send(service));
+            let claimed = group.service_name().unwrap_or(UNKNOWN);
+            let service = own.as_deref().unwrap_or(claimed);
+            let is_verified = own.is_some() || check.as_ref().is_none_or(|check| check.may_send(service));
             let counted = if is_verified { service } else { UNVERIFIED };
             GroupContext {
                 group: *group,
-                unverified: (!is_verified).then_some(service),
+                unverified: (!is_verified).then_some(claimed),
                 span_metrics: span_metrics
                     .as_mut()
                     .filter(|_| is_verified)
                     .and_then(|(span_metrics, name)| span_metrics.service(&name(service), now.monotonic)),
-                source: tail.as_mut().map(|(tail, forwarded)| tail.source(counted, group, forwarded, now.monotonic)),
+                source: tail
+                    .as_mut()
+                    .map(|(tail, forwarded)| tail.source(counted, (group, forwarded, pod.as_deref()), now.monotonic)),
             }
         });
         match (context.unverified, &mut check, &mut span_metrics, &span) {

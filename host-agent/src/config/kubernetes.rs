@@ -1,23 +1,46 @@
 //! Configuration of what the API server of Kubernetes is asked for.
 
+use std::collections::BTreeSet;
+
 use agent_runtime::config::range;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::prometheus::{MAX_TARGETS, PrometheusTarget, size};
 use crate::pod_watch::PodPlan;
 
 /// What is known of Kubernetes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KubernetesConfig {
     /// Whether the containers of the node's pods are watched, as replicas of their workloads.
     pub pods: bool,
     /// The node's name. `None`: as `--node` says.
     pub node: Option<String>,
+    /// Services (`namespace/workload`) whose pods forward spans and metrics of others, such as Collectors.
+    pub forwarders: BTreeSet<String>,
+    /// Most endpoints of pods that are scraped; 0: none.
+    pub scrape_targets: usize,
+    /// Whether `PodMonitor`s say what is scraped, beside annotations.
+    pub pod_monitors: bool,
+}
+
+impl Default for KubernetesConfig {
+    fn default() -> Self {
+        Self { pods: false, node: None, forwarders: BTreeSet::new(), scrape_targets: 32, pod_monitors: true }
+    }
 }
 
 impl KubernetesConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let most = "must be at most 256 on one node";
+        range(self.scrape_targets <= MAX_TARGETS, "kubernetes.scrape_targets", &self.scrape_targets, most)?;
+        for name in &self.forwarders {
+            let is_service =
+                name.split_once('/').is_some_and(|(space, workload)| !space.is_empty() && !workload.is_empty());
+            let wanted = "must be a namespace, a slash and a workload, such as tracing/otel-collector";
+            range(is_service, "kubernetes.forwarders", name, wanted)?;
+        }
         let Some(node) = &self.node else { return Ok(()) };
         // A selector of fields names it, where a comma begins another condition.
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
@@ -37,7 +60,33 @@ impl KubernetesConfig {
         }
         let wanted = "names this node: start the agent with --node $(NODE_NAME), as the chart does";
         range(self.node.is_some(), "kubernetes.node", &"missing", wanted)?;
-        Ok(self.node.clone().map(|node| PodPlan { node }))
+        Ok(self.node.clone().map(|node| PodPlan {
+            node,
+            forwarders: self.forwarders.clone(),
+            scrape_targets: self.scrape_targets,
+            pod_monitors: self.pod_monitors,
+        }))
+    }
+
+    /// What the endpoints of pods may keep in memory at most.
+    pub(crate) fn scrape_bytes(&self) -> u64 {
+        if self.pods { self.scrape_targets as u64 * target_bytes() } else { 0 }
+    }
+}
+
+/// What one endpoint of a pod may keep in memory at most.
+fn target_bytes() -> u64 {
+    pod_target(String::new(), String::new(), String::new()).bytes()
+}
+
+/// The endpoint `url` of the replica `instance` of `service`. Less of it is looked at than of one that is configured.
+pub(crate) fn pod_target(service: String, instance: String, url: String) -> PrometheusTarget {
+    PrometheusTarget {
+        instance: Some(instance),
+        max_samples: size(2_000),
+        max_bytes: size(512 << 10),
+        max_columns: size(50),
+        ..PrometheusTarget::new(service, url)
     }
 }
 
@@ -56,7 +105,27 @@ mod tests {
         assert_eq!(plan("kubernetes: {pods: true, node: node-1.example}"), Ok(Some("node-1.example".to_owned())));
         let missing = plan("kubernetes: {pods: true}").unwrap_err();
         assert!(missing.contains("kubernetes.node is missing: names this node"), "{missing}");
+        for (wrong, expected) in [
+            ("scrape_targets: 257", "kubernetes.scrape_targets is 257: must be at most 256"),
+            (
+                "forwarders: [collector]",
+                "kubernetes.forwarders is collector: must be a namespace, a slash and a workload",
+            ),
+        ] {
+            let error = plan(&format!("kubernetes: {{{wrong}}}")).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
         let selector = plan("kubernetes: {node: 'a,spec.nodeName=b'}").unwrap_err();
         assert!(selector.contains("kubernetes.node is a,spec.nodeName=b: must be"), "{selector}");
+    }
+
+    #[test]
+    fn endpoints_of_pods_take_memory_only_where_pods_are_watched() {
+        let bytes = |text: &str| Config::parse(text).unwrap().kubernetes.scrape_bytes();
+
+        let one = bytes("kubernetes: {pods: true, node: a, scrape_targets: 1}");
+        assert!((5_000_000..5_600_000).contains(&one), "{one}");
+        assert_eq!(bytes("kubernetes: {pods: true, node: a}"), 32 * one);
+        assert_eq!(bytes(""), 0);
     }
 }

@@ -95,7 +95,7 @@ fn five_seconds() -> NonZeroU32 {
     at_least_one(5_000)
 }
 
-fn size(size: usize) -> NonZeroUsize {
+pub(super) fn size(size: usize) -> NonZeroUsize {
     NonZeroUsize::new(size).unwrap_or(NonZeroUsize::MIN)
 }
 
@@ -130,6 +130,28 @@ fn key(name: &'static str) -> &'static str {
 }
 
 impl PrometheusTarget {
+    /// The endpoint `url` of `service`, with all defaults.
+    pub(crate) fn new(service: String, url: String) -> Self {
+        Self {
+            service,
+            url,
+            instance: None,
+            interval_ms: None,
+            cpu_share: five_percent(),
+            timeout_ms: five_seconds(),
+            labels: BTreeMap::new(),
+            headers: BTreeMap::new(),
+            ca: None,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            max_columns: usual_columns(),
+            label_sets: usual_label_sets(),
+            learn_scrapes: usual_window(),
+            max_samples: usual_samples(),
+            max_bytes: usual_bytes(),
+        }
+    }
+
     /// What a scraper needs.
     ///
     /// # Errors

@@ -11,18 +11,28 @@ const CLASSES: [&str; 2] = ["burstable", "besteffort"];
 /// The first 128 bits of the id of the pod, or of the container without one; `None` if `cgroup` (v2 path) is in
 /// neither.
 pub(super) fn container_of(cgroup: &str) -> Option<[u8; 16]> {
-    let mut names = cgroup.split('/').filter(|name| !name.is_empty() && *name != "..");
+    let mut names = names(cgroup);
     let first = names.next()?;
-    let holds_pods = first.starts_with("kubepods") || first.starts_with("kubelet") || CLASSES.contains(&first);
-    if holds_pods || pod(first).is_some() {
-        return core::iter::once(first).chain(names).find_map(pod);
+    if holds_pods(first) {
+        return pod_of(cgroup).map(pods::PodId::bits);
     }
     if CONTAINERS.contains(&first) { container(names.next()?, first == "docker") } else { None }
 }
 
-/// The id in the name of a pod's group.
-fn pod(name: &str) -> Option<[u8; 16]> {
-    pods::cgroup::pod_of(name).map(pods::PodId::bits)
+/// The pod that `cgroup` is in, or below.
+pub(crate) fn pod_of(cgroup: &str) -> Option<pods::PodId> {
+    let is_of_pods = names(cgroup).next().is_some_and(holds_pods);
+    names(cgroup).filter(|_| is_of_pods).find_map(pods::cgroup::pod_of)
+}
+
+fn names(cgroup: &str) -> impl Iterator<Item = &str> {
+    cgroup.split('/').filter(|name| !name.is_empty() && *name != "..")
+}
+
+/// Whether a group right below the root is of pods.
+fn holds_pods(first: &str) -> bool {
+    let is_of_pods = first.starts_with("kubepods") || first.starts_with("kubelet") || CLASSES.contains(&first);
+    is_of_pods || pods::cgroup::pod_of(first).is_some()
 }
 
 /// The id in the name of a container's group: `docker-ID.scope`, or `is_plain` `ID`.

@@ -47,6 +47,19 @@ pub enum HelloRefusal {
         /// The user id.
         uid: u32,
     },
+    /// The process is in a pod that does not let it register.
+    #[error("{0}")]
+    Pod(String),
+    /// The name is that of a pod, and the process is not of it.
+    #[error(
+        "{service} is the name of pods: this process is {own}; leave the namespace out, and it gets the name of its pod"
+    )]
+    OtherPod {
+        /// The service in the hello.
+        service: ServiceName,
+        /// Whose the process is: `of shop/payment`, or `in no pod`.
+        own: String,
+    },
     /// The limit of replicas is reached.
     #[error(
         "{service} has reached the limit of {limit} replicas on this node: raise services.limits.replicas_per_service"

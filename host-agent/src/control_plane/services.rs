@@ -14,7 +14,7 @@ use super::catalogue::Owner;
 use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 use super::release::Release;
 use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlace, SeriesPlacement};
-use super::{Action, Connection, ConnectionId, ControlPlane, Deletion, Peer, Service};
+use super::{Action, Connection, ConnectionId, ControlPlane, Deletion, Peer, PodIdentity, Service};
 
 /// The descriptor that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,8 @@ impl ControlPlane {
             self.actions.push(Action::CloseService { connection });
             return;
         }
-        self.connections.insert(connection, Connection { peer, messages: 0, replica: None });
+        self.connections
+            .insert(connection, Connection { peer, pod: PodIdentity::Unwatched, messages: 0, replica: None });
         self.awaiting_hello.insert((now.plus(self.settings.hello_within), connection));
     }
 
@@ -137,7 +138,8 @@ impl ControlPlane {
         let replica = Replica::new(ReplicaId(self.last_replica), service.clone(), instance, Payer::Agent);
         self.services.entry(service).or_default().replicas.insert(connection);
         let peer = Peer { pid: 0, uid: 0, cgroup: String::new() };
-        self.connections.insert(connection, Connection { peer, messages: 0, replica: Some(replica) });
+        let pod = PodIdentity::Unwatched;
+        self.connections.insert(connection, Connection { peer, pod, messages: 0, replica: Some(replica) });
         self.agent_replicas.insert(connection);
     }
 
@@ -221,7 +223,8 @@ impl ControlPlane {
         };
         let Hello { service, instance, process_metrics, changes_every, .. } = hello;
         let pid = entry.peer.pid;
-        if !self.settings.may_be(&entry.peer, &service) {
+        let (service, instance) = entry.pod.names(service, instance)?;
+        if !entry.pod.is_verified() && !self.settings.may_be(&entry.peer, &service) {
             return Err(HelloRefusal::Identity { service, pid, uid: entry.peer.uid });
         }
         let limit = self.settings.limits.replicas_per_service;

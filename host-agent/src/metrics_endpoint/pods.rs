@@ -15,8 +15,9 @@ pub(super) struct PodMetrics(pub(super) Option<Arc<PodWatch>>);
 
 impl Collector for PodMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (count, errors) = self.0.as_ref().map_or((0, 0), |pods| pods.counts());
+        let (count, errors, rollouts) = self.0.as_ref().map_or((0, 0, 0), |pods| pods.counts());
         gauge(&mut encoder, "pods", "Pods of this node that the API server has told of.", count)?;
+        counter(&mut encoder, "rollouts", "New versions of workloads of this node's pods.", rollouts)?;
         counter(&mut encoder, "pod_watch_errors", "Errors of the watch of this node's pods.", errors)
     }
 }

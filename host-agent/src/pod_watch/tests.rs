@@ -11,6 +11,7 @@ use axum::routing::get;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::control_plane::PodIdentity;
 
 const ID: &str = "3fa85f6457174562b3fc2c963f66afa63fa85f6457174562b3fc2c963f66afa6";
 const WITHIN: Duration = Duration::from_secs(20);
@@ -57,16 +58,35 @@ impl ApiServer {
         let route = get(|State(server): State<Self>, RawQuery(query): RawQuery| async move {
             server.answer(query.unwrap_or_default())
         });
+        let monitors = get(|RawQuery(query): RawQuery| async move { monitors(&query.unwrap_or_default()) });
         let router = Router::new().route("/api/v1/pods", route).with_state(server.clone());
+        let router = router.route("/apis/monitoring.coreos.com/v1/podmonitors", monitors);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let watched = Arc::new(PodWatch::default());
+        let node = "node-1".to_owned();
+        let forwarders = ["shop/payment-9".to_owned()].into();
+        let plan = PodPlan { node, forwarders, scrape_targets: 2, pod_monitors: true };
+        let watched = Arc::new(PodWatch::new(plan, Clock::start()));
         let of = Arc::clone(&watched);
         let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-        tokio::spawn(async move { run(config, "node-1", &of).await });
+        tokio::spawn(async move { connect(config, &of).await });
         (server, watched)
     }
+}
+
+/// One `PodMonitor` of the namespace `shop`, which never changes.
+fn monitors(query: &str) -> Response {
+    if query.contains("watch=true") {
+        return axum::body::Body::from_stream(tokio_stream::pending::<Result<Vec<u8>, std::io::Error>>())
+            .into_response();
+    }
+    let monitor = json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor",
+        "metadata": {"name": "all", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": {"app": "payment"}}, "podMetricsEndpoints": [{"port": "metrics"}], "jobLabel": "x"}});
+    let list = json!({"kind": "PodMonitorList", "apiVersion": "monitoring.coreos.com/v1",
+        "metadata": {"resourceVersion": "7"}, "items": [monitor]});
+    ([("content-type", "application/json")], list.to_string()).into_response()
 }
 
 fn pod(number: u64) -> Value {
@@ -91,8 +111,10 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     assert!(tokio::time::timeout(WITHIN, waiting).await.is_ok(), "not within {WITHIN:?}: {what}");
 }
 
+/// The pod's name, if it is known; whether it has started is another question.
 fn instance(watched: &PodWatch, number: u64) -> Option<String> {
-    watched.member(&format!("kubepods/burstable/pod{number:032x}/{ID}")).map(|member| member.instance)
+    let path = format!("kubepods/burstable/pod{number:032x}/{ID}");
+    watched.pods().member(&path, Duration::MAX).map(|member| member.instance)
 }
 
 #[tokio::test]
@@ -139,4 +161,97 @@ async fn a_right_that_is_missing_is_in_the_status_with_what_to_do() {
     let problem = watched.problem().unwrap();
     assert!(problem.starts_with("kubernetes: the pods of this node cannot be watched: "), "{problem}");
     assert!(problem.contains("it does not want to") && problem.contains("list and watch pods"), "{problem}");
+}
+
+fn cgroup(number: u64) -> String {
+    format!("/kubepods/burstable/pod{number:032x}/{ID}")
+}
+
+#[tokio::test]
+async fn three_hundred_pods_come_in_any_order_and_half_of_them_go() {
+    // 7 and 11 have no common factor with 300.
+    let added = (0..300).map(|at| event("ADDED", &pod(at * 7 % 300)));
+    let deleted = (0..300).map(|at| at * 11 % 300).filter(|number| number % 2 == 0);
+    let events = added.chain(deleted.map(|number| event("DELETED", &pod(number)))).collect();
+    let (_server, watched) = ApiServer::watched([Answer::List(Vec::new()), Answer::Events(events)]).await;
+
+    until("half of the pods are gone", || watched.counts().0 == 150 && instance(&watched, 298).is_none()).await;
+
+    assert_eq!((instance(&watched, 1).is_some(), instance(&watched, 2)), (true, None));
+    assert!(watched.pods().memory_bytes() < 150 * 2_000);
+}
+
+#[tokio::test]
+async fn an_expired_token_and_too_many_requests_end_by_themselves() {
+    let answers = [
+        Answer::List(vec![pod(1)]),
+        Answer::Events(Vec::new()),
+        Answer::Error(StatusCode::UNAUTHORIZED),
+        Answer::Error(StatusCode::TOO_MANY_REQUESTS),
+    ];
+    let (server, watched) = ApiServer::watched(answers).await;
+
+    // kube itself asks again after the second one.
+    until("it asks again after both", || server.0.lock().unwrap().1.len() > 4).await;
+
+    assert_eq!(instance(&watched, 1).as_deref(), Some("payment-1"), "what is known stays");
+    assert!(watched.counts().1 >= 1);
+}
+
+#[tokio::test]
+async fn processes_are_their_pods_services_and_one_that_is_too_early_waits() {
+    let watched = Arc::new(PodWatch::new(PodPlan::default(), Clock::start()));
+    let known = |object: &Value| watched.apply(Ok(Event::Apply(serde_json::from_value(object.clone()).unwrap())));
+    known(&pod(1));
+    let name = |identity: PodIdentity| match identity {
+        PodIdentity::Member { service, instance } => format!("{service} {instance}"),
+        other => format!("{other:?}"),
+    };
+
+    assert_eq!(name(watched.identity(&cgroup(1), "app").await), "shop/payment-1 payment-1");
+    // A group that it makes below its own, called like another pod's.
+    let below = format!("{}/pod{:032x}/{ID}", cgroup(1), 2);
+    assert_eq!(name(watched.identity(&below, "app").await), "shop/payment-1 payment-1");
+    let forged = format!("/user.slice/user-1000.slice/pod{:032x}/{ID}", 1);
+    assert_eq!(watched.identity(&forged, "app").await, PodIdentity::None);
+    let PodIdentity::Refused(why) = watched.identity(&cgroup(1), "runsc-sandbox").await else { panic!("gVisor") };
+    assert!(why.contains("gVisor"), "{why}");
+
+    let waiting = {
+        let watched = Arc::clone(&watched);
+        tokio::spawn(async move { watched.identity(&cgroup(2), "app").await })
+    };
+    tokio::task::yield_now().await;
+    known(&pod(2));
+    assert_eq!(name(waiting.await.unwrap()), "shop/payment-2 payment-2");
+}
+
+#[tokio::test]
+async fn a_process_of_a_pod_that_is_never_told_of_is_refused_with_the_reason() {
+    let watched = PodWatch::new(PodPlan::default(), Clock::start());
+
+    let PodIdentity::Refused(why) = watched.identity_within(&cgroup(1), "app", Duration::ZERO).await else {
+        panic!("its pod is unknown")
+    };
+    assert!(why.contains("has not told of this process's pod yet"), "{why}");
+}
+
+#[tokio::test]
+async fn endpoints_are_those_of_annotations_and_of_pod_monitors() {
+    let mut annotated = pod(1);
+    annotated["metadata"]["annotations"] = json!({"prometheus.io/scrape": "true", "prometheus.io/port": "80"});
+    let mut monitored = pod(2);
+    monitored["metadata"]["labels"] = json!({"app": "payment"});
+    monitored["spec"]["containers"][0]["ports"] = json!([{"name": "metrics", "containerPort": 9102}]);
+    let items = [annotated, monitored, pod(3)].map(|mut pod| {
+        let address = pod["metadata"]["name"].as_str().unwrap().replace("payment-", "10.1.0.");
+        pod["status"]["podIPs"] = json!([{"ip": address}]);
+        pod["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+        pod
+    });
+    let (_server, watched) = ApiServer::watched([Answer::List(items.to_vec())]).await;
+
+    let found = || watched.endpoints().scraped.into_iter().map(|endpoint| endpoint.instance).collect::<Vec<_>>();
+    until("both are known", || found() == ["payment-1:80", "payment-2:9102"]).await;
+    assert_eq!(watched.problem(), None);
 }

@@ -10,14 +10,22 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
+use super::Targets;
 use super::view::{REASONS, ScrapeCounts, TargetView};
 use crate::metrics_endpoint::{counter, gauge};
 
 /// Collects the values of all targets on each scrape.
 #[derive(Debug)]
-pub(crate) struct TargetMetrics(pub(crate) Vec<Arc<TargetView>>);
+pub(crate) struct TargetMetrics(pub(crate) Targets);
 
-impl TargetMetrics {
+/// Targets that there are now, and what those have counted that are gone.
+struct Views<'a>(Vec<Arc<TargetView>>, &'a ScrapeCounts);
+
+impl Views<'_> {
+    fn counts(&self) -> impl Iterator<Item = &ScrapeCounts> {
+        self.0.iter().map(|view| &view.counts).chain([self.1])
+    }
+
     /// A counter with the label `reason`, summed over targets.
     fn by_reason<const N: usize>(
         &self,
@@ -28,7 +36,7 @@ impl TargetMetrics {
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (at, reason) in reasons.iter().enumerate() {
-            let count = self.0.iter().filter_map(|view| of(&view.counts).get(at));
+            let count = self.counts().filter_map(|counts| of(counts).get(at));
             let count: u64 = count.map(|count| count.load(Ordering::Relaxed)).sum();
             ConstCounter::new(count).encode(family.encode_family(&[("reason", *reason)])?)?;
         }
@@ -38,8 +46,9 @@ impl TargetMetrics {
 
 impl Collector for TargetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let views = Views(self.0.views(), self.0.gone());
         let sum = |of: fn(&ScrapeCounts) -> &AtomicU64| -> u64 {
-            self.0.iter().map(|view| of(&view.counts).load(Ordering::Relaxed)).sum()
+            views.counts().map(|counts| of(counts).load(Ordering::Relaxed)).sum()
         };
         let e = &mut encoder;
         counter(e, "scrapes", "Scrapes of Prometheus targets.", sum(|counts| &counts.scrapes))?;
@@ -48,12 +57,12 @@ impl Collector for TargetMetrics {
         let help = "Scrapes left out since the one before took too long.";
         counter(e, "late_scrapes", help, sum(|counts| &counts.late))?;
         let help = "Samples of targets that were not looked at, by reason.";
-        self.by_reason(e, ("refused_samples", help), &RefusedSamples::REASONS, |counts| &counts.refused)?;
+        views.by_reason(e, ("refused_samples", help), &RefusedSamples::REASONS, |counts| &counts.refused)?;
         let help = "Scrapes that failed, by reason.";
-        self.by_reason(e, ("failed_scrapes", help), &REASONS, |counts| &counts.failed)?;
-        let reports: Vec<_> = self.0.iter().map(|view| view.target().report()).collect();
-        let down = self.0.iter().filter(|view| view.state().down.is_some()).count();
-        gauge(&mut encoder, "targets", "Prometheus targets that are configured.", self.0.len())?;
+        views.by_reason(e, ("failed_scrapes", help), &REASONS, |counts| &counts.failed)?;
+        let reports: Vec<_> = views.0.iter().map(|view| view.target().report()).collect();
+        let down = views.0.iter().filter(|view| view.state().down.is_some()).count();
+        gauge(&mut encoder, "targets", "Prometheus targets that are configured.", views.0.len())?;
         gauge(&mut encoder, "down_targets", "Prometheus targets whose last scrape failed.", down)?;
         let exposed = reports.iter().map(|report| report.exposed).sum();
         gauge(&mut encoder, "exposed_series", "Series that targets expose.", exposed)?;

@@ -98,6 +98,13 @@ impl Scraper {
         }
     }
 
+    /// Removes its replicas from the service.
+    pub(super) fn remove(self) {
+        for region in [self.values, self.health].into_iter().flatten() {
+            region.leave(&self.node);
+        }
+    }
+
     /// Scrapes for ever. A scrape that is missed since the one before took too long is counted, and not made up for.
     pub(super) async fn run(&mut self, offset: Nanos) {
         let clock = self.node.clock();

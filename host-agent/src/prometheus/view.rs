@@ -44,6 +44,22 @@ pub(super) struct ScrapeCounts {
     pub(super) late: AtomicU64,
 }
 
+impl ScrapeCounts {
+    /// Adds what `other` has counted.
+    pub(super) fn add_all(&self, other: &Self) {
+        for (counter, of) in [
+            (&self.scrapes, &other.scrapes),
+            (&self.took_us, &other.took_us),
+            (&self.bytes, &other.bytes),
+            (&self.late, &other.late),
+        ] {
+            add(counter, get(of));
+        }
+        let reasons = self.failed.iter().zip(&other.failed).chain(self.refused.iter().zip(&other.refused));
+        reasons.for_each(|(counter, of)| add(counter, get(of)));
+    }
+}
+
 /// A target as its task and operators share it.
 #[derive(Debug)]
 pub(crate) struct TargetView {

@@ -9,17 +9,36 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::net::UnixStream;
 
-/// The cgroup (v2) of the process that connected; empty if unknown, or if that process has ended: another one may have
-/// its number by now. On a kernel before 6.5 it is that of the process that has the number when it connects.
-pub(super) async fn cgroup_of(stream: &UnixStream, pid: u32) -> String {
-    let Ok(process) = process_at(stream, pid) else { return String::new() };
+use crate::control_plane::container::pod_of;
+
+/// What is known of the process that connected.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    /// Its cgroup: that of version 2, unless only one of version 1 is of a pod.
+    pub(super) cgroup: String,
+    /// Its name, at most 15 bytes.
+    pub(super) name: String,
+}
+
+/// The process that connected; empty if unknown, or if it has ended: another one may have its number by now. On a
+/// kernel before 6.5 it is the process that has the number when it connects.
+pub(super) async fn process(stream: &UnixStream, pid: u32) -> Process {
+    let Ok(process) = process_at(stream, pid) else { return Process::default() };
     let read = move || {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let file = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let (cgroups, name) = (file("cgroup"), file("comm"));
         // It lives, so that the number was its own all the while.
-        if is_alive(&process) { text } else { String::new() }
+        let is_its_own = is_alive(&process);
+        is_its_own.then(|| Process { cgroup: path_in(&cgroups).to_owned(), name: name.trim_end().to_owned() })
     };
-    let text = tokio::task::spawn_blocking(read).await.unwrap_or_default();
-    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default().to_owned()
+    tokio::task::spawn_blocking(read).await.ok().flatten().unwrap_or_default()
+}
+
+/// The path in `/proc/PID/cgroup`: with version 1, that of any controller where it is of a pod.
+fn path_in(cgroups: &str) -> &str {
+    let paths = || cgroups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let unified = cgroups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    if pod_of(unified).is_some() { unified } else { paths().find(|path| pod_of(path).is_some()).unwrap_or(unified) }
 }
 
 /// Whether the process that connected still runs, so that the number `pid` is its own; true if that cannot be found out
@@ -109,7 +128,7 @@ mod tests {
 
         assert_eq!(access::peer(&stream).unwrap().pid, Some(pid));
         assert!(!std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap().is_empty());
-        let cgroup = cgroup_of(&stream, pid).await;
+        let cgroup = process(&stream, pid).await.cgroup;
         let lives = lives(&stream, pid);
         let knows_processes = !matches!(access::peer_process(&stream), Ok(None));
 
@@ -126,9 +145,26 @@ mod tests {
         let (near, _far) = UnixStream::pair().unwrap();
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
 
-        let found = cgroup_of(&near, std::process::id()).await;
+        let found = process(&near, std::process::id()).await;
         assert!(lives(&near, std::process::id()));
 
+        assert!(!found.name.is_empty());
+        let found = found.cgroup;
         assert_eq!(Some(found.as_str()), own.lines().find_map(|line| line.strip_prefix("0::")).or(Some("")));
+    }
+
+    #[test]
+    fn the_cgroup_of_a_pod_is_found_in_both_versions() {
+        let pod = "/kubepods/burstable/pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11/3fa8";
+        for (text, expected) in [
+            (format!("0::{pod}\n"), pod),
+            (format!("12:pids:{pod}\n4:cpu,cpuacct:{pod}\n1:name=systemd:{pod}\n0::/\n"), pod),
+            ("4:cpu,cpuacct:/user.slice\n0::/user.slice/a.service\n".to_owned(), "/user.slice/a.service"),
+            // Who makes groups of its own makes them below its own.
+            (format!("4:cpu:/user.slice{pod}\n0::/a\n"), "/a"),
+            (String::new(), ""),
+        ] {
+            assert_eq!(path_in(&text), expected, "{text}");
+        }
     }
 }

@@ -83,7 +83,8 @@ readinessProbe:
 {{- $_ := set $config "otlp" $otlp }}
 {{- end }}
 {{- if .Values.pods.enabled }}
-{{- $_ := set $config "kubernetes" (dict "pods" true) }}
+{{- $pods := dict "pods" true "scrape_targets" .Values.pods.scrapeTargets "pod_monitors" .Values.pods.podMonitors "forwarders" .Values.pods.forwarders }}
+{{- $_ := set $config "kubernetes" $pods }}
 {{- end }}
 {{- if .Values.hostAgent.dpu.enabled }}
 {{- $tls := dict "certificate" "/etc/uview-tls/tls.crt" "key" "/etc/uview-tls/tls.key" "client_ca" "/etc/uview-tls/ca.crt" }}

@@ -3,16 +3,28 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`pod`] | what an object of the API server says about a pod: its workload, containers and version |
+//! | [`pod`] | what an object of the API server says about a pod: its containers, version, addresses |
+//! | [`workload`] | the workload that owns a pod |
 //! | [`cgroup`] | the pod and the container that the path of a cgroup names |
+//! | [`sandbox`] | runtimes whose processes are not the services |
+//! | [`scraping`], [`monitor`] | Prometheus endpoints, by a pod's annotations and by `PodMonitor`s |
 //! | [`table`] | the pods of a node, as a list and a watch tell them |
 //!
-//! A service is the workload that owns the pods, `shop/payment`; a replica is a pod. Nothing is asked of the API server
-//! beyond pods: a Deployment is named by its ReplicaSet and the hash in the pod's labels.
+//! A service is the workload that owns the pods, `shop/payment`; a replica is a pod. Its first part is always the
+//! namespace, so that nobody names a service of another namespace. Nothing is asked of the API server beyond pods and
+//! `PodMonitor`s: a Deployment is named by its ReplicaSet and the hash in the pod's labels.
 
 pub mod cgroup;
+pub mod monitor;
 pub mod pod;
+pub mod sandbox;
+pub mod scraping;
 pub mod table;
+#[cfg(test)]
+mod testing;
+pub mod workload;
 
+pub use monitor::Monitor;
 pub use pod::{Pod, PodId};
+pub use scraping::Endpoint;
 pub use table::{Member, Pods};

@@ -5,13 +5,17 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as api;
 
+use crate::scraping::{self, ScrapeRequest};
+use crate::workload::{self, Workload};
+
 /// Annotation of static pods: the kubelet names their cgroup by the hash of their file, and not by the uid of the
 /// object, which is a mirror.
 const STATIC: &str = "kubernetes.io/config.hash";
-/// Annotation with the service's name, of OpenTelemetry's conventions for Kubernetes.
+/// Annotation with the service's name, of OpenTelemetry's conventions for Kubernetes. It holds within the namespace.
 const SERVICE: &str = "resource.opentelemetry.io/service.name";
-/// The label that a Deployment gives its pods: the last part of the ReplicaSet's name.
+/// The labels that a Deployment gives its pods (the last part of the ReplicaSet's name), a StatefulSet and a DaemonSet.
 const HASH: &str = "pod-template-hash";
+const REVISION: &str = "controller-revision-hash";
 const VERSION: &str = "app.kubernetes.io/version";
 const NAME: &str = "app.kubernetes.io/name";
 /// Our own pods, which are not watched as services.
@@ -20,6 +24,8 @@ const OWN: &str = "uview";
 const MAX_NAME: usize = 253;
 /// Most containers of a pod that are known by name.
 const MAX_CONTAINERS: usize = 64;
+/// Most labels and named ports that are kept for selectors.
+const MAX_SELECTED: usize = 32;
 
 /// The 128 bits of a pod's uid, or of the hash of a static pod's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,24 +52,41 @@ impl PodId {
 pub struct Pod {
     /// What its cgroup is called.
     pub id: PodId,
+    /// The uid of its object.
+    pub uid: String,
     /// The namespace that it is in.
     pub namespace: String,
     /// The pod's own name.
     pub name: String,
-    /// The name of the workload that owns it (Deployment, StatefulSet, DaemonSet, CronJob or Job), else its own.
-    pub workload: String,
-    /// Its service: `namespace/workload`, or what the annotation `resource.opentelemetry.io/service.name` says.
+    /// The node that it runs on; empty before it is scheduled.
+    pub node: String,
+    /// What owns it.
+    pub workload: Workload,
+    /// Its service: `namespace/workload`, or `namespace/NAME` with the annotation
+    /// `resource.opentelemetry.io/service.name`.
     pub service: String,
-    /// The label `app.kubernetes.io/version`; empty without one.
+    /// The label `app.kubernetes.io/version`; without one the tag of its first image, or the hash of its template.
     pub version: String,
     /// Its addresses; several pods on the node's network have the same ones.
     pub addresses: Vec<IpAddr>,
     /// Names of its containers by their id (64 hexadecimal digits), as the runtime has given them so far.
     pub containers: BTreeMap<String, String>,
-    /// Whether it has several containers, not counting those that only initialise it.
-    pub has_sidecars: bool,
+    /// The name of its container, if it has one, not counting those that only initialise it.
+    pub container: Option<String>,
     /// Whether it is one of uview's own pods.
     pub is_own: bool,
+    /// Whether it shares the network of its node, and so its address with others.
+    pub has_host_network: bool,
+    /// How far it is between its start and its end.
+    pub stage: Stage,
+    /// The runtime class that it asks for; empty for the node's usual one.
+    pub runtime_class: String,
+    /// What its annotations say about its Prometheus endpoint.
+    pub scrape: ScrapeRequest,
+    /// Its labels, for selectors, as lines `key=value`.
+    pub labels: Box<str>,
+    /// Its ports that have a name, for `PodMonitor`s.
+    pub ports: Vec<(String, u16)>,
 }
 
 impl Pod {
@@ -74,34 +97,161 @@ impl Pod {
         let text = |map: &Option<BTreeMap<String, String>>, key: &str| {
             map.as_ref().and_then(|map| map.get(key)).map(|text| short(text)).filter(|text| !text.is_empty())
         };
-        let annotation = |key| text(&metadata.annotations, key);
+        let annotation = |key: &str| text(&metadata.annotations, key);
         let label = |key| text(&metadata.labels, key);
-        let id = annotation(STATIC).and_then(|hash| PodId::new(&hash));
-        let id = id.or_else(|| PodId::new(metadata.uid.as_deref()?))?;
+        let uid = short(metadata.uid.as_deref()?);
+        let id = annotation(STATIC).and_then(|hash| PodId::new(&hash)).or_else(|| PodId::new(&uid))?;
         let (namespace, name) = (short(metadata.namespace.as_deref()?), short(metadata.name.as_deref()?));
-        let workload = workload(object, &name, label(HASH).as_deref());
-        let service = annotation(SERVICE).unwrap_or_else(|| format!("{namespace}/{workload}"));
-        let status = object.status.as_ref();
+        let workload = workload::of(object, &name, label(HASH).as_deref());
+        let named = annotation(SERVICE).unwrap_or_else(|| workload.name.clone());
+        let (spec, status) = (object.spec.as_ref(), object.status.as_ref());
         let addresses = status.and_then(|status| status.pod_ips.as_ref()).into_iter().flatten();
-        let addresses = addresses.filter_map(|address| address.ip.parse().ok()).take(2).collect();
-        let containers = object.spec.as_ref().map_or(0, |spec| spec.containers.len());
+        let containers = spec.map(|spec| &spec.containers[..]).unwrap_or_default();
+        let tag = || containers.first().and_then(|container| tag_of(container.image.as_deref()?));
         Some(Self {
             id,
-            workload,
-            service,
-            version: label(VERSION).unwrap_or_default(),
-            addresses,
+            service: format!("{namespace}/{named}"),
+            version: label(VERSION)
+                .or_else(tag)
+                .or_else(|| label(HASH))
+                .or_else(|| label(REVISION))
+                .unwrap_or_default(),
+            addresses: addresses.filter_map(|address| address.ip.parse().ok()).take(2).collect(),
             containers: status.map(ids).unwrap_or_default(),
-            has_sidecars: containers > 1,
+            container: containers.first().filter(|_| containers.len() == 1).map(|container| short(&container.name)),
             is_own: label(NAME).as_deref() == Some(OWN),
+            has_host_network: spec.and_then(|spec| spec.host_network).unwrap_or(false),
+            stage: Stage::of(object),
+            runtime_class: spec.and_then(|spec| spec.runtime_class_name.as_deref()).map(short).unwrap_or_default(),
+            scrape: scraping::of_annotations(annotation),
+            labels: metadata.labels.as_ref().map(lines).unwrap_or_default(),
+            ports: ports(containers),
+            node: spec.and_then(|spec| spec.node_name.as_deref()).map(short).unwrap_or_default(),
+            uid,
+            workload,
             namespace,
             name,
         })
     }
+
+    /// Whether it has several containers, not counting those that only initialise it.
+    #[must_use]
+    pub const fn has_sidecars(&self) -> bool {
+        self.container.is_none()
+    }
+
+    /// The value of the label `key`.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .find(|(known, _)| *known == key)
+            .map(|(_, value)| value)
+    }
+
+    /// What OpenTelemetry's conventions call it: keys and values of a resource. The first three name the pod.
+    pub fn attributes(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [
+            ("k8s.namespace.name", self.namespace.as_str()),
+            ("k8s.pod.name", &self.name),
+            ("k8s.pod.uid", &self.uid),
+            ("k8s.node.name", &self.node),
+            (self.workload.kind.attribute(), &self.workload.name),
+            ("k8s.container.name", self.container.as_deref().unwrap_or_default()),
+            ("service.version", &self.version),
+        ];
+        all.into_iter().filter(|(key, value)| !key.is_empty() && !value.is_empty())
+    }
+
+    /// Bytes that it takes in memory, with what a map of pods takes for it; nodes of maps are counted as full ones.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let texts = [&self.uid, &self.namespace, &self.name, &self.node, &self.workload.name, &self.service];
+        let texts = texts.into_iter().chain([&self.version, &self.runtime_class]).chain(&self.container);
+        let pairs: usize = self
+            .containers
+            .iter()
+            .map(|(key, value)| key.capacity() + value.capacity() + 2 * size_of::<String>())
+            .sum();
+        let ports: usize = self.ports.iter().map(|(name, _)| name.capacity() + size_of::<(String, u16)>()).sum();
+        let path = self.scrape.path().map_or(0, str::len);
+        size_of::<Self>()
+            + size_of::<PodId>()
+            + texts.map(String::capacity).sum::<usize>()
+            + self.addresses.capacity() * size_of::<IpAddr>()
+            + pairs
+            + ports
+            + path
+            + self.labels.len()
+    }
+}
+
+/// Phases of pods of which no container runs, or will.
+const OVER: [&str; 2] = ["Succeeded", "Failed"];
+
+/// How far a pod is. What is said last here counts first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is not ready to serve.
+    Starting,
+    /// It is ready to serve.
+    Ready,
+    /// A container of it was started again.
+    Restarted,
+    /// It was told to end: it will stop to answer, and that is no fault.
+    Leaving,
+    /// Its containers have ended for good: its address may be another pod's.
+    Over,
+}
+
+impl Stage {
+    fn of(object: &api::Pod) -> Self {
+        let Some(status) = &object.status else { return Self::Starting };
+        let is_true = |condition: &api::PodCondition| condition.type_ == "Ready" && condition.status == "True";
+        if status.phase.as_deref().is_some_and(|phase| OVER.contains(&phase)) {
+            Self::Over
+        } else if object.metadata.deletion_timestamp.is_some() {
+            Self::Leaving
+        } else if status.container_statuses.iter().flatten().any(|container| container.restart_count > 0) {
+            Self::Restarted
+        } else if status.conditions.iter().flatten().any(is_true) {
+            Self::Ready
+        } else {
+            Self::Starting
+        }
+    }
+}
+
+/// The tag of `image`, unless it is one that moves.
+fn tag_of(image: &str) -> Option<String> {
+    let named = image.split('@').next().unwrap_or(image);
+    let (_, tag) = named.rsplit('/').next()?.split_once(':')?;
+    Some(short(tag)).filter(|tag| !tag.is_empty() && tag != "latest")
+}
+
+/// Labels as lines. Those of templates' hashes are left out, since nobody selects by them.
+fn lines(labels: &BTreeMap<String, String>) -> Box<str> {
+    // The API server lets no label have such letters.
+    let is_plain = |text: &str| !text.contains(['\n', '\r', '=']);
+    let selected = labels.iter().filter(|(key, _)| ![HASH, REVISION].contains(&key.as_str()));
+    let selected = selected.filter(|(key, value)| is_plain(key) && is_plain(value)).take(MAX_SELECTED);
+    let mut all = String::new();
+    for (key, value) in selected {
+        all.extend([&*short(key), "=", &*short(value), "\n"]);
+    }
+    all.into()
+}
+
+/// Ports with a name and a number.
+fn ports(containers: &[api::Container]) -> Vec<(String, u16)> {
+    let all = containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let named = all.filter_map(|port| Some((short(port.name.as_deref()?), u16::try_from(port.container_port).ok()?)));
+    named.take(MAX_SELECTED).collect()
 }
 
 /// At most [`MAX_NAME`] bytes of `text`.
-fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     let mut end = text.len().min(MAX_NAME);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -117,27 +267,6 @@ fn ids(status: &api::PodStatus) -> BTreeMap<String, String> {
         Some((short(id), short(&container.name)))
     });
     named.take(MAX_CONTAINERS).collect()
-}
-
-/// The name of the workload that owns a pod called `name`, whose template has the hash `hash`.
-fn workload(object: &api::Pod, name: &str, hash: Option<&str>) -> String {
-    let owners = object.metadata.owner_references.as_deref().unwrap_or_default();
-    let Some(owner) = owners.iter().find(|owner| owner.controller == Some(true)) else { return name.to_owned() };
-    let owned = short(&owner.name);
-    let without = |end: &str| owned.strip_suffix(end).and_then(|start| start.strip_suffix('-')).map(str::to_owned);
-    let found = match owner.kind.as_str() {
-        // payment-6d4cf56db6
-        "ReplicaSet" => hash.and_then(without),
-        // A CronJob's Job ends with the minute it was due: report-29384720.
-        "Job" => owned.rsplit_once('-').and_then(|(start, minute)| {
-            let is_minute = minute.len() >= 8 && minute.bytes().all(|digit| digit.is_ascii_digit());
-            is_minute.then(|| start.to_owned())
-        }),
-        // A static pod, with the node's name behind its own: etcd-node-1.
-        "Node" => Some(name.strip_suffix(&format!("-{owned}")).unwrap_or(name).to_owned()),
-        _ => None,
-    };
-    found.filter(|found| !found.is_empty()).unwrap_or(owned)
 }
 
 #[cfg(test)]
@@ -161,7 +290,7 @@ mod tests {
 
     fn owned(kind: &str, name: &str, labels: &Value) -> String {
         let owner = json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": UID, "controller": true}]);
-        pod(json!({"ownerReferences": owner, "labels": labels})).workload
+        pod(json!({"ownerReferences": owner, "labels": labels})).workload.name
     }
 
     #[test]
@@ -186,7 +315,7 @@ mod tests {
             "labels": {"app.kubernetes.io/version": "1.2", "app.kubernetes.io/name": "uview"},
         }));
 
-        assert_eq!((named.service.as_str(), named.version.as_str(), named.is_own), ("payment", "1.2", true));
+        assert_eq!((named.service.as_str(), named.version.as_str(), named.is_own), ("shop/payment", "1.2", true));
     }
 
     #[test]
@@ -216,7 +345,7 @@ mod tests {
 
         assert_eq!(pod.containers, BTreeMap::from([("ab".to_owned(), "app".to_owned())]));
         assert_eq!(pod.addresses.len(), 2);
-        assert!(pod.has_sidecars);
+        assert!(pod.has_sidecars() && pod.container.is_none());
     }
 
     #[test]

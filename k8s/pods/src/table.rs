@@ -1,12 +1,24 @@
 //! The pods of a node. A list begins anew when a watch has ended: pods that it does not name are gone.
+//!
+//! A pod *joins* its workload when it has started: 10 s after it is ready for the first time, or when a container of it
+//! is started again, or after 2 minutes. What it does before is not normal, and no anomaly of the workload either: a
+//! rollout is a change of version. Pods that were there before the agent have joined.
 
-use std::collections::BTreeMap;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use crate::cgroup::container_of;
-use crate::pod::{Pod, PodId};
+use crate::monitor::Monitor;
+use crate::pod::{Pod, PodId, Stage};
+use crate::scraping::Endpoint;
 
 /// Most pods that are kept: the kubelet runs 110 by default, and some hundreds at most.
 pub const MAX_PODS: usize = 1024;
+/// From a pod's being ready until it joins.
+pub const SETTLES: Duration = Duration::from_secs(10);
+/// A pod that is not ready joins after this: that it hangs is to be seen.
+pub const STARTS_WITHIN: Duration = Duration::from_mins(2);
 
 /// A container of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +29,43 @@ pub struct Member {
     pub instance: String,
 }
 
-/// What is known of the containers of this node.
+/// Pods of a version that none of their workload had before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rollout {
+    /// The service of these pods.
+    pub service: String,
+    /// A version that its other pods have.
+    pub from: String,
+    /// The new version.
+    pub to: String,
+}
+
+/// What is scraped, and what is not: the pod, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Those that fit the limit, by service and instance.
+    pub scraped: BTreeSet<Endpoint>,
+    /// Endpoints over the limit.
+    pub over_limit: usize,
+    /// Pods whose annotations make no sense, with what to change.
+    pub refused: Vec<(String, &'static str)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KnownPod {
+    pod: Pod,
+    /// When it joins.
+    joins: Duration,
+}
+
+/// What is known of the containers of this node. Times are since any start, and never go back.
 #[derive(Debug, Default)]
 pub struct Pods {
-    known: BTreeMap<PodId, Pod>,
+    known: BTreeMap<PodId, KnownPod>,
     /// A list in progress.
-    listed: Option<BTreeMap<PodId, Pod>>,
+    listed: Option<BTreeMap<PodId, KnownPod>>,
+    /// Whether a list was complete.
+    is_listed: bool,
     /// Changes of what is known.
     version: u64,
     refused: u64,
@@ -34,10 +77,12 @@ impl Pods {
         self.listed = Some(BTreeMap::new());
     }
 
-    /// A pod of the list in progress.
-    pub fn add_listed(&mut self, pod: Pod) {
+    /// A pod of the list in progress, told at `now`.
+    pub fn add_listed(&mut self, pod: Pod, now: Duration) {
+        let has_joined = !self.is_listed && pod.stage != Stage::Starting;
+        let joins = if has_joined { Duration::ZERO } else { self.joins(&pod, now) };
         let Self { listed, refused, .. } = self;
-        insert(listed.get_or_insert_default(), pod, refused);
+        insert(listed.get_or_insert_default(), KnownPod { pod, joins }, refused);
     }
 
     /// The list is complete: other pods are gone.
@@ -45,14 +90,20 @@ impl Pods {
         if let Some(listed) = self.listed.take() {
             self.version += u64::from(listed != self.known);
             self.known = listed;
+            self.is_listed = true;
         }
     }
 
-    /// A pod is new, or has changed.
-    pub fn apply(&mut self, pod: Pod) {
-        if self.known.get(&pod.id) != Some(&pod) && insert(&mut self.known, pod, &mut self.refused) {
-            self.version += 1;
+    /// A pod is new, or has changed, at `now`. Whether it is the first of its version.
+    pub fn apply(&mut self, pod: Pod, now: Duration) -> Option<Rollout> {
+        let known = KnownPod { joins: self.joins(&pod, now), pod };
+        if self.known.get(&known.pod.id) == Some(&known) {
+            return None;
         }
+        let rollout = self.rollout(&known.pod);
+        let is_kept = insert(&mut self.known, known, &mut self.refused);
+        self.version += u64::from(is_kept);
+        rollout.filter(|_| is_kept)
     }
 
     /// A pod is gone.
@@ -60,10 +111,32 @@ impl Pods {
         self.version += u64::from(self.known.remove(&id).is_some());
     }
 
-    /// Changes with each change of what is known.
+    /// When `pod` joins, as known at `now`.
+    fn joins(&self, pod: &Pod, now: Duration) -> Duration {
+        let before = self.known.get(&pod.id).map_or_else(|| now + STARTS_WITHIN, |known| known.joins);
+        match pod.stage {
+            Stage::Ready => before.min(now + SETTLES),
+            Stage::Restarted => before.min(now),
+            Stage::Starting | Stage::Leaving | Stage::Over => before,
+        }
+    }
+
+    /// Whether no pod of its service has had the version of `pod`, which is new.
+    fn rollout(&self, pod: &Pod) -> Option<Rollout> {
+        if self.known.contains_key(&pod.id) {
+            return None;
+        }
+        let mut others = self.known.values().filter(|known| known.pod.service == pod.service);
+        let from = others.clone().next()?.pod.version.clone();
+        let is_new = others.all(|known| known.pod.version != pod.version);
+        is_new.then(|| Rollout { service: pod.service.clone(), from, to: pod.version.clone() })
+    }
+
+    /// Changes with each change of what is known, and when pods join.
     #[must_use]
-    pub const fn version(&self) -> u64 {
-        self.version
+    pub fn version(&self, now: Duration) -> u64 {
+        let joined = self.known.values().filter(|known| known.joins <= now).count();
+        self.version.wrapping_mul(2 * MAX_PODS as u64).wrapping_add(joined as u64)
     }
 
     /// Pods that are known now.
@@ -78,28 +151,85 @@ impl Pods {
         self.refused
     }
 
+    /// Bytes that all pods take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.known.values().map(|known| known.pod.memory_bytes() + size_of::<Duration>()).sum()
+    }
+
     /// The pod with this id.
     #[must_use]
     pub fn get(&self, id: PodId) -> Option<&Pod> {
-        self.known.get(&id)
+        self.known.get(&id).map(|known| &known.pod)
     }
 
-    /// Whose the cgroup `path` is. `None` for pods that are not known yet, for the container that holds a pod's
-    /// namespaces, which no object names, and for uview's own pods.
+    /// Whose the cgroup `path` is. `None` for pods that are not known yet or have not joined, for the container that
+    /// holds a pod's namespaces, which no object names, and for uview's own pods.
     #[must_use]
-    pub fn member(&self, path: &str) -> Option<Member> {
+    pub fn member(&self, path: &str, now: Duration) -> Option<Member> {
         let (id, container) = container_of(path)?;
-        let pod = self.known.get(&id).filter(|pod| !pod.is_own)?;
-        let container = pod.containers.get(container)?;
-        let service = if pod.has_sidecars { format!("{}/{container}", pod.service) } else { pod.service.clone() };
-        Some(Member { service, instance: pod.name.clone() })
+        let known = self.known.get(&id).filter(|known| !known.pod.is_own && known.joins <= now)?;
+        known.pod.containers.get(container).map(|container| known.pod.member(Some(container)))
+    }
+
+    /// Pods by their addresses. Those on the node's network, and those that are over, have none of their own; an
+    /// address that several have is nobody's.
+    #[must_use]
+    pub fn by_address(&self) -> BTreeMap<IpAddr, &Pod> {
+        let (mut found, mut shared) = (BTreeMap::new(), Vec::new());
+        let own = |pod: &&Pod| !pod.has_host_network && pod.stage != Stage::Over;
+        for pod in self.known.values().map(|known| &known.pod).filter(own) {
+            for address in &pod.addresses {
+                if found.insert(address.to_canonical(), pod).is_some_and(|other: &Pod| other.id != pod.id) {
+                    shared.push(address.to_canonical());
+                }
+            }
+        }
+        for address in shared {
+            found.remove(&address);
+        }
+        found
+    }
+
+    /// Prometheus endpoints of pods that have joined: by their annotations, and by `monitors`; at most `limit`.
+    #[must_use]
+    pub fn endpoints(&self, monitors: &[Monitor], limit: usize, now: Duration) -> Endpoints {
+        let mut found = Endpoints::default();
+        let mut known = BTreeSet::new();
+        for pod in self.known.values().filter(|known| known.joins <= now).map(|known| &known.pod) {
+            let annotated = pod.annotated().unwrap_or_else(|why| {
+                found.refused.push((format!("{}/{}", pod.namespace, pod.name), why));
+                None
+            });
+            let monitored = monitors.iter().flat_map(|monitor| monitor.endpoints(pod));
+            for endpoint in annotated.into_iter().chain(monitored) {
+                // One replica for each port, whoever asks for it.
+                if !known.insert((endpoint.service.clone(), endpoint.instance.clone())) {
+                } else if found.scraped.len() < limit {
+                    found.scraped.insert(endpoint);
+                } else {
+                    found.over_limit += 1;
+                }
+            }
+        }
+        found
     }
 }
 
-fn insert(pods: &mut BTreeMap<PodId, Pod>, pod: Pod, refused: &mut u64) -> bool {
-    let fits = pods.len() < MAX_PODS || pods.contains_key(&pod.id);
+impl Pod {
+    /// The replica that its `container` is; without one, that of the whole pod.
+    #[must_use]
+    pub fn member(&self, container: Option<&str>) -> Member {
+        let container = container.filter(|_| self.has_sidecars());
+        let service = container.map_or_else(|| self.service.clone(), |name| format!("{}/{name}", self.service));
+        Member { service, instance: self.name.clone() }
+    }
+}
+
+fn insert(pods: &mut BTreeMap<PodId, KnownPod>, known: KnownPod, refused: &mut u64) -> bool {
+    let fits = pods.len() < MAX_PODS || pods.contains_key(&known.pod.id);
     if fits {
-        pods.insert(pod.id, pod);
+        pods.insert(known.pod.id, known);
     } else {
         *refused += 1;
     }
@@ -107,85 +237,4 @@ fn insert(pods: &mut BTreeMap<PodId, Pod>, pod: Pod, refused: &mut u64) -> bool 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ID: &str = "3fa85f6457174562b3fc2c963f66afa63fa85f6457174562b3fc2c963f66afa6";
-
-    fn pod(number: u64) -> Pod {
-        Pod {
-            id: PodId::new(&format!("{number:032x}")).unwrap(),
-            namespace: "shop".to_owned(),
-            name: format!("payment-{number}"),
-            workload: "payment".to_owned(),
-            service: "shop/payment".to_owned(),
-            version: String::new(),
-            addresses: Vec::new(),
-            containers: BTreeMap::from([(ID.to_owned(), "app".to_owned())]),
-            has_sidecars: false,
-            is_own: false,
-        }
-    }
-
-    fn path(number: u64, container: &str) -> String {
-        format!("kubepods/burstable/pod{number:032x}/{container}")
-    }
-
-    #[test]
-    fn containers_are_replicas_of_their_workload() {
-        let mut pods = Pods::default();
-        pods.apply(pod(1));
-        pods.apply(Pod { has_sidecars: true, ..pod(2) });
-        pods.apply(Pod { is_own: true, ..pod(3) });
-
-        let member = |number| pods.member(&path(number, ID)).map(|member| (member.service, member.instance));
-        assert_eq!(member(1), Some(("shop/payment".to_owned(), "payment-1".to_owned())));
-        assert_eq!(member(2), Some(("shop/payment/app".to_owned(), "payment-2".to_owned())), "sidecars are others");
-        assert_eq!(member(3), None, "our own pods");
-        assert_eq!(member(4), None, "not known yet");
-        assert_eq!(pods.member(&path(1, &"0".repeat(64))), None, "the container of the namespaces");
-    }
-
-    #[test]
-    fn a_list_replaces_what_was_known_when_it_is_complete() {
-        let mut pods = Pods::default();
-        pods.apply(pod(1));
-        let before = pods.version();
-
-        pods.begin_list();
-        pods.add_listed(pod(2));
-        assert_eq!((pods.count(), pods.get(pod(1).id).is_some(), pods.version()), (1, true, before));
-        pods.end_list();
-
-        assert_eq!((pods.count(), pods.get(pod(2).id).is_some()), (1, true));
-        assert!(pods.version() > before);
-        pods.remove(pod(2).id);
-        assert_eq!(pods.count(), 0);
-    }
-
-    #[test]
-    fn what_changes_nothing_is_no_change() {
-        let mut pods = Pods::default();
-        pods.apply(pod(1));
-        let version = pods.version();
-
-        pods.apply(pod(1));
-        pods.remove(pod(9).id);
-        pods.begin_list();
-        pods.add_listed(pod(1));
-        pods.end_list();
-
-        assert_eq!(pods.version(), version);
-    }
-
-    #[test]
-    fn no_more_pods_are_kept_than_a_node_can_run() {
-        let mut pods = Pods::default();
-        for number in 0..=MAX_PODS as u64 {
-            pods.apply(pod(number));
-        }
-        assert_eq!((pods.count(), pods.refused()), (MAX_PODS, 1));
-        pods.apply(Pod { version: "2".to_owned(), ..pod(0) });
-        assert_eq!((pods.get(pod(0).id).unwrap().version.as_str(), pods.refused()), ("2", 1));
-    }
-}
+mod tests;

@@ -97,7 +97,7 @@ fn attribute(pair: &[u8], change: Edit<'_>) -> Option<Vec<u8>> {
     Some(into)
 }
 
-fn string_of(value: &[u8]) -> Option<&str> {
+pub(super) fn string_of(value: &[u8]) -> Option<&str> {
     let texts = Fields::of(value).map_while(Result::ok).filter(|field| field.number == 1);
     texts.last().and_then(|field| str::from_utf8(field.message().ok()?).ok())
 }

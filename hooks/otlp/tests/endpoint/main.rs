@@ -5,6 +5,7 @@ mod client;
 mod down;
 mod hostile;
 mod metrics;
+mod pods;
 mod senders;
 mod tenants;
 mod tls;

@@ -1,0 +1,78 @@
+//! `PodMonitor`s, where the API server knows them.
+
+use std::sync::atomic::Ordering;
+
+use kube::api::{ApiResource, NotUsed, Object};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as changes};
+use kube::{Api, Client, ResourceExt as _};
+use pods::Monitor;
+use pods::monitor::MonitorSpec;
+use tokio_stream::StreamExt as _;
+
+use super::{PodWatch, lock};
+
+/// Most `PodMonitor`s that are kept.
+const MAX_MONITORS: usize = 256;
+const PAGE: u32 = 25;
+
+type PodMonitor = Object<MonitorSpec, NotUsed>;
+
+/// Watches them for ever. Where the kind is unknown, it is asked for again now and then: it may be installed later.
+pub(super) async fn watch(client: Client, watched: &PodWatch) {
+    let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "podmonitors");
+    let monitors: Api<PodMonitor> = Api::all_with(client, &kind);
+    let events = watch_of(monitors);
+    let mut events = core::pin::pin!(events);
+    let mut listed = Vec::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed = Vec::new(),
+            Ok(Event::InitApply(object)) => listed.extend(read(&object).filter(|_| listed.len() < MAX_MONITORS)),
+            Ok(Event::InitDone) => {
+                let named = listed.drain(..).map(|monitor: Monitor| (key(&monitor), monitor));
+                *lock(&watched.monitors) = named.collect();
+                watched.monitors_changed.store(true, Ordering::Relaxed);
+            }
+            Ok(Event::Apply(object)) => watched.change(&object, read(&object)),
+            Ok(Event::Delete(object)) => watched.change(&object, None),
+            // Mostly that the kind does not exist.
+            Err(error) => tracing::debug!(error = agent_runtime::chain(&error), "PodMonitors cannot be watched"),
+        }
+    }
+}
+
+fn watch_of(monitors: Api<PodMonitor>) -> impl tokio_stream::Stream<Item = Result<Event<PodMonitor>, watcher::Error>> {
+    changes(monitors, watcher::Config::default().page_size(PAGE)).default_backoff()
+}
+
+fn key(monitor: &Monitor) -> (String, String) {
+    (monitor.namespace.clone(), monitor.name.clone())
+}
+
+fn read(object: &PodMonitor) -> Option<Monitor> {
+    let (namespace, name) = (object.namespace()?, object.name_any());
+    let monitor = Monitor::new(&namespace, &name, &object.spec);
+    match &monitor {
+        Some(monitor) if !monitor.left_out.is_empty() => {
+            tracing::info!(namespace, name, left_out = monitor.left_out.join("; "), "a PodMonitor is followed in part");
+        }
+        Some(_) => {}
+        None => tracing::info!(namespace, name, "a PodMonitor is not followed: it selects by what is not understood"),
+    }
+    monitor
+}
+
+impl PodWatch {
+    fn change(&self, object: &PodMonitor, monitor: Option<Monitor>) {
+        let mut monitors = lock(&self.monitors);
+        let key = (object.namespace().unwrap_or_default(), object.name_any());
+        monitors.remove(&key);
+        if let Some(monitor) = monitor.filter(|_| monitors.len() < MAX_MONITORS) {
+            monitors.insert(key, monitor);
+        }
+        self.monitors_changed.store(true, Ordering::Relaxed);
+    }
+}
