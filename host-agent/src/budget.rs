@@ -9,7 +9,10 @@ use agent_runtime::server::Limits as ServerLimits;
 use webhooks::GroupingRule;
 
 use crate::config::{Config, Transport};
-use crate::control_plane::{MAX_CHOICE_BYTES, MAX_KEPT_MODELS, MAX_MODELS_BYTES};
+use crate::control_plane::{
+    MAX_CHOICE_BYTES, MAX_KEPT_MODELS, MAX_MEMBER_REGIONS, MAX_MEMBER_SERIES, MAX_MEMBER_TEXT, MAX_MODELS_BYTES,
+    MAX_OVER_SEVERAL,
+};
 use crate::dispatch::Dispatch;
 use crate::region_registration::MAX_HELD_BYTES;
 use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
@@ -37,10 +40,14 @@ const CONFIGURED_BYTES: u64 = 300;
 const REGISTRATION_BYTES: u64 = 512;
 /// Workers that have a region registered at a time: two while its LMAP moves.
 const REGISTERED: u64 = 2;
+/// Regions of LMAPs over several services, which may run on other workers than those of the services.
+const MEMBER_REGIONS: u64 = (MAX_OVER_SEVERAL * MAX_MEMBER_REGIONS) as u64;
 /// A learnt model's service and settings.
 const MODEL_BYTES: u64 = 512;
 /// An LMAP that an operator has created or configured, besides its model and the names of chosen metrics.
 const LMAP_BYTES: u64 = 1 << 10;
+/// A series of an LMAP over several services, besides its texts, of which there are three.
+const MEMBER_SERIES_BYTES: u64 = 1 << 10;
 /// What sampling remembers of a series, for each remote monitor.
 const SAMPLED_BYTES: u64 = 600;
 /// Resources and scopes of buffered spans, for each tenant.
@@ -167,7 +174,7 @@ fn pods(config: &Config) -> Bound {
 }
 
 /// What workers have learnt, what operators have sent, and configurations.
-fn models(config: &Config, load: Load) -> [Bound; 4] {
+fn models(config: &Config, load: Load) -> [Bound; 5] {
     [
         Bound {
             what: "learnt models",
@@ -194,6 +201,7 @@ fn models(config: &Config, load: Load) -> [Bound; 4] {
             full: "the call is refused",
             metric: "",
         },
+        over_several(),
         Bound {
             what: "messages to and from a worker: configurations, rows, verdicts",
             bytes: wire::control::MAX_MESSAGE_BYTES as u64 + load.all_columns().saturating_mul(CONFIGURED_BYTES),
@@ -203,6 +211,19 @@ fn models(config: &Config, load: Load) -> [Bound; 4] {
             metric: "slow_workers",
         },
     ]
+}
+
+/// LMAPs over several services: their series, each here and in the configuration that was sent.
+fn over_several() -> Bound {
+    let each = MAX_MEMBER_SERIES as u64 * MEMBER_SERIES_BYTES + 3 * MAX_MEMBER_TEXT as u64;
+    Bound {
+        what: "series of LMAPs over several services",
+        bytes: MAX_OVER_SEVERAL as u64 * each,
+        from: "32 × (1,024 × 1 KiB + 3 × 256 KiB)",
+        payer: "operators",
+        full: "the call is refused; further series are left out, and the status says so",
+        metric: "",
+    }
 }
 
 /// What waits for hooks, watchers and receivers of alarms.
@@ -251,8 +272,8 @@ fn regions(config: &Config) -> [Bound; 3] {
         },
         Bound {
             what: "registrations of regions for RDMA",
-            bytes: if registered { limits.regions as u64 * REGISTERED * REGISTRATION_BYTES } else { 0 },
-            from: "`services.limits.regions` × 2 workers × 512 B, unless `transport: shm`",
+            bytes: if registered { (limits.regions as u64 + MEMBER_REGIONS) * REGISTERED * REGISTRATION_BYTES } else { 0 },
+            from: "(`services.limits.regions` + 32 × 1,024) × 2 workers × 512 B, unless `transport: shm`",
             payer: SHARE,
             full: "the region is refused",
             metric: "refused_regions",
@@ -409,7 +430,7 @@ mod tests {
         for (text, what, bytes) in [
             ("services: {limits: {series: 1000}}", "series", 2_400_000),
             ("lmap: {model_bytes: 5}", "learnt models", 5 + MAX_KEPT_MODELS as u64 * MODEL_BYTES),
-            ("services: {limits: {regions: 10}}", "registrations", 10 * REGISTERED * REGISTRATION_BYTES),
+            ("services: {limits: {regions: 10}}", "registrations", (10 + MEMBER_REGIONS) * REGISTERED * REGISTRATION_BYTES),
             (&format!("webhooks: [{WEBHOOK}]"), "alarms for webhooks", 16 * MIB),
             (&format!("{OTLP}, receive_memory_bytes: 40000000}}"), "OTLP requests while", 40_000_000),
             (&format!("{OTLP}, queue_bytes: 20000000}}"), "OTLP requests that wait", 60_000_000),

@@ -136,7 +136,8 @@ impl RemoteMonitor {
         let mut new = Vec::new();
         let mut gone: Vec<LmapId> = taken.keys().copied().collect();
         node.inspect(|plane, _| {
-            for (lmap, watched) in plane.lmap_views() {
+            // What an LMAP over several services watches, is sent of the services themselves.
+            for (lmap, watched) in plane.lmap_views().filter(|(_, watched)| !watched.is_over_several) {
                 gone.retain(|known| *known != lmap);
                 match taken.get_mut(&lmap) {
                     Some(taken) => {

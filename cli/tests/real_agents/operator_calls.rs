@@ -87,7 +87,8 @@ impl Operators {
 
     fn new_lmap(&mut self, service: &str, detector: Detector, model: Vec<u8>, interval_ms: u64) {
         let (service, interval_us) = (service.to_owned(), interval_ms * 1000);
-        let request = NewLmapRequest { service, interval_us, model, detector: Some(detector) };
+        let detector = Some(detector);
+        let request = NewLmapRequest { service, interval_us, model, detector, ..NewLmapRequest::default() };
         self.runtime.block_on(self.client.new_lmap(request)).unwrap();
     }
 

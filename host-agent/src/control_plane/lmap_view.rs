@@ -16,6 +16,8 @@ use super::worker::Worker;
 pub struct LmapView<'a> {
     /// The service it watches.
     pub service: &'a ServiceName,
+    /// Whether it watches several services, and `service` is its own name.
+    pub is_over_several: bool,
     /// Interval between rows.
     pub interval: Interval,
     /// Column titles as sent to the worker, and the metrics they are made of; `None` while no worker runs it.
@@ -36,7 +38,8 @@ impl ControlPlane {
             let gamma = lmap.health.summary.as_ref().map(|summary| summary.gamma).filter(|gamma| *gamma > 0.0);
             let sent = lmap.sent.as_ref().map(|sent| (&sent.columns, &sent.metrics[..]));
             let (service, interval, alarm) = (&lmap.service, lmap.interval, lmap.health.alarm);
-            (lmap.id, LmapView { service, interval, sent, alarm, gamma, up: self.up(lmap) })
+            let is_over_several = lmap.members.is_some();
+            (lmap.id, LmapView { service, is_over_several, interval, sent, alarm, gamma, up: self.up(lmap) })
         })
     }
 

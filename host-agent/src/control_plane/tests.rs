@@ -5,6 +5,7 @@ mod drains;
 mod lifecycle;
 mod moves;
 mod operators;
+mod over_several;
 mod registration;
 mod shares;
 mod verbs;

@@ -41,7 +41,8 @@ fn every_call_of_the_table_except_hooks_works() {
     let mut operators = agent.operators();
     let detector = proto::Detector { score: "relative".into(), rank: Some(2), ..proto::Detector::default() };
     let (service, detector) = ("cart".to_owned(), Some(detector));
-    let request = proto::NewLmapRequest { service, interval_us: 50_000, model: model(), detector };
+    let (interval_us, model, services) = (50_000, model(), Vec::new());
+    let request = proto::NewLmapRequest { service, interval_us, model, detector, services };
     let lmap = call!(operators, new_lmap, request.clone()).unwrap().lmap;
     let (_service, _region) = Service::register(&agent, "cart", &["a", "b", "c"]);
     let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 3);
@@ -74,7 +75,7 @@ fn every_call_of_the_table_except_hooks_works() {
     let several = vec![of("cart", "a"), of("payment", "a")];
     let several = proto::ConfigLmapRequest { lmap, services: several, ..proto::ConfigLmapRequest::default() };
     let refused = call!(operators, config_lmap, several).unwrap_err();
-    assert!(refused.code() == Code::Unimplemented && refused.message().contains("payment"), "{refused:?}");
+    assert!(refused.code() == Code::FailedPrecondition && refused.message().contains("cart is a service"), "{refused:?}");
     let services = vec![proto::ServiceMetrics { service: "cart".into(), metrics: vec![metric("a"), metric("later")] }];
     let own = proto::ConfigLmapRequest { lmap, services, ..proto::ConfigLmapRequest::default() };
     assert_eq!(call!(operators, config_lmap, own).unwrap().pending, ["later"]);
