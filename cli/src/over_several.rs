@@ -145,12 +145,7 @@ async fn over_several(agent: &mut Connection) -> Result<Vec<LmapInfo>, AgentErro
 }
 
 /// Makes the LMAP, or lets the one that is `known` watch these metrics.
-async fn set(
-    agent: &mut Connection,
-    args: &LmapArgs,
-    name: &str,
-    known: Option<&LmapInfo>,
-) -> Result<(), AgentError> {
+async fn set(agent: &mut Connection, args: &LmapArgs, name: &str, known: Option<&LmapInfo>) -> Result<(), AgentError> {
     let services = services(&args.metrics);
     let Some(known) = known.filter(|_| args.interval_ms.is_none()) else {
         // With an interval, one that is known is refused in the agent's words.

@@ -305,8 +305,10 @@ mod tests {
     #[test]
     fn an_lmap_over_several_services_is_shown_with_them_and_since_when_one_is_missing() {
         let mut reply = reply();
-        let member = |service: &str, missing_for_ms| {
-            LmapMember { service: service.to_owned(), missing_for_ms, ..LmapMember::default() }
+        let member = |service: &str, missing_for_ms| LmapMember {
+            service: service.to_owned(),
+            missing_for_ms,
+            ..LmapMember::default()
         };
         reply.lmaps[0].members = vec![member("payment", None), member("stock", Some(90_000))];
 

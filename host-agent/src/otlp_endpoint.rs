@@ -113,7 +113,10 @@ fn pass_verdict(edge: &Edge, event: &Event, interval: Nanos) {
 
 /// The service that a column of an LMAP over several is of, and the rest of its title; `None` for a derived column.
 fn service_of<'a>(event: &'a Event, column: &'a str) -> Option<(&'a ServiceName, &'a str)> {
-    event.concerned.iter().find_map(|service| Some((service, column.strip_prefix(service.as_str())?.strip_prefix('/')?)))
+    event
+        .concerned
+        .iter()
+        .find_map(|service| Some((service, column.strip_prefix(service.as_str())?.strip_prefix('/')?)))
 }
 
 fn is_of_spans(event: &Event, column: &str) -> bool {
@@ -291,7 +294,10 @@ mod tests {
             .collect();
 
         let titles = |all: [&str; 2]| all.map(str::to_owned).to_vec();
-        assert_eq!(told, [("cart", titles(["cart/errors", "ratio"])), ("payment", titles(["payment/requests", "ratio"]))]);
+        assert_eq!(
+            told,
+            [("cart", titles(["cart/errors", "ratio"])), ("payment", titles(["payment/requests", "ratio"]))]
+        );
         assert!(!is_of_spans(&event, "payment/requests"));
         assert!(is_of_spans(&event, r#"payment/traces.span.metrics.duration.p99{span.name="pay"}"#));
     }

@@ -95,7 +95,8 @@ impl Members {
             for mut choice in of {
                 if choice.derived_series().is_none() {
                     let column = column_name(&service, &choice.metric);
-                    choice.metric = column.map_err(|error| OperatorError::Column { service: service.clone(), error })?;
+                    choice.metric =
+                        column.map_err(|error| OperatorError::Column { service: service.clone(), error })?;
                 }
                 choices.push(choice);
             }
@@ -273,18 +274,15 @@ mod tests {
     use super::*;
 
     fn member(name: &str, metrics: &[&str]) -> MemberChoices {
-        let choice = |name: &&str| Choice {
-            metric: MetricName::new(name).unwrap(),
-            aggregation: None,
-            every: None,
-            unit: None,
-        };
+        let choice =
+            |name: &&str| Choice { metric: MetricName::new(name).unwrap(), aggregation: None, every: None, unit: None };
         MemberChoices { service: ServiceName::new(name).unwrap(), choices: metrics.iter().map(choice).collect() }
     }
 
     #[test]
     fn members_whose_columns_could_be_taken_for_each_others_are_refused() {
-        let nested = Members::new(vec![member("shop", &["cart/errors"]), member("shop/cart", &["errors"])], Nanos::ZERO);
+        let nested =
+            Members::new(vec![member("shop", &["cart/errors"]), member("shop/cart", &["errors"])], Nanos::ZERO);
         assert_eq!(
             nested.unwrap_err().to_string(),
             "columns of shop and shop/cart cannot be told apart: leave one of them out"

@@ -211,9 +211,8 @@ impl ControlPlane {
 
     /// A registered series with the name of a column.
     pub(super) fn registered(&self, lmap: &Lmap, name: &MetricName) -> Option<Series> {
-        let first = |catalogue: &Catalogue, name: &MetricName| {
-            catalogue.named(name).next().map(|(_, series)| series.clone())
-        };
+        let first =
+            |catalogue: &Catalogue, name: &MetricName| catalogue.named(name).next().map(|(_, series)| series.clone());
         match &lmap.members {
             None => first(&self.services.get(&lmap.service)?.catalogue, name),
             Some(members) => {

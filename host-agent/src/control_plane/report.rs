@@ -168,9 +168,11 @@ impl ControlPlane {
             let series = catalogue.get(key).filter(|series| lmap.selection.watches(series))?;
             Some(info(number.0, series, &lmap.watch(key, series, catalogue, &self.settings)))
         });
-        let of_members = lmap.members.iter().flat_map(Members::series).filter_map(|(key, of)| {
-            Some(info(lmap.numbers().get(key)?.0, &of.series, &of.watch))
-        });
+        let of_members = lmap
+            .members
+            .iter()
+            .flat_map(Members::series)
+            .filter_map(|(key, of)| Some(info(lmap.numbers().get(key)?.0, &of.series, &of.watch)));
         let derived = lmap.derived().map(|MetricSpec { id, series, aggregation, every }| {
             info(id.0, &series, &Watch { aggregation, every, decided_by: "operator" })
         });

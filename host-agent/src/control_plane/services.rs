@@ -346,7 +346,9 @@ impl ControlPlane {
                 let of_service = self.lmaps.get_mut(&id).filter(|lmap| lmap.members.is_none());
                 match (of_service, service.catalogue.get(&key)) {
                     (Some(lmap), Some(series)) => lmap.series_added(&key, series),
-                    _ => self.problems.push(&format!("{name} is not watched: an LMAP over several services has its name")),
+                    _ => self
+                        .problems
+                        .push(&format!("{name} is not watched: an LMAP over several services has its name")),
                 }
                 self.changed(id, now);
             }

@@ -219,7 +219,10 @@ fn spans_of_a_service_of_that_name_are_not_watched_and_the_status_says_so() {
     node.step();
 
     let problems = node.plane.status().problems;
-    assert!(problems.contains(&"shop is not watched: an LMAP over several services has its name".to_owned()), "{problems:?}");
+    assert!(
+        problems.contains(&"shop is not watched: an LMAP over several services has its name".to_owned()),
+        "{problems:?}"
+    );
     assert!(node.plane.list().lmaps[0].metrics.is_empty());
 }
 
@@ -292,8 +295,12 @@ fn its_alarm_names_the_services_that_stand_out_and_is_ranked_with_no_service() {
     node.settle();
     let (epoch, sent) = node.set(50).into_iter().rfind(|(_, sent)| sent.lmap == id.0).unwrap();
     let payment = sent.metrics.iter().find(|metric| metric.name == "payment/requests").unwrap().metric;
-    let reason =
-        proto::Reason { metric: payment, statistic: proto::Statistic::Increment.into(), share: 1.0, ..Default::default() };
+    let reason = proto::Reason {
+        metric: payment,
+        statistic: proto::Statistic::Increment.into(),
+        share: 1.0,
+        ..Default::default()
+    };
     let verdict = |reasons: Vec<proto::Reason>| proto::Verdict {
         lmap: id.0,
         epoch,
