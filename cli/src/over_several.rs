@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use wire::proto::operators::{LmapInfo, LmapMember, MetricConfig, NewLmapRequest, ServiceMetrics};
 
-use crate::agent::{self, AgentArgs, AgentError, Connection};
+use crate::agent::{self, AgentArgs, AgentError, Connection, Target};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::figures::duration_ms;
@@ -112,32 +112,35 @@ pub fn run(args: &LmapArgs, from_environment: Option<PathBuf>) -> Result<Exit, F
         None => "list LMAPs over several services".to_owned(),
     };
     let target = args.agent.clone().target(from_environment)?;
-    let lmaps = agent::runtime(&what)?.block_on(async {
-        let failed = |error: AgentError| error.into_failure(&what);
-        let mut agent = Connection::open(&target).await.map_err(failed)?;
-        let known = over_several(&mut agent).await.map_err(failed)?;
-        let Some(name) = &args.name else { return Ok(known) };
-        let known = known.into_iter().find(|lmap| lmap.service == *name);
-        if !args.metrics.is_empty() {
-            set(&mut agent, args, name, known.as_ref()).await.map_err(failed)?;
-        } else {
-            let none = || {
-                Failure::to(&what)
-                    .because("no LMAP over several services has that name")
-                    .advice("`uview lmap` lists them; name metrics to make one")
-            };
-            let known = known.ok_or_else(none)?;
-            if !args.delete {
-                return Ok(vec![known]);
-            }
-            agent.delete_lmap(known.lmap).await.map_err(failed)?;
-        }
-        let now = over_several(&mut agent).await.map_err(failed)?;
-        Ok(now.into_iter().filter(|lmap| lmap.service == *name).collect())
-    })?;
+    let lmaps = agent::runtime(&what)?.block_on(carry_out(args, &target, &what))?;
     let views: Vec<_> = lmaps.iter().map(View::of).collect();
     output::print(&if args.json { json(&views)? } else { text(&views, args.name.is_some()) })?;
     Ok(Exit::Fine)
+}
+
+/// Does what is asked. Returns the LMAPs to print.
+async fn carry_out(args: &LmapArgs, target: &Target, what: &str) -> Result<Vec<LmapInfo>, Failure> {
+    let failed = |error: AgentError| error.into_failure(what);
+    let mut agent = Connection::open(target).await.map_err(failed)?;
+    let known = over_several(&mut agent).await.map_err(failed)?;
+    let Some(name) = &args.name else { return Ok(known) };
+    let known = known.into_iter().find(|lmap| lmap.service == *name);
+    if args.metrics.is_empty() {
+        let none = || {
+            Failure::to(what)
+                .because("no LMAP over several services has that name")
+                .advice("`uview lmap` lists them; name metrics to make one")
+        };
+        let known = known.ok_or_else(none)?;
+        if !args.delete {
+            return Ok(vec![known]);
+        }
+        agent.delete_lmap(known.lmap).await.map_err(failed)?;
+    } else {
+        set(&mut agent, args, name, known.as_ref()).await.map_err(failed)?;
+    }
+    let now = over_several(&mut agent).await.map_err(failed)?;
+    Ok(now.into_iter().filter(|lmap| lmap.service == *name).collect())
 }
 
 async fn over_several(agent: &mut Connection) -> Result<Vec<LmapInfo>, AgentError> {

@@ -48,6 +48,8 @@ pub struct Health {
     pub at_unix_ns: u64,
     pub alarm: bool,
     pub alarms: u64,
+    /// Of an LMAP over several services, in alarm: those that its last verdict concerned.
+    pub concerned: Vec<ServiceName>,
 }
 
 /// One LMAP, placed on a worker or not.
@@ -245,6 +247,7 @@ impl Lmap {
         self.sent = None;
         self.refitted = Epoch::NONE;
         self.health.alarm = false;
+        self.health.concerned = Vec::new();
         self.health.summary = None;
     }
 

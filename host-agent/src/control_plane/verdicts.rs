@@ -158,6 +158,9 @@ impl ControlPlane {
             self.incidents.add(&alarm_verdict, |id| lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
         }
         let suspicion = if is_ranked { self.incidents.suspicion(id) } else { None };
+        if let Some(lmap) = self.lmaps.get_mut(&id) {
+            lmap.health.concerned.clone_from(&concerned);
+        }
         let event =
             Event { worker, service, at_unix_ns, verdict, reasons, breakdown, silent, suspicion, columns, concerned };
         self.actions.push(Action::Dispatch(Box::new(event)));
