@@ -82,7 +82,7 @@ fn one_worker_gets_the_replicas_of_all_services_with_columns_named_by_service() 
 
 #[test]
 fn a_service_that_is_missing_keeps_its_columns_without_values_and_is_said_since_when() {
-    let mut node = Node::new(settings());
+    let mut node = Node::new(Settings { lease: Nanos::from_secs(60), ..settings() });
     node.worker(50, 0, 1);
     node.replica(1, "payment", &[counter("requests")]);
     let shop = node.over("shop", shop()).unwrap();
@@ -123,32 +123,32 @@ fn a_service_that_is_missing_keeps_its_columns_without_values_and_is_said_since_
 
 #[test]
 fn slots_are_given_back_after_the_lmap_over_several_services_has_forgotten_them_too() {
-    let mut node = Node::new(settings());
-    // The service's own LMAP runs on one worker, and the other one on another.
-    node.worker(50, 0, 1);
-    node.replica(1, "payment", &[counter("requests"), counter("errors")]);
-    node.settle();
-    node.sent(50);
-    node.plane.drain_worker(node.now, WorkerId(0), true, "user 0").unwrap();
-    node.worker(51, 1, 2);
-    let shop = node.over("shop", vec![member("payment", &["errors"])]).unwrap();
-    node.settle();
-    let (epoch, _) = node.set(51).into_iter().find(|(_, sent)| sent.lmap == shop.0).unwrap();
-    node.acknowledge(51, epoch);
-    // It moves, so that worker 0 knows nothing of payment, but the other worker does.
-    node.pass(Nanos::from_secs(20));
-    node.sent(50);
-    let epochs: Vec<u64> = node.sent(51).into_iter().map(|(epoch, _)| epoch).collect();
-    node.acknowledge(51, epochs.into_iter().max().unwrap_or(epoch));
+    for (first, last) in [(50, 51), (51, 50)] {
+        let mut node = Node::new(settings());
+        // The service's own LMAP runs on one worker, and the other one on another.
+        node.worker(50, 0, 1);
+        node.replica(1, "payment", &[counter("requests"), counter("errors")]);
+        node.settle();
+        node.worker(51, 1, 2);
+        let shop = node.over("shop", vec![member("payment", &["errors"])]).unwrap();
+        node.settle();
+        let all = |node: &mut Node, connection| {
+            let epochs = node.sent(connection).into_iter().map(|(epoch, _)| epoch);
+            epochs.max().into_iter().for_each(|epoch| node.acknowledge(connection, epoch));
+        };
+        let workers: Vec<_> = node.plane.list().lmaps.into_iter().map(|lmap| (lmap.lmap, lmap.worker)).collect();
+        assert_eq!(workers, [(1, 0), (shop.0, 1)]);
+        [50, 51].into_iter().for_each(|connection| all(&mut node, connection));
 
-    node.retire(1, 1, 1);
-    node.settle();
-    assert_eq!(node.released(1), 0, "worker 1 reads it still");
-    let last = node.sent(51).into_iter().map(|(epoch, _)| epoch).max().unwrap();
-    node.acknowledge(51, last);
-    let of_zero = node.sent(50).into_iter().map(|(epoch, _)| epoch).max();
-    of_zero.into_iter().for_each(|epoch| node.acknowledge(50, epoch));
-    assert_eq!(node.released(1), 1);
+        node.retire(1, 1, 1);
+        node.settle();
+
+        assert_eq!(node.released(1), 0);
+        all(&mut node, first);
+        assert_eq!(node.released(1), 0, "one worker reads it still");
+        all(&mut node, last);
+        assert_eq!(node.released(1), 1);
+    }
 }
 
 #[test]
@@ -343,7 +343,9 @@ fn what_it_has_learnt_goes_by_its_name() {
     // Another worker goes on with it.
     node.plane.worker_gone(node.now, ConnectionId(50));
     node.worker(51, 1, 2);
-    node.pass(Nanos::from_secs(10)).settle();
+    node.pass(Nanos::from_secs(4));
+    node.acknowledge(51, 0);
+    node.pass(Nanos::from_secs(2)).settle();
     let sent = node.last(51, id).unwrap();
     assert_eq!((sent.learnt, sent.continues), (vec![7], true));
 }
