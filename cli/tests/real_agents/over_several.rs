@@ -14,8 +14,8 @@ use crate::eventually;
 use crate::operator_calls::{Noise, is_armed};
 use crate::restarts::{Host, WARM_UP};
 
-/// Two services: each request to the front makes a request to stock, as long as they are not `apart`. Then stock has as
-/// many as ever, at times of its own.
+/// Two services: requests to the front make requests to stock, but for some noise, as long as they are not `apart`. Then
+/// stock has as many as ever, at times of its own.
 struct Shop {
     ends: Arc<AtomicBool>,
     apart: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ struct Shop {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A load that stays for a few milliseconds, between nothing and 199 requests per millisecond.
+/// A load that stays for a few milliseconds, between nothing and 396 requests per millisecond.
 struct Load {
     noise: Noise,
     now: u64,
@@ -34,7 +34,7 @@ struct Load {
 impl Load {
     fn next(&mut self) -> u64 {
         if self.left == 0 {
-            (self.now, self.left) = (2 * self.noise.draw() + self.noise.draw() % 2, 5 + self.noise.draw() / 5);
+            (self.now, self.left) = (4 * self.noise.draw(), 5 + self.noise.draw() / 5);
         }
         self.left -= 1;
         self.now
@@ -54,13 +54,13 @@ impl Shop {
         let work = move || {
             let (ends, apart, stocked) = shared;
             let load = |seed| Load { noise: Noise(seed), now: 0, left: 0 };
-            let (mut front_load, mut own_load) = (load(1), load(2));
+            let (mut front_load, mut own_load, mut noise) = (load(1), load(2), Noise(3));
             let ((_front, front), mut stock) = (connect("front"), None);
             while !ends.load(Relaxed) {
                 let (here, own) = (front_load.next(), own_load.next());
-                front.add(here);
+                front.add(here + noise.draw());
                 match &stock {
-                    Some((_, requests)) => requests.add(if apart.load(Relaxed) { own } else { here }),
+                    Some((_, requests)) => requests.add(noise.draw() + if apart.load(Relaxed) { own } else { here }),
                     None if stocked.load(Relaxed) => stock = Some(connect("stock")),
                     None => {}
                 }
