@@ -39,7 +39,8 @@ impl ControlPlane {
     /// # Errors
     ///
     /// [`OperatorError::NoLmap`]; [`OperatorError::OwnService`] if it is the LMAP of a service, unless that is the only
-    /// one in `members`; those of [`Self::check_members`] and [`Self::config_lmap`].
+    /// one in `members`; [`OperatorError::NoService`], [`OperatorError::Nested`], [`OperatorError::Column`] for services
+    /// that cannot be members; those of [`Self::config_lmap`].
     pub fn config_members(
         &mut self,
         now: Nanos,
