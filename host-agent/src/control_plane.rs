@@ -64,7 +64,6 @@ pub use incidents::Suspicion;
 pub use kept_models::KeptModel;
 pub(crate) use kept_models::MAX_KEPT_MODELS;
 pub use lmap_view::LmapView;
-pub use members::MemberState;
 pub(crate) use members::{MAX_MEMBER_SERIES, MAX_MEMBER_TEXT};
 pub use operators::{LmapOptions, MemberChoices, OperatorError, TrainedModel};
 pub(crate) use operators::{MAX_CHOICE_BYTES, MAX_MODELS_BYTES};

@@ -196,7 +196,7 @@ impl ControlPlane {
     }
 
     /// What operators see of the members of an LMAP, each with its number of replicas; none if it watches one service.
-    pub fn member_states(&self, id: LmapId) -> impl Iterator<Item = (MemberState, usize)> {
+    pub(super) fn member_states(&self, id: LmapId) -> impl Iterator<Item = (MemberState, usize)> {
         let states = self.members_of(id).into_iter().flat_map(Members::states);
         states.map(|state| {
             let replicas = self.services.get(&state.service).map_or(0, |service| service.replicas.len());
