@@ -141,7 +141,9 @@ impl Lmap {
         let derived = self.selection.derived().map(|(_, series)| Arc::new(SeriesKey::of(&series)));
         let watched: BTreeSet<Arc<SeriesKey>> = keys.cloned().chain(derived).collect();
         self.numbers.retain(|key, _| watched.contains(key));
-        watched.iter().for_each(|key| self.number(key));
+        for key in &watched {
+            self.number(key);
+        }
     }
 
     fn number(&mut self, key: &Arc<SeriesKey>) {
