@@ -55,7 +55,7 @@ impl Shop {
             let (ends, apart, stocked) = shared;
             let load = |seed| Load { noise: Noise(seed), now: 0, left: 0 };
             let (mut front_load, mut own_load, mut noise) = (load(1), load(2), Noise(3));
-            let ((_front, front), mut stock) = (connect("front"), None);
+            let ((_front, front), mut stock) = (connect("front"), None::<(_, client::Counter)>);
             while !ends.load(Relaxed) {
                 let (here, own) = (front_load.next(), own_load.next());
                 front.add(here + noise.draw());
