@@ -44,7 +44,7 @@ pub struct LmapArgs {
     /// Time between two rows of a new LMAP, in milliseconds [default: as lmap.interval_ms of the host agent]
     #[arg(long, value_name = "MS", requires = "metrics")]
     interval_ms: Option<NonZeroU32>,
-    /// Delete it
+    /// Do not watch these services together any more
     #[arg(long, requires = "name", conflicts_with = "metrics")]
     delete: bool,
     /// Print JSON, for programs

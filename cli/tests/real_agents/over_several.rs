@@ -1,5 +1,6 @@
 //! An LMAP over two services with real agents: it notices that their requests do not belong together any more, which
-//! neither service shows alone; and what becomes of it when a service is gone, a NIC agent is killed, and it is deleted.
+//! neither service shows alone; and what becomes of it when a service is gone, a NIC agent is killed, and it is
+//! deleted.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -14,8 +15,8 @@ use crate::eventually;
 use crate::operator_calls::{Noise, is_armed};
 use crate::restarts::{Host, WARM_UP};
 
-/// Two services: requests to the front make requests to stock, but for some noise, as long as they are not `apart`. Then
-/// stock has as many as ever, at times of its own.
+/// Two services: requests to the front make requests to stock, but for some noise, as long as they are not `apart`.
+/// Then stock has as many as ever, at times of its own.
 struct Shop {
     ends: Arc<AtomicBool>,
     apart: Arc<AtomicBool>,

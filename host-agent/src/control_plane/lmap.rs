@@ -13,7 +13,7 @@ use wire::time::{Interval, Nanos};
 
 use super::catalogue::Catalogue;
 use super::declarations::Declarations;
-use super::members::Members;
+use super::members::{Members, concerned_by};
 use super::moves::Move;
 use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
@@ -29,6 +29,8 @@ pub struct SentConfig {
     pub replicas: BTreeMap<ReplicaId, InstanceName>,
     /// The columns' titles, in the order of a row.
     pub columns: Arc<[String]>,
+    /// The services that it watches, if they are several.
+    pub services: Vec<ServiceName>,
 }
 
 /// How a series is watched.
@@ -213,13 +215,13 @@ impl Lmap {
         })
     }
 
-    /// Of an LMAP over several services: those whose columns are among `reasons`, all if none is.
+    /// Of an LMAP over several services, as it was sent: those whose columns are among `reasons`, all if none is.
     pub fn concerned(&self, reasons: &[Reason]) -> Vec<ServiceName> {
-        let (Some(members), Some(sent)) = (&self.members, &self.sent) else { return Vec::new() };
+        let Some(sent) = &self.sent else { return Vec::new() };
         let metrics = reasons.iter().filter_map(|reason| sent.metric(reason.metric));
-        let of = metrics.flat_map(|of| members.concerned_by(of.series.name.as_str(), &of.aggregation));
+        let of = metrics.flat_map(|of| concerned_by(&sent.services, of.series.name.as_str(), &of.aggregation));
         let of: BTreeSet<ServiceName> = of.collect();
-        if of.is_empty() { members.names().cloned().collect() } else { of.into_iter().collect() }
+        if of.is_empty() { sent.services.clone() } else { of.into_iter().collect() }
     }
 
     /// Whether `worker` runs it, or it is moving there.
@@ -304,8 +306,9 @@ impl Lmap {
         TickDivider::new(fastest.div_ceil(row) as u32).unwrap_or(TickDivider::MIN)
     }
 
-    /// The regions with series that have a `number`, for which `payer` pays, and the first region for its heartbeat. A replica with `changes_every` has no
-    /// heartbeat: its word announces changed values, and workers read it like the agent's own regions.
+    /// The regions with series that have a `number`, for which `payer` pays, and the first region for its heartbeat. A
+    /// replica with `changes_every` has no heartbeat: its word announces changed values, and workers read it like the
+    /// agent's own regions.
     pub fn replica_spec(
         replica: &Replica,
         number: impl Fn(&SeriesKey) -> Option<MetricId>,
@@ -336,14 +339,14 @@ impl Lmap {
 }
 
 impl SentConfig {
-    pub fn new(epoch: Epoch, spec: LmapSpec) -> Self {
+    pub fn new(epoch: Epoch, spec: LmapSpec, services: Vec<ServiceName>) -> Self {
         let columns = spec
             .metrics
             .iter()
             .flat_map(|m| m.series.kind.statistics().iter().map(|&statistic| m.series.column_title(statistic)))
             .collect();
         let replicas = spec.replicas.into_iter().map(|replica| (replica.id, replica.instance)).collect();
-        Self { epoch, metrics: spec.metrics, replicas, columns }
+        Self { epoch, metrics: spec.metrics, replicas, columns, services }
     }
 
     /// The configuration of `metric`, as sent.

@@ -78,6 +78,27 @@ fn is_nested(service: &ServiceName, other: &ServiceName) -> bool {
     other.as_str().strip_prefix(service.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
+/// The one of `services` of which a column has this name, and the rest of the name.
+fn split<'s, 'n>(
+    mut services: impl Iterator<Item = &'s ServiceName>,
+    name: &'n str,
+) -> Option<(&'s ServiceName, &'n str)> {
+    services.find_map(|service| Some((service, name.strip_prefix(service.as_str())?.strip_prefix('/')?)))
+}
+
+/// Those of `services` that a column is about: the one that its name begins with, or those in its expression.
+pub fn concerned_by(services: &[ServiceName], name: &str, aggregation: &Aggregation) -> BTreeSet<ServiceName> {
+    let named = |name: &str| split(services.iter(), name).map(|(service, _)| service.clone());
+    match aggregation {
+        Aggregation::Derived(formula) => {
+            let expression = Expression::parse(formula.as_str()).ok();
+            let names = expression.iter().flat_map(Expression::names);
+            names.filter_map(|name| named(&name.text)).collect()
+        }
+        _ => named(name).into_iter().collect(),
+    }
+}
+
 impl Members {
     /// The members that an operator names, and the choice of their columns.
     ///
@@ -160,23 +181,7 @@ impl Members {
 
     /// The member of which a column has this name, and the rest of the name.
     pub fn find<'a>(&self, name: &'a str) -> Option<(&ServiceName, &'a str)> {
-        self.services.keys().find_map(|service| {
-            let rest = name.strip_prefix(service.as_str())?.strip_prefix('/')?;
-            Some((service, rest))
-        })
-    }
-
-    /// The members that a column is about: the one that its name begins with, or those in its expression.
-    pub fn concerned_by(&self, name: &str, aggregation: &Aggregation) -> BTreeSet<ServiceName> {
-        let named = |name: &str| self.find(name).map(|(service, _)| service.clone());
-        match aggregation {
-            Aggregation::Derived(formula) => {
-                let expression = Expression::parse(formula.as_str()).ok();
-                let names = expression.iter().flat_map(Expression::names);
-                names.filter_map(|name| named(&name.text)).collect()
-            }
-            _ => named(name).into_iter().collect(),
-        }
+        split(self.services.keys(), name)
     }
 
     /// Finds the series of all members anew: `registered` has the catalogue and the replicas of each. O(series of the
@@ -300,13 +305,13 @@ mod tests {
 
     #[test]
     fn a_column_is_about_the_member_in_its_name_or_those_in_its_expression() {
-        let (members, _) = Members::new(vec![member("cart", &[]), member("payment", &[])], Nanos::ZERO).unwrap();
+        let services = ["cart", "payment"].map(|name| ServiceName::new(name).unwrap());
         let concerned = |name: &str, aggregation: &str| {
             let aggregation = match aggregation {
                 "" => Aggregation::Sum,
                 text => Aggregation::Derived(wire::name::Formula::new(text).unwrap()),
             };
-            let concerned = members.concerned_by(name, &aggregation);
+            let concerned = concerned_by(&services, name, &aggregation);
             concerned.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
 

@@ -50,7 +50,7 @@ pub enum OperatorError {
     /// Columns of two members could have the same name.
     #[error("columns of {service} and {other} cannot be told apart: leave one of them out")]
     Nested {
-        /// A member.
+        /// One of the members.
         service: ServiceName,
         /// A member whose name begins with the other one's and a slash.
         other: ServiceName,
@@ -58,7 +58,7 @@ pub enum OperatorError {
     /// A column of a member cannot have a name.
     #[error("columns of {service}: {error}")]
     Column {
-        /// The member.
+        /// The member that has them.
         service: ServiceName,
         /// What is wrong with `service/metric`.
         error: NameError,
@@ -176,7 +176,7 @@ pub struct LmapOptions {
 /// Metrics of one service for an LMAP over several (an entry of the dictionary of `configLMAP`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberChoices {
-    /// The service.
+    /// Name of the service.
     pub service: ServiceName,
     /// Its metrics, by their own names; without any but derived columns, all of them.
     pub choices: Vec<Choice>,

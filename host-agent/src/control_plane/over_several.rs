@@ -1,8 +1,8 @@
 //! LMAPs over several services (μView, Table 4.2: `configLMAP(LMAPID, Dict<ServiceID, List<MetricConfig>>)`).
 //!
 //! Rules (decision D33):
-//! - It has a name that is no service's: its models, verdicts, alarms and hooks go by that name. A service that wants to
-//!   register under it is refused.
+//! - It has a name that is no service's: its models, verdicts, alarms and hooks go by that name. A service that wants
+//!   to register under it is refused.
 //! - It has no replicas of its own: its configuration has those of all members. It is one LMAP, so one worker reads all
 //!   of it, in one batch.
 //! - It stays until an operator deletes it, whichever members come and go.
@@ -39,8 +39,8 @@ impl ControlPlane {
     /// # Errors
     ///
     /// [`OperatorError::NoLmap`]; [`OperatorError::OwnService`] if it is the LMAP of a service, unless that is the only
-    /// one in `members`; [`OperatorError::NoService`], [`OperatorError::Nested`], [`OperatorError::Column`] for services
-    /// that cannot be members; those of [`Self::config_lmap`].
+    /// one in `members`; [`OperatorError::NoService`], [`OperatorError::Nested`], [`OperatorError::Column`] for
+    /// services that cannot be members; those of [`Self::config_lmap`].
     pub fn config_members(
         &mut self,
         now: Nanos,

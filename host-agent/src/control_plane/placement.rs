@@ -171,7 +171,8 @@ impl ControlPlane {
         if every > 0 || features {
             self.send(worker, epoch.0, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every, features }));
         }
-        Some(SentConfig::new(epoch, spec))
+        let members = self.members_of(id).map_or_else(Vec::new, |members| members.names().cloned().collect());
+        Some(SentConfig::new(epoch, spec, members))
     }
 
     fn send_removal(&mut self, id: LmapId) {

@@ -52,7 +52,8 @@ impl ControlPlane {
         pending.map(|(name, since)| proto::PendingMetric { metric: name.to_string(), for_ms: age(*since) }).collect()
     }
 
-    /// The services of `lmap` if it is over several, and for how long those without any watched series have been missing.
+    /// The services of `lmap` if it is over several, and for how long those without any watched series have been
+    /// missing.
     #[must_use]
     pub fn members(&self, lmap: LmapId, now: Nanos) -> Vec<proto::LmapMember> {
         let age = |since: Nanos| now.since(since).map_or(0, Nanos::as_millis);
