@@ -84,8 +84,8 @@ fn every_call_of_the_table_except_hooks_works() {
     let mut operators = agent.operators();
     let detector = proto::Detector { score: "relative".into(), rank: Some(2), ..proto::Detector::default() };
     let (service, detector) = ("cart".to_owned(), Some(detector));
-    let (interval_us, model, services) = (50_000, model(), Vec::new());
-    let request = proto::NewLmapRequest { service, interval_us, model, detector, services };
+    let services = Vec::new();
+    let request = proto::NewLmapRequest { service, interval_us: 50_000, model: model(), detector, services };
     let lmap = call!(operators, new_lmap, request.clone()).unwrap().lmap;
     let (_service, _region) = Service::register(&agent, "cart", &["a", "b", "c"]);
     let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 3);
