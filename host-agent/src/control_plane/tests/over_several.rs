@@ -134,11 +134,15 @@ fn slots_are_given_back_after_the_lmap_over_several_services_has_forgotten_them_
         node.settle();
         let all = |node: &mut Node, connection| {
             let epochs = node.sent(connection).into_iter().map(|(epoch, _)| epoch);
-            epochs.max().into_iter().for_each(|epoch| node.acknowledge(connection, epoch));
+            if let Some(epoch) = epochs.max() {
+                node.acknowledge(connection, epoch);
+            }
         };
         let workers: Vec<_> = node.plane.list().lmaps.into_iter().map(|lmap| (lmap.lmap, lmap.worker)).collect();
         assert_eq!(workers, [(1, 0), (shop.0, 1)]);
-        [50, 51].into_iter().for_each(|connection| all(&mut node, connection));
+        for connection in [50, 51] {
+            all(&mut node, connection);
+        }
 
         node.retire(1, 1, 1);
         node.settle();
