@@ -285,7 +285,8 @@ impl Detector {
 
     /// Keeps the raw row for the next fit.
     fn keep_row(&mut self, tame: bool) {
-        if self.is_settling() || !self.learning.active(&self.settings) {
+        // A fit could not tell a column that was forgotten from one that never had a value.
+        if self.is_settling() || self.intake.has_forgotten() || !self.learning.active(&self.settings) {
             return;
         }
         let verdict = match (self.pipeline.is_some() && !self.provisional, tame) {
@@ -426,6 +427,15 @@ impl Detector {
     pub fn gap(&mut self) {
         self.intake.gap();
         self.episodes.gap();
+    }
+
+    /// The source of a column is gone: until it has a value again, it is replaced by what the others let expect, not by
+    /// the value before, which does not belong to theirs. Call it before each row in which it is missing; such rows are
+    /// kept for no fit. Has no effect before the first fit, or for a column that does not exist.
+    pub fn forget(&mut self, column: usize) {
+        if self.pipeline.is_some() {
+            self.intake.forget(column);
+        }
     }
 
     /// "This is normal now": fits again on all rows kept, whatever their score. Returns the job if there are

@@ -269,6 +269,9 @@ impl LmapRuntime {
             detectors.gap();
         }
         let row = self.columns.row();
+        if self.regions.several_services {
+            detectors.forget_missing(row);
+        }
         // Without a host agent, a slot may be reused for another series unnoticed. Such rows are scored, but never
         // learned.
         let (verdict, took_over) = detectors.step(row, !tick.alone, &mut shared.jobs)?;

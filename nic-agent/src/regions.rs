@@ -86,7 +86,7 @@ pub(crate) struct Regions {
     /// A replica without a heartbeat for this long is silent.
     limit: Nanos,
     /// The replicas are of several services.
-    several_services: bool,
+    pub(crate) several_services: bool,
 }
 
 /// Length of a header, in words.

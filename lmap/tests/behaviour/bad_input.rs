@@ -1,6 +1,6 @@
 //! Whatever comes in, a score is finite and at least 0.
 
-use crate::support::{Service, detector, gauges, run};
+use crate::support::{Noise, Service, detector, gauges, run};
 use lmap::{Detector, DetectorError, Episode, RowError, ScoreForm, Settings, State, Verdict};
 use proptest::prelude::*;
 
@@ -30,6 +30,36 @@ fn value() -> impl Strategy<Value = f64> {
 
 fn form() -> impl Strategy<Value = ScoreForm> {
     prop::sample::select(vec![ScoreForm::Scaled, ScoreForm::PaperAbsolute, ScoreForm::PaperRelative])
+}
+
+/// Two columns that follow the same load, after enough rows, and how many of 300 further rows without the second one are
+/// over γ. With `forget`, its source is gone.
+fn rows_over_gamma_without_a_column(forget: bool) -> usize {
+    let (mut detector, mut noise) = (detector(2, Settings::default()), Noise::new(5));
+    let mut row = || {
+        let load = 1000.0 + 100.0 * noise.normal();
+        [load + noise.normal(), load + noise.normal()]
+    };
+    for _ in 0..700 {
+        let _ = run(&mut detector, &row());
+    }
+    let mut over = 0;
+    for _ in 0..300 {
+        if forget {
+            detector.forget(1);
+        }
+        over += usize::from(run(&mut detector, &[row()[0], f64::NAN]).over);
+    }
+    let back: Vec<_> = (0..50).map(|_| run(&mut detector, &row())).filter(|verdict| verdict.over).collect();
+    assert!(!forget || back.len() < 3, "it is judged as before: {back:?}");
+    over
+}
+
+#[test]
+fn a_column_whose_source_is_gone_is_expected_to_follow_the_others() {
+    assert!(rows_over_gamma_without_a_column(false) > 250, "the value before does not belong to those of the others");
+    let over = rows_over_gamma_without_a_column(true);
+    assert!(over < 10, "{over} of 300");
 }
 
 proptest! {
