@@ -35,8 +35,8 @@ pub(crate) struct Intake {
     empty: bool,
     /// Number of columns without any value so far.
     unknown: usize,
-    /// A value before was forgotten at some time.
-    forgets: bool,
+    /// How many values were forgotten so far.
+    forgotten: u64,
 }
 
 impl Intake {
@@ -50,7 +50,7 @@ impl Intake {
             after_gap: true,
             empty: true,
             unknown: columns,
-            forgets: false,
+            forgotten: 0,
         }
     }
 
@@ -90,13 +90,13 @@ impl Intake {
     pub(crate) fn forget(&mut self, column: usize) {
         if let Some(value) = self.current.get_mut(column) {
             *value = f64::NAN;
-            self.forgets = true;
+            self.forgotten += 1;
         }
     }
 
     /// Whether the current row may have a column that was forgotten.
     pub(crate) fn has_forgotten(&self) -> bool {
-        self.forgets && self.unknown > 0
+        self.forgotten > 0 && self.unknown > 0
     }
 
     /// Announces that the next row does not follow the current one.

@@ -154,7 +154,8 @@ impl Detector {
     pub fn memory_bytes(&self) -> usize {
         let pipeline = self.pipeline.as_ref().map_or(0, Pipeline::bytes);
         let columns = size_of::<Column>() * self.columns.len();
-        self.intake.bytes() + pipeline + self.learning.bytes() + self.spare.bytes() + columns
+        let expectation = self.expectation.as_ref().map_or(0, |of| of.bytes());
+        self.intake.bytes() + expectation + pipeline + self.learning.bytes() + self.spare.bytes() + columns
     }
 
     /// Of [`memory_bytes`](Self::memory_bytes), what is in use: without the place for rows that have not come yet.

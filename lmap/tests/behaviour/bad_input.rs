@@ -32,8 +32,8 @@ fn form() -> impl Strategy<Value = ScoreForm> {
     prop::sample::select(vec![ScoreForm::Scaled, ScoreForm::PaperAbsolute, ScoreForm::PaperRelative])
 }
 
-/// Two columns that follow the same load, after enough rows, and how many of 300 further rows without the second one are
-/// over γ. With `forget`, its source is gone.
+/// Two columns that follow the same load, after enough rows, and how many of 300 further rows without the second one
+/// are over γ. With `forget`, its source is gone.
 fn rows_over_gamma_without_a_column(forget: bool) -> usize {
     let (mut detector, mut noise) = (detector(2, Settings::default()), Noise::new(5));
     let mut row = || {
