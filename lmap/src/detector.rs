@@ -436,8 +436,8 @@ impl Detector {
 
     /// The source of a column is gone: until it has a value again, it is replaced by what the others let expect, not by
     /// the value before, which does not belong to theirs. Call it before each row in which it is missing. Such rows are
-    /// scored and not learnt. Has no effect before the first fit, or for a column that does not exist. Allocates when it
-    /// is first called.
+    /// scored and not learnt. Has no effect before the first fit, or for a column that does not exist. Allocates when
+    /// it is first called.
     pub fn forget(&mut self, column: usize) {
         if self.pipeline.is_some() {
             self.intake.forget(column);

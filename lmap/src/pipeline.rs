@@ -135,8 +135,8 @@ pub(crate) struct RowScore {
 }
 
 impl Pipeline {
-    /// Scores the newest row. O(m k). Never allocates. With columns whose source is gone, and `expectation` for them, it
-    /// costs more: see there.
+    /// Scores the newest row. O(m k). Never allocates. With columns whose source is gone, and `expectation` for them,
+    /// it costs more: see there.
     pub(crate) fn judge(&mut self, intake: &Intake, expectation: Option<&mut Expectation>) -> RowScore {
         standardise(&self.standard, &self.levels, intake, &mut self.projection.z);
         self.latches.step(intake, &self.standard, &mut self.projection.z);
