@@ -2,6 +2,7 @@
 //! peer, and each request knows who sent it (an extension, [`Identity`]).
 
 mod body_deadline;
+mod reply_shares;
 
 use core::pin::pin;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,6 +28,7 @@ use tower_service::Service as _;
 use webpki::EndEntityCert;
 
 pub use self::body_deadline::with_body_deadline;
+pub use self::reply_shares::{ReplyShares, with_reply_shares};
 use crate::access::{Identity, peer};
 use crate::descriptors;
 

@@ -16,6 +16,7 @@ mod blocks;
 mod breakdown;
 mod budget;
 mod buffer;
+mod cluster;
 mod decisions;
 mod keeper;
 mod limits;
@@ -34,8 +35,9 @@ pub use account::{Account, DiscardReason, DiscardedSpans, DropReason, LossReason
 pub use breakdown::ScoreBreakdown;
 pub use budget::{Budget, BudgetError, BudgetRule, Payer};
 pub use buffer::{Indexes, TailBuffer};
+pub use cluster::TraceStart;
 pub use decisions::StickyDecision;
-pub use keeper::{Keeper, KeptSpan, PathStep, Piece, TraceStart};
+pub use keeper::{Keeper, KeptSpan, PathStep, Piece};
 pub use limits::{Limits, LimitsError};
 pub use order::{OrderKey, Rank};
 pub use outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack, OfferOutcome};

@@ -7,9 +7,9 @@ use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Budget, BudgetRule, KeepOutcome, Keeper, KeptSpan, Limits, Metric, OrderKey, Origin, PathStep, Policies, Policy,
-    Randomness, Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId,
-    TriggerRule, Triggers, Verdict,
+    Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, Metric, OrderKey, Origin,
+    PathStep, Policies, Policy, Randomness, Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches,
+    TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
 };
 use wire::time::Nanos;
 
@@ -385,4 +385,58 @@ fn who_calls_whom_is_learnt_from_traces_that_leave_whether_they_are_kept_or_not(
         assert_eq!(shop.keeper.calls(), BTreeSet::from([(shop.frontend, shop.payment)]));
         assert!(shop.keeper.calls().is_empty());
     }
+}
+
+/// A span of `trace` that ended in an error, or followed one.
+fn piece(shop: &mut Shop, trace: TraceId, number: u64, error: bool, now: Nanos) {
+    let index = index(number + 2, Some(1), SpanKind::Server, shop.payment, shop.charge, at(1, 0));
+    shop.act(|keeper, catalog, sink| {
+        keeper.span(&span(trace, SpanIndex { error, ..index }, false), catalog, now, sink);
+    });
+}
+
+/// A kilobyte in a second, and as much saved: a burst of errors has nearly 2 kB and as much on credit.
+fn with_a_small_budget() -> Shop {
+    let budget = BudgetRule { bytes_per_s: 1_000, burst: Nanos::from_secs(1), ..BudgetRule::default() };
+    Shop::new(Switches { floor: None, lmap: false, latency: false, ..Switches::default() }, budget)
+}
+
+#[test]
+fn a_trace_ends_where_nobody_can_pay_for_what_follows_and_is_to_be_marked() {
+    let (mut shop, now) = (with_a_small_budget(), Nanos::from_secs(1));
+
+    (0..100).for_each(|number| piece(&mut shop, trace(1), number, number == 0, now));
+
+    let kept = shop.kept[&trace(1)].0 as u64;
+    assert!((5..=11).contains(&kept), "{kept} of 100 spans of 200 bytes");
+    let account = *shop.keeper.buffer().account();
+    assert_eq!((account.lost(LossReason::OverBudget).spans, account.lost(LossReason::Late).spans), (1, 99 - kept));
+    let cut = shop.keeper.cut();
+    assert_eq!(
+        cut.iter().map(|(trace, reason)| (*trace, reason.policy())).collect::<Vec<_>>(),
+        [(trace(1), Policy::Error)]
+    );
+    assert_eq!(shop.keeper.cut().len(), 0, "once");
+    // Later, when there is a budget again, it does not go on.
+    piece(&mut shop, trace(1), 100, false, Nanos::from_secs(9));
+    assert_eq!(shop.kept[&trace(1)].0 as u64, kept);
+    piece(&mut shop, trace(2), 0, true, Nanos::from_secs(9));
+    assert_eq!(shop.kept[&trace(2)].0, 1, "others are kept");
+}
+
+#[test]
+fn a_trace_that_waits_for_another_node_is_cut_and_marked_when_it_is_released() {
+    let (mut shop, now) = (with_a_small_budget(), Nanos::from_secs(1));
+    shop.keeper.join(None, Nanos::ZERO);
+
+    (0..100).for_each(|number| piece(&mut shop, trace(1), number, number == 0, now));
+
+    let over = shop.keeper.buffer().account().lost(LossReason::OverBudget).spans;
+    assert!((89..=95).contains(&over), "{over} of 100 spans of 200 bytes");
+    let decided = shop.keeper.decided();
+    let mut released = None;
+    shop.act(|keeper, _, sink| released = Some(keeper.release(trace(1), &decided[0].1, now, sink)));
+    let Some(KeepOutcome::Released { tally, completeness }) = released else { panic!("{released:?}") };
+    assert_eq!((tally.spans, completeness), (100 - over, Completeness::Missing { spans: over as u32 }));
+    assert_eq!(shop.keeper.cut().len(), 0, "its root or a mark says it");
 }

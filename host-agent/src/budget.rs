@@ -13,7 +13,7 @@ use crate::config::{Config, Transport};
 use crate::control_plane::{MAX_MEMBER_REGIONS, MAX_OVER_SEVERAL};
 use crate::dispatch::Dispatch;
 use crate::region_registration::MAX_HELD_BYTES;
-use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
+use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WORKER_LIMITS};
 use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models};
 
 /// The program, its threads, and what the allocator keeps of memory that is free.
@@ -325,7 +325,7 @@ fn tenants(config: &Config) -> u64 {
 }
 
 /// Connections of all other listeners.
-fn edges(config: &Config) -> [Bound; 2] {
+fn edges(config: &Config) -> [Bound; 3] {
     let all = |limits: ServerLimits| limits.connections as u64;
     let peers = if config.coherence.peers.is_empty() { 0 } else { all(coherence::LIMITS) };
     let api = all(WORKER_LIMITS) + all(OPERATOR_LIMITS) + all(METRICS_LIMITS) + peers;
@@ -338,6 +338,14 @@ fn edges(config: &Config) -> [Bound; 2] {
             payer: "user or address",
             full: "refused",
             metric: "refused_api_connections",
+        },
+        Bound {
+            what: "replies to operators and viewers that they have not read",
+            bytes: REPLY_BYTES,
+            from: "fixed",
+            payer: "operator or viewer: three times what is free",
+            full: "the call is refused",
+            metric: "refused_replies",
         },
         Bound {
             what: "connections of OTLP clients and for head sampling",

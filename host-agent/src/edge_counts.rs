@@ -60,6 +60,8 @@ counts! {
     unreadable_models;
     /// Calls of workers, operators and viewers that their role does not allow.
     denied_calls;
+    /// Calls of operators and viewers refused because they had their share of replies that they do not read.
+    refused_replies;
     /// Hooks and watchers refused because their operator or viewer had its share.
     refused_hooks;
     /// Models of operators refused: no model, or over the operator's share of bytes.

@@ -8,6 +8,7 @@ mod family;
 mod measures;
 mod process;
 mod tasks;
+mod tracker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,11 +23,12 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 use crate::control_plane::ConnectionId;
-pub use candidates::{Denied, candidates, denied};
+pub use candidates::{Denied, denied};
 pub use family::Family;
 pub use measures::{Measure, Values, periods};
 use process::MeasuredProcess;
 pub use process::ProcessError;
+pub use tracker::ProcessTracker;
 
 /// Queued requests to the thread.
 const QUEUE: usize = 4096;

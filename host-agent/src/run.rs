@@ -12,7 +12,7 @@ use agent_runtime::access::UnknownName;
 use agent_runtime::listen::BindError;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload;
-use agent_runtime::server::{self, Limits, Listener, Server};
+use agent_runtime::server::{self, Limits, Listener, ReplyShares, Server};
 use agent_runtime::socket_file::{ListenError, SocketFile};
 use hooks::time::UnixNanos;
 use otlp::Edge;
@@ -54,6 +54,8 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
 /// Connections of operators, viewers and hooks.
 pub(crate) const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
+/// Bytes of replies to operators and viewers that they have not read.
+pub(crate) const REPLY_BYTES: u64 = 64 << 20;
 /// Connections to `/metrics`.
 pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
 
@@ -154,6 +156,12 @@ fn serve(
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
+    let counted = Arc::clone(node);
+    let replies = ReplyShares::new(REPLY_BYTES, move |error| {
+        counted.counts.refused_replies.one_more();
+        tracing::warn!(%error, "call refused");
+    });
+    let operators = server::with_reply_shares(operators, &replies);
     let operators = named("operators", operators, OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
     let metrics = named("metrics", metrics, METRICS_LIMITS);

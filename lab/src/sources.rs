@@ -24,7 +24,7 @@ use support::workspace;
 use wire::time::Nanos;
 
 use crate::clients::shop::Process;
-use crate::clock::Stopwatch;
+use crate::clock::{Stopwatch, unix_ns};
 use faults::ActiveFault;
 use judge::{InjectedFault, Record, Statement, Way, Word};
 use programs::RunningProgram;
@@ -59,7 +59,7 @@ pub struct SourcesArgs {
     /// Run the lines of the pages in docs/start instead.
     #[arg(long, conflicts_with_all = ["quick", "write"])]
     pages: bool,
-    /// Keep the folder with all logs.
+    /// Keep the folder with all logs, with recordings of all rows, and with the faults to label them.
     #[arg(long)]
     keep: bool,
 }
@@ -97,7 +97,7 @@ pub fn run(args: &SourcesArgs) -> Result<()> {
         let folder = tempfile::Builder::new().prefix("uview-sources-").tempdir()?;
         // PostgreSQL has a user of its own.
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let run = one_run(seed, &uview, &present, &pace, (folder.path(), &mut report.not_run));
+        let run = one_run(seed, (&uview, args.keep), &present, &pace, (folder.path(), &mut report.not_run));
         if args.keep || run.is_err() {
             println!("logs: {}", folder.keep().display());
         }
@@ -161,13 +161,18 @@ struct Testbed {
 
 fn one_run(
     seed: u64,
-    uview: &Path,
+    (uview, recorded): (&Path, bool),
     present: &[Program],
     pace: &Pace,
     (folder, not_run): (&Path, &mut Vec<String>),
 ) -> Result<Run> {
     let load_before = procfs::LoadAverage::current().map_or(f64::NAN, |load| f64::from(load.one));
     let mut testbed = Testbed::start(uview, present, pace, folder)?;
+    let mut recorders = Vec::new();
+    if recorded {
+        recorders.push(ways::record(uview, &testbed.watch_agents, &folder.join("watch"))?);
+        recorders.push(ways::record(uview, &testbed.endpoint_agents, &folder.join("endpoint"))?);
+    }
     testbed.until_armed(present, pace)?;
     println!("{:>6.1} s  all are armed; {:.0} s without a fault", testbed.now_s(), pace.healthy.as_secs_f64());
     let before = testbed.used()?;
@@ -187,6 +192,10 @@ fn one_run(
         testbed.inject(&planned, folder, pace)?;
     }
     testbed.record.ended = testbed.now();
+    drop(recorders);
+    if recorded {
+        fs::write(folder.join("faults.csv"), testbed.faults_file())?;
+    }
     let judgement = judge::judge(&testbed.record, present);
     Ok(Run { seed, judgement, cost, load_before })
 }
@@ -228,6 +237,17 @@ impl Testbed {
             self.turn()?;
         }
         Ok(())
+    }
+
+    /// All faults for `uview label`: a program that has none in a time is not judged then.
+    fn faults_file(&self) -> String {
+        let zero = (unix_ns() / 1_000_000).saturating_sub(self.now().0 / 1_000_000);
+        let at = |at: Nanos| zero + at.0 / 1_000_000;
+        let line = |fault: &InjectedFault, program: &Program| {
+            format!("{program},{},{},{}\n", fault.fault, at(fault.started), at(fault.ended))
+        };
+        let lines = self.record.faults.iter().flat_map(|fault| fault.programs.iter().map(move |of| line(fault, of)));
+        std::iter::once("service,fault,from_unix_ms,to_unix_ms\n".to_owned()).chain(lines).collect()
     }
 
     fn turn(&mut self) -> Result<()> {

@@ -20,15 +20,18 @@ pub struct Column {
     pub group: u16,
     /// Whether it is scored and learnt. Otherwise it is only present in the rows.
     pub watched: bool,
+    /// Whether any move of it is a fault by itself (a process that is stopped, a scrape without an answer). If it was
+    /// constant in training, a row in which it moves is over γ, whatever the rows before it were.
+    pub indicator: bool,
     /// Identifies the column in a [`Model`](crate::Model), for instance a hash of the metric's name. Opaque. Columns
     /// with equal fingerprints are matched in their order.
     pub fingerprint: u64,
 }
 
 impl Column {
-    /// A column of `kind`, level left to training, in group 0, watched.
+    /// A column of `kind`, level left to training, in group 0, watched, no indicator.
     #[must_use]
     pub const fn new(kind: ColumnKind, fingerprint: u64) -> Self {
-        Self { kind, level: None, group: 0, watched: true, fingerprint }
+        Self { kind, level: None, group: 0, watched: true, indicator: false, fingerprint }
     }
 }

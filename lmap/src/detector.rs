@@ -22,7 +22,7 @@
 //! # Memory
 //! (2l + k + 10 + spare rows) m' values with m' = m padded to eight, plus O(m + k). While learning, and after
 //! [`fit_again`](Detector::fit_again), the last of [`Settings::fit_again_rows`] · m values more, touched as rows come;
-//! [`Settings::rows_kept`] · m permanently.
+//! [`Settings::rows_kept`] · m permanently. k and l follow from the rows: [`Footprint`](crate::Footprint) has the most.
 //!
 //! # Differences from the paper
 //! Of the default. [`Settings::paper`] switches off all but the last four.
@@ -75,6 +75,14 @@ enum JobInFlight {
     Fit(u64),
 }
 
+/// Memory of a detector that is in a job: rows to learn from, or the sketch.
+#[derive(Clone, Copy, Debug, Default)]
+struct GivenOut {
+    reserved: usize,
+    /// Without the place for rows that had not come.
+    filled: usize,
+}
+
 /// One LMAP (local metrics analysis pipeline): scores the rows of one service.
 #[derive(Debug)]
 pub struct Detector {
@@ -91,6 +99,8 @@ pub struct Detector {
     learning: Learning,
     spare: SpareRows,
     in_flight: JobInFlight,
+    /// Bytes of what the job in flight took along.
+    given_out: GivenOut,
     tickets: u64,
     /// Offset among detectors that are staggered; 0 if they are not.
     stagger: usize,
@@ -149,7 +159,9 @@ impl Detector {
     /// stored in it override `settings`. It does not provide rows, smoothing, episodes, second centres of gauges, and
     /// the factor of an alarm budget.
     ///
-    /// No episode begins in the first [`Settings::settle_rows`] rows, which are not learnt. The fits at
+    /// No episode begins in the first [`Settings::settle_rows`] rows, which are not learnt. If there are such rows, a
+    /// gauge is judged as soon as it has come to rest, wherever that is: a new process has its memory and connections
+    /// elsewhere. The fits at
     /// [`Settings::fit_again_rows`] take place as if the warm-up were over. They use only rows of its own, so nothing
     /// of the model is left afterwards.
     ///
@@ -160,6 +172,12 @@ impl Detector {
         let mut detector = Self::from_model(model, columns, settings, seed)?;
         detector.learning = Learning::resumed(detector.columns.len(), &detector.settings);
         detector.warm = true;
+        // A replica that has been running since has no start: all its rows are judged.
+        if detector.settings.settle_rows > 0
+            && let Some(pipeline) = &mut detector.pipeline
+        {
+            pipeline.latches = core::mem::take(&mut pipeline.latches).of_new_process();
+        }
         Ok(detector)
     }
 
@@ -191,6 +209,7 @@ impl Detector {
             learning,
             spare: SpareRows::new(columns.len(), settings.spare_rows),
             in_flight: JobInFlight::None,
+            given_out: GivenOut::default(),
             tickets: 0,
             stagger: 0,
             scored: 0,
@@ -221,14 +240,17 @@ impl Detector {
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
         let RowScore { score: raw, gate } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
+        // An indicator needs neither smoothing nor time to settle: nothing ordinary moves it.
+        let is_indicated = pipeline.is_indicated();
         self.pending = Some(gate);
         self.scored += 1;
         let weight = 2.0 / (self.settings.smoothing_span + 1.0);
         let score = self.smoothed.map_or(raw, |before| before + weight * (raw - before));
         self.smoothed = Some(score);
+        let score = if is_indicated { score.max(self.gamma().unwrap_or(0.0)) } else { score };
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
-        let lasting = self.lasts(raw, weight);
-        let episode = self.episodes.step(lasting && !self.provisional && !self.is_settling());
+        let lasting = self.lasts(raw, weight) && !self.provisional && !self.is_settling();
+        let episode = self.episodes.step(lasting || is_indicated);
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
         if self.is_settling() {
@@ -344,6 +366,7 @@ impl Detector {
         let ticket = self.tickets + 1;
         let job = if let Some(due) = self.learning.due(&self.settings) {
             self.in_flight = JobInFlight::Fit(ticket);
+            self.given_out = GivenOut { reserved: due.rows.bytes(), filled: due.rows.filled_bytes() };
             Job::Fit(FitJob {
                 ticket,
                 rows: due.rows,
@@ -358,6 +381,7 @@ impl Detector {
             let pipeline = self.pipeline.as_mut()?;
             let history = pipeline.history.take_if(|history| history.due())?;
             self.in_flight = JobInFlight::Shrink(ticket);
+            self.given_out = GivenOut { reserved: history.bytes(), filled: history.bytes() };
             Job::Shrink(ShrinkJob { ticket, history, rank: pipeline.scorer.basis.rank(), limit })
         };
         self.tickets = ticket;
@@ -374,7 +398,7 @@ impl Detector {
             self.counts.stale += 1;
             return InstallOutcome::Stale;
         }
-        self.in_flight = JobInFlight::None;
+        (self.in_flight, self.given_out) = (JobInFlight::None, GivenOut::default());
         let installed = match done.result {
             JobOutcome::Shrunk { history, found } => self.install_past(history, found.ok()),
             JobOutcome::Fitted { rows, fitted, provisional } => {

@@ -9,6 +9,7 @@ use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
 use crate::eigen::{NotConverged, Symmetric, symmetric_values};
+use crate::footprint::MIN_SKETCH_ROWS;
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::history::History;
 use crate::kernels::gram::Gram;
@@ -23,9 +24,6 @@ use crate::rows::{Mark, RowVerdict};
 use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, Threshold};
 use crate::standard::{Standard, StandardRule, moments};
-
-/// Default rows l of a sketch: at least this, and at least twice the rank.
-const MIN_SKETCH_ROWS: usize = 25;
 
 /// Why a fit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +109,7 @@ impl<'a> Training<'a> {
         };
         Ok(Pipeline {
             latches,
-            constants: Constant::list(&core.standard, &levels, constant_rule),
+            constants: Constant::list(self.columns, &core.standard, &levels, constant_rule),
             levels,
             constant_rule,
             projection: Projection::of(&core.scorer),
@@ -155,7 +153,9 @@ impl<'a> Training<'a> {
             };
             spec.level.or_else(by_rule).unwrap_or(false).then_some(column as u32)
         };
-        self.columns.iter().enumerate().filter_map(found).collect()
+        let mut levels: Vec<_> = self.columns.iter().enumerate().filter_map(found).collect();
+        levels.shrink_to_fit();
+        levels
     }
 
     /// The selected rows, with levels as increments.
@@ -281,21 +281,28 @@ fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &
         Ok(scores_of(&judge.standard, &judge.scorer, rows, m))
     };
     let own = percentile(in_sample, settings.percentile);
+    let is_capped = settings.gamma_cap < f64::MAX;
+    let unseen = if is_capped || settings.threshold == Threshold::Crosswise {
+        unseen(features, m, core, settings)?
+    } else {
+        1.0
+    };
     let gamma = match settings.threshold {
         Threshold::InSample => own,
         Threshold::Crosswise => {
             let (first, second) = features.split_at(n / 2 * m);
             let mut cross = judged_by(first, second)?;
             cross.extend(judged_by(second, first)?);
-            (own * at(cross)).sqrt().max(own * unseen(features, m, core, settings)?)
+            (own * at(cross)).sqrt().max(own * unseen)
         }
         Threshold::HeldOutTail => {
             let (head, tail) = features.split_at(n * 4 / 5 * m);
             at(judged_by(head, tail)?)
         }
     };
+    let cap = if is_capped { settings.gamma_cap * unseen * percentile(in_sample, 50.0) } else { f64::MAX };
     let least = if settings.score == ScoreForm::Scaled { 1.0 } else { 1e-6 };
-    Ok(gamma.clamp(least, f64::MAX))
+    Ok(gamma.min(cap).clamp(least, f64::MAX))
 }
 
 /// The factor by which unseen rows score higher: every n-th row is scored by a fit to the others. The median over these
@@ -305,7 +312,9 @@ fn unseen(features: &[f64], m: usize, core: &Core, settings: &Settings) -> Resul
     if every == 0 {
         return Ok(1.0);
     }
-    let (mut seen, mut left_out) = (Vec::new(), Vec::new());
+    let rows_out = (features.len() / m).div_ceil(every);
+    let mut left_out = Vec::with_capacity(rows_out * m);
+    let mut seen = Vec::with_capacity(features.len() - left_out.capacity().min(features.len()));
     for (index, row) in features.chunks_exact(m).enumerate() {
         if index % every == 0 { &mut left_out } else { &mut seen }.extend_from_slice(row);
     }

@@ -384,7 +384,8 @@ impl FrequentDirections {
     }
 }
 
-fn capacity(sketch_rows: usize, form: SketchForm) -> usize {
+/// Rows that a sketch of l = `sketch_rows` has room for.
+pub(crate) fn capacity(sketch_rows: usize, form: SketchForm) -> usize {
     match form {
         SketchForm::Buffered => 2 * sketch_rows,
         SketchForm::RowWise => sketch_rows,

@@ -5,6 +5,9 @@
 //! number of rows gets a second centre there, and is judged by the nearer of the two. Its step was an alarm, its return
 //! is none, and the trained value stays normal. Rates and durations do not latch: columns of increments, and columns
 //! set to be no levels, are excluded.
+//!
+//! A process that starts again has its gauges elsewhere: memory, connections, descriptors. With the model of the process
+//! before it, a gauge is not judged until it rests somewhere, for as many rows at most as it takes to latch.
 
 use crate::column::{Column, ColumnKind};
 use crate::intake::Intake;
@@ -15,10 +18,15 @@ const STILL: f64 = 4.0;
 /// Weight of a new value in the place of a resting gauge.
 const FOLLOW: f64 = 0.1;
 
+/// After a start, a gauge that has stayed at its place for so many rows is where it belongs.
+const ARRIVED: usize = 10;
+
 /// The state of one gauge.
 #[derive(Clone, Copy, Debug)]
 struct Gauge {
     column: u32,
+    /// Whether it has not come to rest since the process started.
+    arrives: bool,
     /// The value at which it rests, NaN before the first row; and for how many rows.
     place: f64,
     rows: usize,
@@ -31,9 +39,14 @@ struct Gauge {
 pub(crate) struct Latches {
     gauges: Vec<Gauge>,
     rows: usize,
+    /// Rows for which gauges may still arrive.
+    arrival: usize,
 }
 
 impl Latches {
+    /// Bytes of a gauge that can latch.
+    pub(crate) const GAUGE_BYTES: usize = size_of::<Gauge>();
+
     /// Every watched gauge that is not a level. `rows`: how long a gauge has to rest; `None`: no gauge latches.
     pub(crate) fn new(columns: &[Column], roles: &[Role], levels: &[u32], rows: Option<usize>) -> Self {
         let Some(rows) = rows else { return Self::default() };
@@ -42,12 +55,23 @@ impl Latches {
             state && roles.get(at) == Some(&Role::Watched) && levels.binary_search(&(at as u32)).is_err()
         };
         let gauges = columns.iter().enumerate().filter(|(at, column)| may(*at, column));
-        let gauge = |(at, _)| Gauge { column: at as u32, place: f64::NAN, rows: 0, centre: f64::NAN };
-        Self { gauges: gauges.map(gauge).collect(), rows }
+        let gauge = |(at, _)| Gauge { column: at as u32, arrives: false, place: f64::NAN, rows: 0, centre: f64::NAN };
+        let mut gauges: Vec<_> = gauges.map(gauge).collect();
+        gauges.shrink_to_fit();
+        Self { gauges, rows, arrival: 0 }
+    }
+
+    /// Of a process that has just started, with the model of one before it.
+    pub(crate) fn of_new_process(mut self) -> Self {
+        self.gauges.iter_mut().for_each(|gauge| gauge.arrives = true);
+        self.arrival = self.rows;
+        self
     }
 
     /// Updates the gauges with the newest row, and sets z of latched gauges by the nearer centre. Never allocates.
     pub(crate) fn step(&mut self, intake: &Intake, standard: &Standard, z: &mut [f64]) {
+        self.arrival = self.arrival.saturating_sub(1);
+        let may_arrive = self.arrival > 0;
         for gauge in &mut self.gauges {
             let column = gauge.column as usize;
             let value = intake.value(column);
@@ -62,8 +86,14 @@ impl Latches {
                 (gauge.place, gauge.rows) = (value, 0);
             }
             let elsewhere = ((gauge.place - standard.mean[column]) * standard.inverse[column]).abs() > STILL;
-            if gauge.rows >= self.rows && elsewhere {
+            let arrived = gauge.arrives && gauge.rows >= ARRIVED;
+            if elsewhere && (arrived || gauge.rows >= self.rows) {
                 gauge.centre = gauge.place;
+            }
+            gauge.arrives &= may_arrive && !arrived;
+            if gauge.arrives {
+                z[column] = 0.0;
+                continue;
             }
             if deviations(gauge.centre).abs() < deviations(standard.mean[column]).abs() {
                 z[column] = standard.soft(deviations(gauge.centre));
@@ -139,6 +169,29 @@ mod tests {
         for row in 0..200 {
             assert!(fixture.z(50.0 + f64::from(row) * 5.0) > 40.0);
         }
+    }
+
+    #[test]
+    fn after_a_start_a_gauge_is_judged_from_where_it_comes_to_rest() {
+        let mut fixture = GaugeFixture::new(gauge());
+        fixture.latches = core::mem::take(&mut fixture.latches).of_new_process();
+
+        let start: Vec<f64> = (0..5).map(|row| fixture.z(20.0 + f64::from(row) * 10.0)).collect();
+        let rest: Vec<f64> = (0..ARRIVED).map(|row| fixture.z(70.0 + (row % 3) as f64)).collect();
+
+        assert!(start.iter().chain(&rest).all(|z| z.abs() < 4.0), "{start:?} {rest:?}");
+        assert!(fixture.z(71.0).abs() < 4.0);
+        assert!(fixture.z(100.0) > 20.0, "what comes next is seen");
+    }
+
+    #[test]
+    fn after_a_start_a_gauge_that_never_rests_is_judged_all_the_same() {
+        let mut fixture = GaugeFixture::new(gauge());
+        fixture.latches = core::mem::take(&mut fixture.latches).of_new_process();
+
+        let z: Vec<f64> = (0..ROWS + 5).map(|row| fixture.z(20.0 + row as f64 * 10.0)).collect();
+
+        assert!(z[..ROWS - 1].iter().all(|z| *z == 0.0) && z[ROWS..].iter().all(|z| *z > 20.0), "{z:?}");
     }
 
     #[test]

@@ -68,6 +68,7 @@
 //! | [`expression`](Expression) | quantiles over replicas, and arithmetic that an operator writes |
 //! | [`frequent_directions`](FrequentDirections) | the sketch |
 //! | [`model`](Model) | a fitted pipeline as bytes; several models merged |
+//! | [`footprint`](Footprint) | the most memory that a detector takes |
 //! | [`canary`](Canary) | compares two versions of a service by their models |
 //! | [`preparation`](Preparation) | levels, constants, z and clip by themselves, for detectors to compare with |
 //! | `levels`, `latch`, `standard`, `basis`, `scorer`, `history`, `fit` | the steps of the pipeline |
@@ -88,6 +89,7 @@ mod expectation;
 mod explain;
 mod expression;
 mod fit;
+mod footprint;
 mod frequent_directions;
 mod guard;
 mod history;
@@ -121,6 +123,7 @@ pub use explain::{Direction, Reason};
 pub use expression::{
     Aggregate, Expression, ExpressionError, MAX_OPERATIONS, MAX_QUANTITIES, MAX_TEXT, Name, ReplicaExpression, quantile,
 };
+pub use footprint::Footprint;
 pub use frequent_directions::{FrequentDirections, SketchError};
 pub use increments::{Cumulative, Increments};
 pub use intake::RowError;

@@ -290,7 +290,7 @@ impl Model {
         let standard = Standard::restore(roles.clone(), &mean, &inverse, self.rule.clip);
         Ok(Pipeline {
             latches: Latches::new(columns, &roles, &levels, latch_rows),
-            constants: Constant::list(&standard, &levels, self.rule.constants),
+            constants: Constant::list(columns, &standard, &levels, self.rule.constants),
             levels,
             standard,
             constant_rule: self.rule.constants,

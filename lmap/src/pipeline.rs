@@ -1,5 +1,6 @@
 //! A fitted pipeline, and how it scores a row.
 
+use crate::column::Column;
 use crate::expectation::Expectation;
 use crate::history::History;
 use crate::intake::Intake;
@@ -49,6 +50,8 @@ pub(crate) struct Constant {
     baseline: Baseline,
     /// The minimum move that counts.
     least: f64,
+    /// Whether its move is a fault by itself.
+    indicator: bool,
     /// Whether it moved in the row scored last.
     moved: bool,
 }
@@ -63,19 +66,22 @@ enum Baseline {
 }
 
 impl Constant {
-    /// Every column of `roles` that is constant.
-    pub(crate) fn list(standard: &Standard, levels: &[u32], rule: ConstantRule) -> Vec<Self> {
-        let columns = 0..standard.roles.len() as u32;
-        let constants = columns.filter(|&column| standard.roles[column as usize] == Role::Constant);
+    /// Every one of `columns` that is constant by its role.
+    pub(crate) fn list(columns: &[Column], standard: &Standard, levels: &[u32], rule: ConstantRule) -> Vec<Self> {
+        let constants =
+            (0..standard.roles.len() as u32).filter(|&column| standard.roles[column as usize] == Role::Constant);
         let constant = |column: u32| {
             let mean = standard.mean[column as usize];
             let baseline = match levels.binary_search(&column) {
                 Ok(_) => Baseline::Increment(mean),
                 Err(_) => Baseline::Value { trained: if rule.returns { f64::NAN } else { mean }, last: mean },
             };
-            Self { column, baseline, least: MOVED.max(MOVED_SHARE * mean.abs()), moved: false }
+            let indicator = columns.get(column as usize).is_some_and(|column| column.indicator);
+            Self { column, baseline, least: MOVED.max(MOVED_SHARE * mean.abs()), indicator, moved: false }
         };
-        constants.map(constant).collect()
+        let mut constants: Vec<_> = constants.map(constant).collect();
+        constants.shrink_to_fit();
+        constants
     }
 
     /// Whether it moved in this row. A return to the value of training is no move: otherwise one burst of page faults
@@ -202,6 +208,11 @@ impl Pipeline {
     /// The constants that moved in the row scored last.
     pub(crate) fn moved_constants(&self) -> impl Iterator<Item = usize> {
         self.constants.iter().filter(|constant| constant.moved).map(|constant| constant.column as usize)
+    }
+
+    /// Whether an indicator moved in the row scored last.
+    pub(crate) fn is_indicated(&self) -> bool {
+        self.moved > 0 && self.constants.iter().any(|constant| constant.moved && constant.indicator)
     }
 
     pub(crate) fn unwatched(&self) -> impl Iterator<Item = usize> {

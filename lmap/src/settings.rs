@@ -108,6 +108,8 @@ impl AlarmBudget {
 
 /// Seconds per day.
 const DAY: f64 = 86_400.0;
+/// Most rows of a sketch that can be set.
+pub(crate) const MAX_SKETCH_ROWS: usize = 8_192;
 
 /// The settings of one detector. [`Detector::new`](crate::Detector::new) validates them.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,6 +171,10 @@ pub struct Settings {
     pub variance_growth: f64,
     /// Means and variances keep averaging over learnt rows until this many are in them; 0: never. Default: 2,000.
     pub growth_rows: usize,
+    /// γ is at most this many times the median score of rows that were not learnt, at least 1. Without it, one burst
+    /// while learning (a vacuum, a checkpoint) puts γ where only a catastrophe reaches it. Default: `f64::MAX`, no cap;
+    /// the NIC agent sets 5. Rows like that burst are over γ then, but a single row is no episode.
+    pub gamma_cap: f64,
     /// The first rows of a service are not learnt: it allocates memory and fills caches, and a few such rows would
     /// determine the deviation of those columns. Default: 0; the NIC agent, which sees services start, sets 20.
     pub settle_rows: u64,
@@ -240,6 +246,7 @@ impl Default for Settings {
             renew_variances: true,
             variance_growth: 1.05,
             growth_rows: 2_000,
+            gamma_cap: f64::MAX,
             settle_rows: 0,
             provisional_rows: Some(60),
             warm_up_rows: 120,
@@ -285,11 +292,11 @@ impl Settings {
     }
 
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
-    /// gauges latch after 60 rows, the first 20 rows are not learnt, and episodes have the margin of
-    /// [`every`](Self::every).
+    /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, and episodes
+    /// have the margin of [`every`](Self::every).
     #[must_use]
     pub fn live(interval: f64) -> Self {
-        Self { latch_rows: Some(60), settle_rows: 20, ..Self::default() }.every(interval)
+        Self { latch_rows: Some(60), settle_rows: 20, gamma_cap: 5.0, ..Self::default() }.every(interval)
     }
 
     /// Raises the episode margin for a row every `interval` seconds: by 0.15 γ for every halving of the interval below
@@ -339,7 +346,7 @@ impl Settings {
             in_range("rank", rank as f64, 1.0, 4096.0)?;
         }
         if let Some(rows) = self.sketch_rows {
-            in_range("sketch_rows", rows as f64, 2.0, 8192.0)?;
+            in_range("sketch_rows", rows as f64, 2.0, MAX_SKETCH_ROWS as f64)?;
         }
         let Some(rule) = self.levels else { return Ok(()) };
         in_range("levels.roughness", rule.roughness, 0.0, 4.0)?;
@@ -363,6 +370,7 @@ impl Settings {
             in_range("fit_again_rows", rows as f64, before as f64 + 1.0, 1e5)?;
             before = rows;
         }
+        in_range("gamma_cap", self.gamma_cap, 1.0, f64::MAX)?;
         if let Some(rows) = self.latch_rows {
             in_range("latch_rows", rows as f64, 1.0, 1e9)?;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agent_runtime::ConfigError;
 use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, Load, MIB};
 use agent_runtime::program::ConfigArgs;
-use lmap::{Column, ColumnKind, Detector};
+use lmap::Footprint;
 
 use crate::config::{Config, StreamConfig, Transport};
 use crate::network::{QUEUED_INTERVALS, peers};
@@ -21,10 +21,6 @@ const DESCRIPTION_BYTES: u64 = 600;
 const EXPRESSIONS: u64 = 4_096;
 /// An expression of 64 operations and 16 names; a derived column has indices of the columns that it names, too.
 const EXPRESSION_BYTES: u64 = 4 << 10;
-/// A column of a fitted detector, besides the directions of its basis and the rows of its sketch.
-const FITTED_BYTES: u64 = 300;
-/// Rows of a sketch and directions of a basis for which the configuration has null.
-const SKETCH: (u64, u64) = (25, 12);
 /// A region: its claim, its address or mapping, and its place in a batch.
 const REGION_BYTES: u64 = 512;
 /// Memory that an RDMA device reads into.
@@ -33,8 +29,6 @@ const READ_BYTES: u64 = 4 * MIB;
 const SENT_MESSAGES: u64 = 64;
 /// Memory of one ring of an interface.
 const RING_BYTES: u64 = 8 * MIB;
-/// Copies of a detector's rows that a fit makes: in order, prepared, and their increments.
-const FIT_COPIES: u64 = 3;
 /// Copies of a verdict's bytes in memory, which has lists and names of its own, per encoded byte.
 const DECODED: u64 = 4;
 
@@ -69,14 +63,14 @@ pub fn budget(config: &Config, load: Load) -> Budget {
 /// Bounds of LMAPs that run.
 fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound; 7] {
     let Load { services, columns } = load;
-    let (learning, fitted) = detector(settings, columns);
+    let detector = Footprint::of(columns as usize, &settings.detector);
     let rows = settings.row_history as u64;
     [
         Bound {
             what: "detectors of services that are running",
             // The current one, and one that learns columns that have changed.
-            bytes: services.saturating_mul(2 * (learning + fitted)),
-            from: "services × 2 detectors (a second one learns columns that have changed) × rows to learn from × columns × 8; `detector.rank`, `detector.sketch_rows`",
+            bytes: services.saturating_mul(2 * (detector.learning + detector.fitted) as u64),
+            from: "services × 2 detectors (a second one learns columns that have changed) × columns × (8 B × rows to learn from + 36 B × directions, at most as many as columns, or a quarter of these rows); `detector.rank`, `detector.sketch_rows`",
             payer: "service; how many series a user may have: `services.limits.series` of the host agent",
             full: "the host agent refuses series",
             metric: "lmap_bytes",
@@ -107,14 +101,14 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
         },
         Bound {
             what: "a fit in progress, one at a time",
-            bytes: FIT_COPIES * learning,
-            from: "3 × rows to learn from × columns × 8",
+            bytes: detector.job as u64,
+            from: "columns × (32 B × rows to learn from + 72 B × directions + 32 B × columns), and a copy of the sketch",
             payer: "node",
             full: "others wait",
             metric: "",
         },
         Bound {
-            what: "buffers of regions",
+            what: "buffers of regions, and what is kept of histograms between reads",
             bytes: settings.regions.bytes,
             from: "`limits.region_bytes`",
             payer: "user: three times what is free",
@@ -131,18 +125,6 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             metric: "regions",
         },
     ]
-}
-
-/// Bytes of a detector with `columns` columns: of its rows and buffers while it learns, and of what is fitted.
-fn detector(settings: &WorkerSettings, columns: u64) -> (u64, u64) {
-    let (sketch_rows, rank) = SKETCH;
-    let sketch_rows = settings.detector.sketch_rows.map_or(sketch_rows, |rows| rows as u64);
-    let rank = settings.detector.rank.map_or(rank, |rank| rank as u64);
-    let fitted = columns * (FITTED_BYTES + 8 * (sketch_rows.max(2 * rank) + 2 * rank));
-    let all = (0..columns).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect();
-    // Its memory is reserved, and not touched. None is larger than the largest.
-    let learning = Detector::new(all, settings.detector.clone(), 0).map_or(u64::MAX, |of| of.memory_bytes() as u64);
-    (learning, fitted)
 }
 
 /// What is kept for those who come back.
@@ -265,11 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn a_detector_is_counted_with_all_rows_that_it_learns_from() {
-        let (learning, fitted) = detector(&Config::default().settings(), 1000);
+    fn a_detector_is_counted_with_all_rows_that_it_learns_from_and_the_largest_basis() {
+        let detectors =
+            |text: &str, columns| row(&of(text, Load { services: 1, columns }), "detectors of services that");
 
-        assert!((16_000_000..18_000_000).contains(&learning), "{learning}");
-        assert!((500_000..900_000).contains(&fitted), "{fitted}");
+        // Rows to learn from are 16 kB a column. 25 rows of a sketch would be .4 kB, twice 198 are 3.2 kB.
+        assert!((2 * 1_950_000..2 * 2_150_000).contains(&detectors("", 100)), "{}", detectors("", 100));
+        let small = detectors("detector: {rank: 12, sketch_rows: 25}", 100);
+        assert!((2 * 1_600_000..2 * 1_750_000).contains(&small), "{small}");
     }
 
     #[test]

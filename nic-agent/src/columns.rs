@@ -80,8 +80,8 @@ impl ColumnInfo {
                 Statistic::Mean | Statistic::P99 => (ColumnKind::Gauge, Some(false)),
             };
             let group = series.group as u16;
-            let watched = series.group.is_judged();
-            let column = lmap::Column { level, group, watched, ..lmap::Column::new(kind, title) };
+            let (watched, indicator) = (series.group.is_judged(), series.group.is_indicator());
+            let column = lmap::Column { level, group, watched, indicator, ..lmap::Column::new(kind, title) };
             let key = ColumnKey { title, making: fingerprint(&making) };
             Self { metric: metric.id, statistic, key, column }
         })

@@ -12,7 +12,7 @@ use wire::time::Nanos;
 use crate::liveness::{Change, Liveness};
 use crate::observation::Observation;
 use crate::outbox::Outbox;
-use crate::region_limits::RegionClaim;
+use crate::region_limits::{RegionClaim, histogram_bytes};
 
 /// Region samples that were not used, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,11 +119,12 @@ impl Regions {
     /// Creates the regions of `spec`, and allocates their buffers.
     pub(crate) fn new(spec: &LmapSpec, silent_heartbeats: u32) -> Self {
         let (mut regions, mut buffers) = (Vec::new(), Vec::new());
-        let mut runs = runs(spec);
+        let (mut runs, histograms) = (runs(spec), histogram_bytes(spec));
         for (replica, of) in spec.replicas.iter().enumerate() {
             for region in &of.regions {
                 let runs = runs.remove(&region.id).unwrap_or_default();
-                let claim = RegionClaim { spec: *region, owner: of.owner, bytes: runs.page_bytes() };
+                let bytes = runs.page_bytes() + histograms.get(&region.id).copied().unwrap_or(0);
+                let claim = RegionClaim { spec: *region, owner: of.owner, bytes };
                 buffers.push(RegionBuffer::for_runs(region.id, runs));
                 regions.push(Region {
                     claim,

@@ -248,9 +248,18 @@ impl Worker {
     /// Takes the result of a job. It is dropped if the detector does not exist any more.
     pub fn job_done(&mut self, id: JobId, done: lmap::JobResult) {
         let Some(owner) = self.shared.jobs.done(id) else { return };
-        let watched = self.runtimes.values_mut().filter_map(LmapRuntime::detectors_mut);
-        let retained = self.retained.values_mut().filter_map(RetainedLmap::detectors_mut);
-        if let Some(detectors) = watched.chain(retained).find(|detectors| detectors.has(owner)) {
+        let every = self.handover.every();
+        for (lmap, runtime) in &mut self.runtimes {
+            let Some(detectors) = runtime.detectors_mut().filter(|detectors| detectors.has(owner)) else { continue };
+            detectors.install(owner, done);
+            // Its first model, or one that was due while it was in the job.
+            if every.is_some_and(|every| runtime.model_is_due(self.now, every)) {
+                self.handover.ask(*lmap);
+            }
+            return;
+        }
+        let mut retained = self.retained.values_mut().filter_map(RetainedLmap::detectors_mut);
+        if let Some(detectors) = retained.find(|detectors| detectors.has(owner)) {
             detectors.install(owner, done);
         }
     }

@@ -45,6 +45,17 @@ pub struct Node {
     failed_batches: u64,
     /// Whether the host agent has fenced this worker, which may not know it yet.
     pub is_fenced: bool,
+    reads: Reads,
+}
+
+/// When RDMA READs complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    AtOnce,
+    /// In the step after they were posted. Messages of the host agent come after them.
+    Later,
+    /// They have been posted.
+    InFlight,
 }
 
 impl Node {
@@ -83,7 +94,18 @@ impl Node {
             presented: 0,
             failed_batches: 0,
             is_fenced: false,
+            reads: Reads::AtOnce,
         }
+    }
+
+    /// From now on RDMA READs complete in the step after they were posted, or at once.
+    pub fn delay_reads(&mut self, is_later: bool) {
+        self.reads = if is_later { Reads::Later } else { Reads::AtOnce };
+    }
+
+    /// Whether READs are in flight.
+    pub fn is_reading(&self) -> bool {
+        self.reads == Reads::InFlight
     }
 
     /// Number of attached regions.
@@ -162,8 +184,19 @@ impl Node {
             self.link.cut(1);
             self.verbs.flushed = random.random_range(1..3);
         }
-        while self.worker.poll(now) == Step::Fetch {
-            self.act(now);
+        loop {
+            if self.reads == Reads::InFlight {
+                self.reads = Reads::Later;
+            } else {
+                if self.worker.poll(now) != Step::Fetch {
+                    break;
+                }
+                self.act(now);
+                if self.reads == Reads::Later && self.fetching == Fetching::Verbs {
+                    self.reads = Reads::InFlight;
+                    return;
+                }
+            }
             let outcome = match self.fetching {
                 Fetching::Memory => self.reader.fetch(self.worker.batch()),
                 Fetching::Verbs => self.verbs.fetch(self.worker.batch()),

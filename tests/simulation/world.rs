@@ -308,6 +308,7 @@ impl World {
         let transports = transports(self.seed, at as u32);
         self.workers[at].leaves = false;
         self.workers[at].node = Node::new(at as u32, seed, transports, self.fabric.clone());
+        self.workers[at].node.delay_reads(self.is_quiet);
     }
 
     fn restart_host(&mut self) {
@@ -321,7 +322,7 @@ impl World {
         let stored: Vec<_> = stored.filter(|_| self.is_quiet && self.is_stored).collect();
         let lowest_share = if self.is_quiet { 0.0 } else { LOWEST_SHARE };
         self.host = Host::new(self.incarnations, self.interval, lowest_share, self.models_every, self.fabric.clone());
-        self.host.careless = self.careless;
+        (self.host.careless, self.host.is_quiet) = (self.careless, self.is_quiet);
         if self.is_quiet {
             self.host.control.want_verdicts_from(0.0);
             for (service, model) in stored {
@@ -386,7 +387,9 @@ impl World {
         if stalled {
             return;
         }
-        while let Some(message) = end.down.receive(now) {
+        while !end.node.is_reading()
+            && let Some(message) = end.down.receive(now)
+        {
             match message {
                 Some(message) => end.node.on_host_message(now, &message),
                 None => return self.break_worker(at),

@@ -102,16 +102,26 @@ pub enum Group {
     /// How another metric is measured: its basis, and what was not seen. In rows with the others, and ignored by
     /// detectors.
     Measurement = 5,
+    /// Whether it works at all: stopped processes, scrapes without an answer. 0 in a healthy service; each move is a
+    /// fault by itself.
+    Health = 6,
 }
 
 impl Group {
     /// All groups, by number.
-    pub const ALL: [Self; 6] = [Self::Service, Self::Cpu, Self::Memory, Self::Io, Self::Network, Self::Measurement];
+    pub const ALL: [Self; 7] =
+        [Self::Service, Self::Cpu, Self::Memory, Self::Io, Self::Network, Self::Measurement, Self::Health];
 
     /// Whether detectors use its metrics.
     #[must_use]
     pub const fn is_judged(self) -> bool {
         !matches!(self, Self::Measurement)
+    }
+
+    /// Whether each move of its metrics is a fault by itself.
+    #[must_use]
+    pub const fn is_indicator(self) -> bool {
+        matches!(self, Self::Health)
     }
 
     /// Its name in output.
@@ -124,6 +134,7 @@ impl Group {
             Self::Io => "io",
             Self::Network => "network",
             Self::Measurement => "measurement",
+            Self::Health => "health",
         }
     }
 }

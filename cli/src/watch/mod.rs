@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_runtime::stop;
-use host_agent::process_metrics::{Family, candidates, denied};
-use sources::selection::{Selected, Selector, select};
+use host_agent::process_metrics::{Family, ProcessTracker, denied};
+use sources::selection::{Selected, Selector};
 use tokio::time::{MissedTickBehavior, interval};
 use wire::proto::operators::{HookEvent, LmapStatus};
 use wire::time::Nanos;
@@ -127,10 +127,11 @@ pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
         let started = preload.map(|program| program.start(args.service.as_deref(), &target.runtime_dir)).transpose()?;
         let by_pid = started.as_ref().map(|started| running(Selector::Pid(started.pid())));
         let named = running_already.or(by_pid.transpose()?);
-        let (selector, found, pid) = named.ok_or_else(|| Failure::to(WHAT).because("nothing names it"))?;
+        let named = named.ok_or_else(|| Failure::to(WHAT).because("nothing names it"))?;
+        let pid = named.pid;
         let by_program = || started.as_ref().map(|started| started.service().to_owned());
-        let service = args.service.or_else(by_program).unwrap_or_else(|| service_name(&selector, pid));
-        let watch = Watch::new(selector, service, found, &target.runtime_dir, interval);
+        let service = args.service.or_else(by_program).unwrap_or_else(|| service_name(named.tracker.selector(), pid));
+        let watch = Watch::new(named, service, &target.runtime_dir, interval);
         watch.greet(pid, own.is_some(), &target.runtime_dir)?;
         watch.run(connection, events, own, signal).await
     })
@@ -142,17 +143,24 @@ fn failed(error: AgentError) -> Failure {
     if is_denied { failure.advice("--private, which starts agents of its own") } else { failure }
 }
 
-fn find(selector: &Selector) -> Result<Selected, Failure> {
-    let all =
-        candidates(selector).map_err(|error| Failure::to("list processes").caused_by(&error).advice("mount /proc"))?;
-    Ok(select(selector, &all, std::process::id()))
+fn unlisted(error: std::io::Error) -> Failure {
+    Failure::to("list processes").caused_by(&error).advice("mount /proc")
 }
 
-/// What the selector names, with the first process of it.
-fn running(selector: Selector) -> Result<(Selector, Selected, u32), Failure> {
-    let found = find(&selector)?;
-    let Some(&(pid, _)) = found.roots.first() else { return Err(missing(&selector)) };
-    Ok((selector, found, pid))
+/// A program that runs.
+struct Running {
+    tracker: ProcessTracker,
+    processes: Selected,
+    /// Its first process.
+    pid: u32,
+}
+
+/// What the selector names.
+fn running(selector: Selector) -> Result<Running, Failure> {
+    let mut tracker = ProcessTracker::new(selector, std::process::id());
+    let processes = tracker.look(Nanos::ZERO).map_err(unlisted)?.clone();
+    let Some(&(pid, _)) = processes.roots.first() else { return Err(missing(tracker.selector())) };
+    Ok(Running { tracker, processes, pid })
 }
 
 fn missing(selector: &Selector) -> Failure {
@@ -184,7 +192,7 @@ fn service_name(selector: &Selector, pid: u32) -> String {
 }
 
 struct Watch {
-    selector: Selector,
+    tracker: ProcessTracker,
     service: String,
     roots: BTreeSet<(u32, u64)>,
     all: BTreeSet<u32>,
@@ -202,25 +210,12 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(selector: Selector, service: String, found: Selected, runtime_dir: &Path, interval: Duration) -> Self {
+    fn new(running: Running, service: String, runtime_dir: &Path, interval: Duration) -> Self {
         let family = Family::new(Nanos::from(interval));
         let socket = runtime_dir.join("services.sock");
-        let Selected { roots, all } = found;
+        let Running { tracker, processes: Selected { roots, all }, .. } = running;
         let (clock, state, top) = (Clock::start(), String::new(), String::new());
-        Self {
-            selector,
-            service,
-            roots,
-            all,
-            family,
-            replica: None,
-            socket,
-            interval,
-            clock,
-            state,
-            problem: None,
-            top,
-        }
+        Self { tracker, service, roots, all, family, replica: None, socket, interval, clock, state, problem: None, top }
     }
 
     fn greet(&self, pid: u32, own: bool, runtime_dir: &Path) -> Result<(), Failure> {
@@ -268,9 +263,9 @@ impl Watch {
 
     /// Measures the program once. A restart makes another replica, so that no value is compared with the run before.
     fn sample(&mut self) -> Result<(), Failure> {
-        let found = find(&self.selector)?;
+        let found = self.tracker.look(Nanos::from(self.clock.now())).map_err(unlisted)?.clone();
         if found.roots.is_empty() {
-            if let Selector::Pid(pid) = self.selector {
+            if let Selector::Pid(pid) = *self.tracker.selector() {
                 let failure = Failure::to(WHAT).because(format!("process {pid} has ended"));
                 return Err(failure.advice("--name NAME, which goes on when the program restarts"));
             }

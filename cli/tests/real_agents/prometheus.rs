@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -127,27 +127,46 @@ fn alarm(runtime_dir: &Path, column: &str) -> Option<Value> {
     crate::alarm(runtime_dir, "shop", column)
 }
 
+/// Both agents, and a program whose endpoint they watch.
+struct Watched {
+    folder: tempfile::TempDir,
+    program: Arc<Program>,
+    _agents: [Agent; 2],
+}
+
+impl Watched {
+    /// Once the LMAP is armed.
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
+        let (program, address) = Program::start();
+        let text = format!(
+            "runtime_dir: {}\nmetrics: {ANY}\nlmap: {{interval_ms: 100}}\n\
+             sources: {{prometheus: {{targets: [{{service: shop, url: 'http://{address}/metrics', interval_ms: 100, \
+             learn_scrapes: 30}}]}}}}\n",
+            run.display()
+        );
+        std::fs::write(&host_config, text).unwrap();
+        let host = Agent::start("host-agent", &host_config);
+        let ready = addresses(&run);
+        let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+        let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
+        std::fs::write(&nic_config, text).unwrap();
+        let nic = Agent::start("nic-agent", &nic_config);
+        eventually("the LMAP is armed", || lmap(&run).filter(|lmap| lmap["state"] == "armed"));
+        Self { folder, program, _agents: [host, nic] }
+    }
+
+    fn runtime_dir(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+}
+
 #[test]
 fn a_program_that_only_exposes_metrics_is_watched_and_its_errors_are_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
-    let (program, address) = Program::start();
-    let text = format!(
-        "runtime_dir: {}\nmetrics: {ANY}\nlmap: {{interval_ms: 100}}\n\
-         sources: {{prometheus: {{targets: [{{service: shop, url: 'http://{address}/metrics', interval_ms: 100, \
-         learn_scrapes: 30}}]}}}}\n",
-        run.display()
-    );
-    std::fs::write(&host_config, text).unwrap();
-    let _host = Agent::start("host-agent", &host_config);
-    let ready = addresses(&run);
-    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
-    std::fs::write(&nic_config, text).unwrap();
-    let _nic = Agent::start("nic-agent", &nic_config);
-
-    eventually("the LMAP is armed", || lmap(&run).filter(|lmap| lmap["state"] == "armed"));
+    let watched = Watched::start();
+    let (run, program) = (watched.runtime_dir(), &watched.program);
     let sources = ask(&run, &["sources"]).unwrap();
     let shop = &sources[0];
     assert_eq!((&shop["state"], &shop["failed_scrapes"]), (&"watching".into(), &0.into()), "{shop}");
@@ -174,4 +193,18 @@ fn a_program_that_only_exposes_metrics_is_watched_and_its_errors_are_named() {
     let status = ask(&run, &["status"]).unwrap();
     let problems = status["problems"].as_array().unwrap();
     assert!(problems.iter().any(|problem| problem.as_str().unwrap().contains("is down since")), "{problems:?}");
+}
+
+#[test]
+fn a_program_that_restarts_is_another_replica_and_no_anomaly() {
+    let watched = Watched::start();
+    let run = watched.runtime_dir();
+    let before = lmap(&run).unwrap();
+
+    watched.program.scrapes.store(0, Ordering::Relaxed);
+    let after = eventually("another LMAP judges by what was learnt", || {
+        lmap(&run).filter(|lmap| lmap["lmap"] != before["lmap"] && lmap["state"] == "armed")
+    });
+
+    assert_eq!((&after["alarm"], &after["alarms"]), (&false.into(), &0.into()), "{after}");
 }

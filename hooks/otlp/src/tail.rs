@@ -10,9 +10,9 @@ use hooks::paths::{
 use hooks::receipt::DailyLedger;
 use hooks::time::UnixNanos;
 use hooks::tracing::{
-    Account, Budget, BudgetError, BudgetRule, DiscardReason, Keeper, Limits, LimitsError, LookBack, LossReason, Metric,
-    OrderKey, Origin, Policies, Reason, ScoreBreakdown, ServiceCatalog, Switches, TailBuffer, Tally, TraceId,
-    TriggerRule, Triggers, Verdict,
+    Account, Budget, BudgetError, BudgetRule, Completeness, DiscardReason, Keeper, Limits, LimitsError, LookBack,
+    LossReason, Metric, OrderKey, Origin, Policies, Reason, ScoreBreakdown, ServiceCatalog, Switches, TailBuffer,
+    Tally, TraceId, TriggerRule, Triggers, Verdict,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -270,6 +270,9 @@ impl TailSampler {
         let known = ServiceCatalog { names, paths, latencies };
         keeper.tick(&known, now.monotonic, |span| export_buffer.add(&span, origins));
         self.record_removed();
+        for (trace, reason) in self.keeper.cut() {
+            self.export_buffer.mark(trace, &reason, Completeness::Unknown, None, now.wall);
+        }
         if !self.exchange(now) {
             for (caller, callee) in self.keeper.calls() {
                 self.paths.learn_call(caller, callee, now.monotonic);

@@ -69,6 +69,8 @@ pub enum LossReason {
     Ended,
     /// It has a new resource while there are too many resources.
     OverLimit,
+    /// Its trace was kept, and there was no budget for what followed.
+    OverBudget,
 }
 
 impl DropReason {
@@ -87,7 +89,7 @@ impl DropReason {
 
 impl LossReason {
     /// All reasons, by index.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Evicted,
         Self::Refused,
         Self::Late,
@@ -96,6 +98,7 @@ impl LossReason {
         Self::Killed,
         Self::Ended,
         Self::OverLimit,
+        Self::OverBudget,
     ];
 
     /// As a label of a metric.
@@ -110,6 +113,7 @@ impl LossReason {
             Self::Killed => "killed",
             Self::Ended => "ended",
             Self::OverLimit => "over_limit",
+            Self::OverBudget => "over_budget",
         }
     }
 }
@@ -142,7 +146,7 @@ impl DiscardReason {
     }
 }
 
-/// Spans that were dropped or lost, by service. Memory: 180 bytes for each service with such spans since the last
+/// Spans that were dropped or lost, by service. Memory: 200 bytes for each service with such spans since the last
 /// [`DiscardedSpans::take`].
 #[derive(Debug, Default)]
 pub struct DiscardedSpans(BTreeMap<ServiceId, [Tally; DiscardReason::COUNT]>);

@@ -109,14 +109,19 @@ impl TokenBucket {
         filled - self.tokens
     }
 
-    /// A trace is granted as long as there are more than `reserve` tokens, and may take more than that: in the long run
-    /// the rate holds.
-    fn spend(&mut self, bytes: f64, reserve: f64) -> bool {
-        let granted = self.tokens > reserve;
-        if granted {
+    /// A trace of `bytes` is granted as long as there are more than `reserve` tokens, and may take more than that: in
+    /// the long run the rate holds. Returns how much of `advance` it paid, too, as far as tokens were left.
+    fn spend(&mut self, bytes: f64, advance: f64, reserve: f64) -> Option<f64> {
+        let is_granted = self.tokens > reserve;
+        is_granted.then(|| {
             self.tokens -= bytes;
-        }
-        granted
+            self.take_above(0.0, advance)
+        })
+    }
+
+    /// What may be kept on credit: down to one burst below zero.
+    fn credit(&self) -> f64 {
+        (self.tokens + self.most).max(0.0)
     }
 
     /// Takes up to `bytes`, as far as there are tokens above `least`. Returns how many it took.
@@ -162,6 +167,10 @@ impl Followers {
 /// own bucket first, then by the common one. So a policy that selects traces early, by their first span, has fewer of
 /// them, and not others.
 ///
+/// Whatever arrives, and however early traces are selected, all policies but the floor keep together at most rate ×
+/// time, the burst that was saved, one more that may be owed, and one trace for each of the two buckets, which may be
+/// larger than what is left of it.
+///
 /// What other nodes decide is never refused, and charged to the common bucket up to half of it. From the same half,
 /// traces are paid that only verdicts of other nodes select, as long as 30 % are saved: behind this node's own LMAPs.
 /// Beyond that half they take what nobody here wants, above 70 %. So however much a peer keeps or finds anomalous, or
@@ -176,6 +185,7 @@ pub struct Budget {
     followers: [Followers; Policy::ALL.len()],
     at: Nanos,
     forgiven: f64,
+    refused: f64,
 }
 
 impl Budget {
@@ -201,6 +211,7 @@ impl Budget {
             followers: Default::default(),
             at: now,
             forgiven: 0.0,
+            refused: 0.0,
         })
     }
 
@@ -217,11 +228,12 @@ impl Budget {
 
     fn spend_own(&mut self, policy: Policy, bytes: f64) -> bool {
         let advance = self.followers[policy as usize].expected();
-        let own = self.bucket_of(policy).is_some_and(|bucket| bucket.spend(bytes + advance, 0.0));
-        if own || self.common.spend(bytes + advance, reserve(policy) * self.common.most) {
+        let reserve = reserve(policy) * self.common.most;
+        let own = self.bucket_of(policy).and_then(|bucket| bucket.spend(bytes, advance, 0.0));
+        if let Some(prepaid) = own.or_else(|| self.common.spend(bytes, advance, reserve)) {
             let followers = &mut self.followers[policy as usize];
             followers.traces += 1.0;
-            followers.prepaid += advance;
+            followers.prepaid += prepaid;
             return true;
         }
         if policy == Policy::Floor {
@@ -232,26 +244,38 @@ impl Budget {
 
     fn spend_for_others(&mut self, bytes: f64) -> bool {
         let has_part = self.others.tokens > 0.0;
-        let granted = self.common.spend(bytes, if has_part { BEFORE_OTHERS } else { UNWANTED } * self.common.most);
+        let reserve = if has_part { BEFORE_OTHERS } else { UNWANTED } * self.common.most;
+        let granted = self.common.spend(bytes, 0.0, reserve).is_some();
         if granted && has_part {
             self.others.tokens -= bytes;
         }
         granted
     }
 
-    /// Takes `bytes` of late spans of a trace that this node selected. They are kept whatever is left. A policy owes
-    /// them in full: what its own bucket has goes first, then what it may take of the common one, then both are in
+    /// Whether late spans of `bytes` may be kept, of a trace that was selected before; if so, they are taken. A policy
+    /// owes them in full: what its own bucket has goes first, then what it may take of the common one, then both are in
     /// debt, its own first. It selects no further trace before they are paid, and what others have is untouched until
-    /// then. Debts beyond one burst are forgiven, and counted. Those of [`Payer::Others`] are charged as their
-    /// decisions are.
-    pub fn late(&mut self, payer: Payer, bytes: u64, now: Nanos) {
-        let Payer::Own(policy) = payer else { return self.charge(bytes, now) };
+    /// then. Debts end at one burst of each bucket: what would go beyond is refused, since a trace that was selected by
+    /// its first span may be followed by any number. Those of [`Payer::Others`] are charged as their decisions are, and
+    /// never refused; nor are those of the floor.
+    #[must_use = "what is refused is not to be exported"]
+    pub fn late(&mut self, payer: Payer, bytes: u64, now: Nanos) -> bool {
+        let Payer::Own(policy) = payer else {
+            self.charge(bytes, now);
+            return true;
+        };
         self.fill(now);
+        let bytes = bytes as f64;
+        let credit = self.bucket_of(policy).map_or(0.0, |own| own.credit()) + self.common.credit();
         let followers = &mut self.followers[policy as usize];
-        followers.bytes += bytes as f64;
-        let prepaid = followers.prepaid.min(bytes as f64);
+        if policy != Policy::Floor && bytes > credit + followers.prepaid {
+            self.refused += bytes;
+            return false;
+        }
+        followers.bytes += bytes;
+        let prepaid = followers.prepaid.min(bytes);
         followers.prepaid -= prepaid;
-        let mut owed = bytes as f64 - prepaid;
+        let mut owed = bytes - prepaid;
         if let Some(own) = self.bucket_of(policy) {
             owed -= own.take_above(0.0, owed);
         }
@@ -261,6 +285,7 @@ impl Budget {
             owed -= own.take_above(-own.most, owed);
         }
         self.owe(owed);
+        true
     }
 
     /// The bucket that is reserved for a policy.
@@ -283,8 +308,10 @@ impl Budget {
     }
 
     fn owe(&mut self, bytes: f64) {
+        // A large trace may have left a debt of more than a burst: that is not forgiven.
+        let least = self.common.tokens.min(-self.common.most);
         self.common.tokens -= bytes;
-        let beyond = -self.common.most - self.common.tokens;
+        let beyond = least - self.common.tokens;
         if beyond > 0.0 {
             self.common.tokens += beyond;
             self.forgiven += beyond;
@@ -297,10 +324,16 @@ impl Budget {
         if self.common.most > 0.0 { self.common.tokens / self.common.most } else { 0.0 }
     }
 
-    /// Bytes that were kept beyond the budget and never paid for.
+    /// Bytes that were kept beyond the budget and never paid for: of the floor, and of other nodes' decisions.
     #[must_use]
     pub const fn forgiven(&self) -> f64 {
         self.forgiven
+    }
+
+    /// Bytes of late spans that were refused.
+    #[must_use]
+    pub const fn refused(&self) -> f64 {
+        self.refused
     }
 
     fn fill(&mut self, now: Nanos) {

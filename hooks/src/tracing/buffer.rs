@@ -79,11 +79,29 @@ impl TailBuffer {
 
     /// Takes a span that arrived at `now`.
     pub fn offer(&mut self, span: &Span<'_>, now: Nanos) -> OfferOutcome {
-        self.account.seen += Tally::one(span.encoded.len());
+        self.offer_if(span, now, |_, _| true)
+    }
+
+    /// Like [`offer`](Self::offer). A span that follows a kept trace is kept if `pays` says so of its reason, and of
+    /// whether it is this node's own decision. Otherwise it is lost, and so are all later ones: the trace ends here.
+    pub(super) fn offer_if(
+        &mut self,
+        span: &Span<'_>,
+        now: Nanos,
+        pays: impl FnOnce(&Arc<Reason>, bool) -> bool,
+    ) -> OfferOutcome {
         let rank = self.key.rank(span.trace);
-        match self.traces.find(span.trace, rank) {
+        let place = self.traces.find(span.trace, rank);
+        let decision = if place.is_none() { self.decisions.get(span.trace, rank) } else { None };
+        if let Some(StickyDecision::Kept { reason, own }) = &decision
+            && !pays(reason, *own)
+        {
+            return self.cut(span, now);
+        }
+        self.account.seen += Tally::one(span.encoded.len());
+        match place {
             Some(place) => self.extend(place, rank, span, now),
-            None => match self.decisions.get(span.trace, rank) {
+            None => match decision {
                 Some(decision) => self.follow(decision, rank, span, now),
                 None => self.begin(rank, span, now),
             },
@@ -343,6 +361,19 @@ impl TailBuffer {
         let tally = Tally::one(span.encoded.len());
         self.account.add_lost(why, tally);
         self.discarded.add(span.index.service, DiscardReason::Lost(why), tally);
+    }
+
+    /// Loses `span` of a trace that is kept, because there is no budget for what follows it. Of a trace that was
+    /// exported, all later spans are lost, too; one that is buffered is marked when it leaves.
+    pub(super) fn cut(&mut self, span: &Span<'_>, now: Nanos) -> OfferOutcome {
+        self.account.seen += Tally::one(span.encoded.len());
+        let rank = self.key.rank(span.trace);
+        match self.traces.find(span.trace, rank) {
+            Some(place) => self.traces.get_mut(place).lost += 1,
+            None => self.decisions.put(span.trace, rank, &StickyDecision::Evicted { spans: 1 }, now),
+        }
+        self.lose(span, LossReason::OverBudget);
+        OfferOutcome::Lost(LossReason::OverBudget)
     }
 
     fn begin(&mut self, rank: Rank, span: &Span<'_>, now: Nanos) -> OfferOutcome {

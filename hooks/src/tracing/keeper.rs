@@ -10,6 +10,7 @@ use crate::time::UnixNanos;
 use crate::tracing::account::DiscardedSpans;
 use crate::tracing::budget::Payer;
 use crate::tracing::buffer::{Indexes, TailBuffer};
+use crate::tracing::cluster::{Cluster, TraceStart};
 use crate::tracing::decisions::StickyDecision;
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, OfferOutcome};
@@ -26,8 +27,6 @@ const PATHS_FROM: u64 = 16;
 const REST: Nanos = Nanos::from_secs(10);
 /// Shortest interval between searches of the buffer: with rows of some milliseconds every verdict adds a little.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
-/// Pieces of paths that may wait for their announcement.
-const MAX_PIECES: usize = 4_096;
 
 /// A span to export.
 #[derive(Clone, Copy, Debug)]
@@ -66,18 +65,6 @@ pub struct PathStep {
     pub requested: Option<OperationId>,
 }
 
-/// State for decisions together with other nodes; a single node has none.
-#[derive(Debug)]
-struct Cluster {
-    /// Spans of traces that began earlier may have been lost with the predecessor.
-    since: Option<UnixNanos>,
-    /// Until when that may hold for a trace of unknown beginning.
-    feared_until: Nanos,
-    /// Decided here and not released yet: another node has to have the decision first. With who pays for it.
-    pending: BTreeMap<TraceId, Payer>,
-    pieces: Vec<Piece>,
-}
-
 /// Buffered traces, the policies that select them, and decisions to announce.
 #[derive(Debug)]
 pub struct Keeper {
@@ -92,6 +79,8 @@ pub struct Keeper {
     path_steps: BTreeSet<PathStep>,
     calls: BTreeSet<(ServiceId, ServiceId)>,
     cluster: Option<Cluster>,
+    /// Exported traces of which a late span was refused, with why they were kept: they have to be marked.
+    cut: Vec<(TraceId, Arc<Reason>)>,
 }
 
 /// What the spans of a trace tell of its path.
@@ -137,6 +126,7 @@ impl Keeper {
             path_steps: BTreeSet::new(),
             calls: BTreeSet::new(),
             cluster: None,
+            cut: Vec::new(),
         }
     }
 
@@ -160,21 +150,34 @@ impl Keeper {
         if let Some(reason) = self.policies.floor(span) {
             self.buffer.pass(span.trace, reason, now);
         }
-        match self.buffer.offer(span, now) {
-            OfferOutcome::Buffered(waiting) => {
-                if let Some(payer) = self.pending(span.trace) {
-                    // Paid for when it was selected, but for this span.
-                    self.policies.late(payer, span.encoded.len(), now);
-                } else if let Some(selection) = self.policies.judge(span, &waiting, &mut self.triggers, catalog, now) {
+        let pending = self.pending(span.trace);
+        // Paid for when it was selected, but for this span.
+        if let Some(payer) = pending
+            && !self.policies.late(payer, span.encoded.len(), now)
+        {
+            let _lost = self.buffer.cut(span, now);
+            return;
+        }
+        let (policies, cut) = (&mut self.policies, &mut self.cut);
+        let offered = self.buffer.offer_if(span, now, |reason, own| {
+            let is_paid = policies.follow(reason.policy(), own, span.encoded.len(), now);
+            if !is_paid {
+                cut.push((span.trace, Arc::clone(reason)));
+            }
+            is_paid
+        });
+        match offered {
+            OfferOutcome::Buffered(waiting) if pending.is_none() => {
+                if let Some(selection) = self.policies.judge(span, &waiting, &mut self.triggers, catalog, now) {
                     self.decide(span.trace, selection, now, sink);
                 }
             }
-            OfferOutcome::Follows(StickyDecision::Kept { reason, own }) => {
-                self.policies.follow(reason.policy(), own, span.encoded.len(), now);
+            OfferOutcome::Follows(StickyDecision::Kept { reason, .. }) => {
                 let (trace, index, encoded) = (span.trace, &span.index, span.encoded);
                 sink(KeptSpan { trace, index, encoded, reason: &reason, completeness: Completeness::Complete });
             }
-            OfferOutcome::Follows(StickyDecision::Dropped { .. } | StickyDecision::Evicted { .. })
+            OfferOutcome::Buffered(_)
+            | OfferOutcome::Follows(StickyDecision::Dropped { .. } | StickyDecision::Evicted { .. })
             | OfferOutcome::Lost(_) => {}
         }
     }
@@ -286,6 +289,12 @@ impl Keeper {
     /// [`tick`](Self::tick). Without the floor's traces, which every node finds by itself.
     pub fn decided(&mut self) -> Vec<(TraceId, Arc<Reason>)> {
         core::mem::take(&mut self.decided)
+    }
+
+    /// Takes the traces since the last call that were exported and end before they are whole, because there was no
+    /// budget for what followed. Mark them.
+    pub fn cut(&mut self) -> Vec<(TraceId, Arc<Reason>)> {
+        core::mem::take(&mut self.cut)
     }
 
     /// Start of the buffered `trace`, if its first span is here.
@@ -429,36 +438,6 @@ impl Keeper {
             KeepOutcome::Released { tally, .. } => KeepOutcome::Released { tally, completeness },
             KeepOutcome::Unseen(completeness) => KeepOutcome::Unseen(completeness.or_unknown(doubted)),
             KeepOutcome::Already | KeepOutcome::Gone(_) => kept,
-        }
-    }
-}
-
-/// What the deciding node knows of the start of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceStart {
-    /// The start, by the clock of the service that recorded the first span.
-    At(UnixNanos),
-    /// This node's predecessor has exported its spans: the start does not matter.
-    CarriedOut,
-}
-
-/// Largest difference between clocks of two nodes.
-const SPREAD: Nanos = Nanos::from_secs(1);
-
-impl Cluster {
-    /// Whether spans of a trace with this start may have been lost with this node's predecessor.
-    fn doubts(&self, began: Option<TraceStart>, now: Nanos) -> bool {
-        let Some(since) = self.since else { return false };
-        match began {
-            Some(TraceStart::CarriedOut) => false,
-            Some(TraceStart::At(began)) => began < since.plus(SPREAD),
-            None => now < self.feared_until,
-        }
-    }
-
-    fn saw(&mut self, piece: Piece) {
-        if self.pieces.len() < MAX_PIECES {
-            self.pieces.push(piece);
         }
     }
 }

@@ -197,21 +197,22 @@ impl Policies {
         self.budget.charge(bytes, now);
     }
 
-    /// Charges a span of `bytes` that arrived after this node selected its trace.
-    pub fn late(&mut self, payer: Payer, bytes: usize, now: Nanos) {
-        self.budget.late(payer, bytes as u64, now);
+    /// Charges a span of `bytes` that arrived after this node selected its trace. `false` if it must not be kept.
+    #[must_use = "what is refused is not to be exported"]
+    pub fn late(&mut self, payer: Payer, bytes: usize, now: Nanos) -> bool {
+        self.budget.late(payer, bytes as u64, now)
     }
 
     /// Charges a span of `bytes` that follows an earlier decision of `policy`: this node's `own`, or one for which
-    /// other nodes pay. All spans of the floor do.
-    pub fn follow(&mut self, policy: Policy, own: bool, bytes: usize, now: Nanos) {
+    /// other nodes pay. All spans of the floor do. `false` if it must not be kept.
+    #[must_use = "what is refused is not to be exported"]
+    pub fn follow(&mut self, policy: Policy, own: bool, bytes: usize, now: Nanos) -> bool {
         if policy == Policy::Floor {
             let _always = self.budget.spend(Payer::Own(policy), bytes as u64, now);
             self.granted[policy as usize] += Tally::one(bytes);
-        } else if own {
-            self.late(Payer::Own(policy), bytes, now);
+            true
         } else {
-            self.late(Payer::Others, bytes, now);
+            self.late(if own { Payer::Own(policy) } else { Payer::Others }, bytes, now)
         }
     }
 

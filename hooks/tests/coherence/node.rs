@@ -179,6 +179,7 @@ impl Node {
         let (now, wall) = (self.now(millis), self.wall(millis));
         let Self { keeper, names, paths, latencies, .. } = self;
         keeper.tick(&ServiceCatalog { names, paths, latencies }, now, |given| backend.take(&Export::Span(given)));
+        backend.marked.extend(self.keeper.cut().into_iter().map(|(trace, _)| trace));
         self.member.set_eviction_level(self.keeper.buffer().level(now));
         let (mut here, member) = self.here();
         here.announce(member, now, wall);

@@ -40,6 +40,7 @@ mod otlp_point;
 mod output;
 mod placement;
 mod point_times;
+mod program;
 mod protobuf;
 mod refused_samples;
 mod report;
@@ -49,6 +50,7 @@ mod text;
 
 pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink, read};
 pub use otlp::{Discard, Discards, PartCounts};
+pub use program::ProgramState;
 pub use refused_samples::RefusedSamples;
 pub use report::{FamilyReport, TargetReport};
 pub use target::{Target, TargetSettings};

@@ -191,6 +191,12 @@ impl Lines {
         if value >= before { value - before } else { value.max(0.0) }
     }
 
+    /// Its value in this scrape and the one before, if both are there.
+    pub fn pair(&self, line: Line) -> Option<(f64, f64)> {
+        let (value, before) = (*self.values.get(line as usize)?, *self.before.get(line as usize)?);
+        (self.is_here(line) && value.is_finite() && before.is_finite()).then_some((before, value))
+    }
+
     /// Ends a scrape: values become those before.
     pub fn end(&mut self) {
         for ((before, value), seen) in self.before.iter_mut().zip(&self.values).zip(&self.seen) {

@@ -93,6 +93,8 @@ pub struct Series {
     pub labels: Option<Labels>,
     pub values: Values,
     pub is_quantile: bool,
+    /// Whether it has been above 0, for a gauge that says whether a program is up.
+    pub was_positive: bool,
     pub place: Destination,
     /// What it did in each scrape of the window; empty once it is decided.
     pub window: Vec<f32>,
@@ -230,7 +232,8 @@ impl AllSeries {
             let valid = MetricName::new(&name).and_then(|_| Labels::new(pairs)).ok();
             let is_quantile = kind == FamilyKind::Summary && role == Role::Gauge;
             let (place, window) = (Destination::Undecided, Vec::new());
-            let series = Series { family, name, labels: valid, values, is_quantile, place, window };
+            let was_positive = false;
+            let series = Series { family, name, labels: valid, values, is_quantile, was_positive, place, window };
             let number = self.store(series);
             self.identities.insert(identity, number);
             number

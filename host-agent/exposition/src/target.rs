@@ -13,6 +13,7 @@ use crate::lines::Lines;
 use crate::otlp::{self, Discards, PartCounts};
 use crate::output::{NoOutput, Output, REST};
 use crate::point_times::PointTimes;
+use crate::program::ProgramState;
 use crate::refused_samples::RefusedSamples;
 use crate::report::{self, TargetReport};
 use crate::series::{AllSeries, Destination, SeriesNumber, Values};
@@ -67,6 +68,8 @@ pub struct Target {
     samples: usize,
     refused: RefusedSamples,
     swept: u32,
+    /// As of the last scrape.
+    program: ProgramState,
 }
 
 /// What another replica has decided.
@@ -102,6 +105,7 @@ impl Target {
             samples: 0,
             refused: RefusedSamples::default(),
             swept: 0,
+            program: ProgramState::default(),
         }
     }
 
@@ -159,9 +163,16 @@ impl Target {
         self.add_new();
         self.learn();
         self.fill(|_| true);
+        self.program = ProgramState::of(&mut self.all, &self.lines);
         self.lines.end();
         self.sweep();
         !self.learning.is_empty() && self.learned >= self.settings.window
+    }
+
+    /// What the last scrape says about the program behind the endpoint.
+    #[must_use]
+    pub const fn program(&self) -> ProgramState {
+        self.program
     }
 
     /// A target for another replica of the same service: it watches the same series from its first scrape on.

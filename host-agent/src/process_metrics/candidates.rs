@@ -23,7 +23,8 @@ pub fn candidates(selector: &Selector) -> io::Result<Vec<Candidate>> {
     Ok(pids.filter_map(|pid: u32| candidate(pid, selector)).collect())
 }
 
-fn candidate(pid: u32, selector: &Selector) -> Option<Candidate> {
+/// Process `pid` with what `selector` asks of it. `None` if it has ended.
+pub fn candidate(pid: u32, selector: &Selector) -> Option<Candidate> {
     let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).ok();
     let mut candidate = Candidate::from_stat(&read("stat")?)?;
     if selector.needs_commands() {

@@ -119,7 +119,7 @@ measures! {
     Resets: Counter "process.network.tcp.resets" [] "{connection}" Network Slow;
     /// Time for which a signal had stopped processes. By all other measures one that is stopped looks like an idle one.
     /// It is a time and no number of processes, since what was constant is an alarm while it keeps moving.
-    Stopped: Counter "process.stopped_time" [] "ns" Cpu Fast;
+    Stopped: Counter "process.stopped_time" [] "ns" Health Fast;
 }
 
 /// A sample of a process: values of some measures.

@@ -52,7 +52,7 @@ fn health(plan: &TargetPlan) -> Result<Vec<PlacedSeries>, NameError> {
     let labels = Labels::new(plan.settings.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
     let all = [
         (UP, "", Group::Service),
-        (FAILURES, "", Group::Service),
+        (FAILURES, "", Group::Health),
         (TOOK, "s", Group::Measurement),
         (SAMPLES, "", Group::Measurement),
     ];

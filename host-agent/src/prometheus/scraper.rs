@@ -18,6 +18,8 @@ use crate::node::Node;
 const LEARN_EVERY: Nanos = Nanos::from_secs(1);
 /// While a target is learnt, it rests for this many times as long as a scrape took.
 const REST: u64 = 3;
+/// A start shows in several scrapes: one by one counters begin anew. So many later, another one is a start by itself.
+const STARTING: u32 = 5;
 
 /// Why a scrape failed.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +72,10 @@ pub(super) struct Scraper {
     interval: Nanos,
     /// Scrapes that failed since the last one that succeeded.
     failures: u32,
+    /// Whether the exporter said in the scrape before that its program is down.
+    said_down: bool,
+    /// Scrapes that succeeded since its program started.
+    running: u32,
 }
 
 impl Scraper {
@@ -77,7 +83,19 @@ impl Scraper {
         let interval = plan.interval.unwrap_or(LEARN_EVERY);
         view.state().interval = interval;
         let (body, took) = (Vec::new(), Vec::new());
-        Self { plan, view, node, body, values: None, health: None, took, interval, failures: 0 }
+        Self {
+            plan,
+            view,
+            node,
+            body,
+            values: None,
+            health: None,
+            took,
+            interval,
+            failures: 0,
+            said_down: false,
+            running: 0,
+        }
     }
 
     /// Scrapes for ever. A scrape that is missed since the one before took too long is counted, and not made up for.
@@ -92,9 +110,10 @@ impl Scraper {
             let took = clock.now().since(began).unwrap_or(Nanos::ZERO);
             self.end(outcome, took);
             next = next.plus(self.interval);
-            let mut earliest = clock.now();
+            // A scrape that ran into its deadline ends when the next one is due: that one begins at once.
+            let mut earliest = Nanos(clock.now().0.saturating_sub(self.interval.0 / 2));
             if self.values.is_none() {
-                earliest = earliest.plus(Nanos(took.0.saturating_mul(REST)));
+                earliest = clock.now().plus(Nanos(took.0.saturating_mul(REST)));
             }
             if next < earliest {
                 let behind = (earliest.0 - next.0).div_ceil(self.interval.0.max(1));
@@ -128,7 +147,11 @@ impl Scraper {
         let counts = &self.view.counts;
         add(&counts.scrapes, 1);
         add(&counts.took_us, took.0 / 1_000);
-        self.failures = if outcome.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        // A program that restarts is down for one scrape. An exporter that says so again has failed to reach it.
+        let says_down = outcome.is_ok() && self.view.target().program().down;
+        let failed = outcome.is_err() || says_down && self.said_down;
+        self.said_down = says_down;
+        self.failures = if failed { self.failures.saturating_add(1) } else { 0 };
         match outcome {
             Ok(choose) => {
                 let was_down = {
@@ -145,8 +168,14 @@ impl Scraper {
                 for (count, refused) in counts.refused.iter().zip(refused) {
                     add(count, refused as u64);
                 }
+                self.running = self.running.saturating_add(1);
+                if self.view.target().program().restarted && self.running > STARTING {
+                    self.leave();
+                }
                 if choose {
                     self.choose();
+                } else if self.values.is_none() && self.view.target().is_chosen() {
+                    self.enter();
                 }
                 if let Some(values) = &self.values {
                     values.write(&self.view.target());
@@ -161,6 +190,17 @@ impl Scraper {
         if self.took.len() > self.plan.settings.window as usize {
             self.took.clear();
         }
+    }
+
+    /// The program has started anew: another replica begins, so that nothing is compared with the run before. As with
+    /// any service that returns, its first rows are not judged.
+    fn leave(&mut self) {
+        self.running = 0;
+        let gone = [self.values.take(), self.health.take()];
+        if gone.iter().any(Option::is_some) {
+            tracing::info!(service = self.view.service(), url = self.view.url(), "the program behind it has restarted");
+        }
+        gone.into_iter().flatten().for_each(|region| region.leave(&self.node));
     }
 
     fn failed(&self, failure: &ScrapeFailure) {
@@ -191,7 +231,6 @@ impl Scraper {
             self.interval = cost::interval(&mut self.took, self.plan.cpu_share);
             self.view.state().interval = self.interval;
         }
-        let every = self.interval;
         let report = target.report();
         let service = self.view.service();
         let what = (report.exposed, report.watched, report.columns);
@@ -203,6 +242,14 @@ impl Scraper {
             columns = what.2,
             "series chosen"
         );
+        drop(target);
+        self.enter();
+        self.took = Vec::new();
+    }
+
+    /// Announces regions for the chosen series. Old ones go after the new ones are there.
+    fn enter(&mut self) {
+        let (target, every, service) = (self.view.target(), self.interval, self.view.service());
         match of_values(&self.plan, &target, every, &self.node) {
             Ok(new) => {
                 if let Some(old) = self.values.replace(new) {
@@ -219,8 +266,6 @@ impl Scraper {
                 }
             }
         }
-        drop(target);
-        self.took = Vec::new();
     }
 }
 

@@ -48,12 +48,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// The longest time in which a fault has to be noticed: 5 s by `uview watch`; by endpoints three scrapes, and the
-    /// interval until the NIC agent reads them.
+    /// The longest time in which a fault has to be noticed: 5 s by `uview watch`; by endpoints three scrapes. The third
+    /// begins three intervals after the fault at the latest. Of a target that hangs it ends at its deadline, an
+    /// interval later, and the NIC agent reads that within another interval.
     pub fn limit(&self, way: Way) -> Nanos {
         match way {
             Way::Watch => Nanos::from_secs(5),
-            Way::Endpoint => Nanos::from_millis(u64::from(self.interval_ms) * 4),
+            Way::Endpoint => Nanos::from_millis(u64::from(self.interval_ms) * 5),
         }
     }
 

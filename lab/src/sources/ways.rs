@@ -68,6 +68,13 @@ impl Agents {
     }
 }
 
+/// Records the rows of `agents` below `folder`, until it is dropped.
+pub fn record(uview: &Path, agents: &Agents, folder: &Path) -> Result<Process> {
+    let mut command = ending_with_us(uview);
+    command.args(["record", "--out"]).arg(folder.join("rows")).arg("--runtime-dir").arg(&agents.runtime_dir);
+    Process::start(&mut command, &folder.join("record.log"))
+}
+
 fn agent(uview: &Path, name: &str, folder: &Path, config: &serde_json::Value) -> Result<Process> {
     let path = folder.join(format!("{name}.yaml"));
     fs::write(&path, config.to_string())?;

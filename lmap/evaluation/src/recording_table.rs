@@ -21,6 +21,8 @@ pub struct RecordingTable {
 
 /// The group of columns that describe the measurement itself: neither agents nor replays judge them.
 const MEASUREMENT_GROUP: &str = "measurement";
+/// The group of columns each move of which is a fault by itself.
+const HEALTH_GROUP: &str = "health";
 
 /// Converts `recording`; `None` if it has no rows. Rows have labels if the recording has any labelled span.
 /// `fingerprint` identifies a column in a model.
@@ -38,8 +40,8 @@ pub fn recording_table(recording: Recording, fingerprint: fn(&str) -> u64) -> Op
             RecordedKind::Gauge => (ColumnKind::Gauge, None),
             RecordedKind::Statistic => (ColumnKind::Gauge, Some(false)),
         };
-        let watched = column.group != MEASUREMENT_GROUP;
-        Column { level, group: group as u16, watched, ..Column::new(kind, fingerprint(&column.title)) }
+        let (watched, indicator) = (column.group != MEASUREMENT_GROUP, column.group == HEALTH_GROUP);
+        Column { level, group: group as u16, watched, indicator, ..Column::new(kind, fingerprint(&column.title)) }
     };
     let columns = recording.columns.iter().map(&mut column).collect();
     let labels = (!recording.spans.is_empty()).then(|| labels(&recording));

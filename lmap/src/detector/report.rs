@@ -149,19 +149,22 @@ impl Detector {
         self.learning.progress(&self.settings)
     }
 
-    /// Memory in bytes, except for a few hundred of fixed size and for the data of a job in flight.
+    /// Memory in bytes, except for a few hundred of fixed size. With what a job in flight took along, without what it
+    /// computes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let pipeline = self.pipeline.as_ref().map_or(0, Pipeline::bytes);
         let columns = size_of::<Column>() * self.columns.len();
         let expectation = self.expectation.as_ref().map_or(0, |of| of.bytes());
-        self.intake.bytes() + expectation + pipeline + self.learning.bytes() + self.spare.bytes() + columns
+        let kept = self.learning.bytes() + self.given_out.reserved;
+        self.intake.bytes() + expectation + pipeline + kept + self.spare.bytes() + columns
     }
 
     /// Of [`memory_bytes`](Self::memory_bytes), what is in use: without the place for rows that have not come yet.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
-        self.memory_bytes() - self.learning.bytes() + self.learning.filled_bytes()
+        let (reserved, filled) = (self.learning.bytes(), self.learning.filled_bytes());
+        self.memory_bytes() - reserved - self.given_out.reserved + filled + self.given_out.filled
     }
 }
 

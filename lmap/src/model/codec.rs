@@ -4,7 +4,7 @@ use super::{Model, ModelColumn, ModelError, ModelRule};
 use crate::pipeline::ConstantRule;
 use crate::quantile::QUANTILES;
 use crate::scorer::MIN_VARIANCE;
-use crate::settings::{ScoreForm, SketchForm};
+use crate::settings::{MAX_SKETCH_ROWS, ScoreForm, SketchForm};
 use crate::standard::Role;
 use crate::verdict::MAX_COLUMNS;
 
@@ -78,7 +78,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let learning_rate = reader.number("learning_rate", 0.0, 1.0)?;
     let m = reader.size("columns", 1, MAX_COLUMNS)?;
     let rank = reader.size("rank", 1, m)?;
-    let sketch_rows = reader.size("sketch_rows", rank + 1, 2 * MAX_COLUMNS)?;
+    // What a fit makes of the largest setting, or of the rank: a few bytes of a file must not reserve gigabytes.
+    let sketch_rows = reader.size("sketch_rows", rank + 1, MAX_SKETCH_ROWS.max(2 * rank))?;
     let capacity = if sketch_form == SketchForm::Buffered { 2 * sketch_rows } else { sketch_rows };
     let stored = reader.size("stored rows", 0, capacity)?;
     let counted = reader.size("constants_counted", 0, u32::MAX as usize)? as u32;

@@ -4,6 +4,8 @@ mod bad_input;
 mod beginning;
 mod budget;
 mod canary;
+mod cap;
+mod indicator;
 mod life;
 mod model;
 mod noise;

@@ -230,6 +230,10 @@ impl Worker {
         for (region, attached) in attached {
             runtime.regions.set_attached(region, attached);
         }
+        // What it went on with is handed over at once: nobody else may have it.
+        if self.handover.every().is_some_and(|every| runtime.model_is_due(now, every)) {
+            self.handover.ask(id);
+        }
         self.runtimes.insert(id, runtime);
         self.drop_orphaned_jobs();
         let left_out = left_out.map_or(Ok(()), |source| Err(UnexpectedMessage::ReplicasLeftOut { lmap: id, source }));

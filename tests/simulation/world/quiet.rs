@@ -1,5 +1,7 @@
 //! Nodes where nothing goes wrong but what a test does.
 
+use nic_agent::Fetching;
+
 use super::*;
 
 /// Interval of the LMAPs. A detector that learns anew takes 20 rows here, two seconds.
@@ -20,22 +22,30 @@ pub(super) struct Judgement {
 }
 
 impl World {
-    /// A node where nothing goes wrong by itself: `services` services that are judged, two workers that read shared
-    /// memory.
-    pub(super) fn quiet(seed: u64, services: usize) -> Self {
-        let mut world = Self::quiet_with(seed, services, Nanos::from_secs(1));
+    /// A node where nothing goes wrong by itself: `services` services that are judged, two workers that read by
+    /// `fetching`. Queue pairs break only with an agent.
+    pub(super) fn quiet(fetching: Fetching, seed: u64, services: usize) -> Self {
+        let mut world = Self::judged_by(fetching, seed, services, Nanos::from_secs(1));
         world.for_a_while(HANDED_OVER);
         world
     }
 
-    /// The same, at the moment when all services are judged. Workers hand models over each `models_every`.
+    /// One that reads shared memory, at the moment when all services are judged. Workers hand models over each
+    /// `models_every`.
     pub(super) fn quiet_with(seed: u64, services: usize, models_every: Nanos) -> Self {
-        // Both workers read shared memory: queue pairs that break are another test's.
-        let mut world = Self::new(seed << 2 | 3);
+        Self::judged_by(Fetching::Memory, seed, services, models_every)
+    }
+
+    fn judged_by(fetching: Fetching, seed: u64, services: usize, models_every: Nanos) -> Self {
+        // The lowest bits are of the workers' transports.
+        let mut world = Self::new(seed << WORKERS | if fetching == Fetching::Memory { (1 << WORKERS) - 1 } else { 0 });
         world.is_quiet = true;
+        world.fabric.be_quiet();
+        world.workers.iter_mut().for_each(|end| end.node.delay_reads(true));
         world.models_every = models_every;
         world.interval = Interval::new(INTERVAL).expect("between a millisecond and an hour");
         world.host = Host::new(1, world.interval, 0.0, models_every, world.fabric.clone());
+        world.host.is_quiet = true;
         world.host.control.want_verdicts_from(0.0);
         for at in 0..services {
             world.start_service(at);

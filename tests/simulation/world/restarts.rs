@@ -5,6 +5,8 @@ use super::*;
 
 /// How often models are handed over: much later than everything here.
 const MODELS_EVERY: Nanos = Nanos::from_secs(300);
+/// Time from a restart of the host agent until it has all models: everything connects again within 50 ms here.
+const HANDED_OVER: Nanos = Nanos::from_millis(400);
 const SEEDS: u64 = 6;
 
 #[test]
@@ -16,7 +18,7 @@ fn what_was_learnt_survives_a_host_agent_that_restarts_and_workers_that_die_soon
         let begin = world.now;
 
         world.restart_host();
-        world.for_a_while(Nanos::from_secs(4));
+        world.for_a_while(HANDED_OVER);
         for worker in 0..WORKERS as usize {
             world.restart_worker(worker);
         }

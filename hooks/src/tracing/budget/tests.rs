@@ -59,13 +59,17 @@ fn what_others_decided_is_charged_and_debts_are_bounded() {
 fn late_spans_of_own_traces_are_owed_in_full_up_to_a_burst() {
     let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
 
-    budget.late(Payer::Own(Policy::Lmap), 9_000_000, Nanos::ZERO);
+    assert!(budget.late(Payer::Own(Policy::Lmap), 9_000_000, Nanos::ZERO));
     assert!((budget.left() - -0.5).abs() < 1e-9 && budget.forgiven() < 1.0, "{}", budget.left());
     assert!(!budget.spend(Payer::Own(Policy::Lmap), 1, Nanos::from_secs(3)));
     assert!(budget.spend(Payer::Own(Policy::Lmap), 1, Nanos::from_secs(8)));
 
-    budget.late(Payer::Own(Policy::Lmap), 100_000_000, Nanos::from_secs(8));
-    assert!((budget.left() - -1.0).abs() < 1e-9 && budget.forgiven() > 80_000_000.0, "{}", budget.left());
+    // More than a burst is not kept, and owed by nobody.
+    let left = budget.left();
+    assert!(!budget.late(Payer::Own(Policy::Lmap), 100_000_000, Nanos::from_secs(8)));
+    assert!((budget.left() - left).abs() < 1e-9 && budget.forgiven() < 1.0, "{}", budget.left());
+    assert!((budget.refused() - 100_000_000.0).abs() < 1.0, "{}", budget.refused());
+    assert!(budget.late(Payer::Own(Policy::Lmap), 6_000_000, Nanos::from_secs(8)), "within a burst");
 }
 
 #[test]
@@ -93,7 +97,7 @@ fn early_errors(budget: &mut Budget, seconds: u64, delay: usize) -> u64 {
     for step in 0..seconds * 10 {
         let now = Nanos::from_millis(step * 100);
         let follow = late.pop_front().unwrap_or(0);
-        (0..follow).for_each(|_| budget.late(Payer::Own(Policy::Error), 20_000, now));
+        let follow = (0..follow).filter(|_| budget.late(Payer::Own(Policy::Error), 20_000, now)).count() as u64;
         let selected = (0..20).filter(|_| budget.spend(Payer::Own(Policy::Error), 1_000, now)).count() as u64;
         late.push_back(selected);
         let lmap = (0..50).filter(|_| budget.spend(Payer::Own(Policy::Lmap), 1_000, now)).count() as u64 * 1_000;
@@ -118,19 +122,39 @@ fn errors_that_select_traces_early_pay_for_what_follows_themselves() {
 }
 
 #[test]
+fn a_burst_of_errors_keeps_a_burst_and_what_is_owed_however_much_follows_their_first_spans() {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+
+    // All at once, before anything is known of what follows: 2 MB of their own, and 90 % of 6.
+    let selected = (0..20_000).filter(|_| budget.spend(Payer::Own(Policy::Error), 1_000, Nanos::ZERO)).count();
+    assert!((7_395..7_410).contains(&selected), "{selected}");
+    // 100 kB each, within a second: 740 MB.
+    let follows = |_: &usize| budget.late(Payer::Own(Policy::Error), 100_000, Nanos::from_secs(1));
+    let followed = (0..selected).filter(follows).count() as u64;
+
+    let kept = selected as u64 * 1_000 + followed * 100_000;
+    // The burst of 10 MB without the floor's 2, as much of it again on credit, and a second.
+    assert!(kept > 14_000_000 && kept <= 17_000_000, "{kept}");
+    assert!(budget.forgiven() < 1.0 && budget.refused() > 720_000_000.0, "{}", budget.refused());
+    // Once it is paid, errors are selected again.
+    assert!(!budget.spend(Payer::Own(Policy::Error), 1_000, Nanos::from_secs(2)));
+    assert!(budget.spend(Payer::Own(Policy::Error), 1_000, Nanos::from_secs(20)));
+}
+
+#[test]
 fn late_spans_of_errors_are_owed_by_the_errors_bucket_first() {
     let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
 
     // 2 MB of its own, and what it may take of 6 MB: 90 %.
-    budget.late(Payer::Own(Policy::Error), 2_000_000, Nanos::ZERO);
+    assert!(budget.late(Payer::Own(Policy::Error), 2_000_000, Nanos::ZERO));
     assert!((budget.left() - 1.0).abs() < 1e-9, "{}", budget.left());
-    budget.late(Payer::Own(Policy::Error), 5_400_000, Nanos::ZERO);
+    assert!(budget.late(Payer::Own(Policy::Error), 5_400_000, Nanos::ZERO));
     assert!((budget.left() - 0.1).abs() < 1e-9, "{}", budget.left());
     // A debt of its own is no debt of others.
-    budget.late(Payer::Own(Policy::Error), 2_000_000, Nanos::ZERO);
+    assert!(budget.late(Payer::Own(Policy::Error), 2_000_000, Nanos::ZERO));
     assert!((budget.left() - 0.1).abs() < 1e-9, "{}", budget.left());
     assert!(!budget.spend(Payer::Own(Policy::Error), 1, Nanos::ZERO));
-    budget.late(Payer::Own(Policy::Error), 600_000, Nanos::ZERO);
+    assert!(budget.late(Payer::Own(Policy::Error), 600_000, Nanos::ZERO));
     assert!(budget.left().abs() < 1e-9 && budget.forgiven() < 1.0, "{}", budget.left());
 }
 
@@ -171,7 +195,7 @@ fn decisions_and_verdicts_of_others_take_half_of_the_common_budget_together() {
         let now = Nanos::from_millis(step * 100);
         budget.charge(1_000_000, now);
         (0..100).for_each(|_| _ = budget.spend(Payer::Others, 10_000, now));
-        budget.late(Payer::Others, 1_000_000, now);
+        assert!(budget.late(Payer::Others, 1_000_000, now), "decisions of others are carried out whole");
         got += (0..100).filter(|_| budget.spend(Payer::Own(Policy::Lmap), 1_000, now)).count() as u64 * 1_000;
     }
 
@@ -187,17 +211,35 @@ fn a_budget_of_nothing_or_of_more_than_all_is_refused() {
     assert!(Budget::new(BudgetRule { bytes_per_s: 0, ..rule }, Nanos::ZERO).is_err());
 }
 
+/// Something that arrives: a trace that a policy wants, or a late span of one.
+fn arrival() -> impl Strategy<Value = (bool, usize, u64, u64)> {
+    let bytes = prop_oneof![8 => 1..20_000_u64, 2 => 20_000..LARGEST];
+    (any::<bool>(), 1..5_usize, bytes, prop_oneof![9 => Just(0), 1 => 0..5_000_u64])
+}
+
+/// Largest trace, and largest late span.
+const LARGEST: u64 = 4_000_000;
+
 proptest! {
-    /// Whatever is asked for in whatever order: no more than rate × time + burst, and one trace for each pot.
+    /// Whatever is asked for in whatever order, and whatever follows: rate × time, the burst that was saved, one that
+    /// is owed, and one trace for each of two buckets.
     #[test]
-    fn what_is_kept_stays_within_the_budget(wishes in proptest::collection::vec((1..5_usize, 1..200_000_u64, 0..300_u64), 1..400)) {
-        let rule = BudgetRule::default();
+    fn what_is_kept_stays_within_the_budget_and_one_burst(
+        arrivals in proptest::collection::vec(arrival(), 1..600), floor in 0.0..0.5, error in 0.0..0.5_f64,
+    ) {
+        let rule = BudgetRule { floor_share: floor, error_share: error, ..BudgetRule::default() };
         let mut budget = Budget::new(rule, Nanos::ZERO).unwrap();
-        let (mut now, mut kept) = (0, 0);
-        for (policy, bytes, wait) in wishes {
+        let (mut now, mut kept, mut largest) = (0, 0, 0);
+        for (is_late, policy, bytes, wait) in arrivals {
             now += wait;
-            kept += bytes * u64::from(budget.spend(Payer::Own(Policy::ALL[policy]), bytes, Nanos::from_millis(now)));
-            prop_assert!(kept as f64 <= 1e6 * (now as f64 / 1e3) + 1e7 + 3.0 * 200_000.0);
+            let (payer, at) = (Payer::Own(Policy::ALL[policy]), Nanos::from_millis(now));
+            let is_kept = if is_late { budget.late(payer, bytes, at) } else { budget.spend(payer, bytes, at) };
+            kept += bytes * u64::from(is_kept);
+            largest = largest.max(if is_late { 0 } else { bytes });
+            let saved_and_owed = 2.0 * 1e7;
+            let most = 1e6 * (now as f64 / 1e3) + saved_and_owed + 2.0 * largest as f64;
+            prop_assert!(kept as f64 <= most + 1.0, "{kept} of {most}");
+            prop_assert!(budget.forgiven() == 0.0);
         }
     }
 }
