@@ -11,9 +11,9 @@ use std::hash::BuildHasher;
 use tonic::Streaming;
 use wire::printable;
 use wire::proto::operators::{
-    Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapStatus, MetricInfo, PathOperation,
-    PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun, ReplicaInfo,
-    RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
+    Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo,
+    PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun,
+    ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
 };
 
 /// A message with texts that others have chosen.
@@ -106,7 +106,7 @@ messages! {
         failed_batches, connections, revoked_regions, lmaps
     }
     LmapStatus {
-        service, state, silent_replicas, reasons, points_at, detector, groups;
+        service, state, silent_replicas, reasons, points_at, detector, groups, members;
         lmap, rows, rows_needed, gamma, scores, samples, discarded, columns, unwatched, replicas, alarm, alarms,
         at_unix_ns, rank, incident_unix_ns, alarms_per_day, gamma_factor, threshold_noise, worker
     }
@@ -114,14 +114,15 @@ messages! {
     Reason { column, group, unit; share, seen, expected, since_us }
     GroupShare { group; share }
     HookEvent {
-        service, state, episode, reasons, silent_replicas, points_at, groups, columns, change;
+        service, state, episode, reasons, silent_replicas, points_at, groups, columns, change, concerned;
         hook, sequence, lost, lmap, at_unix_ns, score, gamma, rank, features, epoch
     }
     RowEvent { columns, change; at_unix_ns, score, values, lost, lmap }
     LmapChange { reason; deleted, successor, last }
     PendingMetric { metric; for_ms }
     ListReply { lmaps }
-    LmapInfo { service, replicas, metrics, pending; lmap, interval_us, worker }
+    LmapInfo { service, replicas, metrics, pending, members; lmap, interval_us, worker }
+    LmapMember { service; replicas, metrics, missing_for_ms }
     ReplicaInfo { instance; replica, pid, regions, bytes }
     MetricInfo { name, labels, kind, unit, group, aggregation, decided_by; metric, every, derived }
     ReceiptReply { days, node, runs, waiting_spans; since_unix_ns, in_memory }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use wire::control::NOISY_THRESHOLD;
-use wire::proto::operators::{Detector, LmapStatus, Reason, StatusReply, WorkerStatus};
+use wire::proto::operators::{Detector, LmapMember, LmapStatus, Reason, StatusReply, WorkerStatus};
 use wire::quantity::quantity;
 use wire::rdma::TRANSPORT;
 
@@ -126,6 +126,15 @@ fn noise(lmap: &LmapStatus) -> String {
     )
 }
 
+/// The services of an LMAP over several, and since when one is missing.
+fn members(lmap: &LmapStatus) -> String {
+    let member = |member: &LmapMember| match member.missing_for_ms {
+        None => member.service.clone(),
+        Some(ms) => format!("{} (MISSING for {})", member.service, duration_ms(ms)),
+    };
+    format!("{}: watches {}", lmap.service, lmap.members.iter().map(member).collect::<Vec<_>>().join(", "))
+}
+
 fn last_score(lmap: &LmapStatus) -> String {
     lmap.scores.last().map_or_else(|| "–".to_owned(), |&last| score(f64::from(last)))
 }
@@ -153,6 +162,9 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
     let learnt = |lmap: &&LmapStatus| lmap.state != "learning" && lmap.threshold_noise > NOISY_THRESHOLD;
     for lmap in reply.lmaps.iter().filter(learnt) {
         let _ = writeln!(text, "\n{}", noise(lmap));
+    }
+    for lmap in reply.lmaps.iter().filter(|lmap| !lmap.members.is_empty()) {
+        let _ = writeln!(text, "\n{}", members(lmap));
     }
     for lmap in reply.lmaps.iter().filter(|lmap| lmap.alarms_per_day > 0.0) {
         let _ = writeln!(text, "\n{}: γ {}{}", lmap.service, threshold(lmap.gamma), budget(lmap));
@@ -288,6 +300,22 @@ mod tests {
         let text = text(&reply, &[]);
         assert!(text.contains("cart: threshold learnt in noise: γ 12.5 is 6.2 times the usual score"), "{text}");
         assert!(!text.contains("store: threshold"), "{text}");
+    }
+
+    #[test]
+    fn an_lmap_over_several_services_is_shown_with_them_and_since_when_one_is_missing() {
+        let mut reply = reply();
+        let member = |service: &str, missing_for_ms| LmapMember {
+            service: service.to_owned(),
+            missing_for_ms,
+            ..LmapMember::default()
+        };
+        reply.lmaps[0].members = vec![member("payment", None), member("stock", Some(90_000))];
+
+        let text = text(&reply, &[]);
+
+        assert!(text.contains("\ncart: watches payment, stock (MISSING for 1 min 30 s)\n"), "{text}");
+        assert!(!text.contains("store: watches"), "{text}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the host agent may keep in memory, computed from its configuration (`--budget`, docs/bounds.md).
 
+mod models;
 mod spans;
 
 use agent_runtime::ConfigError;
@@ -9,7 +10,7 @@ use agent_runtime::server::Limits as ServerLimits;
 use webhooks::GroupingRule;
 
 use crate::config::{Config, Transport};
-use crate::control_plane::{MAX_CHOICE_BYTES, MAX_KEPT_MODELS, MAX_MODELS_BYTES};
+use crate::control_plane::{MAX_MEMBER_REGIONS, MAX_OVER_SEVERAL};
 use crate::dispatch::Dispatch;
 use crate::region_registration::MAX_HELD_BYTES;
 use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WORKER_LIMITS};
@@ -31,16 +32,12 @@ const ANSWER_BYTES: u64 = 16 * MIB;
 const DECODED: u64 = 16;
 /// Messages of services that are decoded at a time: one for each thread of the control plane.
 const THREADS: u64 = 2;
-/// A column's part of an encoded configuration.
-const CONFIGURED_BYTES: u64 = 300;
 /// A region that one worker reads by RDMA: its registration here and in the device's library.
 const REGISTRATION_BYTES: u64 = 512;
 /// Workers that have a region registered at a time: two while its LMAP moves.
 const REGISTERED: u64 = 2;
-/// A learnt model's service and settings.
-const MODEL_BYTES: u64 = 512;
-/// An LMAP that an operator has created or configured, besides its model and the names of chosen metrics.
-const LMAP_BYTES: u64 = 1 << 10;
+/// Regions of LMAPs over several services, which may run on other workers than those of the services.
+const MEMBER_REGIONS: u64 = (MAX_OVER_SEVERAL * MAX_MEMBER_REGIONS) as u64;
 /// What sampling remembers of a series, for each remote monitor.
 const SAMPLED_BYTES: u64 = 600;
 /// Resources and scopes of buffered spans, for each tenant.
@@ -71,7 +68,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(services(config));
     bounds.push(cgroups(config));
     bounds.push(pods(config));
-    bounds.extend(models(config, load));
+    bounds.extend(models::bounds(config, load));
     bounds.extend(queues(config));
     bounds.extend(regions(config));
     bounds.extend(telemetry(config));
@@ -167,45 +164,6 @@ fn pods(config: &Config) -> Bound {
     }
 }
 
-/// What workers have learnt, what operators have sent, and configurations.
-fn models(config: &Config, load: Load) -> [Bound; 4] {
-    [
-        Bound {
-            what: "learnt models",
-            bytes: config.lmap.model_bytes as u64 + MAX_KEPT_MODELS as u64 * MODEL_BYTES,
-            from: "`lmap.model_bytes` + 4,096 × 512 B",
-            payer: "user: whoever has most loses the oldest first",
-            full: "dropped",
-            metric: "dropped_models",
-        },
-        Bound {
-            what: "operators' models",
-            bytes: MAX_MODELS_BYTES,
-            from: "fixed",
-            payer: "operator: three times what is free",
-            full: "the call is refused",
-            metric: "operators_model_bytes",
-        },
-        Bound {
-            what: "LMAPs of operators, and the metrics that they chose",
-            bytes: (config.services.limits.services + wire::control::MAX_LMAPS) as u64 * LMAP_BYTES
-                + MAX_CHOICE_BYTES as u64,
-            from: "(`services.limits.services` + 4,096) × 1 KiB + 32 MiB",
-            payer: "operator",
-            full: "the call is refused",
-            metric: "",
-        },
-        Bound {
-            what: "messages to and from a worker: configurations, rows, verdicts",
-            bytes: wire::control::MAX_MESSAGE_BYTES as u64 + load.all_columns().saturating_mul(CONFIGURED_BYTES),
-            from: "16 MiB + services × columns × 300 B, at most 1,024 messages, for one worker",
-            payer: "worker",
-            full: "the worker is disconnected",
-            metric: "slow_workers",
-        },
-    ]
-}
-
 /// What waits for hooks, watchers and receivers of alarms.
 fn queues(config: &Config) -> [Bound; 3] {
     [
@@ -252,8 +210,12 @@ fn regions(config: &Config) -> [Bound; 3] {
         },
         Bound {
             what: "registrations of regions for RDMA",
-            bytes: if registered { limits.regions as u64 * REGISTERED * REGISTRATION_BYTES } else { 0 },
-            from: "`services.limits.regions` × 2 workers × 512 B, unless `transport: shm`",
+            bytes: if registered {
+                (limits.regions as u64 + MEMBER_REGIONS) * REGISTERED * REGISTRATION_BYTES
+            } else {
+                0
+            },
+            from: "(`services.limits.regions` + 32 × 1,024) × 2 workers × 512 B, unless `transport: shm`",
             payer: SHARE,
             full: "the region is refused",
             metric: "refused_regions",
@@ -399,7 +361,9 @@ fn edges(config: &Config) -> [Bound; 3] {
 
 #[cfg(test)]
 mod tests {
+    use super::models::MODEL_BYTES;
     use super::*;
+    use crate::control_plane::MAX_KEPT_MODELS;
 
     const LOAD: Load = Load { services: 10, columns: 100 };
     const WEBHOOK: &str = "{name: team, url: 'http://127.0.0.1:1'}";
@@ -418,7 +382,11 @@ mod tests {
         for (text, what, bytes) in [
             ("services: {limits: {series: 1000}}", "series", 2_400_000),
             ("lmap: {model_bytes: 5}", "learnt models", 5 + MAX_KEPT_MODELS as u64 * MODEL_BYTES),
-            ("services: {limits: {regions: 10}}", "registrations", 10 * REGISTERED * REGISTRATION_BYTES),
+            (
+                "services: {limits: {regions: 10}}",
+                "registrations",
+                (10 + MEMBER_REGIONS) * REGISTERED * REGISTRATION_BYTES,
+            ),
             (&format!("webhooks: [{WEBHOOK}]"), "alarms for webhooks", 16 * MIB),
             (&format!("{OTLP}, receive_memory_bytes: 40000000}}"), "OTLP requests while", 40_000_000),
             (&format!("{OTLP}, queue_bytes: 20000000}}"), "OTLP requests that wait", 60_000_000),

@@ -25,9 +25,11 @@ mod incidents;
 mod kept_models;
 mod lmap;
 mod lmap_view;
+mod members;
 mod model_handover;
 mod moves;
 mod operators;
+mod over_several;
 mod placement;
 mod pod_identity;
 mod refusal;
@@ -63,9 +65,11 @@ pub use incidents::Suspicion;
 pub use kept_models::KeptModel;
 pub(crate) use kept_models::MAX_KEPT_MODELS;
 pub use lmap_view::LmapView;
-pub use operators::{LmapOptions, OperatorError, TrainedModel};
+pub(crate) use members::{MAX_MEMBER_SERIES, MAX_MEMBER_TEXT};
+pub use operators::{LmapOptions, MemberChoices, OperatorError, TrainedModel};
 pub(crate) use operators::{MAX_CHOICE_BYTES, MAX_MODELS_BYTES};
 pub use pod_identity::PodIdentity;
+pub(crate) use over_several::{MAX_MEMBER_REGIONS, MAX_OVER_SEVERAL};
 pub use refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 pub use report::WorkerReadiness;
 pub(crate) use report::group_shares;
@@ -123,6 +127,8 @@ pub struct ControlPlane {
     awaiting_hello: BTreeSet<(Nanos, ConnectionId)>,
     services: BTreeMap<ServiceName, Service>,
     lmaps: BTreeMap<LmapId, Lmap>,
+    /// LMAPs over several services, also deleted ones that workers may still know.
+    over_several: BTreeSet<LmapId>,
     incidents: Incidents,
     workers: BTreeMap<WorkerId, Worker>,
     links: BTreeMap<ConnectionId, WorkerId>,
@@ -171,6 +177,7 @@ impl ControlPlane {
             awaiting_hello: BTreeSet::new(),
             services: BTreeMap::new(),
             lmaps: BTreeMap::new(),
+            over_several: BTreeSet::new(),
             incidents: Incidents::default(),
             workers: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -303,27 +310,26 @@ impl ControlPlane {
         self.counters.deleted_lmaps += 1;
         self.actions.push(Action::LmapDeleted { lmap: id, service: lmap.service.clone(), deletion });
         self.changed_now(id, now);
+        self.forget_over_several();
         let workers = &self.workers;
         let due = &self.due;
         if let Some(service) = self.services.get_mut(&lmap.service) {
             service.lmap = None;
-            let may_be_known = |id: &LmapId| {
-                due.contains_key(id)
-                    || workers
-                        .values()
-                        .any(|worker| worker.session.as_ref().is_some_and(|s| s.lmaps_sent.contains_key(id)))
-            };
+            let may_be_known =
+                |id: &LmapId| due.contains_key(id) || workers.values().any(|worker| worker.may_know(*id));
             service.former.push(id);
             service.former.retain(may_be_known);
         }
     }
 
-    /// Defers a release until every worker that knows an LMAP of `service` has forgotten it.
+    /// Defers a release until every worker that knows an LMAP of `service` has forgotten it. One over several services
+    /// may have had it, whichever it has now.
     fn defer_release(&mut self, service: &ServiceName, release: Release) {
         let lmaps = self
             .services
             .get(service)
-            .map_or_else(Vec::new, |service| service.former.iter().copied().chain(service.lmap).collect());
+            .map_or_else(Vec::new, |service| service.former.iter().copied().chain(service.lmap).collect::<Vec<_>>());
+        let lmaps = lmaps.into_iter().chain(self.over_several.iter().copied()).collect();
         self.unsent.push(UnsentRelease { lmaps, release });
     }
 }

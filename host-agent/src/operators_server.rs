@@ -195,15 +195,22 @@ impl Operators for OperatorsService {
         request: Request<proto::ConfigLmapRequest>,
     ) -> Result<Response<proto::ConfigLmapReply>, Status> {
         let by = self.require(&request, Role::Operator, "configure an LMAP")?;
-        let mut request = request.into_inner();
-        let id = LmapId(request.lmap);
-        let service = self.node.inspect(|plane, _| plane.watched_service(id).map(ToString::to_string));
-        let service = service.ok_or_else(|| translate::status(&OperatorError::NoLmap(id)))?;
-        request.metrics = translate::own_metrics(&service, &mut request)?;
-        let choices = request.metrics.iter().map(translate::choice).collect::<Result<_, _>>()?;
-        let configured = self.node.plane(|plane, now| plane.config_lmap(now, LmapId(request.lmap), choices));
+        let proto::ConfigLmapRequest { lmap, metrics, services } = request.into_inner();
+        let id = LmapId(lmap);
+        if !(metrics.is_empty() || services.is_empty()) {
+            let both = "both metrics and services are set: name the metrics in one of them";
+            return Err(Status::invalid_argument(both));
+        }
+        let configured = if services.is_empty() {
+            let choices = metrics.iter().map(translate::choice).collect::<Result<_, _>>()?;
+            self.node.plane(|plane, now| plane.config_lmap(now, id, choices))
+        } else {
+            let members = translate::members(&services)?;
+            self.node.plane(|plane, now| plane.config_members(now, id, members))
+        };
         configured.map_err(|error| translate::status(&error))?;
-        tracing::info!(%by, lmap = request.lmap, metrics = request.metrics.len(), "operator configured an LMAP");
+        let (metrics, services) = (metrics.len(), services.len());
+        tracing::info!(%by, lmap, metrics, services, "operator configured an LMAP");
         let pending = self.node.inspect(|plane, _| plane.pending(id, Nanos::ZERO)).into_iter();
         Ok(Response::new(proto::ConfigLmapReply { pending: pending.map(|pending| pending.metric).collect() }))
     }
@@ -349,7 +356,10 @@ impl Operators for OperatorsService {
         let now = self.node.clock().now();
         let reply = self.node.inspect(|plane, _| {
             let mut reply = plane.list();
-            reply.lmaps.iter_mut().for_each(|lmap| lmap.pending = plane.pending(LmapId(lmap.lmap), now));
+            for lmap in &mut reply.lmaps {
+                let id = LmapId(lmap.lmap);
+                (lmap.pending, lmap.members) = (plane.pending(id, now), plane.members(id, now));
+            }
             reply
         });
         Ok(Response::new(reply))
@@ -378,10 +388,15 @@ impl Operators for OperatorsService {
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
         self.require(&request, Role::Viewer, "read the status")?;
-        let (mut status, delivered) = self.node.inspect(|plane, dispatch| (plane.status(), dispatch.delivered()));
+        let now = self.node.clock().now();
+        let (mut status, delivered) = self.node.inspect(|plane, dispatch| {
+            let mut status = plane.status();
+            status.lmaps.iter_mut().for_each(|lmap| lmap.members = plane.members(LmapId(lmap.lmap), now));
+            (status, dispatch.delivered())
+        });
         status.problems.extend(self.node.reloads.problem());
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
-        status.uptime_ms = self.node.clock().now().as_millis();
+        status.uptime_ms = now.as_millis();
         let edges = self.node.counts.iter().map(|(name, _, value)| (name.to_owned(), value));
         status.counters.extend(edges);
         // What is wrong for all comes before what is wrong with one service.

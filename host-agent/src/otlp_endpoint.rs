@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
+use wire::name::ServiceName;
 use wire::time::Nanos;
 
 use crate::control_plane::Event;
@@ -101,39 +102,57 @@ async fn update_call_graph(edge: Arc<Edge>, node: Arc<Node>) {
 
 /// Passes on what `event` means for traces. Span metrics lag behind, so verdicts on them are about earlier requests.
 fn pass_verdict(edge: &Edge, event: &Event, interval: Nanos) {
-    let Some(mut finding) = finding(event) else { return };
-    let of_spans = event.reasons.first().is_some_and(|reason| span_columns::is_of_spans(&reason.column));
-    if let Some((from, at)) = edge.covered_period(finding.at, interval).filter(|_| of_spans) {
-        (finding.from, finding.at) = (from, at);
+    let of_spans = event.reasons.first().is_some_and(|reason| is_of_spans(event, &reason.column));
+    for mut finding in findings(event) {
+        if let Some((from, at)) = edge.covered_period(finding.at, interval).filter(|_| of_spans) {
+            (finding.from, finding.at) = (from, at);
+        }
+        edge.verdict(finding);
     }
-    edge.verdict(finding);
 }
 
-/// What `event` means for traces; `None` unless its service is in alarm or has silent replicas.
-fn finding(event: &Event) -> Option<Finding<'_>> {
+/// The service that a column of an LMAP over several is of, and the rest of its title; `None` for a derived column.
+fn service_of<'a>(event: &'a Event, column: &'a str) -> Option<(&'a ServiceName, &'a str)> {
+    event
+        .concerned
+        .iter()
+        .find_map(|service| Some((service, column.strip_prefix(service.as_str())?.strip_prefix('/')?)))
+}
+
+fn is_of_spans(event: &Event, column: &str) -> bool {
+    span_columns::is_of_spans(service_of(event, column).map_or(column, |(_, column)| column))
+}
+
+/// What `event` means for traces: nothing unless its service is in alarm or has silent replicas. That of an LMAP over
+/// several services is about those whose columns stand out. Each is told its own columns, and what is derived: others
+/// may be another tenant's.
+fn findings(event: &Event) -> impl Iterator<Item = Finding<'_>> {
     let verdict = &event.verdict;
     let alarm = matches!(verdict.episode, Episode::Began | Episode::On);
-    if !alarm && event.silent.is_empty() {
-        return None;
-    }
-    let metrics = event.reasons.iter().map(|reason| Metric {
-        title: reason.column.as_str().into(),
-        unit: reason.unit.as_str().into(),
-        seen: reason.seen,
-        expected: reason.expected,
-    });
-    // A hanging service may show nothing but its silence.
-    let silent =
-        Metric { title: "silent replicas".into(), unit: "".into(), seen: event.silent.len() as f64, expected: 0.0 };
-    let silent = (!event.silent.is_empty()).then_some(silent);
-    Some(Finding {
-        service: event.service.as_str(),
-        from: UnixNanos(event.at_unix_ns),
-        at: UnixNanos(event.at_unix_ns),
-        breakdown: event.breakdown.clone(),
-        score: verdict.score,
-        gamma: verdict.gamma.unwrap_or(0.0),
-        metrics: silent.into_iter().chain(metrics).collect(),
+    let is_finding = alarm || !event.silent.is_empty();
+    let own = event.concerned.is_empty().then_some(&event.service);
+    let services = own.into_iter().chain(&event.concerned).filter(move |_| is_finding);
+    services.map(|service| {
+        let is_told = |column: &str| service_of(event, column).is_none_or(|(of, _)| of == service);
+        let metrics = event.reasons.iter().filter(|reason| is_told(&reason.column)).map(|reason| Metric {
+            title: reason.column.as_str().into(),
+            unit: reason.unit.as_str().into(),
+            seen: reason.seen,
+            expected: reason.expected,
+        });
+        // A hanging service may show nothing but its silence.
+        let silent =
+            Metric { title: "silent replicas".into(), unit: "".into(), seen: event.silent.len() as f64, expected: 0.0 };
+        let silent = (!event.silent.is_empty()).then_some(silent);
+        Finding {
+            service: service.as_str(),
+            from: UnixNanos(event.at_unix_ns),
+            at: UnixNanos(event.at_unix_ns),
+            breakdown: event.breakdown.clone(),
+            score: event.verdict.score,
+            gamma: event.verdict.gamma.unwrap_or(0.0),
+            metrics: silent.into_iter().chain(metrics).collect(),
+        }
     })
 }
 
@@ -148,10 +167,12 @@ mod tests {
 
     use wire::control::{State, Verdict};
     use wire::id::{Epoch, LmapId, WorkerId};
-    use wire::name::{InstanceName, ServiceName};
+    use wire::metric::Group;
+    use wire::name::InstanceName;
 
     use super::*;
     use crate::clock::Clock;
+    use crate::control_plane::NamedReason;
     use crate::telemetry_threads::TelemetryThreads;
 
     /// A node without services.
@@ -235,6 +256,7 @@ mod tests {
             silent,
             suspicion: None,
             columns: None,
+            concerned: Vec::new(),
         }
     }
 
@@ -242,7 +264,7 @@ mod tests {
     fn only_alarms_and_silent_replicas_become_findings() {
         let reported = |episode, silent: &[&str]| {
             let event = event(episode, silent);
-            finding(&event).map(|finding| finding.metrics.iter().map(ToString::to_string).collect::<Vec<_>>())
+            findings(&event).next().map(|finding| finding.metrics.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
 
         assert_eq!(reported(Episode::Quiet, &[]), None);
@@ -250,5 +272,33 @@ mod tests {
         assert_eq!(reported(Episode::Began, &[]), Some(vec![]));
         assert_eq!(reported(Episode::On, &[]), Some(vec![]));
         assert_eq!(reported(Episode::Quiet, &["payment-1"]).unwrap(), ["silent replicas 1, expected 0"]);
+    }
+
+    #[test]
+    fn an_alarm_over_several_services_is_about_those_that_stand_out_each_with_its_own_columns() {
+        let reason = |column: &str| NamedReason {
+            column: column.to_owned(),
+            group: Group::Service,
+            unit: String::new(),
+            share: 0.3,
+            seen: 2.0,
+            expected: 1.0,
+            since: Nanos::ZERO,
+        };
+        let mut event = event(Episode::Began, &[]);
+        event.concerned = ["cart", "payment"].map(|name| ServiceName::new(name).unwrap()).to_vec();
+        event.reasons = ["payment/requests", "cart/errors", "ratio"].map(reason).to_vec();
+
+        let told: Vec<_> = findings(&event)
+            .map(|of| (of.service, of.metrics.iter().map(|metric| metric.title.to_string()).collect::<Vec<_>>()))
+            .collect();
+
+        let titles = |all: [&str; 2]| all.map(str::to_owned).to_vec();
+        assert_eq!(
+            told,
+            [("cart", titles(["cart/errors", "ratio"])), ("payment", titles(["payment/requests", "ratio"]))]
+        );
+        assert!(!is_of_spans(&event, "payment/requests"));
+        assert!(is_of_spans(&event, r#"payment/traces.span.metrics.duration.p99{span.name="pay"}"#));
     }
 }

@@ -376,6 +376,7 @@ mod tests {
             silent,
             suspicion: None,
             columns: None,
+            concerned: Vec::new(),
         }
     }
 

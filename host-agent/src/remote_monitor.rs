@@ -42,6 +42,9 @@ struct LmapFeed {
     service: ServiceNumber,
     hook: HookId,
     gamma: Option<f64>,
+    /// Whether an LMAP over several services is in an alarm that concerns the service: its rows are worth sending then,
+    /// whatever its own score.
+    is_concerned: bool,
     titles: Option<Arc<[String]>>,
 }
 
@@ -136,12 +139,13 @@ impl RemoteMonitor {
         let mut new = Vec::new();
         let mut gone: Vec<LmapId> = taken.keys().copied().collect();
         node.inspect(|plane, _| {
-            for (lmap, watched) in plane.lmap_views() {
+            // What an LMAP over several services watches, is sent of the services themselves.
+            for (lmap, watched) in plane.lmap_views().filter(|(_, watched)| !watched.is_over_several) {
                 gone.retain(|known| *known != lmap);
                 match taken.get_mut(&lmap) {
                     Some(taken) => {
-                        taken.gamma = watched.gamma;
-                        shipper.set_alarm(taken.service, watched.alarm);
+                        (taken.gamma, taken.is_concerned) = (watched.gamma, watched.is_concerned);
+                        shipper.set_alarm(taken.service, watched.alarm || watched.is_concerned);
                     }
                     None => new.push((lmap, watched.service.clone(), watched.interval, watched.gamma)),
                 }
@@ -157,7 +161,7 @@ impl RemoteMonitor {
             match watching {
                 Ok((hook, _)) => {
                     let service = shipper.service(name.as_str(), interval);
-                    taken.insert(lmap, LmapFeed { service, hook, gamma, titles: None });
+                    taken.insert(lmap, LmapFeed { service, hook, gamma, is_concerned: false, titles: None });
                 }
                 Err(error) => {
                     node.counts.unwatched_lmaps.one_more();
@@ -202,7 +206,8 @@ impl RemoteMonitor {
                 continue;
             }
             let at = self.at();
-            let score = taken.gamma.map(|gamma| row.row.score / gamma);
+            let least = if taken.is_concerned { 1.0 } else { 0.0 };
+            let score = taken.gamma.map(|gamma| (row.row.score / gamma).max(least));
             let row = Row { at: UnixNanos(row.row.at_unix_ns), values: &row.row.values, score };
             self.lock().row(taken.service, &row, at);
         }

@@ -52,6 +52,7 @@ use crate::budget::Budget;
 use crate::column::Column;
 use crate::counts::Counts;
 use crate::episode::{Episode, Episodes};
+use crate::expectation::Expectation;
 use crate::guard::Limit;
 use crate::history::{History, Variances};
 use crate::intake::{Intake, RowError};
@@ -89,6 +90,8 @@ pub struct Detector {
     settings: Arc<Settings>,
     random: Random,
     intake: Intake,
+    /// For columns whose source is gone, once one was.
+    expectation: Option<Box<Expectation>>,
     pipeline: Option<Pipeline>,
     provisional: bool,
     /// The detector started from a model of other replicas.
@@ -199,6 +202,7 @@ impl Detector {
         Self {
             random: Random::new(seed),
             intake: Intake::new(columns.len()),
+            expectation: None,
             pipeline: None,
             provisional: false,
             warm: false,
@@ -235,7 +239,7 @@ impl Detector {
             self.pending = Some(0.0);
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
-        let RowScore { score: raw, gate } = pipeline.judge(&self.intake);
+        let RowScore { score: raw, gate } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
         // An indicator needs neither smoothing nor time to settle: nothing ordinary moves it.
         let is_indicated = pipeline.is_indicated();
         self.pending = Some(gate);
@@ -307,7 +311,8 @@ impl Detector {
 
     /// Keeps the raw row for the next fit.
     fn keep_row(&mut self, tame: bool) {
-        if self.is_settling() || !self.learning.active(&self.settings) {
+        // A fit could not tell a column that was forgotten from one that never had a value.
+        if self.is_settling() || self.intake.has_forgotten() || !self.learning.active(&self.settings) {
             return;
         }
         let verdict = match (self.pipeline.is_some() && !self.provisional, tame) {
@@ -327,6 +332,7 @@ impl Detector {
         let is_settling = self.is_settling();
         let Some(pipeline) = &mut self.pipeline else { return };
         if is_settling
+            || self.intake.has_forgotten()
             || matches!(self.in_flight, JobInFlight::Fit(_))
             || !(normal || self.random.unit() < self.settings.learning_rate)
         {
@@ -450,6 +456,18 @@ impl Detector {
     pub fn gap(&mut self) {
         self.intake.gap();
         self.episodes.gap();
+    }
+
+    /// The source of a column is gone: until it has a value again, it is replaced by what the others let expect, not by
+    /// the value before, which does not belong to theirs. Call it before each row in which it is missing. Such rows are
+    /// scored and not learnt. Has no effect before the first fit, or for a column that does not exist. Allocates when
+    /// it is first called.
+    pub fn forget(&mut self, column: usize) {
+        if self.pipeline.is_some() {
+            self.intake.forget(column);
+            let columns = self.columns.len();
+            self.expectation.get_or_insert_with(|| Box::new(Expectation::new(columns)));
+        }
     }
 
     /// "This is normal now": fits again on all rows kept, whatever their score. Returns the job if there are

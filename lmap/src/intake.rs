@@ -35,6 +35,8 @@ pub(crate) struct Intake {
     empty: bool,
     /// Number of columns without any value so far.
     unknown: usize,
+    /// How many values were forgotten so far.
+    forgotten: u64,
 }
 
 impl Intake {
@@ -48,6 +50,7 @@ impl Intake {
             after_gap: true,
             empty: true,
             unknown: columns,
+            forgotten: 0,
         }
     }
 
@@ -81,6 +84,19 @@ impl Intake {
         counts.infinite += infinite;
         self.empty = missing + infinite == row.len() as u64;
         counts.empty_rows += u64::from(self.empty);
+    }
+
+    /// Forgets the value of a column: without a new one it is unknown.
+    pub(crate) fn forget(&mut self, column: usize) {
+        if let Some(value) = self.current.get_mut(column) {
+            *value = f64::NAN;
+            self.forgotten += 1;
+        }
+    }
+
+    /// Whether the current row may have a column that was forgotten.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        self.forgotten > 0 && self.unknown > 0
     }
 
     /// Announces that the next row does not follow the current one.

@@ -85,6 +85,7 @@ mod counts;
 mod detector;
 mod eigen;
 mod episode;
+mod expectation;
 mod explain;
 mod expression;
 mod fit;

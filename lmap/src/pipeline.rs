@@ -1,6 +1,7 @@
 //! A fitted pipeline, and how it scores a row.
 
 use crate::column::Column;
+use crate::expectation::Expectation;
 use crate::history::History;
 use crate::intake::Intake;
 use crate::latch::Latches;
@@ -140,12 +141,16 @@ pub(crate) struct RowScore {
 }
 
 impl Pipeline {
-    /// Scores the newest row. O(m k). Never allocates.
-    pub(crate) fn judge(&mut self, intake: &Intake) -> RowScore {
+    /// Scores the newest row. O(m k). Never allocates. With columns whose source is gone, and `expectation` for them,
+    /// it costs more: see there.
+    pub(crate) fn judge(&mut self, intake: &Intake, expectation: Option<&mut Expectation>) -> RowScore {
         standardise(&self.standard, &self.levels, intake, &mut self.projection.z);
         self.latches.step(intake, &self.standard, &mut self.projection.z);
         let mut square = self.scorer.score(&mut self.projection);
-        if intake.unknown().next().is_some() {
+        let expectation = expectation.filter(|_| intake.has_forgotten() && self.scorer.is_scaled());
+        if let Some(expectation) = expectation {
+            square = expectation.fill(&self.scorer, &mut self.projection, intake);
+        } else if intake.unknown().next().is_some() {
             // An unknown value is replaced by what the directions expect from the others, so that it has no residual.
             for column in intake.unknown() {
                 self.projection.z[column] -= f64::from(self.projection.residual[column]);

@@ -149,9 +149,19 @@ impl Scorer {
     /// value times half of what s² changes by with it. These add up to s²; one is below 0 for a column that pulls the
     /// other way. O(k).
     pub(crate) fn contribution(&self, projection: &Projection, pulls: &[f64], column: usize) -> f64 {
+        projection.z[column] * self.sensitivity(projection, pulls, column)
+    }
+
+    /// Half of what the square s² of the row scored last changes by with `column`: (A z)ⱼ if s² = zᵀA z. O(k).
+    pub(crate) fn sensitivity(&self, projection: &Projection, pulls: &[f64], column: usize) -> f64 {
         let u = |i: usize| f64::from(self.basis.direction(i)[column]);
         let along: f64 = pulls.iter().enumerate().map(|(i, pull)| u(i) * pull).sum();
-        projection.z[column] * (f64::from(projection.residual[column]) * f64::from(self.weight[column]) + along)
+        f64::from(projection.residual[column]) * f64::from(self.weight[column]) + along
+    }
+
+    /// Whether the square of the score is that of the default form, of residuals and coordinates.
+    pub(crate) const fn is_scaled(&self) -> bool {
+        self.exact.is_none()
     }
 
     /// Deviations of the columns of the row scored last: their own, and their residuals'.

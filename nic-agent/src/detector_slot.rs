@@ -313,6 +313,17 @@ impl Detectors {
         true
     }
 
+    /// Columns without a value in the next row have none from before either: their service is gone.
+    pub(crate) fn forget_missing(&mut self, row: &[f64]) {
+        for slot in core::iter::once(&mut self.current).chain(&mut self.shadow) {
+            for (column, at) in slot.positions.iter().enumerate() {
+                if at.and_then(|at| row.get(at)).is_none_or(|value| value.is_nan()) {
+                    slot.detector.forget(column);
+                }
+            }
+        }
+    }
+
     /// Scores a row, and learns it if `learn`. Returns the verdict, and whether the shadow took over after it.
     pub(crate) fn step(&mut self, row: &[f64], learn: bool, jobs: &mut Jobs) -> Option<(lmap::Verdict, bool)> {
         let shadow_ready = self.shadow.as_mut().is_some_and(|shadow| {

@@ -237,7 +237,7 @@ impl LmapRuntime {
             Some(verdict) => matches!(verdict.episode, lmap::Episode::Began | lmap::Episode::On),
             None => false,
         };
-        let silent = self.regions.silent().next().is_some();
+        let silent = self.regions.are_silent();
         let episode = self.alarm.step(silent || in_episode);
         let state = if silent { State::Silent } else { self.state() };
         let near = scored.is_some_and(|verdict| {
@@ -269,6 +269,9 @@ impl LmapRuntime {
             detectors.gap();
         }
         let row = self.columns.row();
+        if self.regions.several_services {
+            detectors.forget_missing(row);
+        }
         // Without a host agent, a slot may be reused for another series unnoticed. Such rows are scored, but never
         // learned.
         let (verdict, took_over) = detectors.step(row, !tick.alone, &mut shared.jobs)?;
@@ -340,7 +343,7 @@ impl LmapRuntime {
             reasons: if over { self.wire_reasons(&shared.explained, Nanos::ZERO) } else { Vec::new() },
             groups: if over { shared.groups.clone() } else { Vec::new() },
             row,
-            silent: self.regions.silent().collect(),
+            silent: self.regions.silent().filter(|_| state == State::Silent).collect(),
             features: None,
         };
         proto::Verdict::from(&verdict)
@@ -379,7 +382,7 @@ impl LmapRuntime {
         let columns = self.columns.infos().len();
         let never = self.columns.infos().iter().filter(|info| !info.column.watched).count() as u32;
         let silent: Vec<u32> = self.regions.silent().map(|replica| replica.0).collect();
-        let state = if silent.is_empty() { self.state() } else { State::Silent };
+        let state = if self.regions.are_silent() { State::Silent } else { self.state() };
         let discarded = self.regions.discarded;
         let budget = self.detectors.as_ref().and_then(|detectors| detectors.budget(self.interval));
         let summary = proto::LmapSummary {

@@ -85,6 +85,8 @@ pub(crate) struct Regions {
     pub(crate) discarded: DiscardCounts,
     /// A replica without a heartbeat for this long is silent.
     limit: Nanos,
+    /// The replicas are of several services.
+    pub(crate) several_services: bool,
 }
 
 /// Length of a header, in words.
@@ -145,6 +147,7 @@ impl Regions {
             all: regions,
             discarded: DiscardCounts::default(),
             limit: Nanos(spec.heartbeat.0.saturating_mul(u64::from(silent_heartbeats))),
+            several_services: spec.several_services,
         }
     }
 
@@ -254,6 +257,12 @@ impl Regions {
     /// The replicas that are silent.
     pub(crate) fn silent(&self) -> impl Iterator<Item = ReplicaId> {
         self.replicas.iter().filter(|replica| replica.liveness.is_silent()).map(|replica| replica.id)
+    }
+
+    /// Whether silence is the state of the LMAP: one replica of its service is silent; or of several services, all
+    /// replicas of all. The LMAP of a silent service says so itself.
+    pub(crate) fn are_silent(&self) -> bool {
+        if self.several_services { self.all_silent() } else { self.silent().next().is_some() }
     }
 
     /// Whether there are replicas, and all of them are silent.

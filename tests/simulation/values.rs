@@ -79,17 +79,26 @@ pub fn metric(uid: u64) -> MetricName {
     MetricName::new(&format!("m{uid}")).expect("a letter and digits are a name")
 }
 
-/// The number in a name of [`metric`].
+/// The number in a name of [`metric`], or of a column of an LMAP over several services: its service's name comes first,
+/// and has to be the right one.
 pub fn number(name: &MetricName) -> u64 {
-    let number = name.as_str().strip_prefix('m').and_then(|number| number.parse().ok());
-    number.expect("metrics are called by number")
+    numbered(name.as_str()).0
+}
+
+/// The number in a name or title, and what comes after it.
+fn numbered(title: &str) -> (u64, &str) {
+    let (service, name) = title.split_once('/').map_or((None, title), |(service, name)| (Some(service), name));
+    let name = name.strip_prefix('m').expect("metrics are called by number");
+    let (number, suffix) = name.find('.').map_or((name, ""), |dot| name.split_at(dot));
+    let uid = number.parse().expect("metrics are called by number");
+    let is_right = |name: &str| name == crate::service::name(service_of(uid)).as_str();
+    assert!(service.is_none_or(is_right), "{title} is another service's");
+    (uid, suffix)
 }
 
 /// The number in a column's title, and the column's statistic.
 pub fn column(title: &str) -> (u64, Statistic) {
-    let name = title.strip_prefix('m').expect("metrics are called by number");
-    let (number, suffix) = name.find('.').map_or((name, ""), |dot| name.split_at(dot));
-    let uid = number.parse().expect("metrics are called by number");
+    let (uid, suffix) = numbered(title);
     let statistic = kind_of(uid).statistics().iter().find(|statistic| statistic.suffix() == suffix);
     (uid, *statistic.expect("a column is one of its kind's"))
 }

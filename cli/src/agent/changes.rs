@@ -1,7 +1,8 @@
 //! Calls that change something.
 
 use wire::proto::operators::{
-    AddMetricRequest, DeleteMetricRequest, DrainWorkerRequest, MetricConfig, UndrainWorkerRequest,
+    AddMetricRequest, ConfigLmapRequest, DeleteLmapRequest, DeleteMetricRequest, DrainWorkerRequest, MetricConfig,
+    NewLmapRequest, ServiceMetrics, UndrainWorkerRequest,
 };
 
 use super::{AgentError, Connection};
@@ -52,6 +53,41 @@ impl Connection {
     /// As [`status`](Self::status); [`AgentError::Declined`] if the LMAP has no such series.
     pub async fn delete_metric(&mut self, lmap: u32, metric: u32) -> Result<(), AgentError> {
         match self.client.delete_metric(DeleteMetricRequest { lmap, metric }).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+    /// Makes an LMAP.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if it cannot be made so.
+    pub async fn new_lmap(&mut self, request: NewLmapRequest) -> Result<(), AgentError> {
+        match self.client.new_lmap(request).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Lets an LMAP watch these metrics of several services.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_lmap`](Self::new_lmap).
+    pub async fn config_lmap(&mut self, lmap: u32, services: Vec<ServiceMetrics>) -> Result<(), AgentError> {
+        match self.client.config_lmap(ConfigLmapRequest { lmap, services, ..ConfigLmapRequest::default() }).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Deletes an LMAP.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if there is none.
+    pub async fn delete_lmap(&mut self, lmap: u32) -> Result<(), AgentError> {
+        match self.client.delete_lmap(DeleteLmapRequest { lmap }).await {
             Ok(_) => Ok(()),
             Err(status) => Err(self.peer.error(&status).await),
         }

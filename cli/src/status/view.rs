@@ -1,7 +1,7 @@
 //! The status as JSON.
 
 use serde::Serialize;
-use wire::proto::operators::{Detector, LmapStatus, Reason, StatusReply, WorkerStatus};
+use wire::proto::operators::{Detector, LmapMember, LmapStatus, Reason, StatusReply, WorkerStatus};
 
 /// The status as JSON. Field names are part of the command's interface; NaN is null.
 #[derive(Serialize)]
@@ -67,6 +67,16 @@ struct LmapView<'a> {
     /// The worker that runs it; null: none does.
     worker: Option<u32>,
     detector: Option<DetectorView<'a>>,
+    /// Services of an LMAP over several.
+    members: Vec<MemberView<'a>>,
+}
+
+#[derive(Serialize)]
+struct MemberView<'a> {
+    service: &'a str,
+    replicas: u32,
+    /// Null: it is there.
+    missing_for_ms: Option<u64>,
 }
 
 /// Detector settings of an operator; null means that the worker's configuration applies.
@@ -160,7 +170,15 @@ impl<'a> LmapView<'a> {
             incident_unix_ns: lmap.incident_unix_ns,
             worker: lmap.worker,
             detector: lmap.detector.as_ref().map(DetectorView::new),
+            members: lmap.members.iter().map(MemberView::new).collect(),
         }
+    }
+}
+
+impl<'a> MemberView<'a> {
+    fn new(member: &'a LmapMember) -> Self {
+        let &LmapMember { ref service, replicas, missing_for_ms, .. } = member;
+        Self { service, replicas, missing_for_ms }
     }
 }
 

@@ -10,6 +10,7 @@ mod kills;
 mod metrics;
 mod operator_calls;
 mod otlp_metrics;
+mod over_several;
 mod prometheus;
 mod restarts;
 mod sampling;

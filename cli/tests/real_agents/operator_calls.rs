@@ -22,10 +22,10 @@ const COUNTERS: [&str; 4] = ["shop.requests", "shop.items", "shop.bytes", "shop.
 const GAUGE: &str = "shop.depth";
 
 /// Uniform numbers from 0 to 99, the same in every run.
-struct Noise(u64);
+pub(crate) struct Noise(pub(crate) u64);
 
 impl Noise {
-    fn draw(&mut self) -> u64 {
+    pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 40) % 100
     }
@@ -87,7 +87,8 @@ impl Operators {
 
     fn new_lmap(&mut self, service: &str, detector: Detector, model: Vec<u8>, interval_ms: u64) {
         let (service, interval_us) = (service.to_owned(), interval_ms * 1000);
-        let request = NewLmapRequest { service, interval_us, model, detector: Some(detector) };
+        let detector = Some(detector);
+        let request = NewLmapRequest { service, interval_us, model, detector, ..NewLmapRequest::default() };
         self.runtime.block_on(self.client.new_lmap(request)).unwrap();
     }
 

@@ -58,6 +58,9 @@ pub struct Event {
     pub suspicion: Option<Suspicion>,
     /// The titles of the LMAP's columns, if the verdict has features.
     pub columns: Option<Arc<[String]>>,
+    /// Of an LMAP over several services, in alarm: those whose columns are among the reasons, all if none is. Empty:
+    /// the service itself.
+    pub concerned: Vec<ServiceName>,
 }
 
 /// Why an LMAP was deleted.

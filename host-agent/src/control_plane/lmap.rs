@@ -1,10 +1,10 @@
 //! One LMAP in the control plane: what it watches, which worker runs it, and its latest summary.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use wire::control::{DetectorSpec, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec};
-use wire::id::{Epoch, LmapId, MetricId, ReplicaId, WorkerId};
+use wire::control::{DetectorSpec, LmapSpec, MetricPlace, MetricSpec, Reason, RegionSpec, ReplicaSpec};
+use wire::id::{Epoch, LmapId, MetricId, Owner, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series, TickDivider, stride};
 use wire::name::{InstanceName, ServiceName};
 use wire::printable;
@@ -13,10 +13,11 @@ use wire::time::{Interval, Nanos};
 
 use super::catalogue::Catalogue;
 use super::declarations::Declarations;
+use super::members::{Members, concerned_by};
 use super::moves::Move;
 use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
-use super::selection::Selection;
+use super::selection::{Choice, Selection};
 use super::settings::Settings;
 
 /// The configuration last sent to a worker.
@@ -28,6 +29,8 @@ pub struct SentConfig {
     pub replicas: BTreeMap<ReplicaId, InstanceName>,
     /// The columns' titles, in the order of a row.
     pub columns: Arc<[String]>,
+    /// The services that it watches, if they are several.
+    pub services: Vec<ServiceName>,
 }
 
 /// How a series is watched.
@@ -47,13 +50,18 @@ pub struct Health {
     pub at_unix_ns: u64,
     pub alarm: bool,
     pub alarms: u64,
+    /// Of an LMAP over several services, in alarm: those that its last verdict concerned.
+    pub concerned: Vec<ServiceName>,
 }
 
 /// One LMAP, placed on a worker or not.
 #[derive(Debug)]
 pub struct Lmap {
     pub id: LmapId,
+    /// The service that it watches, or its own name if it watches several.
     pub service: ServiceName,
+    /// The services that it watches, if they are several.
+    pub members: Option<Members>,
     pub interval: Interval,
     /// Its interval if no metric asks for another; `None`: an operator set the interval.
     pub usual_interval: Option<Interval>,
@@ -86,6 +94,7 @@ impl Lmap {
         Self {
             id,
             service,
+            members: None,
             interval,
             usual_interval: Some(interval),
             model: TrainedModel::default(),
@@ -129,6 +138,16 @@ impl Lmap {
         }
     }
 
+    /// Only these series are watched, and derived columns.
+    pub fn number_only<'a>(&mut self, keys: impl Iterator<Item = &'a Arc<SeriesKey>>) {
+        let derived = self.selection.derived().map(|(_, series)| Arc::new(SeriesKey::of(&series)));
+        let watched: BTreeSet<Arc<SeriesKey>> = keys.cloned().chain(derived).collect();
+        self.numbers.retain(|key, _| watched.contains(key));
+        for key in &watched {
+            self.number(key);
+        }
+    }
+
     fn number(&mut self, key: &Arc<SeriesKey>) {
         if !self.numbers.contains_key(key) {
             self.last_number += 1;
@@ -162,12 +181,23 @@ impl Lmap {
     /// else by its kind.
     pub fn watch(&self, key: &SeriesKey, series: &Series, catalogue: &Catalogue, settings: &Settings) -> Watch {
         let chosen = self.selection.choice(&series.name);
+        self.watch_of((&self.service, chosen), (key, series), catalogue, settings)
+    }
+
+    /// The same for a series of `service`, for which an operator has `chosen` that.
+    pub fn watch_of(
+        &self,
+        (service, chosen): (&ServiceName, Option<&Choice>),
+        (key, series): (&SeriesKey, &Series),
+        catalogue: &Catalogue,
+        settings: &Settings,
+    ) -> Watch {
         let declared = catalogue.declared(key).map(Declarations::in_effect);
         let (declared, period) = declared.unwrap_or_default();
         let by = |decided_by: &'static str| move |aggregation: Aggregation| (aggregation, decided_by);
         let (aggregation, decided_by) = chosen
             .and_then(|choice| choice.aggregation.clone().map(by("operator")))
-            .or_else(|| settings.aggregation(&self.service, &series.name).cloned().map(by("configuration")))
+            .or_else(|| settings.aggregation(service, &series.name).cloned().map(by("configuration")))
             .or_else(|| declared.map(by("service")))
             .unwrap_or_else(|| (Aggregation::default_for(series.kind), "kind"));
         let asked = chosen.and_then(|choice| choice.every);
@@ -183,6 +213,15 @@ impl Lmap {
             let aggregation = choice.aggregation.clone()?;
             Some(MetricSpec { id, series, aggregation, every: TickDivider::MIN })
         })
+    }
+
+    /// Of an LMAP over several services, as it was sent: those whose columns are among `reasons`, all if none is.
+    pub fn concerned(&self, reasons: &[Reason]) -> Vec<ServiceName> {
+        let Some(sent) = &self.sent else { return Vec::new() };
+        let metrics = reasons.iter().filter_map(|reason| sent.metric(reason.metric));
+        let of = metrics.flat_map(|of| concerned_by(&sent.services, of.series.name.as_str(), &of.aggregation));
+        let of: BTreeSet<ServiceName> = of.collect();
+        if of.is_empty() { sent.services.clone() } else { of.into_iter().collect() }
     }
 
     /// Whether `worker` runs it, or it is moving there.
@@ -212,6 +251,7 @@ impl Lmap {
         self.sent = None;
         self.refitted = Epoch::NONE;
         self.health.alarm = false;
+        self.health.concerned = Vec::new();
         self.health.summary = None;
     }
 
@@ -236,7 +276,9 @@ impl Lmap {
             .chain(self.derived())
             .collect();
         metrics.sort_by_key(|metric| metric.id);
-        let replicas: Vec<_> = replicas.into_iter().map(|replica| self.replica_spec(replica)).collect();
+        let number = |key: &SeriesKey| self.numbers.get(key).copied();
+        let replicas: Vec<_> =
+            replicas.into_iter().map(|replica| Self::replica_spec(replica, number, replica.owner)).collect();
         let placed = replicas.iter().any(|replica| !replica.places.is_empty());
         placed.then(|| LmapSpec {
             id: self.id,
@@ -247,12 +289,13 @@ impl Lmap {
             replicas,
             model: self.model.to_vec(),
             detector: self.detector,
+            several_services: false,
         })
     }
 
     /// Stride at which a series is read whose replicas all change more slowly than rows are made: it holds its value
     /// between, instead of missing.
-    fn changes_every(&self, key: &SeriesKey, replicas: &[&Replica]) -> TickDivider {
+    pub fn changes_every(&self, key: &SeriesKey, replicas: &[&Replica]) -> TickDivider {
         let row = self.interval.nanos().get();
         let period = |replica: &&Replica| replica.changes_every.map_or(0, |every| every.nanos().get());
         if replicas.iter().all(|replica| period(replica) <= row) {
@@ -263,21 +306,26 @@ impl Lmap {
         TickDivider::new(fastest.div_ceil(row) as u32).unwrap_or(TickDivider::MIN)
     }
 
-    /// The regions with watched series, and the first region for its heartbeat. A replica with `changes_every` has no
-    /// heartbeat: its word announces changed values, and workers read it like the agent's own regions.
-    fn replica_spec(&self, replica: &Replica) -> ReplicaSpec {
+    /// The regions with series that have a `number`, for which `payer` pays, and the first region for its heartbeat. A
+    /// replica with `changes_every` has no heartbeat: its word announces changed values, and workers read it like the
+    /// agent's own regions.
+    pub fn replica_spec(
+        replica: &Replica,
+        number: impl Fn(&SeriesKey) -> Option<MetricId>,
+        payer: Owner,
+    ) -> ReplicaSpec {
         let mut places: Vec<_> = replica
             .series()
             .iter()
             .filter_map(|(key, place)| {
-                let metric = *self.numbers.get(key)?;
+                let metric = number(key)?;
                 let region = replica.region(place.region)?.id;
                 Some(place.slots().map(move |first| MetricPlace { metric, region, first }))
             })
             .flatten()
             .collect();
         places.sort_by_key(|place| (place.metric, place.first));
-        let watched: std::collections::BTreeSet<_> = places.iter().map(|place| place.region).collect();
+        let watched: BTreeSet<_> = places.iter().map(|place| place.region).collect();
         let first = replica.regions().map(|(number, _)| number).find(|&number| number != Replica::AGENT_REGION);
         let first = first.filter(|_| replica.changes_every.is_none());
         let regions = replica
@@ -286,19 +334,19 @@ impl Lmap {
             .filter(|(heartbeat, region)| *heartbeat || watched.contains(&region.id))
             .map(|(heartbeat, region)| RegionSpec { id: region.id, size: region.size, heartbeat, address: 0, rkey: 0 })
             .collect();
-        ReplicaSpec { id: replica.id, instance: replica.instance.clone(), owner: replica.owner, regions, places }
+        ReplicaSpec { id: replica.id, instance: replica.instance.clone(), owner: payer, regions, places }
     }
 }
 
 impl SentConfig {
-    pub fn new(epoch: Epoch, spec: LmapSpec) -> Self {
+    pub fn new(epoch: Epoch, spec: LmapSpec, services: Vec<ServiceName>) -> Self {
         let columns = spec
             .metrics
             .iter()
             .flat_map(|m| m.series.kind.statistics().iter().map(|&statistic| m.series.column_title(statistic)))
             .collect();
         let replicas = spec.replicas.into_iter().map(|replica| (replica.id, replica.instance)).collect();
-        Self { epoch, metrics: spec.metrics, replicas, columns }
+        Self { epoch, metrics: spec.metrics, replicas, columns, services }
     }
 
     /// The configuration of `metric`, as sent.

@@ -1,5 +1,6 @@
 //! A read-only view of LMAPs, for the consumers of their rows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use wire::control::MetricSpec;
@@ -16,12 +17,16 @@ use super::worker::Worker;
 pub struct LmapView<'a> {
     /// The service it watches.
     pub service: &'a ServiceName,
+    /// Whether it watches several services, and `service` is its own name.
+    pub is_over_several: bool,
     /// Interval between rows.
     pub interval: Interval,
     /// Column titles as sent to the worker, and the metrics they are made of; `None` while no worker runs it.
     pub sent: Option<(&'a Arc<[String]>, &'a [MetricSpec])>,
     /// Whether it is in an alarm.
     pub alarm: bool,
+    /// Whether an LMAP over several services is in an alarm that concerns its service.
+    pub is_concerned: bool,
     /// γ of the latest summary; `None` while there is none.
     pub gamma: Option<f64>,
     /// Whether a replica of the service is registered and measured. `None` if unknown: no summary yet, or the service
@@ -32,11 +37,15 @@ pub struct LmapView<'a> {
 impl ControlPlane {
     /// All LMAPs, in the order of their ids.
     pub fn lmap_views(&self) -> impl Iterator<Item = (LmapId, LmapView<'_>)> {
-        self.lmaps.values().map(|lmap| {
+        let over_several = self.over_several.iter().filter_map(|id| self.lmaps.get(id));
+        let concerned: BTreeSet<&ServiceName> = over_several.flat_map(|lmap| &lmap.health.concerned).collect();
+        self.lmaps.values().map(move |lmap| {
             let gamma = lmap.health.summary.as_ref().map(|summary| summary.gamma).filter(|gamma| *gamma > 0.0);
             let sent = lmap.sent.as_ref().map(|sent| (&sent.columns, &sent.metrics[..]));
             let (service, interval, alarm) = (&lmap.service, lmap.interval, lmap.health.alarm);
-            (lmap.id, LmapView { service, interval, sent, alarm, gamma, up: self.up(lmap) })
+            let (is_over_several, is_concerned) = (lmap.members.is_some(), concerned.contains(service));
+            let up = self.up(lmap);
+            (lmap.id, LmapView { service, is_over_several, interval, sent, alarm, is_concerned, gamma, up })
         })
     }
 

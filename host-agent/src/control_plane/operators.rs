@@ -7,7 +7,7 @@ use lmap::{ExpressionError, ModelError, Name};
 use wire::control::DetectorSpec;
 use wire::id::{Epoch, LmapId, MetricId, WorkerId};
 use wire::metric::Kind;
-use wire::name::ServiceName;
+use wire::name::{NameError, ServiceName};
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::{Interval, Nanos};
@@ -22,7 +22,7 @@ pub const MAX_MODELS_BYTES: u64 = 256 << 20;
 /// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
 /// Limits of expressions: of one LMAP, since they are computed for every row, and of all LMAPs.
-const MAX_EXPRESSIONS: (usize, usize) = (256, 4_096);
+pub(super) const MAX_EXPRESSIONS: (usize, usize) = (256, 4_096);
 /// Memory of the choices of all LMAPs.
 pub const MAX_CHOICE_BYTES: usize = 32 << 20;
 
@@ -41,6 +41,31 @@ pub enum OperatorError {
         /// The LMAP that it has.
         lmap: LmapId,
     },
+    /// An LMAP over several services needs a name of its own.
+    #[error("{0} is a service: make an LMAP of another name for metrics of several services")]
+    OwnService(ServiceName),
+    /// A member of an LMAP over several services is an LMAP itself.
+    #[error("{0} is an LMAP over several services: name the services themselves")]
+    NoService(ServiceName),
+    /// Columns of two members could have the same name.
+    #[error("columns of {service} and {other} cannot be told apart: leave one of them out")]
+    Nested {
+        /// One of the members.
+        service: ServiceName,
+        /// A member whose name begins with the other one's and a slash.
+        other: ServiceName,
+    },
+    /// A column of a member cannot have a name.
+    #[error("columns of {service}: {error}")]
+    Column {
+        /// The member that has them.
+        service: ServiceName,
+        /// What is wrong with `service/metric`.
+        error: NameError,
+    },
+    /// Metrics without the service that they are of.
+    #[error("{0} watches several services: say of which one each metric is")]
+    WhichService(LmapId),
     /// The LMAP has no such metric.
     #[error("{lmap} does not watch {metric}")]
     NoMetric {
@@ -52,7 +77,7 @@ pub enum OperatorError {
     /// No replica of the service registered a metric of this name.
     #[error("no replica of {service} has registered {metric}")]
     NotRegistered {
-        /// The service of the LMAP.
+        /// The service of the LMAP, or its name if it watches several.
         service: ServiceName,
         /// The metric's name.
         metric: String,
@@ -144,9 +169,20 @@ pub struct LmapOptions {
     pub detector: DetectorSpec,
     /// The operator who asks, and who pays for the model.
     pub by: String,
+    /// The services of an LMAP over several; empty: one of its own name.
+    pub members: Vec<MemberChoices>,
 }
 
-fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), OperatorError> {
+/// Metrics of one service for an LMAP over several (an entry of the dictionary of `configLMAP`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemberChoices {
+    /// Name of the service.
+    pub service: ServiceName,
+    /// Its metrics, by their own names; without any but derived columns, all of them.
+    pub choices: Vec<Choice>,
+}
+
+pub(super) fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), OperatorError> {
     if found > limit { Err(OperatorError::TooMany { what, found, limit }) } else { Ok(()) }
 }
 
@@ -165,18 +201,22 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Exists`], [`OperatorError::TooMany`] for a model over 8 MiB, [`OperatorError::Share`].
+    /// [`OperatorError::Exists`], [`OperatorError::TooMany`] for a model over 8 MiB, [`OperatorError::Share`]; with
+    /// members, those of [`Self::config_members`].
     pub fn new_lmap(
         &mut self,
         now: Nanos,
         service: &ServiceName,
-        options: LmapOptions,
+        mut options: LmapOptions,
     ) -> Result<LmapId, OperatorError> {
         bounded("bytes of a model", options.model.bytes(), MAX_MODEL_BYTES)?;
         bounded("LMAPs", self.lmaps.len() + 1, self.settings.limits.services + wire::control::MAX_LMAPS)?;
         if let Some(lmap) = self.services.get(service).and_then(|service| service.lmap) {
             return Err(OperatorError::Exists { service: service.clone(), lmap });
         }
+        let members = core::mem::take(&mut options.members);
+        let is_over_several = !members.is_empty();
+        let members = is_over_several.then(|| self.check_members(now, None, service, members)).transpose()?;
         self.models.take(options.by.clone(), options.model.bytes() as u64)?;
         let id = self.create_lmap(service, now);
         if let Some(lmap) = self.lmaps.get_mut(&id) {
@@ -186,6 +226,9 @@ impl ControlPlane {
             (lmap.model, lmap.model_by, lmap.detector) = (options.model, options.by, options.detector);
             lmap.pinned = true;
         }
+        if let Some((members, selection)) = members {
+            self.set_members(now, id, members, selection);
+        }
         Ok(id)
     }
 
@@ -193,12 +236,16 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`OperatorError::NoLmap`], [`OperatorError::TooMany`], [`OperatorError::Expression`].
+    /// [`OperatorError::NoLmap`], [`OperatorError::TooMany`], [`OperatorError::Expression`],
+    /// [`OperatorError::WhichService`] if it watches several services.
     pub fn config_lmap(&mut self, now: Nanos, id: LmapId, choices: Vec<Choice>) -> Result<(), OperatorError> {
         bounded("metrics", choices.len(), wire::control::MAX_METRICS)?;
+        if self.members_of(id).is_some() {
+            return Err(OperatorError::WhichService(id));
+        }
         self.check_choices(choices.iter().map(Choice::bytes).sum())?;
         choices.iter().try_for_each(|choice| self.check_derived(id, choice))?;
-        self.check_expressions(id, choices.iter().filter(|choice| choice.has_expression()).count())?;
+        self.check_expressions(Some(id), choices.iter().filter(|choice| choice.has_expression()).count())?;
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         lmap.selection = Selection::of(choices);
         self.selected(id, now);
@@ -212,12 +259,13 @@ impl ControlPlane {
     ///
     /// [`OperatorError::NoLmap`].
     pub fn delete_lmap(&mut self, now: Nanos, id: LmapId) -> Result<(), OperatorError> {
-        let service = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?.service.clone();
+        let lmap = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?;
+        let (service, watches_it) = (lmap.service.clone(), lmap.members.is_none());
         self.remove_lmap(id, now, Deletion::Operator);
         self.kept.forget(&service);
         let entry = self.services.entry(service.clone()).or_default();
-        entry.unwatched = true;
-        if entry.replicas.is_empty() && !self.remembers_unwatched() {
+        entry.unwatched = watches_it;
+        if entry.replicas.is_empty() && (!watches_it || !self.remembers_unwatched()) {
             self.services.remove(&service);
         }
         Ok(())
@@ -240,12 +288,10 @@ impl ControlPlane {
         self.check_choices(choice.bytes())?;
         self.check_derived(id, &choice)?;
         let before = self.lmaps.get(&id).map_or(0, |lmap| lmap.selection.expressions());
-        self.check_expressions(id, before + usize::from(choice.has_expression()))?;
-        let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
-        let service = self.services.get(&lmap.service).ok_or(OperatorError::NoLmap(id))?;
+        self.check_expressions(Some(id), before + usize::from(choice.has_expression()))?;
+        let lmap = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?;
         let name = choice.metric.clone();
-        let registered = service.catalogue.named(&name).next().map(|(_, series)| series.clone());
-        let Some(series) = choice.derived_series().or(registered) else {
+        let Some(series) = choice.derived_series().or_else(|| self.registered(lmap, &name)) else {
             return Err(OperatorError::NotRegistered { service: lmap.service.clone(), metric: name.to_string() });
         };
         let known = type_name(series.kind);
@@ -254,7 +300,9 @@ impl ControlPlane {
             return Err(OperatorError::Type { metric: name.to_string(), known: known.to_owned(), asked });
         }
         bounded("choices", lmap.selection.len() + 1, MAX_CHOICES)?;
-        lmap.selection.add(choice);
+        if let Some(lmap) = self.lmaps.get_mut(&id) {
+            lmap.selection.add(choice);
+        }
         self.selected(id, now);
         let numbers = self.lmaps.get(&id).map(super::Lmap::numbers).into_iter().flatten();
         Ok(numbers.filter(|(key, _)| key.name == name).map(|(_, &number)| number).collect())
@@ -334,6 +382,9 @@ impl ControlPlane {
     fn check_derived(&self, id: LmapId, choice: &Choice) -> Result<(), OperatorError> {
         let Some(expression) = choice.derived() else { return Ok(()) };
         let lmap = self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?;
+        if let Some(members) = &lmap.members {
+            return self.check_names(members, choice);
+        }
         let catalogue = self.services.get(&lmap.service).map(|service| &service.catalogue);
         let Some(catalogue) = catalogue.filter(|catalogue| catalogue.iter().next().is_some()) else { return Ok(()) };
         for Name { text, at } in expression.names() {
@@ -348,14 +399,14 @@ impl ControlPlane {
     }
 
     /// Checks whether the LMAP may have so many expressions.
-    fn check_expressions(&self, id: LmapId, expressions: usize) -> Result<(), OperatorError> {
-        let others = self.lmaps.values().filter(|lmap| lmap.id != id).map(|lmap| lmap.selection.expressions());
+    pub(super) fn check_expressions(&self, id: Option<LmapId>, expressions: usize) -> Result<(), OperatorError> {
+        let others = self.lmaps.values().filter(|lmap| Some(lmap.id) != id).map(|lmap| lmap.selection.expressions());
         bounded("expressions of one LMAP", expressions, MAX_EXPRESSIONS.0)?;
         bounded("expressions of all LMAPs", others.sum::<usize>() + expressions, MAX_EXPRESSIONS.1)
     }
 
     /// Checks whether choices of all LMAPs may take so many bytes `more`. O(choices): operators are few.
-    fn check_choices(&self, more: usize) -> Result<(), OperatorError> {
+    pub(super) fn check_choices(&self, more: usize) -> Result<(), OperatorError> {
         let bytes: usize = self.lmaps.values().map(|lmap| lmap.selection.bytes()).sum();
         bounded("bytes of chosen metrics", bytes + more, MAX_CHOICE_BYTES)
     }
@@ -366,7 +417,9 @@ impl ControlPlane {
             return;
         };
         lmap.pinned = true;
-        if let Some(Service { catalogue, .. }) = self.services.get(&lmap.service) {
+        if lmap.members.is_some() {
+            self.join_members(id, now);
+        } else if let Some(Service { catalogue, .. }) = self.services.get(&lmap.service) {
             lmap.reselect(catalogue);
             lmap.selection.find_pending(catalogue, now);
         }

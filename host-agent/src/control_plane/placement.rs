@@ -35,7 +35,7 @@ impl ControlPlane {
         let mut loads = self.loads();
         for id in due {
             self.due.remove(&id);
-            self.send_config(id, &mut loads);
+            self.send_config(id, &mut loads, now);
             self.resend_move(id, now);
         }
     }
@@ -105,6 +105,9 @@ impl ControlPlane {
     /// The LMAP's configuration; `None` if there is nothing to watch.
     pub(super) fn spec_of(&self, id: LmapId) -> Option<LmapSpec> {
         let lmap = self.lmaps.get(&id)?;
+        if let Some(members) = &lmap.members {
+            return self.spec_of_members(lmap, members);
+        }
         let service = self.services.get(&lmap.service)?;
         let replicas = service.replicas.iter().filter_map(|c| self.connections.get(c)?.replica.as_ref());
         lmap.spec(&service.catalogue, replicas, &self.settings)
@@ -112,8 +115,9 @@ impl ControlPlane {
 
     /// Sends the LMAP's configuration to its worker, after placing it if it has none; or its removal, if there is
     /// nothing to watch.
-    fn send_config(&mut self, id: LmapId, loads: &mut Loads) {
+    fn send_config(&mut self, id: LmapId, loads: &mut Loads, now: Nanos) {
         self.follow_declared(id);
+        self.join_members(id, now);
         let spec = self.spec_of(id);
         let Some(lmap) = self.lmaps.get_mut(&id) else {
             return self.send_removal(id);
@@ -167,7 +171,8 @@ impl ControlPlane {
         if every > 0 || features {
             self.send(worker, epoch.0, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every, features }));
         }
-        Some(SentConfig::new(epoch, spec))
+        let members = self.members_of(id).map_or_else(Vec::new, |members| members.names().cloned().collect());
+        Some(SentConfig::new(epoch, spec, members))
     }
 
     fn send_removal(&mut self, id: LmapId) {

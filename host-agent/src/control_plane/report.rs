@@ -3,11 +3,11 @@
 use wire::control::{GroupShare, MetricSpec, Reason};
 use wire::id::{Epoch, LmapId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series};
-use wire::name::ServiceName;
 use wire::proto::{control, operators as proto};
 use wire::time::Nanos;
 
 use super::lmap::{Lmap, SentConfig, Watch};
+use super::members::{MemberState, Members};
 use super::verdicts::named;
 use super::worker::Worker;
 use super::{ControlPlane, NamedReason, Suspicion};
@@ -52,10 +52,18 @@ impl ControlPlane {
         pending.map(|(name, since)| proto::PendingMetric { metric: name.to_string(), for_ms: age(*since) }).collect()
     }
 
-    /// The service that `lmap` watches.
+    /// The services of `lmap` if it is over several, and for how long those without any watched series have been
+    /// missing.
     #[must_use]
-    pub fn watched_service(&self, lmap: LmapId) -> Option<&ServiceName> {
-        self.lmaps.get(&lmap).map(|lmap| &lmap.service)
+    pub fn members(&self, lmap: LmapId, now: Nanos) -> Vec<proto::LmapMember> {
+        let age = |since: Nanos| now.since(since).map_or(0, Nanos::as_millis);
+        let member = |(state, replicas): (MemberState, usize)| proto::LmapMember {
+            service: state.service.to_string(),
+            replicas: replicas as u32,
+            metrics: state.series as u32,
+            missing_for_ms: state.missing_since.map(age),
+        };
+        self.member_states(lmap).map(member).collect()
     }
 
     /// Workers, the latest state of each LMAP, counters and problems. The edge fills in version and uptime.
@@ -77,6 +85,7 @@ impl ControlPlane {
                 .chain(self.unreadable())
                 .chain(self.shares.lines())
                 .chain(self.disagreements())
+                .chain(self.left_out())
                 .chain(self.problems.lines())
                 .collect(),
             warnings: self.settings.warnings.clone(),
@@ -129,8 +138,9 @@ impl ControlPlane {
     }
 
     fn lmap_info(&self, lmap: &Lmap) -> proto::LmapInfo {
-        let service = self.services.get(&lmap.service);
-        let connections = service.into_iter().flat_map(|service| &service.replicas);
+        let service = self.services.get(&lmap.service).filter(|_| lmap.members.is_none());
+        let members = lmap.members.iter().flat_map(Members::names).filter_map(|name| self.services.get(name));
+        let connections = service.into_iter().chain(members).flat_map(|service| &service.replicas);
         let replicas = connections.filter_map(|c| {
             let connection = self.connections.get(c)?;
             let replica = connection.replica.as_ref()?;
@@ -159,6 +169,11 @@ impl ControlPlane {
             let series = catalogue.get(key).filter(|series| lmap.selection.watches(series))?;
             Some(info(number.0, series, &lmap.watch(key, series, catalogue, &self.settings)))
         });
+        let of_members = lmap
+            .members
+            .iter()
+            .flat_map(Members::series)
+            .filter_map(|(key, of)| Some(info(lmap.numbers().get(key)?.0, &of.series, &of.watch)));
         let derived = lmap.derived().map(|MetricSpec { id, series, aggregation, every }| {
             info(id.0, &series, &Watch { aggregation, every, decided_by: "operator" })
         });
@@ -168,14 +183,18 @@ impl ControlPlane {
             interval_us: lmap.interval.length().0 / 1000,
             worker: lmap.worker.map_or(u32::MAX, |worker| worker.0),
             replicas: replicas.collect(),
-            metrics: metrics.chain(derived).collect(),
+            metrics: metrics.chain(of_members).chain(derived).collect(),
             pending: Vec::new(),
+            members: Vec::new(),
         }
     }
 
     fn lmap_status(&self, lmap: &Lmap, suspicion: Option<&Suspicion>) -> proto::LmapStatus {
         let points_at = suspicion.and_then(|suspicion| suspicion.points_at.as_ref());
-        let replicas = self.services.get(&lmap.service).map_or(0, |service| service.replicas.len());
+        let replicas = match &lmap.members {
+            None => self.replicas_of(&lmap.service).count(),
+            Some(members) => members.names().map(|service| self.replicas_of(service).count()).sum(),
+        };
         let status = proto::LmapStatus {
             lmap: lmap.id.0,
             service: lmap.service.to_string(),

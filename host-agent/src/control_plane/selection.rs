@@ -89,6 +89,11 @@ impl Selection {
         selection
     }
 
+    /// Only `choices`, also if there are none: what else is watched of several services is another matter.
+    pub fn only(choices: Vec<Choice>) -> Self {
+        Self { only_chosen: true, ..Self::of(choices) }
+    }
+
     fn derived_changed(&mut self) {
         let expressions = self.chosen.values().filter_map(Choice::derived);
         self.needed = expressions.flat_map(|expression| expression.names().to_vec()).map(|name| name.text).collect();
@@ -97,13 +102,24 @@ impl Selection {
     /// Whether `series` is watched: it is chosen, or a derived column needs it. A derived column takes the place of
     /// series of its name.
     pub fn watches(&self, series: &Series) -> bool {
-        if !self.without.is_empty() && self.without.contains(&SeriesKey::of(series)) {
-            return false;
-        }
-        match self.chosen.get(&series.name) {
-            Some(choice) => choice.derived_series().is_none(),
-            None => !self.only_chosen || self.is_needed(series),
-        }
+        let is_chosen = || self.chosen.contains_key(&series.name);
+        self.allows(series) && (!self.only_chosen || is_chosen() || self.is_needed(series))
+    }
+
+    /// Whether `series` may be watched: it is not excluded, and no derived column takes its place.
+    pub fn allows(&self, series: &Series) -> bool {
+        let is_excluded = !self.without.is_empty() && self.without.contains(&SeriesKey::of(series));
+        !is_excluded && self.chosen.get(&series.name).is_none_or(|choice| choice.derived_series().is_none())
+    }
+
+    /// The chosen names, also those of derived columns.
+    pub fn chosen(&self) -> impl Iterator<Item = &MetricName> {
+        self.chosen.keys()
+    }
+
+    /// Names in the expressions of derived columns.
+    pub fn needed(&self) -> impl Iterator<Item = &str> {
+        self.needed.iter().map(String::as_str)
     }
 
     fn is_needed(&self, series: &Series) -> bool {
@@ -145,10 +161,14 @@ impl Selection {
     /// Chosen names of which `catalogue` has no series are pending from `now` on, unless they are already. Names of
     /// derived columns never are: nobody registers them. O(choices).
     pub fn find_pending(&mut self, catalogue: &Catalogue, now: Nanos) {
+        self.find_pending_in(|name| catalogue.named(name).next().is_some(), now);
+    }
+
+    /// The same, of which names some are registered.
+    pub fn find_pending_in(&mut self, is_registered: impl Fn(&MetricName) -> bool, now: Nanos) {
         let Self { chosen, pending, .. } = self;
         let awaited = |choice: &Choice| choice.derived_series().is_none();
-        let is_missing =
-            |name: &MetricName| chosen.get(name).is_some_and(awaited) && catalogue.named(name).next().is_none();
+        let is_missing = |name: &MetricName| chosen.get(name).is_some_and(awaited) && !is_registered(name);
         pending.retain(|name, _| is_missing(name));
         for name in chosen.keys().filter(|name| is_missing(name)) {
             pending.entry(name.clone()).or_insert(now);

@@ -11,7 +11,7 @@ use wire::registration::{Hello, PlacedSeries, RefusedSeries, ServiceMessage, Slo
 use wire::time::{Interval, Nanos};
 
 use super::catalogue::Owner;
-use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
+use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal, refused};
 use super::release::Release;
 use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlace, SeriesPlacement};
 use super::{Action, Connection, ConnectionId, ControlPlane, Deletion, Peer, PodIdentity, Service};
@@ -29,12 +29,6 @@ pub enum Descriptor {
 
 /// Refused series of one message that are reported one by one; the rest is reported as a number.
 const MAX_REFUSALS_SENT: usize = 16;
-
-fn refused(what: String, reason: String, retry_after: Option<Nanos>) -> proto::AgentMessage {
-    let retry_after_ms = retry_after.map_or(0, |after| after.as_millis().clamp(1, u64::from(u32::MAX)) as u32);
-    let refusal = proto::Refusal { what, reason, retry_after_ms };
-    proto::AgentMessage { message: Some(proto::agent_message::Message::Refusal(refusal)) }
-}
 
 impl ControlPlane {
     /// A service connected.
@@ -218,6 +212,9 @@ impl ControlPlane {
     }
 
     fn accept_hello(&mut self, connection: ConnectionId, hello: Hello) -> Result<(), HelloRefusal> {
+        if self.is_over_several(&hello.service) {
+            return Err(HelloRefusal::OverSeveral { service: hello.service });
+        }
         let Some(entry) = self.connections.get_mut(&connection) else {
             return Ok(());
         };
@@ -349,14 +346,19 @@ impl ControlPlane {
         let watched = !service.unwatched;
         match lmap {
             Some(id) => {
-                if let (Some(lmap), Some(series)) = (self.lmaps.get_mut(&id), service.catalogue.get(&key)) {
-                    lmap.series_added(&key, series);
+                let of_service = self.lmaps.get_mut(&id).filter(|lmap| lmap.members.is_none());
+                match (of_service, service.catalogue.get(&key)) {
+                    (Some(lmap), Some(series)) => lmap.series_added(&key, series),
+                    _ => self
+                        .problems
+                        .push(&format!("{name} is not watched: an LMAP over several services has its name")),
                 }
                 self.changed(id, now);
             }
             None if watched => drop(self.create_lmap(&name, now)),
             None => {}
         }
+        self.members_changed(&name, now);
         Ok(())
     }
 
@@ -395,7 +397,7 @@ impl ControlPlane {
         let Some(service) = self.services.get_mut(name) else {
             return;
         };
-        let mut lmap = service.lmap.and_then(|id| self.lmaps.get_mut(&id));
+        let mut lmap = service.lmap.and_then(|id| self.lmaps.get_mut(&id)).filter(|lmap| lmap.members.is_none());
         for (key, declared) in gone {
             let last = service.catalogue.remove(key, declared);
             if let (true, Some(lmap)) = (last, &mut lmap) {
@@ -408,6 +410,7 @@ impl ControlPlane {
         if let Some(id) = service.lmap {
             self.changed(id, now);
         }
+        self.members_changed(name, now);
     }
 
     fn replica_left(&mut self, now: Nanos, connection: ConnectionId, replica: &Replica) {
@@ -465,34 +468,5 @@ impl ControlPlane {
     fn close(&mut self, now: Nanos, connection: ConnectionId) {
         self.service_gone(now, connection);
         self.actions.push(Action::CloseService { connection });
-    }
-
-    pub(super) fn refuse(&mut self, connection: ConnectionId, what: &str, refusal: &dyn core::error::Error) {
-        self.refuse_until(connection, what, refusal, None);
-    }
-
-    /// Refuses `what`, which may be taken after that time.
-    fn refuse_until(
-        &mut self,
-        connection: ConnectionId,
-        what: &str,
-        refusal: &dyn core::error::Error,
-        retry_after: Option<Nanos>,
-    ) {
-        let reason = refusal.to_string();
-        self.record_problem(connection, what, &reason);
-        self.actions.push(Action::ToService { connection, message: refused(what.to_owned(), reason, retry_after) });
-    }
-
-    /// Records a problem for the status call.
-    fn record_problem(&mut self, connection: ConnectionId, what: &str, reason: &str) {
-        let who = self.connections.get(&connection).map_or_else(
-            || format!("connection {}", connection.0),
-            |entry| match &entry.replica {
-                Some(replica) => format!("{} {}", replica.service, replica.instance),
-                None => format!("process {} of user {}", entry.peer.pid, entry.peer.uid),
-            },
-        );
-        self.problems.push(&format!("{who}: {what}: {reason}"));
     }
 }

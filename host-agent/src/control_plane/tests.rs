@@ -6,6 +6,7 @@ mod lifecycle;
 mod moves;
 mod operators;
 mod pods;
+mod over_several;
 mod registration;
 mod shares;
 mod verbs;

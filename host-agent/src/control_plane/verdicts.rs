@@ -136,9 +136,14 @@ impl ControlPlane {
         let reasons = named(sent, verdict.reasons.iter());
         let series = |metric| sent.metric(metric).map(|metric| &metric.series);
         let row = verdict.row.as_ref().zip(verdict.gamma).filter(|_| verdict.silent.is_empty());
+        // Operations of one service are not those of another.
+        let row = row.filter(|_| lmap.members.is_none());
         let breakdown = row.map(|(row, gamma)| ScoreBreakdown::of(row, gamma, series));
         let (id, service, interval) = (verdict.lmap, lmap.service.clone(), lmap.interval);
-        if alarm {
+        let concerned = if alarm { lmap.concerned(&verdict.reasons) } else { Vec::new() };
+        // It is no service that could be the cause.
+        let is_ranked = alarm && lmap.members.is_none();
+        if is_ranked {
             let alarm_verdict = AlarmVerdict {
                 lmap: id,
                 service: &service,
@@ -152,8 +157,12 @@ impl ControlPlane {
             let lmaps = &self.lmaps;
             self.incidents.add(&alarm_verdict, |id| lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
         }
-        let suspicion = if alarm { self.incidents.suspicion(id) } else { None };
-        let event = Event { worker, service, at_unix_ns, verdict, reasons, breakdown, silent, suspicion, columns };
+        let suspicion = if is_ranked { self.incidents.suspicion(id) } else { None };
+        if let Some(lmap) = self.lmaps.get_mut(&id) {
+            lmap.health.concerned.clone_from(&concerned);
+        }
+        let event =
+            Event { worker, service, at_unix_ns, verdict, reasons, breakdown, silent, suspicion, columns, concerned };
         self.actions.push(Action::Dispatch(Box::new(event)));
     }
 }

@@ -119,6 +119,11 @@ impl Worker {
         sent.is_some_and(|sent| sent.set)
     }
 
+    /// Whether it was sent the configuration of `lmap`, and has not acknowledged its removal.
+    pub fn may_know(&self, lmap: LmapId) -> bool {
+        self.session.as_ref().is_some_and(|session| session.lmaps_sent.contains_key(&lmap))
+    }
+
     /// The connection of its session.
     pub fn connection(&self) -> Option<ConnectionId> {
         self.session.as_ref()?.connection

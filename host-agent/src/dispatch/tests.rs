@@ -32,6 +32,7 @@ fn event(lmap: u32, score: f64) -> Event {
         silent,
         suspicion: None,
         columns: None,
+        concerned: Vec::new(),
     }
 }
 

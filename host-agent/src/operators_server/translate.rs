@@ -13,7 +13,7 @@ use wire::name::{Formula, MetricName, ServiceName, Unit};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Choice, LmapOptions, OperatorError, TrainedModel, group_shares};
+use crate::control_plane::{Choice, LmapOptions, MemberChoices, OperatorError, TrainedModel, group_shares};
 use crate::dispatch::{Delivery, Filter, HookItem, LmapChange, RowItem, WatchedRow};
 
 fn invalid(error: &impl ToString) -> Status {
@@ -29,10 +29,16 @@ pub fn status(error: &OperatorError) -> Status {
         | OperatorError::NotRegistered { .. }
         | OperatorError::NoWorker(_) => Status::not_found(text),
         OperatorError::Exists { .. } => Status::already_exists(text),
-        OperatorError::Type { .. } | OperatorError::TooMany { .. } | OperatorError::Expression { .. } => {
-            Status::invalid_argument(text)
+        OperatorError::Type { .. }
+        | OperatorError::TooMany { .. }
+        | OperatorError::Expression { .. }
+        | OperatorError::Nested { .. }
+        | OperatorError::Column { .. }
+        | OperatorError::NoService(_)
+        | OperatorError::WhichService(_) => Status::invalid_argument(text),
+        OperatorError::NotRunning(_) | OperatorError::LastWorker(_) | OperatorError::OwnService(_) => {
+            Status::failed_precondition(text)
         }
-        OperatorError::NotRunning(_) | OperatorError::LastWorker(_) => Status::failed_precondition(text),
         OperatorError::Share(_) => Status::resource_exhausted(text),
     }
 }
@@ -62,13 +68,14 @@ pub fn interval(micros: u64) -> Result<Option<Interval>, Status> {
 ///
 /// # Errors
 ///
-/// `INVALID_ARGUMENT` with the setting that is out of its range.
+/// `INVALID_ARGUMENT` with the setting that is out of its range, or the member that cannot be one.
 pub fn lmap_options(request: &proto::NewLmapRequest, model: TrainedModel) -> Result<LmapOptions, Status> {
     let detector = request.detector.as_ref().map(DetectorSpec::try_from).transpose();
     Ok(LmapOptions {
         interval: interval(request.interval_us)?,
         model,
         by: String::new(),
+        members: members(&request.services)?,
         detector: detector.map_err(|error| Status::invalid_argument(format!("detector: {error}")))?.unwrap_or_default(),
     })
 }
@@ -133,23 +140,17 @@ pub fn filter(request: &proto::RegisterHookRequest) -> Result<Filter, Status> {
     Ok(Filter { lmaps: request.lmaps.iter().copied().map(LmapId).collect(), min_share, features, follow })
 }
 
-/// The metrics of `service`, which its LMAP watches, as `request` names them.
+/// The services of an LMAP over several, with the choice of their metrics.
 ///
 /// # Errors
 ///
-/// `UNIMPLEMENTED` for metrics of another service, `INVALID_ARGUMENT` for both ways of naming at once.
-pub fn own_metrics(service: &str, request: &mut proto::ConfigLmapRequest) -> Result<Vec<proto::MetricConfig>, Status> {
-    let (metrics, services) = (core::mem::take(&mut request.metrics), core::mem::take(&mut request.services));
-    if !(metrics.is_empty() || services.is_empty()) {
-        return Err(Status::invalid_argument("both metrics and services are set: name the metrics in one of them"));
-    }
-    if let Some(other) = services.iter().find(|of| of.service != service) {
-        let other = wire::printable::line(&other.service).chars().take(64).collect::<String>();
-        return Err(Status::unimplemented(format!(
-            "metrics of {other} for the LMAP of {service}: an LMAP watches one service so far; configure the LMAP of {other}, too"
-        )));
-    }
-    Ok(if services.is_empty() { metrics } else { services.into_iter().flat_map(|of| of.metrics).collect() })
+/// `INVALID_ARGUMENT` for a name that is not valid, and as [`choice`].
+pub fn members(services: &[proto::ServiceMetrics]) -> Result<Vec<MemberChoices>, Status> {
+    let member = |of: &proto::ServiceMetrics| {
+        let choices = of.metrics.iter().map(choice).collect::<Result<_, _>>()?;
+        Ok(MemberChoices { service: service(&of.service)?, choices })
+    };
+    services.iter().map(member).collect()
 }
 
 /// Which titles of columns a stream was sent last, as hashes by LMAP: titles are long, and LMAPs come and go
@@ -225,6 +226,7 @@ pub fn event(hook: HookId, taken: &Delivery<HookItem>, sent: &mut SentTitles) ->
         features,
         epoch: event.verdict.epoch.0,
         change: None,
+        concerned: event.concerned.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -68,13 +68,6 @@ impl Backoff {
     }
 }
 
-/// A region that waits for another attempt.
-#[derive(Debug)]
-struct UnregisteredRegion {
-    lmap: LmapId,
-    memory: Arc<AcceptedRegion>,
-}
-
 /// The device's side of a worker.
 #[derive(Debug)]
 enum Access {
@@ -96,11 +89,12 @@ struct WorkerRegistrations {
     is_stale: bool,
     /// Failed connections in a row.
     refusals: u32,
-    missing: BTreeMap<RegionId, UnregisteredRegion>,
+    /// Regions that wait for another attempt, and the LMAPs that need them: several may need the same one.
+    missing: BTreeMap<(RegionId, LmapId), Arc<AcceptedRegion>>,
     register: Backoff,
-    /// When missing regions are retried, and after which region that round starts.
+    /// When missing regions are retried, and after which one that round starts.
     again: Nanos,
-    after: RegionId,
+    after: (RegionId, LmapId),
 }
 
 /// A worker that its device does not fence. It may still read.
@@ -152,7 +146,7 @@ impl Registrations {
     /// The LMAP is removed from the worker.
     pub fn forget(&mut self, worker: WorkerId, lmap: LmapId) {
         if let Some(worker_registrations) = self.workers.get_mut(&worker) {
-            worker_registrations.missing.retain(|_, missing| missing.lmap != lmap);
+            worker_registrations.missing.retain(|(_, needs_it), _| *needs_it != lmap);
         }
     }
 
@@ -303,7 +297,7 @@ impl WorkerRegistrations {
             missing: BTreeMap::new(),
             register: Backoff::new(REGISTER),
             again: Nanos::NEVER,
-            after: RegionId(0),
+            after: (RegionId(0), LmapId(0)),
         }
     }
 
@@ -314,7 +308,7 @@ impl WorkerRegistrations {
         memories: &BTreeMap<RegionId, Arc<AcceptedRegion>>,
     ) -> Vec<FailedRegistration> {
         let id = LmapId(lmap.lmap);
-        self.missing.retain(|_, missing| missing.lmap != id);
+        self.missing.retain(|(_, lmap), _| *lmap != id);
         let mut failed = Vec::new();
         for described in lmap.replicas.iter_mut().flat_map(|replica| &mut replica.regions) {
             let region = RegionId(described.region);
@@ -331,7 +325,7 @@ impl WorkerRegistrations {
             match registered_region {
                 Ok(RegisteredRegion { address, rkey }) => (described.address, described.rkey) = (address, rkey),
                 Err(why) => {
-                    self.missing.insert(region, UnregisteredRegion { lmap: id, memory: Arc::clone(memory) });
+                    self.missing.insert((region, id), Arc::clone(memory));
                     failed.push((region, why));
                 }
             }
@@ -379,7 +373,7 @@ impl WorkerRegistrations {
 
     /// Whether the device refused to deregister, and the result of the fence in that case.
     fn deregister(&mut self, region: RegionId) -> (bool, Result<(), String>) {
-        self.missing.remove(&region);
+        self.missing.retain(|(missing, _), _| *missing != region);
         let Access::Open(device) = &mut self.access else { return (false, Ok(())) };
         let before = device.refused_deregistrations();
         let fenced = device.deregister(region);
@@ -407,14 +401,14 @@ impl WorkerRegistrations {
                 let mut registered = BTreeSet::new();
                 let behind =
                     self.missing.range((Excluded(self.after), Unbounded)).chain(self.missing.range(..=self.after));
-                for (&region, missing) in behind.take(ROUND) {
-                    self.after = region;
-                    if device.register(region, &missing.memory).is_ok() {
-                        registered.insert(region);
+                for (&needed, memory) in behind.take(ROUND) {
+                    self.after = needed;
+                    if device.register(needed.0, memory).is_ok() {
+                        registered.insert(needed.0);
                     }
                 }
-                let gone = self.missing.extract_if(.., |region, _| registered.contains(region));
-                let lmaps: BTreeSet<_> = gone.map(|(_, missing)| missing.lmap).collect();
+                let gone = self.missing.extract_if(.., |(region, _), _| registered.contains(region));
+                let lmaps: BTreeSet<_> = gone.map(|((_, lmap), _)| lmap).collect();
                 if !lmaps.is_empty() {
                     self.register.reset();
                 }

@@ -227,6 +227,20 @@ fn failed_registrations_are_retried_with_back_off() {
 }
 
 #[test]
+fn every_lmap_that_needs_a_region_is_sent_again_when_it_is_registered_late() {
+    let (mut registrations, world) = registrations(1);
+    let own = registrations.fill(Nanos::ZERO, WORKER, &mut lmap(1, 1..=2), &memories(2));
+    let over_several = registrations.fill(Nanos::ZERO, WORKER, &mut lmap(2, 2..=2), &memories(2));
+    assert_eq!((own.len(), over_several.len()), (1, 1));
+
+    world.lock().unwrap().capacity = 2;
+    let renewals = registrations.poll(LATER);
+
+    let lmaps = AffectedLmaps::These([LmapId(1), LmapId(2)].into());
+    assert_eq!(renewals, [Renewal { worker: WORKER, lmaps }]);
+}
+
+#[test]
 fn many_failed_registrations_are_retried_in_turns() {
     let (mut registrations, world) = registrations(0);
     assert_eq!(registrations.fill(Nanos::ZERO, WORKER, &mut lmap(1, 1..=150), &memories(150)).len(), 150);

@@ -35,13 +35,57 @@ fn model() -> Vec<u8> {
 }
 
 #[test]
+fn an_lmap_over_two_services_takes_the_dictionary_of_the_table_and_says_which_is_missing() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let mut operators = agent.operators();
+    let _cart = Service::register(&agent, "cart", &["a"]);
+    let of = |service: &str, name: &str| proto::ServiceMetrics { service: service.into(), metrics: vec![metric(name)] };
+    let named = proto::NewLmapRequest { service: "shop".to_owned(), ..proto::NewLmapRequest::default() };
+    let lmap = call!(operators, new_lmap, named).unwrap().lmap;
+
+    let services = vec![of("cart", "a"), of("payment", "b")];
+    let both = proto::ConfigLmapRequest { lmap, services: services.clone(), ..proto::ConfigLmapRequest::default() };
+    assert_eq!(call!(operators, config_lmap, both).unwrap().pending, ["payment/b"]);
+    let payment = Service::register(&agent, "payment", &["b"]);
+    let (_, set) = worker.set_where(|set| set.lmap == lmap && set.metrics.len() == 2);
+    assert!(set.several_services && set.replicas.len() == 2, "{set:?}");
+    let names: Vec<_> = set.metrics.iter().map(|of| (of.name.as_str(), of.aggregation.as_str())).collect();
+    assert_eq!(names, [("cart/a", "max"), ("payment/b", "max")]);
+
+    drop(payment);
+    let (_, set) = worker.set_where(|set| set.lmap == lmap && set.replicas.len() == 1);
+    assert_eq!(set.metrics.len(), 2, "its column stays");
+    let listed = call!(operators, list, proto::ListRequest {}).unwrap().lmaps;
+    let shop = listed.iter().find(|of| of.lmap == lmap).unwrap();
+    let missing: Vec<_> = shop.members.iter().map(|of| (of.service.as_str(), of.missing_for_ms.is_some())).collect();
+    assert_eq!(missing, [("cart", false), ("payment", true)]);
+    let status = agent.status().lmaps.into_iter().find(|of| of.lmap == lmap).unwrap();
+    assert_eq!(status.members.iter().filter(|of| of.missing_for_ms.is_some()).count(), 1);
+
+    for (metrics, services, says) in [
+        (vec![metric("a")], services, "both metrics and services are set"),
+        (vec![metric("a")], Vec::new(), "say of which one each metric is"),
+        (Vec::new(), vec![of("cart", "a"), of("cart/b", "a")], "cannot be told apart"),
+        (Vec::new(), vec![of("c d", "a")], "service name"),
+    ] {
+        let refused = call!(operators, config_lmap, proto::ConfigLmapRequest { lmap, metrics, services }).unwrap_err();
+        assert!(refused.code() == Code::InvalidArgument && refused.message().contains(says), "{refused:?}");
+    }
+    call!(operators, delete_lmap, proto::DeleteLmapRequest { lmap }).unwrap();
+    // That of payment ended before.
+    while worker.removed().1 != lmap {}
+}
+
+#[test]
 fn every_call_of_the_table_except_hooks_works() {
     let agent = Agent::start();
     let mut worker = Worker::connect(&agent, 0);
     let mut operators = agent.operators();
     let detector = proto::Detector { score: "relative".into(), rank: Some(2), ..proto::Detector::default() };
     let (service, detector) = ("cart".to_owned(), Some(detector));
-    let request = proto::NewLmapRequest { service, interval_us: 50_000, model: model(), detector };
+    let services = Vec::new();
+    let request = proto::NewLmapRequest { service, interval_us: 50_000, model: model(), detector, services };
     let lmap = call!(operators, new_lmap, request.clone()).unwrap().lmap;
     let (_service, _region) = Service::register(&agent, "cart", &["a", "b", "c"]);
     let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 3);
@@ -74,7 +118,10 @@ fn every_call_of_the_table_except_hooks_works() {
     let several = vec![of("cart", "a"), of("payment", "a")];
     let several = proto::ConfigLmapRequest { lmap, services: several, ..proto::ConfigLmapRequest::default() };
     let refused = call!(operators, config_lmap, several).unwrap_err();
-    assert!(refused.code() == Code::Unimplemented && refused.message().contains("payment"), "{refused:?}");
+    assert!(
+        refused.code() == Code::FailedPrecondition && refused.message().contains("cart is a service"),
+        "{refused:?}"
+    );
     let services = vec![proto::ServiceMetrics { service: "cart".into(), metrics: vec![metric("a"), metric("later")] }];
     let own = proto::ConfigLmapRequest { lmap, services, ..proto::ConfigLmapRequest::default() };
     assert_eq!(call!(operators, config_lmap, own).unwrap().pending, ["later"]);

@@ -155,8 +155,9 @@ impl Detector {
     pub fn memory_bytes(&self) -> usize {
         let pipeline = self.pipeline.as_ref().map_or(0, Pipeline::bytes);
         let columns = size_of::<Column>() * self.columns.len();
+        let expectation = self.expectation.as_ref().map_or(0, |of| of.bytes());
         let kept = self.learning.bytes() + self.given_out.reserved;
-        self.intake.bytes() + pipeline + kept + self.spare.bytes() + columns
+        self.intake.bytes() + expectation + pipeline + kept + self.spare.bytes() + columns
     }
 
     /// Of [`memory_bytes`](Self::memory_bytes), what is in use: without the place for rows that have not come yet.

@@ -1,6 +1,6 @@
 //! Whatever comes in, a score is finite and at least 0.
 
-use crate::support::{Service, detector, gauges, run};
+use crate::support::{Noise, Service, detector, gauges, run};
 use lmap::{Detector, DetectorError, Episode, RowError, ScoreForm, Settings, State, Verdict};
 use proptest::prelude::*;
 
@@ -30,6 +30,43 @@ fn value() -> impl Strategy<Value = f64> {
 
 fn form() -> impl Strategy<Value = ScoreForm> {
     prop::sample::select(vec![ScoreForm::Scaled, ScoreForm::PaperAbsolute, ScoreForm::PaperRelative])
+}
+
+/// `columns` that follow the same load, after enough rows, and how many of 300 further rows without the last half
+/// of them are over γ. With `forget`, their source is gone.
+fn rows_over_gamma_without_half(columns: usize, forget: bool) -> usize {
+    let (mut detector, mut noise) = (detector(columns, Settings::default()), Noise::new(5));
+    let mut row = || {
+        let load = 1000.0 + 100.0 * noise.normal();
+        (0..columns).map(|_| load + noise.normal()).collect::<Vec<_>>()
+    };
+    for _ in 0..700 {
+        let _ = run(&mut detector, &row());
+    }
+    let mut over = 0;
+    for _ in 0..300 {
+        let mut row = row();
+        for (column, value) in row.iter_mut().enumerate().skip(columns / 2) {
+            *value = f64::NAN;
+            if forget {
+                detector.forget(column);
+            }
+        }
+        over += usize::from(run(&mut detector, &row).over);
+    }
+    let back: Vec<_> = (0..50).map(|_| run(&mut detector, &row())).filter(|verdict| verdict.over).collect();
+    assert!(!forget || back.len() < 3, "they are judged as before: {back:?}");
+    over
+}
+
+#[test]
+fn columns_whose_source_is_gone_are_expected_to_follow_the_others() {
+    for columns in [2, 3, 8, 40] {
+        let held = rows_over_gamma_without_half(columns, false);
+        assert!(held > 250, "the values before do not belong to those of the others: {held} of {columns} columns");
+        let over = rows_over_gamma_without_half(columns, true);
+        assert!(over < 10, "{over} of 300 with {columns} columns");
+    }
 }
 
 proptest! {

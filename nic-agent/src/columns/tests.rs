@@ -56,6 +56,7 @@ fn spec(metrics: Vec<MetricSpec>, replicas: Vec<ReplicaSpec>) -> LmapSpec {
         replicas,
         model: Vec::new(),
         detector: DetectorSpec::default(),
+        several_services: false,
     }
 }
 

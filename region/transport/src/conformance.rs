@@ -153,6 +153,22 @@ pub fn each_buffer_gets_its_own_region<S: Service>(mut reader: impl RegionReader
     }
 }
 
+/// A region may be in a batch twice, each time with other words of it: two LMAPs watch it.
+pub fn a_region_in_the_batch_twice_fills_both_buffers<S: Service>(mut reader: impl RegionReader) {
+    let service = S::create(RegionSize::ONE_PAGE);
+    service.store(Slot(3), 33);
+    service.store(Slot(9), 99);
+    attach(&mut reader, 1, RegionSize::ONE_PAGE, &service);
+    let up_to = |slot: Slot| RegionBuffer::for_first(RegionId(1), slot.word() + 1);
+    let mut batch = vec![up_to(Slot(3)), up_to(Slot(9))];
+
+    fetch(&mut reader, &mut batch);
+
+    assert!(batch.iter().all(|buffer| buffer.status == FetchStatus::Fetched), "{batch:?}");
+    assert_eq!(batch[0].words.last(), Some(&33));
+    assert_eq!((batch[1].words[Slot(3).word()], batch[1].words.last()), (33, Some(&99)));
+}
+
 /// The failure of one region is in its own status only.
 pub fn a_failure_of_one_region_harms_no_other<S: Service>(mut reader: impl RegionReader) {
     let service = S::create(RegionSize::ONE_PAGE);
@@ -301,6 +317,7 @@ macro_rules! on_every_backend {
             runs_of_a_region_are_fetched_without_what_is_between_them,
             a_value_written_after_attaching_is_seen,
             each_buffer_gets_its_own_region,
+            a_region_in_the_batch_twice_fills_both_buffers,
             a_failure_of_one_region_harms_no_other,
             a_status_is_of_the_last_fetch,
             an_empty_batch_is_fetched,

@@ -74,7 +74,7 @@ pub struct ReplicaSpec {
 pub struct LmapSpec {
     /// Id of the LMAP.
     pub id: LmapId,
-    /// The service that it watches.
+    /// The service that it watches, or its name if it watches several.
     pub service: ServiceName,
     /// The local scraping interval.
     pub interval: Interval,
@@ -88,6 +88,8 @@ pub struct LmapSpec {
     pub model: Vec<u8>,
     /// Settings of its detector.
     pub detector: DetectorSpec,
+    /// It watches several services: one that is silent does not silence the others.
+    pub several_services: bool,
 }
 
 /// An invalid configuration of an LMAP.
@@ -287,6 +289,7 @@ impl LmapSpec {
             replicas: message.replicas.iter().map(ReplicaSpec::decode).collect::<Result<_, _>>()?,
             model: message.model.clone(),
             detector: message.detector.as_ref().map(DetectorSpec::try_from).transpose()?.unwrap_or_default(),
+            several_services: message.several_services,
         };
         spec.check()?;
         Ok(spec)
@@ -337,6 +340,7 @@ impl From<&LmapSpec> for proto::Lmap {
             detector: (!spec.detector.is_default()).then(|| (&spec.detector).into()),
             learnt: Vec::new(),
             continues: false,
+            several_services: spec.several_services,
         }
     }
 }
@@ -377,6 +381,7 @@ mod tests {
             }],
             model: vec![1, 2, 3],
             detector: DetectorSpec { rank: Some(3), ..DetectorSpec::default() },
+            several_services: true,
         }
     }
 

@@ -257,6 +257,10 @@ pub struct Lmap {
     /// The service has been running ever since: its rows can be judged from the first one on.
     #[prost(bool, tag = "10")]
     pub continues: bool,
+    /// It watches metrics of several services, named `service/metric`: columns of a silent replica are missing, and the
+    /// LMAP is silent only when all replicas are. An earlier worker takes each silent replica for an alarm.
+    #[prost(bool, tag = "16")]
+    pub several_services: bool,
 }
 /// Settings of one LMAP's detector.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -122,6 +122,9 @@ pub struct NewLmapRequest {
     /// INVALID_ARGUMENT.
     #[prost(message, optional, tag = "4")]
     pub detector: ::core::option::Option<Detector>,
+    /// Metrics of these services for one LMAP. Then `service` is the LMAP's name, which no service may have.
+    #[prost(message, repeated, tag = "8")]
+    pub services: ::prost::alloc::vec::Vec<ServiceMetrics>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NewLmapReply {
@@ -167,8 +170,7 @@ pub struct ConfigLmapRequest {
     pub lmap: u32,
     #[prost(message, repeated, tag = "2")]
     pub metrics: ::prost::alloc::vec::Vec<MetricConfig>,
-    /// Metrics of several services for one LMAP. One service per LMAP is possible so far: another one than the LMAP's is
-    /// refused with UNIMPLEMENTED. Either this or `metrics`.
+    /// Metrics of several services for one LMAP, which has a name that is no service's. Either this or `metrics`.
     #[prost(message, repeated, tag = "3")]
     pub services: ::prost::alloc::vec::Vec<ServiceMetrics>,
 }
@@ -183,6 +185,7 @@ pub struct ConfigLmapReply {
 pub struct ServiceMetrics {
     #[prost(string, tag = "1")]
     pub service: ::prost::alloc::string::String,
+    /// Empty: all that are registered. A derived column is named as it is given, and names columns as `service/metric`.
     #[prost(message, repeated, tag = "2")]
     pub metrics: ::prost::alloc::vec::Vec<MetricConfig>,
 }
@@ -349,6 +352,9 @@ pub struct HookEvent {
     /// What became of a listed LMAP. Then there is no verdict, and `state` is "deleted" or "followed".
     #[prost(message, optional, tag = "19")]
     pub change: ::core::option::Option<LmapChange>,
+    /// Of an LMAP over several services, during its alarm: those whose columns are among the reasons, all if none is.
+    #[prost(string, repeated, tag = "24")]
+    pub concerned: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The row of a verdict.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -459,6 +465,23 @@ pub struct LmapInfo {
     /// Chosen names that no replica has registered, by name.
     #[prost(message, repeated, tag = "7")]
     pub pending: ::prost::alloc::vec::Vec<PendingMetric>,
+    /// Services of an LMAP over several, by name; empty: it watches `service`.
+    #[prost(message, repeated, tag = "12")]
+    pub members: ::prost::alloc::vec::Vec<LmapMember>,
+}
+/// A service of an LMAP over several.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LmapMember {
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub replicas: u32,
+    /// Series that are watched; of one that is missing, those that it had.
+    #[prost(uint32, tag = "3")]
+    pub metrics: u32,
+    /// Since when none of its watched series is registered; absent: one is.
+    #[prost(uint64, optional, tag = "4")]
+    pub missing_for_ms: ::core::option::Option<u64>,
 }
 /// A chosen metric that nobody has.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -633,6 +656,9 @@ pub struct LmapStatus {
     /// The worker that runs it; absent: none does.
     #[prost(uint32, optional, tag = "26")]
     pub worker: ::core::option::Option<u32>,
+    /// Services of an LMAP over several, by name.
+    #[prost(message, repeated, tag = "36")]
+    pub members: ::prost::alloc::vec::Vec<LmapMember>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReceiptRequest {}
@@ -799,8 +825,8 @@ pub mod operators_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Creates an LMAP for a service before its first replica connects, with its own settings. ALREADY_EXISTS if the
-        /// service has one.
+        /// Creates an LMAP for a service before its first replica connects, with its own settings; or, with `services`, one
+        /// over several services. ALREADY_EXISTS if the service has one, or a service has the name of one over several.
         pub async fn new_lmap(
             &mut self,
             request: impl tonic::IntoRequest<super::NewLmapRequest>,
@@ -815,8 +841,9 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "NewLmap"));
             self.inner.unary(req, path, codec).await
         }
-        /// Sets which metrics of the service an LMAP watches; an empty list means all that are registered. A name that no
-        /// replica has registered is pending (LmapInfo).
+        /// Sets which metrics an LMAP watches, of its service or of several; an empty list means all that are registered. A
+        /// name that no replica has registered is pending (LmapInfo). FAILED_PRECONDITION if a service of its own would get
+        /// metrics of another one.
         pub async fn config_lmap(
             &mut self,
             request: impl tonic::IntoRequest<super::ConfigLmapRequest>,
@@ -1054,14 +1081,15 @@ pub mod operators_server {
     /// Generated trait containing gRPC methods that should be implemented for use with OperatorsServer.
     #[async_trait]
     pub trait Operators: std::marker::Send + std::marker::Sync + 'static {
-        /// Creates an LMAP for a service before its first replica connects, with its own settings. ALREADY_EXISTS if the
-        /// service has one.
+        /// Creates an LMAP for a service before its first replica connects, with its own settings; or, with `services`, one
+        /// over several services. ALREADY_EXISTS if the service has one, or a service has the name of one over several.
         async fn new_lmap(
             &self,
             request: tonic::Request<super::NewLmapRequest>,
         ) -> std::result::Result<tonic::Response<super::NewLmapReply>, tonic::Status>;
-        /// Sets which metrics of the service an LMAP watches; an empty list means all that are registered. A name that no
-        /// replica has registered is pending (LmapInfo).
+        /// Sets which metrics an LMAP watches, of its service or of several; an empty list means all that are registered. A
+        /// name that no replica has registered is pending (LmapInfo). FAILED_PRECONDITION if a service of its own would get
+        /// metrics of another one.
         async fn config_lmap(
             &self,
             request: tonic::Request<super::ConfigLmapRequest>,

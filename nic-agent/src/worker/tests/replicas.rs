@@ -266,3 +266,39 @@ fn a_strangers_replica_does_not_cost_a_service_its_lmap() {
     assert!(matches!(refused, UnexpectedMessage::Regions { .. }), "{refused}");
     assert_eq!(node.worker.status().lmaps.iter().sum::<usize>(), 1);
 }
+
+#[test]
+fn a_silent_service_of_several_takes_its_columns_only_and_all_of_them_are_an_alarm() {
+    let mut node = Node::new(quick());
+    let mut spec = LmapSpec { several_services: true, ..lmap(metrics(4), 2) };
+    for (replica, own) in spec.replicas.iter_mut().zip([[1, 2], [3, 4]]) {
+        replica.places.retain(|place| own.contains(&place.metric.0));
+    }
+    node.set(&spec);
+    for tick in 0..60 {
+        node.healthy(4, tick);
+    }
+    node.watch_rows();
+
+    for tick in 100..110 {
+        node.regions[&RegionId(1)].beat();
+        node.add(1, 0, 1000);
+        node.store(1, 1, (50.0 + noise(tick) as f64 / 10.0).to_bits());
+        node.tick();
+    }
+
+    let messages = node.take_messages();
+    node.messages = messages.clone();
+    let verdicts = node.verdicts();
+    assert!(verdicts.iter().all(|verdict| verdict.state != State::Silent && verdict.silent.is_empty()), "{verdicts:?}");
+    node.messages = messages;
+    let last = node.rows().pop().unwrap();
+    assert_eq!(last[0], 1000.0, "the other service is judged");
+    assert!(last[2].is_nan() && last[3].is_nan(), "{last:?}");
+
+    for _ in 0..5 {
+        node.tick();
+    }
+    let verdict = node.verdicts().pop().unwrap();
+    assert_eq!((verdict.state, verdict.silent), (State::Silent, vec![ReplicaId(1), ReplicaId(2)]));
+}
