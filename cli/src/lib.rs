@@ -40,6 +40,7 @@ pub mod exit;
 pub mod failure;
 pub mod figures;
 pub mod input;
+pub mod interval;
 pub mod metric;
 pub mod model;
 pub mod output;
@@ -117,6 +118,8 @@ enum Command {
     /// Show or set how the metrics of a service become columns: aggregation over replicas, derived columns
     #[command(long_about = metric::LONG_ABOUT)]
     Metric(metric::MetricArgs),
+    /// Change how a service is watched: the interval of its LMAP (local metrics analysis pipeline)
+    Lmap(interval::LmapArgs),
     /// Check whether uview can run on this machine, and say what to fix
     Check(check::CheckArgs),
     /// Record the metrics of running services, one compact file per service
@@ -193,6 +196,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Sources(args) => sources::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Metric(args) => metric::run(&args, environment.runtime_dir),
+        Command::Lmap(args) => interval::run(&args, environment.runtime_dir),
         Command::Drain(args) => drain::run(args, environment.runtime_dir),
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),

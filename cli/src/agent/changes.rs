@@ -1,7 +1,8 @@
 //! Calls that change something.
 
 use wire::proto::operators::{
-    AddMetricRequest, DeleteMetricRequest, DrainWorkerRequest, MetricConfig, UndrainWorkerRequest,
+    AddMetricRequest, DeleteMetricRequest, DrainWorkerRequest, MetricConfig, SetIntervalReply, SetIntervalRequest,
+    UndrainWorkerRequest,
 };
 
 use super::{AgentError, Connection};
@@ -53,6 +54,18 @@ impl Connection {
     pub async fn delete_metric(&mut self, lmap: u32, metric: u32) -> Result<(), AgentError> {
         match self.client.delete_metric(DeleteMetricRequest { lmap, metric }).await {
             Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Sets the interval of an LMAP. Returns what is in effect.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if it is out of bounds.
+    pub async fn set_interval(&mut self, request: SetIntervalRequest) -> Result<SetIntervalReply, AgentError> {
+        match self.client.set_interval(request).await {
+            Ok(reply) => Ok(reply.into_inner()),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }

@@ -67,6 +67,16 @@ struct LmapView<'a> {
     /// The worker that runs it; null: none does.
     worker: Option<u32>,
     detector: Option<DetectorView<'a>>,
+    interval_us: u64,
+    /// The operator who set the interval; empty: nobody did.
+    interval_by: &'a str,
+    /// The interval at which rows are judged, another one as long as `interval_us` is learnt.
+    judged_us: u64,
+    /// Time between two fetches now.
+    fetch_us: u64,
+    fastest_us: u64,
+    learning_rows: u32,
+    learning_needed: u32,
 }
 
 /// Detector settings of an operator; null means that the worker's configuration applies.
@@ -160,6 +170,13 @@ impl<'a> LmapView<'a> {
             incident_unix_ns: lmap.incident_unix_ns,
             worker: lmap.worker,
             detector: lmap.detector.as_ref().map(DetectorView::new),
+            interval_us: lmap.interval_us,
+            interval_by: &lmap.interval_by,
+            judged_us: lmap.judged_us,
+            fetch_us: lmap.fetch_us,
+            fastest_us: lmap.fastest_us,
+            learning_rows: lmap.learning_rows,
+            learning_needed: lmap.learning_needed,
         }
     }
 }

@@ -13,6 +13,7 @@ use wire::time::{Interval, Nanos};
 
 use super::catalogue::Catalogue;
 use super::declarations::Declarations;
+use super::interval::FastestChoice;
 use super::moves::Move;
 use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
@@ -23,6 +24,7 @@ use super::settings::Settings;
 #[derive(Debug)]
 pub struct SentConfig {
     pub epoch: Epoch,
+    pub interval: Interval,
     /// Sorted by id.
     pub metrics: Vec<MetricSpec>,
     pub replicas: BTreeMap<ReplicaId, InstanceName>,
@@ -57,6 +59,10 @@ pub struct Lmap {
     pub interval: Interval,
     /// Its interval if no metric asks for another; `None`: an operator set the interval.
     pub usual_interval: Option<Interval>,
+    /// The operator who set the interval; empty: nobody did, or with `NewLmap`.
+    pub interval_by: String,
+    /// How often it is fetched while something seems wrong.
+    pub fastest: FastestChoice,
     pub model: TrainedModel,
     /// The operator who brought the model.
     pub model_by: String,
@@ -88,6 +94,8 @@ impl Lmap {
             service,
             interval,
             usual_interval: Some(interval),
+            interval_by: String::new(),
+            fastest: FastestChoice::Default,
             model: TrainedModel::default(),
             model_by: String::new(),
             detector: DetectorSpec::default(),
@@ -197,7 +205,9 @@ impl Lmap {
             None | Some((proto::State::Armed | proto::State::Drifted, ..)) => true,
             Some((_, rows, needed)) => rows * 4 < needed,
         };
-        is_costless && !self.health.alarm && self.moving.is_none()
+        // Its worker alone knows the interval that judges until another one is learnt.
+        let learns = self.health.summary.as_ref().is_some_and(|summary| summary.learning_us > 0);
+        is_costless && !learns && !self.health.alarm && self.moving.is_none()
     }
 
     /// Whether it judges rows, as far as is known.
@@ -247,6 +257,7 @@ impl Lmap {
             replicas,
             model: self.model.to_vec(),
             detector: self.detector,
+            fastest: self.fastest.in_effect(settings.adaptive),
         })
     }
 
@@ -298,7 +309,7 @@ impl SentConfig {
             .flat_map(|m| m.series.kind.statistics().iter().map(|&statistic| m.series.column_title(statistic)))
             .collect();
         let replicas = spec.replicas.into_iter().map(|replica| (replica.id, replica.instance)).collect();
-        Self { epoch, metrics: spec.metrics, replicas, columns }
+        Self { epoch, interval: spec.interval, metrics: spec.metrics, replicas, columns }
     }
 
     /// The configuration of `metric`, as sent.

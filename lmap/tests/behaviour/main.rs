@@ -5,6 +5,7 @@ mod beginning;
 mod budget;
 mod canary;
 mod life;
+mod look;
 mod model;
 mod noise;
 mod oracle;

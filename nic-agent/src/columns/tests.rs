@@ -56,6 +56,7 @@ fn spec(metrics: Vec<MetricSpec>, replicas: Vec<ReplicaSpec>) -> LmapSpec {
         replicas,
         model: Vec::new(),
         detector: DetectorSpec::default(),
+        fastest: None,
     }
 }
 
@@ -76,7 +77,7 @@ fn buffer(region: u64, words: Vec<u64>) -> RegionBuffer {
 }
 
 fn at(millis: u64) -> ObservationTime {
-    ObservationTime { at: Nanos::from_millis(millis), interval: interval() }
+    ObservationTime::of_row(Nanos::from_millis(millis), interval())
 }
 
 /// One metric, in several replicas with one region each.

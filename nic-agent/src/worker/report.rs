@@ -21,6 +21,10 @@ pub(super) struct Counters {
     pub(super) revoked_regions: u64,
     /// Regions that are not read any more, since their services have punched holes into them.
     pub(super) punched_regions: u64,
+    /// Regions fetched between rows.
+    pub(super) extra_regions: u64,
+    /// Rows after which an LMAP was not fetched faster, since the worker's bounds are reached.
+    pub(super) refused_extra: u64,
     /// Models of services that are gone, dropped before their time.
     evicted_models: u64,
     /// Detectors of services without a configuration, dropped before their time.
@@ -87,6 +91,18 @@ pub struct WorkerStatus {
     pub punched_regions: u64,
     /// Batches that failed as a whole, in the order of [`Loss::ALL`].
     pub lost_batches: [u64; Loss::ALL.len()],
+    /// LMAPs that are fetched between rows now, since something seems wrong.
+    pub fast_lmaps: usize,
+    /// Bytes of their columns.
+    pub fast_bytes: u64,
+    /// LMAPs that learn another interval than the one at which they judge.
+    pub learning_intervals: usize,
+    /// Regions since the start that were fetched between rows.
+    pub extra_regions: u64,
+    /// Rows since the start after which an LMAP was not fetched faster, since the bounds were reached.
+    pub refused_extra: u64,
+    /// Alarms since the start that began, and that ended, between two rows.
+    pub early_alarms: [u64; 2],
 }
 
 impl Worker {
@@ -137,6 +153,12 @@ impl Worker {
             regions,
             punched_regions: self.counters.punched_regions,
             lost_batches: self.counters.lost,
+            fast_lmaps: self.extra.lmaps,
+            fast_bytes: self.extra.bytes,
+            learning_intervals: self.runtimes.values().filter(|of| of.intervals()[1].is_some()).count(),
+            extra_regions: self.counters.extra_regions,
+            refused_extra: self.counters.refused_extra,
+            early_alarms: [self.shared.early_alarms, self.shared.early_ends],
         }
     }
 

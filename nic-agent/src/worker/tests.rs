@@ -281,6 +281,7 @@ fn lmap(metrics: Vec<MetricSpec>, replicas: u32) -> LmapSpec {
         metrics,
         model: Vec::new(),
         detector: DetectorSpec::default(),
+        fastest: None,
     }
 }
 

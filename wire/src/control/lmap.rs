@@ -88,6 +88,8 @@ pub struct LmapSpec {
     pub model: Vec<u8>,
     /// Settings of its detector.
     pub detector: DetectorSpec,
+    /// Least time between two fetches while something seems wrong; `None`: it is fetched for its rows only.
+    pub fastest: Option<Interval>,
 }
 
 /// An invalid configuration of an LMAP.
@@ -268,6 +270,11 @@ fn region(message: &proto::Region) -> Result<RegionSpec, RegionSizeError> {
     })
 }
 
+/// Least time between two fetches, from microseconds; 0 is none.
+fn fastest(micros: u64) -> Result<Option<Interval>, IntervalError> {
+    (micros > 0).then(|| Interval::new(Nanos::from_micros(micros))).transpose()
+}
+
 impl LmapSpec {
     /// Decodes and checks an LMAP's configuration.
     ///
@@ -287,6 +294,7 @@ impl LmapSpec {
             replicas: message.replicas.iter().map(ReplicaSpec::decode).collect::<Result<_, _>>()?,
             model: message.model.clone(),
             detector: message.detector.as_ref().map(DetectorSpec::try_from).transpose()?.unwrap_or_default(),
+            fastest: fastest(message.fastest_us)?,
         };
         spec.check()?;
         Ok(spec)
@@ -337,6 +345,7 @@ impl From<&LmapSpec> for proto::Lmap {
             detector: (!spec.detector.is_default()).then(|| (&spec.detector).into()),
             learnt: Vec::new(),
             continues: false,
+            fastest_us: spec.fastest.map_or(0, |fastest| fastest.length().0 / 1000),
         }
     }
 }
@@ -377,6 +386,7 @@ mod tests {
             }],
             model: vec![1, 2, 3],
             detector: DetectorSpec { rank: Some(3), ..DetectorSpec::default() },
+            fastest: Interval::new(Nanos::from_millis(10)).ok(),
         }
     }
 

@@ -191,6 +191,7 @@ fn watched(number: u32, service: otlp::span_metrics::ServiceSpanMetrics<'_>, int
         replicas: vec![ReplicaSpec { id: ReplicaId(number), instance, owner: Owner::Agent, regions, places }],
         model: Vec::new(),
         detector: DetectorSpec::default(),
+        fastest: None,
     };
     Ok(ServiceLmap { spec, region: Region::new(size) })
 }
