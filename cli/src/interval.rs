@@ -163,7 +163,10 @@ fn while_wrong(fastest_us: u64) -> String {
     match fastest_us {
         0 => "while something seems wrong, it is fetched for its rows only".to_owned(),
         micros => {
-            format!("while something seems wrong, it is fetched up to ten times per row, at most every {}", time(micros))
+            format!(
+                "while something seems wrong, it is fetched up to ten times per row, at most every {}",
+                time(micros)
+            )
         }
     }
 }
@@ -230,7 +233,12 @@ mod tests {
     fn an_interval_that_is_learnt_says_what_judges_meanwhile() {
         let reply = SetIntervalReply { interval_us: 200_000, fastest_us: 0, judged_us: 1_000_000, rows_needed: 120 };
         let text = changed("cart", &reply);
-        assert!(text.starts_with("cart: a row every 200 ms; judged every 1.0 s until 120 rows are learnt, which takes 24 s"), "{text}");
+        assert!(
+            text.starts_with(
+                "cart: a row every 200 ms; judged every 1.0 s until 120 rows are learnt, which takes 24 s"
+            ),
+            "{text}"
+        );
 
         let blind = changed("cart", &SetIntervalReply { judged_us: 0, ..reply });
         assert!(blind.contains("nothing is judged until 120 rows"), "{blind}");
@@ -245,7 +253,13 @@ mod tests {
 
         let fast = LmapStatus { fetch_us: 100_000, ..lmap() };
         assert_eq!(remark(&fast).unwrap(), "fetched every 100 ms since something seems wrong");
-        let set = LmapStatus { interval_us: 200_000, interval_by: "user 0".to_owned(), learning_rows: 7, learning_needed: 120, ..lmap() };
+        let set = LmapStatus {
+            interval_us: 200_000,
+            interval_by: "user 0".to_owned(),
+            learning_rows: 7,
+            learning_needed: 120,
+            ..lmap()
+        };
         assert_eq!(
             remark(&set).unwrap(),
             "a row every 200 ms, set by user 0; judged every 1.0 s while 200 ms is learnt, 7 of 120 rows"

@@ -265,6 +265,7 @@ mod tests {
 
     use wire::control::DetectorSpec;
     use wire::id::{Incarnation, Owner};
+    use wire::name::ServiceName;
     use wire::time::{Interval, Nanos};
 
     use super::*;
@@ -289,7 +290,7 @@ mod tests {
 
     /// First bytes of the models that a node keeps, by service.
     fn kept(node: &Node) -> Vec<(String, u8)> {
-        let of = |(service, _, model): (&ServiceName, u64, &KeptModel)| (service.as_str().to_owned(), model.bytes[0]);
+        let of = |(key, _, model): (&ModelKey, u64, &KeptModel)| (key.0.as_str().to_owned(), model.bytes[0]);
         node.inspect(|plane, _| plane.kept_models().map(of).collect())
     }
 
@@ -326,6 +327,18 @@ mod tests {
         put(&node, "d", 5);
         models.write(&node);
         assert_eq!(kept(&next_run(&dir).0), [("c".to_owned(), 4), ("d".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn a_service_has_a_file_for_each_interval() {
+        let folder = tempfile::tempdir().unwrap();
+        let (node, models) = next_run(folder.path());
+        let faster = KeptModel { interval: Interval::new(Nanos::from_millis(200)).unwrap(), ..model(6) };
+        put(&node, "a", 5);
+        node.plane(|plane, _| plane.restore_model(&ServiceName::new("a").unwrap(), faster));
+        models.write(&node);
+
+        assert_eq!(kept(&next_run(folder.path()).0), [("a".to_owned(), 6), ("a".to_owned(), 5)]);
     }
 
     #[test]

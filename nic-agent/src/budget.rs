@@ -8,8 +8,10 @@ use agent_runtime::program::ConfigArgs;
 use lmap::{Column, ColumnKind, Detector};
 
 use crate::config::{Config, StreamConfig, Transport};
+use crate::lmap_runtime::SHELF_INTERVALS;
 use crate::network::{QUEUED_INTERVALS, peers};
 use crate::outbox::{MAX_MESSAGE_BYTES, ROWS_BYTES};
+use crate::pace::FAST_BYTES;
 use crate::runner::pages;
 use crate::settings::WorkerSettings;
 
@@ -67,19 +69,35 @@ pub fn budget(config: &Config, load: Load) -> Budget {
 }
 
 /// Bounds of LMAPs that run.
-fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound; 7] {
+fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound; 9] {
     let Load { services, columns } = load;
     let (learning, fitted) = detector(settings, columns);
     let rows = settings.row_history as u64;
     [
         Bound {
             what: "detectors of services that are running",
-            // The current one, and one that learns columns that have changed.
+            // The current one, and one that learns columns or an interval that have changed.
             bytes: services.saturating_mul(2 * (learning + fitted)),
-            from: "services × 2 detectors (a second one learns columns that have changed) × rows to learn from × columns × 8; `detector.rank`, `detector.sketch_rows`",
+            from: "services × 2 detectors (a second one learns columns or an interval that have changed) × rows to learn from × columns × 8; `detector.rank`, `detector.sketch_rows`",
             payer: "service; how many series a user may have: `services.limits.series` of the host agent",
             full: "the host agent refuses series",
             metric: "lmap_bytes",
+        },
+        Bound {
+            what: "models of earlier intervals, as operators changed them",
+            bytes: services.saturating_mul(SHELF_INTERVALS as u64 * fitted),
+            from: "services × 3 models × columns × (300 B + 8 × rows of a sketch)",
+            payer: "operator",
+            full: "that of the oldest interval is dropped",
+            metric: "lmap_bytes",
+        },
+        Bound {
+            what: "columns of LMAPs that are fetched faster, since something seems wrong",
+            bytes: FAST_BYTES,
+            from: "fixed; how many READs: `limits.extra_reads_per_s`",
+            payer: "node",
+            full: "the LMAP is fetched for its rows only",
+            metric: "fast_bytes",
         },
         Bound {
             what: "rows for subscribers",

@@ -28,7 +28,7 @@ use crate::retained_lmap::RetainedLmap;
 use crate::rows::{self, History, Subscription};
 pub(crate) use between::Due;
 use between::FastRows;
-pub(crate) use successor::{Shelf, Strides, Successor};
+pub(crate) use successor::{SHELF_INTERVALS, Shelf, Strides, Successor};
 
 /// A metric is listed in a row's score from this share of γ² on.
 const MIN_SQUARE_SHARE: f64 = 0.01;
@@ -261,7 +261,7 @@ impl LmapRuntime {
             && let Some(successor) = self.successor.take()
         {
             self.shelf.put(self.interval, learnt);
-            self.succeed(successor);
+            self.succeed(successor, shared);
         }
     }
 
@@ -273,8 +273,11 @@ impl LmapRuntime {
     }
 
     /// The successor's interval is that of the LMAP from now on. An alarm that is on goes on.
-    fn succeed(&mut self, successor: Successor) {
+    fn succeed(&mut self, successor: Successor, shared: &mut SharedState) {
         let Successor { interval, columns, mut detectors, strides, .. } = successor;
+        // The error was reported when the LMAP was configured.
+        let _ = shared.factory.configure_for(interval, &self.detector);
+        detectors.columns_changed(columns.infos(), &self.model, &mut shared.factory);
         if self.in_episode {
             detectors.begin_episode();
         }
@@ -393,6 +396,8 @@ impl LmapRuntime {
     }
 
     pub(crate) fn fit_again(&mut self, jobs: &mut Jobs) {
+        // What was normal at other intervals is not what the operator means.
+        (self.shelf, self.successor) = (Shelf::default(), None);
         if let Some(detectors) = &mut self.detectors {
             detectors.fit_again(jobs);
         }

@@ -25,8 +25,11 @@ impl Agent {
     ///
     /// The worker refuses the configuration.
     pub fn new(seed: u64, service: &Service, spec: &LmapSpec) -> Result<Self> {
-        let mut agent =
-            Self { worker: Worker::new(WorkerSettings::default(), seed), reader: LocalReader::new(), alarms: Vec::new() };
+        let mut agent = Self {
+            worker: Worker::new(WorkerSettings::default(), seed),
+            reader: LocalReader::new(),
+            alarms: Vec::new(),
+        };
         agent.worker.connected(Nanos::ZERO);
         let welcome =
             proto::HostWelcome { host_incarnation: 1, lowest_share: 0.5, lease_ms: 60_000, ..Default::default() };

@@ -21,6 +21,11 @@ impl Detectors {
         self.current.detector.end_episode();
     }
 
+    /// Drops the detector that learns columns that have changed.
+    pub(crate) fn drop_shadow(&mut self) {
+        self.shadow = None;
+    }
+
     /// The threshold of episodes for a row that is not smoothed; `None` while learning.
     pub(crate) fn episode_threshold(&self) -> Option<f64> {
         let detector = &self.current.detector;

@@ -65,7 +65,12 @@ impl LmapRuntime {
             retained.as_ref().map_or((0, Alarm::default()), |retained| (retained.samples, retained.alarm));
         let in_episode = retained.as_ref().is_some_and(|retained| retained.in_episode);
         let shelf = retained.as_mut().map(RetainedLmap::take_shelf).unwrap_or_default();
-        let begun = begin(judged, &columns, retained, &shelf, factory);
+        let (mut begun, mut successor) = (begin(judged, &columns, retained, &shelf, factory), successor);
+        if let Some((judging, learning)) = begun.detectors.as_mut().zip(successor.as_mut()) {
+            // No LMAP has more than two detectors. New columns are learnt once the successor has taken over.
+            judging.drop_shadow();
+            learning.detectors.drop_shadow();
+        }
         let runtime = Self {
             id: spec.id,
             service: spec.service.clone(),

@@ -19,7 +19,7 @@ use crate::observation::ObservationTime;
 use crate::regions::Regions;
 
 /// Intervals of an LMAP whose models are kept besides those that are running.
-const SHELF_INTERVALS: usize = 3;
+pub(crate) const SHELF_INTERVALS: usize = 3;
 /// Rows that a successor has to judge before it takes over: its first one has no increments.
 const JUDGED_ROWS: u32 = 2;
 

@@ -4,6 +4,7 @@ mod connecting;
 mod control;
 mod detection;
 mod models;
+mod pace;
 mod reading;
 mod replicas;
 mod warm;
