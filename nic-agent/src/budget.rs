@@ -84,7 +84,7 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             metric: "lmap_bytes",
         },
         Bound {
-            what: "models of earlier intervals, as operators changed them",
+            what: "earlier intervals' models, after operators changed them",
             bytes: services.saturating_mul(SHELF_INTERVALS as u64 * fitted),
             from: "services × 3 models × columns × (300 B + 8 × rows of a sketch)",
             payer: "operator",

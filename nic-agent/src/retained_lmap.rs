@@ -87,9 +87,7 @@ impl RetainedLmap {
 
     /// Drops the detectors, and keeps their model.
     pub(crate) fn drop_detectors(&mut self) {
-        if let Some(learning) = self.learning.take() {
-            self.shelf.put(learning.interval, learning.detectors.learned_model());
-        }
+        self.learning = None;
         if let Some(detectors) = self.detectors.take() {
             self.warm_model = detectors.learned_model();
         }

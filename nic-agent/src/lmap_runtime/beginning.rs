@@ -48,18 +48,11 @@ impl LmapRuntime {
         let make = |spec: &LmapSpec| {
             Columns::new(spec, &regions.indices(), &settings.aggregations, settings.observations_held)
         };
-        let goes_on = retained.as_ref().is_some_and(|retained| retained.judges_on_for(spec));
-        let (judged, strides) = match &retained {
-            Some(retained) if goes_on => {
-                let judged = successor::at_interval(spec, retained.interval, &retained.strides);
-                let strides = successor::strides(&judged);
-                (Some(judged), strides)
-            }
-            _ => (None, successor::strides(spec)),
-        };
-        let successor = if goes_on { begin_successor(spec, make(spec), retained.as_mut(), factory) } else { None };
-        let judged = judged.as_ref().filter(|_| successor.is_some()).unwrap_or(spec);
-        let strides = if successor.is_some() { strides } else { successor::strides(spec) };
+        let former = retained.as_ref().filter(|retained| retained.judges_on_for(spec));
+        let former = former.map(|retained| successor::at_interval(spec, retained.interval, &retained.strides));
+        let retained_too = retained.as_mut().filter(|_| former.is_some());
+        let successor = retained_too.and_then(|retained| begin_successor(spec, make(spec), retained, factory));
+        let judged = former.as_ref().filter(|_| successor.is_some()).unwrap_or(spec);
         let columns = make(judged);
         let (samples, alarm) =
             retained.as_ref().map_or((0, Alarm::default()), |retained| (retained.samples, retained.alarm));
@@ -83,7 +76,7 @@ impl LmapRuntime {
             history: History::new(settings.row_history, columns.infos().len()),
             regions,
             columns,
-            strides,
+            strides: successor::strides(judged),
             detectors: begun.detectors,
             successor,
             shelf,
@@ -147,10 +140,9 @@ fn begin(
 fn begin_successor(
     spec: &LmapSpec,
     columns: Columns,
-    retained: Option<&mut RetainedLmap>,
+    retained: &mut RetainedLmap,
     factory: &mut DetectorFactory,
 ) -> Option<Successor> {
-    let retained = retained?;
     // The error is reported if it is the interval of the LMAP.
     let _ = factory.configure_for(spec.interval, &spec.detector);
     let strides: Strides = successor::strides(spec);
@@ -177,12 +169,9 @@ impl RetainedLmap {
             && self.detectors.as_ref().is_some_and(is_known)
     }
 
-    /// Takes the models of other intervals, with that of detectors which are not used any more.
+    /// Takes the models of other intervals. What was being learnt is not known yet, and is dropped.
     fn take_shelf(&mut self) -> Shelf {
-        let mut shelf = core::mem::take(&mut self.shelf);
-        if let Some(learning) = self.learning.take() {
-            shelf.put(learning.interval, learning.detectors.learned_model());
-        }
-        shelf
+        self.learning = None;
+        core::mem::take(&mut self.shelf)
     }
 }

@@ -144,7 +144,8 @@ impl Successor {
         if core::mem::take(&mut self.gap) {
             self.detectors.gap();
         }
-        let Some((verdict, _)) = self.detectors.step(row, learn, jobs) else { return false };
+        // What is learnt in an alarm is no normal.
+        let Some((verdict, _)) = self.detectors.step(row, learn && !in_alarm, jobs) else { return false };
         self.rows = self.rows.saturating_add(1);
         let is_armed = matches!(verdict.state, lmap::State::Armed | lmap::State::Drifted { .. });
         let is_quiet = !verdict.over && verdict.episode == lmap::Episode::Quiet && !in_alarm;

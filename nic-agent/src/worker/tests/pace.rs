@@ -243,7 +243,7 @@ fn no_increment_spans_two_intervals() {
         load.pass(Nanos::from_secs(1));
         load.node.watch_rows();
         // It has not learnt anything, so that the new interval begins at once.
-        load.pass(Nanos::from_millis(400));
+        load.pass(Nanos::from_millis(300));
         load.node.rows();
         load.node.set(&spec(Nanos::from_millis(after), None));
         load.pass(Nanos::from_secs(4));
