@@ -44,8 +44,8 @@ struct Outcome {
     /// By fault: time to notice its beginning, and its end, in seconds; infinite if it was not noticed.
     begins: Vec<Vec<f64>>,
     ends: Vec<Vec<f64>>,
-    /// Alarms during faults beyond one for each.
-    again: usize,
+    /// By fault: those with more than one alarm.
+    again: Vec<usize>,
     /// Alarms outside of faults, after learning.
     false_alarms: usize,
     /// READs per second in the healthy stretch, and while there were faults.
@@ -76,7 +76,7 @@ pub fn run(args: &AdaptiveArgs) -> Result<()> {
 impl Outcome {
     fn new() -> Self {
         let of_each = vec![Vec::new(); Fault::ALL.len()];
-        Self { begins: of_each.clone(), ends: of_each, ..Self::default() }
+        Self { begins: of_each.clone(), ends: of_each, again: vec![0; Fault::ALL.len()], ..Self::default() }
     }
 }
 
@@ -155,7 +155,7 @@ fn judge(agent: &Agent, faults: &[Injected], end: Nanos, outcome: &mut Outcome) 
         if let Some(ended) = ended.filter(|_| first.is_some()) {
             outcome.ends[of.index].push(seconds(ended, of.to));
         }
-        outcome.again += during.saturating_sub(1);
+        outcome.again[of.index] += usize::from(during > 1);
         counted += during;
     }
     let after = agent.alarms.iter().filter(|(began, _)| *began >= learnt).count();
@@ -191,6 +191,11 @@ fn table(all: &[Outcome; 2], seeds: u64) -> String {
     let reads = |of: &Outcome| {
         format!("{:.3} healthy, {:.2} while there are faults", per_seed(of.healthy_reads), per_seed(of.fault_reads))
     };
+    let again = |of: &Outcome| {
+        let named = of.again.iter().zip(Fault::ALL).filter(|(count, _)| **count > 0);
+        let named: Vec<String> = named.map(|(count, (_, name))| format!("{name}: {count}")).collect();
+        if named.is_empty() { "0".to_owned() } else { named.join(", ") }
+    };
     let _ = write!(
         text,
         "\n| over {seeds} seeds | rows only | with faster fetches |\n| --- | --- | --- |\n\
@@ -201,8 +206,8 @@ fn table(all: &[Outcome; 2], seeds: u64) -> String {
         reads(faster),
         rows.false_alarms,
         faster.false_alarms,
-        rows.again,
-        faster.again,
+        again(rows),
+        again(faster),
     );
     text
 }

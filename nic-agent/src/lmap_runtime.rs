@@ -226,7 +226,8 @@ impl LmapRuntime {
         }
         self.in_episode = match scored {
             Some(verdict) => matches!(verdict.episode, lmap::Episode::Began | lmap::Episode::On),
-            None => false,
+            // Nothing new is known: what was wrong has not ended.
+            None => self.in_episode,
         };
         let silent = self.regions.silent().next().is_some();
         let episode = self.alarm.step(silent || self.in_episode);

@@ -3,7 +3,7 @@
 //! | | begins | ends |
 //! | --- | --- | --- |
 //! | by rows | when 2 of 3 rows are over γ | with the fifth quiet row |
-//! | between rows | when a row is over γ, and the next one would be by two partial rows in succession | when every row that slides has been quiet for two intervals |
+//! | between rows | when a row is over γ, and the next one would be by two partial rows in succession | when every row that slides has been quiet for three intervals |
 //!
 //! Rows, their scores, what is learnt and what subscribers get stay as they are.
 
@@ -21,7 +21,7 @@ use crate::sliding_rows::{self, SlidingRows};
 /// Partial rows in succession that begin an alarm.
 const BEGIN_LOOKS: u32 = 2;
 /// Intervals of quiet sliding rows that end one.
-const END_INTERVALS: u32 = 2;
+const END_INTERVALS: u32 = 3;
 
 /// The rows between rows of an LMAP that is fetched faster.
 #[derive(Debug)]
