@@ -235,7 +235,7 @@ mod tests {
         let text = changed("cart", &reply);
         assert!(
             text.starts_with(
-                "cart: a row every 200 ms; judged every 1.0 s until 120 rows are learnt, which takes 24 s"
+                "cart: a row every 200 ms; judged every 1.0 s until 120 rows are learnt, which takes 24.0 s"
             ),
             "{text}"
         );
