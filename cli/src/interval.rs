@@ -58,7 +58,7 @@ struct IntervalArgs {
     agent: AgentArgs,
 }
 
-/// An interval.
+/// An interval that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     Default,

@@ -1,6 +1,6 @@
 //! Models of services in a directory, so that a restart of both agents goes on with what was learnt. One file for each
-//! service and interval, replaced when its worker hands over a newer model. And one file that names the workers that operators
-//! drain. All I/O is done on threads of its own.
+//! service and interval, replaced when its worker hands over a newer model. And one file that names the workers that
+//! operators drain. All I/O is done on threads of its own.
 
 mod drained_workers;
 mod file_format;

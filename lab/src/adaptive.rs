@@ -1,6 +1,6 @@
 //! `cargo lab adaptive`: how much sooner a fault is noticed, and its end, if an LMAP is fetched faster while something
-//! seems wrong, and how many READs that takes. In virtual time, on a simulated service: two workers see the same memory,
-//! one of them fetches faster. The load of the machine does not matter.
+//! seems wrong, and how many READs that takes. In virtual time, on a simulated service: two workers see the same
+//! memory, one of them fetches faster. The load of the machine does not matter.
 
 mod agents;
 mod service;

@@ -23,8 +23,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Compare how soon faults are noticed, and how many READs it takes, with and without faster fetches while something
-    /// seems wrong. In virtual time; a minute.
+    /// Compare how soon faults are noticed, and how many READs it takes, with and without faster fetches while
+    /// something seems wrong. In virtual time; a minute.
     Adaptive {
         #[command(flatten)]
         arguments: adaptive::AdaptiveArgs,

@@ -64,7 +64,7 @@ impl Pace {
 /// Extra READs of all LMAPs of a worker that are fetched faster, and the memory of their columns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExtraReads {
-    /// LMAPs.
+    /// Number of LMAPs.
     pub(crate) lmaps: usize,
     /// READs per second beyond those for rows.
     pub(crate) per_s: f64,

@@ -19,8 +19,8 @@ use crate::control_plane::AggregationRule;
 pub struct LmapConfig {
     /// The local scraping interval, 1 ms to 1 h.
     pub interval_ms: NonZeroU32,
-    /// The shortest interval that services may ask for and operators may set, in milliseconds, at most `interval_ms`. If
-    /// left out: `interval_ms` for services, and a tenth of it for operators.
+    /// The shortest interval that services may ask for and operators may set, in milliseconds, at most `interval_ms`.
+    /// If left out: `interval_ms` for services, and a tenth of it for operators.
     pub fastest_ms: Option<NonZeroU32>,
     /// The longest interval that services may ask for and operators may set, in milliseconds, at least `interval_ms`; a
     /// minute, or `interval_ms` if that is longer, if left out.

@@ -39,7 +39,7 @@ pub struct IntervalChange {
     pub interval: Option<Option<Interval>>,
     /// How often it is fetched while something seems wrong.
     pub fastest: Option<FastestChoice>,
-    /// The operator.
+    /// The operator who asks.
     pub by: String,
 }
 
@@ -48,7 +48,7 @@ pub struct IntervalChange {
 pub struct IntervalInEffect {
     /// The interval before.
     pub before: Interval,
-    /// The interval.
+    /// The interval from now on.
     pub interval: Interval,
     /// Least time between two fetches while something seems wrong.
     pub fastest: Option<Interval>,

@@ -55,8 +55,8 @@ impl KeptModels {
         Self { models: BTreeMap::new(), bytes: 0, limit, arrivals: 0 }
     }
 
-    /// Keeps a model in the place of an earlier one of the service and interval. Returns the number of models dropped to make room,
-    /// this one included if it alone is too large.
+    /// Keeps a model in the place of an earlier one of the service and interval. Returns the number of models dropped
+    /// to make room, this one included if it alone is too large.
     pub fn put(&mut self, service: &ServiceName, model: KeptModel) -> u64 {
         let key = (service.clone(), model.interval);
         self.remove(&key);

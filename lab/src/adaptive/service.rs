@@ -95,7 +95,7 @@ impl Dice {
     }
 }
 
-/// One service.
+/// One service, with its region.
 pub struct Service {
     pub spec: LmapSpec,
     pub region: Region,

@@ -1,9 +1,8 @@
 //! Fetches between two rows, while something seems wrong: alarms begin and end earlier by what they show.
 //!
-//! | | begins | ends |
-//! | --- | --- | --- |
-//! | by rows | when 2 of 3 rows are over γ | with the fifth quiet row |
-//! | between rows | when a row is over γ, and the next one would be by two partial rows in succession | when every row that slides has been quiet for three intervals |
+//! By rows, an alarm begins when 2 of 3 rows are over γ, and ends with the fifth quiet one. Between rows, it begins if
+//! a row is over γ and the next one would be by two partial rows in succession. It ends when every sliding row has been
+//! quiet for three intervals.
 //!
 //! Rows, their scores, what is learnt and what subscribers get stay as they are.
 

@@ -83,7 +83,7 @@ fn columns(spec: &LmapSpec) -> Columns {
 
 /// What one replica does in one part of an interval.
 #[derive(Clone, Debug)]
-struct Part {
+struct Activity {
     added: [u64; 2],
     gauge: f64,
     step: i64,
@@ -91,12 +91,13 @@ struct Part {
     observation: Observation,
 }
 
-fn part() -> impl Strategy<Value = Part> {
+fn part() -> impl Strategy<Value = Activity> {
     let observation = prop_oneof![20 => Just(Observation::Fresh), 1 => Just(Observation::Unread)];
     let durations = prop::collection::vec(1_u64..1_000_000, 0..4);
     let counts = [0_u64..1_000, 0_u64..1_000];
-    (counts, -1e6..1e6_f64, -50_i64..50, durations, observation)
-        .prop_map(|(added, gauge, step, durations, observation)| Part { added, gauge, step, durations, observation })
+    (counts, -1e6..1e6_f64, -50_i64..50, durations, observation).prop_map(
+        |(added, gauge, step, durations, observation)| Activity { added, gauge, step, durations, observation },
+    )
 }
 
 /// The regions of all replicas while they do something.
@@ -109,7 +110,7 @@ impl World {
         Self { slots: vec![vec![0; SLOTS]; replicas] }
     }
 
-    fn pass(&mut self, parts: &[Part]) {
+    fn pass(&mut self, parts: &[Activity]) {
         for (slots, part) in self.slots.iter_mut().zip(parts) {
             slots[0] += part.added[0];
             slots[1] += part.added[1];
@@ -138,7 +139,7 @@ impl World {
     }
 }
 
-fn observations(parts: &[Part]) -> Vec<Observation> {
+fn observations(parts: &[Activity]) -> Vec<Observation> {
     parts.iter().map(|part| part.observation).collect()
 }
 
@@ -260,7 +261,7 @@ proptest! {
     /// are what they are.
     #[test]
     fn sliding_rows_sum_counters_exactly_and_take_gauges_as_they_are(
-        parts in prop::collection::vec(part().prop_map(|part| Part { observation: Observation::Fresh, ..part }), 25),
+        parts in prop::collection::vec(part().prop_map(|part| Activity { observation: Observation::Fresh, ..part }), 25),
     ) {
         let (spec, mut world) = (spec(1), World::new(1));
         let mut rows = columns(&spec);
