@@ -19,7 +19,8 @@ use crate::scorer::Projection;
 /// A row between two rows of the sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct BetweenRow<'a> {
-    /// One value per column; increments are those of a whole interval. NaN is missing: the last row's value counts.
+    /// One value per column; increments are those of a whole interval. NaN is missing, and says nothing: the last row's
+    /// value may be what seemed wrong.
     pub values: &'a [f64],
     /// The values when the part that it covers began, from which levels move.
     pub before: &'a [f64],
@@ -43,6 +44,8 @@ pub struct Look {
 #[derive(Debug, Default)]
 pub struct LookBuffer {
     values: Vec<f64>,
+    /// Columns without a value.
+    missing: Vec<u32>,
     projection: Option<Projection>,
 }
 
@@ -50,7 +53,8 @@ impl LookBuffer {
     /// Memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        size_of::<f64>() * self.values.capacity() + self.projection.as_ref().map_or(0, Projection::bytes)
+        let lists = size_of::<f64>() * self.values.capacity() + size_of::<u32>() * self.missing.capacity();
+        lists + self.projection.as_ref().map_or(0, Projection::bytes)
     }
 }
 
@@ -64,16 +68,16 @@ impl Detector {
             return None;
         }
         buffer.fill(row.values, &self.intake);
-        let LookBuffer { values, projection } = buffer;
+        let LookBuffer { values, missing, projection } = buffer;
         if !projection.as_ref().is_some_and(|projection| projection.fits(&pipeline.scorer)) {
             *projection = Some(Projection::of(&pipeline.scorer));
         }
         let projection = projection.as_mut()?;
         self.standardise_between(pipeline, values, row, projection);
         let mut square = pipeline.scorer.score(projection);
-        if self.intake.unknown().next().is_some() {
-            for column in self.intake.unknown() {
-                projection.z[column] -= f64::from(projection.residual[column]);
+        if !missing.is_empty() {
+            for &column in &*missing {
+                projection.z[column as usize] -= f64::from(projection.residual[column as usize]);
             }
             square = pipeline.scorer.score(projection);
         }
@@ -122,6 +126,9 @@ impl Detector {
     fn moved_constants(&self, pipeline: &Pipeline, values: &[f64], row: BetweenRow<'_>) -> u32 {
         let moved = |constant: &&crate::pipeline::Constant| {
             let column = constant.column as usize;
+            if !row.values[column].is_finite() {
+                return false;
+            }
             let is_rate = self.columns[column].kind == ColumnKind::Increment;
             let tells = row.part >= 1.0 || !is_rate || pipeline.standard.mean[column] == 0.0;
             tells && constant.would_move(values[column], self.move_of(column, values[column], row))
@@ -165,10 +172,13 @@ impl Detector {
 }
 
 impl LookBuffer {
-    /// Copies a row; what is missing or not finite is as in the last row of `intake`.
+    /// Copies a row, and lists what is missing or not finite; there it is as the last row of `intake`.
     fn fill(&mut self, row: &[f64], intake: &Intake) {
         self.values.clear();
+        self.missing.clear();
         let values = row.iter().zip(intake.row());
         self.values.extend(values.map(|(value, last)| if value.is_finite() { *value } else { *last }));
+        let missing = (0..).zip(row).filter(|(_, value)| !value.is_finite());
+        self.missing.extend(missing.map(|(column, _)| column));
     }
 }

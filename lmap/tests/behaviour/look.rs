@@ -118,7 +118,14 @@ fn what_is_not_armed_or_of_another_width_is_not_judged() {
     for part in [0.0, -1.0, 1.1, f64::NAN] {
         assert_eq!(armed.look(BetweenRow { values: &row, before: &row, part }, &mut buffer), None);
     }
+    let (mut over, _) = self::armed(7);
+    let mut faulty = service.row();
+    faulty[5] += 60.0;
+    let _ = run(&mut over, &faulty);
+    let missing: Vec<f64> = faulty.iter().enumerate().map(|(at, of)| if at == 5 { f64::NAN } else { *of }).collect();
+    let look = over.look(BetweenRow { values: &missing, before: &faulty, part: 0.3 }, &mut buffer).unwrap();
+    assert!(!look.over && !look.begins, "what is missing is no further evidence: {look:?}");
     let missing = [f64::NAN; COLUMNS];
     let look = armed.look(BetweenRow { values: &missing, before: &missing, part: 0.5 }, &mut buffer).unwrap();
-    assert!(look.score.is_finite() && !look.over, "what is missing is as it was: {look:?}");
+    assert!(look.score.is_finite() && !look.over, "nothing is known: {look:?}");
 }

@@ -137,7 +137,8 @@ impl LmapRuntime {
         self.columns.pass(observations);
         let forgets = observations.iter().any(|observation| observation.forgets());
         let fast = self.fast.as_mut().filter(|_| tick.due.between)?;
-        if forgets || changed || !usable {
+        // After a gap, what was over may be long ago, and the next row begins anew.
+        if forgets || changed || !usable || self.gap {
             fast.restart();
             return None;
         }

@@ -154,6 +154,7 @@ fn a_replica_that_misses_its_heartbeat_is_looked_at_sooner() {
         load.node.take_messages();
         load.is_beating = true;
         load.pass(Nanos::from_secs(5));
+        assert!(load.times(Episode::Began).is_empty(), "what was wrong before the gap is no evidence after it");
         silent.push((began, load.times(Episode::Ended)));
     }
 
