@@ -60,7 +60,7 @@ use agent_runtime::shares::Shares;
 pub use counters::Counters;
 pub use drains::Drain;
 pub use incidents::Suspicion;
-pub use interval::{FastestChoice, IntervalChange, IntervalInEffect};
+pub use interval::{FastestChoice, IntervalChange, IntervalChoice, IntervalInEffect};
 pub(crate) use kept_models::MAX_KEPT_MODELS;
 pub use kept_models::{KeptModel, ModelKey};
 pub use lmap_view::LmapView;

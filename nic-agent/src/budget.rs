@@ -62,6 +62,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         metric: "",
     }];
     bounds.extend(lmaps(&settings, load, config.transport));
+    bounds.extend(intervals(&settings, load));
     bounds.extend(retained(&settings));
     bounds.extend(queues(&settings, load));
     bounds.extend(edges(config));
@@ -69,7 +70,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
 }
 
 /// Bounds of LMAPs that run.
-fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound; 9] {
+fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound; 7] {
     let Load { services, columns } = load;
     let (learning, fitted) = detector(settings, columns);
     let rows = settings.row_history as u64;
@@ -82,22 +83,6 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             payer: "service; how many series a user may have: `services.limits.series` of the host agent",
             full: "the host agent refuses series",
             metric: "lmap_bytes",
-        },
-        Bound {
-            what: "earlier intervals' models, after operators changed them",
-            bytes: services.saturating_mul(SHELF_INTERVALS as u64 * fitted),
-            from: "services × 3 models × columns × (300 B + 8 × rows of a sketch)",
-            payer: "operator",
-            full: "that of the oldest interval is dropped",
-            metric: "lmap_bytes",
-        },
-        Bound {
-            what: "columns of LMAPs that are fetched faster, since something seems wrong",
-            bytes: FAST_BYTES,
-            from: "fixed; how many READs: `limits.extra_reads_per_s`",
-            payer: "node",
-            full: "the LMAP is fetched for its rows only",
-            metric: "fast_bytes",
         },
         Bound {
             what: "rows for subscribers",
@@ -147,6 +132,29 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             payer: "user: three times what is free",
             full: "the LMAP is refused",
             metric: "regions",
+        },
+    ]
+}
+
+/// Bounds of what comes with intervals that change.
+fn intervals(settings: &WorkerSettings, Load { services, columns }: Load) -> [Bound; 2] {
+    let (_, fitted) = detector(settings, columns);
+    [
+        Bound {
+            what: "earlier intervals' models, after operators changed them",
+            bytes: services.saturating_mul(SHELF_INTERVALS as u64 * fitted),
+            from: "services × 3 models × columns × (300 B + 8 × rows of a sketch)",
+            payer: "operator",
+            full: "that of the oldest interval is dropped",
+            metric: "lmap_bytes",
+        },
+        Bound {
+            what: "columns of LMAPs that are fetched faster, since something seems wrong",
+            bytes: FAST_BYTES,
+            from: "fixed; how many READs: `limits.extra_reads_per_s`",
+            payer: "node",
+            full: "the LMAP is fetched for its rows only",
+            metric: "fast_bytes",
         },
     ]
 }

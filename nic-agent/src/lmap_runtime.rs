@@ -258,19 +258,18 @@ impl LmapRuntime {
         }
         let signs = successor::RowSigns { usable, learn: !tick.alone, in_alarm: self.in_episode };
         if successor.row(tick.at, &self.regions, signs, &mut shared.jobs)
-            && let Some(learnt) = self.model_to_shelve()
+            && self.can_be_succeeded()
             && let Some(successor) = self.successor.take()
         {
-            self.shelf.put(self.interval, learnt);
+            self.shelf.put(self.interval, self.detectors.as_ref().and_then(Detectors::learned_model));
             self.succeed(successor, shared);
         }
     }
 
-    /// The model of the interval that judges; `None` while it cannot be had, as its sketch is being decomposed.
-    fn model_to_shelve(&self) -> Option<Option<Arc<lmap::Model>>> {
-        let Some(detectors) = &self.detectors else { return Some(None) };
-        let model = detectors.learned_model();
-        (model.is_some() || !is_armed(detectors.state())).then_some(model)
+    /// Whether the model of the interval that judges can be kept: not while its sketch is being decomposed.
+    fn can_be_succeeded(&self) -> bool {
+        let has_model = |of: &Detectors| !is_armed(of.state()) || of.learned_model().is_some();
+        self.detectors.as_ref().is_none_or(has_model)
     }
 
     /// The successor's interval is that of the LMAP from now on. An alarm that is on goes on.

@@ -32,11 +32,20 @@ impl FastestChoice {
     }
 }
 
+/// The interval that an operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntervalChoice {
+    /// As its metrics and the configuration say.
+    Default,
+    /// This one, whatever they say.
+    Of(Interval),
+}
+
 /// A change that an operator asks for. What is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IntervalChange {
-    /// The interval; `Some(None)`: as its metrics and the configuration say.
-    pub interval: Option<Option<Interval>>,
+    /// The interval of its rows.
+    pub interval: Option<IntervalChoice>,
     /// How often it is fetched while something seems wrong.
     pub fastest: Option<FastestChoice>,
     /// The operator who asks.
@@ -79,7 +88,11 @@ impl ControlPlane {
             }
             _ => Ok(()),
         };
-        within(change.interval.flatten(), fastest, "lmap.fastest_ms and lmap.slowest_ms")?;
+        let asked = match change.interval {
+            Some(IntervalChoice::Of(interval)) => Some(interval),
+            Some(IntervalChoice::Default) | None => None,
+        };
+        within(asked, fastest, "lmap.fastest_ms and lmap.slowest_ms")?;
         if let Some(FastestChoice::AtMost(asked)) = change.fastest {
             within(Some(asked), least, "lmap.adaptive.fastest_ms, lmap.fastest_ms and lmap.slowest_ms")?;
         }
@@ -88,14 +101,16 @@ impl ControlPlane {
         let before = lmap.interval;
         match change.interval {
             None => {}
-            Some(Some(interval)) => {
+            Some(IntervalChoice::Of(interval)) => {
                 (lmap.interval, lmap.usual_interval, lmap.interval_by) = (interval, None, change.by.clone());
             }
-            Some(None) => (lmap.interval, lmap.usual_interval, lmap.interval_by) = (usual, Some(usual), String::new()),
+            Some(IntervalChoice::Default) => {
+                (lmap.interval, lmap.usual_interval, lmap.interval_by) = (usual, Some(usual), String::new())
+            }
         }
         lmap.fastest = change.fastest.unwrap_or(lmap.fastest);
         lmap.pinned = true;
-        let declared = self.declared_interval(id).filter(|_| change.interval == Some(None));
+        let declared = self.declared_interval(id).filter(|_| change.interval == Some(IntervalChoice::Default));
         if let Some((lmap, declared)) = self.lmaps.get_mut(&id).zip(declared) {
             lmap.interval = declared;
         }

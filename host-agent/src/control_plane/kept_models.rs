@@ -111,7 +111,9 @@ impl KeptModels {
     /// Forgets what a service's detectors have learnt, at all intervals.
     pub fn forget(&mut self, service: &ServiceName) {
         let keys: Vec<ModelKey> = self.of(service).map(|(key, _)| key.clone()).collect();
-        keys.iter().for_each(|key| self.remove(key));
+        for key in &keys {
+            self.remove(key);
+        }
     }
 
     fn remove(&mut self, key: &ModelKey) {

@@ -14,7 +14,8 @@ use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
 use crate::control_plane::{
-    Choice, FastestChoice, IntervalChange, IntervalInEffect, LmapOptions, OperatorError, TrainedModel, group_shares,
+    Choice, FastestChoice, IntervalChange, IntervalChoice, IntervalInEffect, LmapOptions, OperatorError, TrainedModel,
+    group_shares,
 };
 use crate::dispatch::{Delivery, Filter, HookItem, LmapChange, RowItem, WatchedRow};
 
@@ -73,7 +74,9 @@ pub fn interval_change(request: &proto::SetIntervalRequest, by: String) -> Resul
         (false, Some(micros)) => Some(interval(micros)?.map_or(FastestChoice::Never, FastestChoice::AtMost)),
         (false, None) => None,
     };
-    let change = IntervalChange { interval: request.interval_us.map(interval).transpose()?, fastest, by };
+    let asked = request.interval_us.map(interval).transpose()?;
+    let asked = asked.map(|asked| asked.map_or(IntervalChoice::Default, IntervalChoice::Of));
+    let change = IntervalChange { interval: asked, fastest, by };
     if change.interval.is_none() && change.fastest.is_none() {
         return Err(Status::invalid_argument("nothing to change: set interval_us, fastest_us or default_fastest"));
     }

@@ -15,7 +15,8 @@ fn bounded() -> Settings {
 }
 
 fn change(millis: Option<u64>) -> IntervalChange {
-    IntervalChange { interval: Some(millis.map(interval)), fastest: None, by: "user 7".to_owned() }
+    let choice = millis.map_or(IntervalChoice::Default, |millis| IntervalChoice::Of(interval(millis)));
+    IntervalChange { interval: Some(choice), fastest: None, by: "user 7".to_owned() }
 }
 
 /// A node whose worker runs an LMAP, as last configured.
