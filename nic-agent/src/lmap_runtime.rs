@@ -112,6 +112,8 @@ pub(crate) struct LmapRuntime {
     alarm: Alarm,
     /// Whether rows were missed: differences and smoothing restart with the next row.
     gap: bool,
+    /// Whether the last row was the first after a gap.
+    after_gap: bool,
     /// The last score.
     score: f64,
     reported_state: Option<State>,
@@ -217,6 +219,7 @@ impl LmapRuntime {
     /// The row that is due.
     fn row(&mut self, tick: Tick, usable: bool, changed: bool, shared: &mut SharedState) -> Option<proto::Verdict> {
         self.gap |= tick.due.row.is_some_and(|missed| missed > 0);
+        self.after_gap = self.gap;
         let time = ObservationTime::of_row(tick.at, self.interval);
         self.columns.read(&self.regions.buffers, self.regions.observations(), time);
         self.last_row = Some(tick.at);

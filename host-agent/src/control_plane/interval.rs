@@ -105,7 +105,7 @@ impl ControlPlane {
                 (lmap.interval, lmap.usual_interval, lmap.interval_by) = (interval, None, change.by.clone());
             }
             Some(IntervalChoice::Default) => {
-                (lmap.interval, lmap.usual_interval, lmap.interval_by) = (usual, Some(usual), String::new())
+                (lmap.interval, lmap.usual_interval, lmap.interval_by) = (usual, Some(usual), String::new());
             }
         }
         lmap.fastest = change.fastest.unwrap_or(lmap.fastest);

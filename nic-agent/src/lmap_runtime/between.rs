@@ -137,8 +137,8 @@ impl LmapRuntime {
         self.columns.pass(observations);
         let forgets = observations.iter().any(|observation| observation.forgets());
         let fast = self.fast.as_mut().filter(|_| tick.due.between)?;
-        // After a gap, what was over may be long ago, and the next row begins anew.
-        if forgets || changed || !usable || self.gap {
+        // In the first row after a gap, what is missing is as long ago: it is no evidence.
+        if forgets || changed || !usable || self.gap || self.after_gap {
             fast.restart();
             return None;
         }
