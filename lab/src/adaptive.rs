@@ -150,7 +150,7 @@ fn judge(agent: &Agent, faults: &[Injected], end: Nanos, outcome: &mut Outcome) 
         let during = own.iter().filter(|(began, _)| *began < of.to.plus(INTERVAL)).count();
         let first = own.first().filter(|(began, _)| *began < of.to.plus(INTERVAL));
         outcome.begins[of.index].push(first.map_or(f64::INFINITY, |(began, _)| seconds(*began, of.from)));
-        let last = own.iter().filter(|(began, _)| *began < of.to.plus(INTERVAL)).next_back();
+        let last = own.iter().rfind(|(began, _)| *began < of.to.plus(INTERVAL));
         let ended = last.and_then(|(_, ended)| *ended);
         if let Some(ended) = ended.filter(|_| first.is_some()) {
             outcome.ends[of.index].push(seconds(ended, of.to));
