@@ -101,7 +101,7 @@ pub(crate) struct LmapRuntime {
     pace: Pace,
     /// Rows between rows, while it is fetched faster.
     fast: Option<FastRows>,
-    /// When the last row was due.
+    /// When the last row was due; `None` if it was the first after a gap.
     last_row: Option<Nanos>,
     /// Whether an episode is on.
     in_episode: bool,
@@ -112,8 +112,6 @@ pub(crate) struct LmapRuntime {
     alarm: Alarm,
     /// Whether rows were missed: differences and smoothing restart with the next row.
     gap: bool,
-    /// Whether the last row was the first after a gap.
-    after_gap: bool,
     /// The last score.
     score: f64,
     reported_state: Option<State>,
@@ -219,10 +217,10 @@ impl LmapRuntime {
     /// The row that is due.
     fn row(&mut self, tick: Tick, usable: bool, changed: bool, shared: &mut SharedState) -> Option<proto::Verdict> {
         self.gap |= tick.due.row.is_some_and(|missed| missed > 0);
-        self.after_gap = self.gap;
         let time = ObservationTime::of_row(tick.at, self.interval);
         self.columns.read(&self.regions.buffers, self.regions.observations(), time);
-        self.last_row = Some(tick.at);
+        // In the first row after a gap, what is missing is as long ago: what follows is not compared with it.
+        self.last_row = (!self.gap).then_some(tick.at);
         let scored = if usable { self.score_and_learn(tick, shared) } else { None };
         if scored.is_none() {
             self.gap = true;

@@ -88,7 +88,6 @@ impl LmapRuntime {
             model_given: None,
             alarm,
             gap: true,
-            after_gap: true,
             score: 0.0,
             reported_state: None,
             samples,

@@ -137,8 +137,7 @@ impl LmapRuntime {
         self.columns.pass(observations);
         let forgets = observations.iter().any(|observation| observation.forgets());
         let fast = self.fast.as_mut().filter(|_| tick.due.between)?;
-        // In the first row after a gap, what is missing is as long ago: it is no evidence.
-        if forgets || changed || !usable || self.gap || self.after_gap {
+        if forgets || changed || !usable || self.gap || self.last_row.is_none() {
             fast.restart();
             return None;
         }
