@@ -74,6 +74,9 @@ impl Detector {
         }
         let projection = projection.as_mut()?;
         self.standardise_between(pipeline, values, row, projection);
+        for &column in &*missing {
+            projection.z[column as usize] = 0.0;
+        }
         let mut square = pipeline.scorer.score(projection);
         if !missing.is_empty() {
             for &column in &*missing {
