@@ -8,7 +8,6 @@ use agent_runtime::program::ConfigArgs;
 use lmap::{Column, ColumnKind, Detector};
 
 use crate::config::{Config, StreamConfig, Transport};
-use crate::lmap_runtime::SHELF_INTERVALS;
 use crate::network::{QUEUED_INTERVALS, peers};
 use crate::outbox::{MAX_MESSAGE_BYTES, ROWS_BYTES};
 use crate::pace::FAST_BYTES;
@@ -62,7 +61,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         metric: "",
     }];
     bounds.extend(lmaps(&settings, load, config.transport));
-    bounds.extend(intervals(&settings, load));
+    bounds.push(FASTER);
     bounds.extend(retained(&settings));
     bounds.extend(queues(&settings, load));
     bounds.extend(edges(config));
@@ -136,28 +135,15 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
     ]
 }
 
-/// Bounds of what comes with intervals that change.
-fn intervals(settings: &WorkerSettings, Load { services, columns }: Load) -> [Bound; 2] {
-    let (_, fitted) = detector(settings, columns);
-    [
-        Bound {
-            what: "earlier intervals' models, after operators changed them",
-            bytes: services.saturating_mul(SHELF_INTERVALS as u64 * fitted),
-            from: "services × 3 models × columns × (300 B + 8 × rows of a sketch)",
-            payer: "operator",
-            full: "that of the oldest interval is dropped",
-            metric: "lmap_bytes",
-        },
-        Bound {
-            what: "columns of LMAPs that are fetched faster, since something seems wrong",
-            bytes: FAST_BYTES,
-            from: "fixed; how many READs: `limits.extra_reads_per_s`",
-            payer: "node",
-            full: "the LMAP is fetched for its rows only",
-            metric: "fast_bytes",
-        },
-    ]
-}
+/// What LMAPs take that are fetched faster.
+const FASTER: Bound = Bound {
+    what: "columns of LMAPs that are fetched faster, since something seems wrong",
+    bytes: FAST_BYTES,
+    from: "fixed; how many READs: `limits.extra_reads_per_s`",
+    payer: "node",
+    full: "the LMAP is fetched for its rows only",
+    metric: "fast_bytes",
+};
 
 /// Bytes of a detector with `columns` columns: of its rows and buffers while it learns, and of what is fitted.
 fn detector(settings: &WorkerSettings, columns: u64) -> (u64, u64) {
@@ -183,7 +169,7 @@ fn retained(settings: &WorkerSettings) -> [Bound; 2] {
             metric: "evicted_detectors",
         },
         Bound {
-            what: "models of services that are gone",
+            what: "models of services that are gone, and of intervals that operators have changed",
             bytes: settings.max_retained_model_bytes,
             from: "`limits.retained_model_bytes`, `limits.retained_models`, for a day",
             payer: "user: whoever has most loses the oldest first",

@@ -28,7 +28,7 @@ use crate::retained_lmap::RetainedLmap;
 use crate::rows::{self, History, Subscription};
 pub(crate) use between::Due;
 use between::FastRows;
-pub(crate) use successor::{SHELF_INTERVALS, Shelf, Strides, Successor};
+pub(crate) use successor::{Shelf, Strides, Successor};
 
 /// A metric is listed in a row's score from this share of γ² on.
 const MIN_SQUARE_SHARE: f64 = 0.01;
@@ -155,9 +155,10 @@ impl LmapRuntime {
         let (detectors, warm_model) = (self.detectors.take(), self.warm_model.take());
         let learning = self.successor.take();
         let (shelf, strides) = (core::mem::take(&mut self.shelf), Arc::clone(&self.strides));
-        let Self { interval, detector, samples, alarm, in_episode, owner, .. } = *self;
+        let Self { id, interval, detector, samples, alarm, in_episode, owner, .. } = *self;
         let (continues, since) = (false, now);
         RetainedLmap {
+            lmap: Some(id),
             detectors,
             learning,
             shelf,
@@ -456,6 +457,16 @@ impl LmapRuntime {
     pub(crate) fn used_bytes(&self) -> u64 {
         let detectors: usize = self.all_detectors().map(Detectors::used_bytes).sum();
         (detectors + self.history.memory_bytes()) as u64 + self.shelf.memory_bytes()
+    }
+
+    /// Memory of the models of other intervals, in bytes.
+    pub(crate) fn shelf_bytes(&self) -> u64 {
+        self.shelf.memory_bytes()
+    }
+
+    /// Drops the models of other intervals. Returns how many.
+    pub(crate) fn clear_shelf(&mut self) -> u64 {
+        core::mem::take(&mut self.shelf).len() as u64
     }
 
     #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wire::control::{DetectorSpec, LmapSpec};
-use wire::id::Owner;
+use wire::id::{LmapId, Owner};
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
 
@@ -15,6 +15,8 @@ use crate::lmap_runtime::{Shelf, Strides, Successor};
 /// What is retained of an LMAP without a configuration, for a host agent or a service that comes back.
 #[derive(Debug)]
 pub(crate) struct RetainedLmap {
+    /// The LMAP, if it is of the present run of the host agent.
+    pub(crate) lmap: Option<LmapId>,
     pub(crate) detectors: Option<Detectors>,
     /// What learns another interval meanwhile.
     pub(crate) learning: Option<Successor>,
@@ -61,6 +63,7 @@ impl RetainedLmap {
         let (alarm, continues) = (Alarm::default(), lmap.continues);
         let owner = spec.replicas.first().map_or(Owner::Agent, |replica| replica.owner);
         let retained = Self {
+            lmap: None,
             detectors: None,
             learning: None,
             shelf: Shelf::default(),
@@ -83,6 +86,11 @@ impl RetainedLmap {
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         let is_alike = self.interval == other.interval && self.detector == other.detector;
         self.detectors.is_none() && (other.continues || !is_alike)
+    }
+
+    /// Another run of the host agent begins, which knows of no alarm yet and numbers LMAPs anew.
+    pub(crate) fn forget_host(&mut self) {
+        (self.lmap, self.alarm, self.in_episode) = (None, Alarm::default(), false);
     }
 
     /// Drops the detectors, and keeps their model.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wire::control::LmapSpec;
 use wire::id::{Epoch, Owner};
+use wire::time::Interval;
 
 use super::successor::{self, Shelf, Strides, Successor};
 use super::{LmapRuntime, is_armed};
@@ -57,7 +58,7 @@ impl LmapRuntime {
         let (samples, alarm) =
             retained.as_ref().map_or((0, Alarm::default()), |retained| (retained.samples, retained.alarm));
         let in_episode = retained.as_ref().is_some_and(|retained| retained.in_episode);
-        let shelf = retained.as_mut().map(RetainedLmap::take_shelf).unwrap_or_default();
+        let shelf = retained.as_mut().map(|retained| retained.take_shelf(spec, judged.interval)).unwrap_or_default();
         let (mut begun, mut successor) = (begin(judged, &columns, retained, &shelf, factory), successor);
         if let Some((judging, learning)) = begun.detectors.as_mut().zip(successor.as_mut()) {
             // No LMAP has more than two detectors. New columns are learnt once the successor has taken over.
@@ -163,15 +164,24 @@ impl RetainedLmap {
     /// Whether its detectors go on judging for `spec`, which has another interval, until that is learnt.
     fn judges_on_for(&self, spec: &LmapSpec) -> bool {
         let is_known = |detectors: &Detectors| is_armed(detectors.state()) && detectors.has_model(&[]);
-        self.interval != spec.interval
+        self.lmap == Some(spec.id)
+            && self.interval != spec.interval
             && self.detector == spec.detector
             && spec.model.is_empty()
             && self.detectors.as_ref().is_some_and(is_known)
     }
 
-    /// Takes the models of other intervals. What was being learnt is not known yet, and is dropped.
-    fn take_shelf(&mut self) -> Shelf {
+    /// Takes the models of other intervals than the one that is `judged`, for detectors with the settings of `spec`.
+    /// What was being learnt is not known yet, and is dropped.
+    fn take_shelf(&mut self, spec: &LmapSpec, judged: Interval) -> Shelf {
         self.learning = None;
-        core::mem::take(&mut self.shelf)
+        let mut shelf = core::mem::take(&mut self.shelf);
+        if self.detector != spec.detector || !spec.model.is_empty() {
+            return Shelf::default();
+        }
+        if self.interval != judged {
+            shelf.put(self.interval, self.learned_model());
+        }
+        shelf
     }
 }

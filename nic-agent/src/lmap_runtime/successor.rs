@@ -19,7 +19,7 @@ use crate::observation::ObservationTime;
 use crate::regions::Regions;
 
 /// Intervals of an LMAP whose models are kept besides those that are running.
-pub(crate) const SHELF_INTERVALS: usize = 3;
+const SHELF_INTERVALS: usize = 3;
 /// Rows that a successor has to judge before it takes over: its first one has no increments.
 const JUDGED_ROWS: u32 = 2;
 
@@ -46,6 +46,10 @@ impl Shelf {
     /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.0.iter().map(|(_, model)| model.memory_bytes() as u64).sum()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -15,7 +15,6 @@ use wire::rdma::TRANSPORT;
 use wire::time::Nanos;
 
 use super::{Effect, Link, MAX_DEFERRED, Worker};
-use crate::alarm::Alarm;
 use crate::error::{UnexpectedMessage, chain};
 use crate::lmap_runtime::LmapRuntime;
 use crate::region_limits::{RegionClaim, RegionsError};
@@ -158,10 +157,7 @@ impl Worker {
         self.retain_all(now);
         if host != self.host {
             self.shared.outbox.forget();
-            // A restarted host agent knows of no alarm yet.
-            for retained in self.retained.values_mut() {
-                retained.alarm = Alarm::default();
-            }
+            self.retained.values_mut().for_each(RetainedLmap::forget_host);
         }
         if welcome.takes_retained {
             self.tell_retained();

@@ -205,6 +205,19 @@ impl Worker {
         self.counters.evicted_detectors += retained_models::evict_detectors(&mut self.retained, most);
     }
 
+    /// Drops the models of other intervals of running LMAPs, of those with most bytes first, until they take at most
+    /// `most` bytes. Returns how many they take. The host agent keeps them, too.
+    fn bound_shelves(&mut self, most: u64) -> u64 {
+        loop {
+            let bytes: u64 = self.runtimes.values().map(LmapRuntime::shelf_bytes).sum();
+            if bytes <= most {
+                return bytes;
+            }
+            let largest = self.runtimes.values_mut().max_by_key(|runtime| runtime.shelf_bytes());
+            self.counters.evicted_models += largest.map_or(0, LmapRuntime::clear_shelf);
+        }
+    }
+
     /// Drops detectors and models whose retention is over. Detectors are retained for a host agent that comes back, and
     /// models for longer, for a service that does.
     fn expire_retained(&mut self, now: Nanos) {
@@ -219,7 +232,9 @@ impl Worker {
         self.evict_detectors();
         self.retained
             .retain(|_, retained| retained.is_useful() && !older(retained, model_retention.max(detector_retention)));
-        self.counters.evicted_models += retained_models::evict(&mut self.retained, max_retained_models, model_bytes);
+        let running = self.bound_shelves(model_bytes / 2);
+        let left = model_bytes.saturating_sub(running);
+        self.counters.evicted_models += retained_models::evict(&mut self.retained, max_retained_models, left);
         if self.retained.values().filter_map(RetainedLmap::detectors).count() < detectors {
             self.drop_orphaned_jobs();
         }

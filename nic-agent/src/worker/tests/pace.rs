@@ -257,6 +257,21 @@ fn no_increment_spans_two_intervals() {
 }
 
 #[test]
+fn models_of_other_intervals_share_the_bound_of_those_that_are_retained() {
+    let mut load = Load::new(WorkerSettings { max_retained_model_bytes: 100, ..quick() }, &spec(ROW, None));
+    load.pass(Nanos::from_secs(200));
+    load.node.set(&spec(Nanos::from_millis(200), None));
+    load.pass(Nanos::from_secs(12));
+    assert_eq!(load.judged(), Nanos::from_millis(200));
+
+    let status = load.node.worker.status();
+    assert_eq!(status.evicted_models, 1, "that of a second takes more");
+    load.node.set(&spec(ROW, None));
+    load.pass(Nanos::from_secs(3));
+    assert_eq!(load.judged(), Nanos::from_millis(200), "so it has to be learnt again");
+}
+
+#[test]
 fn what_another_worker_learnt_at_the_new_interval_is_used_at_once() {
     let mut other = Load::new(quick(), &spec(Nanos::from_millis(200), None));
     other.pass(Nanos::from_secs(30));
