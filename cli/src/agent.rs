@@ -374,7 +374,7 @@ impl Peer {
     /// Sorts an error status: one from the agent has no source, one from the connection has.
     async fn error(&self, status: &tonic::Status) -> AgentError {
         use tonic::Code::{
-            AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound,
+            AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, OutOfRange,
             PermissionDenied, Unavailable,
         };
         if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
@@ -383,7 +383,9 @@ impl Peer {
         let message = replies::text(status);
         match status.code() {
             PermissionDenied => AgentError::Denied(message),
-            NotFound | AlreadyExists | FailedPrecondition | InvalidArgument => AgentError::Declined(message),
+            NotFound | AlreadyExists | FailedPrecondition | InvalidArgument | OutOfRange => {
+                AgentError::Declined(message)
+            }
             _ => AgentError::Refused { address: self.address.clone(), message },
         }
     }

@@ -7,7 +7,7 @@
 //! | [`top`] | the same as a live view |
 //! | [`drain`] | takes all LMAPs off a worker, and lets it have some again |
 //! | [`metric`] | how the metrics of a service become columns |
-//! | [`over_several`] | LMAPs over several services |
+//! | [`lmaps`] | LMAPs: their intervals, and those over several services |
 //! | [`paths`] | operations and the services on the path of their requests |
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
 //! | [`sources`] | Prometheus endpoints, and which of their series are watched |
@@ -41,10 +41,10 @@ pub mod exit;
 pub mod failure;
 pub mod figures;
 pub mod input;
+pub mod lmaps;
 pub mod metric;
 pub mod model;
 pub mod output;
-pub mod over_several;
 pub mod paths;
 pub mod receipt;
 pub mod record;
@@ -119,9 +119,9 @@ enum Command {
     /// Show or set how the metrics of a service become columns: aggregation over replicas, derived columns
     #[command(long_about = metric::LONG_ABOUT)]
     Metric(metric::MetricArgs),
-    /// Show or set LMAPs that watch metrics of several services
-    #[command(long_about = over_several::LONG_ABOUT)]
-    Lmap(over_several::LmapArgs),
+    /// Show or set how services are watched: intervals of their LMAPs, and LMAPs over several services
+    #[command(long_about = lmaps::LONG_ABOUT)]
+    Lmap(lmaps::LmapArgs),
     /// Check whether uview can run on this machine, and say what to fix
     Check(check::CheckArgs),
     /// Record the metrics of running services, one compact file per service
@@ -198,7 +198,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Sources(args) => sources::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Metric(args) => metric::run(&args, environment.runtime_dir),
-        Command::Lmap(args) => over_several::run(&args, environment.runtime_dir),
+        Command::Lmap(args) => lmaps::run(&args, environment.runtime_dir),
         Command::Drain(args) => drain::run(args, environment.runtime_dir),
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),

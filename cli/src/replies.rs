@@ -106,9 +106,10 @@ messages! {
         failed_batches, connections, revoked_regions, lmaps
     }
     LmapStatus {
-        service, state, silent_replicas, reasons, points_at, detector, groups, members;
+        service, state, silent_replicas, reasons, points_at, detector, groups, members, interval_by;
         lmap, rows, rows_needed, gamma, scores, samples, discarded, columns, unwatched, replicas, alarm, alarms,
-        at_unix_ns, rank, incident_unix_ns, alarms_per_day, gamma_factor, threshold_noise, worker
+        at_unix_ns, rank, incident_unix_ns, alarms_per_day, gamma_factor, threshold_noise, worker, interval_us,
+        judged_us, fetch_us, fastest_us, learning_rows, learning_needed
     }
     Detector { score; rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
     Reason { column, group, unit; share, seen, expected, since_us }

@@ -14,6 +14,7 @@ use crate::agent::{self, AgentArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::figures::{duration_ms, score, threshold};
+use crate::lmaps::interval;
 use crate::output::{self, json};
 use view::View;
 
@@ -168,6 +169,9 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
     }
     for lmap in reply.lmaps.iter().filter(|lmap| lmap.alarms_per_day > 0.0) {
         let _ = writeln!(text, "\n{}: γ {}{}", lmap.service, threshold(lmap.gamma), budget(lmap));
+    }
+    for (service, remark) in reply.lmaps.iter().filter_map(|lmap| Some((&lmap.service, interval::remark(lmap)?))) {
+        let _ = writeln!(text, "\n{service}: {remark}");
     }
     let own = reply.lmaps.iter().filter_map(|lmap| Some((&lmap.service, lmap.detector.as_ref()?)));
     for (service, detector) in own {

@@ -34,7 +34,7 @@ pub use self::identity::Identity;
 pub use self::kubernetes::KubernetesConfig;
 pub(crate) use self::kubernetes::pod_target;
 pub use self::limits::LimitsConfig;
-pub use self::lmap::{AggregationConfig, LmapConfig};
+pub use self::lmap::{AdaptiveConfig, AggregationConfig, LmapConfig};
 pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
@@ -305,6 +305,8 @@ impl Config {
         let mut settings = Settings::new(incarnation, interval);
         settings.heartbeat = Nanos::from_millis(u64::from(self.services.heartbeat_ms.get()));
         settings.interval_bounds = self.lmap.interval_bounds(interval)?;
+        settings.operator_bounds = self.lmap.operator_bounds(settings.interval_bounds);
+        settings.adaptive = self.lmap.adaptive()?;
         settings.aggregations = self.lmap.rules()?;
         settings.models_every = Nanos::from_secs(u64::from(self.lmap.models_every_s));
         settings.model_bytes = self.lmap.model_bytes;

@@ -327,6 +327,21 @@ impl Operators for OperatorsService {
         Ok(Response::new(proto::FitAgainReply {}))
     }
 
+    async fn set_interval(
+        &self,
+        request: Request<proto::SetIntervalRequest>,
+    ) -> Result<Response<proto::SetIntervalReply>, Status> {
+        let by = self.require(&request, Role::Operator, "set the interval of an LMAP")?;
+        let request = request.into_inner();
+        let (lmap, change) = (LmapId(request.lmap), translate::interval_change(&request, by.to_string())?);
+        let set = self.node.plane(|plane, now| plane.set_interval(now, lmap, &change));
+        let set = set.map_err(|error| translate::status(&error))?;
+        let (before, interval) = (set.before.length(), set.interval.length());
+        let fastest = set.fastest.map(|fastest| fastest.length().to_string());
+        tracing::info!(%by, %lmap, %before, %interval, fastest, "operator set the interval of an LMAP");
+        Ok(Response::new(translate::interval_reply(&set)))
+    }
+
     async fn drain_worker(
         &self,
         request: Request<proto::DrainWorkerRequest>,

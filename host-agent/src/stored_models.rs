@@ -1,6 +1,6 @@
 //! Models of services in a directory, so that a restart of both agents goes on with what was learnt. One file for each
-//! service, replaced when its worker hands over a newer model. And one file that names the workers that operators
-//! drain. All I/O is done on threads of its own.
+//! service and interval, replaced when its worker hands over a newer model. And one file that names the workers that
+//! operators drain. All I/O is done on threads of its own.
 
 mod drained_workers;
 mod file_format;
@@ -14,10 +14,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use wire::id::WorkerId;
-use wire::name::ServiceName;
 
 use self::file_format::OVERHEAD_BYTES;
-use crate::control_plane::{Drain, KeptModel, MAX_KEPT_MODELS};
+use crate::control_plane::{Drain, KeptModel, MAX_KEPT_MODELS, ModelKey};
 use crate::node::Node;
 use crate::stored_file::StateFolder;
 
@@ -38,10 +37,10 @@ struct ModelFile {
     arrival: u64,
 }
 
-/// The files by service, the largest number of one, and the drained workers as written.
+/// The files by service and interval, the largest number of one, and the drained workers as written.
 #[derive(Debug, Default)]
 struct Files {
-    of: BTreeMap<ServiceName, ModelFile>,
+    of: BTreeMap<ModelKey, ModelFile>,
     last: u64,
     drains: Vec<(WorkerId, Drain)>,
 }
@@ -60,8 +59,8 @@ pub(crate) struct StoredModels {
 /// What has changed since the last write.
 #[derive(Debug)]
 struct Changes {
-    newer: Vec<(ServiceName, u64, KeptModel)>,
-    gone: Vec<ServiceName>,
+    newer: Vec<(ModelKey, u64, KeptModel)>,
+    gone: Vec<ModelKey>,
     /// Drained workers, if they are others than those written.
     drains: Option<Vec<(WorkerId, Drain)>>,
 }
@@ -114,9 +113,10 @@ impl StoredModels {
                 .and_then(|bytes| file_format::decode(&bytes, self.limit).map_err(|error| error.to_string()));
             match decoded {
                 Ok((service, model)) => {
+                    let interval = model.interval;
                     let arrival = node.plane(|plane, _| plane.restore_model(&service, model));
                     let file = ModelFile { number, arrival };
-                    if let Some(older) = files.of.insert(service, file) {
+                    if let Some(older) = files.of.insert((service, interval), file) {
                         self.folder.remove(&file_name(older.number))?;
                     }
                     models += 1;
@@ -208,17 +208,17 @@ impl StoredModels {
             files.drains = drains;
         }
         // First, so that there is space.
-        for service in gone {
-            if let Some(file) = files.of.get(&service) {
+        for key in gone {
+            if let Some(file) = files.of.get(&key) {
                 self.folder.remove(&file_name(file.number))?;
-                files.of.remove(&service);
+                files.of.remove(&key);
             }
         }
-        for (service, arrival, model) in newer {
-            let number = files.of.get(&service).map_or(files.last + 1, |file| file.number);
-            self.folder.replace(&file_name(number), &file_format::encode(&service, &model))?;
+        for (key, arrival, model) in newer {
+            let number = files.of.get(&key).map_or(files.last + 1, |file| file.number);
+            self.folder.replace(&file_name(number), &file_format::encode(&key.0, &model))?;
             files.last = files.last.max(number);
-            files.of.insert(service, ModelFile { number, arrival });
+            files.of.insert(key, ModelFile { number, arrival });
         }
         Ok(())
     }
@@ -247,11 +247,11 @@ impl Files {
     /// What `node` keeps and the files do not have, and the other way round. The models' bytes are shared, not copied.
     fn changes(&self, node: &Node) -> Changes {
         node.inspect(|plane, _| {
-            let is_newer = |service: &ServiceName, arrival| self.of.get(service).is_none_or(|f| f.arrival != arrival);
-            let newer = plane.kept_models().filter(|(service, arrival, _)| is_newer(service, *arrival));
-            let newer = newer.map(|(service, arrival, model)| (service.clone(), arrival, model.clone())).collect();
-            let kept: BTreeSet<&ServiceName> = plane.kept_models().map(|(service, ..)| service).collect();
-            let gone = self.of.keys().filter(|service| !kept.contains(service)).cloned().collect();
+            let is_newer = |key: &ModelKey, arrival| self.of.get(key).is_none_or(|file| file.arrival != arrival);
+            let newer = plane.kept_models().filter(|(key, arrival, _)| is_newer(key, *arrival));
+            let newer = newer.map(|(key, arrival, model)| (key.clone(), arrival, model.clone())).collect();
+            let kept: BTreeSet<&ModelKey> = plane.kept_models().map(|(key, ..)| key).collect();
+            let gone = self.of.keys().filter(|key| !kept.contains(key)).cloned().collect();
             let drains: Vec<_> = plane.drained_workers().map(|(id, drain)| (id, drain.clone())).collect();
             Changes { newer, gone, drains: Some(drains).filter(|drains| *drains != self.drains) }
         })
@@ -265,6 +265,7 @@ mod tests {
 
     use wire::control::DetectorSpec;
     use wire::id::{Incarnation, Owner};
+    use wire::name::ServiceName;
     use wire::time::{Interval, Nanos};
 
     use super::*;
@@ -289,7 +290,7 @@ mod tests {
 
     /// First bytes of the models that a node keeps, by service.
     fn kept(node: &Node) -> Vec<(String, u8)> {
-        let of = |(service, _, model): (&ServiceName, u64, &KeptModel)| (service.as_str().to_owned(), model.bytes[0]);
+        let of = |(key, _, model): (&ModelKey, u64, &KeptModel)| (key.0.as_str().to_owned(), model.bytes[0]);
         node.inspect(|plane, _| plane.kept_models().map(of).collect())
     }
 
@@ -326,6 +327,18 @@ mod tests {
         put(&node, "d", 5);
         models.write(&node);
         assert_eq!(kept(&next_run(&dir).0), [("c".to_owned(), 4), ("d".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn a_service_has_a_file_for_each_interval() {
+        let folder = tempfile::tempdir().unwrap();
+        let (node, models) = next_run(folder.path());
+        let faster = KeptModel { interval: Interval::new(Nanos::from_millis(200)).unwrap(), ..model(6) };
+        put(&node, "a", 5);
+        node.plane(|plane, _| plane.restore_model(&ServiceName::new("a").unwrap(), faster));
+        models.write(&node);
+
+        assert_eq!(kept(&next_run(folder.path()).0), [("a".to_owned(), 6), ("a".to_owned(), 5)]);
     }
 
     #[test]

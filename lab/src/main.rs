@@ -1,5 +1,6 @@
 //! `cargo lab`: measurements and reproductions. Writes docs/figures.md, docs/scale.md and docs/reproduction.
 
+mod adaptive;
 mod bounds;
 mod clients;
 mod clock;
@@ -22,6 +23,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Compare how soon faults are noticed, and how many READs it takes, with and without faster fetches while
+    /// something seems wrong. In virtual time; a minute.
+    Adaptive {
+        #[command(flatten)]
+        arguments: adaptive::AdaptiveArgs,
+    },
     /// Compute what the agents keep in memory at most: the tables of docs/bounds.md.
     Bounds {
         /// Write the tables into docs/bounds.md.
@@ -85,6 +92,7 @@ enum Subject {
 
 fn main() -> Result<()> {
     match Arguments::parse().task {
+        Task::Adaptive { arguments } => adaptive::run(&arguments),
         Task::Bounds { write } => bounds::run(write),
         Task::Memory { arguments } => memory::run(&arguments),
         Task::Clients { arguments } => clients::run(arguments),

@@ -45,7 +45,10 @@
 //!
 //! `docs/detection.md` has the formulas, and what each part contributes.
 
+mod look;
 mod report;
+
+pub use look::{BetweenRow, Look, LookBuffer};
 
 use crate::basis::Basis;
 use crate::budget::Budget;
@@ -113,6 +116,8 @@ pub struct Detector {
     steady: Option<f64>,
     episodes: Episodes,
     budget: Budget,
+    /// An episode was begun between two rows, which the budget has not counted yet.
+    begun_between: bool,
     counts: Counts,
 }
 
@@ -218,6 +223,7 @@ impl Detector {
             steady: None,
             episodes: Episodes::new(settings.episode),
             budget: Budget::default(),
+            begun_between: false,
             counts: Counts::default(),
             columns: columns.into(),
             settings: Arc::new(settings),
@@ -265,6 +271,7 @@ impl Detector {
 
     /// Lets the alarm budget adjust γ.
     fn keep_to_budget(&mut self, episode: Episode) {
+        let episode = if core::mem::take(&mut self.begun_between) { Episode::Began } else { episode };
         if let (Some(budget), Some(pipeline)) = (self.settings.budget, &mut self.pipeline) {
             pipeline.factor = self.budget.step(budget, episode);
         }

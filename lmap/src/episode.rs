@@ -52,6 +52,22 @@ impl Episodes {
         Episode::Began
     }
 
+    /// Whether an episode would begin with another row over γ.
+    pub(crate) fn would_begin(&self) -> bool {
+        let window = u64::MAX >> (64 - self.rule.of.clamp(1, 64));
+        self.rows == 0 && (((self.recent << 1) | 1) & window).count_ones() >= self.rule.need
+    }
+
+    /// Begins an episode before its row is complete.
+    pub(crate) fn begin(&mut self) {
+        *self = Self { rows: 1, ..Self::new(self.rule) };
+    }
+
+    /// Ends the episode.
+    pub(crate) fn end(&mut self) {
+        *self = Self::new(self.rule);
+    }
+
     /// A gap: earlier rows no longer count towards a beginning. An episode goes on.
     pub(crate) fn gap(&mut self) {
         self.recent = 0;

@@ -108,6 +108,12 @@ impl Latches {
         ((value - centre).abs() < (value - mean).abs()).then_some(centre)
     }
 
+    /// The second centre of each gauge that has one.
+    pub(crate) fn centres(&self) -> impl Iterator<Item = (usize, f64)> {
+        let latched = self.gauges.iter().filter(|gauge| !gauge.centre.is_nan());
+        latched.map(|gauge| (gauge.column as usize, gauge.centre))
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Gauge>() * self.gauges.len()
     }

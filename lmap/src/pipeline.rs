@@ -104,6 +104,15 @@ impl Constant {
         self.moved = moved && !intake.restarted();
         self.moved
     }
+
+    /// Whether a row with this value, and this move since the row before, would count as a move.
+    pub(crate) fn would_move(&self, value: f64, moved: f64) -> bool {
+        let far = |from: f64| (value - from).abs() > self.least;
+        match self.baseline {
+            Baseline::Value { trained, last } => far(last) && (trained.is_nan() || far(trained)),
+            Baseline::Increment(increment) => (moved - increment).abs() > self.least,
+        }
+    }
 }
 
 /// A fitted pipeline, with the row that it scored last.

@@ -55,6 +55,14 @@ impl Projection {
         Self { z: Aligned::zeros(width), coordinates, residual, exact, length: 1.0 }
     }
 
+    /// Whether it is a buffer for rows of `scorer`.
+    pub(crate) fn fits(&self, scorer: &Scorer) -> bool {
+        let exact = if scorer.exact.is_some() { self.z.len() } else { 0 };
+        self.z.len() == scorer.residual_variance.len()
+            && self.coordinates.len() == scorer.basis.rank()
+            && self.exact.len() == exact
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         size_of::<f64>() * (self.z.len() + self.exact.len())
             + size_of::<f32>() * (self.coordinates.len() + self.residual.len())

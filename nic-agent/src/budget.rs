@@ -10,6 +10,7 @@ use lmap::Footprint;
 use crate::config::{Config, StreamConfig, Transport};
 use crate::network::{QUEUED_INTERVALS, peers};
 use crate::outbox::{MAX_MESSAGE_BYTES, ROWS_BYTES};
+use crate::pace::FAST_BYTES;
 use crate::runner::pages;
 use crate::settings::WorkerSettings;
 
@@ -54,6 +55,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         metric: "",
     }];
     bounds.extend(lmaps(&settings, load, config.transport));
+    bounds.push(FASTER);
     bounds.extend(retained(&settings));
     bounds.extend(queues(&settings, load));
     bounds.extend(edges(config));
@@ -68,9 +70,9 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
     [
         Bound {
             what: "detectors of services that are running",
-            // The current one, and one that learns columns that have changed.
+            // The current one, and one that learns columns or an interval that have changed.
             bytes: services.saturating_mul(2 * (detector.learning + detector.fitted) as u64),
-            from: "services × 2 detectors (a second one learns columns that have changed) × columns × (8 B × rows to learn from + 36 B × directions, at most as many as columns, or a quarter of these rows); `detector.rank`, `detector.sketch_rows`",
+            from: "services × 2 detectors (a second one learns columns or an interval that have changed) × columns × (8 B × rows to learn from + 36 B × directions, at most as many as columns, or a quarter of these rows); `detector.rank`, `detector.sketch_rows`",
             payer: "service; how many series a user may have: `services.limits.series` of the host agent",
             full: "the host agent refuses series",
             metric: "lmap_bytes",
@@ -127,6 +129,16 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
     ]
 }
 
+/// What LMAPs take that are fetched faster.
+const FASTER: Bound = Bound {
+    what: "columns of LMAPs that are fetched faster, since something seems wrong",
+    bytes: FAST_BYTES,
+    from: "fixed; how many READs: `limits.extra_reads_per_s`",
+    payer: "node",
+    full: "the LMAP is fetched for its rows only",
+    metric: "fast_bytes",
+};
+
 /// What is kept for those who come back.
 fn retained(settings: &WorkerSettings) -> [Bound; 2] {
     [
@@ -139,7 +151,7 @@ fn retained(settings: &WorkerSettings) -> [Bound; 2] {
             metric: "evicted_detectors",
         },
         Bound {
-            what: "models of services that are gone",
+            what: "models of services that are gone, and of intervals that operators have changed",
             bytes: settings.max_retained_model_bytes,
             from: "`limits.retained_model_bytes`, `limits.retained_models`, for a day",
             payer: "user: whoever has most loses the oldest first",

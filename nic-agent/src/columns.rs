@@ -89,7 +89,7 @@ impl ColumnInfo {
 }
 
 /// A column that is aggregated from several series, or by a user-defined aggregation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct AggregatedColumn {
     metric: MetricId,
     column: usize,
@@ -109,8 +109,8 @@ struct Member {
     further_word: bool,
 }
 
-/// Computes rows from the regions of one LMAP.
-#[derive(Debug)]
+/// Computes rows from the regions of one LMAP. A clone goes on from the same observations on its own.
+#[derive(Clone, Debug)]
 pub(crate) struct Columns {
     infos: Vec<ColumnInfo>,
     /// The kind of each metric, and its first column.
@@ -288,6 +288,21 @@ impl Columns {
         }
         self.ticks += 1;
         self.scalars.row()
+    }
+
+    /// A fetch at which no row is due: what must not be used any more is forgotten, and everything else stays as it is.
+    /// Never allocates.
+    pub(crate) fn pass(&mut self, observations: &[Observation]) {
+        if observations.iter().any(|observation| observation.forgets()) {
+            self.scalars.pass(observations);
+            self.histograms.pass(observations);
+        }
+    }
+
+    /// Memory in bytes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let columns = size_of_val(&self.infos[..]) + size_of_val(&self.metrics[..]) + size_of_val(&self.members[..]);
+        size_of::<Self>() + columns + self.scalars.memory_bytes() + self.histograms.memory_bytes()
     }
 
     /// The row of the last tick.

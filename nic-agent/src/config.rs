@@ -155,6 +155,8 @@ pub struct LimitsConfig {
     pub retained_models: usize,
     /// Most bytes of models of services that are gone.
     pub retained_model_bytes: u64,
+    /// Most READs per second between rows, of all LMAPs that are fetched faster since something seems wrong.
+    pub extra_reads_per_s: u32,
 }
 
 /// Largest value of `limits.row_history`.
@@ -177,6 +179,7 @@ impl Default for LimitsConfig {
             region_bytes: NonZeroU64::new(settings.regions.bytes).unwrap_or(NonZeroU64::MIN),
             retained_models: settings.max_retained_models,
             retained_model_bytes: settings.max_retained_model_bytes,
+            extra_reads_per_s: settings.extra_reads_per_s as u32,
         }
     }
 }
@@ -218,6 +221,7 @@ impl Config {
             region_bytes,
             retained_models,
             retained_model_bytes,
+            extra_reads_per_s,
         } = self.limits;
         WorkerSettings {
             worker: WorkerId(self.worker),
@@ -230,6 +234,7 @@ impl Config {
             regions: RegionLimits { regions: regions.get(), bytes: region_bytes.get() },
             max_retained_models: retained_models,
             max_retained_model_bytes: retained_model_bytes,
+            extra_reads_per_s: f64::from(extra_reads_per_s),
             detector: self.detector.settings(),
             alarms_per_day: self.detector.alarms_per_day,
             ..WorkerSettings::default()

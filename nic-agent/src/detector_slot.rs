@@ -9,6 +9,8 @@
 //! only a few times: a service that adds series all the time has to be watched with the columns that it has. After
 //! that, a new shadow follows when the shadow has taken over.
 
+mod looks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -29,6 +29,11 @@ impl Buckets {
         core::mem::replace(&mut self.known, true) && grew
     }
 
+    /// Memory of the stored slots, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&self.before[..])
+    }
+
     /// Discards the stored slots: the next step returns false.
     pub(crate) fn forget(&mut self) {
         self.known = false;

@@ -9,6 +9,7 @@
 //! | [`worker`](Worker) | the state machine over all LMAPs of one worker |
 //! | `ticker` | absolute deadlines; skipped intervals are counted |
 //! | `lmap_runtime` | one LMAP: regions, columns, detectors, reports |
+//! | `pace`, `sliding_rows` | when an LMAP is fetched faster than its rows are due, and the rows that come of it |
 //! | `regions`, `liveness` | headers and heartbeats of fetched regions; silent replicas |
 //! | `columns`, `observation`, `histogram`, `aggregation` | slots → values of each replica, in flat arrays → one row |
 //! | `detector_slot`, `detector_settings`, `jobs` | detectors and shadow detectors, their settings, jobs |
@@ -42,6 +43,7 @@ mod metrics;
 mod network;
 mod observation;
 mod outbox;
+mod pace;
 mod queue_pair;
 mod region_limits;
 mod regions;
@@ -50,6 +52,7 @@ mod retained_lmap;
 mod rows;
 mod runner;
 mod settings;
+mod sliding_rows;
 mod ticker;
 mod worker;
 

@@ -46,6 +46,11 @@ impl Liveness {
         Change::None
     }
 
+    /// Whether it was not alive in the last observation, and is not silent.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.observations > 0 && !self.silent
+    }
+
     pub(crate) fn is_silent(&self) -> bool {
         self.silent
     }

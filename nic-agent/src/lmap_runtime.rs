@@ -1,14 +1,16 @@
 //! The runtime of one LMAP on a worker: its regions, its columns, its detectors, and its reports to the host agent.
 
+mod beginning;
+mod between;
+mod successor;
+mod summary;
+
 use core::num::NonZeroU32;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wire::control::{
-    DetectorSpec, Episode, GroupShare, LmapSpec, MetricShare, Reason as WireReason, RowScore, State, Verdict,
-};
+use wire::control::{DetectorSpec, Episode, GroupShare, MetricShare, RowScore, State, Verdict};
 use wire::id::{Epoch, LmapId, MetricId, Owner};
-use wire::metric::Statistic;
 use wire::name::ServiceName;
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
@@ -17,14 +19,16 @@ use crate::alarm::Alarm;
 use crate::columns::Columns;
 use crate::detector_slot::{DetectorFactory, Detectors, Reason};
 use crate::digest::Digest;
-use crate::error::UnexpectedMessage;
 use crate::jobs::Jobs;
 use crate::observation::ObservationTime;
 use crate::outbox::Outbox;
+use crate::pace::Pace;
 use crate::regions::Regions;
 use crate::retained_lmap::RetainedLmap;
 use crate::rows::{self, History, Subscription};
-use crate::settings::WorkerSettings;
+pub(crate) use between::Due;
+use between::FastRows;
+pub(crate) use successor::{Shelf, Strides, Successor};
 
 /// A metric is listed in a row's score from this share of γ² on.
 const MIN_SQUARE_SHARE: f64 = 0.01;
@@ -35,8 +39,8 @@ pub(crate) struct Tick {
     /// Monotonic time at which the fetch began.
     pub(crate) at: Nanos,
     pub(crate) at_unix_ns: u64,
-    /// Intervals that were skipped before it.
-    pub(crate) missed: u64,
+    /// What of the LMAP is due.
+    pub(crate) due: Due,
     /// Whether the batch as a whole was fetched.
     pub(crate) batch: bool,
     /// Whether no host agent is connected.
@@ -58,6 +62,9 @@ pub(crate) struct SharedState {
     pub(crate) groups: Vec<GroupShare>,
     pub(crate) group_scratch: Vec<(u16, f64)>,
     pub(crate) column_scratch: Vec<(usize, f64)>,
+    /// Alarms that began, and that ended, between two rows.
+    pub(crate) early_alarms: u64,
+    pub(crate) early_ends: u64,
 }
 
 impl SharedState {
@@ -75,13 +82,29 @@ pub(crate) struct LmapRuntime {
     service: ServiceName,
     /// Who pays for what is retained of it: the owner of its first replica.
     owner: Owner,
-    pub(crate) interval: Interval,
+    /// The interval at which rows are judged.
+    interval: Interval,
+    /// Least time between two fetches while something seems wrong.
+    fastest: Option<Interval>,
     epoch: Epoch,
     model: Vec<u8>,
     detector: DetectorSpec,
     pub(crate) regions: Regions,
     columns: Columns,
+    /// How often each metric is read, in rows.
+    strides: Strides,
     detectors: Option<Detectors>,
+    /// What learns at the interval of the configuration while another one judges.
+    successor: Option<Successor>,
+    /// Models of other intervals.
+    shelf: Shelf,
+    pace: Pace,
+    /// Rows between rows, while it is fetched faster.
+    fast: Option<FastRows>,
+    /// When the last row was due; `None` if it was the first after a gap.
+    last_row: Option<Nanos>,
+    /// Whether an episode is on.
+    in_episode: bool,
     /// The model from which its detectors start once there are columns.
     warm_model: Option<Arc<lmap::Model>>,
     /// When its model was last due for the host agent.
@@ -101,78 +124,6 @@ pub(crate) struct LmapRuntime {
 }
 
 impl LmapRuntime {
-    /// Creates the runtime that `spec` describes. Its detectors learn, or are armed by a model.
-    ///
-    /// # Errors
-    ///
-    /// What of `spec` cannot be carried out. The runtime is returned in any case and does the rest.
-    pub(crate) fn new(
-        spec: &LmapSpec,
-        epoch: Epoch,
-        settings: &WorkerSettings,
-        retained: Option<RetainedLmap>,
-        factory: &mut DetectorFactory,
-    ) -> (Self, Result<(), UnexpectedMessage>) {
-        let regions = Regions::new(spec, settings.silent_heartbeats);
-        let columns = Columns::new(spec, &regions.indices(), &settings.aggregations, settings.observations_held);
-        let unknown = spec.metrics.iter().find(|metric| !Columns::can_compute(metric, &settings.aggregations));
-        let unknown = unknown.map(|metric| UnexpectedMessage::Aggregation {
-            lmap: spec.id,
-            aggregation: metric.aggregation.to_string(),
-        });
-        let usable = |retained: &RetainedLmap| {
-            retained.interval == spec.interval
-                && retained.detector == spec.detector
-                && retained.detectors.as_ref().is_some_and(|detectors| detectors.has_model(&spec.model))
-        };
-        let unfit = factory.configure_for(spec.interval, &spec.detector);
-        let (samples, alarm) =
-            retained.as_ref().map_or((0, Alarm::default()), |retained| (retained.samples, retained.alarm));
-        let alike = |retained: &&RetainedLmap| {
-            retained.interval == spec.interval && retained.detector == spec.detector && spec.model.is_empty()
-        };
-        let warm_model = retained.as_ref().filter(alike).and_then(|retained| retained.warm_model.clone());
-        let continues = retained.as_ref().is_some_and(|retained| retained.continues);
-        let (detectors, refused) = match retained.filter(usable).and_then(|retained| retained.detectors) {
-            Some(mut detectors) => {
-                detectors.columns_changed(columns.infos(), &spec.model, factory);
-                (Some(detectors), Ok(()))
-            }
-            None if columns.infos().is_empty() => (None, Ok(())),
-            None => {
-                let (detectors, refused) = match &warm_model {
-                    Some(warm_model) => factory.create_warm(columns.infos(), Arc::clone(warm_model), continues),
-                    None => factory.create(columns.infos(), &spec.model),
-                };
-                (detectors, unfit.and(refused))
-            }
-        };
-        let runtime = Self {
-            id: spec.id,
-            service: spec.service.clone(),
-            owner: spec.replicas.first().map_or(Owner::Agent, |replica| replica.owner),
-            interval: spec.interval,
-            epoch,
-            model: spec.model.clone(),
-            detector: spec.detector,
-            history: History::new(settings.row_history, columns.infos().len()),
-            regions,
-            columns,
-            detectors,
-            warm_model,
-            model_given: None,
-            alarm,
-            gap: true,
-            score: 0.0,
-            reported_state: None,
-            samples,
-            digest: Digest::default(),
-            subscription: None,
-            gives_features: false,
-        };
-        (runtime, unknown.map_or(refused, Err))
-    }
-
     /// Continues where `old` was, the same LMAP under an earlier configuration of the same host agent. Its detectors
     /// have been handed over.
     pub(crate) fn take_over(mut self, mut old: Self, outbox: &mut Outbox) -> Self {
@@ -180,10 +131,13 @@ impl LmapRuntime {
         self.gap = old.gap || !self.regions.same_replicas(&old.regions);
         self.regions.take_over(&old.regions);
         let keys = |runtime: &Self| runtime.columns.infos().iter().map(|info| info.key).collect::<Vec<_>>();
-        if keys(&self) == keys(&old) {
+        if keys(&self) == keys(&old) && self.interval == old.interval {
             self.history = old.history;
         }
-        self.columns = self.columns.take_over(old.columns);
+        if self.interval == old.interval {
+            self.columns = self.columns.take_over(old.columns);
+            self.last_row = old.last_row;
+        }
         let Self { model_given, score, digest, subscription, gives_features, .. } = old;
         Self { model_given, score, digest, subscription, gives_features, ..self }
     }
@@ -199,8 +153,26 @@ impl LmapRuntime {
     /// Hands the detectors over to a later configuration of the same LMAP.
     pub(crate) fn hand_over(&mut self, now: Nanos) -> RetainedLmap {
         let (detectors, warm_model) = (self.detectors.take(), self.warm_model.take());
-        let Self { interval, detector, samples, alarm, owner, .. } = *self;
-        RetainedLmap { detectors, warm_model, continues: false, interval, detector, samples, alarm, since: now, owner }
+        let learning = self.successor.take();
+        let (shelf, strides) = (core::mem::take(&mut self.shelf), Arc::clone(&self.strides));
+        let Self { id, interval, detector, samples, alarm, in_episode, owner, .. } = *self;
+        let (continues, since) = (false, now);
+        RetainedLmap {
+            lmap: Some(id),
+            detectors,
+            learning,
+            shelf,
+            strides,
+            warm_model,
+            continues,
+            interval,
+            detector,
+            samples,
+            alarm,
+            in_episode,
+            since,
+            owner,
+        }
     }
 
     /// The service is gone. Returns the model from which its detectors start when it comes back; `None` if nothing was
@@ -208,8 +180,8 @@ impl LmapRuntime {
     pub(crate) fn into_model(mut self, now: Nanos) -> Option<(ServiceName, RetainedLmap)> {
         let mut retained = self.hand_over(now);
         retained.drop_detectors();
-        (retained.samples, retained.alarm) = (0, Alarm::default());
-        retained.warm_model.is_some().then_some((self.service, retained))
+        (retained.samples, retained.alarm, retained.in_episode) = (0, Alarm::default(), false);
+        retained.is_useful().then_some((self.service, retained))
     }
 
     /// Ends the configuration, and returns what is retained.
@@ -218,27 +190,50 @@ impl LmapRuntime {
         if let Some(detectors) = &mut retained.detectors {
             detectors.gap();
         }
+        if let Some(learning) = &mut retained.learning {
+            learning.retain();
+        }
         (self.service, retained)
     }
 
-    /// One tick: checks the fetched regions, scores the row, and learns it. Returns a verdict if one has to be sent
-    /// now; everything else goes into the summary. Does not allocate unless there is a verdict.
+    /// One tick: checks the fetched regions, scores the rows that are due, and learns them. Returns a verdict if one
+    /// has to be sent now; everything else goes into the summary. Does not allocate unless there is a verdict, or
+    /// something seems wrong.
     pub(crate) fn tick(&mut self, tick: Tick, shared: &mut SharedState) -> Option<proto::Verdict> {
         let check = self.regions.check(tick.at, tick.batch, tick.alone, &mut shared.outbox);
-        self.gap |= check.changed || tick.missed > 0;
-        let time = ObservationTime { at: tick.at, interval: self.interval };
-        let all_silent = self.regions.all_silent();
+        let usable = check.fresh && !self.regions.all_silent();
+        self.gap |= check.changed;
+        self.row_of_successor(tick, usable, check.changed, shared);
+        if tick.due.row.is_some() {
+            return self.row(tick, usable, check.changed, shared);
+        }
+        let began = self.between(tick, usable, check.changed, shared);
+        let silent = self.regions.are_silent();
+        let state = if silent { State::Silent } else { self.state() };
+        let episode = self.alarm.step(silent || self.in_episode);
+        let changed = self.reported_state.replace(state) != Some(state);
+        self.verdict_between(began, (state, episode, changed), shared)
+    }
+
+    /// The row that is due.
+    fn row(&mut self, tick: Tick, usable: bool, changed: bool, shared: &mut SharedState) -> Option<proto::Verdict> {
+        self.gap |= tick.due.row.is_some_and(|missed| missed > 0);
+        let time = ObservationTime::of_row(tick.at, self.interval);
         self.columns.read(&self.regions.buffers, self.regions.observations(), time);
-        let scored = if check.fresh && !all_silent { self.score_and_learn(tick, shared) } else { None };
+        // In the first row after a gap, what is missing is as long ago: what follows is not compared with it.
+        self.last_row = (!self.gap).then_some(tick.at);
+        let scored = if usable { self.score_and_learn(tick, shared) } else { None };
         if scored.is_none() {
             self.gap = true;
         }
-        let in_episode = match scored {
+        self.in_episode = match scored {
             Some(verdict) => matches!(verdict.episode, lmap::Episode::Began | lmap::Episode::On),
-            None => false,
+            // Nothing new is known: what was wrong has not ended.
+            None => self.in_episode,
         };
         let silent = self.regions.are_silent();
-        let episode = self.alarm.step(silent || in_episode);
+        let episode = self.alarm.step(silent || self.in_episode);
+        self.keep_pace(scored, changed, silent || self.in_episode);
         let state = if silent { State::Silent } else { self.state() };
         let near = scored.is_some_and(|verdict| {
             let gamma = verdict.gamma.filter(|_| is_armed(verdict.state));
@@ -252,6 +247,45 @@ impl LmapRuntime {
         let row = over.and_then(|verdict| self.row_score(verdict, &mut shared.column_scratch));
         let features = scored.is_some().then(|| self.features()).flatten();
         Some(proto::Verdict { features, ..self.verdict(state, episode, row, over.is_some(), shared) })
+    }
+
+    /// The row of the interval that is learnt, if one is due. Once that is learnt, it takes over.
+    fn row_of_successor(&mut self, tick: Tick, usable: bool, changed: bool, shared: &mut SharedState) {
+        let Some(successor) = &mut self.successor else { return };
+        if changed || tick.due.successor.is_some_and(|missed| missed > 0) {
+            successor.gap();
+        }
+        if tick.due.successor.is_none() {
+            return successor.pass(&self.regions);
+        }
+        let signs = successor::RowSigns { usable, learn: !tick.alone, in_alarm: self.in_episode };
+        if successor.row(tick.at, &self.regions, signs, &mut shared.jobs)
+            && self.can_be_succeeded()
+            && let Some(successor) = self.successor.take()
+        {
+            self.shelf.put(self.interval, self.detectors.as_ref().and_then(Detectors::learned_model));
+            self.succeed(successor, shared);
+        }
+    }
+
+    /// Whether the model of the interval that judges can be kept: not while its sketch is being decomposed.
+    fn can_be_succeeded(&self) -> bool {
+        let has_model = |of: &Detectors| !is_armed(of.state()) || of.learned_model().is_some();
+        self.detectors.as_ref().is_none_or(has_model)
+    }
+
+    /// The successor's interval is that of the LMAP from now on. An alarm that is on goes on.
+    fn succeed(&mut self, successor: Successor, shared: &mut SharedState) {
+        let Successor { interval, columns, mut detectors, strides, .. } = successor;
+        // The error was reported when the LMAP was configured.
+        let _ = shared.factory.configure_for(interval, &self.detector);
+        detectors.columns_changed(columns.infos(), &self.model, &mut shared.factory);
+        if self.in_episode {
+            detectors.begin_episode();
+        }
+        (self.interval, self.columns, self.strides, self.detectors) = (interval, columns, strides, Some(detectors));
+        (self.gap, self.last_row) = (false, None);
+        self.history.clear();
     }
 
     /// The row that was scored last, if the host agent wants it.
@@ -349,72 +383,6 @@ impl LmapRuntime {
         proto::Verdict::from(&verdict)
     }
 
-    /// Converts reasons of a row that is `ago` old. A column that has stood out since then has done so for that much
-    /// longer.
-    fn wire_reasons(&self, reasons: &[Reason], ago: Nanos) -> Vec<WireReason> {
-        let convert = |reason: &Reason| {
-            let info = self.columns.infos().get(reason.column)?;
-            let Reason { share, mut seen, mut expected, since_rows, .. } = *reason;
-            let since = match u64::from(since_rows) {
-                0 => Nanos::ZERO,
-                rows => Nanos(self.interval.length().0.saturating_mul(rows)).plus(ago),
-            };
-            // The reconstruction of a count or a duration may be negative, which is impossible and would confuse
-            // readers. A column without a value is reported as if it had the expected one.
-            if info.statistic != Statistic::Value {
-                (seen, expected) = (seen.max(0.0), expected.max(0.0));
-            }
-            Some(WireReason { metric: info.metric, statistic: info.statistic, share, seen, expected, since })
-        };
-        reasons.iter().filter_map(convert).collect()
-    }
-
-    /// The summary since the last one. Starts the next period.
-    pub(crate) fn summarise(&mut self, now: Nanos, period: Nanos, shared: &mut SharedState) -> proto::LmapSummary {
-        let (rows, needed) = match self.detectors.as_ref().map(Detectors::state) {
-            Some(lmap::State::Learning { rows, needed } | lmap::State::Provisional { rows, needed }) => (rows, needed),
-            _ => (0, 0),
-        };
-        if let Some(detectors) = self.detectors.as_ref().filter(|_| self.digest.reasons().is_empty()) {
-            shared.explain(detectors);
-            self.digest.over(now, 0.0, &shared.explained, &shared.groups);
-        }
-        let columns = self.columns.infos().len();
-        let never = self.columns.infos().iter().filter(|info| !info.column.watched).count() as u32;
-        let silent: Vec<u32> = self.regions.silent().map(|replica| replica.0).collect();
-        let state = if self.regions.are_silent() { State::Silent } else { self.state() };
-        let discarded = self.regions.discarded;
-        let budget = self.detectors.as_ref().and_then(|detectors| detectors.budget(self.interval));
-        let summary = proto::LmapSummary {
-            lmap: self.id.0,
-            epoch: self.epoch.0,
-            state: proto::State::from(state).into(),
-            rows: rows as u32,
-            rows_needed: needed as u32,
-            gamma: self.detectors.as_ref().and_then(Detectors::gamma).unwrap_or(0.0),
-            scores: self.digest.scores(),
-            samples: self.samples,
-            discarded_generation: discarded.generation,
-            discarded_header: discarded.header,
-            discarded_unread: discarded.unread,
-            columns: columns as u32,
-            unwatched: (self.detectors.as_ref().map_or(columns, |detectors| detectors.unwatched(columns)) as u32)
-                .saturating_sub(never),
-            alarms_per_day: budget.map_or(0.0, |(alarms, _)| alarms),
-            gamma_factor: budget.map_or(0.0, |(_, factor)| factor),
-            threshold_noise: self.detectors.as_ref().and_then(Detectors::threshold_noise).unwrap_or(0.0),
-            silent_replicas: silent,
-            reasons: self
-                .wire_reasons(self.digest.reasons(), self.digest.age(now))
-                .iter()
-                .map(proto::Reason::from)
-                .collect(),
-            groups: self.digest.groups().iter().map(proto::GroupShare::from).collect(),
-        };
-        self.digest.restart(now, period);
-        summary
-    }
-
     /// Subscribes to every `every`-th row, after the rows of the history; `None` ends the subscription.
     pub(crate) fn subscribe(&mut self, every: Option<NonZeroU32>, outbox: &mut Outbox) {
         let Some(every) = every else {
@@ -433,6 +401,8 @@ impl LmapRuntime {
     }
 
     pub(crate) fn fit_again(&mut self, jobs: &mut Jobs) {
+        // What was normal at other intervals is not what the operator means.
+        (self.shelf, self.successor) = (Shelf::default(), None);
         if let Some(detectors) = &mut self.detectors {
             detectors.fit_again(jobs);
         }
@@ -467,14 +437,39 @@ impl LmapRuntime {
         self.detectors.as_ref()
     }
 
-    pub(crate) fn detectors_mut(&mut self) -> Option<&mut Detectors> {
-        self.detectors.as_mut()
+    /// Its detectors, and those that learn another interval.
+    pub(crate) fn all_detectors(&self) -> impl Iterator<Item = &Detectors> {
+        self.detectors.iter().chain(self.successor.as_ref().map(|successor| &successor.detectors))
+    }
+
+    pub(crate) fn all_detectors_mut(&mut self) -> impl Iterator<Item = &mut Detectors> {
+        self.detectors.iter_mut().chain(self.successor.as_mut().map(|successor| &mut successor.detectors))
+    }
+
+    /// The interval at which rows are judged.
+    pub(crate) fn interval(&self) -> Interval {
+        self.interval
+    }
+
+    /// Time between two fetches for it.
+    fn fetch_interval(&self) -> Interval {
+        self.intervals().into_iter().flatten().min().unwrap_or(self.interval)
     }
 
     /// Memory in bytes of its detectors and of the rows for subscribers, without the place for rows that have not come.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let detectors = self.detectors.as_ref().map_or(0, Detectors::used_bytes);
-        (detectors + self.history.memory_bytes()) as u64
+        let detectors: usize = self.all_detectors().map(Detectors::used_bytes).sum();
+        (detectors + self.history.memory_bytes()) as u64 + self.shelf.memory_bytes()
+    }
+
+    /// Memory of the models of other intervals, in bytes.
+    pub(crate) fn shelf_bytes(&self) -> u64 {
+        self.shelf.memory_bytes()
+    }
+
+    /// Drops the models of other intervals. Returns how many.
+    pub(crate) fn clear_shelf(&mut self) -> u64 {
+        core::mem::take(&mut self.shelf).len() as u64
     }
 
     #[cfg(test)]

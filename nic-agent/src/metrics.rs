@@ -202,6 +202,14 @@ fn registry(status: &WorkerStatus) -> Registry {
             "Models of services that are gone, dropped before their time: too many, or too many bytes",
             status.evicted_models,
         ),
+        ("extra_regions", "Region fetches between rows of LMAPs, since something seemed wrong", status.extra_regions),
+        (
+            "refused_extra_fetches",
+            "Rows after which an LMAP was not fetched faster: too many READs, or too many bytes",
+            status.refused_extra,
+        ),
+        ("early_alarms", "Alarms that began between two rows", status.early_alarms[0]),
+        ("early_ends", "Alarms that ended between two rows", status.early_alarms[1]),
         ("lost_rows", "Rows lost because the host agent was slow or gone", of.lost_rows),
         ("lost_verdicts", "Verdicts lost because the host agent was slow or gone", of.lost_verdicts),
         (
@@ -265,6 +273,13 @@ fn add_gauges(registry: &mut Registry, status: &WorkerStatus) {
             status.retained_model_bytes.cast_signed(),
         ),
         ("silent_replicas", "Replicas whose heartbeat has stopped", count(status.silent_replicas)),
+        ("fast_lmaps", "LMAPs that are fetched between rows, since something seems wrong", count(status.fast_lmaps)),
+        ("fast_bytes", "Bytes of their columns between rows", status.fast_bytes.cast_signed()),
+        (
+            "learning_intervals",
+            "LMAPs that learn another interval than the one at which they judge",
+            count(status.learning_intervals),
+        ),
         ("attached_regions", "Regions that are attached", count(status.attached)),
         ("regions", "Regions that are configured", count(status.regions)),
     ] {

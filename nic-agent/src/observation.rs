@@ -22,6 +22,13 @@ pub(crate) enum Observation {
     Silent,
 }
 
+impl Observation {
+    /// Whether earlier values are discarded.
+    pub(crate) fn forgets(self) -> bool {
+        matches!(self, Self::Discarded | Self::Silent)
+    }
+}
+
 /// Where a series of a replica is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SeriesLocation {
@@ -38,16 +45,23 @@ pub(crate) struct SeriesLocation {
 pub(crate) struct ObservationTime {
     pub(crate) at: Nanos,
     pub(crate) interval: Interval,
+    /// Parts of an interval to which times are rounded: 1 for rows, more for a row that covers a part of an interval.
+    pub(crate) parts: u32,
 }
 
 impl ObservationTime {
-    /// Intervals since `before`, rounded, at least 1; `None` if no time has passed. Without rounding, a tick that is a
-    /// little late or early would make a constant count look variable.
+    /// A tick at which a row is due.
+    pub(crate) const fn of_row(at: Nanos, interval: Interval) -> Self {
+        Self { at, interval, parts: 1 }
+    }
+
+    /// Intervals since `before`, rounded to parts, at least one part; `None` if no time has passed. Without rounding, a
+    /// tick that is a little late or early would make a constant count look variable.
     pub(crate) fn intervals_since(self, before: Nanos) -> Option<f64> {
         let elapsed = self.at.since(before).filter(|elapsed| *elapsed != Nanos::ZERO)?;
-        let whole = self.interval.nanos().get();
-        let rounded = elapsed.0.saturating_add(whole / 2);
-        Some((rounded / whole).max(1) as f64)
+        let part = (self.interval.nanos().get() / u64::from(self.parts.max(1))).max(1);
+        let rounded = (elapsed.0.saturating_add(part / 2) / part).max(1) as f64;
+        Some(if self.parts > 1 { rounded / f64::from(self.parts) } else { rounded })
     }
 }
 

@@ -265,6 +265,16 @@ impl Regions {
         if self.several_services { self.all_silent() } else { self.silent().next().is_some() }
     }
 
+    /// Whether a replica has missed a heartbeat at the last check, and is not called silent.
+    pub(crate) fn misses_heartbeat(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.liveness.is_overdue())
+    }
+
+    /// Whether a replica writes a region itself. Those that the host agent samples change no faster than rows are due.
+    pub(crate) fn has_own_writes(&self) -> bool {
+        self.all.iter().any(|region| region.claim.spec.heartbeat)
+    }
+
     /// Whether there are replicas, and all of them are silent.
     pub(crate) fn all_silent(&self) -> bool {
         !self.replicas.is_empty() && self.replicas.iter().all(|replica| replica.liveness.is_silent())

@@ -3,18 +3,27 @@
 use std::sync::Arc;
 
 use wire::control::{DetectorSpec, LmapSpec};
-use wire::id::Owner;
+use wire::id::{LmapId, Owner};
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
 
 use crate::alarm::Alarm;
 use crate::detector_slot::Detectors;
 use crate::error::UnexpectedMessage;
+use crate::lmap_runtime::{Shelf, Strides, Successor};
 
 /// What is retained of an LMAP without a configuration, for a host agent or a service that comes back.
 #[derive(Debug)]
 pub(crate) struct RetainedLmap {
+    /// The LMAP, if it is of the present run of the host agent.
+    pub(crate) lmap: Option<LmapId>,
     pub(crate) detectors: Option<Detectors>,
+    /// What learns another interval meanwhile.
+    pub(crate) learning: Option<Successor>,
+    /// Models of other intervals.
+    pub(crate) shelf: Shelf,
+    /// How often each metric is read, in rows.
+    pub(crate) strides: Strides,
     /// The model from which the next detectors start, if the detectors were dropped.
     pub(crate) warm_model: Option<Arc<lmap::Model>>,
     /// The service has been running since the model was learnt.
@@ -24,6 +33,8 @@ pub(crate) struct RetainedLmap {
     pub(crate) samples: u64,
     /// Whether the host agent knows of an alarm that has not ended.
     pub(crate) alarm: Alarm,
+    /// Whether an episode of its detectors is on.
+    pub(crate) in_episode: bool,
     pub(crate) since: Nanos,
     /// Who pays for it.
     pub(crate) owner: Owner,
@@ -51,9 +62,22 @@ impl RetainedLmap {
         let (interval, detector) = (spec.interval, spec.detector);
         let (alarm, continues) = (Alarm::default(), lmap.continues);
         let owner = spec.replicas.first().map_or(Owner::Agent, |replica| replica.owner);
-        let (detectors, warm_model) = (None, Some(model));
-        let retained =
-            Self { detectors, warm_model, continues, interval, detector, samples: 0, alarm, since: now, owner };
+        let retained = Self {
+            lmap: None,
+            detectors: None,
+            learning: None,
+            shelf: Shelf::default(),
+            strides: Strides::default(),
+            warm_model: Some(model),
+            continues,
+            interval,
+            detector,
+            samples: 0,
+            alarm,
+            in_episode: false,
+            since: now,
+            owner,
+        };
         (Some(retained), Ok(()))
     }
 
@@ -64,11 +88,31 @@ impl RetainedLmap {
         self.detectors.is_none() && (other.continues || !is_alike)
     }
 
+    /// Another run of the host agent begins, which knows of no alarm yet and numbers LMAPs anew.
+    pub(crate) fn forget_host(&mut self) {
+        (self.lmap, self.alarm, self.in_episode) = (None, Alarm::default(), false);
+    }
+
     /// Drops the detectors, and keeps their model.
     pub(crate) fn drop_detectors(&mut self) {
+        self.learning = None;
         if let Some(detectors) = self.detectors.take() {
             self.warm_model = detectors.learned_model();
         }
+    }
+
+    /// Takes the model that the configuration `lmap` hands over for another interval than that of its detectors, unless
+    /// there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`UnexpectedMessage::Model`] if it cannot be read.
+    pub(crate) fn learn_from(&mut self, lmap: &proto::Lmap, spec: &LmapSpec) -> Result<(), UnexpectedMessage> {
+        let is_known = self.interval == spec.interval || self.shelf.get(spec.interval).is_some();
+        if !(lmap.learnt.is_empty() || is_known) {
+            self.shelf.put(spec.interval, Some(Arc::new(lmap::Model::decode(&lmap.learnt)?)));
+        }
+        Ok(())
     }
 
     /// The learned model.
@@ -78,25 +122,34 @@ impl RetainedLmap {
 
     /// Bytes of the model, if it is all that is retained; `None` with detectors.
     pub(crate) fn model_bytes(&self) -> Option<u64> {
-        let model = self.warm_model.as_ref().filter(|_| self.detectors.is_none())?;
-        Some(model.memory_bytes() as u64)
+        let model = self.warm_model.as_ref().map_or(0, |model| model.memory_bytes() as u64);
+        let bytes = model + self.shelf.memory_bytes();
+        (self.detectors.is_none() && bytes > 0).then_some(bytes)
     }
 
     /// Bytes of the detectors; `None` without them.
     pub(crate) fn detector_bytes(&self) -> Option<u64> {
-        self.detectors.as_ref().map(|detectors| detectors.memory_bytes() as u64)
+        let learning = self.learning.as_ref().map_or(0, |learning| learning.detectors.memory_bytes());
+        self.detectors
+            .as_ref()
+            .map(|detectors| (detectors.memory_bytes() + learning) as u64 + self.shelf.memory_bytes())
     }
 
     /// Whether there are detectors or a model.
     pub(crate) fn is_useful(&self) -> bool {
-        self.detectors.is_some() || self.warm_model.is_some()
+        self.detectors.is_some() || self.warm_model.is_some() || !self.shelf.is_empty()
     }
 
     pub(crate) fn detectors(&self) -> Option<&Detectors> {
         self.detectors.as_ref()
     }
 
-    pub(crate) fn detectors_mut(&mut self) -> Option<&mut Detectors> {
-        self.detectors.as_mut()
+    /// Its detectors, and those that learn another interval.
+    pub(crate) fn all_detectors(&self) -> impl Iterator<Item = &Detectors> {
+        self.detectors.iter().chain(self.learning.as_ref().map(|learning| &learning.detectors))
+    }
+
+    pub(crate) fn all_detectors_mut(&mut self) -> impl Iterator<Item = &mut Detectors> {
+        self.detectors.iter_mut().chain(self.learning.as_mut().map(|learning| &mut learning.detectors))
     }
 }

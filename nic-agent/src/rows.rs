@@ -50,6 +50,12 @@ impl History {
         self.next = (self.next + 1) % self.capacity;
     }
 
+    /// Forgets the stored rows.
+    pub(crate) fn clear(&mut self) {
+        self.heads.clear();
+        self.next = 0;
+    }
+
     /// The stored rows, oldest first.
     pub(crate) fn rows(&self) -> impl Iterator<Item = proto::Row> + '_ {
         let oldest = if self.heads.len() < self.capacity { 0 } else { self.next };

@@ -66,6 +66,9 @@ pub struct WorkerSettings {
     pub attach_pause: (Nanos, Nanos),
     /// Most regions that the host agent may announce, and their total size. Default: 65,536, 1 GiB.
     pub regions: RegionLimits,
+    /// Most READs per second between rows, of all LMAPs that are fetched faster since something seems wrong; 0: none
+    /// is. Default: 1,000.
+    pub extra_reads_per_s: f64,
     /// Aggregations over replicas besides the four that every worker has. Default: none.
     pub aggregations: Aggregations,
     /// Settings of every detector. Each adds the alarm margin for its own interval. Default: [`lmap::Settings::live`].
@@ -95,6 +98,7 @@ impl Default for WorkerSettings {
             silent_heartbeats: 3,
             attach_pause: (Nanos::from_millis(100), Nanos::from_secs(10)),
             regions: RegionLimits { regions: 1 << 16, bytes: 1 << 30 },
+            extra_reads_per_s: 1000.0,
             aggregations: Aggregations::default(),
             // The kinds of columns are known here: a gauge is a state. And services are monitored from their start.
             detector: lmap::Settings::live(1.0),

@@ -24,6 +24,7 @@ use crate::detector_slot::{DetectorFactory, Detectors};
 use crate::jobs::{JobId, Jobs};
 use crate::lmap_runtime::{LmapRuntime, SharedState};
 use crate::outbox::Outbox;
+use crate::pace::ExtraReads;
 use crate::queue_pair::QueuePair;
 use crate::retained_lmap::RetainedLmap;
 use crate::settings::{Fetching, WorkerSettings};
@@ -85,6 +86,8 @@ pub struct Worker {
     punched: Vec<RegionId>,
     shared: SharedState,
     due: Vec<(Interval, u64)>,
+    /// LMAPs that are fetched faster.
+    extra: ExtraReads,
     batch: Vec<RegionBuffer>,
     owners: Vec<(LmapId, usize)>,
     /// Monotonic and wall-clock time of the last fetch, from which the wall-clock time of a summary is computed.
@@ -115,6 +118,8 @@ impl Worker {
             groups: Vec::new(),
             column_scratch: Vec::new(),
             group_scratch: Vec::new(),
+            early_alarms: 0,
+            early_ends: 0,
         };
         Self {
             incarnation: Incarnation(seeds.draw()),
@@ -135,6 +140,7 @@ impl Worker {
             punched: Vec::new(),
             shared,
             due: Vec::new(),
+            extra: ExtraReads::default(),
             batch: Vec::new(),
             owners: Vec::new(),
             wall_clock: None,
@@ -250,7 +256,7 @@ impl Worker {
         let Some(owner) = self.shared.jobs.done(id) else { return };
         let every = self.handover.every();
         for (lmap, runtime) in &mut self.runtimes {
-            let Some(detectors) = runtime.detectors_mut().filter(|detectors| detectors.has(owner)) else { continue };
+            let Some(detectors) = runtime.all_detectors_mut().find(|detectors| detectors.has(owner)) else { continue };
             detectors.install(owner, done);
             // Its first model, or one that was due while it was in the job.
             if every.is_some_and(|every| runtime.model_is_due(self.now, every)) {
@@ -258,7 +264,7 @@ impl Worker {
             }
             return;
         }
-        let mut retained = self.retained.values_mut().filter_map(RetainedLmap::detectors_mut);
+        let mut retained = self.retained.values_mut().flat_map(RetainedLmap::all_detectors_mut);
         if let Some(detectors) = retained.find(|detectors| detectors.has(owner)) {
             detectors.install(owner, done);
         }
@@ -276,8 +282,8 @@ impl Worker {
 
     /// Ends all configurations, and retains what was learned.
     fn retain_all(&mut self, now: Nanos) {
-        for (_, runtime) in core::mem::take(&mut self.runtimes) {
-            self.release(now, &runtime);
+        for (_, mut runtime) in core::mem::take(&mut self.runtimes) {
+            self.release(now, &mut runtime);
             let (service, retained) = runtime.into_retained(now);
             self.retained.insert(service, retained);
         }
@@ -285,8 +291,11 @@ impl Worker {
         self.drop_orphaned_jobs();
     }
 
-    fn release(&mut self, now: Nanos, runtime: &LmapRuntime) {
-        self.schedule.leave(runtime.interval, now);
+    fn release(&mut self, now: Nanos, runtime: &mut LmapRuntime) {
+        for interval in runtime.intervals().into_iter().flatten() {
+            self.schedule.leave(interval, now);
+        }
+        self.extra.release(runtime.go_slow().unwrap_or_default());
         for region in runtime.regions.claims() {
             self.attachments.release(region);
         }
@@ -294,8 +303,8 @@ impl Worker {
 
     /// Drops the jobs of detectors that do not exist any more.
     fn drop_orphaned_jobs(&mut self) {
-        let watched = self.runtimes.values().filter_map(LmapRuntime::detectors);
-        let retained = self.retained.values().filter_map(RetainedLmap::detectors);
+        let watched = self.runtimes.values().flat_map(LmapRuntime::all_detectors);
+        let retained = self.retained.values().flat_map(RetainedLmap::all_detectors);
         let ids: std::collections::BTreeSet<_> = watched.chain(retained).flat_map(Detectors::ids).collect();
         self.shared.jobs.retain(|owner| ids.contains(&owner));
     }

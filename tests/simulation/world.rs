@@ -318,7 +318,7 @@ impl World {
         self.stats.count_host(self.host.control.counters());
         (0..self.services.len()).for_each(|at| self.break_service(at));
         (0..self.workers.len()).for_each(|at| self.break_worker(at));
-        let stored = self.host.control.kept_models().map(|(service, _, model)| (service.clone(), model.clone()));
+        let stored = self.host.control.kept_models().map(|(key, _, model)| (key.0.clone(), model.clone()));
         let stored: Vec<_> = stored.filter(|_| self.is_quiet && self.is_stored).collect();
         let lowest_share = if self.is_quiet { 0.0 } else { LOWEST_SHARE };
         self.host = Host::new(self.incarnations, self.interval, lowest_share, self.models_every, self.fabric.clone());

@@ -87,6 +87,11 @@ pub struct IntervalError(pub Nanos);
 impl Interval {
     /// The shortest: 1 ms.
     pub const SHORTEST: Nanos = Nanos::from_millis(1);
+    /// The interval of [`SHORTEST`](Self::SHORTEST).
+    pub const MIN: Self = match NonZeroU64::new(Self::SHORTEST.0) {
+        Some(nanos) => Self(nanos),
+        None => Self(NonZeroU64::MIN),
+    };
     /// The longest: 1 hour.
     pub const LONGEST: Nanos = Nanos::from_secs(3600);
 

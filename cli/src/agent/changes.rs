@@ -2,7 +2,7 @@
 
 use wire::proto::operators::{
     AddMetricRequest, ConfigLmapRequest, DeleteLmapRequest, DeleteMetricRequest, DrainWorkerRequest, MetricConfig,
-    NewLmapRequest, ServiceMetrics, UndrainWorkerRequest,
+    NewLmapRequest, ServiceMetrics, SetIntervalReply, SetIntervalRequest, UndrainWorkerRequest,
 };
 
 use super::{AgentError, Connection};
@@ -89,6 +89,18 @@ impl Connection {
     pub async fn delete_lmap(&mut self, lmap: u32) -> Result<(), AgentError> {
         match self.client.delete_lmap(DeleteLmapRequest { lmap }).await {
             Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Sets the interval of an LMAP. Returns what is in effect.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if it is out of bounds.
+    pub async fn set_interval(&mut self, request: SetIntervalRequest) -> Result<SetIntervalReply, AgentError> {
+        match self.client.set_interval(request).await {
+            Ok(reply) => Ok(reply.into_inner()),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }

@@ -69,6 +69,16 @@ struct LmapView<'a> {
     detector: Option<DetectorView<'a>>,
     /// Services of an LMAP over several.
     members: Vec<MemberView<'a>>,
+    interval_us: u64,
+    /// The operator who set the interval; empty: nobody did.
+    interval_by: &'a str,
+    /// The interval at which rows are judged, another one as long as `interval_us` is learnt.
+    judged_us: u64,
+    /// Time between two fetches now.
+    fetch_us: u64,
+    fastest_us: u64,
+    learning_rows: u32,
+    learning_needed: u32,
 }
 
 #[derive(Serialize)]
@@ -171,6 +181,13 @@ impl<'a> LmapView<'a> {
             worker: lmap.worker,
             detector: lmap.detector.as_ref().map(DetectorView::new),
             members: lmap.members.iter().map(MemberView::new).collect(),
+            interval_us: lmap.interval_us,
+            interval_by: &lmap.interval_by,
+            judged_us: lmap.judged_us,
+            fetch_us: lmap.fetch_us,
+            fastest_us: lmap.fastest_us,
+            learning_rows: lmap.learning_rows,
+            learning_needed: lmap.learning_needed,
         }
     }
 }

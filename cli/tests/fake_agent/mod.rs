@@ -13,8 +13,8 @@ use wire::proto::operators::{
     DeleteMetricReply, DeleteMetricRequest, DrainWorkerReply, DrainWorkerRequest, FitAgainReply, FitAgainRequest,
     HookEvent, ListReply, ListRequest, LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, PathsReply, PathsRequest,
     Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest,
-    RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest, UndrainWorkerReply, UndrainWorkerRequest,
-    WatchRowsRequest, WorkerStatus,
+    RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
+    UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -198,6 +198,10 @@ impl Operators for Replies {
     }
 
     async fn undrain_worker(&self, _: Request<UndrainWorkerRequest>) -> ReplyResult<UndrainWorkerReply> {
+        refused()
+    }
+
+    async fn set_interval(&self, _: Request<SetIntervalRequest>) -> ReplyResult<SetIntervalReply> {
         refused()
     }
 

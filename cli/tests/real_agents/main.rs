@@ -6,6 +6,7 @@ mod cgroups;
 mod drains;
 mod hooks;
 mod hostile_text;
+mod intervals;
 mod kills;
 mod metrics;
 mod operator_calls;

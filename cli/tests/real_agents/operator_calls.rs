@@ -85,7 +85,7 @@ impl Operators {
         Some(Self { runtime, client })
     }
 
-    fn new_lmap(&mut self, service: &str, detector: Detector, model: Vec<u8>, interval_ms: u64) {
+    pub(crate) fn new_lmap(&mut self, service: &str, detector: Detector, model: Vec<u8>, interval_ms: u64) {
         let (service, interval_us) = (service.to_owned(), interval_ms * 1000);
         let detector = Some(detector);
         let request = NewLmapRequest { service, interval_us, model, detector, ..NewLmapRequest::default() };

@@ -93,7 +93,7 @@ fn uview(host: &Host, arguments: &[&str]) -> (Option<i32>, String) {
 
 /// Makes the LMAP before there is any stock, and waits until it judges both.
 fn watched(host: &mut Host, shop: &Shop) {
-    let (code, text) = uview(host, &["lmap", "both", "front/requests", "stock", "--interval-ms", "50"]);
+    let (code, text) = uview(host, &["lmap", "both", "front/requests", "stock", "--interval", "50ms"]);
     assert!(code == Some(0) && text.contains("stock: replicas 0, series 0, MISSING for"), "{code:?}: {text}");
     host.operators.when("both", "it goes on with one of them", |lmap| lmap.columns == 1 && lmap.samples > 0);
     shop.stocked.store(true, Relaxed);
@@ -170,13 +170,13 @@ fn it_goes_on_without_a_service_and_by_its_name_on_another_worker_until_it_is_de
     host.kill();
     host.restart();
     let (code, text) = uview(&host, &["lmap", "both"]);
-    assert!(code == Some(1) && text.contains("no LMAP over several services has that name"), "{code:?}: {text}");
-    let (code, text) = uview(&host, &["lmap", "both", "front/requests", "stock", "--interval-ms", "50"]);
+    assert!(code == Some(1) && text.contains("no LMAP has that name"), "{code:?}: {text}");
+    let (code, text) = uview(&host, &["lmap", "both", "front/requests", "stock", "--interval", "50ms"]);
     assert_eq!(code, Some(0), "{text}");
     host.operators.when("both", "judged again", is_armed);
 
-    let (code, text) = uview(&host, &["lmap", "both", "--interval-ms", "60", "front"]);
-    assert!(code == Some(1) && text.contains("both already has lmap-"), "{code:?}: {text}");
+    let (code, text) = uview(&host, &["lmap", "both", "--interval", "60ms", "front"]);
+    assert!(code == Some(0) && text.contains("both: a row every 60 ms, set by"), "{code:?}: {text}");
     let (code, text) = uview(&host, &["lmap", "both", "--delete"]);
     assert_eq!((code, text.as_str()), (Some(0), "not watched\n"));
     host.operators.when("stock", "the service's own goes on", |lmap| lmap.samples > 0);

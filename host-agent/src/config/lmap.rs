@@ -19,12 +19,14 @@ use crate::control_plane::AggregationRule;
 pub struct LmapConfig {
     /// The local scraping interval, 1 ms to 1 h.
     pub interval_ms: NonZeroU32,
-    /// The shortest interval that services may ask for, in milliseconds, at most `interval_ms`; `interval_ms` if left
-    /// out.
+    /// The shortest interval that services may ask for and operators may set, in milliseconds, at most `interval_ms`.
+    /// If left out: `interval_ms` for services, and a tenth of it for operators.
     pub fastest_ms: Option<NonZeroU32>,
-    /// The longest interval that services may ask for, in milliseconds, at least `interval_ms`; a minute, or
-    /// `interval_ms` if that is longer, if left out.
+    /// The longest interval that services may ask for and operators may set, in milliseconds, at least `interval_ms`; a
+    /// minute, or `interval_ms` if that is longer, if left out.
     pub slowest_ms: Option<NonZeroU32>,
+    /// Faster fetches while something seems wrong.
+    pub adaptive: AdaptiveConfig,
     /// How replicas are aggregated: the first rule that applies counts.
     pub aggregations: Vec<AggregationConfig>,
     /// How often workers hand over what each LMAP has learnt, in seconds; 0: never.
@@ -41,11 +43,28 @@ impl Default for LmapConfig {
             interval_ms: at_least_one(1000),
             fastest_ms: None,
             slowest_ms: None,
+            adaptive: AdaptiveConfig::default(),
             aggregations: Vec::new(),
             models_every_s: 300,
             model_bytes: 64 << 20,
             models_dir: None,
         }
+    }
+}
+
+/// Faster fetches while something seems wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdaptiveConfig {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// Least time between two fetches, in milliseconds.
+    pub fastest_ms: NonZeroU32,
+}
+
+impl Default for AdaptiveConfig {
+    fn default() -> Self {
+        Self { enabled: true, fastest_ms: at_least_one(100) }
     }
 }
 
@@ -84,6 +103,20 @@ impl LmapConfig {
         range(fastest <= interval, "lmap.fastest_ms", &millis(fastest), "must be at most lmap.interval_ms")?;
         range(interval <= slowest, "lmap.slowest_ms", &millis(slowest), "must be at least lmap.interval_ms")?;
         Ok((fastest, slowest))
+    }
+
+    /// The shortest and the longest interval that operators may set, if services may ask for `fastest` to `slowest`.
+    pub(super) fn operator_bounds(&self, (fastest, slowest): (Interval, Interval)) -> (Interval, Interval) {
+        let tenth = Interval::new(Nanos(fastest.length().0 / 10)).unwrap_or(Interval::MIN);
+        (if self.fastest_ms.is_some() { fastest } else { tenth }, slowest)
+    }
+
+    /// Least time between two fetches while something seems wrong; `None`: an LMAP is fetched for its rows only.
+    pub(super) fn adaptive(&self) -> Result<Option<Interval>, ConfigError> {
+        let AdaptiveConfig { enabled, fastest_ms } = self.adaptive;
+        let fastest = Interval::new(Nanos::from_millis(u64::from(fastest_ms.get())));
+        let fastest = fastest.map_err(|cause| ConfigError::value("lmap.adaptive.fastest_ms", cause))?;
+        Ok(enabled.then_some(fastest))
     }
 
     /// The rules for aggregations.
@@ -136,6 +169,13 @@ mod tests {
             let (fastest, slowest) = Config::parse(text).unwrap().settings(Incarnation(1)).unwrap().interval_bounds;
             (fastest.length().as_millis(), slowest.length().as_millis())
         };
+
+        let operators = |text: &str| {
+            let bounds = Config::parse(text).unwrap().settings(Incarnation(1)).unwrap().operator_bounds;
+            (bounds.0.length().as_millis(), bounds.1.length().as_millis())
+        };
+        assert_eq!(operators(""), (100, 60_000), "a tenth of the usual interval");
+        assert_eq!(operators("lmap: {interval_ms: 100, fastest_ms: 50, slowest_ms: 5000}"), (50, 5000));
 
         assert_eq!(bounds(""), (1000, 60_000));
         assert_eq!(bounds("lmap: {interval_ms: 90000}"), (90_000, 90_000));

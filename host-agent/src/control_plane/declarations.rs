@@ -85,17 +85,24 @@ fn interval_for(
 
 impl ControlPlane {
     /// Takes the interval that the LMAP's metrics ask for, unless an operator has set one. One that runs only becomes
-    /// faster: a detector learns anew at another interval.
+    /// faster: it would have to learn what is normal at another interval.
     pub(super) fn follow_declared(&mut self, id: LmapId) {
+        let Some(asked) = self.declared_interval(id) else { return };
+        if let Some(lmap) = self.lmaps.get_mut(&id) {
+            lmap.interval = if lmap.sent.is_some() { asked.min(lmap.interval) } else { asked };
+        }
+    }
+
+    /// The interval that the LMAP's metrics ask for; `None` if an operator has set one.
+    pub(super) fn declared_interval(&self, id: LmapId) -> Option<Interval> {
         let Self { lmaps, services, settings, .. } = self;
-        let Some(lmap) = lmaps.get_mut(&id) else { return };
-        let (Some(service), Some(usual)) = (services.get(&lmap.service), lmap.usual_interval) else { return };
+        let lmap = lmaps.get(&id)?;
+        let (service, usual) = (services.get(&lmap.service)?, lmap.usual_interval?);
         // The agent's own metrics follow.
         let is_own = |name| settings.periods.contains_key(name);
         let watched = lmap.numbers().keys().filter(|key| !is_own(&key.name));
         let periods = watched.map(|key| service.catalogue.declared(key).and_then(|declared| declared.in_effect().1));
-        let asked = interval_for(usual, periods, settings.interval_bounds);
-        lmap.interval = if lmap.sent.is_some() { asked.min(lmap.interval) } else { asked };
+        Some(interval_for(usual, periods, settings.interval_bounds))
     }
 
     /// Tells a service, once for a message, that the agent does not know what it declares about some series.

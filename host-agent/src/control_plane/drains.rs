@@ -133,7 +133,7 @@ impl ControlPlane {
     pub(super) fn would_lose(&self, lmap: &Lmap) -> bool {
         let worker = lmap.worker.and_then(|worker| self.workers.get(&worker));
         let drain = worker.filter(|worker| worker.is_connected() && !worker.leaves()).and_then(|w| w.drain.as_ref());
-        let is_kept = self.kept.get(&lmap.service).is_some_and(|kept| kept.lmap == Some(lmap.id));
+        let is_kept = self.kept.has_of(&lmap.service, lmap.id);
         drain.is_some_and(|drain| !drain.forced) && lmap.is_armed() && lmap.model.bytes() == 0 && !is_kept
     }
 

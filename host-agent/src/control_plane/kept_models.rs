@@ -1,4 +1,4 @@
-//! What detectors have learnt, kept for the next worker that runs their LMAP.
+//! What detectors have learnt, kept for the next worker that runs their LMAP, and for an interval that comes back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use wire::id::{LmapId, Owner};
 use wire::name::ServiceName;
 use wire::time::Interval;
 
-/// The latest model of one service.
+/// The latest model of one service at one interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptModel {
     /// The model, encoded by its worker.
@@ -26,6 +26,12 @@ pub struct KeptModel {
 /// Most models, however small they are: one for each LMAP that a worker may have.
 pub(crate) const MAX_KEPT_MODELS: usize = wire::control::MAX_LMAPS;
 
+/// A model is of one service, and of rows at one interval.
+pub type ModelKey = (ServiceName, Interval);
+
+/// Intervals of one service whose models are kept; the model that arrived first makes room.
+const INTERVALS: usize = 4;
+
 /// A model, and its place in the order of arrivals.
 #[derive(Debug)]
 struct Entry {
@@ -38,7 +44,7 @@ struct Entry {
 /// again and again.
 #[derive(Debug)]
 pub struct KeptModels {
-    models: BTreeMap<ServiceName, Entry>,
+    models: BTreeMap<ModelKey, Entry>,
     bytes: usize,
     limit: usize,
     arrivals: u64,
@@ -49,50 +55,76 @@ impl KeptModels {
         Self { models: BTreeMap::new(), bytes: 0, limit, arrivals: 0 }
     }
 
-    /// Keeps a model in the place of an earlier one of the service. Returns the number of models dropped to make room,
-    /// this one included if it alone is too large.
+    /// Keeps a model in the place of an earlier one of the service and interval. Returns the number of models dropped
+    /// to make room, this one included if it alone is too large.
     pub fn put(&mut self, service: &ServiceName, model: KeptModel) -> u64 {
-        self.forget(service);
+        let key = (service.clone(), model.interval);
+        self.remove(&key);
         let bytes = model.bytes.len();
         if bytes > self.limit {
             return 1;
         }
         let mut dropped = 0;
+        if self.of(service).count() == INTERVALS
+            && let Some((_, oldest)) = self.of(service).map(|(key, entry)| (entry.arrival, key.clone())).min()
+        {
+            self.remove(&oldest);
+            dropped += 1;
+        }
         while self.bytes + bytes > self.limit || self.models.len() >= MAX_KEPT_MODELS {
             let Some(oldest) = self.oldest_of_the_largest_owner() else { break };
-            self.forget(&oldest);
+            self.remove(&oldest);
             dropped += 1;
         }
         self.arrivals += 1;
         self.bytes += bytes;
-        self.models.insert(service.clone(), Entry { model, arrival: self.arrivals });
+        self.models.insert(key, Entry { model, arrival: self.arrivals });
         dropped
     }
 
-    fn oldest_of_the_largest_owner(&self) -> Option<ServiceName> {
+    fn oldest_of_the_largest_owner(&self) -> Option<ModelKey> {
         let mut held: BTreeMap<Owner, usize> = BTreeMap::new();
         for entry in self.models.values() {
             *held.entry(entry.model.owner).or_default() += entry.model.bytes.len();
         }
         let (largest, _) = held.into_iter().max_by_key(|(_, bytes)| *bytes)?;
         let its = self.models.iter().filter(|(_, entry)| entry.model.owner == largest);
-        its.min_by_key(|(_, entry)| entry.arrival).map(|(name, _)| name.clone())
+        its.min_by_key(|(_, entry)| entry.arrival).map(|(key, _)| key.clone())
     }
 
-    pub fn get(&self, service: &ServiceName) -> Option<&KeptModel> {
-        self.models.get(service).map(|entry| &entry.model)
+    /// The models of a service, by interval.
+    fn of<'a>(&'a self, service: &'a ServiceName) -> impl Iterator<Item = (&'a ModelKey, &'a Entry)> + 'a {
+        let first = (service.clone(), Interval::MIN);
+        self.models.range(first..).take_while(move |((name, _), _)| name == service)
     }
 
-    /// Forgets what a service's detectors have learnt.
+    /// What was learnt of a service at `interval`.
+    pub fn get(&self, service: &ServiceName, interval: Interval) -> Option<&KeptModel> {
+        self.models.get(&(service.clone(), interval)).map(|entry| &entry.model)
+    }
+
+    /// Whether a model of the service was learnt by `lmap`.
+    pub fn has_of(&self, service: &ServiceName, lmap: LmapId) -> bool {
+        self.of(service).any(|(_, entry)| entry.model.lmap == Some(lmap))
+    }
+
+    /// Forgets what a service's detectors have learnt, at all intervals.
     pub fn forget(&mut self, service: &ServiceName) {
-        if let Some(old) = self.models.remove(service) {
+        let keys: Vec<ModelKey> = self.of(service).map(|(key, _)| key.clone()).collect();
+        for key in &keys {
+            self.remove(key);
+        }
+    }
+
+    fn remove(&mut self, key: &ModelKey) {
+        if let Some(old) = self.models.remove(key) {
             self.bytes -= old.model.bytes.len();
         }
     }
 
-    /// All models by service, each with its place in the order of arrivals.
-    pub fn iter(&self) -> impl Iterator<Item = (&ServiceName, u64, &KeptModel)> {
-        self.models.iter().map(|(service, entry)| (service, entry.arrival, &entry.model))
+    /// All models by service and interval, each with its place in the order of arrivals.
+    pub fn iter(&self) -> impl Iterator<Item = (&ModelKey, u64, &KeptModel)> {
+        self.models.iter().map(|(key, entry)| (key, entry.arrival, &entry.model))
     }
 
     /// Place of the latest model in the order of arrivals.
@@ -116,13 +148,20 @@ mod tests {
         ServiceName::new(name).unwrap()
     }
 
+    fn second(seconds: u64) -> Interval {
+        Interval::new(Nanos::from_secs(seconds)).unwrap()
+    }
+
+    fn has(models: &KeptModels, name: &str) -> bool {
+        models.get(&service(name), second(1)).is_some()
+    }
+
     fn put(models: &mut KeptModels, name: &str, bytes: usize) -> u64 {
         put_of(models, 1, name, bytes)
     }
 
     fn put_of(models: &mut KeptModels, uid: u32, name: &str, bytes: usize) -> u64 {
-        let interval = Interval::new(Nanos::from_secs(1)).unwrap();
-        let detector = DetectorSpec::default();
+        let (interval, detector) = (second(1), DetectorSpec::default());
         models.put(
             &service(name),
             KeptModel { bytes: vec![0; bytes].into(), lmap: None, interval, detector, owner: Owner::User(uid) },
@@ -141,8 +180,8 @@ mod tests {
 
         assert_eq!(put(&mut models, "d", 50), 2);
 
-        assert!(models.get(&service("b")).is_none() && models.get(&service("c")).is_none());
-        assert!(models.get(&service("a")).is_some() && models.get(&service("d")).is_some());
+        assert!(!has(&models, "b") && !has(&models, "c"));
+        assert!(has(&models, "a") && has(&models, "d"));
         assert_eq!(models.bytes(), 90);
     }
 
@@ -154,7 +193,7 @@ mod tests {
             put_of(&mut models, 2, name, 40);
         }
 
-        assert!(models.get(&service("small")).is_some() && models.get(&service("a")).is_none());
+        assert!(has(&models, "small") && !has(&models, "a"));
     }
 
     #[test]
@@ -165,9 +204,28 @@ mod tests {
 
         assert_eq!(put(&mut models, "a", 101), 1);
 
-        assert!(models.get(&service("a")).is_none(), "the one before is of another time");
+        assert!(!has(&models, "a"), "the one before is of another time");
         assert_eq!(models.bytes(), 30);
         models.forget(&service("b"));
+        assert_eq!(models.bytes(), 0);
+    }
+
+    #[test]
+    fn a_service_has_a_model_for_each_of_its_last_intervals() {
+        let mut models = KeptModels::new(1000);
+        let mut put = |seconds: u64| {
+            let (interval, detector, owner) = (second(seconds), DetectorSpec::default(), Owner::User(1));
+            let model = KeptModel { bytes: vec![0; 10].into(), lmap: Some(LmapId(7)), interval, detector, owner };
+            models.put(&service("cart"), model)
+        };
+
+        assert_eq!([1, 2, 3, 4, 1].map(&mut put), [0; 5], "the same interval again is no other model");
+        assert_eq!(put(5), 1, "that of two seconds is the oldest");
+
+        let known = |seconds| models.get(&service("cart"), second(seconds)).is_some();
+        assert_eq!([1, 2, 3, 4, 5].map(known), [true, false, true, true, true]);
+        assert!(models.has_of(&service("cart"), LmapId(7)) && !models.has_of(&service("car"), LmapId(7)));
+        models.forget(&service("cart"));
         assert_eq!(models.bytes(), 0);
     }
 }

@@ -14,6 +14,7 @@ use wire::time::{Interval, Nanos};
 use super::catalogue::Catalogue;
 use super::declarations::Declarations;
 use super::members::{Members, concerned_by};
+use super::interval::FastestChoice;
 use super::moves::Move;
 use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
@@ -24,6 +25,7 @@ use super::settings::Settings;
 #[derive(Debug)]
 pub struct SentConfig {
     pub epoch: Epoch,
+    pub interval: Interval,
     /// Sorted by id.
     pub metrics: Vec<MetricSpec>,
     pub replicas: BTreeMap<ReplicaId, InstanceName>,
@@ -65,6 +67,10 @@ pub struct Lmap {
     pub interval: Interval,
     /// Its interval if no metric asks for another; `None`: an operator set the interval.
     pub usual_interval: Option<Interval>,
+    /// The operator who set the interval; empty: nobody did, or with `NewLmap`.
+    pub interval_by: String,
+    /// How often it is fetched while something seems wrong.
+    pub fastest: FastestChoice,
     pub model: TrainedModel,
     /// The operator who brought the model.
     pub model_by: String,
@@ -97,6 +103,8 @@ impl Lmap {
             members: None,
             interval,
             usual_interval: Some(interval),
+            interval_by: String::new(),
+            fastest: FastestChoice::Default,
             model: TrainedModel::default(),
             model_by: String::new(),
             detector: DetectorSpec::default(),
@@ -236,7 +244,9 @@ impl Lmap {
             None | Some((proto::State::Armed | proto::State::Drifted, ..)) => true,
             Some((_, rows, needed)) => rows * 4 < needed,
         };
-        is_costless && !self.health.alarm && self.moving.is_none()
+        // Its worker alone knows the interval that judges until another one is learnt.
+        let learns = self.health.summary.as_ref().is_some_and(|summary| summary.learning_us > 0);
+        is_costless && !learns && !self.health.alarm && self.moving.is_none()
     }
 
     /// Whether it judges rows, as far as is known.
@@ -290,6 +300,7 @@ impl Lmap {
             model: self.model.to_vec(),
             detector: self.detector,
             several_services: false,
+            fastest: self.fastest.in_effect(settings.adaptive),
         })
     }
 
@@ -346,7 +357,7 @@ impl SentConfig {
             .flat_map(|m| m.series.kind.statistics().iter().map(|&statistic| m.series.column_title(statistic)))
             .collect();
         let replicas = spec.replicas.into_iter().map(|replica| (replica.id, replica.instance)).collect();
-        Self { epoch, metrics: spec.metrics, replicas, columns, services }
+        Self { epoch, interval: spec.interval, metrics: spec.metrics, replicas, columns, services }
     }
 
     /// The configuration of `metric`, as sent.

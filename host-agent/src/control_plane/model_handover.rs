@@ -10,7 +10,7 @@ use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
 use super::ControlPlane;
-use super::kept_models::KeptModel;
+use super::kept_models::{KeptModel, ModelKey};
 
 impl ControlPlane {
     /// Keeps a model of an earlier run of the agent. Returns its place in the order of arrivals; it is dropped at once
@@ -20,8 +20,8 @@ impl ControlPlane {
         self.kept.last_arrival()
     }
 
-    /// All models that are kept, by service, each with its place in the order of arrivals.
-    pub fn kept_models(&self) -> impl Iterator<Item = (&ServiceName, u64, &KeptModel)> {
+    /// All models that are kept, by service and interval, each with its place in the order of arrivals.
+    pub fn kept_models(&self) -> impl Iterator<Item = (&ModelKey, u64, &KeptModel)> {
         self.kept.iter()
     }
 

@@ -7,7 +7,7 @@ use wire::control::MAX_LMAPS;
 use wire::id::{Epoch, LmapId, Owner, WorkerId};
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
-use wire::time::Nanos;
+use wire::time::{Interval, Nanos};
 
 use super::ControlPlane;
 use super::kept_models::KeptModel;
@@ -292,6 +292,8 @@ impl ControlPlane {
         if !learnt.model.is_empty() && Epoch(learnt.epoch) >= lmap.refitted {
             self.counters.taken_models += 1;
             let Lmap { interval, detector, .. } = *lmap;
+            // The worker may judge at another interval as long as the present one is learnt.
+            let interval = Interval::new(Nanos::from_micros(learnt.interval_us)).unwrap_or(interval);
             let replicas = self.services.get(&lmap.service).map(|service| &service.replicas);
             let first = replicas.and_then(|replicas| replicas.first().copied());
             let owner = first.and_then(|connection| self.owner_of(connection)).unwrap_or(Owner::Agent);

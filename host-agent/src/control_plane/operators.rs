@@ -112,6 +112,18 @@ pub enum OperatorError {
         .0.0
     )]
     LastWorker(WorkerId),
+    /// The interval is out of bounds.
+    #[error("an interval of {} is outside {} to {}: {key} of the configuration set these bounds", asked.length(), fastest.length(), slowest.length())]
+    Interval {
+        /// The interval in the call.
+        asked: Interval,
+        /// The shortest that is allowed.
+        fastest: Interval,
+        /// The longest that is allowed.
+        slowest: Interval,
+        /// The keys that set the bounds.
+        key: &'static str,
+    },
     /// The operator's share of bytes of models is taken.
     #[error(transparent)]
     Share(#[from] ShareError<String>),

@@ -160,9 +160,11 @@ impl ControlPlane {
         let uses_models = of_worker.session.as_ref().is_some_and(|session| session.hands_over_models);
         self.counters.sent_changes += 1;
         let mut message = proto::Lmap::from(&spec);
-        let kept = if is_known || !uses_models { None } else { self.kept.get(&spec.service) };
+        let sent = self.lmaps.get(&id).and_then(|lmap| lmap.sent.as_ref());
+        let has_it = is_known && sent.is_none_or(|sent| sent.interval == spec.interval);
+        let kept = if has_it || !uses_models { None } else { self.kept.get(&spec.service, spec.interval) };
         // An operator's model goes first.
-        let is_alike = |kept: &&KeptModel| kept.interval == spec.interval && kept.detector == spec.detector;
+        let is_alike = |kept: &&KeptModel| kept.detector == spec.detector;
         if let Some(kept) = kept.filter(is_alike).filter(|_| spec.model.is_empty()) {
             (message.learnt, message.continues) = (kept.bytes.to_vec(), kept.lmap == Some(id));
         }

@@ -207,6 +207,9 @@ impl ControlPlane {
             incident_unix_ns: suspicion.map_or(0, |suspicion| suspicion.incident.0),
             detector: (!lmap.detector.is_default()).then(|| (&lmap.detector).into()),
             worker: lmap.worker.map(|worker| worker.0),
+            interval_us: lmap.interval.length().0 / 1000,
+            interval_by: lmap.interval_by.clone(),
+            fastest_us: lmap.fastest.in_effect(self.settings.adaptive).map_or(0, |of| of.length().0 / 1000),
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.sent) {
@@ -267,6 +270,10 @@ fn with_summary(
         silent_replicas: silent.map(ToString::to_string).collect(),
         reasons: named(sent, reasons.iter()).iter().map(proto::Reason::from).collect(),
         groups: group_shares(&GroupShare::decode_all(&summary.groups)),
+        judged_us: summary.interval_us,
+        fetch_us: summary.fetch_us,
+        learning_rows: summary.learning_rows,
+        learning_needed: summary.learning_needed,
         at_unix_ns,
         ..status
     }

@@ -165,6 +165,10 @@ pub struct Settings {
     /// The shortest and the longest interval that an LMAP may have because its service declares how often metrics are
     /// worth reading.
     pub interval_bounds: (Interval, Interval),
+    /// The shortest and the longest interval that operators may set.
+    pub operator_bounds: (Interval, Interval),
+    /// Least time between two fetches of an LMAP while something seems wrong; `None`: it is fetched for its rows only.
+    pub adaptive: Option<Interval>,
     /// Aggregations by operators, by patterns of names: the first rule that applies counts.
     pub aggregations: Vec<AggregationRule>,
     /// Who may register as which service. Empty: every process as any service.
@@ -196,6 +200,8 @@ impl Settings {
             hello_within: Nanos::from_secs(5),
             periods: BTreeMap::new(),
             interval_bounds: (interval, interval),
+            operator_bounds: (interval, interval),
+            adaptive: None,
             aggregations: Vec::new(),
             identities: Vec::new(),
             limits: Limits::default(),

@@ -2,6 +2,7 @@
 
 mod aggregation;
 mod drains;
+mod intervals;
 mod lifecycle;
 mod moves;
 mod operators;

@@ -13,7 +13,10 @@ use wire::name::{Formula, MetricName, ServiceName, Unit};
 use wire::proto::operators as proto;
 use wire::time::{Interval, Nanos};
 
-use crate::control_plane::{Choice, LmapOptions, MemberChoices, OperatorError, TrainedModel, group_shares};
+use crate::control_plane::{
+    Choice, FastestChoice, IntervalChange, IntervalChoice, IntervalInEffect, LmapOptions, MemberChoices, OperatorError,
+    TrainedModel, group_shares,
+};
 use crate::dispatch::{Delivery, Filter, HookItem, LmapChange, RowItem, WatchedRow};
 
 fn invalid(error: &impl ToString) -> Status {
@@ -39,6 +42,7 @@ pub fn status(error: &OperatorError) -> Status {
         OperatorError::NotRunning(_) | OperatorError::LastWorker(_) | OperatorError::OwnService(_) => {
             Status::failed_precondition(text)
         }
+        OperatorError::Interval { .. } => Status::out_of_range(text),
         OperatorError::Share(_) => Status::resource_exhausted(text),
     }
 }
@@ -62,6 +66,39 @@ pub fn interval(micros: u64) -> Result<Option<Interval>, Status> {
         return Ok(None);
     }
     Interval::new(Nanos::from_micros(micros)).map(Some).map_err(|error| invalid(&error))
+}
+
+/// A change of an LMAP's interval, by the operator `by`.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` for an interval outside 1 ms to 1 h, two answers to one question, or nothing to change.
+pub fn interval_change(request: &proto::SetIntervalRequest, by: String) -> Result<IntervalChange, Status> {
+    let fastest = match (request.default_fastest, request.fastest_us) {
+        (true, Some(_)) => return Err(Status::invalid_argument("fastest_us and default_fastest exclude each other")),
+        (true, None) => Some(FastestChoice::Default),
+        (false, Some(micros)) => Some(interval(micros)?.map_or(FastestChoice::Never, FastestChoice::AtMost)),
+        (false, None) => None,
+    };
+    let asked = request.interval_us.map(interval).transpose()?;
+    let asked = asked.map(|asked| asked.map_or(IntervalChoice::Default, IntervalChoice::Of));
+    let change = IntervalChange { interval: asked, fastest, by };
+    if change.interval.is_none() && change.fastest.is_none() {
+        return Err(Status::invalid_argument("nothing to change: set interval_us, fastest_us or default_fastest"));
+    }
+    Ok(change)
+}
+
+/// What is in effect, as a reply.
+#[must_use]
+pub fn interval_reply(of: &IntervalInEffect) -> proto::SetIntervalReply {
+    let micros = |of: Option<Interval>| of.map_or(0, |of| of.length().0 / 1000);
+    proto::SetIntervalReply {
+        interval_us: micros(Some(of.interval)),
+        fastest_us: micros(of.fastest),
+        judged_us: micros(of.judged),
+        rows_needed: of.rows_needed,
+    }
 }
 
 /// The options of a new LMAP.
@@ -271,6 +308,13 @@ mod tests {
             lmap_options(&request, TrainedModel::default()).unwrap_err().message(),
             "detector: percentile is 101: above 0 up to 100 is possible"
         );
+        let change = |request| interval_change(&request, String::new());
+        let nothing = change(proto::SetIntervalRequest::default()).unwrap_err();
+        assert!(nothing.message().contains("nothing to change"), "{nothing}");
+        let both = proto::SetIntervalRequest { fastest_us: Some(0), default_fastest: true, ..Default::default() };
+        assert!(change(both).unwrap_err().message().contains("exclude each other"));
+        let short = proto::SetIntervalRequest { interval_us: Some(5), ..Default::default() };
+        assert!(change(short).unwrap_err().message().contains("outside 1 ms to 1 h"));
         let config = |aggregation: &str, derived: &str| {
             let (aggregation, derived) = (aggregation.to_owned(), derived.to_owned());
             choice(&proto::MetricConfig { metric: "a".into(), aggregation, derived, ..proto::MetricConfig::default() })

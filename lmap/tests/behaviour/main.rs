@@ -7,6 +7,7 @@ mod canary;
 mod cap;
 mod indicator;
 mod life;
+mod look;
 mod model;
 mod noise;
 mod oracle;

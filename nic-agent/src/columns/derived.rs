@@ -5,7 +5,7 @@ use wire::control::MetricSpec;
 use wire::metric::{Aggregation, Kind, Statistic};
 
 /// A column that is computed from others of its row.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DerivedColumn {
     /// Its index in the row.
     column: usize,
@@ -15,7 +15,7 @@ pub(super) struct DerivedColumn {
 }
 
 /// The columns that one name stands for: those of all label sets of a metric.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Input {
     columns: Box<[u32]>,
     /// Whether they are summed up; else it is their mean.

@@ -18,7 +18,7 @@ use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
 const STATISTICS: usize = 3;
 
 /// One histogram in one replica.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Reading {
     location: SeriesLocation,
     /// Index of its region.
@@ -35,7 +35,7 @@ struct Reading {
 }
 
 /// One histogram in all replicas.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Histogram {
     metric: MetricId,
     scale: Scale,
@@ -61,7 +61,7 @@ pub(super) struct Shape {
 }
 
 /// All of an LMAP's histograms.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Histograms {
     all: Vec<Histogram>,
     values: Vec<f64>,
@@ -118,6 +118,25 @@ impl Histograms {
                 *cell = histogram.value(statistic, observations_held, values);
             }
         }
+    }
+
+    /// A fetch at which no row is due.
+    pub(super) fn pass(&mut self, observations: &[Observation]) {
+        for reading in self.all.iter_mut().flat_map(|histogram| &mut histogram.readings) {
+            if let Some(observation) = observations.get(reading.region).filter(|observation| observation.forgets()) {
+                reading.pass(*observation);
+            }
+        }
+    }
+
+    /// Memory in bytes, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let of = |histogram: &Histogram| {
+            let readings = histogram.readings.iter();
+            let readings: usize = readings.map(|reading| size_of::<Reading>() + reading.buckets.memory_bytes()).sum();
+            size_of::<Histogram>() + readings + size_of_val(&histogram.merged[..])
+        };
+        self.all.iter().map(of).sum::<usize>() + size_of_val(&self.added[..])
     }
 }
 
@@ -185,11 +204,16 @@ impl Reading {
             (self.last, self.age) = (values, Some(0));
             return true;
         }
-        if matches!(observation, Observation::Discarded | Observation::Silent) {
+        self.pass(observation);
+        false
+    }
+
+    /// An observation without new values.
+    fn pass(&mut self, observation: Observation) {
+        if observation.forgets() {
             self.buckets.forget();
         }
         self.age = self.age.filter(|_| observation != Observation::Silent).map(|age| age.saturating_add(1));
-        false
     }
 
     fn values(

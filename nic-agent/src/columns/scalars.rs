@@ -78,7 +78,7 @@ impl Series {
 /// Identity of a series: its metric, its location and its kind.
 pub(super) type SeriesKey = (MetricId, SeriesLocation, SlotKind);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Run {
     region: usize,
     kind: SlotKind,
@@ -121,7 +121,7 @@ impl Stretch {
 }
 
 /// All series of one slot of an LMAP.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Scalars {
     runs: Vec<Run>,
     stretches: Vec<Stretch>,
@@ -132,7 +132,7 @@ pub(super) struct Scalars {
 }
 
 /// State of each series, in the order of runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct SeriesStates {
     /// Values of counters at the last observation. Counters come first; other series have no entry.
     before: Vec<u64>,
@@ -229,6 +229,25 @@ impl Scalars {
             all_new &= run.exact;
         }
         all_new
+    }
+
+    /// A fetch at which no row is due.
+    pub(super) fn pass(&mut self, observations: &[Observation]) {
+        let Self { runs, stretches, states, cells, .. } = self;
+        for run in runs {
+            let observation = observations.get(run.region).copied().unwrap_or(Observation::Unread);
+            if observation.forgets() {
+                run.pass(observation, &stretches[run.stretches.clone()], states, cells);
+            }
+        }
+    }
+
+    /// Memory in bytes, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let SeriesStates { before, held, ages } = &self.states;
+        let states = size_of_val(&before[..]) + size_of_val(&held[..]) + size_of_val(&ages[..]);
+        let places = size_of_val(&self.runs[..]) + size_of_val(&self.stretches[..]) + size_of_val(&self.keys[..]);
+        states + places + size_of_val(&self.cells[..])
     }
 
     /// The row of the last tick.
@@ -354,7 +373,7 @@ impl Run {
     #[cold]
     fn pass(&mut self, observation: Observation, stretches: &[Stretch], states: &mut SeriesStates, cells: &mut [f64]) {
         self.hold(stretches, states, cells);
-        if matches!(observation, Observation::Discarded | Observation::Silent) {
+        if observation.forgets() {
             self.seen = None;
         }
         if observation == Observation::Silent {

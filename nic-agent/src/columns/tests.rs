@@ -57,6 +57,7 @@ fn spec(metrics: Vec<MetricSpec>, replicas: Vec<ReplicaSpec>) -> LmapSpec {
         model: Vec::new(),
         detector: DetectorSpec::default(),
         several_services: false,
+        fastest: None,
     }
 }
 
@@ -77,7 +78,7 @@ fn buffer(region: u64, words: Vec<u64>) -> RegionBuffer {
 }
 
 fn at(millis: u64) -> ObservationTime {
-    ObservationTime { at: Nanos::from_millis(millis), interval: interval() }
+    ObservationTime::of_row(Nanos::from_millis(millis), interval())
 }
 
 /// One metric, in several replicas with one region each.

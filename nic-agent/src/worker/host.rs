@@ -15,7 +15,6 @@ use wire::rdma::TRANSPORT;
 use wire::time::Nanos;
 
 use super::{Effect, Link, MAX_DEFERRED, Worker};
-use crate::alarm::Alarm;
 use crate::error::{UnexpectedMessage, chain};
 use crate::lmap_runtime::LmapRuntime;
 use crate::region_limits::{RegionClaim, RegionsError};
@@ -158,10 +157,7 @@ impl Worker {
         self.retain_all(now);
         if host != self.host {
             self.shared.outbox.forget();
-            // A restarted host agent knows of no alarm yet.
-            for retained in self.retained.values_mut() {
-                retained.alarm = Alarm::default();
-            }
+            self.retained.values_mut().for_each(RetainedLmap::forget_host);
         }
         if welcome.takes_retained {
             self.tell_retained();
@@ -204,27 +200,38 @@ impl Worker {
         let (spec, left_out) = match self.checked(lmap, old.as_ref()) {
             Ok(checked) => checked,
             Err(refused) => {
-                if let Some(old) = &old {
+                if let Some(old) = &mut old {
                     self.release(now, old);
                     self.drop_orphaned_jobs();
                 }
                 return Err(refused);
             }
         };
+        let intervals = old.as_ref().map(LmapRuntime::intervals);
         let (retained, unreadable) = if let Some(old) = &mut old {
-            (Some(old.hand_over(now)), Ok(()))
+            let mut retained = old.hand_over(now);
+            let unreadable = retained.learn_from(lmap, &spec);
+            (Some(retained), unreadable)
         } else {
             self.retained_for(now, lmap, &spec)
         };
         let (mut runtime, refused) = LmapRuntime::new(&spec, epoch, &self.settings, retained, &mut self.shared.factory);
-        self.schedule.join(spec.interval, now);
+        for interval in runtime.intervals().into_iter().flatten() {
+            self.schedule.join(interval, now);
+        }
         let mut attached = Vec::new();
         for region in runtime.regions.claims() {
             attached.push((region.spec.id, self.attachments.acquire(self.host, region)));
         }
         runtime.begin_digest(now, self.period);
-        if let Some(old) = old {
-            self.release(now, &old);
+        if let Some(mut old) = old {
+            for interval in intervals.into_iter().flatten().flatten() {
+                self.schedule.leave(interval, now);
+            }
+            self.extra.release(old.go_slow().unwrap_or_default());
+            for region in old.regions.claims() {
+                self.attachments.release(region);
+            }
             runtime = runtime.take_over(old, &mut self.shared.outbox);
         }
         for (region, attached) in attached {
@@ -284,8 +291,8 @@ impl Worker {
     /// Removes an LMAP. After a welcome, the host agent removes LMAPs of the earlier session, which the worker no
     /// longer has. The learned model is retained for the service's next start.
     fn remove_lmap(&mut self, now: Nanos, id: LmapId) {
-        let Some(runtime) = self.runtimes.remove(&id) else { return };
-        self.release(now, &runtime);
+        let Some(mut runtime) = self.runtimes.remove(&id) else { return };
+        self.release(now, &mut runtime);
         if let Some((service, retained)) = runtime.into_model(now) {
             self.retained.insert(service, retained);
         }

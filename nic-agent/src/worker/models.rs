@@ -134,6 +134,8 @@ impl Worker {
             runtime.model_is_missing();
         }
         let model = model.map(|model| model.encode()).unwrap_or_default();
-        Message::LearntModel(proto::LearntModel { lmap: id.0, epoch: self.epoch.map_or(0, |epoch| epoch.0), model })
+        let interval_us = self.runtimes.get(&id).map_or(0, |runtime| runtime.interval().length().0 / 1000);
+        let epoch = self.epoch.map_or(0, |epoch| epoch.0);
+        Message::LearntModel(proto::LearntModel { lmap: id.0, epoch, model, interval_us })
     }
 }

@@ -21,6 +21,10 @@ pub(super) struct Counters {
     pub(super) revoked_regions: u64,
     /// Regions that are not read any more, since their services have punched holes into them.
     pub(super) punched_regions: u64,
+    /// Regions fetched between rows.
+    pub(super) extra_regions: u64,
+    /// Rows after which an LMAP was not fetched faster, since the worker's bounds are reached.
+    pub(super) refused_extra: u64,
     /// Models of services that are gone, dropped before their time.
     evicted_models: u64,
     /// Detectors of services without a configuration, dropped before their time.
@@ -87,6 +91,18 @@ pub struct WorkerStatus {
     pub punched_regions: u64,
     /// Batches that failed as a whole, in the order of [`Loss::ALL`].
     pub lost_batches: [u64; Loss::ALL.len()],
+    /// LMAPs that are fetched between rows now, since something seems wrong.
+    pub fast_lmaps: usize,
+    /// Bytes of their columns.
+    pub fast_bytes: u64,
+    /// LMAPs that learn another interval than the one at which they judge.
+    pub learning_intervals: usize,
+    /// Regions since the start that were fetched between rows.
+    pub extra_regions: u64,
+    /// Rows since the start after which an LMAP was not fetched faster, since the bounds were reached.
+    pub refused_extra: u64,
+    /// Alarms since the start that began, and that ended, between two rows.
+    pub early_alarms: [u64; 2],
 }
 
 impl Worker {
@@ -137,6 +153,12 @@ impl Worker {
             regions,
             punched_regions: self.counters.punched_regions,
             lost_batches: self.counters.lost,
+            fast_lmaps: self.extra.lmaps,
+            fast_bytes: self.extra.bytes,
+            learning_intervals: self.runtimes.values().filter(|of| of.intervals()[1].is_some()).count(),
+            extra_regions: self.counters.extra_regions,
+            refused_extra: self.counters.refused_extra,
+            early_alarms: [self.shared.early_alarms, self.shared.early_ends],
         }
     }
 
@@ -183,6 +205,19 @@ impl Worker {
         self.counters.evicted_detectors += retained_models::evict_detectors(&mut self.retained, most);
     }
 
+    /// Drops the models of other intervals of running LMAPs, of those with most bytes first, until they take at most
+    /// `most` bytes. Returns how many they take. The host agent keeps them, too.
+    fn bound_shelves(&mut self, most: u64) -> u64 {
+        loop {
+            let bytes: u64 = self.runtimes.values().map(LmapRuntime::shelf_bytes).sum();
+            if bytes <= most {
+                return bytes;
+            }
+            let largest = self.runtimes.values_mut().max_by_key(|runtime| runtime.shelf_bytes());
+            self.counters.evicted_models += largest.map_or(0, LmapRuntime::clear_shelf);
+        }
+    }
+
     /// Drops detectors and models whose retention is over. Detectors are retained for a host agent that comes back, and
     /// models for longer, for a service that does.
     fn expire_retained(&mut self, now: Nanos) {
@@ -197,7 +232,9 @@ impl Worker {
         self.evict_detectors();
         self.retained
             .retain(|_, retained| retained.is_useful() && !older(retained, model_retention.max(detector_retention)));
-        self.counters.evicted_models += retained_models::evict(&mut self.retained, max_retained_models, model_bytes);
+        let running = self.bound_shelves(model_bytes / 2);
+        let left = model_bytes.saturating_sub(running);
+        self.counters.evicted_models += retained_models::evict(&mut self.retained, max_retained_models, left);
         if self.retained.values().filter_map(RetainedLmap::detectors).count() < detectors {
             self.drop_orphaned_jobs();
         }

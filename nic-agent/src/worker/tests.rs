@@ -4,6 +4,7 @@ mod connecting;
 mod control;
 mod detection;
 mod models;
+mod pace;
 mod reading;
 mod replicas;
 mod warm;
@@ -282,6 +283,7 @@ fn lmap(metrics: Vec<MetricSpec>, replicas: u32) -> LmapSpec {
         model: Vec::new(),
         detector: DetectorSpec::default(),
         several_services: false,
+        fastest: None,
     }
 }
 

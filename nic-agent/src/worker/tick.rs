@@ -2,14 +2,16 @@
 
 use transport::{BatchError, FetchStatus, RegionBuffer, RegionError};
 use wire::proto::control as proto;
-use wire::time::Nanos;
+use wire::time::{Interval, Nanos};
 
 use super::{Link, Step, Worker};
 use crate::attachments::Effect;
 use crate::error::UnexpectedMessage;
-use crate::lmap_runtime::Tick;
+use crate::lmap_runtime::{LmapRuntime, Tick};
 use crate::outbox::ROWS_BYTES;
-use crate::settings::Fetching;
+use crate::pace::{ExtraReads, FAST_BYTES};
+use crate::settings::{Fetching, WorkerSettings};
+use crate::ticker::Schedule;
 
 impl Worker {
     /// The next action at `now`. Skipped intervals are counted, and never ticked later.
@@ -37,7 +39,7 @@ impl Worker {
         if self.due.is_empty() {
             return Step::SleepUntil(self.deadline());
         }
-        self.gather();
+        self.gather(now);
         self.in_flight = Some(now);
         Step::Fetch
     }
@@ -60,12 +62,18 @@ impl Worker {
         let (mut verdicts, mut bytes) = (Vec::new(), 0);
         let (batch, alone) = (outcome.is_ok(), self.link != Link::Up);
         for runtime in self.runtimes.values_mut() {
-            let Some((_, missed)) = self.due.iter().find(|(interval, _)| *interval == runtime.interval) else {
+            let due = runtime.due(&self.due, at);
+            if !due.is_any() {
                 continue;
-            };
-            let tick = Tick { at, at_unix_ns, missed: *missed, batch, alone };
+            }
+            let tick = Tick { at, at_unix_ns, due, batch, alone };
             let before = runtime.regions.discarded;
+            let intervals = runtime.intervals();
             let verdict = runtime.tick(tick, &mut self.shared);
+            if due.row.is_some() {
+                self.counters.refused_extra += u64::from(!change_pace(runtime, &mut self.extra, &self.settings));
+            }
+            join_and_leave(&mut self.schedule, intervals, runtime.intervals(), now);
             bytes += verdict.as_ref().and_then(|verdict| verdict.features.as_ref()).map_or(0, features_bytes);
             verdicts.extend(verdict);
             // Rows share messages of bounded size, and the outbox loses the oldest of them.
@@ -105,15 +113,17 @@ impl Worker {
 
     /// Moves the buffers of all LMAPs that are due into one batch. Does not allocate once the batch has reached its
     /// size.
-    fn gather(&mut self) {
+    fn gather(&mut self, at: Nanos) {
         self.batch.clear();
         self.owners.clear();
         for (id, runtime) in &mut self.runtimes {
-            if !self.due.iter().any(|(interval, _)| *interval == runtime.interval) {
+            let due = runtime.due(&self.due, at);
+            if !due.is_any() {
                 continue;
             }
             let first = self.owners.len();
             self.owners.extend(runtime.regions.to_fetch().map(|at| (*id, at)));
+            self.counters.extra_regions += if due.row.is_none() { (self.owners.len() - first) as u64 } else { 0 };
             for (_, at) in self.owners.iter().skip(first) {
                 if let Some(buffer) = runtime.regions.buffers.get_mut(*at) {
                     let (words, runs) = (core::mem::take(&mut buffer.words), core::mem::take(&mut buffer.runs));
@@ -169,6 +179,32 @@ impl Worker {
         }
         self.revoked = revoked;
     }
+}
+
+/// Fetches an LMAP faster from now on, or for its rows only, as its pace says. Returns whether it could be done: not
+/// beyond the worker's bounds of extra READs and their memory.
+fn change_pace(runtime: &mut LmapRuntime, extra: &mut ExtraReads, settings: &WorkerSettings) -> bool {
+    let Some((parts, more)) = runtime.wanted_extra() else {
+        extra.release(runtime.go_slow().unwrap_or_default());
+        return true;
+    };
+    if runtime.is_fast() {
+        return true;
+    }
+    let admitted = extra.admit(more, settings.extra_reads_per_s, FAST_BYTES);
+    if admitted {
+        runtime.go_fast(parts, more);
+    }
+    admitted
+}
+
+/// Joins the intervals at which an LMAP ticks now, and leaves those at which it did before.
+fn join_and_leave(schedule: &mut Schedule, before: [Option<Interval>; 3], after: [Option<Interval>; 3], now: Nanos) {
+    let changed = || before.into_iter().zip(after).filter(|(before, after)| before != after);
+    // The tick that is now has been.
+    let from = now.plus(Nanos(1));
+    changed().filter_map(|(_, after)| after).for_each(|interval| schedule.join(interval, from));
+    changed().filter_map(|(before, _)| before).for_each(|interval| schedule.leave(interval, now));
 }
 
 /// Bytes of a row in a message.

@@ -90,6 +90,8 @@ pub struct LmapSpec {
     pub detector: DetectorSpec,
     /// It watches several services: one that is silent does not silence the others.
     pub several_services: bool,
+    /// Least time between two fetches while something seems wrong; `None`: it is fetched for its rows only.
+    pub fastest: Option<Interval>,
 }
 
 /// An invalid configuration of an LMAP.
@@ -270,6 +272,11 @@ fn region(message: &proto::Region) -> Result<RegionSpec, RegionSizeError> {
     })
 }
 
+/// Least time between two fetches, from microseconds; 0 is none.
+fn fastest(micros: u64) -> Result<Option<Interval>, IntervalError> {
+    (micros > 0).then(|| Interval::new(Nanos::from_micros(micros))).transpose()
+}
+
 impl LmapSpec {
     /// Decodes and checks an LMAP's configuration.
     ///
@@ -290,6 +297,7 @@ impl LmapSpec {
             model: message.model.clone(),
             detector: message.detector.as_ref().map(DetectorSpec::try_from).transpose()?.unwrap_or_default(),
             several_services: message.several_services,
+            fastest: fastest(message.fastest_us)?,
         };
         spec.check()?;
         Ok(spec)
@@ -341,6 +349,7 @@ impl From<&LmapSpec> for proto::Lmap {
             learnt: Vec::new(),
             continues: false,
             several_services: spec.several_services,
+            fastest_us: spec.fastest.map_or(0, |fastest| fastest.length().0 / 1000),
         }
     }
 }
@@ -382,6 +391,7 @@ mod tests {
             model: vec![1, 2, 3],
             detector: DetectorSpec { rank: Some(3), ..DetectorSpec::default() },
             several_services: true,
+            fastest: Interval::new(Nanos::from_millis(10)).ok(),
         }
     }
 

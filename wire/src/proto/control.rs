@@ -67,6 +67,9 @@ pub struct LearntModel {
     /// A model file; empty: there is none yet, or it is being computed.
     #[prost(bytes = "vec", tag = "3")]
     pub model: ::prost::alloc::vec::Vec<u8>,
+    /// Time between the rows that were learnt; 0: from an earlier worker, the interval of the configuration.
+    #[prost(uint64, tag = "20")]
+    pub interval_us: u64,
 }
 /// The worker is about to end. It goes on until Goodbye, so that another worker can take over without a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -261,6 +264,10 @@ pub struct Lmap {
     /// LMAP is silent only when all replicas are. An earlier worker takes each silent replica for an alarm.
     #[prost(bool, tag = "16")]
     pub several_services: bool,
+    /// While something seems wrong, regions are fetched between rows, too, at most this often; 0: never. An earlier worker
+    /// ignores it.
+    #[prost(uint64, tag = "20")]
+    pub fastest_us: u64,
 }
 /// Settings of one LMAP's detector.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -529,6 +536,20 @@ pub struct LmapSummary {
     /// Gamma as a multiple of the usual score of the training rows; 0 while learning.
     #[prost(double, tag = "19")]
     pub threshold_noise: f64,
+    /// Interval at which rows are judged: that of the configuration, or the one before as long as the new one is learnt.
+    /// 0: from an earlier worker.
+    #[prost(uint64, tag = "30")]
+    pub interval_us: u64,
+    /// Time between two fetches now; less than interval_us while something seems wrong.
+    #[prost(uint64, tag = "31")]
+    pub fetch_us: u64,
+    /// The interval that is learnt beside it, rows so far, and rows needed; 0: none is.
+    #[prost(uint64, tag = "32")]
+    pub learning_us: u64,
+    #[prost(uint32, tag = "33")]
+    pub learning_rows: u32,
+    #[prost(uint32, tag = "34")]
+    pub learning_needed: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WorkerCounters {

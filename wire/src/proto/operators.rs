@@ -659,6 +659,25 @@ pub struct LmapStatus {
     /// Services of an LMAP over several, by name.
     #[prost(message, repeated, tag = "36")]
     pub members: ::prost::alloc::vec::Vec<LmapMember>,
+    /// Its interval, and the operator who set it; empty: nobody did.
+    #[prost(uint64, tag = "40")]
+    pub interval_us: u64,
+    #[prost(string, tag = "41")]
+    pub interval_by: ::prost::alloc::string::String,
+    /// Interval at which rows are judged: another one as long as interval_us is learnt. 0: not known.
+    #[prost(uint64, tag = "42")]
+    pub judged_us: u64,
+    /// Time between two fetches now; less than judged_us while something seems wrong. 0: not known.
+    #[prost(uint64, tag = "43")]
+    pub fetch_us: u64,
+    /// Least time between two fetches while something seems wrong; 0: it is fetched for rows only.
+    #[prost(uint64, tag = "44")]
+    pub fastest_us: u64,
+    /// While interval_us is learnt beside judged_us: rows so far, and rows needed.
+    #[prost(uint32, tag = "45")]
+    pub learning_rows: u32,
+    #[prost(uint32, tag = "46")]
+    pub learning_needed: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReceiptRequest {}
@@ -744,6 +763,34 @@ pub struct ReceiptLine {
     pub dropped_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
     #[prost(map = "string, uint64", tag = "15")]
     pub lost_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetIntervalRequest {
+    #[prost(uint32, tag = "1")]
+    pub lmap: u32,
+    /// Time between two rows; 0: as its metrics and the configuration say.
+    #[prost(uint64, optional, tag = "2")]
+    pub interval_us: ::core::option::Option<u64>,
+    /// Least time between two fetches while something seems wrong, 0: only for rows. Absent: as it is.
+    #[prost(uint64, optional, tag = "3")]
+    pub fastest_us: ::core::option::Option<u64>,
+    /// Back to the configuration's `lmap.adaptive`. Excludes fastest_us.
+    #[prost(bool, tag = "4")]
+    pub default_fastest: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetIntervalReply {
+    #[prost(uint64, tag = "1")]
+    pub interval_us: u64,
+    #[prost(uint64, tag = "2")]
+    pub fastest_us: u64,
+    /// Interval at which rows are judged until the new one is learnt; interval_us if it needs no learning. 0: no rows are
+    /// judged until then.
+    #[prost(uint64, tag = "3")]
+    pub judged_us: u64,
+    /// Rows that have to be learnt first, unless the worker knows the interval already.
+    #[prost(uint32, tag = "4")]
+    pub rows_needed: u32,
 }
 /// Generated client implementations.
 #[cfg(feature = "grpc")]
@@ -1071,6 +1118,23 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Sources"));
             self.inner.unary(req, path, codec).await
         }
+        /// Sets the interval of an LMAP, and how often it is fetched while something seems wrong. What was learnt at each
+        /// interval stays known: coming back costs no learning, and the former interval goes on judging until the new one is
+        /// learnt. OUT_OF_RANGE beyond `lmap.fastest_ms` and `lmap.slowest_ms` of the configuration.
+        pub async fn set_interval(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetIntervalRequest>,
+        ) -> std::result::Result<tonic::Response<super::SetIntervalReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/SetInterval");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "SetInterval"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1179,6 +1243,13 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::SourcesRequest>,
         ) -> std::result::Result<tonic::Response<super::SourcesReply>, tonic::Status>;
+        /// Sets the interval of an LMAP, and how often it is fetched while something seems wrong. What was learnt at each
+        /// interval stays known: coming back costs no learning, and the former interval goes on judging until the new one is
+        /// learnt. OUT_OF_RANGE beyond `lmap.fastest_ms` and `lmap.slowest_ms` of the configuration.
+        async fn set_interval(
+            &self,
+            request: tonic::Request<super::SetIntervalRequest>,
+        ) -> std::result::Result<tonic::Response<super::SetIntervalReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct OperatorsServer<T> {
@@ -1692,6 +1763,34 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SourcesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
+                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/uview.operators.v1.Operators/SetInterval" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetIntervalSvc<T: Operators>(pub Arc<T>);
+                    impl<T: Operators> tonic::server::UnaryService<super::SetIntervalRequest> for SetIntervalSvc<T> {
+                        type Response = super::SetIntervalReply;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::SetIntervalRequest>) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move { <T as Operators>::set_interval(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetIntervalSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)

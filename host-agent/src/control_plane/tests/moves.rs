@@ -24,7 +24,7 @@ impl Node {
     }
 
     pub(super) fn learnt(&mut self, connection: u64, lmap: u32, model: &[u8]) {
-        let learnt = proto::LearntModel { lmap, epoch: 0, model: model.to_vec() };
+        let learnt = proto::LearntModel { lmap, epoch: 0, model: model.to_vec(), interval_us: 0 };
         self.receive(connection, FromWorker::LearntModel(learnt));
     }
 
@@ -361,7 +361,7 @@ fn what_operators_and_watchers_ask_for_during_a_move_holds_after_it() {
     assert_eq!(node.obeyed(51), [Sent::Remove(moved)], "it would go on with what was normal before");
     let epoch =
         node.sent(50).iter().find_map(|(epoch, message)| matches!(message, Message::FitAgain(_)).then_some(*epoch));
-    let learnt = |epoch, model: &[u8]| proto::LearntModel { lmap: moved, epoch, model: model.to_vec() };
+    let learnt = |epoch, model: &[u8]| proto::LearntModel { lmap: moved, epoch, model: model.to_vec(), interval_us: 0 };
     node.receive(50, FromWorker::LearntModel(learnt(epoch.unwrap() - 1, b"under way")));
     assert_eq!(node.plane.counters().taken_models, 1, "only the one before");
     node.receive(50, FromWorker::LearntModel(learnt(epoch.unwrap(), b"after")));

@@ -192,6 +192,7 @@ fn watched(number: u32, service: otlp::span_metrics::ServiceSpanMetrics<'_>, int
         model: Vec::new(),
         detector: DetectorSpec::default(),
         several_services: false,
+        fastest: None,
     };
     Ok(ServiceLmap { spec, region: Region::new(size) })
 }

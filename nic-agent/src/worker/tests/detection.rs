@@ -249,14 +249,15 @@ fn a_service_that_never_stops_adding_series_is_judged_all_the_same() {
 }
 
 #[test]
-fn another_interval_is_another_normal() {
+fn another_interval_is_another_normal_and_the_former_one_judges_until_it_is_learnt() {
     let (mut node, mut spec) = learnt(60);
     spec.interval = Interval::new(Nanos::from_millis(200)).unwrap();
     node.set(&spec);
 
     node.alive();
 
-    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0]);
+    let status = node.worker.status();
+    assert_eq!((status.lmaps, status.learning_intervals), ([0, 1, 0, 0], 1));
 }
 
 #[test]

@@ -1,62 +1,17 @@
-//! `uview lmap`: LMAPs over several services, for anomalies that no service shows alone.
+//! LMAPs over several services, for anomalies that no service shows alone.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::num::NonZeroU32;
-use std::path::PathBuf;
 
 use serde::Serialize;
 use wire::proto::operators::{LmapInfo, LmapMember, MetricConfig, NewLmapRequest, ServiceMetrics};
 
-use crate::agent::{self, AgentArgs, AgentError, Connection, Target};
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::agent::{AgentError, Connection};
 use crate::figures::duration_ms;
-use crate::output::{self, json};
-
-/// The long help of `uview lmap`.
-pub const LONG_ABOUT: &str = "\
-Show or set LMAPs that watch metrics of several services
-
-Each service has an LMAP (local metrics analysis pipeline) of its own. One over several services learns how their metrics
-move together, and alarms when they do not any more: as many payments as ever, but twice as many requests for each.
-
-  uview lmap                                         which there are, their services, and what is missing
-  uview lmap shop payment/requests cart/requests     an LMAP by the name of shop over these two metrics
-  uview lmap shop payment cart/errors                all metrics of payment, and one of cart
-  uview lmap shop bank/payment//requests             a service whose name has a slash
-  uview lmap shop                                    its services and metrics
-  uview lmap shop --delete                           not watched any more
-
-The name is one that no service has. A service may come later: its columns are watched from then on. While it is gone they
-have no values, and the others go on. `uview metric shop` sets how its metrics become columns, or adds derived ones, with
-names in backquotes: --derive '`payment/requests` / `cart/requests`'. The host agent forgets these LMAPs when it ends, but
-for what they have learnt, if lmap.models_dir is set: that is used when one of the same name is made again.";
-
-/// Arguments of `uview lmap`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct LmapArgs {
-    /// Name of the LMAP; none: list all over several services
-    name: Option<String>,
-    /// What it watches: SERVICE/METRIC, or SERVICE for all of its metrics; none: show the LMAP
-    #[arg(value_name = "METRIC", requires = "name")]
-    metrics: Vec<String>,
-    /// Time between two rows of a new LMAP, in milliseconds [default: as lmap.interval_ms of the host agent]
-    #[arg(long, value_name = "MS", requires = "metrics")]
-    interval_ms: Option<NonZeroU32>,
-    /// Do not watch these services together any more
-    #[arg(long, requires = "name", conflicts_with = "metrics")]
-    delete: bool,
-    /// Print JSON, for programs
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    agent: AgentArgs,
-}
 
 /// What `--json` prints of an LMAP.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct View {
+pub struct View {
     name: String,
     lmap: u32,
     interval_us: u64,
@@ -78,7 +33,9 @@ struct MemberView {
 }
 
 impl View {
-    fn of(lmap: &LmapInfo) -> Self {
+    /// What `List` says of an LMAP.
+    #[must_use]
+    pub fn of(lmap: &LmapInfo) -> Self {
         let member = |of: &LmapMember| MemberView {
             service: of.service.clone(),
             replicas: of.replicas,
@@ -99,64 +56,26 @@ impl View {
     }
 }
 
-/// Sets what is asked, and prints LMAPs over several services.
+/// Lets the LMAP that is `known` watch these metrics, or makes it, with rows every `interval_us`; 0: as configured.
 ///
 /// # Errors
 ///
-/// [`Failure`] if the agent cannot be asked or declines, or there is no LMAP of that name.
-pub fn run(args: &LmapArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
-    let what = match &args.name {
-        Some(name) if args.delete => format!("delete the LMAP {name}"),
-        Some(name) if args.metrics.is_empty() => format!("show the LMAP {name}"),
-        Some(name) => format!("watch several services by the LMAP {name}"),
-        None => "list LMAPs over several services".to_owned(),
-    };
-    let target = args.agent.clone().target(from_environment)?;
-    let lmaps = agent::runtime(&what)?.block_on(carry_out(args, &target, &what))?;
-    let views: Vec<_> = lmaps.iter().map(View::of).collect();
-    output::print(&if args.json { json(&views)? } else { text(&views, args.name.is_some()) })?;
-    Ok(Exit::Fine)
-}
-
-/// Does what is asked. Returns the LMAPs to print.
-async fn carry_out(args: &LmapArgs, target: &Target, what: &str) -> Result<Vec<LmapInfo>, Failure> {
-    let failed = |error: AgentError| error.into_failure(what);
-    let mut agent = Connection::open(target).await.map_err(failed)?;
-    let known = over_several(&mut agent).await.map_err(failed)?;
-    let Some(name) = &args.name else { return Ok(known) };
-    let known = known.into_iter().find(|lmap| lmap.service == *name);
-    if args.metrics.is_empty() {
-        let none = || {
-            Failure::to(what)
-                .because("no LMAP over several services has that name")
-                .advice("`uview lmap` lists them; name metrics to make one")
-        };
-        let known = known.ok_or_else(none)?;
-        if !args.delete {
-            return Ok(vec![known]);
+/// [`AgentError`] if the agent cannot be asked or declines.
+pub async fn set(
+    agent: &mut Connection,
+    name: &str,
+    known: Option<&LmapInfo>,
+    metrics: &[String],
+    interval_us: u64,
+) -> Result<(), AgentError> {
+    let services = services(metrics);
+    match known {
+        Some(known) => agent.config_lmap(known.lmap, services).await,
+        None => {
+            let service = name.to_owned();
+            agent.new_lmap(NewLmapRequest { service, services, interval_us, ..NewLmapRequest::default() }).await
         }
-        agent.delete_lmap(known.lmap).await.map_err(failed)?;
-    } else {
-        set(&mut agent, args, name, known.as_ref()).await.map_err(failed)?;
     }
-    let now = over_several(&mut agent).await.map_err(failed)?;
-    Ok(now.into_iter().filter(|lmap| lmap.service == *name).collect())
-}
-
-async fn over_several(agent: &mut Connection) -> Result<Vec<LmapInfo>, AgentError> {
-    Ok(agent.list().await?.lmaps.into_iter().filter(|lmap| !lmap.members.is_empty()).collect())
-}
-
-/// Makes the LMAP, or lets the one that is `known` watch these metrics.
-async fn set(agent: &mut Connection, args: &LmapArgs, name: &str, known: Option<&LmapInfo>) -> Result<(), AgentError> {
-    let services = services(&args.metrics);
-    let Some(known) = known.filter(|_| args.interval_ms.is_none()) else {
-        // With an interval, one that is known is refused in the agent's words.
-        let interval_us = args.interval_ms.map_or(0, |millis| u64::from(millis.get()) * 1_000);
-        let service = name.to_owned();
-        return agent.new_lmap(NewLmapRequest { service, interval_us, services, ..NewLmapRequest::default() }).await;
-    };
-    agent.config_lmap(known.lmap, services).await
 }
 
 /// The service of a metric, and the metric; `None`: all of them.
@@ -179,7 +98,9 @@ fn services(metrics: &[String]) -> Vec<ServiceMetrics> {
     services.into_iter().map(of).collect()
 }
 
-fn text(lmaps: &[View], is_one: bool) -> String {
+/// LMAPs in words; `is_one`: with what it watches.
+#[must_use]
+pub fn text(lmaps: &[View], is_one: bool) -> String {
     if lmaps.is_empty() {
         return if is_one { "not watched\n" } else { "no LMAP watches several services\n" }.to_owned();
     }

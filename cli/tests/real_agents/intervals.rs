@@ -1,0 +1,113 @@
+//! Intervals that an operator changes, and faster fetches during an anomaly, with real agents.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use wire::proto::operators::Detector;
+
+use crate::operator_calls::RunningService;
+use crate::restarts::{Host, WARM_UP};
+
+/// A service whose queue can grow.
+struct Queue {
+    ends: Arc<AtomicBool>,
+    is_long: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Queue {
+    fn start(socket: &Path) -> Self {
+        let (ends, is_long) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (stop, long) = (Arc::clone(&ends), Arc::clone(&is_long));
+        let service = client::Service::new("shop").instance("one").socket(socket);
+        let work = move || {
+            let client = client::connect(service);
+            let (requests, queue) = (client.counter("shop.requests").register(), client.gauge("shop.queue").register());
+            for step in 0_u64.. {
+                if stop.load(Relaxed) {
+                    return;
+                }
+                requests.add(1 + step % 7);
+                let length = (step * 7919 % 101) as f64;
+                queue.set(if long.load(Relaxed) { 10_000.0 + length } else { length });
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        Self { ends, is_long, thread: Some(std::thread::spawn(work)) }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.ends.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // the test sees the effects of a failure
+        }
+    }
+}
+
+fn uview(host: &Host, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    let Output { status, stdout, stderr } =
+        command.args(arguments).env("UVIEW_RUNTIME_DIR", host.runtime_dir()).output().unwrap();
+    (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
+}
+
+#[test]
+fn an_anomaly_is_fetched_faster_and_afterwards_only_rows_are() {
+    let mut host = Host::with("adaptive: {fastest_ms: 10}");
+    let _nic = host.nic_agent(0);
+    host.operators.new_lmap("shop", Detector::default(), Vec::new(), 100);
+    let service = Queue::start(&host.services);
+    let calm = host
+        .operators
+        .when("shop", "armed and calm", |lmap| lmap.state == "armed" && !lmap.alarm && lmap.fetch_us == lmap.judged_us);
+    assert_eq!((calm.judged_us, calm.fastest_us), (100_000, 10_000));
+
+    service.is_long.store(true, Relaxed);
+    host.operators.when("shop", "in alarm, and fetched faster", |lmap| lmap.alarm && lmap.fetch_us == 10_000);
+    let (_, text) = uview(&host, &["status"]);
+    assert!(text.contains("shop: fetched every 10 ms since something seems wrong"), "{text}");
+
+    service.is_long.store(false, Relaxed);
+    host.operators
+        .when("shop", "calm, and fetched for its rows", |lmap| !lmap.alarm && lmap.fetch_us == lmap.judged_us);
+    let (code, text) = uview(&host, &["lmap", "shop", "--adaptive", "off"]);
+    assert!(code == Some(0) && text.contains("fetched for its rows only"), "{code:?}: {text}");
+    service.is_long.store(true, Relaxed);
+    let slow = host.operators.when("shop", "in alarm again", |lmap| lmap.alarm);
+    assert_eq!(slow.fetch_us, 100_000);
+}
+
+#[test]
+fn an_operator_changes_the_interval_while_the_former_one_judges_and_comes_back_without_learning() {
+    let mut host = Host::with("models_every_s: 300");
+    let _nic = host.nic_agent(0);
+    let _service = RunningService::start("shop", &host.services);
+    host.operators.armed("shop");
+
+    let (code, text) = uview(&host, &["lmap", "shop", "--interval", "100ms"]);
+    assert!(code == Some(0) && text.contains("judged every 20 ms until 120 rows are learnt"), "{code:?}: {text}");
+    host.operators.when("shop", "the former interval judges", |lmap| {
+        lmap.state == "armed" && lmap.judged_us == 20_000 && lmap.learning_needed > 0
+    });
+    let learnt = host.operators.when("shop", "the new one is learnt", |lmap| lmap.judged_us == 100_000);
+    assert_eq!(learnt.state, "armed");
+    let (_, text) = uview(&host, &["status"]);
+    assert!(text.contains("shop: a row every 100 ms, set by "), "{text}");
+
+    let (code, text) = uview(&host, &["lmap", "shop", "--interval", "default"]);
+    assert!(code == Some(0) && text.contains("shop: a row every 20 ms"), "{code:?}: {text}");
+    let back = host.operators.when("shop", "judged as before", |lmap| lmap.judged_us == 20_000);
+    assert_eq!(back.state, "armed");
+    assert!(back.samples - learnt.samples < WARM_UP, "it learnt nothing anew: {learnt:?} {back:?}");
+
+    let (code, text) = uview(&host, &["lmap", "shop", "--interval", "1ms"]);
+    assert!(code == Some(1) && text.contains("outside 2ms to 60s: lmap.fastest_ms"), "{code:?}: {text}");
+    let (_, text) = uview(&host, &["lmap", "shop"]);
+    assert!(text.contains("\nshop: a row every 20 ms\n"), "{text}");
+}

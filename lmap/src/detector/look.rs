@@ -1,0 +1,187 @@
+//! Looks between rows: what a detector would say about a row that is not one of its sequence.
+//!
+//! While a service seems to be in trouble, its metrics may be fetched more often than a row is due. Two kinds of rows
+//! come of it, both of which the model that was learnt from rows can judge:
+//!
+//! - A *partial* row covers only the part of the interval that has passed since the last row. Its increments are
+//!   extrapolated to an interval. What varies independently varies 1/√part times as much then, so the square of its
+//!   distance counts `part` times. It stands for the next row, before that is complete.
+//! - A *sliding* row covers a whole interval, but ends between two rows. It has the distribution of any other row.
+//!
+//! A look changes nothing but its own buffer: rows are scored, smoothed and learnt as if nobody had looked.
+
+use super::Detector;
+use crate::column::ColumnKind;
+use crate::intake::Intake;
+use crate::pipeline::Pipeline;
+use crate::scorer::Projection;
+
+/// A row between two rows of the sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct BetweenRow<'a> {
+    /// One value per column; increments are those of a whole interval. NaN is missing, and says nothing: the last row's
+    /// value may be what seemed wrong.
+    pub values: &'a [f64],
+    /// The values when the part that it covers began, from which levels move.
+    pub before: &'a [f64],
+    /// The part of the interval that it covers, in (0, 1\]; 1 for a sliding row.
+    pub part: f64,
+}
+
+/// What a detector says about a row between two others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use = "a look that nobody uses costs as much as a score"]
+pub struct Look {
+    /// Its score, comparable with γ: finite, at least 0.
+    pub score: f64,
+    /// Whether it is at or above the threshold of alarms, not smoothed.
+    pub over: bool,
+    /// Whether an episode would begin with it if it were the next row.
+    pub begins: bool,
+}
+
+/// Memory of looks, so that they allocate nothing after the first.
+#[derive(Debug, Default)]
+pub struct LookBuffer {
+    values: Vec<f64>,
+    /// Columns without a value.
+    missing: Vec<u32>,
+    projection: Option<Projection>,
+}
+
+impl LookBuffer {
+    /// Memory in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let lists = size_of::<f64>() * self.values.capacity() + size_of::<u32>() * self.missing.capacity();
+        lists + self.projection.as_ref().map_or(0, Projection::bytes)
+    }
+}
+
+impl Detector {
+    /// Judges a row between the last one and the next. `None` unless the detector is armed and `row` has one value per
+    /// column. O(m k); allocates the first time only, and after a fit.
+    pub fn look(&self, row: BetweenRow<'_>, buffer: &mut LookBuffer) -> Option<Look> {
+        let pipeline = self.pipeline.as_ref().filter(|_| !self.provisional && !self.is_settling())?;
+        let columns = self.columns.len();
+        if !(row.values.len() == columns && row.before.len() == columns && row.part > 0.0 && row.part <= 1.0) {
+            return None;
+        }
+        buffer.fill(row.values, &self.intake);
+        let LookBuffer { values, missing, projection } = buffer;
+        if !projection.as_ref().is_some_and(|projection| projection.fits(&pipeline.scorer)) {
+            *projection = Some(Projection::of(&pipeline.scorer));
+        }
+        let projection = projection.as_mut()?;
+        self.standardise_between(pipeline, values, row, projection);
+        for &column in &*missing {
+            projection.z[column as usize] = 0.0;
+        }
+        let mut square = pipeline.scorer.score(projection);
+        if !missing.is_empty() {
+            for &column in &*missing {
+                projection.z[column as usize] -= f64::from(projection.residual[column as usize]);
+            }
+            square = pipeline.scorer.score(projection);
+        }
+        let moved = self.moved_constants(pipeline, values, row);
+        let constants = pipeline.constant_rule.square(moved, pipeline.gamma_in_force());
+        let score = (row.part * square + constants).sqrt().min(f64::MAX);
+        let threshold = pipeline.gamma_in_force() * self.settings.episode_margin;
+        let begins = self.episodes.would_begin() && self.steady_after(score, pipeline) >= threshold;
+        Some(Look { score, over: score >= threshold, begins })
+    }
+
+    /// z of the row, in `projection`.
+    fn standardise_between(
+        &self,
+        pipeline: &Pipeline,
+        values: &[f64],
+        row: BetweenRow<'_>,
+        projection: &mut Projection,
+    ) {
+        let standard = &pipeline.standard;
+        standard.row(values, &mut projection.z);
+        for &level in &pipeline.levels {
+            let column = level as usize;
+            projection.z[column] = standard.one(column, self.move_of(column, values[column], row));
+        }
+        for (column, centre) in pipeline.latches.centres() {
+            let deviations = |centre: f64| (values[column] - centre) * standard.inverse[column];
+            if deviations(centre).abs() < deviations(standard.mean[column]).abs() {
+                projection.z[column] = standard.soft(deviations(centre));
+            }
+        }
+    }
+
+    /// How much a level has moved, per interval: increments are rates already.
+    fn move_of(&self, column: usize, value: f64, row: BetweenRow<'_>) -> f64 {
+        let before = row.before[column];
+        let moved = if before.is_nan() { 0.0 } else { value - before };
+        match self.columns[column].kind {
+            ColumnKind::Increment => moved,
+            ColumnKind::Gauge => moved / row.part,
+        }
+    }
+
+    /// Constants that moved. A constant rate other than 0 cannot be told from a part of the interval: what comes once
+    /// per interval has come, or it has not.
+    fn moved_constants(&self, pipeline: &Pipeline, values: &[f64], row: BetweenRow<'_>) -> u32 {
+        let moved = |constant: &&crate::pipeline::Constant| {
+            let column = constant.column as usize;
+            if !row.values[column].is_finite() {
+                return false;
+            }
+            let is_rate = self.columns[column].kind == ColumnKind::Increment;
+            let tells = row.part >= 1.0 || !is_rate || pipeline.standard.mean[column] == 0.0;
+            tells && constant.would_move(values[column], self.move_of(column, values[column], row))
+        };
+        pipeline.constants.iter().filter(moved).count() as u32
+    }
+
+    /// The smoothed score with single rows capped, if a row with this score came next.
+    fn steady_after(&self, score: f64, pipeline: &Pipeline) -> f64 {
+        let (gamma, weight) = (pipeline.gamma_in_force(), 2.0 / (self.settings.smoothing_span + 1.0));
+        let before = self.steady.unwrap_or_else(|| score.min(gamma / 2.0));
+        before + weight * (score.min(self.settings.episode_cap * gamma) - before)
+    }
+
+    /// Whether an episode is on.
+    #[must_use]
+    pub fn is_in_episode(&self) -> bool {
+        self.episodes.rows() > 0
+    }
+
+    /// Begins an episode between two rows, as [`Look::begins`] says. It goes on and ends by the rule of episodes.
+    /// Returns false if one is on already, or the detector is not armed.
+    pub fn begin_episode(&mut self) -> bool {
+        if self.pipeline.is_none() || self.provisional || self.is_in_episode() {
+            return false;
+        }
+        self.episodes.begin();
+        self.counts.episodes += 1;
+        self.begun_between = true;
+        true
+    }
+
+    /// Ends the episode between two rows. Returns false if none is on.
+    pub fn end_episode(&mut self) -> bool {
+        let was_on = self.is_in_episode();
+        if was_on {
+            self.episodes.end();
+        }
+        was_on
+    }
+}
+
+impl LookBuffer {
+    /// Copies a row, and lists what is missing or not finite; there it is as the last row of `intake`.
+    fn fill(&mut self, row: &[f64], intake: &Intake) {
+        self.values.clear();
+        self.missing.clear();
+        let values = row.iter().zip(intake.row());
+        self.values.extend(values.map(|(value, last)| if value.is_finite() { *value } else { *last }));
+        let missing = (0..).zip(row).filter(|(_, value)| !value.is_finite());
+        self.missing.extend(missing.map(|(column, _)| column));
+    }
+}

@@ -1,0 +1,131 @@
+//! Looks between rows.
+
+use crate::support::{Noise, Service, detector, run};
+use lmap::{BetweenRow, Column, ColumnKind, Detector, Episode, LookBuffer, Settings};
+
+const COLUMNS: usize = 12;
+
+fn armed(seed: u64) -> (Detector, Service) {
+    let (mut detector, mut service) = (detector(COLUMNS, Settings::default()), Service::new(COLUMNS, seed));
+    for _ in 0..700 {
+        let _ = run(&mut detector, &service.row());
+    }
+    (detector, service)
+}
+
+#[test]
+fn a_look_at_a_whole_row_sees_the_rows_own_score_and_changes_nothing() {
+    let ((mut looked, mut service), (mut alone, _)) = (armed(3), armed(3));
+    let (mut buffer, mut before) = (LookBuffer::default(), service.row());
+    let _ = (run(&mut looked, &before), run(&mut alone, &before));
+
+    for t in 0..200 {
+        let mut row = service.row();
+        row[4] += if t % 50 > 40 { 30.0 } else { 0.0 };
+        let look = looked.look(BetweenRow { values: &row, before: &before, part: 1.0 }, &mut buffer).unwrap();
+        let _ = looked.look(BetweenRow { values: &service.row(), before: &row, part: 0.3 }, &mut buffer);
+
+        let (verdict, expected) = (run(&mut looked, &row), run(&mut alone, &row));
+
+        assert_eq!(verdict, expected);
+        assert!((look.score - verdict.raw).abs() <= 1e-9 * verdict.raw.max(1.0), "{look:?} instead of {verdict:?}");
+        before = row;
+    }
+}
+
+/// Counts of independent requests: three columns, the sum of `ticks` tenths of an interval.
+fn counts(noise: &mut Noise, ticks: u32) -> Vec<f64> {
+    let count = |rate: f64, noise: &mut Noise| (0..ticks).map(|_| (rate + rate.sqrt() * noise.normal()).max(0.0)).sum();
+    [20.0, 50.0, 90.0].iter().map(|rate| count(*rate, noise)).collect()
+}
+
+#[test]
+fn a_part_of_a_healthy_row_is_over_about_as_rarely_as_a_whole_one() {
+    let columns = (0..3).map(|fingerprint| Column::new(ColumnKind::Increment, fingerprint)).collect();
+    let mut detector = Detector::new(columns, Settings::default(), 1).unwrap();
+    let (mut noise, mut buffer) = (Noise::new(5), LookBuffer::default());
+    for _ in 0..2_500 {
+        let _ = run(&mut detector, &counts(&mut noise, 10));
+    }
+    let before = counts(&mut noise, 10);
+    let mut share_over = |tenths: u32| {
+        let over = (0..4_000).filter(|_| {
+            let part = f64::from(tenths) / 10.0;
+            let values: Vec<f64> = counts(&mut noise, tenths).iter().map(|count| count / part).collect();
+            detector.look(BetweenRow { values: &values, before: &before, part }, &mut buffer).unwrap().over
+        });
+        over.count() as f64 / 4_000.0
+    };
+
+    let whole = share_over(10);
+    for tenths in [1, 2, 5] {
+        let part = share_over(tenths);
+        assert!(part <= 2.0 * whole + 0.005, "{part} of rows of {tenths} tenths, {whole} of whole ones");
+    }
+}
+
+#[test]
+fn an_episode_that_begins_between_rows_goes_on_is_counted_once_and_ends_by_the_rule() {
+    let (mut detector, mut service) = armed(4);
+    let mut buffer = LookBuffer::default();
+    let counted = detector.counts().episodes;
+    let faulty = |mut row: Vec<f64>| {
+        row[5] += 60.0;
+        row
+    };
+    let before = faulty(service.row());
+    let first = run(&mut detector, &before);
+    assert!(first.over && first.episode == Episode::Quiet, "{first:?}");
+
+    let healthy = detector.look(BetweenRow { values: &service.row(), before: &before, part: 0.2 }, &mut buffer);
+    assert!(!healthy.unwrap().over, "what has passed is seen");
+    let look = detector.look(BetweenRow { values: &faulty(service.row()), before: &before, part: 0.2 }, &mut buffer);
+    assert!(look.unwrap().begins, "{look:?}");
+    assert!(detector.begin_episode() && !detector.begin_episode());
+
+    let episodes: Vec<_> = (0..8).map(|_| run(&mut detector, &service.row()).episode).collect();
+    assert_eq!(detector.counts().episodes, counted + 1);
+    assert!(episodes[0] == Episode::On && episodes.contains(&Episode::Ended), "{episodes:?}");
+    assert!(!detector.end_episode(), "none is on");
+}
+
+#[test]
+fn an_episode_that_ends_between_rows_does_not_begin_again_with_the_next() {
+    let (mut detector, mut service) = armed(6);
+    for _ in 0..4 {
+        let mut row = service.row();
+        row[5] += 60.0;
+        let _ = run(&mut detector, &row);
+    }
+    let _ = (run(&mut detector, &service.row()), run(&mut detector, &service.row()));
+    assert!(detector.is_in_episode());
+
+    assert!(detector.end_episode());
+
+    let episodes: Vec<_> = (0..6).map(|_| run(&mut detector, &service.row()).episode).collect();
+    assert_eq!(episodes, [Episode::Quiet; 6]);
+}
+
+#[test]
+fn what_is_not_armed_or_of_another_width_is_not_judged() {
+    let mut buffer = LookBuffer::default();
+    let young = detector(COLUMNS, Settings::default());
+    let (armed, mut service) = armed(7);
+    let row = service.row();
+
+    assert_eq!(young.look(BetweenRow { values: &row, before: &row, part: 1.0 }, &mut buffer), None);
+    assert_eq!(armed.look(BetweenRow { values: &row[1..], before: &row, part: 1.0 }, &mut buffer), None);
+    for part in [0.0, -1.0, 1.1, f64::NAN] {
+        assert_eq!(armed.look(BetweenRow { values: &row, before: &row, part }, &mut buffer), None);
+    }
+    let (mut over, _) = self::armed(7);
+    let mut faulty = service.row();
+    faulty[5] += 60.0;
+    let _ = run(&mut over, &faulty);
+    let missing: Vec<f64> = faulty.iter().enumerate().map(|(at, of)| if at == 5 { f64::NAN } else { *of }).collect();
+    let look = over.look(BetweenRow { values: &missing, before: &faulty, part: 0.3 }, &mut buffer).unwrap();
+    assert!(!look.over && !look.begins, "what is missing is no further evidence: {look:?}");
+    let missing = [f64::NAN; COLUMNS];
+    let look = armed.look(BetweenRow { values: &missing, before: &missing, part: 0.5 }, &mut buffer).unwrap();
+    assert!(look.score.is_finite() && !look.over, "nothing is known: {look:?}");
+}
