@@ -102,7 +102,9 @@ async fn carry_out(args: &LmapArgs, target: &Target, what: &str) -> Result<Strin
     }
     if !args.metrics.is_empty() {
         let known = over_several(&mut agent).await.map_err(failed)?.into_iter().find(|lmap| lmap.service == *name);
-        over_several::set(&mut agent, name, known.as_ref(), &args.metrics, args.interval.micros()).await.map_err(failed)?;
+        over_several::set(&mut agent, name, known.as_ref(), &args.metrics, args.interval.micros())
+            .await
+            .map_err(failed)?;
     }
     let mut said = None;
     if args.interval.asks() {

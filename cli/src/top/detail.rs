@@ -42,7 +42,8 @@ fn head_lines<'a>(service: &Service, palette: &Palette) -> Paragraph<'a> {
         "{} replicas, {} columns ({} not watched yet), {} samples, {} discarded",
         status.replicas, status.columns, status.unwatched, status.samples, status.discarded
     );
-    let second = crate::lmaps::interval::remark(status).map_or_else(|| second.clone(), |remark| format!("{second}, {remark}"));
+    let second =
+        crate::lmaps::interval::remark(status).map_or_else(|| second.clone(), |remark| format!("{second}, {remark}"));
     let mut lines = vec![first, Line::from(second)];
     if let Some(suspicion) = suspicion(service) {
         lines.push(Line::from(Span::styled(suspicion, palette.strong)));

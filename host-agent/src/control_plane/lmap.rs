@@ -13,8 +13,8 @@ use wire::time::{Interval, Nanos};
 
 use super::catalogue::Catalogue;
 use super::declarations::Declarations;
-use super::members::{Members, concerned_by};
 use super::interval::FastestChoice;
+use super::members::{Members, concerned_by};
 use super::moves::Move;
 use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};

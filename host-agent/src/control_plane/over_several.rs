@@ -166,6 +166,7 @@ impl ControlPlane {
             model: lmap.model.to_vec(),
             detector: lmap.detector,
             several_services: true,
+            fastest: lmap.fastest.in_effect(self.settings.adaptive),
         })
     }
 

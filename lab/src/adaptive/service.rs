@@ -140,6 +140,7 @@ impl Service {
             replicas: vec![ReplicaSpec { id: ReplicaId(1), instance, owner: Owner::Agent, regions, places }],
             model: Vec::new(),
             detector: DetectorSpec::default(),
+            several_services: false,
             fastest: None,
         };
         let (dice, region) = (Dice::new(seed), Region::new(size));

@@ -70,6 +70,7 @@ fn spec(replicas: u64) -> LmapSpec {
         metrics,
         model: Vec::new(),
         detector: DetectorSpec::default(),
+        several_services: false,
         fastest: None,
     }
 }

@@ -340,8 +340,9 @@ fn what_it_has_learnt_goes_by_its_name() {
     let id = node.over("shop", vec![member("payment", &[])]).unwrap();
     node.settle();
     let (epoch, _) = node.set(50).into_iter().rfind(|(_, sent)| sent.lmap == id.0).unwrap();
-    node.receive(50, FromWorker::LearntModel(proto::LearntModel { lmap: id.0, epoch, model: vec![7] }));
-    let kept: Vec<_> = node.plane.kept_models().map(|(name, _, model)| (name.to_string(), model.owner)).collect();
+    let learnt = proto::LearntModel { lmap: id.0, epoch, model: vec![7], interval_us: 0 };
+    node.receive(50, FromWorker::LearntModel(learnt));
+    let kept: Vec<_> = node.plane.kept_models().map(|((name, _), _, model)| (name.to_string(), model.owner)).collect();
     assert_eq!(kept, [("shop".to_owned(), Owner::Agent)]);
 
     // Another worker goes on with it.
