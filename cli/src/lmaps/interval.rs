@@ -22,7 +22,7 @@ pub struct IntervalArgs {
 pub enum Choice {
     /// As the metrics and the configuration say.
     Default,
-    /// In microseconds.
+    /// A number of microseconds.
     Micros(u64),
 }
 
