@@ -6,6 +6,7 @@ mod cgroup;
 mod faults;
 mod judge;
 mod pages;
+mod probe;
 mod programs;
 mod schedule;
 mod tables;
@@ -27,6 +28,7 @@ use crate::clients::shop::Process;
 use crate::clock::{Stopwatch, unix_ns};
 use faults::ActiveFault;
 use judge::{InjectedFault, Record, Statement, Way, Word};
+use probe::Felt;
 use programs::RunningProgram;
 use schedule::{Fault, Pace, PlannedFault, Program};
 use tables::{Cost, Report, Run};
@@ -154,6 +156,7 @@ struct Testbed {
     programs: Vec<RunningProgram>,
     clock: Stopwatch,
     words: Receiver<Statement>,
+    felt: Receiver<Felt>,
     record: Record,
     /// Start of the last fault, for progress.
     since: Nanos,
@@ -211,7 +214,10 @@ impl Testbed {
             Some(_) => Some(ways::prometheus(&programs, folder, pace)?),
             None => None,
         };
-        let (clock, (heard, words)) = (Stopwatch::start(), channel());
+        let (clock, (heard, words), (asked, felt)) = (Stopwatch::start(), channel(), channel());
+        for running in &programs {
+            probe::start(running.program, running.address, (clock, asked.clone()));
+        }
         let watch_agents = Agents::start(uview, &folder.join("watch"), pace, &serde_json::json!({}))?;
         let sources = ways::sources(&programs, pace);
         let endpoint_agents = Agents::start(uview, &folder.join("endpoint"), pace, &sources)?;
@@ -219,7 +225,7 @@ impl Testbed {
         let watch = |running| Watch::start(uview, &watch_agents, running, pace, (clock, heard.clone()));
         let watches = programs.iter().map(watch).collect::<Result<_>>()?;
         let (record, since) = (Record::default(), Nanos::ZERO);
-        Ok(Self { watches, watch_agents, endpoint_agents, prometheus, programs, clock, words, record, since })
+        Ok(Self { watches, watch_agents, endpoint_agents, prometheus, programs, clock, words, felt, record, since })
     }
 
     fn now(&self) -> Nanos {
@@ -261,6 +267,7 @@ impl Testbed {
             println!("    +{after:>5.1} s  {way:?} {program}: {word:?}");
             self.record.heard.push(heard);
         }
+        self.record.felt.extend(self.felt.try_iter());
         Ok(())
     }
 

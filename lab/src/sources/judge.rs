@@ -13,6 +13,7 @@ use demo::judge::{GRACE, cause, quiet_time};
 use serde::Serialize;
 use wire::time::Nanos;
 
+use super::probe::Felt;
 use super::schedule::{Fault, Program};
 
 /// How a program is watched.
@@ -67,6 +68,8 @@ pub struct Record {
     pub faults: Vec<InjectedFault>,
     /// In the order of arrival.
     pub heard: Vec<Statement>,
+    /// Requests of clients, in the order of time.
+    pub felt: Vec<Felt>,
     pub ended: Nanos,
 }
 
@@ -90,6 +93,50 @@ pub struct FaultJudgement {
     pub reason: String,
     /// Whether an alarm of the program was active when it started, so that no other could begin.
     pub hidden: bool,
+    /// What clients felt of it.
+    pub effect: Effect,
+}
+
+/// What requests of a client say about a fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Effect {
+    /// 90th percentile of the answer times outside of faults, in milliseconds.
+    pub usual_ms: f64,
+    /// The same during the fault. A request that failed has taken a second.
+    pub during_ms: f64,
+    /// Share of requests that failed during the fault.
+    pub failed: f64,
+}
+
+impl Effect {
+    /// Answers that take so many times as long, or so many failures, are felt. Both were set before the first run.
+    const TIMES: f64 = 2.0;
+    const FAILED: f64 = 0.05;
+
+    fn new(record: &Record, spans: &[(Nanos, Nanos)], fault: &InjectedFault, program: Program) -> Self {
+        let of = |felt: &&Felt| felt.program == program;
+        let during: Vec<_> =
+            record.felt.iter().filter(of).filter(|felt| (fault.started..fault.ended).contains(&felt.at)).collect();
+        let quiet = record.felt.iter().filter(of).filter(|felt| cause(spans, felt.at).is_none());
+        let failed = during.iter().filter(|felt| felt.took.is_none()).count();
+        Self {
+            usual_ms: percentile(quiet),
+            during_ms: percentile(during.iter().copied()),
+            failed: failed as f64 / during.len().max(1) as f64,
+        }
+    }
+
+    /// Whether clients felt it.
+    pub fn is_felt(self) -> bool {
+        self.during_ms >= Self::TIMES * self.usual_ms || self.failed >= Self::FAILED
+    }
+}
+
+/// The 90th percentile of answer times, in milliseconds.
+fn percentile<'a>(felt: impl Iterator<Item = &'a Felt>) -> f64 {
+    let mut took: Vec<f64> = felt.map(|felt| felt.took.map_or(1000.0, |took| took.as_secs_f64() * 1e3)).collect();
+    took.sort_by(f64::total_cmp);
+    took.get(took.len() * 9 / 10).copied().unwrap_or_default()
 }
 
 impl FaultJudgement {
@@ -145,7 +192,8 @@ pub fn judge(record: &Record, programs: &[Program]) -> RunJudgement {
         let (alarms, armed) = alarms(&record.heard, program, way);
         for (number, fault) in record.faults.iter().enumerate().filter(|(_, fault)| fault.programs.contains(&program)) {
             let own: Vec<_> = alarms.iter().filter(|alarm| cause(&spans, alarm.began) == Some(number)).collect();
-            judged.faults.push(fault_judgement(record, fault, (program, way), &alarms, &own));
+            let effect = Effect::new(record, &spans, fault, program);
+            judged.faults.push(FaultJudgement { effect, ..fault_judgement(record, fault, (program, way), &alarms, &own) });
         }
         let is_false = |alarm: &&Alarm| armed.is_some() && cause(&spans, alarm.began).is_none();
         judged.false_alarms.extend(alarms.iter().filter(is_false).map(|alarm| FalseAlarm {
@@ -183,7 +231,7 @@ fn fault_judgement(
         None => (None, String::new()),
     };
     let covers = |alarm: &Alarm| alarm.began < fault.started && alarm.ended.is_none_or(|at| fault.started < at);
-    FaultJudgement { program, fault: fault.fault, way, noticed_s, reason, hidden: alarms.iter().any(covers) }
+    FaultJudgement { program, fault: fault.fault, way, noticed_s, reason, hidden: alarms.iter().any(covers), effect: Effect::default() }
 }
 
 #[cfg(test)]
@@ -204,10 +252,35 @@ mod tests {
     }
 
     fn judged(faults: Vec<InjectedFault>, heard: Vec<Statement>) -> RunJudgement {
-        judge(&Record { faults, heard, ended: Nanos::from_secs(160) }, &[Program::Redis])
+        judge(&Record { faults, heard, felt: felt(), ended: Nanos::from_secs(160) }, &[Program::Redis])
     }
 
     const LIMIT: Nanos = Nanos::from_secs(5);
+
+    /// Ten requests a second: 2 ms, from 100 to 105 s 3 ms, and then none is answered for a second.
+    fn felt() -> Vec<Felt> {
+        let took = |tenth: u64| match tenth {
+            1000..1050 => Some(Nanos::from_millis(3)),
+            1050..1060 => None,
+            _ => Some(Nanos::from_millis(2)),
+        };
+        let of = |tenth| Felt { program: Program::Redis, at: Nanos::from_millis(100 * tenth), took: took(tenth) };
+        (0..1600).map(of).collect()
+    }
+
+    #[test]
+    fn clients_feel_what_takes_twice_as_long_or_fails() {
+        let of = |from_s: u64, to_s: u64| {
+            let (started, ended) = (Nanos::from_secs(from_s), Nanos::from_secs(to_s));
+            let faults = vec![InjectedFault { started, ended, ..fault(Fault::CpuHog, 0) }];
+            judged(faults, Vec::new()).faults[0].effect
+        };
+        let slow = of(100, 105);
+        assert_eq!((slow.usual_ms, slow.during_ms, slow.failed, slow.is_felt()), (2.0, 3.0, 0.0, false));
+        let failing = of(100, 110);
+        assert_eq!((failing.during_ms, failing.failed, failing.is_felt()), (1000.0, 0.1, true));
+        assert!(!of(20, 30).is_felt());
+    }
 
     #[test]
     fn each_way_is_judged_by_its_own_alarms() {

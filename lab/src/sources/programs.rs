@@ -12,6 +12,7 @@ use procfs::process::{Process as Proc, all_processes};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cgroup::Cgroup;
+use super::probe;
 use super::schedule::Program;
 use crate::clients::shop::{Process, ending_with_us, free};
 use crate::clock::Stopwatch;
@@ -89,7 +90,7 @@ pub fn listens(address: SocketAddr) -> Result<()> {
 pub struct RunningProgram {
     pub program: Program,
     folder: PathBuf,
-    address: SocketAddr,
+    pub address: SocketAddr,
     process: Process,
     load: Vec<Process>,
     /// Whose limit can be lowered; or why there is none.
@@ -123,6 +124,7 @@ impl RunningProgram {
         if program == Program::Postgres {
             let mut pgbench = this.client("pgbench")?;
             succeed(pgbench.args(["--initialize", "--quiet", "--scale", "5"]))?;
+            succeed(this.client("psql")?.args(["--command", probe::TABLE]))?;
         }
         this.loaded = true;
         this.tend()?;

@@ -71,8 +71,11 @@ impl Report {
             let limit = self.limit(way);
             let all = self.runs.iter().flat_map(|run| &run.judgement.faults).filter(|one| one.way == way);
             let (restarts, others): (Vec<_>, Vec<_>) = all.partition(|one| one.fault == Fault::Restart);
+            let (felt, unfelt): (Vec<_>, Vec<_>) = others.into_iter().partition(|one| one.effect.is_felt());
+            let noticed = unfelt.iter().filter(|one| one.is_right(limit)).count();
+            let aside = format!("  {}: of {} more that no client felt, {noticed} were noticed", name(way), unfelt.len());
             for (what, asked, faults) in [
-                ("noticed in time", format!("all within {limit}"), others),
+                ("faults that clients felt: noticed in time", format!("all within {limit}"), felt),
                 ("restarts without an alarm", "all".to_owned(), restarts),
             ] {
                 let right = faults.iter().filter(|one| one.is_right(limit)).count();
@@ -80,6 +83,7 @@ impl Report {
                 let mark = if right == faults.len() { '✓' } else { '✗' };
                 lines.push(format!("{mark} {}: {what}: {right} of {} (asked: {asked})", name(way), faults.len()));
             }
+            lines.push(aside);
             let alarms = self.runs.iter().flat_map(|run| &run.judgement.false_alarms).filter(|one| one.way == way);
             let (alarms, minutes) = (alarms.count(), self.service_minutes(way));
             let outcome = false_alarms_in(alarms, minutes);
@@ -100,12 +104,14 @@ impl Report {
 
     /// The tables, as Markdown.
     pub fn tables(&self) -> String {
-        let mut text = String::from("| program | fault | `uview watch` | endpoint |\n| --- | --- | --- | --- |\n");
+        let mut text = String::from("| program | fault | clients feel, ms (90th percentile) | `uview watch` | endpoint |\n\
+                                     | --- | --- | --- | --- | --- |\n");
         for &program in &self.programs {
             for fault in Fault::ALL {
                 let cells = Way::ALL.map(|way| self.cell(&self.faults(program, fault, way), fault, way));
                 if cells.iter().any(|cell| !cell.is_empty()) {
-                    _ = writeln!(text, "| {program} | {fault} | {} |", cells.join(" | "));
+                    let effect = self.effect(program, fault);
+                    _ = writeln!(text, "| {program} | {fault} | {effect} | {} |", cells.join(" | "));
                 }
             }
         }
@@ -134,6 +140,24 @@ impl Report {
             _ = writeln!(text, "\nNOT RUN: {line}");
         }
         text
+    }
+
+    /// What clients felt, the medians of all runs.
+    fn effect(&self, program: Program, fault: Fault) -> String {
+        let faults = self.faults(program, fault, Way::Watch);
+        let median = |of: fn(&FaultJudgement) -> f64| {
+            let mut all: Vec<f64> = faults.iter().map(|one| of(one)).collect();
+            all.sort_by(f64::total_cmp);
+            all.get(all.len() / 2).copied().unwrap_or_default()
+        };
+        let felt = faults.iter().filter(|one| one.effect.is_felt()).count();
+        format!(
+            "{:.2} → {:.2}, {:.0} % failed; felt in {felt} of {}",
+            median(|one| one.effect.usual_ms),
+            median(|one| one.effect.during_ms),
+            100.0 * median(|one| one.effect.failed),
+            faults.len()
+        )
     }
 
     fn cell(&self, faults: &[&FaultJudgement], fault: Fault, way: Way) -> String {
@@ -183,6 +207,7 @@ const fn name(way: Way) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sources::judge::Effect;
 
     fn report(noticed_s: Option<f64>) -> Report {
         let fault = FaultJudgement {
@@ -192,6 +217,7 @@ mod tests {
             noticed_s,
             reason: String::new(),
             hidden: noticed_s.is_none(),
+            effect: Effect { usual_ms: 1.0, during_ms: 5.0, failed: 0.0 },
         };
         let judgement = RunJudgement {
             faults: vec![fault],
@@ -207,8 +233,8 @@ mod tests {
     fn a_row_says_how_many_were_noticed_in_time_and_when() {
         let text = report(Some(2.5)).tables();
 
-        assert!(text.contains("| redis | SIGSTOP | 1 of 1 in time, after 2.5 to 2.5 s |  |\n"), "{text}");
-        assert!(text.contains("✓ `uview watch`: noticed in time: 1 of 1 (asked: all within "), "{text}");
+        assert!(text.contains("| redis | SIGSTOP | 1.00 → 5.00, 0 % failed; felt in 1 of 1 | 1 of 1 in time, after 2.5 to 2.5 s |  |\n"), "{text}");
+        assert!(text.contains("✓ `uview watch`: faults that clients felt: noticed in time: 1 of 1 (asked: all within "), "{text}");
         assert!(text.contains("– endpoint: false alarms: 0 in 3.0 service-minutes"), "{text}");
         assert!(text.contains("NOT RUN: nginx: not installed: wrk"), "{text}");
         assert!(report(Some(2.5)).bars().0);
