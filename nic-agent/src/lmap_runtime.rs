@@ -95,7 +95,7 @@ pub(crate) struct LmapRuntime {
     strides: Strides,
     detectors: Option<Detectors>,
     /// What learns at the interval of the configuration while another one judges.
-    successor: Option<Successor>,
+    successor: Option<Box<Successor>>,
     /// Models of other intervals.
     shelf: Shelf,
     pace: Pace,
@@ -264,7 +264,7 @@ impl LmapRuntime {
             && let Some(successor) = self.successor.take()
         {
             self.shelf.put(self.interval, self.detectors.as_ref().and_then(Detectors::learned_model));
-            self.succeed(successor, shared);
+            self.succeed(*successor, shared);
         }
     }
 

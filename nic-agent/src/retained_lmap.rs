@@ -19,7 +19,7 @@ pub(crate) struct RetainedLmap {
     pub(crate) lmap: Option<LmapId>,
     pub(crate) detectors: Option<Detectors>,
     /// What learns another interval meanwhile.
-    pub(crate) learning: Option<Successor>,
+    pub(crate) learning: Option<Box<Successor>>,
     /// Models of other intervals.
     pub(crate) shelf: Shelf,
     /// How often each metric is read, in rows.

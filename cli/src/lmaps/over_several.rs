@@ -69,13 +69,11 @@ pub async fn set(
     interval_us: u64,
 ) -> Result<(), AgentError> {
     let services = services(metrics);
-    match known {
-        Some(known) => agent.config_lmap(known.lmap, services).await,
-        None => {
-            let service = name.to_owned();
-            agent.new_lmap(NewLmapRequest { service, services, interval_us, ..NewLmapRequest::default() }).await
-        }
+    if let Some(known) = known {
+        return agent.config_lmap(known.lmap, services).await;
     }
+    let service = name.to_owned();
+    agent.new_lmap(NewLmapRequest { service, services, interval_us, ..NewLmapRequest::default() }).await
 }
 
 /// The service of a metric, and the metric; `None`: all of them.

@@ -143,13 +143,13 @@ fn begin_successor(
     columns: Columns,
     retained: &mut RetainedLmap,
     factory: &mut DetectorFactory,
-) -> Option<Successor> {
+) -> Option<Box<Successor>> {
     // The error is reported if it is the interval of the LMAP.
     let _ = factory.configure_for(spec.interval, &spec.detector);
     let strides: Strides = successor::strides(spec);
     if let Some(mut begun) = retained.learning.take_if(|learning| learning.interval == spec.interval) {
         begun.detectors.columns_changed(columns.infos(), &[], factory);
-        return Some(begun.with_columns(columns, strides));
+        return Some(Box::new(begun.with_columns(columns, strides)));
     }
     let known = retained.shelf.get(spec.interval);
     let is_warm = known.is_some();
@@ -157,7 +157,7 @@ fn begin_successor(
         Some(model) => factory.create_warm(columns.infos(), model, true),
         None => factory.create(columns.infos(), &[]),
     };
-    Some(Successor::new(spec.interval, columns, detectors?, strides, is_warm))
+    Some(Box::new(Successor::new(spec.interval, columns, detectors?, strides, is_warm)))
 }
 
 impl RetainedLmap {
