@@ -193,7 +193,9 @@ pub fn judge(record: &Record, programs: &[Program]) -> RunJudgement {
         for (number, fault) in record.faults.iter().enumerate().filter(|(_, fault)| fault.programs.contains(&program)) {
             let own: Vec<_> = alarms.iter().filter(|alarm| cause(&spans, alarm.began) == Some(number)).collect();
             let effect = Effect::new(record, &spans, fault, program);
-            judged.faults.push(FaultJudgement { effect, ..fault_judgement(record, fault, (program, way), &alarms, &own) });
+            judged
+                .faults
+                .push(FaultJudgement { effect, ..fault_judgement(record, fault, (program, way), &alarms, &own) });
         }
         let is_false = |alarm: &&Alarm| armed.is_some() && cause(&spans, alarm.began).is_none();
         judged.false_alarms.extend(alarms.iter().filter(is_false).map(|alarm| FalseAlarm {
@@ -231,7 +233,15 @@ fn fault_judgement(
         None => (None, String::new()),
     };
     let covers = |alarm: &Alarm| alarm.began < fault.started && alarm.ended.is_none_or(|at| fault.started < at);
-    FaultJudgement { program, fault: fault.fault, way, noticed_s, reason, hidden: alarms.iter().any(covers), effect: Effect::default() }
+    FaultJudgement {
+        program,
+        fault: fault.fault,
+        way,
+        noticed_s,
+        reason,
+        hidden: alarms.iter().any(covers),
+        effect: Effect::default(),
+    }
 }
 
 #[cfg(test)]

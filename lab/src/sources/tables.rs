@@ -73,7 +73,8 @@ impl Report {
             let (restarts, others): (Vec<_>, Vec<_>) = all.partition(|one| one.fault == Fault::Restart);
             let (felt, unfelt): (Vec<_>, Vec<_>) = others.into_iter().partition(|one| one.effect.is_felt());
             let noticed = unfelt.iter().filter(|one| one.is_right(limit)).count();
-            let aside = format!("  {}: of {} more that no client felt, {noticed} were noticed", name(way), unfelt.len());
+            let aside =
+                format!("  {}: of {} more that no client felt, {noticed} were noticed", name(way), unfelt.len());
             for (what, asked, faults) in [
                 ("faults that clients felt: noticed in time", format!("all within {limit}"), felt),
                 ("restarts without an alarm", "all".to_owned(), restarts),
@@ -104,8 +105,10 @@ impl Report {
 
     /// The tables, as Markdown.
     pub fn tables(&self) -> String {
-        let mut text = String::from("| program | fault | clients feel, ms (90th percentile) | `uview watch` | endpoint |\n\
-                                     | --- | --- | --- | --- | --- |\n");
+        let mut text = String::from(
+            "| program | fault | clients feel, ms (90th percentile) | `uview watch` | endpoint |\n\
+                                     | --- | --- | --- | --- | --- |\n",
+        );
         for &program in &self.programs {
             for fault in Fault::ALL {
                 let cells = Way::ALL.map(|way| self.cell(&self.faults(program, fault, way), fault, way));
@@ -234,7 +237,10 @@ mod tests {
         let text = report(Some(2.5)).tables();
 
         assert!(text.contains("| redis | SIGSTOP | 1.00 → 5.00, 0 % failed; felt in 1 of 1 | 1 of 1 in time, after 2.5 to 2.5 s |  |\n"), "{text}");
-        assert!(text.contains("✓ `uview watch`: faults that clients felt: noticed in time: 1 of 1 (asked: all within "), "{text}");
+        assert!(
+            text.contains("✓ `uview watch`: faults that clients felt: noticed in time: 1 of 1 (asked: all within "),
+            "{text}"
+        );
         assert!(text.contains("– endpoint: false alarms: 0 in 3.0 service-minutes"), "{text}");
         assert!(text.contains("NOT RUN: nginx: not installed: wrk"), "{text}");
         assert!(report(Some(2.5)).bars().0);
