@@ -8,6 +8,7 @@
 //! | [`drain`] | takes all LMAPs off a worker, and lets it have some again |
 //! | [`metric`] | how the metrics of a service become columns |
 //! | [`lmaps`] | LMAPs: their intervals, and those over several services |
+//! | [`kubectl`] | the same on the nodes of a Kubernetes cluster |
 //! | [`paths`] | operations and the services on the path of their requests |
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
 //! | [`sources`] | Prometheus endpoints, and which of their series are watched |
@@ -41,6 +42,7 @@ pub mod exit;
 pub mod failure;
 pub mod figures;
 pub mod input;
+pub mod kubectl;
 pub mod lmaps;
 pub mod metric;
 pub mod model;
@@ -122,6 +124,9 @@ enum Command {
     /// Show or set how services are watched: intervals of their LMAPs, and LMAPs over several services
     #[command(long_about = lmaps::LONG_ABOUT)]
     Lmap(lmaps::LmapArgs),
+    /// Run a command of an operator in the agent of a Kubernetes node; as `kubectl-uview`, a plugin of kubectl
+    #[command(long_about = kubectl::LONG_ABOUT)]
+    Kubectl(kubectl::KubectlArgs),
     /// Check whether uview can run on this machine, and say what to fix
     Check(check::CheckArgs),
     /// Record the metrics of running services, one compact file per service
@@ -198,6 +203,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Sources(args) => sources::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Metric(args) => metric::run(&args, environment.runtime_dir),
+        Command::Kubectl(args) => kubectl::run(&args),
         Command::Lmap(args) => lmaps::run(&args, environment.runtime_dir),
         Command::Drain(args) => drain::run(args, environment.runtime_dir),
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),

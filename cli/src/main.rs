@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use uview_cli::exit::Exit;
-use uview_cli::{Arguments, Environment, output};
+use uview_cli::{Arguments, Environment, kubectl, output};
 
 #[expect(clippy::disallowed_methods, reason = "the environment is read here and nowhere else")]
 fn environment() -> Environment {
@@ -17,7 +17,7 @@ fn environment() -> Environment {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::try_parse_from(kubectl::as_plugin(std::env::args_os().collect())) {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print(); // help or error message; nothing can be done if printing fails

@@ -1,0 +1,60 @@
+//! `uview kubectl` with a kubectl that is a script.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Two agents; `exec` prints what it is asked for, and ends as `uview status` does where a service is in alarm.
+const KUBECTL: &str = r#"#!/bin/sh
+case "$*" in
+    *" get pods "*) echo '{"items": [
+        {"metadata": {"name": "agent-1"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}},
+        {"metadata": {"name": "agent-2"}, "spec": {"nodeName": "n2"}, "status": {"phase": "Running"}}]}' ;;
+    *" exec agent-2 "*) echo "$*"; exit 2 ;;
+    *" exec "*) echo "$*" ;;
+    *) echo "error: You must be logged in" >&2; exit 1 ;;
+esac
+"#;
+
+fn run(program: &Path, folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    // No other kubectl is found.
+    let path = folder.as_os_str();
+    let Output { status, stdout, stderr } =
+        Command::new(program).args(arguments).env_clear().env("PATH", path).output().unwrap();
+    (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
+}
+
+#[test]
+fn a_command_runs_in_the_agent_of_the_node_and_its_exit_code_is_that_of_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubectl = folder.path().join("kubectl");
+    fs::write(&kubectl, KUBECTL).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let uview = Path::new(env!("CARGO_BIN_EXE_uview"));
+    let plugin = folder.path().join("kubectl-uview");
+    symlink(uview, &plugin).unwrap();
+
+    let (code, text) = run(&plugin, folder.path(), &["--node", "n1", "lmap", "shop/payment", "--json"]);
+    let exec = "exec agent-1 --container host-agent -- uview lmap shop/payment --json";
+    assert_eq!((code, text), (Some(0), format!("--namespace uview {exec}\n")));
+
+    let (code, text) = run(uview, folder.path(), &["kubectl", "--context", "lab", "--all", "status"]);
+    let of = |number: u32| {
+        let exec = format!("exec agent-{number} --container host-agent -- uview status");
+        format!("node n{number}\n--context lab --namespace uview {exec}\n")
+    };
+    assert_eq!((code, text), (Some(2), of(1) + &of(2)));
+
+    let (code, text) = run(uview, folder.path(), &["kubectl", "status"]);
+    assert!(code == Some(1) && text.contains("name a node by --node, or --all for one after the other: n1, n2"));
+    let (code, text) = run(uview, folder.path(), &["kubectl", "--node", "n1", "train", "a.csv"]);
+    assert!(code == Some(64) && text.contains("only commands that ask an agent run there"), "{code:?}: {text}");
+
+    fs::write(&kubectl, "#!/bin/sh\necho 'error: You must be logged in' >&2; exit 1\n").unwrap();
+    let (code, text) = run(uview, folder.path(), &["kubectl", "status"]);
+    assert!(code == Some(1) && text.contains("kubectl says: error: You must be logged in"), "{code:?}: {text}");
+    fs::remove_file(&kubectl).unwrap();
+    let (code, text) = run(uview, folder.path(), &["kubectl", "status"]);
+    assert!(code == Some(1) && text.contains("install kubectl, or add its folder to PATH"), "{code:?}: {text}");
+}
