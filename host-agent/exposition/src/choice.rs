@@ -1,17 +1,18 @@
 //! Which series of a target are watched. The same windows give the same choice.
 //!
-//! 1. What the configuration leaves out goes, and what tells nothing: constants, times of day.
+//! 1. What the configuration leaves out goes, and what tells nothing: constants, times of day, and what an exporter says
+//!    of its own process, since the service is another one.
 //! 2. The rest is ordered: errors and requests before health and other things, histograms before counters before
 //!    gauges, the busiest series of a name first. Names take turns, three series each, so that one with many label sets
 //!    leaves room for others.
 //! 3. In that order series are taken while there is room, unless one that was taken says the same (correlation).
 //! 4. What has no room of its own is summed up per name: the *rest*. So is what counts something and did not move while
-//!    the target was learnt, or is not there any more: an error counter at 0 is watched, and a label set that came once
-//!    gets no column.
+//!    the target was learnt, or is not there any more, if it counts errors or requests: an error counter at 0 is watched,
+//!    and a label set that came once gets no column. Of other things a first move is no news: checkpoints, collections.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::naming::{Subject, is_time_of_day, subject};
+use crate::naming::{Subject, is_exporter, is_of_process, is_time_of_day, subject};
 
 /// Series with at least this correlation say the same.
 const SAME: f64 = 0.99;
@@ -87,6 +88,8 @@ pub enum LeftOut {
     Constant,
     /// It tells when something was, and always rises.
     TimeOfDay,
+    /// It is about the process of an exporter, not about the service.
+    Exporter,
     /// Another series that is watched says the same: its number among the candidates.
     Redundant(usize),
     /// There was no room.
@@ -188,6 +191,11 @@ pub fn choose(candidates: &[Candidate<'_>], settings: &ChoiceSettings) -> Choice
     Choice { fates, rests: chooser.rests }
 }
 
+/// Whether the first move of something is news: that an error happens, a kind of request comes, or health changes.
+fn is_worth_at_rest(subject: Subject, form: Form) -> bool {
+    subject == Subject::Health || (form.counts() && subject != Subject::Other)
+}
+
 struct Chooser<'c> {
     candidates: &'c [Candidate<'c>],
     moved: &'c [Movement],
@@ -203,15 +211,18 @@ impl<'c> Chooser<'c> {
     /// What the configuration or its nature leaves out.
     fn leave_out(&mut self) {
         let named = |list: &[String], name: &str| list.iter().any(|pattern| matches(pattern, name));
+        let is_exporter = self.candidates.iter().any(|candidate| is_exporter(candidate.name));
         for ((fate, candidate), moved) in self.fates.iter_mut().zip(self.candidates).zip(self.moved) {
             let Candidate { name, form, .. } = *candidate;
             let why = if named(&self.settings.deny, name) {
                 LeftOut::Denied
             } else if !self.settings.allow.is_empty() && !named(&self.settings.allow, name) {
                 LeftOut::NotAllowed
+            } else if is_exporter && is_of_process(name) {
+                LeftOut::Exporter
             } else if form == Form::Gauge && is_time_of_day(name, moved.last) {
                 LeftOut::TimeOfDay
-            } else if !form.counts() && moved.changes == 0 && subject(name) != Subject::Health {
+            } else if moved.changes == 0 && !is_worth_at_rest(subject(name), form) {
                 LeftOut::Constant
             } else {
                 continue;
@@ -396,13 +407,30 @@ mod tests {
             made("errors_total", "", Form::Counter, |_| 0.0),
             made("failures_total", r#"{kind="a"}"#, Form::Counter, |_| 0.0),
             made("failures_total", r#"{kind="b"}"#, Form::Counter, |_| 0.0),
+            made("checkpoints_total", "", Form::Counter, |_| 0.0),
         ];
 
         let choice = choose_all(&all, &settings());
 
-        let expected = [Left(LeftOut::Constant), Left(LeftOut::TimeOfDay), Watched, Watched, Watched, Rest, Rest];
+        let constant = Left(LeftOut::Constant);
+        let expected = [constant, Left(LeftOut::TimeOfDay), Watched, Watched, Watched, Rest, Rest, constant];
         assert_eq!(choice.fates, expected);
         assert_eq!(choice.rests, ["failures_total".to_owned()].into());
+    }
+
+    #[test]
+    fn what_an_exporter_says_of_its_own_process_is_not_about_the_service() {
+        let mut all = vec![
+            made("go_goroutines", "", Form::Gauge, noise(1)),
+            made("process_cpu_seconds_total", "", Form::Counter, noise(2)),
+            made("redis_connected_clients", "", Form::Gauge, noise(3)),
+        ];
+        assert_eq!(choose_all(&all, &settings()).fates, [Watched; 3], "an instrumented service says it of itself");
+
+        all.push(made("redis_exporter_build_info", "", Form::Gauge, |_| 1.0));
+
+        let (own, constant) = (Left(LeftOut::Exporter), Left(LeftOut::Constant));
+        assert_eq!(choose_all(&all, &settings()).fates, [own, own, Watched, constant]);
     }
 
     #[test]

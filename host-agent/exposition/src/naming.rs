@@ -20,7 +20,7 @@ pub enum Subject {
     Other,
 }
 
-const ERRORS: [&str; 27] = [
+const ERRORS: [&str; 35] = [
     "error",
     "errors",
     "err",
@@ -48,6 +48,14 @@ const ERRORS: [&str; 27] = [
     "fatal",
     "restarts",
     "oom",
+    "conflicts",
+    "corrupt",
+    "deadlocks",
+    "discarded",
+    "evicted",
+    "killed",
+    "stalled",
+    "throttled",
 ];
 const REQUESTS: [&str; 22] = [
     "request",
@@ -91,6 +99,17 @@ pub fn subject(name: &str) -> Subject {
     } else {
         Subject::Other
     }
+}
+
+/// Whether the target is an exporter: a process beside the service that it tells about. By convention those say which
+/// build they are, as `redis_exporter_build_info`.
+pub fn is_exporter(name: &str) -> bool {
+    name.ends_with("exporter_build_info")
+}
+
+/// Whether a metric is about the process that serves the endpoint, as client libraries add it by themselves.
+pub fn is_of_process(name: &str) -> bool {
+    ["go_", "process_", "promhttp_", "python_gc_", "python_info"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Whether a gauge of this name and size is a time of day, which always rises and tells nothing.

@@ -50,6 +50,7 @@ pub fn reason(left: LeftOut, same: Option<&Series>) -> String {
         LeftOut::Denied => "in deny".to_owned(),
         LeftOut::Constant => "constant".to_owned(),
         LeftOut::TimeOfDay => "a time of day".to_owned(),
+        LeftOut::Exporter => "of the exporter itself".to_owned(),
         LeftOut::Redundant(_) => {
             let same = same.map_or("another", |same| same.name.as_str());
             format!("as {same}")
