@@ -24,6 +24,36 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "uview.fullname" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end -}}
 {{- end }}
 
+{{/* The secret with the certificate of an agent: a given one, or the one that cert-manager writes. */}}
+{{- define "uview.tlsSecret" -}}
+{{- if .of.secretName }}{{ .of.secretName }}
+{{- else if .of.issuer.name }}{{ include "uview.fullname" .root }}-{{ .name }}-tls
+{{- else }}{{ fail (printf "%s.secretName: a secret with tls.crt, tls.key and ca.crt; or %s.issuer.name: cert-manager writes one" .key .key) }}
+{{- end }}
+{{- end }}
+
+{{/* A certificate of cert-manager: its secret is renewed in time, and the agents take it over without a restart. */}}
+{{- define "uview.certificate" -}}
+{{- $issuer := .of.issuer -}}
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ include "uview.fullname" .root }}-{{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "uview.labels" .root | nindent 4 }}
+spec:
+  secretName: {{ include "uview.tlsSecret" . }}
+  issuerRef: {name: {{ $issuer.name }}, kind: {{ $issuer.kind }}}
+  {{- with $issuer.dnsNames }}
+  dnsNames: {{ toJson . }}
+  {{- end }}
+  {{- with .uris }}
+  uris: {{ toJson . }}
+  {{- end }}
+  usages: {{ toJson .usages }}
+  privateKey: {algorithm: ECDSA, size: 256, rotationPolicy: Always}
+{{- end }}
+
 {{/* What all pods have in common. */}}
 {{- define "uview.pod" -}}
 serviceAccountName: {{ include "uview.serviceAccount" . }}

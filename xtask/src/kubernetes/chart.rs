@@ -40,14 +40,20 @@ pub fn check(helm: &Path, uview: &Path, write: bool) -> Result<()> {
     manifests(helm, write)
 }
 
-/// Values that the schema has to refuse.
+/// Values that the schema or a template has to refuse.
 fn refused(helm: &Path) -> Result<()> {
-    for wrong in
-        ["otlp.keep=some", "otlp.upstream.endpoint=collector:4317", "hostAgent.socketdir=/run", "capture.enabled=x"]
-    {
+    for wrong in [
+        "otlp.keep=some",
+        "otlp.upstream.endpoint=collector:4317",
+        "hostAgent.socketdir=/run",
+        "capture.enabled=x",
+        // A listener of the network without certificates, and a certificate without a name.
+        "hostAgent.dpu.enabled=true",
+        "hostAgent.dpu.enabled=true,hostAgent.dpu.issuer.name=fabric",
+    ] {
         let mut template = helm_in(helm, "template");
         let status = template.args(["--set", wrong]).output()?.status;
-        ensure!(!status.success(), "the schema of values accepts {wrong}");
+        ensure!(!status.success(), "the chart accepts {wrong}");
     }
     Ok(())
 }
