@@ -105,8 +105,9 @@ pub fn text(lmaps: &[View], is_one: bool) -> String {
     let mut text = String::new();
     for lmap in lmaps {
         let worker = lmap.worker.map_or_else(|| "on no worker".to_owned(), |worker| format!("on worker {worker}"));
-        let every = duration_ms(lmap.interval_us / 1_000);
-        let _ = writeln!(text, "{} (LMAP {}): every {every}, {worker}", lmap.name, lmap.lmap);
+        // Of one, its interval is said with all that is about it.
+        let every = if is_one { String::new() } else { format!("every {}, ", duration_ms(lmap.interval_us / 1_000)) };
+        let _ = writeln!(text, "{} (LMAP {}): {every}{worker}", lmap.name, lmap.lmap);
         for MemberView { service, replicas, series, missing_for_ms } in &lmap.services {
             let missing = missing_for_ms.map_or_else(String::new, |ms| format!(", MISSING for {}", duration_ms(ms)));
             let _ = writeln!(text, "  {service}: replicas {replicas}, series {series}{missing}");
@@ -163,9 +164,10 @@ mod tests {
 
         assert_eq!(
             text(&[View::of(&lmap)], true),
-            "shop (LMAP 7): every 1.0 s, on no worker\n  cart: replicas 1, series 1\n  payment: replicas 1, series 1, \
+            "shop (LMAP 7): on no worker\n  cart: replicas 1, series 1\n  payment: replicas 1, series 1, \
              MISSING for 1 min 1 s\n  payment/requests: registered by nobody for 1 min 1 s\n  watches cart/errors\n"
         );
+        assert!(text(&[View::of(&lmap)], false).starts_with("shop (LMAP 7): every 1.0 s, on no worker\n"));
         assert_eq!(text(&[], false), "no LMAP watches several services\n");
     }
 }
