@@ -193,7 +193,7 @@ impl KubectlArgs {
         let mut exec = self.kubectl();
         exec.arg("exec");
         // Only a terminal can be drawn on.
-        if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+        if std::io::stdin().is_terminal() && output::is_terminal() {
             exec.args(["--stdin", "--tty"]);
         }
         exec.arg(&agent.pod).args(["--container", "host-agent", "--", "uview"]).args(&self.command);

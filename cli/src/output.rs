@@ -1,7 +1,7 @@
 //! Printing: the only module that writes to stdout and stderr. A closed pipe is no error. Whatever is printed is
 //! printable ([`wire::printable`]), wherever it came from.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 use wire::printable;
@@ -21,6 +21,12 @@ pub fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether stdout is a terminal.
+#[must_use]
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// Prints `text` and a line feed to stderr. Errors are ignored: there is no other place to report them.

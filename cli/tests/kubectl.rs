@@ -1,4 +1,5 @@
 //! `uview kubectl` with a kubectl that is a script.
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -1,14 +1,15 @@
 //! Which series of a target are watched. The same windows give the same choice.
 //!
-//! 1. What the configuration leaves out goes, and what tells nothing: constants, times of day, and what an exporter says
-//!    of its own process, since the service is another one.
+//! 1. What the configuration leaves out goes, and what tells nothing: constants, times of day, and what an exporter
+//!    says of its own process, since the service is another one. Of errors and requests a first move is news, and of
+//!    other things it is not: checkpoints, collections. So counters of these that stand still are constants, too.
 //! 2. The rest is ordered: errors and requests before health and other things, histograms before counters before
 //!    gauges, the busiest series of a name first. Names take turns, three series each, so that one with many label sets
 //!    leaves room for others.
 //! 3. In that order series are taken while there is room, unless one that was taken says the same (correlation).
 //! 4. What has no room of its own is summed up per name: the *rest*. So is what counts something and did not move while
-//!    the target was learnt, or is not there any more, if it counts errors or requests: an error counter at 0 is watched,
-//!    and a label set that came once gets no column. Of other things a first move is no news: checkpoints, collections.
+//!    the target was learnt, or is not there any more: an error counter at 0 is watched, and a label set that came once
+//!    gets no column.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
-//! What clients feel of a fault: one request each 100 ms to each program, over a connection of its own, and how long its
-//! answer takes. A fault that no client feels is not there to be noticed; one that they feel and we do not is missed.
+//! What clients feel of a fault: one request each 100 ms to each program, over a connection of its own, and how long
+//! its answer takes. A fault that no client feels is not there to be noticed; one that they feel and we do not is
+//! missed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
