@@ -1,6 +1,7 @@
 //! The host agent as a stand-alone program, the same as `uview host-agent`.
 
 use std::error::Error;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,8 +24,16 @@ fn main() -> ExitCode {
     let (check, budget) = (host_agent::check_config, host_agent::budget_of);
     let program = Program { name: "uview-host-agent", default: DEFAULT, check, budget };
     let args = Arguments::parse().agent;
+    if args.print_custom_resources {
+        return print_custom_resources();
+    }
     let file = args.config.config.clone();
     program::run(&program, &args.config, |config| start(args.named(config), file))
+}
+
+fn print_custom_resources() -> ExitCode {
+    let printed = host_agent::custom_resources().map(|text| std::io::stdout().write_all(text.as_bytes()));
+    if matches!(printed, Ok(Ok(()))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn start(config: Config, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
