@@ -30,7 +30,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 struct Told {
     lists: VecDeque<Result<Vec<Value>, StatusCode>>,
-    watches: VecDeque<Vec<Value>>,
+    watches: VecDeque<Value>,
     /// Statuses that were written, oldest first.
     written: Vec<Value>,
 }
@@ -43,8 +43,8 @@ impl ApiServer {
         if query.contains("watch=true") {
             // As long as there is nothing to tell, the watch waits; with what is told it ends, and begins anew.
             loop {
-                if let Some(events) = self.0.lock().unwrap().watches.pop_front() {
-                    return events.iter().map(|event| format!("{event}\n")).collect::<String>().into_response();
+                if let Some(event) = self.0.lock().unwrap().watches.pop_front() {
+                    return format!("{event}\n").into_response();
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -59,7 +59,7 @@ impl ApiServer {
 
     /// Tells of one change.
     fn tell(&self, kind: &str, object: &Value) {
-        self.0.lock().unwrap().watches.push_back(vec![json!({"type": kind, "object": object})]);
+        self.0.lock().unwrap().watches.push_back(json!({"type": kind, "object": object}));
     }
 
     fn written(&self) -> Vec<Value> {
@@ -73,7 +73,7 @@ fn failure(code: StatusCode) -> Response {
     (code, Json(status)).into_response()
 }
 
-fn lmap(name: &str, created: &str, spec: Value) -> Value {
+fn lmap(name: &str, created: &str, spec: &Value) -> Value {
     json!({"apiVersion": "uview.dev/v1alpha1", "kind": "Lmap", "spec": spec,
         "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "8", "generation": 3,
             "creationTimestamp": created}})
@@ -191,7 +191,7 @@ async fn an_object_is_applied_changed_and_gone() {
         let (workload, detector) = (json!({"kind": "Pod", "name": "cart"}), json!({"rank": 4, "margin": 2}));
         json!({"workload": workload, "interval": interval, "detector": detector})
     };
-    let object = |interval| lmap("fast", "2026-01-01T00:00:00Z", of(interval));
+    let object = |interval| lmap("fast", "2026-01-01T00:00:00Z", &of(interval));
     let running = Running::start([Ok(vec![object("200ms")])]).await;
 
     running.until("the interval is set", |of| of.interval_ms("shop/cart") == Some(200)).await;
@@ -227,10 +227,10 @@ async fn conflicts_and_nonsense_are_told_with_what_to_do_and_hide_nothing_else()
     let derived = json!([{"name": "x", "derived": "requests /"}]);
     let formula = json!({"workload": {"kind": "Pod", "name": "payment"}, "metrics": derived});
     let listed = vec![
-        lmap("a-later", "2026-01-02T00:00:00Z", workload("2s")),
-        lmap("b-newer-kind", "2026-01-01T00:00:00Z", json!({"workload": {"kind": "Rollout", "name": "cart"}})),
-        lmap("c-formula", "2026-01-01T00:00:00Z", formula),
-        lmap("z-older", "2026-01-01T00:00:00Z", workload("200ms")),
+        lmap("a-later", "2026-01-02T00:00:00Z", &workload("2s")),
+        lmap("b-newer-kind", "2026-01-01T00:00:00Z", &json!({"workload": {"kind": "Rollout", "name": "cart"}})),
+        lmap("c-formula", "2026-01-01T00:00:00Z", &formula),
+        lmap("z-older", "2026-01-01T00:00:00Z", &workload("200ms")),
     ];
     let running = Running::start([Ok(listed)]).await;
 
@@ -257,7 +257,7 @@ async fn several_workloads_are_watched_together_until_the_object_is_gone() {
         {"workload": {"kind": "Pod", "name": "cart"}, "metrics": [{"name": "requests"}]},
         {"workload": {"kind": "Pod", "name": "payment"}},
     ], "interval": "500ms"});
-    let object = lmap("flow", "2026-01-01T00:00:00Z", together);
+    let object = lmap("flow", "2026-01-01T00:00:00Z", &together);
     let running = Running::start([Ok(vec![object.clone()])]).await;
 
     running.until("it is made", |of| of.interval_ms("shop/lmap:flow") == Some(500)).await;
@@ -292,7 +292,7 @@ fn objects_over_the_limit_are_not_kept_and_said() {
     let mut listed = Known::default();
     objects.take(Ok(Event::Init), &mut listed);
     for number in 0..=MAX_OBJECTS {
-        let object = lmap(&format!("of-{number}"), "2026-01-01T00:00:00Z", json!({"selector": {}}));
+        let object = lmap(&format!("of-{number}"), "2026-01-01T00:00:00Z", &json!({"selector": {}}));
         objects.take(Ok(Event::InitApply(serde_json::from_value(object).unwrap())), &mut listed);
     }
     objects.take(Ok(Event::InitDone), &mut listed);
