@@ -55,7 +55,7 @@ impl Default for Pace {
 
 /// Objects that are known, with their sizes.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownObjects {
     objects: BTreeMap<Key, (Declared, usize)>,
     /// Whether a list was complete.
     is_listed: bool,
@@ -65,7 +65,7 @@ struct Known {
     refused: u64,
 }
 
-impl Known {
+impl KnownObjects {
     fn insert(&mut self, object: Declared, bytes: usize) {
         let key = object.key();
         let others = self.objects.iter().filter(|(known, _)| **known != key);
@@ -84,7 +84,7 @@ impl Known {
 pub(crate) struct LmapObjects {
     node_name: String,
     pace: Pace,
-    known: Mutex<Known>,
+    known: Mutex<KnownObjects>,
     report: Mutex<NodeReport>,
     /// Notified when the report has changed.
     reported: Notify,
@@ -126,15 +126,15 @@ impl LmapObjects {
     }
 
     /// Takes what the API server tells. `listed` are the objects of a list in progress.
-    fn take(&self, event: Result<Event<DynamicObject>, watcher::Error>, listed: &mut Known) {
+    fn take(&self, event: Result<Event<DynamicObject>, watcher::Error>, listed: &mut KnownObjects) {
         let mut error = None;
         match event {
-            Ok(Event::Init) => *listed = Known::default(),
+            Ok(Event::Init) => *listed = KnownObjects::default(),
             Ok(Event::InitApply(object)) => insert(listed, &object),
             Ok(Event::InitDone) => {
                 let mut known = lock(&self.known);
                 let version = known.version + 1;
-                *known = Known { is_listed: true, version, ..core::mem::take(listed) };
+                *known = KnownObjects { is_listed: true, version, ..core::mem::take(listed) };
             }
             Ok(Event::Apply(object)) => {
                 let mut known = lock(&self.known);
@@ -170,7 +170,7 @@ fn is_missing(error: &watcher::Error) -> bool {
 }
 
 /// Takes `object` as far as it is understood: one that is not must not hide the others.
-fn insert(known: &mut Known, object: &DynamicObject) {
+fn insert(known: &mut KnownObjects, object: &DynamicObject) {
     let spec = object.data.get("spec").cloned().unwrap_or_default();
     let bytes = spec.to_string().len();
     let created = object.creation_timestamp().map_or(i64::MAX, |time| time.0.as_second());
@@ -224,7 +224,7 @@ async fn watch(client: Client, objects: &LmapObjects) {
     let lmaps: Api<DynamicObject> = Api::all_with(client, &ApiResource::erase::<Lmap>(&()));
     let events = changes(lmaps, watcher::Config::default().page_size(PAGE)).default_backoff();
     let mut events = core::pin::pin!(events);
-    let mut listed = Known::default();
+    let mut listed = KnownObjects::default();
     while let Some(event) = events.next().await {
         objects.take(event, &mut listed);
     }

@@ -1,7 +1,6 @@
 //! The host agent as a stand-alone program, the same as `uview host-agent`.
 
 use std::error::Error;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,8 +31,8 @@ fn main() -> ExitCode {
 }
 
 fn print_custom_resources() -> ExitCode {
-    let printed = host_agent::custom_resources().map(|text| std::io::stdout().write_all(text.as_bytes()));
-    if matches!(printed, Ok(Ok(()))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let text = host_agent::custom_resources();
+    text.map_or(ExitCode::FAILURE, |text| program::print(&text, ExitCode::SUCCESS))
 }
 
 fn start(config: Config, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {

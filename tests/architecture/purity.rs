@@ -3,11 +3,10 @@
 use crate::{root, sources};
 
 /// Members that are pure as a whole.
-const PURE_MEMBERS: [&str; 11] = [
+const PURE_MEMBERS: [&str; 10] = [
     "hooks/src",
     "host-agent/exposition/src",
     "host-agent/sources/src",
-    "k8s/pods/src",
     "k8s/resources/src",
     "lmap/src",
     "lmap/recording/src",

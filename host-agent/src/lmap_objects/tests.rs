@@ -28,7 +28,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// Lists in the order of requests, and events that watches tell.
 #[derive(Debug, Default)]
-struct Told {
+struct Answers {
     lists: VecDeque<Result<Vec<Value>, StatusCode>>,
     watches: VecDeque<Value>,
     /// Statuses that were written, oldest first.
@@ -36,7 +36,7 @@ struct Told {
 }
 
 #[derive(Clone, Debug, Default)]
-struct ApiServer(Arc<Mutex<Told>>);
+struct ApiServer(Arc<Mutex<Answers>>);
 
 impl ApiServer {
     async fn answer(&self, query: &str) -> Response {
@@ -289,7 +289,7 @@ async fn without_the_kind_nothing_is_said_and_without_the_right_it_is() {
 #[test]
 fn objects_over_the_limit_are_not_kept_and_said() {
     let objects = LmapObjects::new("node-1".to_owned(), Pace::default());
-    let mut listed = Known::default();
+    let mut listed = KnownObjects::default();
     objects.take(Ok(Event::Init), &mut listed);
     for number in 0..=MAX_OBJECTS {
         let object = lmap(&format!("of-{number}"), "2026-01-01T00:00:00Z", &json!({"selector": {}}));

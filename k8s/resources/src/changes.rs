@@ -22,21 +22,21 @@ pub struct Applied {
 pub enum Change {
     /// A service's own LMAP goes back to what the configuration says.
     Reset {
-        /// Its name.
+        /// Name of the LMAP.
         name: String,
-        /// Its number.
+        /// Number of the LMAP.
         lmap: u32,
     },
     /// An LMAP over several services ends.
     Delete {
-        /// Its name.
+        /// Name of the LMAP.
         name: String,
-        /// Its number.
+        /// Number of the LMAP.
         lmap: u32,
     },
     /// An LMAP has these settings, and the configuration's where they say nothing.
     Set {
-        /// Its name.
+        /// Name of the LMAP.
         name: String,
         /// Its number; `None`: one over several services, which is made.
         lmap: Option<u32>,

@@ -77,7 +77,7 @@ pub struct Workload {
     /// Its kind. Pod: one that nobody owns, or that a kind of somebody else owns.
     #[serde(default)]
     pub kind: Kind,
-    /// Its name.
+    /// Name of the workload.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// One container of its pods, if they have several; absent: all of them.
@@ -152,7 +152,7 @@ pub struct Selector {
         .message("In and NotIn need values, Exists and DoesNotExist have none"),
 )]
 pub struct Condition {
-    /// The label.
+    /// Key of the label.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
     /// How it is compared.
@@ -306,7 +306,7 @@ pub enum Score {
 }
 
 impl Score {
-    /// Its name.
+    /// Name of this form.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
