@@ -163,7 +163,7 @@ proptest! {
 
 #[test]
 fn the_example_of_the_documentation_is_about_its_workload() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/kubernetes.md")).unwrap();
+    let page = include_str!("../../../../docs/kubernetes.md");
     let (_, example) = page.split_once("```yaml\napiVersion: uview.dev/v1alpha1\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
     let object: crate::Lmap = serde_saphyr::from_str(&format!("apiVersion: uview.dev/v1alpha1\n{example}")).unwrap();
