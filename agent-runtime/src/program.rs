@@ -100,7 +100,7 @@ pub fn run<S: Settings>(
 }
 
 /// Prints `text`. A closed pipe is no error: the reader has what it wanted.
-fn print(text: &str, code: ExitCode) -> ExitCode {
+pub fn print(text: &str, code: ExitCode) -> ExitCode {
     match io::stdout().write_all(printable::lines(text).as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
         _ => code,

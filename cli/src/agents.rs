@@ -31,6 +31,10 @@ pub fn host(of: &HostAgentArgs) -> Result<Exit, Failure> {
     if args.print_default_config {
         return output::print(DEFAULT).map(|()| Exit::Fine);
     }
+    if of.print_custom_resources {
+        let text = host_agent::custom_resources().map_err(|error| Failure::to(WHAT).caused_by(&error))?;
+        return output::print(&text).map(|()| Exit::Fine);
+    }
     if args.check_config {
         return inspected(&host_agent::check_config(args));
     }

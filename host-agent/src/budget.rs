@@ -68,6 +68,14 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(services(config));
     bounds.push(cgroups(config));
     bounds.push(pods(config));
+    bounds.push(Bound {
+        what: "Lmaps of Kubernetes",
+        bytes: config.kubernetes.lmap_bytes(),
+        from: "with `kubernetes.pods` and `kubernetes.lmaps`: 8 × 2 MiB",
+        payer: "node",
+        full: "further ones are not in effect, and the status says so",
+        metric: "",
+    });
     bounds.extend(models::bounds(config, load));
     bounds.extend(queues(config));
     bounds.extend(regions(config));

@@ -20,6 +20,7 @@ mod filled_region;
 mod freed_regions;
 mod head_sampling;
 mod listeners;
+mod lmap_objects;
 mod measuring;
 mod metric_exports;
 mod metrics_endpoint;
@@ -49,7 +50,7 @@ mod watched_sources;
 mod webhooks;
 
 pub use agent_runtime::stop;
-pub use arguments::HostAgentArgs;
+pub use arguments::{HostAgentArgs, custom_resources};
 pub use budget::{budget, budget_of};
 pub use check_config::check_config;
 pub use otlp::{UnknownSenders, unknown_senders_here};

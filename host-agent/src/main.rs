@@ -23,8 +23,16 @@ fn main() -> ExitCode {
     let (check, budget) = (host_agent::check_config, host_agent::budget_of);
     let program = Program { name: "uview-host-agent", default: DEFAULT, check, budget };
     let args = Arguments::parse().agent;
+    if args.print_custom_resources {
+        return print_custom_resources();
+    }
     let file = args.config.config.clone();
     program::run(&program, &args.config, |config| start(args.named(config), file))
+}
+
+fn print_custom_resources() -> ExitCode {
+    let text = host_agent::custom_resources();
+    text.map_or(ExitCode::FAILURE, |text| program::print(&text, ExitCode::SUCCESS))
 }
 
 fn start(config: Config, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {

@@ -95,6 +95,12 @@ impl PodWatch {
         self.monitors_changed.swap(false, Ordering::Relaxed)
     }
 
+    /// All pods that are known, once a list was complete.
+    pub(crate) fn all(&self) -> Option<Vec<Pod>> {
+        let pods = self.pods();
+        pods.is_listed().then(|| pods.iter().cloned().collect())
+    }
+
     /// Pods that are known, errors of the watch and new versions so far.
     pub(crate) fn counts(&self) -> (usize, u64, u64) {
         let (errors, rollouts) = (self.errors.load(Ordering::Relaxed), self.rollouts.load(Ordering::Relaxed));

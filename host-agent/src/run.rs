@@ -29,6 +29,7 @@ use self::telemetry::{Servers, Telemetry, TelemetrySettings};
 use crate::clock::{self, Clock};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
 use crate::listeners::Listeners;
+use crate::lmap_objects::{self, LmapObjects};
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
@@ -319,7 +320,7 @@ pub async fn run_from(
     }
     let models = stored_models(&config, &node)?;
     let counts = Counts::default();
-    let pods = watch_pods(&config, &mut telemetry, &node, threads.handle())?;
+    let (pods, lmaps) = watch_pods(&config, &mut telemetry, &node, threads.handle())?.unzip();
     let measuring = MeasuringThreads::start(&config, files, &node, &counts, pods.clone())?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
@@ -333,7 +334,7 @@ pub async fn run_from(
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
-    let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods };
+    let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, lmaps: lmaps.flatten() };
     let models_of = models.clone();
     let sources =
         MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched };
@@ -416,20 +417,25 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
     models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
 }
 
+/// What is known of the node's pods, and of the objects that say how they are watched.
+type WatchedPods = (Arc<PodWatch>, Option<Arc<LmapObjects>>);
+
 /// Starts to watch the node's pods, if `config` wants it. The OTLP endpoint of `telemetry` will know their addresses.
 fn watch_pods(
     config: &Config,
     telemetry: &mut TelemetrySettings,
     node: &Arc<Node>,
     threads: &Handle,
-) -> Result<Option<Arc<PodWatch>>, RunError> {
+) -> Result<Option<WatchedPods>, RunError> {
     let Some(plan) = config.kubernetes.plan()? else { return Ok(None) };
     let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
-    let pods = pod_watch::start(plan, api, node, threads);
+    let name = plan.node.clone();
+    let pods = pod_watch::start(plan, api.clone(), node, threads);
+    let lmaps = config.kubernetes.lmaps.then(|| lmap_objects::start(name, api, &pods, node, threads));
     if let Some(otlp) = &mut telemetry.otlp {
         otlp.pods = Some(pods.senders());
     }
-    Ok(Some(pods))
+    Ok(Some((pods, lmaps)))
 }
 
 /// The RDMA device that `config` names.

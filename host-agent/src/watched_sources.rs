@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wire::proto::operators as proto;
 use wire::time::Nanos;
 
+use crate::lmap_objects::LmapObjects;
 use crate::metric_exports::Exports;
 use crate::pod_watch::PodWatch;
 use crate::prometheus::Targets;
@@ -17,6 +18,8 @@ pub(crate) struct WatchedSources {
     pub(crate) exports: Option<Arc<Exports>>,
     /// `None`: pods are not watched.
     pub(crate) pods: Option<Arc<PodWatch>>,
+    /// `None`: no objects of Kubernetes say how pods are watched.
+    pub(crate) lmaps: Option<Arc<LmapObjects>>,
 }
 
 impl WatchedSources {
@@ -30,6 +33,7 @@ impl WatchedSources {
     pub(crate) fn problems(&self, now: Nanos) -> impl Iterator<Item = String> {
         let targets = self.targets.views().into_iter().filter_map(move |target| target.problem(now));
         let exports = self.exports.iter().filter_map(move |exports| exports.problem(now));
-        targets.chain(exports).chain(self.pods.iter().filter_map(|pods| pods.problem()))
+        let lmaps = self.lmaps.iter().flat_map(|lmaps| lmaps.problems());
+        targets.chain(exports).chain(self.pods.iter().filter_map(|pods| pods.problem())).chain(lmaps)
     }
 }

@@ -3,10 +3,11 @@
 use crate::{root, sources};
 
 /// Members that are pure as a whole.
-const PURE_MEMBERS: [&str; 9] = [
+const PURE_MEMBERS: [&str; 10] = [
     "hooks/src",
     "host-agent/exposition/src",
     "host-agent/sources/src",
+    "k8s/resources/src",
     "lmap/src",
     "lmap/recording/src",
     "preload/turns/src",

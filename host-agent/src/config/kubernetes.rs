@@ -23,11 +23,14 @@ pub struct KubernetesConfig {
     pub scrape_targets: usize,
     /// Whether `PodMonitor`s say what is scraped, beside annotations.
     pub pod_monitors: bool,
+    /// Whether `Lmap`s (uview.dev) say how the pods' services are watched.
+    pub lmaps: bool,
 }
 
 impl Default for KubernetesConfig {
     fn default() -> Self {
-        Self { pods: false, node: None, forwarders: BTreeSet::new(), scrape_targets: 32, pod_monitors: true }
+        let forwarders = BTreeSet::new();
+        Self { pods: false, node: None, forwarders, scrape_targets: 32, pod_monitors: true, lmaps: true }
     }
 }
 
@@ -66,6 +69,12 @@ impl KubernetesConfig {
             scrape_targets: self.scrape_targets,
             pod_monitors: self.pod_monitors,
         }))
+    }
+
+    /// What `Lmap`s may keep in memory at most: as they are, as they are planned, and one answer of the API server.
+    pub(crate) fn lmap_bytes(&self) -> u64 {
+        let all = resources::plan::MAX_OBJECT_BYTES as u64;
+        if self.pods && self.lmaps { 8 * all } else { 0 }
     }
 
     /// What the endpoints of pods may keep in memory at most.

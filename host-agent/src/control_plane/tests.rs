@@ -1,6 +1,7 @@
 //! The rules of the control plane, one by one.
 
 mod aggregation;
+mod declared;
 mod drains;
 mod intervals;
 mod lifecycle;

@@ -145,6 +145,17 @@ impl Pods {
         self.known.len()
     }
 
+    /// All that are known now.
+    pub fn iter(&self) -> impl Iterator<Item = &Pod> {
+        self.known.values().map(|known| &known.pod)
+    }
+
+    /// Whether a list was complete: what is not known is not there.
+    #[must_use]
+    pub const fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
     /// Pods that were refused because there were [`MAX_PODS`].
     #[must_use]
     pub const fn refused(&self) -> u64 {

@@ -15,6 +15,9 @@ use super::output;
 /// The chart, and what is rendered from it for those without helm.
 pub const CHART: &str = "k8s/chart";
 const MANIFESTS: &str = "k8s/manifests/uview.yaml";
+/// The chart of custom resources, and their definitions, which the agent prints.
+const CRD_CHART: &str = "k8s/chart-crds";
+const CRDS: &str = "k8s/chart-crds/files/crds.yaml";
 /// A limit is at least this many times the budget. What is reserved is the request, not the limit.
 const ROOM: f64 = 1.05;
 /// Services of a node, and columns of each: the kubelet runs 110 pods by default.
@@ -37,7 +40,40 @@ pub fn check(helm: &Path, uview: &Path, write: bool) -> Result<()> {
         println!("{name}: {} objects; {}", objects(&rendered)?.len(), limits.join(", "));
     }
     refused(helm)?;
+    definitions(helm, uview, write)?;
     manifests(helm, write)
+}
+
+/// Compares the definitions of custom resources with those of the Rust types, or writes them; and renders their chart.
+fn definitions(helm: &Path, uview: &Path, write: bool) -> Result<()> {
+    let printed = output(Command::new(uview).args(["host-agent", "--print-custom-resources"]))?;
+    let text = format!(
+        "# Printed by `uview host-agent --print-custom-resources`. kubectl apply --server-side -f FILE\n{printed}"
+    );
+    written(CRDS, &text, write)?;
+    for version in ["1.25.0", "1.32.0"] {
+        let mut template = Command::new(helm);
+        template.args(["template", "uview-crds", CRD_CHART, "--kube-version", version]).current_dir(workspace());
+        let rendered = output(&mut template)?;
+        let objects = objects(&rendered)?;
+        let count = |kind: &str| objects.iter().filter(|object| object.kind == kind).count();
+        let (definitions, policies) = (count("CustomResourceDefinition"), count("ValidatingAdmissionPolicy"));
+        let wanted = (printed.matches("kind: CustomResourceDefinition").count(), usize::from(version == "1.32.0"));
+        ensure!((definitions, policies) == wanted, "{CRD_CHART}: {definitions} definitions, {policies} policies");
+    }
+    output(Command::new(helm).args(["lint", "--strict", CRD_CHART]).current_dir(workspace())).map(drop)
+}
+
+/// Compares the file at `path` with `text`, or writes it.
+fn written(path: &str, text: &str, write: bool) -> Result<()> {
+    let file = workspace().join(path);
+    if write {
+        fs::create_dir_all(file.parent().context("a file is in a folder")?)?;
+        return fs::write(&file, text).with_context(|| path.to_owned());
+    }
+    let there = fs::read_to_string(&file).with_context(|| path.to_owned())?;
+    ensure!(there == text, "{path} differs from what it is made of: run `cargo xtask kubernetes --write`");
+    Ok(())
 }
 
 /// Values that the schema or a template has to refuse.
@@ -82,14 +118,7 @@ fn manifests(helm: &Path, write: bool) -> Result<()> {
          # The agents mount directories of the node and see its processes.\n    \
          pod-security.kubernetes.io/enforce: privileged\n{rendered}"
     );
-    let path = workspace().join(MANIFESTS);
-    if write {
-        fs::create_dir_all(path.parent().context(MANIFESTS)?)?;
-        return fs::write(&path, text).context(MANIFESTS);
-    }
-    let there = fs::read_to_string(&path).context(MANIFESTS)?;
-    ensure!(there == text, "{MANIFESTS} differs from the chart: run `cargo xtask kubernetes --write`");
-    Ok(())
+    written(MANIFESTS, &text, write)
 }
 
 /// What is read of an object.

@@ -1,0 +1,302 @@
+//! An API server of the test's own tells of `Lmap`s, and takes what came of them.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+use wire::id::{Incarnation, LmapId};
+use wire::layout::Slot;
+use wire::metric::{Declaration, Group, Kind, Series};
+use wire::name::{InstanceName, Labels, MetricName, ServiceName};
+use wire::proto::operators::LmapStatus;
+use wire::registration::{PlacedSeries, Shards};
+use wire::time::{Interval, Nanos};
+
+use super::*;
+use crate::clock::Clock;
+use crate::control_plane::Settings;
+use crate::filled_region::FilledRegion;
+use crate::pod_watch::PodPlan;
+
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Lists in the order of requests, and events that watches tell.
+#[derive(Debug, Default)]
+struct Answers {
+    lists: VecDeque<Result<Vec<Value>, StatusCode>>,
+    watches: VecDeque<Value>,
+    /// Statuses that were written, oldest first.
+    written: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ApiServer(Arc<Mutex<Answers>>);
+
+impl ApiServer {
+    async fn answer(&self, query: &str) -> Response {
+        if query.contains("watch=true") {
+            // As long as there is nothing to tell, the watch waits; with what is told it ends, and begins anew.
+            loop {
+                if let Some(event) = self.0.lock().unwrap().watches.pop_front() {
+                    return format!("{event}\n").into_response();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        match self.0.lock().unwrap().lists.pop_front().unwrap_or(Ok(Vec::new())) {
+            Ok(items) => Json(json!({"kind": "LmapList", "apiVersion": "uview.dev/v1alpha1",
+                "metadata": {"resourceVersion": "7"}, "items": items}))
+            .into_response(),
+            Err(code) => failure(code),
+        }
+    }
+
+    /// Tells of one change.
+    fn tell(&self, kind: &str, object: &Value) {
+        self.0.lock().unwrap().watches.push_back(json!({"type": kind, "object": object}));
+    }
+
+    fn written(&self) -> Vec<Value> {
+        self.0.lock().unwrap().written.clone()
+    }
+}
+
+fn failure(code: StatusCode) -> Response {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "it does not want to", "reason": "NotFound", "code": code.as_u16()});
+    (code, Json(status)).into_response()
+}
+
+fn lmap(name: &str, created: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "uview.dev/v1alpha1", "kind": "Lmap", "spec": spec,
+        "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "8", "generation": 3,
+            "creationTimestamp": created}})
+}
+
+/// A node with two pods, `cart` and `payment`, and an LMAP for each.
+struct Running {
+    node: Arc<Node>,
+    objects: Arc<LmapObjects>,
+    server: ApiServer,
+    _regions: Vec<FilledRegion>,
+}
+
+fn pod(name: &str, number: u64) -> k8s_openapi::api::core::v1::Pod {
+    let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": format!("{number:032x}")},
+        "spec": {"containers": [{"name": "app"}]}});
+    serde_json::from_value(object).unwrap()
+}
+
+fn replica(name: &str, node: &Node) -> FilledRegion {
+    let series = Series {
+        name: MetricName::new("requests").unwrap(),
+        labels: Labels::default(),
+        kind: Kind::Counter,
+        unit: None,
+        group: Group::Service,
+        parts_per_unit: NonZeroU64::MIN,
+    };
+    let placed = PlacedSeries { series, region: 0, first: Slot(0), shards: Shards::ONE, declared: Declaration::NONE };
+    let who = (ServiceName::new(&format!("shop/{name}")).unwrap(), InstanceName::new(name).unwrap());
+    FilledRegion::create("test", who, (1, vec![placed]), Nanos::from_millis(100), |_| {}, node).unwrap()
+}
+
+impl Running {
+    async fn start(lists: impl IntoIterator<Item = Result<Vec<Value>, StatusCode>>) -> Self {
+        let server = ApiServer::default();
+        server.0.lock().unwrap().lists.extend(lists);
+        let lmaps = get(async |State(server): State<ApiServer>, RawQuery(query): RawQuery| {
+            server.answer(&query.unwrap_or_default()).await
+        });
+        let status = get(async || failure(StatusCode::NOT_FOUND)).patch(
+            async |State(server): State<ApiServer>, RawQuery(query): RawQuery, body: String| {
+                let object: Value = serde_json::from_str(&body).unwrap();
+                assert!(query.is_some_and(|query| query.contains("force=true")));
+                server.0.lock().unwrap().written.push(object.clone());
+                Json(object)
+            },
+        );
+        let router = Router::new()
+            .route("/apis/uview.dev/v1alpha1/lmaps", lmaps)
+            .route("/apis/uview.dev/v1alpha1/lmapnodestatuses/node-1", status)
+            .with_state(server.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let mut settings = Settings::new(Incarnation(1), Interval::new(Nanos::from_secs(1)).unwrap());
+        let bound = |millis| Interval::new(Nanos::from_millis(millis)).unwrap();
+        settings.operator_bounds = (bound(10), bound(60_000));
+        let node = Arc::new(Node::new(settings, 4, Clock::start(), None));
+        let pods = Arc::new(PodWatch::new(PodPlan::default(), node.clock()));
+        for event in
+            [Event::Init, Event::InitApply(pod("cart", 1)), Event::InitApply(pod("payment", 2)), Event::InitDone]
+        {
+            pods.apply(Ok(event));
+        }
+        let regions = ["cart", "payment"].map(|name| replica(name, &node)).into();
+        let short = Duration::from_millis(5);
+        let pace = Pace { look: short, again: short, settle: short, write: short };
+        let objects = Arc::new(LmapObjects::new("node-1".to_owned(), pace));
+        let (of, running) = (Arc::clone(&objects), Arc::clone(&node));
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        tokio::spawn(async move { run(config, &of, &pods, &running).await });
+        Self { node, objects, server, _regions: regions }
+    }
+
+    fn lmap(&self, name: &str) -> Option<LmapStatus> {
+        let service = ServiceName::new(name).unwrap();
+        self.node.inspect(|plane, _| {
+            let LmapId(id) = plane.lmap_of(&service)?;
+            plane.status().lmaps.into_iter().find(|lmap| lmap.lmap == id)
+        })
+    }
+
+    fn interval_ms(&self, name: &str) -> Option<u64> {
+        self.lmap(name).map(|lmap| lmap.interval_us / 1000)
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let waiting = async {
+            while !holds(self) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(WITHIN, waiting).await.is_ok();
+        assert!(in_time, "not within {WITHIN:?}: {what}; {:?} {:?}", self.objects, self.server.written().last());
+    }
+
+    /// The last condition `kind` of the object `name`: status, reason, message.
+    fn condition(&self, name: &str, kind: &str) -> Option<[String; 3]> {
+        let written = self.server.written();
+        let lmaps = written.last()?["lmaps"].as_array()?;
+        let lmap = lmaps.iter().find(|lmap| lmap["name"] == name)?;
+        let condition = lmap["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)?;
+        Some(["status", "reason", "message"].map(|key| condition[key].as_str().unwrap_or_default().to_owned()))
+    }
+}
+
+fn is(condition: Option<[String; 3]>, status: &str, reason: &str, part: &str) -> bool {
+    condition.is_some_and(|[s, r, message]| s == status && r == reason && message.contains(part))
+}
+
+#[tokio::test]
+async fn an_object_is_applied_changed_and_gone() {
+    let of = |interval| {
+        let (workload, detector) = (json!({"kind": "Pod", "name": "cart"}), json!({"rank": 4, "margin": 2}));
+        json!({"workload": workload, "interval": interval, "detector": detector})
+    };
+    let object = |interval| lmap("fast", "2026-01-01T00:00:00Z", &of(interval));
+    let running = Running::start([Ok(vec![object("200ms")])]).await;
+
+    running.until("the interval is set", |of| of.interval_ms("shop/cart") == Some(200)).await;
+    assert_eq!(running.interval_ms("shop/payment"), Some(1000));
+    let cart = running.lmap("shop/cart").unwrap();
+    assert_eq!((cart.interval_by.as_str(), cart.detector.unwrap().rank), ("Lmap shop/fast", Some(4)));
+    running.until("it is reported", |of| is(of.condition("fast", "Applied"), "True", "Applied", "")).await;
+    let written = running.server.written();
+    let last = written.last().unwrap();
+    assert_eq!(
+        (&last["metadata"]["name"], &last["kind"], &last["applied"]),
+        (&json!("node-1"), &json!("LmapNodeStatus"), &json!(1))
+    );
+    assert_eq!(
+        (&last["lmaps"][0]["services"], &last["lmaps"][0]["conditions"][0]["observedGeneration"]),
+        (&json!(["shop/cart"]), &json!(3))
+    );
+
+    running.server.tell("MODIFIED", &object("500ms"));
+    running.until("it is changed", |of| of.interval_ms("shop/cart") == Some(500)).await;
+    running.server.tell("DELETED", &object("500ms"));
+    running.until("it is as configured", |of| of.interval_ms("shop/cart") == Some(1000)).await;
+    assert_eq!(running.lmap("shop/cart").unwrap().interval_by, "");
+    running
+        .until("nothing is left to say", |of| of.server.written().last().is_some_and(|last| last["lmaps"] == json!([])))
+        .await;
+    assert_eq!(running.objects.problems(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn conflicts_and_nonsense_are_told_with_what_to_do_and_hide_nothing_else() {
+    let workload = |interval: &str| json!({"workload": {"kind": "Pod", "name": "cart"}, "interval": interval});
+    let derived = json!([{"name": "x", "derived": "requests /"}]);
+    let formula = json!({"workload": {"kind": "Pod", "name": "payment"}, "metrics": derived});
+    let listed = vec![
+        lmap("a-later", "2026-01-02T00:00:00Z", &workload("2s")),
+        lmap("b-newer-kind", "2026-01-01T00:00:00Z", &json!({"workload": {"kind": "Rollout", "name": "cart"}})),
+        lmap("c-formula", "2026-01-01T00:00:00Z", &formula),
+        lmap("z-older", "2026-01-01T00:00:00Z", &workload("200ms")),
+    ];
+    let running = Running::start([Ok(listed)]).await;
+
+    running.until("the older one is in effect", |of| of.interval_ms("shop/cart") == Some(200)).await;
+    running.until("all four are told", |of| is(of.condition("z-older", "Applied"), "True", "Applied", "")).await;
+
+    let conflict = running.condition("a-later", "Conflicted");
+    assert!(
+        is(conflict.clone(), "True", "OlderLmap", "older Lmap shop/z-older: delete one of the two"),
+        "{conflict:?}"
+    );
+    let kind = running.condition("b-newer-kind", "Applied");
+    assert!(is(kind.clone(), "False", "Invalid", "is the definition of Lmap that of this release"), "{kind:?}");
+    let formula = running.condition("c-formula", "Applied");
+    assert!(is(formula.clone(), "False", "Refused", "shop/payment: at "), "{formula:?}");
+    let problems = running.objects.problems();
+    assert!(problems[0].starts_with("kubernetes: Lmap shop/a-later: shop/cart is set by"), "{problems:?}");
+    assert!(problems[0].ends_with("; and 2 more"), "{problems:?}");
+}
+
+#[tokio::test]
+async fn several_workloads_are_watched_together_until_the_object_is_gone() {
+    let together = json!({"together": [
+        {"workload": {"kind": "Pod", "name": "cart"}, "metrics": [{"name": "requests"}]},
+        {"workload": {"kind": "Pod", "name": "payment"}},
+    ], "interval": "500ms"});
+    let object = lmap("flow", "2026-01-01T00:00:00Z", &together);
+    let running = Running::start([Ok(vec![object.clone()])]).await;
+
+    running.until("it is made", |of| of.interval_ms("shop/lmap:flow") == Some(500)).await;
+    assert_eq!(running.interval_ms("shop/cart"), Some(1000), "its services have their own");
+    let members = running.node.inspect(|plane, _| {
+        let id = plane.lmap_of(&ServiceName::new("shop/lmap:flow").unwrap()).unwrap();
+        plane.members(id, Nanos::ZERO)
+    });
+    let names: Vec<_> = members.iter().map(|member| member.service.as_str()).collect();
+    assert_eq!(names, ["shop/cart", "shop/payment"]);
+
+    running.server.tell("DELETED", &object);
+    running.until("it is gone", |of| of.lmap("shop/lmap:flow").is_none()).await;
+}
+
+#[tokio::test]
+async fn without_the_kind_nothing_is_said_and_without_the_right_it_is() {
+    let running = Running::start((0..50).map(|_| Err(StatusCode::NOT_FOUND))).await;
+    running.until("it was asked for", |of| of.server.0.lock().unwrap().lists.len() < 50).await;
+    assert_eq!(running.objects.problems(), Vec::<String>::new());
+    assert!(running.server.written().is_empty());
+
+    let running = Running::start((0..50).map(|_| Err(StatusCode::FORBIDDEN))).await;
+    running.until("the refusal is known", |of| !of.objects.problems().is_empty()).await;
+    let problem = running.objects.problems().remove(0);
+    assert!(problem.contains("Lmaps cannot be watched") && problem.contains("list and watch lmaps?"), "{problem}");
+}
+
+#[test]
+fn objects_over_the_limit_are_not_kept_and_said() {
+    let objects = LmapObjects::new("node-1".to_owned(), Pace::default());
+    let mut listed = KnownObjects::default();
+    objects.take(Ok(Event::Init), &mut listed);
+    for number in 0..=MAX_OBJECTS {
+        let object = lmap(&format!("of-{number}"), "2026-01-01T00:00:00Z", &json!({"selector": {}}));
+        objects.take(Ok(Event::InitApply(serde_json::from_value(object).unwrap())), &mut listed);
+    }
+    objects.take(Ok(Event::InitDone), &mut listed);
+
+    assert_eq!(lock(&objects.known).objects.len(), MAX_OBJECTS);
+    assert!(objects.problems()[0].contains("1 Lmaps are not in effect"), "{:?}", objects.problems());
+}
