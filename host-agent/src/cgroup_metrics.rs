@@ -13,9 +13,9 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use region::CreateError;
+use sources::cgroup::Values;
 use sources::cgroup::hierarchies::{Hierarchy, hierarchies};
 use sources::cgroup::pattern::{Pattern, allowed};
-use sources::cgroup::Values;
 use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
 

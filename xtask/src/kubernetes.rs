@@ -38,7 +38,10 @@ pub fn run(write: bool, uview: Option<PathBuf>) -> Result<()> {
 pub fn beyond_cluster() -> Vec<(&'static str, &'static str)> {
     let mut all = cluster::CANNOT.to_vec();
     if !cluster::has_host_ports() {
-        all.push(("OTLP by host port", "it needs iptables (Debian: apt-get install iptables); pods use the agent's address"));
+        all.push((
+            "OTLP by host port",
+            "it needs iptables (Debian: apt-get install iptables); pods use the agent's address",
+        ));
     }
     all
 }

@@ -90,8 +90,9 @@ pub fn outages(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     })?;
     steps.run("API server restarted: a new pod is known, the problem is gone", || {
         cluster.sh(RESTART)?;
-        cluster.until("pods are watched", |status| !status.has_problem(PROBLEM))?;
-        new_pod(cluster, "after-kill")
+        new_pod(cluster, "after-kill")?;
+        // The first news of a pod tells the agent that it watches again.
+        cluster.until("pods are watched", |status| !status.has_problem(PROBLEM))
     })?;
     let counted = cluster.metric("uview_host_pod_watch_errors")?;
     ensure!(counted > errors, "{counted} errors of the watch, {errors} before");

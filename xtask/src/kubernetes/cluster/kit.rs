@@ -18,6 +18,17 @@ pub const SOCKETS: &str = "/run/uview-chart";
 pub const STATE: &str = "/var/lib/uview-chart";
 /// An image of the kit, with a shell.
 pub const SHELL: &str = "lab.invalid/agent:1";
+/// Where less than a fifth of the disk is free, the kubelet would remove images and refuse pods: its bounds are for
+/// disks of its own. It starts again with others.
+const ROOMY: &str = r#"set -- $(df -k --output=avail,size $N | tail -1); [ $(($1 * 5)) -gt $2 ] && exit 0
+cat >>$N/kubelet.yaml <<E
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}
+E
+old=$(<$N/kubelet.pid); mapfile -t -d '' args </proc/$old/cmdline; kill $old; while [ -d /proc/$old ]; do sleep 0.1; done
+"${args[@]}" </dev/null >>$N/kubelet.log 2>&1 & echo $! >$N/kubelet.pid
+sleep 1; for image in $N/../img/*.tar; do $CTR images import $image; done
+kubectl wait --for=condition=Ready node/lab --timeout=60s"#;
 /// How long anything may take on a busy machine.
 const WITHIN: Duration = Duration::from_mins(2);
 
@@ -53,8 +64,11 @@ impl Cluster {
     /// # Errors
     ///
     /// It does not come up, or another one is up.
-    pub fn up(&self) -> Result<String> {
-        output(Command::new(&self.script).arg("up"))
+    pub fn up(&self) -> Result<()> {
+        output(Command::new(&self.script).arg("up"))?;
+        // What a run left that failed: its models are of other columns.
+        self.sh(&format!("rm -rf {SOCKETS} {STATE}"))?;
+        self.sh(ROOMY).map(drop)
     }
 
     /// Takes it down, with all that runs in it.
@@ -226,7 +240,12 @@ impl Cluster {
     /// The agent does not answer, or has no such metric.
     pub fn metric(&self, name: &str) -> Result<f64> {
         let text = self.sh(&format!("curl -sf -m 5 http://{}:9702/metrics", self.agent()))?;
-        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
+        // Counters end in `_total`.
+        let value = |line: &str| {
+            let rest = line.strip_prefix(name)?;
+            rest.strip_prefix("_total").unwrap_or(rest).strip_prefix(' ')?.trim().parse().ok()
+        };
+        let found = text.lines().find_map(value);
         found.with_context(|| format!("the host agent has no metric {name}"))
     }
 
@@ -341,7 +360,11 @@ impl core::fmt::Display for Status {
         for lmap in self.0["lmaps"].as_array().map_or(&[][..], Vec::as_slice) {
             let (service, state) = (lmap["service"].as_str().unwrap_or("?"), &lmap["state"]);
             let (alarm, rows, replicas) = (&lmap["alarm"], &lmap["rows"], &lmap["replicas"]);
-            write!(f, "{service}: {state}, alarm {alarm}, rows {rows}, replicas {replicas}, columns {}; ", lmap["columns"])?;
+            write!(
+                f,
+                "{service}: {state}, alarm {alarm}, rows {rows}, replicas {replicas}, columns {}; ",
+                lmap["columns"]
+            )?;
         }
         write!(f, "problems: {}", self.0["problems"])
     }

@@ -58,15 +58,14 @@ spec:
   - name: app
     image: {SHELL}
     imagePullPolicy: Never
-    command: [httpd, -f, -p, '8000', -h, /www]
+    command: [busybox, httpd, -f, -p, '8000', -h, /www]
     ports: [{{name: web, containerPort: 8000}}]
     volumeMounts: [{{name: www, mountPath: /www/cgi-bin}}]
   volumes: [{{name: www, configMap: {{name: www, defaultMode: 0755}}}}]
 "
         )
     };
-    let annotations =
-        "prometheus.io/scrape: 'true', prometheus.io/port: '8000', prometheus.io/path: /cgi-bin/metrics";
+    let annotations = "prometheus.io/scrape: 'true', prometheus.io/port: '8000', prometheus.io/path: /cgi-bin/metrics";
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: meters}\n---\n";
     let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: www, namespace: meters}\ndata:\n  metrics: |\n    ";
     let pods = [pod("annotated", annotations), pod("monitored", "")].concat();
@@ -92,7 +91,10 @@ pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
             Ok(scraped)
         })?;
         for target in targets {
-            println!("{}: {} of {}, {} columns", target["service"], target["watched"], target["exposed"], target["columns"]);
+            println!(
+                "{}: {} of {}, {} columns",
+                target["service"], target["watched"], target["exposed"], target["columns"]
+            );
         }
         Ok(())
     })

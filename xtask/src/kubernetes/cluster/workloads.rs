@@ -82,11 +82,6 @@ pub fn are_armed(status: &Status) -> bool {
     })
 }
 
-/// Whether no workload is in alarm.
-pub fn are_quiet(status: &Status) -> bool {
-    services().iter().all(|service| !status.is_in_alarm(service))
-}
-
 /// Injects one fault after the other; each has to be noticed, and named by its workload.
 ///
 /// # Errors
@@ -114,7 +109,7 @@ pub fn faults(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         noticed("shop/search", &["memory"])
     })?;
     steps.run("a crash loop: noticed, named by its workload, which stays", || {
-        cluster.sh("kubectl -n shop exec deploy/mail -- touch /state/crash")?;
+        cluster.sh("kubectl -n shop exec deploy/mail -- sh -c ': >/state/crash'")?;
         noticed("shop/mail", &["health"])
     })?;
     println!("{}", cluster.uview("status")?);
@@ -157,7 +152,8 @@ pub fn rollouts(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     })?;
     steps.run("a bad rollout: noticed as soon as its pod has joined", || {
         roll_out("3", SLOWER)?;
-        cluster.until("shop/gateway is in alarm for its CPU time", |status| status.is_in_alarm_for(SERVICE, &["cpu"]))?;
+        cluster
+            .until("shop/gateway is in alarm for its CPU time", |status| status.is_in_alarm_for(SERVICE, &["cpu"]))?;
         println!("{}", cluster.status()?.reasons(SERVICE));
         Ok(())
     })
