@@ -321,6 +321,7 @@ fn a_container_that_ends_and_is_to_run_is_down_until_it_runs_again_or_its_pod_en
     assert_ne!(again.connection, first);
     assert_eq!(value(&cgroups, &path("b"), Measure::Down), 0);
 
+    std::fs::remove_dir_all(tree.at(&path("b"))).unwrap();
     cgroups.replicas.get_mut(&path("b")).unwrap().measured = None;
     watch.apply(Ok(Event::Apply(pod(&"b".repeat(64), true))));
     cgroups.round(&node, Nanos::from_secs(5));

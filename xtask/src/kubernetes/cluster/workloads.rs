@@ -11,8 +11,8 @@ use super::kit::{Cluster, SHELL, Status};
 /// Busy for a while, then waits, and so on; ends with an error as soon as there is a file `/state/crash`.
 const WORK: &str = "while [ ! -e /state/crash ]; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 0.05; done; \
                     exit 1";
-/// The same with six times as much to do.
-const SLOWER: &str = "while :; do i=0; while [ $i -lt 1800 ]; do i=$((i+1)); done; sleep 0.05; done";
+/// The same with sixty times as much to do: six times were within what a busy machine does to it.
+const SLOWER: &str = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.05; done";
 /// Grows by 1 MB each tenth of a second, to 60 MB of the 128 that it may have.
 const LEAK: &str = "awk 'BEGIN {for (i = 0; i < 600; i++) {a[i] = sprintf(\"%100000s\", \"\"); \
                     if (i % 10 == 0) system(\"sleep 0.1\")} system(\"sleep 3600\")}'";
@@ -122,7 +122,7 @@ fn quoted(text: &str) -> String {
     text.replace('\'', "'\\''")
 }
 
-/// A rollout that changes nothing but the version is no anomaly; one that needs six times as much is.
+/// A rollout that changes nothing but the version is no anomaly; one that needs sixty times as much is.
 ///
 /// # Errors
 ///
