@@ -2,6 +2,7 @@
 //! names and reads each into a region of the agent. Each is a replica of a service, as if it had registered itself.
 
 mod measured_cgroup;
+mod replica;
 mod scan;
 mod series;
 
@@ -11,19 +12,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use region::{CreateError, OwnedRegion};
+use region::CreateError;
+use sources::cgroup::Values;
 use sources::cgroup::hierarchies::{Hierarchy, hierarchies};
 use sources::cgroup::pattern::{Pattern, allowed};
-use sources::cgroup::{Measure, Values};
-use wire::layout::RegionSize;
 use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
 
 use crate::clock::Clock;
-use crate::control_plane::ConnectionId;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
 pub use measured_cgroup::{FILE_BYTES, MOST_FILES, MeasuredCgroup, VanishedError};
+use replica::Replica;
 use scan::{FoundCgroups, Naming};
 pub(crate) use series::periods;
 
@@ -146,15 +146,6 @@ fn of_this_machine() -> std::io::Result<Vec<Hierarchy>> {
     Ok(found)
 }
 
-/// A cgroup, and where its values go.
-struct Replica {
-    measured: MeasuredCgroup,
-    region: OwnedRegion,
-    connection: ConnectionId,
-    /// Measures that were announced.
-    announced: [bool; Measure::ALL.len()],
-}
-
 /// Why a cgroup is not read.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
@@ -216,7 +207,7 @@ impl Cgroups {
 
     /// Reads all cgroups, and looks for new ones if it is time.
     fn round(&mut self, node: &Node, now: Nanos) {
-        self.sample(node);
+        self.sample(node, now);
         let pods = self.settings.containers.as_ref().map_or(0, |containers| containers.pods.version());
         if now >= self.next_scan || pods != self.pods {
             self.pods = pods;
@@ -226,16 +217,22 @@ impl Cgroups {
         self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
     }
 
-    fn sample(&mut self, node: &Node) {
-        let Self { replicas, buffer, values, counts, .. } = self;
+    fn sample(&mut self, node: &Node, now: Nanos) {
+        let Self { settings, replicas, buffer, values, counts, .. } = self;
+        let pods = settings.containers.as_ref().map(|containers| &*containers.pods);
         let mut vanished = false;
         replicas.retain(|path, replica| {
-            if let Err(error) = replica.sample(node, buffer, values) {
+            let was_running = replica.measured.is_some();
+            if let Err(error) = replica.sample(now, (node, pods), buffer, values) {
                 tracing::info!(path, %error, "cgroup not read any more");
                 node.service_gone(replica.connection);
                 counts.vanished.fetch_add(1, Ordering::Relaxed);
                 vanished = true;
                 return false;
+            }
+            if was_running && replica.measured.is_none() {
+                tracing::info!(path, "a container has ended, and its pod wants it to run");
+                vanished = true;
             }
             counts.samples.fetch_add(1, Ordering::Relaxed);
             true
@@ -256,14 +253,18 @@ impl Cgroups {
             tracing::warn!(limit, "sources.cgroups names more cgroups than sources.cgroup_limit allows");
         }
         for replica in self.replicas.values_mut() {
-            replica.measured.find_network(&mut self.buffer);
+            if let Some(measured) = &mut replica.measured {
+                measured.find_network(&mut self.buffer);
+            }
         }
         self.unreadable.retain(|path| found.services.contains_key(path));
         for (path, service) in found.services {
             match self.open(node, &path, &service) {
                 Ok(replica) => {
-                    tracing::info!(path, service, files = replica.measured.files(), "cgroup is read");
+                    let files = replica.measured.as_ref().map_or(0, MeasuredCgroup::files);
+                    tracing::info!(path, service, files, "cgroup is read");
                     self.unreadable.remove(&path);
+                    self.replace(&replica, node);
                     self.replicas.insert(path, replica);
                 }
                 Err(error) if !self.unreadable.contains(&path) => {
@@ -275,6 +276,16 @@ impl Cgroups {
         }
     }
 
+    /// Ends the replica of a container that `replica` is once more.
+    fn replace(&mut self, replica: &Replica, node: &Node) {
+        let Self { replicas, counts, .. } = self;
+        let is_same = |other: &Replica| other.measured.is_none() && other.container == replica.container;
+        for (_, ended) in replicas.extract_if(.., |_, other| is_same(other)) {
+            node.service_gone(ended.connection);
+            counts.vanished.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn open(&mut self, node: &Node, path: &str, service: &str) -> Result<Replica, OpenError> {
         let folder = path.rsplit('/').next().unwrap_or(path);
         let member = self.settings.containers.as_ref().and_then(|containers| containers.pods.member(path));
@@ -283,42 +294,9 @@ impl Cgroups {
         let mut measured = MeasuredCgroup::open(&self.hierarchies, path).ok_or(OpenError::NoFile)?;
         measured.find_network(&mut self.buffer);
         measured.read(&mut self.buffer, &mut self.values)?;
-        let region = OwnedRegion::create("uview-cgroup", RegionSize::ONE_PAGE)?;
-        let mut announced = [false; Measure::ALL.len()];
-        let first = store(&region, &self.values, &mut announced);
-        let connection = node.agent_replica(service, instance, &region, series::placed(first.into_iter()));
-        Ok(Replica { measured, region, connection, announced })
+        let container = self.settings.containers.as_ref().and_then(|containers| containers.pods.container(path));
+        Ok(Replica::new(measured, container, (service, instance), &mut self.values, node)?)
     }
-}
-
-impl Replica {
-    fn sample(&mut self, node: &Node, buffer: &mut [u8], values: &mut Values) -> Result<(), VanishedError> {
-        self.measured.read(buffer, values)?;
-        let new = store(&self.region, values, &mut self.announced);
-        if !new.is_empty() {
-            node.agent_series(self.connection, series::placed(new.into_iter()));
-        }
-        Ok(())
-    }
-}
-
-/// Writes `values` into `region`. Returns measures that are not announced yet: none but for the first samples, so that
-/// nothing is allocated.
-fn store(region: &OwnedRegion, values: &Values, announced: &mut [bool; Measure::ALL.len()]) -> Vec<Measure> {
-    let mut new = Vec::new();
-    for (measure, value) in values.iter() {
-        if let Some(slot) = region.slot(series::slot(measure)) {
-            // Relaxed: values are independent of each other.
-            slot.store(value, Ordering::Relaxed);
-        }
-        if let Some(announced) = announced.get_mut(measure as usize)
-            && !core::mem::replace(announced, true)
-        {
-            new.push(measure);
-        }
-    }
-    region.beat();
-    new
 }
 
 #[cfg(test)]

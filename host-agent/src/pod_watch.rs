@@ -16,7 +16,7 @@ use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Client};
 use otlp::{PodSender, PodSenders};
 use pods::table::{Endpoints, Rollout};
-use pods::{Member, Monitor, Pod, Pods};
+use pods::{Member, Monitor, Pod, PodId, Pods};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_stream::{Stream, StreamExt as _};
@@ -37,6 +37,13 @@ pub(crate) struct PodPlan {
     pub(crate) scrape_targets: usize,
     /// Whether `PodMonitor`s are watched, too.
     pub(crate) pod_monitors: bool,
+}
+
+/// A container of a pod, however often it was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodContainer {
+    pod: PodId,
+    name: String,
 }
 
 /// What is known of the node's pods.
@@ -72,6 +79,17 @@ impl PodWatch {
     /// Whose the cgroup `path` is, if it is the container of a pod that is known and has started.
     pub(crate) fn member(&self, path: &str) -> Option<Member> {
         self.pods().member(path, self.now())
+    }
+
+    /// The pod and the container that the cgroup `path` is, for [`Self::awaits`].
+    pub(crate) fn container(&self, path: &str) -> Option<PodContainer> {
+        let pods = self.pods();
+        pods.container(path).map(|(pod, name)| PodContainer { pod, name: name.to_owned() })
+    }
+
+    /// Whether its pod wants `container` to run.
+    pub(crate) fn awaits(&self, container: &PodContainer) -> bool {
+        self.pods().get(container.pod).is_some_and(|pod| pod.awaits(&container.name))
     }
 
     /// Changes with each change of what is known, and of which pods have started.

@@ -110,8 +110,8 @@ fn on_kubernetes(steps: &mut Steps, programs: &Programs) -> Result<()> {
         None => steps.run("chart on a one-node cluster", || kubernetes::check_cluster(uview))?,
         Some(why) => steps.cannot("chart on a one-node cluster", &why),
     }
-    for what in ["cgroup v2, CRI-O and systemd's driver", "several nodes, a DPU cluster", "Pod Security admission"] {
-        steps.cannot(&format!("Kubernetes: {what}"), "no kit has it; pure tests have recorded paths only");
+    for (what, why) in kubernetes::beyond_cluster() {
+        steps.cannot(&format!("Kubernetes: {what}"), why);
     }
     Ok(())
 }

@@ -25,12 +25,25 @@ pub fn run(write: bool, uview: Option<PathBuf>) -> Result<()> {
     let helm = helm().context("helm is not there; UVIEW_HELM names it")?;
     chart::check(&helm, &uview, write)?;
     match cluster_missing() {
-        None => check_cluster(&uview),
-        Some(why) => {
-            println!("NOT RUN: the cluster: {why}");
-            Ok(())
-        }
+        None => check_cluster(&uview)?,
+        Some(why) => println!("NOT RUN: the cluster: {why}"),
     }
+    for (what, why) in beyond_cluster() {
+        println!("NOT RUN: {what}: {why}");
+    }
+    Ok(())
+}
+
+/// What the cluster cannot show here, and why.
+pub fn beyond_cluster() -> Vec<(&'static str, &'static str)> {
+    let mut all = cluster::CANNOT.to_vec();
+    if !cluster::has_host_ports() {
+        all.push((
+            "OTLP by host port",
+            "it needs iptables (Debian: apt-get install iptables); pods use the agent's address",
+        ));
+    }
+    all
 }
 
 /// Why the chart cannot be checked here.

@@ -167,6 +167,10 @@ measures! {
     Resets;
     /// TCP connections refused because a queue was full.
     ListenDrops;
+    /// Time in which all processes were stopped by a signal, in nanoseconds.
+    Stopped;
+    /// Time in which a container was not running that is to run always, in nanoseconds.
+    Down;
 }
 
 /// A sample of a cgroup: values of some measures.

@@ -1,10 +1,12 @@
 //! Reads the values of one cgroup. Its files are opened once and stay open: a sample is one pread per file.
 
+use std::ffi::CStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use sources::cgroup::Values;
 use sources::cgroup::files::{CgroupFile, FILES, interfaces, tcp, tcp_extensions};
 use sources::cgroup::hierarchies::{Controller, Hierarchy};
@@ -13,6 +15,9 @@ use sources::cgroup::hierarchies::{Controller, Hierarchy};
 pub const FILE_BYTES: usize = 64 << 10;
 /// Files that are open for one cgroup, at most.
 pub const MOST_FILES: usize = FILES.len() + 4;
+
+/// Processes that are looked at to tell whether all are stopped.
+const LOOKED_AT: usize = 16;
 
 /// A cgroup that is read.
 #[derive(Debug)]
@@ -119,11 +124,42 @@ impl MeasuredCgroup {
         }
     }
 
+    /// Whether signals have stopped all of its processes: the first 16 of them are looked at.
+    #[must_use]
+    pub fn is_stopped(&self, buffer: &mut [u8]) -> bool {
+        let Some(Ok(bytes)) = self.processes.as_ref().map(|file| file.read_at(buffer, 0)) else { return false };
+        let lines = buffer.get(..bytes).unwrap_or_default().split(|byte| *byte == b'\n');
+        let pids = lines.filter_map(|line| core::str::from_utf8(line).ok()?.parse().ok());
+        let mut is_any = false;
+        for pid in pids.take(LOOKED_AT) {
+            match state(pid) {
+                Some(b'T' | b't') => is_any = true,
+                // It has ended, and waits for its parent.
+                Some(b'Z') => {}
+                _ => return false,
+            }
+        }
+        is_any
+    }
+
     fn first_process(&self, buffer: &mut [u8]) -> Option<u32> {
         let bytes = self.processes.as_ref()?.read_at(buffer, 0).ok()?;
         let first = buffer.get(..bytes)?.split(|byte| *byte == b'\n').next()?;
         core::str::from_utf8(first).ok()?.parse().ok()
     }
+}
+
+/// The letter of the state of process `pid`, without allocating.
+fn state(pid: u32) -> Option<u8> {
+    let (mut path, mut text) = ([0; 32], [0; 256]);
+    write!(&mut path[..], "/proc/{pid}/stat").ok()?;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let bytes = rustix::io::read(&file, &mut text).ok()?;
+    let text = text.get(..bytes)?;
+    // Its name may have parentheses of its own.
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    text.get(end + 2).copied()
 }
 
 fn namespace(link: &Path) -> Option<u64> {

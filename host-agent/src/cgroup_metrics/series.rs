@@ -63,7 +63,7 @@ const fn network(metric: &'static str, direction: &'static str, unit: &'static s
 
 #[expect(clippy::too_many_lines, reason = "one line for each measure")]
 const fn description(measure: Measure) -> Description {
-    use Group::{Cpu, Io, Memory, Network};
+    use Group::{Cpu, Health, Io, Memory, Network};
     match measure {
         Measure::CpuUser => counter("container.cpu.time", Some(("cpu.mode", "user")), "ns", Cpu),
         Measure::CpuSystem => counter("container.cpu.time", Some(("cpu.mode", "system")), "ns", Cpu),
@@ -138,7 +138,14 @@ const fn description(measure: Measure) -> Description {
         Measure::Retransmitted => counter("container.network.tcp.retransmits", None, "{segment}", Network),
         Measure::Resets => counter("container.network.tcp.resets", None, "{connection}", Network),
         Measure::ListenDrops => counter("container.network.tcp.listen_drops", None, "{connection}", Network),
+        Measure::Stopped => counter("container.stopped_time", None, "ns", Health),
+        Measure::Down => counter("container.down_time", None, "ns", Health),
     }
+}
+
+/// Whether a measure is a level, and no counter.
+pub(super) const fn is_level(measure: Measure) -> bool {
+    matches!(description(measure).0, Kind::UpDownCounter)
 }
 
 /// The slot of a measure.

@@ -3,6 +3,7 @@
 use std::fs::{create_dir_all, write};
 use std::path::{Path, PathBuf};
 
+use sources::cgroup::Measure;
 use sources::cgroup::hierarchies::Controller;
 use wire::id::Incarnation;
 use wire::time::Interval;
@@ -16,12 +17,14 @@ struct Tree(tempfile::TempDir);
 impl Tree {
     fn new(cgroups: &[&str]) -> Self {
         let tree = Self(tempfile::tempdir().unwrap());
-        for path in cgroups {
-            create_dir_all(tree.at(path)).unwrap();
-            tree.write(path, "cpu.stat", "usage_usec 5\nuser_usec 3\nsystem_usec 2\n");
-            tree.write(path, "pids.current", "4\n");
-        }
+        cgroups.iter().for_each(|path| tree.write_new(path));
         tree
+    }
+
+    fn write_new(&self, path: &str) {
+        create_dir_all(self.at(path)).unwrap();
+        self.write(path, "cpu.stat", "usage_usec 5\nuser_usec 3\nsystem_usec 2\n");
+        self.write(path, "pids.current", "4\n");
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -72,8 +75,8 @@ fn each_cgroup_is_a_replica_of_its_service_and_its_values_go_into_its_region() {
 
     let replicas = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let expected = vec![
-        ("cart".to_owned(), replicas(&["cart-1"]), 3),
-        ("payment".to_owned(), replicas(&["payment-1", "payment-2"]), 3),
+        ("cart".to_owned(), replicas(&["cart-1"]), 4),
+        ("payment".to_owned(), replicas(&["payment-1", "payment-2"]), 4),
     ];
     assert_eq!(services(&node), expected);
     assert_eq!(value(&cgroups, "shop/cart-1", Measure::CpuUser), 6_000);
@@ -111,7 +114,7 @@ fn values_that_come_later_are_announced_then() {
     tree.write("shop/a", "cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\nnr_throttled 2\n");
     cgroups.round(&node, Nanos::from_secs(1));
 
-    assert_eq!((before[0].2, services(&node)[0].2), (3, 4));
+    assert_eq!((before[0].2, services(&node)[0].2), (4, 5));
     assert_eq!(value(&cgroups, "shop/a", Measure::ThrottledPeriods), 2);
 }
 
@@ -259,4 +262,114 @@ fn the_network_of_a_container_is_that_of_its_namespace() {
     assert!(metrics("far") > metrics("here"), "a process in this namespace adds no network: {found:?}");
     let here = &cgroups.replicas["shop/here"].region;
     assert_eq!(here.slot(series::slot(Measure::NetworkReceived)).unwrap().load(Ordering::Relaxed), 0);
+}
+
+/// A pod of two containers: one that is started again whenever it ends, and one that initialises.
+fn pod(id: &str, deleted: bool) -> k8s_openapi::api::core::v1::Pod {
+    let status = |name: &str, id: &str| {
+        serde_json::json!({"name": name, "containerID": format!("containerd://{id}"), "image": "", "imageID": "",
+            "ready": true, "restartCount": 0})
+    };
+    let mut pod = serde_json::json!({
+        "metadata": {"name": "payment-1", "namespace": "shop", "uid": format!("{:032x}", 1)},
+        "spec": {"containers": [{"name": "app"}], "initContainers": [{"name": "fetch"}]},
+        "status": {"containerStatuses": [status("app", id)], "initContainerStatuses": [status("fetch", &"f".repeat(64))],
+            "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    if deleted {
+        pod["metadata"]["deletionTimestamp"] = "2026-11-26T08:00:00Z".into();
+    }
+    serde_json::from_value(pod).unwrap()
+}
+
+#[test]
+fn a_container_that_ends_and_is_to_run_is_down_until_it_runs_again_or_its_pod_ends() {
+    use kube::runtime::watcher::Event;
+
+    let path = |id: &str| format!("kubepods/pod{:032x}/{}", 1, id.repeat(64));
+    let tree = Tree::new(&[&path("a"), &path("f")]);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[], 10));
+    let watch = Arc::new(PodWatch::new(crate::pod_watch::PodPlan::default(), Clock::start()));
+    for event in [Event::Init, Event::InitApply(pod(&"a".repeat(64), false)), Event::InitDone] {
+        watch.apply(Ok(event));
+    }
+    let patterns = vec![Pattern::new("kubepods/pod*/*", "unused").unwrap()];
+    cgroups.settings.containers = Some(ContainerSource { patterns, pods: Arc::clone(&watch) });
+    cgroups.round(&node, Nanos::ZERO);
+    assert_eq!(cgroups.replicas.len(), 2);
+
+    // As if the kernel had removed both.
+    for path in [path("a"), path("f")] {
+        std::fs::remove_dir_all(tree.at(&path)).unwrap();
+        cgroups.replicas.get_mut(&path).unwrap().measured = None;
+    }
+    cgroups.round(&node, Nanos::from_secs(1));
+    cgroups.round(&node, Nanos::from_secs(3));
+
+    assert_eq!(cgroups.replicas.len(), 1, "one that initialises has done its work");
+    // Its first sample told nothing about the time before.
+    assert_eq!(value(&cgroups, &path("a"), Measure::Down), 2_000_000_000);
+    assert_eq!((value(&cgroups, &path("a"), Measure::Pids), value(&cgroups, &path("a"), Measure::CpuUser)), (0, 3_000));
+    assert_eq!(services(&node).len(), 1, "its service stays");
+
+    let first = cgroups.replicas[&path("a")].connection;
+    tree.write_new(&path("b"));
+    watch.apply(Ok(Event::Apply(pod(&"b".repeat(64), false))));
+    cgroups.round(&node, Nanos::from_secs(4));
+    let again = &cgroups.replicas[&path("b")];
+    assert_eq!((cgroups.replicas.len(), services(&node)[0].1.len()), (1, 1), "the same replica, once more");
+    assert_ne!(again.connection, first);
+    assert_eq!(value(&cgroups, &path("b"), Measure::Down), 0);
+
+    std::fs::remove_dir_all(tree.at(&path("b"))).unwrap();
+    cgroups.replicas.get_mut(&path("b")).unwrap().measured = None;
+    watch.apply(Ok(Event::Apply(pod(&"b".repeat(64), true))));
+    cgroups.round(&node, Nanos::from_secs(5));
+    assert_eq!((cgroups.replicas.len(), services(&node).len()), (0, 0), "the pod was told to end");
+}
+
+#[test]
+fn a_cgroup_whose_processes_are_all_stopped_counts_the_time() {
+    use std::process::Command;
+
+    let mut sleepers = [(); 2].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
+    let signal = |sleeper: &std::process::Child, signal| {
+        let pid = rustix::process::Pid::from_raw(sleeper.id().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        let is_there = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", sleeper.id())).unwrap();
+            stat.contains(") T ") == (signal == rustix::process::Signal::STOP)
+        };
+        while !is_there() {
+            std::thread::yield_now();
+        }
+    };
+    let tree = Tree::new(&["shop/a"]);
+    tree.write("shop/a", "cgroup.procs", &format!("{}\n{}\n", sleepers[0].id(), sleepers[1].id()));
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
+    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, Nanos::from_secs(1));
+    let mut counted = Vec::new();
+    let mut second = 1;
+    let mut round = |cgroups: &mut Cgroups| {
+        second += 1;
+        cgroups.round(&node, Nanos::from_secs(second));
+        counted.push(value(cgroups, "shop/a", Measure::Stopped) / 1_000_000_000);
+    };
+
+    signal(&sleepers[0], rustix::process::Signal::STOP);
+    round(&mut cgroups);
+    signal(&sleepers[1], rustix::process::Signal::STOP);
+    round(&mut cgroups);
+    round(&mut cgroups);
+    tree.write("shop/a", "cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\n");
+    round(&mut cgroups);
+    signal(&sleepers[1], rustix::process::Signal::CONT);
+    round(&mut cgroups);
+
+    for sleeper in &mut sleepers {
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+    }
+    assert_eq!(counted, [0, 1, 2, 2, 2], "one of them, both, both, one that ran meanwhile, one again");
 }

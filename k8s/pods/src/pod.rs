@@ -18,6 +18,8 @@ const HASH: &str = "pod-template-hash";
 const REVISION: &str = "controller-revision-hash";
 const VERSION: &str = "app.kubernetes.io/version";
 const NAME: &str = "app.kubernetes.io/name";
+/// The restart policy of what serves; others end in the end.
+const ALWAYS: &str = "Always";
 /// Our own pods, which are not watched as services.
 const OWN: &str = "uview";
 /// Most bytes of a name that is kept; those of Kubernetes have at most 253.
@@ -73,6 +75,10 @@ pub struct Pod {
     pub containers: BTreeMap<String, String>,
     /// The name of its container, if it has one, not counting those that only initialise it.
     pub container: Option<String>,
+    /// Whether a container of it that ends is always started again.
+    pub restarts: bool,
+    /// Names of containers that initialise it, and end.
+    pub initial: Vec<String>,
     /// Whether it is one of uview's own pods.
     pub is_own: bool,
     /// Whether it shares the network of its node, and so its address with others.
@@ -119,6 +125,8 @@ impl Pod {
             addresses: addresses.filter_map(|address| address.ip.parse().ok()).take(2).collect(),
             containers: status.map(ids).unwrap_or_default(),
             container: containers.first().filter(|_| containers.len() == 1).map(|container| short(&container.name)),
+            restarts: spec.is_some_and(|spec| spec.restart_policy.as_deref().is_none_or(|policy| policy == ALWAYS)),
+            initial: spec.map(initial).unwrap_or_default(),
             is_own: label(NAME).as_deref() == Some(OWN),
             has_host_network: spec.and_then(|spec| spec.host_network).unwrap_or(false),
             stage: Stage::of(object),
@@ -138,6 +146,14 @@ impl Pod {
     #[must_use]
     pub const fn has_sidecars(&self) -> bool {
         self.container.is_none()
+    }
+
+    /// Whether it wants its container called `name` to run now, and always: a container that ends for good, or whose pod
+    /// does, is no fault.
+    #[must_use]
+    pub fn awaits(&self, name: &str) -> bool {
+        let is_leaving = matches!(self.stage, Stage::Leaving | Stage::Over);
+        self.restarts && !is_leaving && !self.initial.iter().any(|initial| initial == name)
     }
 
     /// The value of the label `key`.
@@ -169,6 +185,7 @@ impl Pod {
     pub fn memory_bytes(&self) -> usize {
         let texts = [&self.uid, &self.namespace, &self.name, &self.node, &self.workload.name, &self.service];
         let texts = texts.into_iter().chain([&self.version, &self.runtime_class]).chain(&self.container);
+        let texts = texts.chain(&self.initial);
         let pairs: usize = self
             .containers
             .iter()
@@ -184,6 +201,7 @@ impl Pod {
             + ports
             + path
             + self.labels.len()
+            + self.initial.capacity() * size_of::<String>()
     }
 }
 
@@ -257,6 +275,12 @@ pub(crate) fn short(text: &str) -> String {
         end -= 1;
     }
     text.get(..end).unwrap_or_default().to_owned()
+}
+
+/// Names of containers that initialise a pod.
+fn initial(spec: &api::PodSpec) -> Vec<String> {
+    let all = spec.init_containers.iter().flatten().take(MAX_CONTAINERS);
+    all.map(|container| short(&container.name)).collect()
 }
 
 /// Names of containers by their id: `containerd://ID` in the object.
@@ -346,6 +370,23 @@ mod tests {
         assert_eq!(pod.containers, BTreeMap::from([("ab".to_owned(), "app".to_owned())]));
         assert_eq!(pod.addresses.len(), 2);
         assert!(pod.has_sidecars() && pod.container.is_none());
+    }
+
+    #[test]
+    fn a_pod_awaits_containers_that_serve_until_it_is_told_to_end() {
+        let awaits = |policy: Value, deleted: Value, name: &str| {
+            let object = json!({
+                "metadata": {"name": "a", "namespace": "b", "uid": UID, "deletionTimestamp": deleted},
+                "spec": {"containers": [{"name": "app"}], "initContainers": [{"name": "fetch"}], "restartPolicy": policy},
+                "status": {"phase": "Running"},
+            });
+            Pod::new(&serde_json::from_value(object).unwrap()).unwrap().awaits(name)
+        };
+
+        assert!(awaits(Value::Null, Value::Null, "app") && awaits(json!("Always"), Value::Null, "app"));
+        assert!(!awaits(json!("Always"), Value::Null, "fetch"), "it ends when it has fetched");
+        assert!(!awaits(json!("OnFailure"), Value::Null, "app"), "a job ends");
+        assert!(!awaits(json!("Always"), json!("2026-11-26T08:00:00Z"), "app"), "the pod ends");
     }
 
     #[test]

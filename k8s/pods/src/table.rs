@@ -183,6 +183,13 @@ impl Pods {
         known.pod.containers.get(container).map(|container| known.pod.member(Some(container)))
     }
 
+    /// The pod, and the name of its container, of the cgroup `path`.
+    #[must_use]
+    pub fn container(&self, path: &str) -> Option<(PodId, &str)> {
+        let (id, container) = container_of(path)?;
+        Some((id, self.known.get(&id)?.pod.containers.get(container)?))
+    }
+
     /// Pods by their addresses. Those on the node's network, and those that are over, have none of their own; an
     /// address that several have is nobody's.
     #[must_use]

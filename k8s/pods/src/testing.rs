@@ -24,6 +24,8 @@ pub(crate) fn pod(number: u64) -> Pod {
         addresses: Vec::new(),
         containers: BTreeMap::from([(ID.to_owned(), "app".to_owned())]),
         container: Some("app".to_owned()),
+        restarts: true,
+        initial: Vec::new(),
         is_own: false,
         has_host_network: false,
         stage: Stage::Ready,

@@ -3,7 +3,6 @@
 pub mod agents;
 pub mod memory;
 pub mod path;
-pub mod sink;
 pub mod sockets;
 pub mod tail;
 pub mod traffic;

@@ -5,6 +5,7 @@ pub mod network;
 pub mod programs;
 #[cfg(feature = "namespaces")]
 pub mod relay;
+pub mod sink;
 
 use std::path::{Path, PathBuf};
 

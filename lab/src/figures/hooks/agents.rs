@@ -4,11 +4,12 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use support::sink;
 
 use super::super::agents::{Agents, Case, build, shares};
 use super::super::pair::{Pair, median};
 use super::super::{Figure, Goal};
-use super::{judged, sink};
+use super::judged;
 
 const LENGTH: Duration = Duration::from_mins(1);
 /// Measurements, one after the other.

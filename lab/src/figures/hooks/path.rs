@@ -10,11 +10,11 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use otlp::{EdgeHandle, SpanMetricsSettings};
+use support::sink;
 use tokio::runtime::Runtime;
 
 use super::super::pair::Pair;
 use super::super::{Figure, Goal};
-use super::sink;
 use super::sockets::edge_settings;
 use super::traffic::{SERVICES, settings};
 use crate::clock::{self, Stopwatch};

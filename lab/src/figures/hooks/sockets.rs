@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, ensure};
 use hooks::time::UnixNanos;
 use hooks::tracing::{Account, LossReason};
 use otlp::{Protocol, Settings, SpanMetricsSettings, UpstreamSettings};
+use support::sink::{self, Message};
 use tokio::sync::oneshot;
 
 use super::super::pair::Pair;
 use super::super::{Figure, Goal};
-use super::sink::{self, Message};
 use super::traffic::{BATCH, SERVICES, block, decode, settings};
 use super::{judged, per_second};
 use crate::clock;

@@ -15,12 +15,13 @@ use remote_write::encoding::{Encoder, Version};
 use remote_write::message::{Label, Sample, TimeSeries, WriteRequest};
 use remote_write::naming::MetricType;
 use remote_write::series::{Owner, Point, Series, SeriesMetadata, ServiceNumber};
+use support::sink;
 
 use super::super::metric_set::Noise;
 use super::super::pair::{Pair, measure};
 use super::super::prometheus::Exposition;
 use super::super::{Figure, Goal, Unavailable};
-use super::{judged, per_second, sink};
+use super::{judged, per_second};
 use crate::clock::Stopwatch;
 
 const SAMPLES: usize = 10_000;

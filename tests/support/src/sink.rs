@@ -1,11 +1,27 @@
-//! A sink for the hooks' output: accepts everything by HTTP.
+//! A sink for what agents send: accepts everything by HTTP.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// Serves until this process ends; each connection has a thread, which passes every request's body to `body`.
+/// Serves at a free port of this machine until this process ends; each connection has a thread, which passes every
+/// request's body to `body`.
+///
+/// # Errors
+///
+/// No socket can be created.
 pub fn serve<F: FnMut(&[u8]) + Send + 'static>(body: impl Fn() -> F + Send + 'static) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+    serve_at(TcpListener::bind("127.0.0.1:0")?, body)
+}
+
+/// The same with a listener that there is.
+///
+/// # Errors
+///
+/// It has no address.
+pub fn serve_at<F: FnMut(&[u8]) + Send + 'static>(
+    listener: TcpListener,
+    body: impl Fn() -> F + Send + 'static,
+) -> io::Result<SocketAddr> {
     let address = listener.local_addr()?;
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
