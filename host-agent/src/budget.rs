@@ -153,7 +153,7 @@ fn cgroups(config: &Config) -> Bound {
     Bound {
         what: "cgroups that are read",
         bytes: limit * each,
-        from: "`sources.cgroup_limit` × 198 kB, with `sources.cgroups` or `kubernetes.pods`",
+        from: "`sources.cgroup_limit` × 203 kB, with `sources.cgroups` or `kubernetes.pods`",
         payer: "node",
         full: "further ones are not read",
         metric: "cgroups",
@@ -403,7 +403,7 @@ mod tests {
                 "buffered spans",
                 100_000_000 + ORIGIN_BYTES,
             ),
-            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 198_368),
+            ("sources: {cgroups: [{pattern: 'a/*'}], cgroup_limit: 10}", "cgroups", 10 * 203_168),
             (
                 &format!("{OTLP}, metrics: {{max_all_series: 1000, max_replicas: 10, max_columns: 100}}}}"),
                 "OTLP metrics",

@@ -148,8 +148,8 @@ impl Pod {
         self.container.is_none()
     }
 
-    /// Whether it wants its container called `name` to run now, and always: a container that ends for good, or whose pod
-    /// does, is no fault.
+    /// Whether it wants its container called `name` to run now, and always: a container that ends for good, or whose
+    /// pod does, is no fault.
     #[must_use]
     pub fn awaits(&self, name: &str) -> bool {
         let is_leaving = matches!(self.stage, Stage::Leaving | Stage::Over);

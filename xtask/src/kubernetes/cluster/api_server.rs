@@ -29,7 +29,7 @@ pub fn many_pods(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     let before = cluster.metric("uview_host_pods")?;
     let rss = cluster.resident("host-agent")?;
     let known = |count: f64| -> Result<()> {
-        cluster.until_some(&format!("the agent knows {count} pods"), || {
+        Cluster::until_some(&format!("the agent knows {count} pods"), || {
             let pods = cluster.metric("uview_host_pods")?;
             ensure!((pods - count).abs() < 0.5, "it knows {pods}");
             Ok(())
@@ -106,7 +106,7 @@ pub fn outages(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         cluster.sh(&format!("ip route del blackhole {agent}/32"))?;
         create?;
         armed?;
-        cluster.until_some("the new pod is known", || {
+        Cluster::until_some("the new pod is known", || {
             let pods = cluster.metric("uview_host_pods")?;
             ensure!(pods > before, "the agent knows {pods} pods, {before} before");
             Ok(())
@@ -124,14 +124,15 @@ fn pod(name: &str) -> String {
 fn new_pod(cluster: &Cluster, name: &str) -> Result<()> {
     let before = cluster.metric("uview_host_pods")?;
     cluster.sh(&pod(name))?;
-    cluster.until_some("the new pod is known", || {
+    Cluster::until_some("the new pod is known", || {
         let pods = cluster.metric("uview_host_pods")?;
         ensure!(pods > before, "the agent knows {pods} pods, {before} before");
         Ok(())
     })
 }
 
-/// The host agent's service account may list and watch pods and `PodMonitor`s, and nothing else; the NIC agent has none.
+/// The host agent's service account may list and watch pods, `PodMonitor`s and `Lmap`s, and write the status of a node; the
+/// NIC agent has none.
 ///
 /// # Errors
 ///

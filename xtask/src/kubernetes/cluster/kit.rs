@@ -158,7 +158,7 @@ impl Cluster {
     ///
     /// It is not within two minutes.
     pub fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Result<()> {
-        self.until_some(what, || {
+        Self::until_some(what, || {
             // The agent may be starting.
             let status = self.status()?;
             ensure!(holds(&status), "{status}");
@@ -171,7 +171,7 @@ impl Cluster {
     /// # Errors
     ///
     /// It does not within two minutes: what it failed with last.
-    pub fn until_some<T>(&self, what: &str, look: impl Fn() -> Result<T>) -> Result<T> {
+    pub fn until_some<T>(what: &str, look: impl Fn() -> Result<T>) -> Result<T> {
         let deadline = clock::Deadline::after(WITHIN);
         loop {
             match look() {
@@ -224,7 +224,7 @@ impl Cluster {
     /// It has none within two minutes.
     pub fn address(&self, namespace: &str, label: &str) -> Result<String> {
         let get = format!("kubectl -n {namespace} get pod -l {label} -o json");
-        self.until_some("the pod has an address", || {
+        Self::until_some("the pod has an address", || {
             let pods: Value = serde_json::from_str(&self.sh(&get)?)?;
             let pods = pods["items"].as_array().context("a list")?;
             let mut alive = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());

@@ -72,7 +72,7 @@ spec:
     cluster.apply("meters.yaml", &format!("{namespace}{file}{METRICS}\n{pods}"))?;
     let kind = cluster.file("podmonitors.yaml", KIND.as_bytes())?;
     cluster.crd(&kind)?;
-    cluster.until_some("a PodMonitor is accepted", || cluster.apply("monitor.yaml", MONITOR))?;
+    Cluster::until_some("a PodMonitor is accepted", || cluster.apply("monitor.yaml", MONITOR))?;
     Ok(())
 }
 
@@ -83,7 +83,7 @@ spec:
 /// They are not within two minutes.
 pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     steps.run("pods with annotations and of a PodMonitor are scraped into their services", || {
-        let targets = cluster.until_some("both endpoints are watched", || {
+        let targets = Cluster::until_some("both endpoints are watched", || {
             let targets = cluster.json("sources")?;
             let targets = targets.as_array().context("sources are a list")?;
             let scraped: Vec<_> = targets.iter().filter(|target| is_scraped(target)).cloned().collect();

@@ -143,7 +143,7 @@ pub fn check(cluster: &Cluster, upstream: &Upstream, steps: &mut Steps) -> Resul
     let trace = steps.run("a kept trace arrives with both pods and its reason", || {
         upstream.clear();
         inject()?;
-        cluster.until_some("the whole trace of a failed request arrives", || {
+        Cluster::until_some("the whole trace of a failed request arrives", || {
             let mut traces = upstream.traces().into_values();
             traces.find(|trace| policy(trace) == Some("error") && names(trace).len() == 2).with_context(|| {
                 let seen: Vec<_> = upstream.traces().into_values().take(3).collect();
