@@ -25,6 +25,9 @@ use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, Threshold};
 use crate::standard::{Standard, StandardRule, moments};
 
+/// Share of rows in which an indicator has to stand still, to be judged as one.
+const INDICATOR_STILL: f64 = 0.9;
+
 /// Why a fit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotFitted {
@@ -96,7 +99,8 @@ impl<'a> Training<'a> {
             return Err(NotFitted::TooFewRows);
         }
         let levels = self.levels(taken);
-        let features = self.features(&levels, taken);
+        let mut features = self.features(&levels, taken);
+        self.still_indicators(&mut features);
         let core = core(&features, m, self.settings.rank, self.settings)?;
         let in_sample = sorted(core.scores.clone());
         let gamma = gamma(&features, m, &core, &in_sample, self.settings)?;
@@ -124,6 +128,21 @@ impl<'a> Training<'a> {
             quantiles: QUANTILES.map(|percent| percentile(&in_sample, percent)),
             moved: 0,
         })
+    }
+
+    /// An indicator that stood still in almost all rows is a constant: in the others there was the fault that it
+    /// indicates, which is not normal, and is to be seen again.
+    fn still_indicators(&self, features: &mut [f64]) {
+        let m = self.columns.len();
+        let indicators = self.columns.iter().enumerate().filter(|(_, column)| column.indicator);
+        for (column, _) in indicators {
+            let values = sorted(features.iter().skip(column).step_by(m).copied().collect());
+            let Some(&usual) = values.get(values.len() / 2) else { continue };
+            let still = values.iter().filter(|value| **value == usual).count() as f64;
+            if still >= INDICATOR_STILL * values.len() as f64 {
+                features.iter_mut().skip(column).step_by(m).for_each(|value| *value = usual);
+            }
+        }
     }
 
     /// Levels and standardisation of all rows, constants left out, whatever the score's form.

@@ -1,7 +1,7 @@
 //! Columns each move of which is a fault by itself.
 
 use crate::support::{Service, gauges, run};
-use lmap::{Column, Detector, Episode, Settings};
+use lmap::{Column, ColumnKind, Detector, Episode, Settings};
 
 const M: usize = 12;
 
@@ -37,4 +37,27 @@ fn an_indicator_that_moves_twice_is_an_alarm_at_once_and_another_constant_is_not
 #[test]
 fn an_indicator_that_moves_once_is_no_alarm() {
     assert_eq!(alarm_after(true, 1), None);
+}
+
+#[test]
+fn a_fault_that_an_indicator_has_shown_is_shown_again_after_the_next_fit() {
+    let mut columns = gauges(M);
+    if let Some(last) = columns.last_mut() {
+        *last = Column { kind: ColumnKind::Increment, indicator: true, ..*last };
+    }
+    let settings = Settings { fit_again_rows: vec![600], episode_margin: 1.33, ..Settings::default() };
+    let mut detector = Detector::new(columns, settings, 1).expect("the settings are valid");
+    let mut service = Service::new(M, 22);
+    // The process is stopped for ten rows before the second fit, and for ten after it.
+    let stopped = |row: u32| (450..460).contains(&row) || (700..710).contains(&row);
+    let began = (0..720).filter(|&row| {
+        let mut values = service.row();
+        // As long as the interval, which is never the same.
+        values[M - 1] = if stopped(row) { f64::from(100 + row % 5) } else { 0.0 };
+        run(&mut detector, &values).episode == Episode::Began
+    });
+    let began: Vec<u32> = began.collect();
+
+    assert!(began.iter().any(|row| (450..453).contains(row)), "{began:?}");
+    assert!(began.iter().any(|row| (700..703).contains(row)), "{began:?}");
 }
