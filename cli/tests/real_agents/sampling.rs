@@ -87,7 +87,8 @@ fn check_names_a_service_that_records_one_request_in_a_hundred_and_its_share() {
 
     let text = found["found"].as_str().unwrap();
     // Spans arrive after the requests that they are of: at 2,000 requests, one or two of twenty are on their way.
-    let percent = text.split_once("the SDK samples about ").and_then(|(_, share)| share.split(' ').next()?.parse().ok());
+    let percent =
+        text.split_once("the SDK samples about ").and_then(|(_, share)| share.split(' ').next()?.parse().ok());
     assert!(percent.is_some_and(|percent: f64| (0.7..1.3).contains(&percent)), "{text}");
     assert!(!text.contains("cart"), "{text}");
     assert!(found["level"] == "missing" && found["fix"].as_str().unwrap().contains("always_on"), "{found}");

@@ -17,7 +17,9 @@ struct Tree(tempfile::TempDir);
 impl Tree {
     fn new(cgroups: &[&str]) -> Self {
         let tree = Self(tempfile::tempdir().unwrap());
-        cgroups.iter().for_each(|path| tree.write_new(path));
+        for path in cgroups {
+            tree.write_new(path);
+        }
         tree
     }
 
