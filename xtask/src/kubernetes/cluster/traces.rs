@@ -156,8 +156,8 @@ pub fn check(cluster: &Cluster, upstream: &Upstream, steps: &mut Steps) -> Resul
     for (pod, span) in names(&trace) {
         let of = |key: &str| span.resource.get(key).map(String::as_str);
         let (namespace, workload) = (of("k8s.namespace.name"), of("k8s.deployment.name"));
-        println!("  {namespace:?} {workload:?} {pod}, node {:?}", of("k8s.node.name"));
         let workload = workload.context("a span has no k8s.deployment.name")?;
+        println!("  {workload}: pod {pod}, node {}", of("k8s.node.name").unwrap_or("unknown"));
         let is_right = namespace == Some("market") && pod.starts_with(workload) && of("k8s.node.name") == Some("lab");
         ensure!(is_right, "it says of itself {:?}", span.resource);
     }
