@@ -5,7 +5,7 @@ run=/tmp/uview
 mkdir -p $run
 
 # The host agent's settings; a script may set others before it sources this.
-: "${interval_ms:=200}" "${heartbeat_ms:=100}" "${lease_ms:=5000}" "${process_metrics:=true}"
+: "${interval_ms:=200}" "${heartbeat_ms:=100}" "${lease_ms:=5000}" "${process_metrics:=true}" "${adaptive:=true}"
 
 # Seconds of the guest's clock.
 now() { cut -d. -f1 /proc/uptime; }
@@ -55,7 +55,7 @@ at_least() {
 start_host_agent() {
     cat >/tmp/host.yaml <<END
 runtime_dir: $run
-lmap: {interval_ms: $interval_ms}
+lmap: {interval_ms: $interval_ms, adaptive: {enabled: $adaptive}}
 services: {heartbeat_ms: $heartbeat_ms}
 transport: verbs
 control: {listen: '0.0.0.0:9700', insecure: true, lease_ms: $lease_ms}

@@ -1,5 +1,7 @@
 # The guest with the host agent and the shop. Carries out the orders of the other guest, 10.0.0.2, which it reads over
-# HTTP. WHICH is "first", or "second" after the guest was replaced by a fresh one.
+# HTTP. WHICH is "first", or "second" after the guest was replaced by a fresh one. All regions are fetched at each tick:
+# that is what is counted.
+adaptive=false
 . ./common.sh
 
 mkdir -p /tmp/www
