@@ -262,7 +262,7 @@ mod tests {
     fn kubectl_calls_a_plugin_by_the_name_of_its_file() {
         let of = |line: &str| as_plugin(line.split(' ').map(OsString::from).collect());
 
-        assert_eq!(of("/home/me/bin/kubectl-uview top"), ["/home/me/bin/kubectl-uview", "kubectl", "top"]);
+        assert_eq!(of("/opt/bin/kubectl-uview top"), ["/opt/bin/kubectl-uview", "kubectl", "top"]);
         assert_eq!(of("/usr/bin/uview top"), ["/usr/bin/uview", "top"]);
     }
 

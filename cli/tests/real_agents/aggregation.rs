@@ -1,7 +1,6 @@
 //! How replicas become one column: declared by the service, overridden by an operator, seen in what is recorded.
 
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -47,16 +46,9 @@ impl Drop for Replica {
     }
 }
 
-fn uview(host: &Host, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
-    let Output { status, stdout, stderr } =
-        command.args(arguments).env("UVIEW_RUNTIME_DIR", host.runtime_dir()).output().unwrap();
-    (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
-}
-
 /// The line of a metric in the list.
 fn line(host: &Host, metric: &str) -> String {
-    let (_, text) = uview(host, &["metric", "shop"]);
+    let (_, text) = host.uview(&["metric", "shop"]);
     let line = text.lines().find(|line| line.starts_with(metric)).unwrap_or_default();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -74,25 +66,25 @@ fn two_replicas_are_put_together_as_they_declare_until_an_operator_says_otherwis
     host.operators.row("shop", "the lower quartile", |row| row.get("shop.slow") == Some(&5.0));
 
     for (aggregation, value) in [("p50", 7.0), ("max - min", 8.0), ("min", 3.0)] {
-        let (code, text) = uview(&host, &["metric", "shop", "shop.queue", "--aggregation", aggregation]);
+        let (code, text) = host.uview(&["metric", "shop", "shop.queue", "--aggregation", aggregation]);
         assert!(code == Some(0) && text.contains("operator"), "{code:?}: {text}");
         host.operators.row("shop", aggregation, |row| row.get("shop.queue") == Some(&value));
     }
-    let (code, text) = uview(&host, &["metric", "shop", "shop.queue", "-a", "max - mode"]);
+    let (code, text) = host.uview(&["metric", "shop", "shop.queue", "-a", "max - mode"]);
     assert!(code == Some(1) && text.contains("at 6: mode is not known: min, max, sum, mean"), "{code:?}: {text}");
     assert_eq!(line(&host, "shop.queue"), "shop.queue gauge min operator 20 ms");
 
     let derive = ["metric", "shop", "shop.failed", "--derive", "shop.errors / shop.requests"];
-    let (code, text) = uview(&host, &derive);
+    let (code, text) = host.uview(&derive);
     assert!(code == Some(0) && text.contains("derived"), "{code:?}: {text}");
     host.operators
         .row("shop", "a quarter fails", |row| row.get("shop.failed").is_some_and(|share| (share - 0.25).abs() < 0.05));
-    let (code, text) = uview(&host, &["metric", "shop", "shop.failed", "--derive", "shop.errors / shop.request"]);
+    let (code, text) = host.uview(&["metric", "shop", "shop.failed", "--derive", "shop.errors / shop.request"]);
     assert!(code == Some(1) && text.contains("at 14: shop.request is not known"), "{code:?}: {text}");
-    let (_, text) = uview(&host, &["metric", "shop", "shop.failed", "--delete"]);
+    let (_, text) = host.uview(&["metric", "shop", "shop.failed", "--delete"]);
     assert_eq!(text, "not watched\n");
 
-    let (_, text) = uview(&host, &["metric", "shop", "shop.queue"]);
+    let (_, text) = host.uview(&["metric", "shop", "shop.queue"]);
     assert!(text.contains("max") && text.contains("service"), "{text}");
     eventually("it is recorded as it was declared", || {
         let mut recorded = None;

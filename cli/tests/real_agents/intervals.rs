@@ -1,7 +1,6 @@
 //! Intervals that an operator changes, and faster fetches during an anomaly, with real agents.
 
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -50,13 +49,6 @@ impl Drop for Queue {
     }
 }
 
-fn uview(host: &Host, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
-    let Output { status, stdout, stderr } =
-        command.args(arguments).env("UVIEW_RUNTIME_DIR", host.runtime_dir()).output().unwrap();
-    (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
-}
-
 #[test]
 fn an_anomaly_is_fetched_faster_and_afterwards_only_rows_are() {
     let mut host = Host::with("adaptive: {fastest_ms: 10}");
@@ -70,13 +62,13 @@ fn an_anomaly_is_fetched_faster_and_afterwards_only_rows_are() {
 
     service.is_long.store(true, Relaxed);
     host.operators.when("shop", "in alarm, and fetched faster", |lmap| lmap.alarm && lmap.fetch_us == 10_000);
-    let (_, text) = uview(&host, &["status"]);
+    let (_, text) = host.uview(&["status"]);
     assert!(text.contains("shop: fetched every 10 ms since something seems wrong"), "{text}");
 
     service.is_long.store(false, Relaxed);
     host.operators
         .when("shop", "calm, and fetched for its rows", |lmap| !lmap.alarm && lmap.fetch_us == lmap.judged_us);
-    let (code, text) = uview(&host, &["lmap", "shop", "--adaptive", "off"]);
+    let (code, text) = host.uview(&["lmap", "shop", "--adaptive", "off"]);
     assert!(code == Some(0) && text.contains("fetched for its rows only"), "{code:?}: {text}");
     service.is_long.store(true, Relaxed);
     let slow = host.operators.when("shop", "in alarm again", |lmap| lmap.alarm);
@@ -90,24 +82,24 @@ fn an_operator_changes_the_interval_while_the_former_one_judges_and_comes_back_w
     let _service = RunningService::start("shop", &host.services);
     host.operators.armed("shop");
 
-    let (code, text) = uview(&host, &["lmap", "shop", "--interval", "100ms"]);
+    let (code, text) = host.uview(&["lmap", "shop", "--interval", "100ms"]);
     assert!(code == Some(0) && text.contains("judged every 20 ms until 120 rows are learnt"), "{code:?}: {text}");
     host.operators.when("shop", "the former interval judges", |lmap| {
         lmap.state == "armed" && lmap.judged_us == 20_000 && lmap.learning_needed > 0
     });
     let learnt = host.operators.when("shop", "the new one is learnt", |lmap| lmap.judged_us == 100_000);
     assert_eq!(learnt.state, "armed");
-    let (_, text) = uview(&host, &["status"]);
+    let (_, text) = host.uview(&["status"]);
     assert!(text.contains("shop: a row every 100 ms, set by "), "{text}");
 
-    let (code, text) = uview(&host, &["lmap", "shop", "--interval", "default"]);
+    let (code, text) = host.uview(&["lmap", "shop", "--interval", "default"]);
     assert!(code == Some(0) && text.contains("shop: a row every 20 ms"), "{code:?}: {text}");
     let back = host.operators.when("shop", "judged as before", |lmap| lmap.judged_us == 20_000);
     assert_eq!(back.state, "armed");
     assert!(back.samples - learnt.samples < WARM_UP, "it learnt nothing anew: {learnt:?} {back:?}");
 
-    let (code, text) = uview(&host, &["lmap", "shop", "--interval", "1ms"]);
+    let (code, text) = host.uview(&["lmap", "shop", "--interval", "1ms"]);
     assert!(code == Some(1) && text.contains("outside 2ms to 60s: lmap.fastest_ms"), "{code:?}: {text}");
-    let (_, text) = uview(&host, &["lmap", "shop"]);
+    let (_, text) = host.uview(&["lmap", "shop"]);
     assert!(text.contains("\nshop: a row every 20 ms\n"), "{text}");
 }

@@ -3,7 +3,6 @@
 //! deleted.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -84,16 +83,9 @@ impl Drop for Shop {
     }
 }
 
-fn uview(host: &Host, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
-    let Output { status, stdout, stderr } =
-        command.args(arguments).env("UVIEW_RUNTIME_DIR", host.runtime_dir()).output().unwrap();
-    (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
-}
-
 /// Makes the LMAP before there is any stock, and waits until it judges both.
 fn watched(host: &mut Host, shop: &Shop) {
-    let (code, text) = uview(host, &["lmap", "both", "front/requests", "stock", "--interval", "50ms"]);
+    let (code, text) = host.uview(&["lmap", "both", "front/requests", "stock", "--interval", "50ms"]);
     assert!(code == Some(0) && text.contains("stock: replicas 0, series 0, MISSING for"), "{code:?}: {text}");
     host.operators.when("both", "it goes on with one of them", |lmap| lmap.columns == 1 && lmap.samples > 0);
     shop.stocked.store(true, Relaxed);
@@ -109,7 +101,7 @@ fn an_lmap_over_two_services_notices_what_neither_shows_alone() {
     let _nic = host.nic_agent(0);
     let shop = Shop::open(&host.services);
     watched(&mut host, &shop);
-    let (_, text) = uview(&host, &["lmap", "both"]);
+    let (_, text) = host.uview(&["lmap", "both"]);
     assert!(text.contains("watches front/requests\n  watches stock/requests\n"), "{text}");
     let crate::operator_calls::Operators { runtime, client } = &mut host.operators;
     let id = {
@@ -139,7 +131,7 @@ fn an_lmap_over_two_services_notices_what_neither_shows_alone() {
         !event.concerned.is_empty() && event.concerned.iter().all(|name| name == "front" || name == "stock"),
         "{event:?}"
     );
-    let (_, text) = uview(&host, &["status"]);
+    let (_, text) = host.uview(&["status"]);
     assert!(text.contains("both: watches front, stock\n") && text.contains("both: alarm, score"), "{text}");
 }
 
@@ -169,17 +161,17 @@ fn it_goes_on_without_a_service_and_by_its_name_on_another_worker_until_it_is_de
     println!("armed after {} rows", moved.samples);
     host.kill();
     host.restart();
-    let (code, text) = uview(&host, &["lmap", "both"]);
+    let (code, text) = host.uview(&["lmap", "both"]);
     assert!(code == Some(1) && text.contains("no LMAP has that name"), "{code:?}: {text}");
-    let (code, text) = uview(&host, &["lmap", "both", "front/requests", "stock", "--interval", "50ms"]);
+    let (code, text) = host.uview(&["lmap", "both", "front/requests", "stock", "--interval", "50ms"]);
     assert_eq!(code, Some(0), "{text}");
     host.operators.when("both", "judged again", is_armed);
 
-    let (code, text) = uview(&host, &["lmap", "both", "--interval", "60ms", "front"]);
+    let (code, text) = host.uview(&["lmap", "both", "--interval", "60ms", "front"]);
     assert!(code == Some(0) && text.contains("both: a row every 60 ms, set by"), "{code:?}: {text}");
-    let (code, text) = uview(&host, &["lmap", "both", "--delete"]);
+    let (code, text) = host.uview(&["lmap", "both", "--delete"]);
     assert_eq!((code, text.as_str()), (Some(0), "not watched\n"));
     host.operators.when("stock", "the service's own goes on", |lmap| lmap.samples > 0);
-    let (_, text) = uview(&host, &["lmap"]);
+    let (_, text) = host.uview(&["lmap"]);
     assert_eq!(text, "no LMAP watches several services\n");
 }

@@ -1,6 +1,7 @@
 //! NIC agents that end, are killed, and come: what their detectors have learnt goes on.
 
 use std::path::Path;
+use std::process::{Command, Output};
 use std::time::SystemTime;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,6 +25,14 @@ impl Host {
     /// One that wants models each second.
     fn start() -> Self {
         Self::with("models_every_s: 1")
+    }
+
+    /// Runs `uview ARGUMENTS` against this host agent. Returns the exit code, and what was printed.
+    pub(crate) fn uview(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+        let Output { status, stdout, stderr } =
+            command.args(arguments).env("UVIEW_RUNTIME_DIR", self.runtime_dir()).output().unwrap();
+        (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
     }
 
     /// One with more settings of LMAPs.
