@@ -26,8 +26,10 @@ pub(crate) fn run(pid: u32, meters: &Meters) {
     }
     let client = client::connect(service);
     loop {
+        // The levels are read first and published last: who sees that a connection is gone sees all that was counted of it.
+        let levels = block.levels(pid, process::is_alive);
         meters.publish(block, &client);
-        meters.set(block.levels(pid, process::is_alive), &client);
+        meters.set(levels, &client);
         if let Some(reason) = process::why_off() {
             meters.say_off(reason, &client);
         }
