@@ -12,6 +12,9 @@ use crate::intake::Intake;
 use crate::pipeline::Pipeline;
 use crate::standard::Role;
 
+/// Learnt directions explain a deviation if they leave less than this share of it.
+const EXPLAINED: f64 = 0.5;
+
 /// Whether a value lies above or below what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -31,8 +34,9 @@ pub struct Reason {
     pub share: f64,
     /// The value in the row.
     pub seen: f64,
-    /// The value expected from the learnt directions, each limited to a plausible size. For a level: the value before
-    /// plus the expected increment. For a column that was constant in training: its value then.
+    /// The value expected from the learnt directions, each limited to a plausible size. Where these explain most of the
+    /// deviation, how far the row lies along them is what was judged: then it is the mean of training. For a level: the
+    /// value before plus the expected increment. For a column that was constant in training: its value then.
     pub expected: f64,
     /// Whether `seen` is above or below `expected`.
     pub direction: Direction,
@@ -156,10 +160,13 @@ fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Re
         let z = pipeline.constant_rule.weight.copysign(seen - expected);
         return Reason { column, share, seen, expected, direction, z, since_rows };
     }
-    let expected = standard.value(column, pipeline.scorer.expected(projection, column) * projection.length);
+    let (z, residual) = (projection.z[column], f64::from(projection.residual[column]));
+    let is_along = residual.abs() < EXPLAINED * z.abs();
+    let learnt = if is_along { 0.0 } else { pipeline.scorer.expected(projection, column) };
+    let expected = standard.value(column, learnt * projection.length);
     let expected = if is_level && !before.is_nan() { before + expected } else { expected };
     let mean = standard.mean[column];
     let expected = pipeline.latches.centre(column, seen, mean).map_or(expected, |centre| expected + centre - mean);
     let direction = if seen > expected { Direction::Above } else { Direction::Below };
-    Reason { column, share, seen, expected, direction, z: projection.z[column] * projection.length, since_rows }
+    Reason { column, share, seen, expected, direction, z: z * projection.length, since_rows }
 }

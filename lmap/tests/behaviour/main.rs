@@ -5,6 +5,7 @@ mod beginning;
 mod budget;
 mod canary;
 mod cap;
+mod explanation;
 mod indicator;
 mod life;
 mod look;
