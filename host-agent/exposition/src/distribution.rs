@@ -27,17 +27,33 @@ const ZERO: i64 = i64::MIN;
 #[derive(Clone, Copy, Debug)]
 pub enum PointBuckets<'p> {
     /// A count for each of `bounds`, which rise, and one more; or none of both.
-    Explicit { bounds: &'p [f64], counts: &'p [u64] },
+    Explicit {
+        /// Upper bounds.
+        bounds: &'p [f64],
+        /// Counts, the last one of what is above all bounds.
+        counts: &'p [u64],
+    },
     /// Counts of values at or below 0, and of buckets from `offset` on, of this `scale`.
-    Exponential { scale: i32, at_zero: u64, offset: i32, counts: &'p [u64] },
+    Exponential {
+        /// The base is 2^(2^−scale).
+        scale: i32,
+        /// Values at or below 0.
+        at_zero: u64,
+        /// Number of the first bucket: number i is from base^i to base^(i+1).
+        offset: i32,
+        /// Counts of the buckets from there on.
+        counts: &'p [u64],
+    },
 }
 
 /// One point of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub struct HistogramPoint<'p> {
+    /// Values in all buckets.
     pub count: u64,
     /// Absent or NaN: not known.
     pub sum: Option<f64>,
+    /// How many values are where.
     pub buckets: PointBuckets<'p>,
 }
 

@@ -1,5 +1,7 @@
 //! The formats, how they are negotiated, and what all of them say.
 
+use crate::distribution::HistogramPoint;
+
 /// What an agent asks for, the best first. A server that knows none of them sends [`Format::Text`].
 pub const ACCEPT: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
 application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.6,*/*;q=0.2";
@@ -160,6 +162,14 @@ pub trait Sink {
     /// A sample. `key` names it among the samples of its target, with the same bytes in each scrape. `describe` costs
     /// allocations: call it for a new key only.
     fn sample(&mut self, key: &[u8], value: f64, describe: impl FnOnce() -> Option<Description>);
+
+    /// A whole histogram, which counts since its server has started.
+    fn distribution(
+        &mut self,
+        key: &[u8],
+        point: &HistogramPoint<'_>,
+        describe: impl FnOnce() -> Option<Description>,
+    );
 }
 
 /// Why an exposition is refused. The whole scrape is, as Prometheus does.

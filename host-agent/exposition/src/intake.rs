@@ -1,5 +1,6 @@
 //! Takes the samples of one scrape or export: each has a line, which may be new.
 
+use crate::distribution::{HistogramPoint, Relation};
 use crate::format::{Description, Sink};
 use crate::lines::{Line, Lines, NoRoom};
 use crate::otlp::Discards;
@@ -68,6 +69,21 @@ impl Sink for Intake<'_> {
             self.refused.duplicate += 1;
         } else {
             self.lines.set(line, value);
+        }
+    }
+
+    fn distribution(
+        &mut self,
+        key: &[u8],
+        point: &HistogramPoint<'_>,
+        describe: impl FnOnce() -> Option<Description>,
+    ) {
+        let Ok(line) = self.line(key, describe) else { return };
+        if self.lines.is_here(line) {
+            self.refused.duplicate += 1;
+        } else if self.lines.distribute(line, point, Relation::Total, self.limit).is_err() {
+            // Its buckets were checked where they were read.
+            self.refused.too_many += 1;
         }
     }
 }

@@ -35,6 +35,7 @@ mod format;
 mod intake;
 mod lines;
 mod naming;
+mod native;
 mod otlp;
 mod otlp_point;
 mod output;
@@ -48,6 +49,7 @@ mod series;
 mod target;
 mod text;
 
+pub use distribution::{HistogramPoint, PointBuckets};
 pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink, read};
 pub use otlp::{Discard, Discards, PartCounts};
 pub use program::ProgramState;

@@ -1,12 +1,12 @@
 //! Delimited messages `io.prometheus.client.MetricFamily`. Read in place: nothing is allocated for samples that are
-//! known, but for one key that is reused.
+//! known, but for one key and the buckets of one native histogram, which are reused.
 //!
-//! A native histogram has no classic buckets unless its server is asked for both: its count and sum are read, as of a
-//! histogram with one bucket.
+//! A histogram that is both native and classic is read as a native one, as Prometheus does.
 
 use prost::encoding::{WireType, decode_key, decode_varint};
 
 use crate::format::{Description, FamilyKind, FormatError, Role, Sink};
+use crate::native::Native;
 
 /// A field of a message: its number and what it holds.
 pub(crate) enum Value<'b> {
@@ -68,7 +68,8 @@ pub(crate) fn fields<'b>(
 
 /// Reads `body` into `sink`.
 pub fn read(body: &[u8], sink: &mut impl Sink) -> Result<(), FormatError> {
-    let (mut rest, mut key, mut message) = (body, Vec::with_capacity(256), 0);
+    let (mut rest, mut message) = (body, 0);
+    let mut scratch = Scratch { key: Vec::with_capacity(256), native: Native::default() };
     while !rest.is_empty() {
         message += 1;
         let refused = |why| FormatError::Message { message, why };
@@ -76,9 +77,15 @@ pub fn read(body: &[u8], sink: &mut impl Sink) -> Result<(), FormatError> {
         let length = usize::try_from(length).map_err(|_| refused("it is longer than the body"))?;
         let (family, after) = rest.split_at_checked(length).ok_or_else(|| refused("it is longer than the body"))?;
         rest = after;
-        read_family(family, &mut key, sink).map_err(refused)?;
+        read_family(family, &mut scratch, sink).map_err(refused)?;
     }
     Ok(())
+}
+
+/// Memory that is reused.
+struct Scratch {
+    key: Vec<u8>,
+    native: Native,
 }
 
 /// What is known of a family before its metrics are read.
@@ -89,7 +96,7 @@ struct Family<'b> {
     unit: &'b [u8],
 }
 
-fn read_family(message: &[u8], key: &mut Vec<u8>, sink: &mut impl Sink) -> Result<(), &'static str> {
+fn read_family(message: &[u8], scratch: &mut Scratch, sink: &mut impl Sink) -> Result<(), &'static str> {
     // Without a type it is a counter: the first of the enumeration.
     let mut family = Family { kind: FamilyKind::Counter, ..Family::default() };
     fields(message, |number, value| {
@@ -114,7 +121,7 @@ fn read_family(message: &[u8], key: &mut Vec<u8>, sink: &mut impl Sink) -> Resul
         return Err("it has no name");
     }
     fields(message, |number, value| match (number, value) {
-        (4, Value::Bytes(metric)) => read_metric(metric, &family, key, sink),
+        (4, Value::Bytes(metric)) => read_metric(metric, &family, scratch, sink),
         _ => Ok(()),
     })
 }
@@ -132,9 +139,10 @@ struct Metric<'b, 'k> {
 fn read_metric<'b>(
     message: &'b [u8],
     family: &Family<'b>,
-    key: &mut Vec<u8>,
+    scratch: &mut Scratch,
     sink: &mut impl Sink,
 ) -> Result<(), &'static str> {
+    let Scratch { key, native } = scratch;
     key.clear();
     key.extend_from_slice(family.name);
     key.push(b'{');
@@ -147,11 +155,13 @@ fn read_metric<'b>(
     })?;
     let stem = key.len();
     let mut metric = Metric { family: *family, message, key, stem };
+    let is_counted = family.kind == FamilyKind::Histogram;
     fields(message, |number, value| {
         let Value::Bytes(value) = value else { return Ok(()) };
         match number {
             2 | 3 | 5 => metric.scalar(value, sink),
             4 => metric.summary(value, sink),
+            7 if is_counted && metric.native(value, native, sink)? => Ok(()),
             7 => metric.histogram(value, sink),
             _ => Ok(()),
         }
@@ -202,6 +212,27 @@ impl Metric<'_, '_> {
         self.sample(Role::Count, 0.0, count, sink);
         self.sample(Role::Sum, 0.0, sum, sink);
         Ok(())
+    }
+
+    /// Reads a native histogram; false if it is none.
+    fn native(&mut self, message: &[u8], native: &mut Native, sink: &mut impl Sink) -> Result<bool, &'static str> {
+        let (mut count, mut sum) = (0.0, 0.0);
+        native.begin();
+        fields(message, |number, value| {
+            match (number, &value) {
+                (1, Value::Number(value)) => count = *value as f64,
+                (4, Value::Double(value)) if *value > 0.0 => count = *value,
+                (2, Value::Double(value)) => sum = *value,
+                _ => return native.take(number, value),
+            }
+            Ok(())
+        })?;
+        let Some(point) = native.point(count, sum)? else { return Ok(false) };
+        self.key.truncate(self.stem);
+        self.key.push(Role::Distribution as u8);
+        let (family, message) = (self.family, self.message);
+        sink.distribution(self.key, &point, || describe(&family, message, Role::Distribution, 0.0));
+        Ok(true)
     }
 
     fn histogram(&mut self, message: &[u8], sink: &mut impl Sink) -> Result<(), &'static str> {

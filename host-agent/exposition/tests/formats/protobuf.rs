@@ -73,6 +73,28 @@ struct Histogram {
     sum: f64,
     #[prost(message, repeated, tag = "3")]
     bucket: Vec<Bucket>,
+    #[prost(sint32, tag = "5")]
+    schema: i32,
+    #[prost(uint64, tag = "7")]
+    zero_count: u64,
+    #[prost(message, repeated, tag = "9")]
+    negative_span: Vec<Span>,
+    #[prost(sint64, repeated, packed = "false", tag = "10")]
+    negative_delta: Vec<i64>,
+    #[prost(message, repeated, tag = "12")]
+    positive_span: Vec<Span>,
+    #[prost(sint64, repeated, packed = "false", tag = "13")]
+    positive_delta: Vec<i64>,
+    #[prost(double, repeated, packed = "true", tag = "14")]
+    positive_count: Vec<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Span {
+    #[prost(sint32, tag = "1")]
+    offset: i32,
+    #[prost(uint32, tag = "2")]
+    length: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -99,12 +121,12 @@ fn page(n: u64) -> Vec<u8> {
         family(
             "duration_seconds",
             4,
-            Metric { histogram: Some(Histogram { count: 10 * n, sum: 2.0 * of, bucket }), ..Metric::default() },
+            Metric { histogram: Some(Histogram { count: 10 * n, sum: 2.0 * of, bucket, ..Histogram::default() }), ..Metric::default() },
         ),
         family(
             "native_seconds",
             4,
-            Metric { histogram: Some(Histogram { count: 10 * n, sum: 2.0 * of, bucket: vec![] }), ..Metric::default() },
+            Metric { histogram: Some(Histogram { count: 10 * n, sum: 2.0 * of, ..Histogram::default() }), ..Metric::default() },
         ),
     ];
     all.iter().flat_map(Message::encode_length_delimited_to_vec).collect()
@@ -143,4 +165,98 @@ fn a_message_that_is_cut_is_refused_with_its_number() {
     }
     let error = target().take(&[0xff; 3], Format::Protobuf).unwrap_err();
     assert!(matches!(error, FormatError::Message { message: 1, .. }), "{error}");
+}
+
+/// Count, sum in parts, and 99th percentile after three scrapes, of which the first has one part of everything.
+fn native(histogram: impl Fn(u64) -> Histogram) -> (u64, u64, f64) {
+    let page = |n| {
+        let metric = Metric { histogram: Some(histogram(n)), ..Metric::default() };
+        family("native_seconds", 4, metric).encode_length_delimited_to_vec()
+    };
+    let held = after(&[page(1), page(2), page(3)], Format::Protobuf);
+    let SlotValue::Histogram(count, sum, p99) = held["native_seconds"] else { panic!("{held:?}") };
+    (count, sum, p99)
+}
+
+/// Spans of one bucket each, at these numbers.
+fn spans(numbers: &[i32]) -> Vec<Span> {
+    let next = numbers.iter().map(|number| number + 1);
+    let gaps = numbers.iter().zip(std::iter::once(0).chain(next)).map(|(number, next)| number - next);
+    gaps.map(|offset| Span { offset, length: 1 }).collect()
+}
+
+#[test]
+fn a_native_histogram_has_its_quantiles() {
+    // 9 in (1/16, 1/8], 1 in (1/2, 1], and 2 at 0, in each scrape.
+    let (count, sum, p99) = native(|n| Histogram {
+        count: 12 * n,
+        sum: 1.65 * n as f64,
+        zero_count: 2 * n,
+        positive_span: spans(&[-3, 0]),
+        positive_delta: vec![9 * n as i64, -8 * n as i64],
+        // As of a server that is asked for both.
+        bucket: vec![Bucket { below: 12 * n, bound: 100.0 }],
+        ..Histogram::default()
+    });
+
+    assert_eq!((count, sum), (12, 1_650));
+    assert!((0.5..=1.0).contains(&p99), "{p99}");
+}
+
+#[test]
+fn fine_buckets_far_apart_are_merged_and_floats_and_values_below_0_are_counted() {
+    // From 1 ms to 8 s, 256 buckets for each power of two.
+    let (count, _, p99) = native(|n| Histogram {
+        count: 10 * n,
+        sum: 20.0 * n as f64,
+        schema: 8,
+        negative_span: spans(&[3]),
+        negative_delta: vec![n as i64],
+        positive_span: spans(&[-2_551, 768]),
+        positive_count: vec![5.0 * n as f64, 4.0 * n as f64],
+        ..Histogram::default()
+    });
+
+    assert_eq!(count, 10);
+    assert!((6.7..=8.0).contains(&p99), "{p99}");
+}
+
+#[test]
+fn a_native_histogram_of_other_bounds_has_a_count_and_a_mean() {
+    // Bounds of its own (-53), and buckets beyond all that are kept.
+    for (schema, numbers) in [(-53, [1, 2]), (2, [-4_000, 4_000]), (0, [0, -5])] {
+        let (count, _, p99) = native(|n| Histogram {
+            count: 2 * n,
+            sum: 0.4 * n as f64,
+            schema,
+            positive_span: spans(&numbers),
+            positive_delta: vec![n as i64, 0],
+            ..Histogram::default()
+        });
+
+        assert_eq!(count, 2, "schema {schema}");
+        assert!((0.18..0.26).contains(&p99), "schema {schema}: {p99}");
+    }
+}
+
+#[test]
+fn native_buckets_that_make_no_sense_are_refused() {
+    let of = |positive_span: Vec<Span>, positive_delta: Vec<i64>| {
+        let histogram = Histogram { count: 3, positive_span, positive_delta, ..Histogram::default() };
+        let metric = Metric { histogram: Some(histogram), ..Metric::default() };
+        target().take(&family("a", 4, metric).encode_length_delimited_to_vec(), Format::Protobuf)
+    };
+    assert!(of(spans(&[1, 2]), vec![1, 1]).is_ok());
+
+    for (spans, deltas) in [
+        (spans(&[1, 2]), vec![1]),
+        (spans(&[1]), vec![1, 1]),
+        (spans(&[1, 2]), vec![1, -2]),
+        (vec![Span { offset: 0, length: u32::MAX }], vec![1]),
+        (vec![Span { offset: 0, length: 3_000 }], vec![0; 3_000]),
+    ] {
+        let error = of(spans, deltas).unwrap_err();
+        assert!(matches!(error, FormatError::Message { message: 1, .. }), "{error}");
+        assert!(error.to_string().contains("a native histogram has"), "{error}");
+    }
 }

@@ -1,0 +1,142 @@
+//! Native histograms of Prometheus: buckets between powers of 2^(2^−schema), those that are empty left out.
+//!
+//! Bucket i is (base^(i−1), base^i], so it is bucket i − 1 of an exponential histogram of OTLP. Spans say which buckets
+//! there are; their counts are differences from the bucket before, or floats.
+
+use crate::distribution::{HistogramPoint, MOST_READ, PointBuckets};
+use crate::protobuf::{Value, fields, varint};
+
+/// The finest scale that is kept: finer buckets are merged as they are read, so that few large ones do not take many.
+const FINEST: i32 = 2;
+/// Schemas of exponential buckets. Others have bounds of their own.
+const SCHEMAS: core::ops::RangeInclusive<i32> = -4..=8;
+
+/// The buckets of a histogram while its message is read. Its memory is used again for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Native {
+    schema: i32,
+    /// Offset from the end of the span before, and length.
+    spans: Vec<(i32, u32)>,
+    /// Counts of the spans' buckets, as they are written.
+    counts: Vec<f64>,
+    /// Whether there is a span, be it an empty one: a histogram without values has that.
+    is_native: bool,
+    placed: Vec<u64>,
+    offset: i32,
+}
+
+impl Native {
+    /// Begins another histogram.
+    pub(crate) fn begin(&mut self) {
+        (self.schema, self.is_native) = (0, false);
+        self.spans.clear();
+        self.counts.clear();
+    }
+
+    /// Takes a field of the message `Histogram`, if it is about native buckets.
+    pub(crate) fn take(&mut self, number: u32, value: Value<'_>) -> Result<(), &'static str> {
+        match (number, value) {
+            (5, Value::Number(schema)) => self.schema = i32::try_from(signed(schema)).unwrap_or(i32::MAX),
+            // Of buckets at 0 and below, their sum is enough: what is left of all.
+            (9, Value::Bytes(_)) => self.is_native = true,
+            (12, Value::Bytes(span)) => {
+                self.is_native = true;
+                let (mut offset, mut length) = (0, 0);
+                fields(span, |number, value| {
+                    match (number, value) {
+                        (1, Value::Number(of)) => offset = i32::try_from(signed(of)).unwrap_or(i32::MAX),
+                        (2, Value::Number(of)) => length = u32::try_from(of).unwrap_or(u32::MAX),
+                        _ => {}
+                    }
+                    Ok(())
+                })?;
+                self.spans.push((offset, length));
+            }
+            (13, Value::Number(delta)) => self.add_delta(delta)?,
+            (13, Value::Bytes(mut packed)) => {
+                while !packed.is_empty() {
+                    self.add_delta(varint(&mut packed)?)?;
+                }
+            }
+            (14, Value::Double(count)) => self.add_count(count)?,
+            (14, Value::Bytes(packed)) => {
+                let (numbers, rest) = packed.as_chunks::<8>();
+                if !rest.is_empty() {
+                    return Err("a number is cut");
+                }
+                for bytes in numbers {
+                    self.add_count(f64::from_le_bytes(*bytes))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_delta(&mut self, delta: u64) -> Result<(), &'static str> {
+        let before = self.counts.last().copied().unwrap_or(0.0);
+        self.add_count(before + signed(delta) as f64)
+    }
+
+    fn add_count(&mut self, count: f64) -> Result<(), &'static str> {
+        if !(count.is_finite() && count >= 0.0) {
+            return Err("a native histogram has a bucket with less than nothing");
+        }
+        if self.counts.len() >= MOST_READ {
+            return Err("a native histogram has too many buckets");
+        }
+        self.counts.push(count);
+        Ok(())
+    }
+
+    /// The histogram, of `count` values with this `sum`. `None` if it is no native one, or has a schema with bounds of
+    /// its own, or reaches too far: then its count and its sum are all that can be read.
+    pub(crate) fn point(&mut self, count: f64, sum: f64) -> Result<Option<HistogramPoint<'_>>, &'static str> {
+        if !self.is_native || !SCHEMAS.contains(&self.schema) {
+            return Ok(None);
+        }
+        if self.spans.iter().map(|(_, length)| u64::from(*length)).sum::<u64>() != self.counts.len() as u64 {
+            return Err("a native histogram has not one count for each bucket of its spans");
+        }
+        if !self.place() {
+            return Ok(None);
+        }
+        let at_zero = (count - self.counts.iter().sum::<f64>()).max(0.0) as u64;
+        let (scale, offset, counts) = (self.schema.min(FINEST), self.offset, self.placed.as_slice());
+        let buckets = PointBuckets::Exponential { scale, at_zero, offset, counts };
+        Ok(Some(HistogramPoint { count: count as u64, sum: Some(sum), buckets }))
+    }
+
+    /// Puts the counts into buckets that follow each other. False if they would be too many.
+    fn place(&mut self) -> bool {
+        self.placed.clear();
+        self.offset = 0;
+        let merged = (self.schema - FINEST).max(0);
+        let (mut next, mut counts) = (0_i64, self.counts.iter());
+        for (gap, length) in &self.spans {
+            next += i64::from(*gap);
+            for count in counts.by_ref().take(*length as usize) {
+                let number = (next - 1) >> merged;
+                next += 1;
+                let Ok(number) = i32::try_from(number) else { return false };
+                if self.placed.is_empty() {
+                    self.offset = number;
+                }
+                let Ok(at) = usize::try_from(i64::from(number) - i64::from(self.offset)) else { return false };
+                if at >= MOST_READ {
+                    return false;
+                }
+                if at >= self.placed.len() {
+                    self.placed.resize(at + 1, 0);
+                }
+                self.placed[at] = self.placed[at].saturating_add(*count as u64);
+            }
+        }
+        true
+    }
+}
+
+/// A number in zigzag coding.
+const fn signed(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
