@@ -1,47 +1,10 @@
 //! Writing allocates nothing: asserted by an allocator that counts, alone in its process.
-#![expect(unsafe_code, reason = "an allocator is unsafe to write")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::hint::black_box;
 use std::time::Duration;
 
+use allocations::Calls;
 use uview::Service;
-
-/// The system's allocator, with a count of the calls on this thread: tests run beside each other.
-struct CountingAllocator;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    CALLS.set(CALLS.get() + 1);
-}
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's condition.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's promise is the system allocator's condition.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
-fn calls(work: impl FnOnce()) -> u64 {
-    let before = CALLS.get();
-    work();
-    CALLS.get() - before
-}
 
 #[test]
 fn writing_allocates_nothing() {
@@ -53,8 +16,7 @@ fn writing_allocates_nothing() {
     let histogram = client.histogram("duration").unit("s").parts_per_unit(1_000_000).register();
     let detached = client.counter("not allowed").register();
 
-    assert!(calls(|| drop(black_box(Box::new(1)))) >= 2, "the allocator counts");
-    let written = calls(|| {
+    let written = allocations::during(|| {
         for n in 0..10_000 {
             counter.add(n);
             sharded.add(n);
@@ -67,7 +29,7 @@ fn writing_allocates_nothing() {
         }
     });
 
-    assert_eq!(written, 0);
+    assert_eq!(written, Calls::default());
     assert_eq!(histogram.count(), 20_000);
 }
 
@@ -84,9 +46,9 @@ fn counting_with_the_facade_allocates_nothing_once_a_metric_is_known() {
 
     let written = metrics::with_local_recorder(&recorder, || {
         count();
-        calls(|| (0..1_000).for_each(|_| count()))
+        allocations::during(|| (0..1_000).for_each(|_| count()))
     });
 
-    assert_eq!(written, 0);
+    assert_eq!(written, Calls::default());
     assert_eq!(client.counter("requests").label("route", "/pay").register().get(), 1_001);
 }

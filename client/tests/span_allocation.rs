@@ -1,36 +1,8 @@
 //! Recording spans allocates nothing beyond what `tracing` does: asserted by an allocator that counts, alone in its
 //! process.
-#![expect(unsafe_code, reason = "an allocator is unsafe to write")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use tracing_subscriber::layer::SubscriberExt as _;
 use uview::{Service, TraceContext};
-
-/// The system's allocator, with a count of the calls on this thread.
-struct CountingAllocator;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's promise is the system allocator's condition.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is the system allocator's condition.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn request(n: u64) {
     let headers =
@@ -55,9 +27,9 @@ fn recording_spans_allocates_nothing() {
     let calls = tracing::subscriber::with_default(subscriber, || {
         // The registry's own memory, which it uses again.
         (0..1_000).for_each(request);
-        let before = CALLS.get();
+        let before = allocations::calls().allocations;
         (0..10_000).for_each(request);
-        CALLS.get() - before
+        allocations::calls().allocations - before
     });
 
     assert_eq!(calls, 0);
@@ -78,9 +50,9 @@ fn counting_spans_allocates_nothing_once_their_names_are_known() {
     let calls = tracing::subscriber::with_default(subscriber, || {
         // The registry's own memory, which it uses again, and more names than have series of their own.
         (0..1_000).for_each(request);
-        let before = CALLS.get();
+        let before = allocations::calls().allocations;
         (0..10_000).for_each(request);
-        CALLS.get() - before
+        allocations::calls().allocations - before
     });
 
     assert_eq!(calls, 0);

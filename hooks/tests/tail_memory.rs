@@ -1,51 +1,12 @@
 //! Memory of a buffered span: at most 1.3 times its encoded bytes and 64, by the buffer's own count, by the
 //! allocator's, and by the process's resident memory. Alone in its process.
 
-#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::time::UnixNanos;
 use hooks::tracing::{Limits, OfferOutcome, OrderKey, Span, SpanId, SpanIndex, SpanKind, TailBuffer, TraceId};
 use wire::time::Nanos;
-
-struct CountingAllocator;
-
-thread_local! {
-    /// Bytes that this thread asked for: the test harness has threads of its own.
-    static ASKED: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count(layout: Layout) {
-    // During the thread's destruction there is nothing left to count with.
-    let _ = ASKED.try_with(|requested| requested.set(requested.get() + layout.size()));
-}
-
-// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout);
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout);
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const MIB: usize = 1 << 20;
 const START: u64 = 1_700_000_000_000_000_000;
@@ -82,7 +43,7 @@ fn taken(length: usize, per_trace: u64) -> (f64, usize, f64) {
     let (mut root, mut child) = (encoded(length, true), encoded(length, false));
     let limits = Limits { bytes: 64 * MIB, decisions: 1 << 10, ..Limits::default() };
     let mut buffer = TailBuffer::new(limits, OrderKey::new(7), Nanos::ZERO).unwrap();
-    let (before, mut spans, requested) = (resident(), 0, ASKED.get());
+    let (before, mut spans, requested) = (resident(), 0, allocations::asked());
     while buffer.memory() < limits.bytes - limits.bytes / 20 {
         let (trace, first) = (u128::from(spans / per_trace + 1).to_be_bytes(), spans.is_multiple_of(per_trace));
         let own = (spans + 1).to_be_bytes();
@@ -105,7 +66,7 @@ fn taken(length: usize, per_trace: u64) -> (f64, usize, f64) {
         assert!(matches!(buffer.offer(&span, Nanos::ZERO), OfferOutcome::Buffered(_)));
         spans += 1;
     }
-    let requested = ASKED.get() - requested;
+    let requested = allocations::asked() - requested;
     let grown = resident() - before;
     // It is stored and not only counted.
     assert_eq!(buffer.account().waiting.bytes, spans * length as u64);

@@ -1,56 +1,7 @@
 //! What a detector says of its memory is what it has allocated, and what is stated as the most is never exceeded: while
 //! it learns, in each of its jobs, and after the last fit, on rows without any structure, which give the largest rank.
 
-#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
-
 use lmap::{Column, ColumnKind, Detector, Footprint, ScoreForm, Settings};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-struct CountingAllocator;
-
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-fn count(change: isize) {
-    // During the thread's destruction there is nothing left to count with.
-    let _ = LIVE.try_with(|live| {
-        live.set(live.get() + change);
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
-    });
-}
-
-// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed());
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed());
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count(-layout.size().cast_signed());
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size.cast_signed() - layout.size().cast_signed());
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A detector knows its memory to this share,
 const KNOWN_TO: f64 = 0.05;
@@ -72,7 +23,7 @@ struct PeakMemory {
 }
 
 fn live() -> usize {
-    usize::try_from(LIVE.get()).expect("no more is freed than was asked for")
+    usize::try_from(allocations::live()).expect("no more is freed than was asked for")
 }
 
 /// Noise in all columns; a few are constants.
@@ -105,9 +56,9 @@ fn life(columns: usize, settings: &Settings) -> PeakMemory {
             seen.learning = seen.learning.max(now);
         }
         if let Some(job) = job {
-            PEAK.set(LIVE.get());
+            allocations::take_peak();
             let done = job.run();
-            let peak = usize::try_from(PEAK.get()).expect("a peak is above what lived before");
+            let peak = usize::try_from(allocations::take_peak()).expect("a peak is above what lived before");
             seen.job = seen.job.max(peak - before - now);
             let _ = detector.install(done);
         }

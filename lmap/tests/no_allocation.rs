@@ -1,52 +1,6 @@
 //! Scoring and learning touch no allocator between jobs.
 
-#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
-
 use lmap::{Column, ColumnKind, Detector, Job, Settings};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-struct CountingAllocator;
-
-thread_local! {
-    /// Per thread, because the test harness has threads of its own.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // During the thread's destruction there is nothing left to count with.
-    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
-}
-
-// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A wave, noise, a value now and then missing, a fault now and then.
 fn fill(row: &mut [f64], t: u32, state: &mut u64) {
@@ -73,7 +27,7 @@ fn scoring_and_learning_allocate_nothing_between_jobs() {
 
     for t in 1..6_000 {
         fill(&mut row, t, &mut state);
-        let before = ALLOCATIONS.get();
+        let before = allocations::calls().allocations;
         if t % 500 == 0 {
             detector.gap();
         }
@@ -81,7 +35,7 @@ fn scoring_and_learning_allocate_nothing_between_jobs() {
         detector.explain(5, &mut reasons);
         detector.group_shares(&mut shares);
         let job = detector.learn();
-        allocated += ALLOCATIONS.get() - before;
+        allocated += allocations::calls().allocations - before;
         assert!(verdict.score.is_finite());
         if let Some(job) = job {
             fits += u32::from(matches!(job, Job::Fit(_)));

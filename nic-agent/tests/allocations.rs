@@ -1,9 +1,7 @@
 //! A tick without output does not allocate, measured by a counting allocator. A test binary of its own, with one test,
 //! since the allocator counts for the whole process.
-#![expect(unsafe_code, reason = "an allocator has no safe interface")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use nic_agent::{Effect, Step, Worker, WorkerSettings};
 use transport::local::Region;
@@ -12,33 +10,6 @@ use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
 use wire::time::Nanos;
-
-struct CountingAllocator;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: all calls are forwarded to the system's allocator.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const METRICS: u32 = 40;
 const REPLICAS: u64 = 3;
@@ -138,11 +109,11 @@ fn a_tick_with_nothing_to_say_does_not_allocate() {
     for tick in 0..5000 {
         let now = Nanos(tick * INTERVAL.0);
         write(&regions, &mut noise);
-        let before = ALLOCATIONS.load(Relaxed);
+        let before = allocations::of_process();
         assert_eq!(worker.poll(now), Step::Fetch);
         let fetched = reader.fetch(worker.batch());
         let refused = worker.fetched(now, 0, &fetched);
-        let allocations = ALLOCATIONS.load(Relaxed) - before;
+        let allocations = allocations::of_process() - before;
 
         assert!(refused.is_empty());
         let mut outputs = 0;

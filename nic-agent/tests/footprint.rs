@@ -1,9 +1,6 @@
 //! What the agent says of an LMAP's memory (`uview_nic_lmap_bytes`), and what its budget has for the description of a
 //! column, against what an allocator counts. A test binary of its own, since the allocator counts for all.
-#![expect(unsafe_code, reason = "an allocator has no safe interface")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use agent_runtime::budget::Load;
@@ -15,47 +12,6 @@ use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
 use wire::time::Nanos;
-
-struct CountingAllocator;
-
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-}
-
-fn count(change: isize) {
-    // During the thread's destruction there is nothing left to count with.
-    let _ = LIVE.try_with(|live| live.set(live.get() + change));
-}
-
-// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed());
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed());
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count(-layout.size().cast_signed());
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size.cast_signed() - layout.size().cast_signed());
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const INTERVAL: Nanos = Nanos::from_millis(100);
 /// What an LMAP may have without a column: the budget has 4 KiB for each of two detectors, learning and fitted. LMAPs
@@ -127,7 +83,7 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
         ..proto::HostWelcome::default()
     };
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 0, message: Some(Message::Welcome(welcome)) }).expect("a welcome");
-    let before = LIVE.get();
+    let before = allocations::live();
     let message = lmap(scalars, histograms, &region);
     worker.on_host(Nanos::ZERO, HostMessage { epoch: 1, message: Some(Message::SetLmap(message)) }).expect("an LMAP");
     for effect in worker.take_effects() {
@@ -162,7 +118,7 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
     }
     let status = worker.status();
     assert_eq!(status.lmaps, [0, 1, 0, 0], "it has armed itself");
-    let live = usize::try_from(LIVE.get() - before).expect("nothing of before is freed");
+    let live = usize::try_from(allocations::live() - before).expect("nothing of before is freed");
     (live - buffer(scalars, histograms)) as f64 - status.lmap_bytes as f64
 }
 

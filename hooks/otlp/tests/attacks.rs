@@ -1,10 +1,6 @@
 //! Hostile or broken clients that send valid OTLP: memory stays within its limits, other clients' traces are kept, and
 //! the ledger balances. In virtual time; the allocator counts memory per test thread.
-#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, DropReason, Limits, LossReason, Metric, OrderKey, Policy, Switches};
@@ -16,45 +12,6 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use otlp::{Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
 use wire::time::Nanos;
-
-struct CountingAllocator;
-
-thread_local! {
-    /// Bytes allocated by this thread, now and at most.
-    static LIVE: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
-}
-
-fn count(bytes: isize) {
-    // While the thread is being destroyed, the counter is gone.
-    let _ = LIVE.try_with(|live| {
-        let (now, most) = live.get();
-        live.set((now + bytes, most.max(now + bytes)));
-    });
-}
-
-// SAFETY: every method hands on to the system's allocator, which keeps the contract; counting allocates nothing.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const MIB: usize = 1 << 20;
 /// For buffered spans; reserved from the start.
@@ -89,9 +46,8 @@ impl Victim {
             node: "node-7".to_owned(),
         };
         let tail = TailSampler::new(&settings, at(0)).unwrap();
-        let now = LIVE.get().0;
-        LIVE.set((now, now));
-        Self { tail, before: now }
+        allocations::take_peak();
+        Self { tail, before: allocations::live() }
     }
 
     /// Ingests a request. `body` is the attacker's memory, allocated all the time.
@@ -104,7 +60,7 @@ impl Victim {
         assert!(self.tail.account().balances(), "{:?}", self.tail.account());
         let waiting = self.tail.memory();
         assert!(waiting <= WAITING + 16 * MIB, "{} MiB", waiting / MIB);
-        let most = LIVE.get().1 - self.before - others as isize;
+        let most = allocations::take_peak() - self.before - others as isize;
         assert!(most <= REST, "{} KiB more than at the beginning", most / 1024);
     }
 }

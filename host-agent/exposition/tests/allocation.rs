@@ -1,10 +1,7 @@
 //! A scrape whose samples are all known allocates nothing per sample: asserted by an allocator that counts, alone in
 //! its process.
-#![expect(unsafe_code, reason = "an allocator is unsafe to write")]
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::fmt::Write as _;
 use std::hint::black_box;
 
@@ -16,39 +13,6 @@ use opentelemetry_proto::tonic::metrics::v1::{
     Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, number_data_point,
 };
 use prost::Message as _;
-
-/// The system's allocator, with a count of the calls on this thread: tests run beside each other.
-struct CountingAllocator;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes that this thread holds, and the most that it has held.
-    static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
-}
-
-fn hold(more: i64) {
-    let (held, most) = HELD.get();
-    HELD.set((held + more, most.max(held + more)));
-}
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        hold(layout.size() as i64);
-        // SAFETY: the caller's promise is the system allocator's condition.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        hold(-(layout.size() as i64));
-        // SAFETY: the caller's promise is the system allocator's condition.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A page with `series` counters and a histogram, in scrape number `scrape`.
 fn page(series: usize, scrape: usize) -> String {
@@ -111,19 +75,19 @@ fn settled(series: usize) -> (Target, usize) {
 
 #[test]
 fn a_scrape_of_known_series_allocates_nothing() {
-    let before = CALLS.get();
+    let before = allocations::calls().allocations;
     drop(black_box(Box::new(1)));
-    assert!(CALLS.get() > before, "the allocator counts");
+    assert!(allocations::calls().allocations > before, "the allocator counts");
     for series in [10, 5_000] {
         let (mut target, scrape) = settled(series);
         let page = page(series, scrape);
         let mut stored = 0_u64;
 
-        let before = CALLS.get();
+        let before = allocations::calls().allocations;
         assert_eq!(target.take(page.as_bytes(), Format::Text), Ok(false));
         target.store(|_, value| stored = stored.wrapping_add(value));
 
-        assert_eq!(CALLS.get() - before, 0, "{series} series");
+        assert_eq!(allocations::calls().allocations - before, 0, "{series} series");
         assert!(stored > 0 && target.last_scrape() == (series + 5, RefusedSamples::default()));
     }
 }
@@ -149,20 +113,20 @@ fn label_sets_that_change_with_every_scrape_take_the_memory_that_is_stated_and_a
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 150, label_sets: 8 };
     let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SAMPLES, hold: 0 };
     // docs/bounds.md, without the two answers of max_bytes.
-    let stated = (SAMPLES * (2_000 + 4 * WINDOW)) as i64;
+    let stated = (SAMPLES * (2_000 + 4 * WINDOW)) as isize;
     let mut target = Target::new(settings);
     let mut refused = 0;
-    let before = HELD.get().0;
+    let before = allocations::live();
     let mut most = 0;
 
     for scrape in 0..WINDOW + 15 {
         let page = endless(scrape);
-        HELD.set((HELD.get().0, HELD.get().0));
-        let page_bytes = page.capacity() as i64;
+        allocations::take_peak();
+        let page_bytes = page.capacity() as isize;
         if target.take(page.as_bytes(), Format::Text).unwrap() {
             target.choose();
         }
-        most = most.max(HELD.get().1 - before - page_bytes);
+        most = most.max(allocations::take_peak() - before - page_bytes);
         refused += target.last_scrape().1.too_many;
     }
 
@@ -187,12 +151,12 @@ fn an_export_of_known_series_allocates_as_often_for_a_few_as_for_many() {
         }
         let (export, mut stored) = (exported(series, 13), 0_u64);
 
-        let before = CALLS.get();
+        let before = allocations::calls().allocations;
         target.begin();
         let read = target.take_part(&export, usize::MAX);
         assert!(!target.end());
         target.store(|_, value| stored = stored.wrapping_add(value));
-        let calls = CALLS.get() - before;
+        let calls = allocations::calls().allocations - before;
 
         assert!(stored > 0 && (read.points, read.taken) == (2 * series, 2 * series));
         calls
