@@ -1,6 +1,7 @@
 //! The pods of this node: a list and a watch of the API server fill a table, which names cgroups, senders, processes
 //! and endpoints. Nothing waits for the API server: while it is away, what is known stays.
 
+mod answered;
 mod identity;
 mod monitors;
 
@@ -24,6 +25,8 @@ use tokio_stream::{Stream, StreamExt as _};
 use crate::clock::Clock;
 use crate::node::Node;
 
+/// Where the API server has pods.
+const PODS: &str = "/api/v1/pods";
 /// Pods of one answer. Each has at most some hundred KiB, and mostly ten.
 const PAGE: u32 = 25;
 
@@ -195,6 +198,13 @@ impl PodWatch {
         *current = error;
     }
 
+    /// The API server has accepted a watch: what comes is known again, also if nothing does.
+    fn answered(&self) {
+        if let Some(error) = lock(&self.error).take() {
+            tracing::info!(error, "the pods of this node are watched again");
+        }
+    }
+
     /// Tells senders' addresses, and who waits for a pod.
     fn publish(&self) {
         let sender = |pod: &Pod| {
@@ -239,7 +249,7 @@ pub(crate) fn start(plan: PodPlan, config: kube::Config, node: &Arc<Node>, threa
     watched
 }
 
-async fn connect(config: kube::Config, watched: &PodWatch) {
+async fn connect(config: kube::Config, watched: &Arc<PodWatch>) {
     match Client::try_from(config) {
         Ok(client) => run(client, watched).await,
         Err(error) => {
@@ -249,7 +259,9 @@ async fn connect(config: kube::Config, watched: &PodWatch) {
     }
 }
 
-async fn run(client: Client, watched: &PodWatch) {
+async fn run(client: Client, watched: &Arc<PodWatch>) {
+    let of = Arc::clone(watched);
+    let client = answered::telling(client, PODS, move || of.answered());
     let pods: Api<api::Pod> = Api::all(client.clone());
     let settings = watcher::Config::default().fields(&format!("spec.nodeName={}", watched.plan.node)).page_size(PAGE);
     // It begins anew after errors, each time later, and lists again when the API server has forgotten.

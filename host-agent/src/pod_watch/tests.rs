@@ -153,6 +153,18 @@ async fn what_is_known_stays_while_the_api_server_is_away_and_a_new_list_replace
 }
 
 #[tokio::test]
+async fn an_outage_is_over_when_a_watch_is_accepted_although_no_pod_changes() {
+    // 503 kube itself repeats.
+    let answers = [Answer::List(vec![pod(1)]), Answer::Error(StatusCode::INTERNAL_SERVER_ERROR)];
+    let (_server, watched) = ApiServer::watched(answers).await;
+
+    until("the API server is away", || watched.counts().1 > 0).await;
+    until("pods are watched", || watched.problem().is_none()).await;
+
+    assert_eq!(instance(&watched, 1).as_deref(), Some("payment-1"));
+}
+
+#[tokio::test]
 async fn a_right_that_is_missing_is_in_the_status_with_what_to_do() {
     let (_server, watched) = ApiServer::watched([Answer::Error(StatusCode::FORBIDDEN)]).await;
 
