@@ -2,7 +2,9 @@
 //! removed again.
 
 mod api_server;
+mod custom_resources;
 mod kit;
+mod quick_start;
 mod scraping;
 mod traces;
 mod upstream;
@@ -58,7 +60,8 @@ pub fn check(helm: &Path, uview: &Path, kit: &Path) -> Result<()> {
     let cluster = Cluster::new(kit, helm, uview)?;
     let mut steps = Steps(Vec::new());
     steps.run("cluster", || cluster.up())?;
-    let checked = run(&cluster, uview, &mut steps);
+    let checked = run(&cluster, uview, &mut steps)
+        .and_then(|()| quick_start::check(&cluster, (helm, uview), &mut steps));
     let logs = checked.is_err().then(|| cluster.logs());
     cluster.down()?;
     println!("{}", steps.0.join("\n"));
@@ -112,6 +115,8 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     workloads::faults(cluster, steps)?;
     workloads::rollouts(cluster, steps)?;
     traces::check(cluster, &upstream, steps)?;
+    custom_resources::plugin(cluster, uview, steps)?;
+    custom_resources::check(cluster, steps)?;
     api_server::rights(cluster, steps)?;
     api_server::outages(cluster, steps)?;
     scraping::check(cluster, steps)?;

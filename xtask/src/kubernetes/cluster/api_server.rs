@@ -88,11 +88,10 @@ pub fn outages(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         ensure!(counted > samples, "{counted} samples of cgroups, {samples} before");
         cluster.signal("CONT", &cart)
     })?;
-    steps.run("API server restarted: a new pod is known, the problem is gone", || {
+    steps.run("API server restarted: the problem is gone, a new pod is known", || {
         cluster.sh(RESTART)?;
-        new_pod(cluster, "after-kill")?;
-        // The first news of a pod tells the agent that it watches again.
-        cluster.until("pods are watched", |status| !status.has_problem(PROBLEM))
+        cluster.until("pods are watched", |status| !status.has_problem(PROBLEM))?;
+        new_pod(cluster, "after-kill")
     })?;
     let counted = cluster.metric("uview_host_pod_watch_errors")?;
     ensure!(counted > errors, "{counted} errors of the watch, {errors} before");
@@ -153,6 +152,10 @@ pub fn rights(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
             ("list secrets", false),
             ("list nodes", false),
             ("patch podmonitors.monitoring.coreos.com", false),
+            ("watch lmaps.uview.dev", true),
+            ("patch lmaps.uview.dev", false),
+            ("patch lmapnodestatuses.uview.dev", true),
+            ("delete lmapnodestatuses.uview.dev", false),
         ] {
             ensure!(can(what)? == is_allowed, "`{what}` is {}", if is_allowed { "not allowed" } else { "allowed" });
         }

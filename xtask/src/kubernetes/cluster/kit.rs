@@ -258,6 +258,15 @@ impl Cluster {
         output(Command::new(&self.script).args(["crd", file]))
     }
 
+    /// Shows a group of custom resources, such as `uview.dev v1alpha1`, on the API server, which a whole one does by itself.
+    ///
+    /// # Errors
+    ///
+    /// The kit refuses it.
+    pub fn group(&self, group_and_version: &str) -> Result<String> {
+        output(Command::new(&self.script).arg("group").args(group_and_version.split(' ')))
+    }
+
     /// MiB of memory that an agent of the chart has resident.
     ///
     /// # Errors

@@ -1,0 +1,121 @@
+//! `Lmap`s of a namespace, and what an operator sees of them: by kubectl, and by its plugin.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::Steps;
+use super::kit::Cluster;
+
+const CRD_CHART: &str = "k8s/chart-crds";
+/// Rows of a service that has them every 100 ms otherwise.
+const SLOWER: &str = "apiVersion: uview.dev/v1alpha1
+kind: Lmap
+metadata: {name: slower, namespace: shop}
+spec:
+  selector: {matchLabels: {app: gateway}}
+  interval: 200ms
+";
+/// A younger one for the same service.
+const SECOND: &str = "apiVersion: uview.dev/v1alpha1
+kind: Lmap
+metadata: {name: second, namespace: shop}
+spec:
+  workload: {name: gateway}
+  interval: 500ms
+";
+/// The schema allows each field; together they say nothing.
+const BAD: &str = "apiVersion: uview.dev/v1alpha1
+kind: Lmap
+metadata: {name: bad, namespace: shop}
+spec:
+  workload: {name: gateway}
+  selector: {matchLabels: {app: gateway}}
+";
+
+/// The kinds come when the agents have been running for long; an `Lmap` sets an interval, and its removal sets it back.
+///
+/// # Errors
+///
+/// Not within two minutes.
+pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
+    const SERVICE: &str = "shop/gateway";
+    steps.run("custom resources: their chart, while the agents run; a bad Lmap is refused", || {
+        cluster.helm(&format!("install uview-crds {CRD_CHART} -n uview"))?;
+        cluster.group("uview.dev v1alpha1")?;
+        let file = cluster.file("bad.yaml", BAD.as_bytes())?;
+        let refused = cluster.sh(&format!("! kubectl create --validate=false -f {file} 2>&1"))?;
+        ensure!(refused.contains("set exactly one of workload"), "{refused}");
+        Ok(())
+    })?;
+    let interval = |micros: u64| {
+        let what = format!("{SERVICE} has a row every {micros} µs");
+        cluster.until(&what, |status| status.lmap(SERVICE)["interval_us"] == micros)
+    };
+    steps.run("an Lmap sets the interval of its workload; the node says so", || {
+        cluster.apply("slower.yaml", SLOWER)?;
+        interval(200_000)?;
+        says(cluster, "slower", |conditions| conditions["Applied"] == "True")
+    })?;
+    steps.run("a second Lmap for the same workload: the first stays, the node says why", || {
+        cluster.apply("second.yaml", SECOND)?;
+        says(cluster, "second", |conditions| conditions["Applied"] == "False" && conditions["Conflicted"] == "True")?;
+        let status = cluster.status()?;
+        ensure!(status.lmap(SERVICE)["interval_us"] == 200_000, "{status}");
+        println!("{}{}", cluster.sh("kubectl -n shop get lmaps")?, cluster.sh("kubectl get lmapnodestatuses")?);
+        Ok(())
+    })?;
+    steps.run("the first is deleted: the second is in effect; then both are, and nothing is", || {
+        cluster.sh("kubectl -n shop delete lmap slower")?;
+        interval(500_000)?;
+        cluster.sh("kubectl -n shop delete lmap second")?;
+        interval(100_000)?;
+        // Definitions stay, as the chart says.
+        cluster.helm("uninstall uview-crds -n uview")?;
+        cluster.sh("kubectl get crd lmaps.uview.dev lmapnodestatuses.uview.dev").map(drop)
+    })
+}
+
+/// Waits until the node's object says of an `Lmap` what `holds` of its conditions.
+fn says(cluster: &Cluster, name: &str, holds: impl Fn(&Value) -> bool) -> Result<()> {
+    Cluster::until_some(&format!("the node's status tells of {name}"), || {
+        let report: Value = serde_json::from_str(&cluster.sh("kubectl get lmapnodestatus lab -o json")?)?;
+        let mut lmaps = report["lmaps"].as_array().context("it has lmaps")?.iter();
+        let of = lmaps.find(|of| of["name"] == name).with_context(|| format!("nothing of {name}: {report}"))?;
+        let conditions = of["conditions"].as_array().context("it has conditions")?.iter();
+        let states = conditions.filter_map(|of| Some((of["type"].as_str()?.to_owned(), of["status"].clone())));
+        let states = Value::Object(states.collect());
+        ensure!(holds(&states), "{of}");
+        Ok(())
+    })
+}
+
+/// kubectl finds the plugin by the name of its file, and the plugin finds the agent of the node.
+///
+/// # Errors
+///
+/// A command fails, or prints something else than the agent.
+pub fn plugin(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
+    steps.run("kubectl uview: status and lmap, of the only node and by its name; an unknown node is refused", || {
+        let folder = tempfile::tempdir()?;
+        symlink(uview.canonicalize()?, folder.path().join("kubectl-uview"))?;
+        // 2: a service is in alarm.
+        let run = |arguments: &str| {
+            cluster.sh(&format!("PATH={}:$PATH kubectl uview {arguments} 2>&1 || [ $? = 2 ]", folder.path().display()))
+        };
+        let socket = super::SOCKETS;
+        let status = run(&format!("status --runtime-dir {socket}"))?;
+        ensure!(status.contains("shop/store"), "{status}");
+        let lmap = run(&format!("--node lab lmap shop/store --runtime-dir {socket}"))?;
+        ensure!(lmap.contains("a row every 100 ms"), "{lmap}");
+        let refused = cluster.sh(&format!(
+            "PATH={}:$PATH; ! kubectl uview --node other status 2>&1",
+            folder.path().display()
+        ))?;
+        ensure!(refused.contains("no host agent runs on other, but on lab"), "{refused}");
+        println!("{lmap}");
+        Ok(())
+    })
+}
