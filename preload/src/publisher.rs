@@ -26,7 +26,8 @@ pub(crate) fn run(pid: u32, meters: &Meters) {
     }
     let client = client::connect(service);
     loop {
-        // The levels are read first and published last: who sees that a connection is gone sees all that was counted of it.
+        // The levels are read first and published last: who sees that a connection is gone sees all that was counted
+        // of it.
         let levels = block.levels(pid, process::is_alive);
         meters.publish(block, &client);
         meters.set(levels, &client);

@@ -164,12 +164,7 @@ pub trait Sink {
     fn sample(&mut self, key: &[u8], value: f64, describe: impl FnOnce() -> Option<Description>);
 
     /// A whole histogram, which counts since its server has started.
-    fn distribution(
-        &mut self,
-        key: &[u8],
-        point: &HistogramPoint<'_>,
-        describe: impl FnOnce() -> Option<Description>,
-    );
+    fn distribution(&mut self, key: &[u8], point: &HistogramPoint<'_>, describe: impl FnOnce() -> Option<Description>);
 }
 
 /// Why an exposition is refused. The whole scrape is, as Prometheus does.

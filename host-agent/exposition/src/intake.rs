@@ -72,12 +72,7 @@ impl Sink for Intake<'_> {
         }
     }
 
-    fn distribution(
-        &mut self,
-        key: &[u8],
-        point: &HistogramPoint<'_>,
-        describe: impl FnOnce() -> Option<Description>,
-    ) {
+    fn distribution(&mut self, key: &[u8], point: &HistogramPoint<'_>, describe: impl FnOnce() -> Option<Description>) {
         let Ok(line) = self.line(key, describe) else { return };
         if self.lines.is_here(line) {
             self.refused.duplicate += 1;

@@ -60,8 +60,8 @@ pub fn check(helm: &Path, uview: &Path, kit: &Path) -> Result<()> {
     let cluster = Cluster::new(kit, helm, uview)?;
     let mut steps = Steps(Vec::new());
     steps.run("cluster", || cluster.up())?;
-    let checked = run(&cluster, uview, &mut steps)
-        .and_then(|()| quick_start::check(&cluster, (helm, uview), &mut steps));
+    let checked =
+        run(&cluster, uview, &mut steps).and_then(|()| quick_start::check(&cluster, (helm, uview), &mut steps));
     let logs = checked.is_err().then(|| cluster.logs());
     cluster.down()?;
     println!("{}", steps.0.join("\n"));

@@ -121,12 +121,18 @@ fn page(n: u64) -> Vec<u8> {
         family(
             "duration_seconds",
             4,
-            Metric { histogram: Some(Histogram { count: 10 * n, sum: 2.0 * of, bucket, ..Histogram::default() }), ..Metric::default() },
+            Metric {
+                histogram: Some(Histogram { count: 10 * n, sum: 2.0 * of, bucket, ..Histogram::default() }),
+                ..Metric::default()
+            },
         ),
         family(
             "native_seconds",
             4,
-            Metric { histogram: Some(Histogram { count: 10 * n, sum: 2.0 * of, ..Histogram::default() }), ..Metric::default() },
+            Metric {
+                histogram: Some(Histogram { count: 10 * n, sum: 2.0 * of, ..Histogram::default() }),
+                ..Metric::default()
+            },
         ),
     ];
     all.iter().flat_map(Message::encode_length_delimited_to_vec).collect()

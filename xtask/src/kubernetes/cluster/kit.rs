@@ -258,13 +258,13 @@ impl Cluster {
         output(Command::new(&self.script).args(["crd", file]))
     }
 
-    /// Shows a group of custom resources, such as `uview.dev v1alpha1`, on the API server, which a whole one does by itself.
+    /// What `helm template ARGUMENTS` prints.
     ///
     /// # Errors
     ///
-    /// The kit refuses it.
-    pub fn group(&self, group_and_version: &str) -> Result<String> {
-        output(Command::new(&self.script).arg("group").args(group_and_version.split(' ')))
+    /// It fails.
+    pub fn template(&self, arguments: &str) -> Result<String> {
+        self.sh(&format!("{} template {arguments} 2>/dev/null", self.helm.display()))
     }
 
     /// MiB of memory that an agent of the chart has resident.
