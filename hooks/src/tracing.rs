@@ -6,6 +6,7 @@
 //! | [`TailBuffer`] | buffers spans, bounded by bytes and age; evicts whole traces, the same ones on every node |
 //! | [`Triggers`] | which operations are anomalous in which second, from verdicts |
 //! | [`Policies`] | which traces are wanted; [`Budget`]: how much of them may be kept; [`Reason`]: why, in words |
+//! | [`ServicePolicies`] | what an operator wants of the traces through single services |
 //! | [`Threshold`] | consistent probability sampling |
 //! | [`ScoreBreakdown`] | one row's score, by operation |
 //! | [`Account`] | accounting: seen = waiting + kept + dropped + lost |
@@ -25,6 +26,7 @@ mod outcome;
 mod policies;
 mod reason;
 mod record;
+mod service_policies;
 mod span;
 mod threshold;
 mod traces;
@@ -43,6 +45,7 @@ pub use order::{OrderKey, Rank};
 pub use outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack, OfferOutcome};
 pub use policies::{Policies, Selection, ServiceCatalog, Switches};
 pub use reason::{Metric, Policy, Reason};
+pub use service_policies::{ServicePolicies, ServicePolicyError, ServiceRule};
 pub use span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
 pub use threshold::{ProbabilityError, Randomness, Threshold, sampling_of, with_threshold};
 pub use triggers::{Origin, TriggerRule, Triggers, Verdict};

@@ -69,9 +69,10 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.push(cgroups(config));
     bounds.push(pods(config));
     bounds.push(Bound {
-        what: "Lmaps of Kubernetes",
-        bytes: config.kubernetes.lmap_bytes(),
-        from: "with `kubernetes.pods` and `kubernetes.lmaps`: 8 × 2 MiB",
+        what: "custom resources of Kubernetes, or of files",
+        bytes: config.object_bytes(),
+        from: "with `kubernetes.pods`: 8 × 2 MiB (`kubernetes.lmaps`) + 8 × 128 KiB \
+               (`kubernetes.sampling_policies`); with `resources`: 8 × 2 MiB",
         payer: "node",
         full: "further ones are not in effect, and the status says so",
         metric: "",

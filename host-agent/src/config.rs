@@ -97,6 +97,9 @@ pub struct Config {
     pub sources: SourcesConfig,
     /// What the API server of Kubernetes is asked for.
     pub kubernetes: KubernetesConfig,
+    /// Folder of files with `Lmap`s and `SamplingPolicy`s about the services of a node without Kubernetes. `None`:
+    /// none.
+    pub resources: Option<PathBuf>,
     /// Logs to standard error.
     pub log: LogConfig,
 }
@@ -291,6 +294,7 @@ impl Config {
         self.otlp_metrics.check()?;
         self.sources.check()?;
         self.kubernetes.check()?;
+        self.check_resources()?;
         let Self { control, operators, .. } = self;
         check_listener("control", control.listen, control.tls.as_ref(), control.insecure)?;
         check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure)?;
@@ -319,6 +323,19 @@ impl Config {
         settings.periods.extend(cgroup_metrics::periods(self.cgroup_interval()));
         settings.periods.extend(span_metrics::periods(self.span_metrics_interval()));
         Ok(settings)
+    }
+
+    /// Refuses files with objects where the API server tells of them.
+    fn check_resources(&self) -> Result<(), ConfigError> {
+        let Some(folder) = self.resources.as_ref().filter(|_| self.kubernetes.pods) else { return Ok(()) };
+        let wanted = "must be left out with kubernetes.pods: there the API server tells of these objects";
+        range(false, "resources", &folder.display(), wanted)
+    }
+
+    /// What objects of the API server, or of files, may keep in memory at most.
+    pub(crate) fn object_bytes(&self) -> u64 {
+        let files = self.resources.as_ref().map_or(0, |_| 8 * resources::files::MAX_FILE_BYTES);
+        self.kubernetes.object_bytes() + files
     }
 
     /// Interval of process metrics: at least the default interval of LMAPs.
@@ -361,6 +378,7 @@ impl agent_runtime::Settings for Config {
             self.otlp_metrics.check(),
             self.sources.check(),
             self.kubernetes.check(),
+            self.check_resources(),
             self.coherence.settings(&self.otlp).map(drop),
             self.head_sampling.advice(&self.otlp).map(drop),
             self.receipt.check(),
@@ -426,6 +444,10 @@ mod tests {
             ("control:\n  listen: 0.0.0.0:9700\n", "control.listen is 0.0.0.0:9700: needs tls"),
             ("operators: {listen: '[::1]:0', tls: {certificate: a, key: b}}", "operators.tls.client_ca is missing"),
             ("process_metrics:\n  interval_ms: 10\n", "process_metrics.interval_ms is 10"),
+            (
+                "resources: /etc/a\nkubernetes: {pods: true, node: a}",
+                "resources is /etc/a: must be left out with kubernetes.pods",
+            ),
             ("services:\n  limits:\n    series_per_service: 5000\n", "series_per_service is 5000"),
             ("services:\n  identities:\n    - uid: 5\n      services: ['a b']\n", "services.identities"),
         ] {

@@ -28,8 +28,8 @@ use wire::rdma::TRANSPORT;
 use self::telemetry::{Servers, Telemetry, TelemetrySettings};
 use crate::clock::{self, Clock};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
+use crate::custom_objects::{self, CustomObjects, WatchedKinds};
 use crate::listeners::Listeners;
-use crate::lmap_objects::{self, LmapObjects};
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
@@ -320,7 +320,7 @@ pub async fn run_from(
     }
     let models = stored_models(&config, &node)?;
     let counts = Counts::default();
-    let (pods, lmaps) = watch_pods(&config, &mut telemetry, &node, threads.handle())?.unzip();
+    let (pods, objects) = watch_pods(&config, &mut telemetry, &node, threads.handle())?;
     let measuring = MeasuringThreads::start(&config, files, &node, &counts, pods.clone())?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
@@ -328,13 +328,13 @@ pub async fn run_from(
     let connections = Arc::new(server::Counts::default());
     let servers = Servers { access: live.access.clone(), connections: Arc::clone(&connections) };
     let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners, servers).await?;
-    let edge = telemetry.edge().cloned();
+    let edge = sampling_edge(&telemetry, objects.as_deref());
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
-    let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, lmaps: lmaps.flatten() };
+    let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
     let models_of = models.clone();
     let sources =
         MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched };
@@ -417,25 +417,40 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
     models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
 }
 
-/// What is known of the node's pods, and of the objects that say how they are watched.
-type WatchedPods = (Arc<PodWatch>, Option<Arc<LmapObjects>>);
+/// What is known of the node's pods, and of the objects that say how they are watched and sampled.
+type WatchedPods = (Option<Arc<PodWatch>>, Option<Arc<CustomObjects>>);
 
-/// Starts to watch the node's pods, if `config` wants it. The OTLP endpoint of `telemetry` will know their addresses.
+/// Starts to watch the node's pods, if `config` wants it; otherwise the folder of objects, if there is one. The OTLP
+/// endpoint of `telemetry` will know the pods' addresses.
 fn watch_pods(
     config: &Config,
     telemetry: &mut TelemetrySettings,
     node: &Arc<Node>,
     threads: &Handle,
-) -> Result<Option<WatchedPods>, RunError> {
-    let Some(plan) = config.kubernetes.plan()? else { return Ok(None) };
+) -> Result<WatchedPods, RunError> {
+    let Some(plan) = config.kubernetes.plan()? else {
+        let folder = config.resources.clone();
+        return Ok((None, folder.map(|folder| custom_objects::start_from_files(folder, node, threads))));
+    };
     let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
     let name = plan.node.clone();
     let pods = pod_watch::start(plan, api.clone(), node, threads);
-    let lmaps = config.kubernetes.lmaps.then(|| lmap_objects::start(name, api, &pods, node, threads));
+    let kinds = WatchedKinds { lmaps: config.kubernetes.lmaps, sampling_policies: config.kubernetes.sampling_policies };
+    let objects = (kinds.lmaps || kinds.sampling_policies)
+        .then(|| custom_objects::start((name, api), kinds, &pods, node, threads));
     if let Some(otlp) = &mut telemetry.otlp {
         otlp.pods = Some(pods.senders());
     }
-    Ok(Some((pods, lmaps)))
+    Ok((Some(pods), objects))
+}
+
+/// The OTLP endpoint of `telemetry`, which `objects` are told of: there they say what is sampled.
+fn sampling_edge(telemetry: &Telemetry, objects: Option<&CustomObjects>) -> Option<Arc<Edge>> {
+    let edge = telemetry.edge().cloned();
+    if let Some(objects) = objects {
+        objects.set_edge(edge.clone());
+    }
+    edge
 }
 
 /// The RDMA device that `config` names.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wire::proto::operators as proto;
 use wire::time::Nanos;
 
-use crate::lmap_objects::LmapObjects;
+use crate::custom_objects::CustomObjects;
 use crate::metric_exports::Exports;
 use crate::pod_watch::PodWatch;
 use crate::prometheus::Targets;
@@ -19,7 +19,7 @@ pub(crate) struct WatchedSources {
     /// `None`: pods are not watched.
     pub(crate) pods: Option<Arc<PodWatch>>,
     /// `None`: no objects of Kubernetes say how pods are watched.
-    pub(crate) lmaps: Option<Arc<LmapObjects>>,
+    pub(crate) objects: Option<Arc<CustomObjects>>,
 }
 
 impl WatchedSources {
@@ -33,7 +33,7 @@ impl WatchedSources {
     pub(crate) fn problems(&self, now: Nanos) -> impl Iterator<Item = String> {
         let targets = self.targets.views().into_iter().filter_map(move |target| target.problem(now));
         let exports = self.exports.iter().filter_map(move |exports| exports.problem(now));
-        let lmaps = self.lmaps.iter().flat_map(|lmaps| lmaps.problems());
-        targets.chain(exports).chain(self.pods.iter().filter_map(|pods| pods.problem())).chain(lmaps)
+        let objects = self.objects.iter().flat_map(|objects| objects.problems());
+        targets.chain(exports).chain(self.pods.iter().filter_map(|pods| pods.problem())).chain(objects)
     }
 }

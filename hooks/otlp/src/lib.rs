@@ -57,6 +57,7 @@ pub mod reply;
 mod sender;
 mod senders;
 mod server;
+mod service_policies;
 mod settings;
 mod signal;
 mod socket_owner;

@@ -11,8 +11,8 @@ use hooks::receipt::DailyLedger;
 use hooks::time::UnixNanos;
 use hooks::tracing::{
     Account, Budget, BudgetError, BudgetRule, Completeness, DiscardReason, Keeper, Limits, LimitsError, LookBack,
-    LossReason, Metric, OrderKey, Origin, Policies, Reason, ScoreBreakdown, ServiceCatalog, Switches, TailBuffer,
-    Tally, TraceId, TriggerRule, Triggers, Verdict,
+    LossReason, Metric, OrderKey, Origin, Policies, Policy, Reason, ScoreBreakdown, ServiceCatalog, ServicePolicies,
+    Switches, TailBuffer, Tally, TraceId, TriggerRule, Triggers, Verdict,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -237,9 +237,18 @@ impl TailSampler {
         }
     }
 
-    /// An LMAP found its service anomalous. Buffered spans are searched at the next [`tick`](Self::tick).
+    /// From now on these hold for single services. Traces that are decided stay decided.
+    pub fn set_service_policies(&mut self, services: Arc<ServicePolicies>) {
+        self.keeper.set_service_policies(services);
+    }
+
+    /// An LMAP found its service anomalous. Buffered spans are searched at the next [`tick`](Self::tick). If LMAPs keep
+    /// no traces because of this service, nobody is told.
     pub fn verdict(&mut self, finding: Finding<'_>, now: Timestamp) {
         let Finding { service: name, from, at, breakdown, score, gamma, metrics } = finding;
+        if self.policies().services().is_off(name, Policy::Lmap) {
+            return;
+        }
         self.first_verdict.get_or_insert(now.monotonic);
         let service = self.names.service(name, now.monotonic);
         let reason = Reason::Lmap { service: name.into(), score, gamma, metrics: metrics.into() };

@@ -30,6 +30,9 @@ const BEFORE_OTHERS: f64 = 0.3;
 /// Share of the common bucket above which nobody here wants it: more than any policy's own.
 const UNWANTED: f64 = 0.7;
 
+/// Share of the common bucket above which bytes are spare: more than all policies, and other nodes, leave.
+const SPARE: f64 = 0.8;
+
 /// For how long it is remembered how many late bytes follow a trace.
 const MEMORY_S: f64 = 60.0;
 /// Traces from which on that is known.
@@ -224,6 +227,13 @@ impl Budget {
             Payer::Own(policy) => self.spend_own(policy, bytes),
             Payer::Others => self.spend_for_others(bytes),
         }
+    }
+
+    /// Like [`spend`](Self::spend) with [`Policy::Trigger`], for a trace that nobody needs: only while more than 80 %
+    /// of the burst are saved.
+    pub fn spend_spare(&mut self, bytes: u64, now: Nanos) -> bool {
+        self.fill(now);
+        self.common.tokens > SPARE * self.common.most && self.spend_own(Policy::Trigger, bytes as f64)
     }
 
     fn spend_own(&mut self, policy: Policy, bytes: f64) -> bool {

@@ -16,6 +16,7 @@ use crate::tracing::order::Rank;
 use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, OfferOutcome};
 use crate::tracing::policies::{Policies, Selection, ServiceCatalog};
 use crate::tracing::reason::Reason;
+use crate::tracing::service_policies::ServicePolicies;
 use crate::tracing::span::{Span, SpanId, SpanIndex, TraceId};
 use crate::tracing::triggers::{Origin, Triggers, Verdict};
 
@@ -338,6 +339,11 @@ impl Keeper {
     #[must_use]
     pub const fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    /// From now on these hold for single services. Traces that are decided stay decided.
+    pub fn set_service_policies(&mut self, services: Arc<ServicePolicies>) {
+        self.policies.set_services(services);
     }
 
     /// Counts `bytes` that are no valid span, or a span without a trace id.

@@ -11,6 +11,7 @@ use crate::tracing::budget::{Budget, Payer};
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::BufferedTrace;
 use crate::tracing::reason::{Policy, Reason};
+use crate::tracing::service_policies::ServicePolicies;
 use crate::tracing::span::{Span, TraceId};
 use crate::tracing::threshold::{Randomness, Threshold};
 use crate::tracing::triggers::{Origin, Triggers};
@@ -74,6 +75,7 @@ impl Selection {
 #[derive(Debug)]
 pub struct Policies {
     switches: Switches,
+    services: Arc<ServicePolicies>,
     budget: Budget,
     granted: [Tally; Policy::ALL.len()],
     yielded: [u64; Policy::ALL.len()],
@@ -87,7 +89,25 @@ impl Policies {
     #[must_use]
     pub fn new(switches: Switches, budget: Budget) -> Self {
         let (granted, yielded) = (Default::default(), [0; Policy::ALL.len()]);
-        Self { switches, budget, granted, yielded, level: None, passed_over: 0 }
+        let services = Arc::default();
+        Self { switches, services, budget, granted, yielded, level: None, passed_over: 0 }
+    }
+
+    /// Which policies are on.
+    #[must_use]
+    pub const fn switches(&self) -> &Switches {
+        &self.switches
+    }
+
+    /// From now on these hold for single services. Traces that are decided stay decided.
+    pub fn set_services(&mut self, services: Arc<ServicePolicies>) {
+        self.services = services;
+    }
+
+    /// What holds for single services.
+    #[must_use]
+    pub const fn services(&self) -> &Arc<ServicePolicies> {
+        &self.services
     }
 
     /// The reason if the floor keeps the trace of `span`. Every node comes to the same result, from any span of the
@@ -99,8 +119,8 @@ impl Policies {
     }
 
     /// The reason for keeping the trace of `span`, which has just arrived and is buffered as `waiting`: that of the
-    /// first policy of [`Policy::ALL`] behind the floor that selects it and has budget. Its bytes so far are spent
-    /// then.
+    /// first policy of [`Policy::ALL`] behind the floor that selects it and has budget, and is not off for the span's
+    /// service; in the end that service's share. Its bytes so far are spent then.
     pub fn judge(
         &mut self,
         span: &Span<'_>,
@@ -110,25 +130,44 @@ impl Policies {
         now: Nanos,
     ) -> Option<Selection> {
         let index = &span.index;
-        if self.switches.error && index.error && self.spend(Payer::Own(Policy::Error), waiting, now) {
-            let service = catalog.names.service_name(index.service).into();
+        let name = catalog.names.service_name(index.service);
+        let off = self.services.off(name);
+        let error = self.switches.error && index.error && !off.has(Policy::Error);
+        if error && self.spend(Payer::Own(Policy::Error), waiting, now) {
             let operation = catalog.names.operation_name(index.operation).into();
-            return Some(Selection::own(Reason::Error { service, operation }));
+            return Some(Selection::own(Reason::Error { service: name.into(), operation }));
         }
         if let Some(selection) = self.lmap(waiting, triggers, catalog, now) {
             return Some(selection);
         }
         let latency = self.switches.latency && span.entry && waiting.operation == Some(index.operation);
+        let latency = latency && !off.has(Policy::Latency);
         if let Some(reason) = latency.then(|| slow(span, index.operation, catalog)).flatten()
             && self.can_be_whole(waiting)
             && self.spend(Payer::Own(Policy::Latency), waiting, now)
         {
             return Some(Selection::own(reason));
         }
-        let text = span.trigger.filter(|_| self.switches.trigger)?;
-        let text = text[..text.floor_char_boundary(TEXT_BYTES)].into();
-        let granted = self.spend(Payer::Own(Policy::Trigger), waiting, now);
-        granted.then(|| Selection::own(Reason::Trigger { text }))
+        let trigger = self.switches.trigger && !off.has(Policy::Trigger);
+        if let Some(text) = span.trigger.filter(|_| trigger)
+            && self.spend(Payer::Own(Policy::Trigger), waiting, now)
+        {
+            let text = text[..text.floor_char_boundary(TEXT_BYTES)].into();
+            return Some(Selection::own(Reason::Trigger { text }));
+        }
+        self.share(name, span, waiting, now)
+    }
+
+    /// The reason if the trace of `span` is one of the share of its service `name`. It counts as requested, and yields
+    /// before what services request themselves.
+    fn share(&mut self, name: &str, span: &Span<'_>, waiting: &BufferedTrace, now: Nanos) -> Option<Selection> {
+        let reason = self.services.share(name, span.randomness())?;
+        if !self.can_be_whole(waiting) {
+            return None;
+        }
+        let granted = self.budget.spend_spare(waiting.bytes, now);
+        self.count(Policy::Trigger, granted, waiting);
+        granted.then(|| Selection::own(reason))
     }
 
     /// The reason for keeping `trace`, of which `waiting` is buffered, because a service requested it by its id. A
@@ -236,13 +275,16 @@ impl Policies {
 
     fn spend(&mut self, payer: Payer, waiting: &BufferedTrace, now: Nanos) -> bool {
         let granted = self.budget.spend(payer, waiting.bytes, now);
-        let policy = payer.policy();
+        self.count(payer.policy(), granted, waiting);
+        granted
+    }
+
+    fn count(&mut self, policy: Policy, granted: bool, waiting: &BufferedTrace) {
         if granted {
             self.granted[policy as usize] += waiting.tally();
         } else {
             self.yielded[policy as usize] += 1;
         }
-        granted
     }
 }
 

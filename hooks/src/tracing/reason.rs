@@ -19,7 +19,7 @@ pub enum Policy {
     Lmap,
     /// The entry span took longer than the operation's learnt quantile.
     Latency,
-    /// The service requested it.
+    /// The service requested it, or an operator wants a share of the traces through the service.
     Trigger,
 }
 
@@ -107,7 +107,7 @@ pub enum Reason {
     },
     /// A service requested it ([`Policy::Trigger`]).
     Trigger {
-        /// Reason given by the service.
+        /// Reason given by the service, or the share and who wants it.
         text: Box<str>,
     },
 }

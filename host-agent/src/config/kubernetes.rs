@@ -10,6 +10,7 @@ use super::prometheus::{MAX_TARGETS, PrometheusTarget, size};
 use crate::pod_watch::PodPlan;
 
 /// What is known of Kubernetes.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, as in the file")]
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KubernetesConfig {
@@ -25,12 +26,22 @@ pub struct KubernetesConfig {
     pub pod_monitors: bool,
     /// Whether `Lmap`s (uview.dev) say how the pods' services are watched.
     pub lmaps: bool,
+    /// Whether `SamplingPolicy`s (uview.dev) say which of their traces are kept, with `otlp.traces.keep: tail`.
+    pub sampling_policies: bool,
 }
 
 impl Default for KubernetesConfig {
     fn default() -> Self {
         let forwarders = BTreeSet::new();
-        Self { pods: false, node: None, forwarders, scrape_targets: 32, pod_monitors: true, lmaps: true }
+        Self {
+            pods: false,
+            node: None,
+            forwarders,
+            scrape_targets: 32,
+            pod_monitors: true,
+            lmaps: true,
+            sampling_policies: true,
+        }
     }
 }
 
@@ -71,10 +82,12 @@ impl KubernetesConfig {
         }))
     }
 
-    /// What `Lmap`s may keep in memory at most: as they are, as they are planned, and one answer of the API server.
-    pub(crate) fn lmap_bytes(&self) -> u64 {
-        let all = resources::plan::MAX_OBJECT_BYTES as u64;
-        if self.pods && self.lmaps { 8 * all } else { 0 }
+    /// What custom resources may keep in memory at most: as they are, as they are planned, and one answer of the API
+    /// server.
+    pub(crate) fn object_bytes(&self) -> u64 {
+        let lmaps = resources::plan::MAX_OBJECT_BYTES as u64 * u64::from(self.lmaps);
+        let policies = resources::sampling_plan::MAX_POLICY_BYTES as u64 * u64::from(self.sampling_policies);
+        8 * (lmaps + policies) * u64::from(self.pods)
     }
 
     /// What the endpoints of pods may keep in memory at most.
@@ -126,6 +139,17 @@ mod tests {
         }
         let selector = plan("kubernetes: {node: 'a,spec.nodeName=b'}").unwrap_err();
         assert!(selector.contains("kubernetes.node is a,spec.nodeName=b: must be"), "{selector}");
+    }
+
+    #[test]
+    fn custom_resources_take_memory_only_where_they_are_watched() {
+        let bytes = |text: &str| Config::parse(text).unwrap().kubernetes.object_bytes();
+
+        assert_eq!(bytes(""), 0);
+        let policies = bytes("kubernetes: {pods: true, node: a, lmaps: false}");
+        let lmaps = bytes("kubernetes: {pods: true, node: a, sampling_policies: false}");
+        assert_eq!((policies, lmaps), (1 << 20, 16 << 20));
+        assert_eq!(bytes("kubernetes: {pods: true, node: a}"), policies + lmaps);
     }
 
     #[test]

@@ -113,7 +113,7 @@ readinessProbe:
 {{- $_ := set $config "otlp" $otlp }}
 {{- end }}
 {{- if .Values.pods.enabled }}
-{{- $pods := dict "pods" true "scrape_targets" .Values.pods.scrapeTargets "pod_monitors" .Values.pods.podMonitors "lmaps" .Values.pods.lmaps "forwarders" .Values.pods.forwarders }}
+{{- $pods := dict "pods" true "scrape_targets" .Values.pods.scrapeTargets "pod_monitors" .Values.pods.podMonitors "lmaps" .Values.pods.lmaps "sampling_policies" .Values.pods.samplingPolicies "forwarders" .Values.pods.forwarders }}
 {{- $_ := set $config "kubernetes" $pods }}
 {{- end }}
 {{- if .Values.hostAgent.dpu.enabled }}

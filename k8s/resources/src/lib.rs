@@ -1,26 +1,35 @@
 //! Custom resources of Kubernetes, and what a node does about them. Pure: objects of the API server in, changes of
-//! LMAPs out.
+//! LMAPs and of services' sampling out.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`lmap`] | the kind `Lmap`: how the workloads of a namespace are watched |
-//! | [`node_status`] | the kind `LmapNodeStatus`: what came of each `Lmap` on one node |
+//! | [`sampling_policy`] | the kind `SamplingPolicy`: which traces through them are kept |
+//! | [`node_status`] | the kind `LmapNodeStatus`: what came of each object on one node |
+//! | [`files`] | the same objects as YAML files, for a node without Kubernetes |
 //! | [`duration`] | `200ms` |
-//! | [`plan`] | which LMAPs of this node each object is about, and which object has the say |
+//! | [`plan`] | which LMAPs of this node each `Lmap` is about, and which one has the say |
+//! | [`sampling_plan`] | the same of `SamplingPolicy`s and services |
 //! | [`changes`] | what has to be changed, after what was applied before |
-//! | [`manifests`] | the definitions of both kinds, as they are installed |
+//! | [`report`] | what came of it, for the status |
+//! | [`manifests`] | the definitions of all kinds, as they are installed |
 //!
 //! Each node does this by itself, for its own pods, from all objects anew (decision D38). An object never has a say
 //! about another namespace: names of services begin with theirs, and so do the names that an object can give.
 
 pub mod changes;
 pub mod duration;
+pub mod files;
 pub mod lmap;
 pub mod manifests;
 pub mod node_status;
 pub mod plan;
+pub mod report;
+pub mod sampling_plan;
+pub mod sampling_policy;
 #[cfg(test)]
 mod testing;
 
 pub use lmap::{Lmap, LmapSpec};
 pub use node_status::{LmapNodeStatus, NodeReport};
+pub use sampling_policy::{SamplingPolicy, SamplingPolicySpec};

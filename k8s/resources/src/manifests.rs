@@ -1,17 +1,21 @@
-//! The definitions of both kinds, as they are installed.
+//! The definitions of all kinds, as they are installed.
 
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
-use crate::{Lmap, LmapNodeStatus};
+use crate::{Lmap, LmapNodeStatus, SamplingPolicy};
 
-/// Both definitions.
+/// All definitions.
 ///
 /// # Errors
 ///
 /// The serializer's; none for these values.
-pub fn definitions() -> Result<[Value; 2], serde_json::Error> {
-    let mut definitions = [serde_json::to_value(Lmap::crd())?, serde_json::to_value(LmapNodeStatus::crd())?];
+pub fn definitions() -> Result<[Value; 3], serde_json::Error> {
+    let mut definitions = [
+        serde_json::to_value(Lmap::crd())?,
+        serde_json::to_value(SamplingPolicy::crd())?,
+        serde_json::to_value(LmapNodeStatus::crd())?,
+    ];
     definitions.iter_mut().for_each(without_null);
     Ok(definitions)
 }
@@ -29,7 +33,7 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-/// Both definitions as YAML documents.
+/// All definitions as YAML documents.
 ///
 /// # Errors
 ///
@@ -52,7 +56,7 @@ mod tests {
             let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
             check(schema, &mut rules);
         }
-        assert!(rules >= 10, "{rules}");
+        assert!(rules >= 15, "{rules}");
     }
 
     /// What the API server asks of a schema, as far as it can be said here.
@@ -76,10 +80,12 @@ mod tests {
     }
 
     #[test]
-    fn yaml_has_both_kinds() {
+    fn yaml_has_all_kinds() {
         let text = yaml().unwrap();
-        assert!(text.contains("name: lmaps.uview.dev") && text.contains("name: lmapnodestatuses.uview.dev"));
-        assert_eq!(text.split("---\n").count(), 2);
+        for plural in ["lmaps", "samplingpolicies", "lmapnodestatuses"] {
+            assert!(text.contains(&format!("name: {plural}.uview.dev\n")), "{plural}");
+        }
+        assert_eq!(text.split("---\n").count(), 3);
     }
 
     #[test]

@@ -1,19 +1,21 @@
-//! The kind `LmapNodeStatus`: what came of each `Lmap` on one node. One object per node, with the node's name: a node
-//! writes only its own.
+//! The kind `LmapNodeStatus`: what came of each `Lmap` and `SamplingPolicy` on one node. One object per node, with the
+//! node's name: a node writes only its own.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most objects that are told of.
+use crate::report::KindReport;
+
+/// Most objects of a kind that are told of.
 pub const MAX_STATES: usize = 256;
 /// Most services of one object that are named.
 pub const MAX_SERVICES: usize = 16;
 /// Most bytes of a message.
 pub const MAX_MESSAGE: usize = 512;
 
-/// What came of the Lmaps that are about pods of this node.
+/// What came of the Lmaps and SamplingPolicies that are about pods of this node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "uview.dev",
@@ -23,7 +25,7 @@ pub const MAX_MESSAGE: usize = 512;
     no_spec,
     category = "uview",
     derive = "PartialEq",
-    doc = "What came of the Lmaps that are about pods of one node. Its name is the node's; its host agent writes it",
+    doc = "What came of the Lmaps and SamplingPolicies about pods of one node. Its name is the node's, whose host agent writes it",
     printcolumn = r#"{"name":"Applied","type":"integer","jsonPath":".applied"}"#,
     printcolumn = r#"{"name":"Not applied","type":"integer","jsonPath":".notApplied"}"#,
     printcolumn = r#"{"name":"First problem","type":"string","jsonPath":".firstProblem"}"#,
@@ -39,31 +41,50 @@ pub struct NodeReport {
     #[serde(default)]
     #[schemars(extend("format" = "int32"))]
     pub not_applied: u32,
-    /// The first of those, and why.
+    /// The first of those, with its kind, and why.
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub first_problem: String,
-    /// All of them, by namespace and name.
+    /// All Lmaps, by namespace and name.
     #[serde(default)]
     #[schemars(length(max = 256))]
-    pub lmaps: Vec<LmapState>,
+    pub lmaps: Vec<ObjectState>,
+    /// All SamplingPolicies, by namespace and name.
+    #[serde(default)]
+    #[schemars(length(max = 256))]
+    pub sampling_policies: Vec<ObjectState>,
 }
 
-/// What came of one Lmap on this node.
+impl NodeReport {
+    /// What came of the objects of both kinds.
+    #[must_use]
+    pub fn of(lmaps: &KindReport, policies: &KindReport) -> Self {
+        let first = [lmaps, policies].into_iter().map(|kind| &kind.first_problem).find(|problem| !problem.is_empty());
+        Self {
+            applied: lmaps.applied + policies.applied,
+            not_applied: lmaps.not_applied + policies.not_applied,
+            first_problem: first.cloned().unwrap_or_default(),
+            lmaps: lmaps.states.clone(),
+            sampling_policies: policies.states.clone(),
+        }
+    }
+}
+
+/// What came of one object on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct LmapState {
+pub struct ObjectState {
     /// The object's namespace.
     #[schemars(length(max = 253))]
     pub namespace: String,
     /// The object's name.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// The LMAPs of this node that it sets.
+    /// What it sets on this node: LMAPs, or services.
     #[serde(default)]
     #[schemars(length(max = 16))]
     pub services: Vec<String>,
-    /// `Applied`: it is in effect on all of its services here. `Conflicted`: an older Lmap sets one of them.
+    /// `Applied`: it is in effect on all of its services here. `Conflicted`: an older one of its kind sets one of them.
     #[serde(default)]
     #[schemars(length(max = 4))]
     pub conditions: Vec<Condition>,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use pods::Pod;
 
-use crate::duration;
 use crate::lmap::{Detector, LmapSpec, Metric, Workload};
+use crate::{duration, files};
 
 /// What names an object: its namespace, and its name.
 pub type Key = (String, String);
@@ -19,9 +19,9 @@ pub const MAX_OBJECTS: usize = 256;
 /// Most bytes of all of them, as the API server sends them.
 pub const MAX_OBJECT_BYTES: usize = 2 << 20;
 
-/// An object, as the API server tells of it.
+/// An object, as the API server tells of it: an `Lmap` by default.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Declared {
+pub struct Declared<S = LmapSpec> {
     /// The namespace that it is in, and the only one that it has a say about.
     pub namespace: String,
     /// The name within its namespace.
@@ -31,10 +31,10 @@ pub struct Declared {
     /// Counts changes of its `spec`.
     pub generation: i64,
     /// What it says, or why that is not understood.
-    pub spec: Result<LmapSpec, String>,
+    pub spec: Result<S, String>,
 }
 
-impl Declared {
+impl<S> Declared<S> {
     /// Its namespace and name.
     #[must_use]
     pub fn key(&self) -> Key {
@@ -75,44 +75,80 @@ pub struct Selected {
     pub key: Key,
     /// Of which `spec` this is.
     pub generation: i64,
-    /// LMAPs that it sets.
+    /// What it sets: names of LMAPs, or of services.
     pub sets: BTreeSet<String>,
-    /// LMAPs that an older object sets, by name.
+    /// Those of them that an older object sets.
     pub conflicts: BTreeMap<String, Key>,
     /// Why it makes no sense.
     pub invalid: Option<String>,
 }
 
-/// What all objects together say about this node.
+/// What all objects of one kind together say about this node: `Lmap`s by default.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
-    /// What each LMAP is to have, by name: a service's own, or one over several.
-    pub wanted: BTreeMap<String, Arc<Settings>>,
+pub struct Plan<T = Settings> {
+    /// What each LMAP is to have, by name: a service's own, or one over several. With other kinds, what each service is
+    /// to have.
+    pub wanted: BTreeMap<String, Arc<T>>,
     /// The objects that are about this node, by namespace and name.
     pub selected: Vec<Selected>,
+}
+
+/// An object's name with its namespace, if it has one.
+#[must_use]
+pub fn full_name((namespace, name): &Key) -> String {
+    if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") }
 }
 
 /// The name of the LMAP over several services that the object `name` makes. No workload can have it, since the names of
 /// workloads have no colon.
 #[must_use]
 pub fn name_of_several(namespace: &str, name: &str) -> String {
-    format!("{namespace}/lmap:{name}")
+    full_name(&(namespace.to_owned(), format!("lmap:{name}")))
 }
 
 /// What `objects` say about the node that runs `pods`.
 #[must_use]
 pub fn plan(objects: &[Declared], pods: &[Pod]) -> Plan {
+    plan_of(objects, pods, wanted)
+}
+
+/// What `objects` of files say about a node without Kubernetes, by the names of its services. Whether there are such
+/// services does not matter: settings wait for them.
+#[must_use]
+pub fn of_services(objects: &[Declared]) -> Plan {
+    resolve(objects, |object| Some(object.spec.clone().and_then(|spec| wanted_of_services(object, &spec))))
+}
+
+/// What `objects` of one kind say about the node that runs `pods`. `wanted` is what one of them wants, by name, of the
+/// pods of its own namespace, or why it makes no sense.
+pub(crate) fn plan_of<S, T: Default>(
+    objects: &[Declared<S>],
+    pods: &[Pod],
+    wanted: impl Fn(&Declared<S>, &S, &[&Pod]) -> Result<BTreeMap<String, Arc<T>>, String>,
+) -> Plan<T> {
     let mut by_namespace: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.is_own) {
         by_namespace.entry(&pod.namespace).or_default().push(pod);
     }
+    resolve(objects, |object| {
+        // An object sees the pods of its own namespace only.
+        let pods = by_namespace.get(object.namespace.as_str())?;
+        Some(object.spec.as_ref().map_err(Clone::clone).and_then(|spec| wanted(object, spec, pods)))
+    })
+}
+
+/// Which of `objects` has the say about what. `wanted` is what one of them wants, by name, or why it makes no sense;
+/// `None`: it is not about this node.
+pub(crate) fn resolve<S, T: Default>(
+    objects: &[Declared<S>],
+    wanted: impl Fn(&Declared<S>) -> Option<Result<BTreeMap<String, Arc<T>>, String>>,
+) -> Plan<T> {
     let mut oldest_first: Vec<_> = objects.iter().collect();
     oldest_first.sort_by_key(|object| (object.created, &object.namespace, &object.name));
-    let mut plan = Plan::default();
+    let mut plan: Plan<T> = Plan::default();
     let mut owners: BTreeMap<String, Key> = BTreeMap::new();
     for object in oldest_first {
-        // An object sees the pods of its own namespace only.
-        let Some(pods) = by_namespace.get(object.namespace.as_str()) else { continue };
+        let Some(wanted) = wanted(object) else { continue };
         let mut selected = Selected {
             key: object.key(),
             generation: object.generation,
@@ -120,7 +156,7 @@ pub fn plan(objects: &[Declared], pods: &[Pod]) -> Plan {
             conflicts: BTreeMap::new(),
             invalid: None,
         };
-        match object.spec.as_ref().map_err(Clone::clone).and_then(|spec| wanted(object, spec, pods)) {
+        match wanted {
             Err(why) => selected.invalid = Some(why),
             Ok(wanted) if wanted.is_empty() => continue,
             Ok(wanted) => {
@@ -159,6 +195,25 @@ fn wanted(object: &Declared, spec: &LmapSpec, pods: &[&Pod]) -> Result<BTreeMap<
     Ok(services.into_iter().map(|service| (service, Arc::clone(&settings))).collect())
 }
 
+/// What `object` wants of the LMAPs of services that it names itself.
+fn wanted_of_services(object: &Declared, spec: &LmapSpec) -> Result<BTreeMap<String, Arc<Settings>>, String> {
+    let settings = settings(object, spec)?;
+    if let (None, None, [_, _, ..]) = (&spec.workload, &spec.selector, &spec.together[..]) {
+        let mut members = BTreeMap::new();
+        for member in &spec.together {
+            add_member(&mut members, &files::service_of(&member.workload)?, &member.metrics)?;
+        }
+        let name = name_of_several(&object.namespace, &object.name);
+        return Ok(BTreeMap::from([(name, Arc::new(Settings { members, ..settings }))]));
+    }
+    if !spec.together.is_empty() {
+        return Err("set either workload, or together (of two or more workloads)".to_owned());
+    }
+    let (services, settings) =
+        (files::one_service(spec.workload.as_ref(), spec.selector.as_ref())?, Arc::new(settings));
+    Ok(services.into_iter().map(|service| (service, Arc::clone(&settings))).collect())
+}
+
 /// What `spec` says, whichever services it is about.
 fn settings(object: &Declared, spec: &LmapSpec) -> Result<Settings, String> {
     let micros = |name: &str, text: &str| {
@@ -171,7 +226,7 @@ fn settings(object: &Declared, spec: &LmapSpec) -> Result<Settings, String> {
     };
     unique(&spec.metrics)?;
     Ok(Settings {
-        by: format!("Lmap {}/{}", object.namespace, object.name),
+        by: format!("Lmap {}", full_name(&object.key())),
         interval: spec.interval.as_deref().map(|text| micros("interval", text)).transpose()?,
         adaptive,
         detector: spec.detector.clone().unwrap_or_default(),
@@ -190,16 +245,21 @@ fn several(
     let mut members = BTreeMap::new();
     let mut is_here = false;
     for member in &spec.together {
-        unique(&member.metrics)?;
         let here = pods.iter().find_map(|pod| service_of(&member.workload, pod));
         is_here |= here.is_some();
         let service = here.unwrap_or_else(|| elsewhere(&object.namespace, &member.workload));
-        if members.insert(service.clone(), member.metrics.clone()).is_some() {
-            return Err(format!("{service} is in together twice: name each workload once, with all of its metrics"));
-        }
+        add_member(&mut members, &service, &member.metrics)?;
     }
     let name = name_of_several(&object.namespace, &object.name);
     Ok(is_here.then(|| (name, Arc::new(Settings { members, ..settings }))).into_iter().collect())
+}
+
+fn add_member(members: &mut BTreeMap<String, Vec<Metric>>, service: &str, metrics: &[Metric]) -> Result<(), String> {
+    unique(metrics)?;
+    match members.insert(service.to_owned(), metrics.to_vec()) {
+        None => Ok(()),
+        Some(_) => Err(format!("{service} is in together twice: name each workload once, with all of its metrics")),
+    }
 }
 
 fn unique(metrics: &[Metric]) -> Result<(), String> {

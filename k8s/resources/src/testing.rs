@@ -1,6 +1,7 @@
 //! Objects and pods for tests.
 
 use pods::Pod;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::plan::Declared;
@@ -25,8 +26,13 @@ pub(crate) fn pod(namespace: &str, workload: &str, number: u64, containers: &[&s
     Pod::new(&serde_json::from_value(object).unwrap()).unwrap()
 }
 
-/// An object that is `created` so many seconds after 1970.
+/// An `Lmap` that is `created` so many seconds after 1970.
 pub(crate) fn lmap(namespace: &str, name: &str, created: i64, spec: Value) -> Declared {
+    declared(namespace, name, created, spec)
+}
+
+/// An object of any kind that is `created` so many seconds after 1970.
+pub(crate) fn declared<S: DeserializeOwned>(namespace: &str, name: &str, created: i64, spec: Value) -> Declared<S> {
     Declared {
         namespace: namespace.to_owned(),
         name: name.to_owned(),

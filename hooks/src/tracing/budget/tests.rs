@@ -243,3 +243,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_nobody_needs_takes_only_what_is_spare() {
+    let rule = BudgetRule { bytes_per_s: 1_000, floor_share: 0.0, error_share: 0.0, ..BudgetRule::default() };
+    let mut budget = Budget::new(rule, Nanos::ZERO).unwrap();
+
+    // A burst is 10,000 bytes: a fifth of it is spare.
+    let spare = (0..100).filter(|_| budget.spend_spare(100, Nanos::ZERO)).count();
+    assert_eq!(spare, 20);
+    let requested = (0..100).filter(|_| budget.spend(Payer::Own(Policy::Trigger), 100, Nanos::ZERO)).count();
+    assert_eq!(requested, 20, "what services request has the next fifth");
+    assert!(!budget.spend_spare(100, Nanos::from_secs(2)), "2,000 bytes came back, and 4,000 are gone");
+    assert!(budget.spend_spare(100, Nanos::from_secs(3)));
+}

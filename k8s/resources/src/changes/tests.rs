@@ -131,10 +131,10 @@ fn the_status_says_what_is_in_effect_and_what_to_do_and_keeps_the_time_of_transi
     node.reconcile(&objects, &pods);
     let planned = plan(&objects, &pods);
 
-    let first = report(&planned, &node.applied, &BTreeMap::new(), (&NodeReport::default(), &time(100)));
+    let first = report(&planned, &node.applied, &BTreeMap::new(), (&[], &time(100)));
 
-    let said = |report: &NodeReport, name: &str, of: &str| {
-        let state = report.lmaps.iter().find(|state| state.name == name).unwrap();
+    let said = |report: &KindReport, name: &str, of: &str| {
+        let state = report.states.iter().find(|state| state.name == name).unwrap();
         let condition = state.conditions.iter().find(|condition| condition.type_ == of).unwrap().clone();
         (condition.status, condition.reason, condition.message, condition.last_transition_time)
     };
@@ -146,19 +146,23 @@ fn the_status_says_what_is_in_effect_and_what_to_do_and_keeps_the_time_of_transi
     assert_eq!(said(&first, "same", "Applied").1, "Conflicted");
     assert_eq!(said(&first, "waits", "Applied").1, "Waiting");
     assert_eq!(said(&first, "wrong", "Applied").1, "Invalid");
-    assert!(first.first_problem.starts_with("shop/same: shop/cart is set by the older"), "{}", first.first_problem);
+    assert!(
+        first.first_problem.starts_with("Lmap shop/same: shop/cart is set by the older"),
+        "{}",
+        first.first_problem
+    );
 
     // Later the same is known, and then the worker comes.
-    let again = report(&planned, &node.applied, &BTreeMap::new(), (&first, &time(200)));
+    let again = report(&planned, &node.applied, &BTreeMap::new(), (&first.states, &time(200)));
     assert_eq!(again, first, "nothing has changed: not even a time");
     node.replicas(["shop/payment".to_owned()]);
     node.reconcile(&objects, &pods);
-    let then = report(&planned, &node.applied, &BTreeMap::new(), (&first, &time(300)));
+    let then = report(&planned, &node.applied, &BTreeMap::new(), (&first.states, &time(300)));
     assert_eq!(said(&then, "waits", "Applied").3, time(300));
     assert_eq!(said(&then, "older", "Applied").3, time(100));
 
     let refused = BTreeMap::from([("shop/cart".to_owned(), "an interval of 1us is outside".to_owned())]);
-    let refused = report(&planned, &node.applied, &refused, (&then, &time(400)));
+    let refused = report(&planned, &node.applied, &refused, (&then.states, &time(400)));
     let (status, reason, message, since) = said(&refused, "older", "Applied");
     assert_eq!((status.as_str(), reason.as_str(), since), ("False", "Refused", time(400)));
     assert_eq!(message, "shop/cart: an interval of 1us is outside");

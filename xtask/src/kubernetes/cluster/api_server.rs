@@ -130,8 +130,8 @@ fn new_pod(cluster: &Cluster, name: &str) -> Result<()> {
     })
 }
 
-/// The host agent's service account may list and watch pods, `PodMonitor`s and `Lmap`s, and write the status of a
-/// node; the NIC agent has none.
+/// The host agent's service account may list and watch pods, `PodMonitor`s, `Lmap`s and `SamplingPolicy`s, and write
+/// the status of a node; the NIC agent has none.
 ///
 /// # Errors
 ///

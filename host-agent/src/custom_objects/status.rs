@@ -1,17 +1,17 @@
-//! Writes what came of `Lmap`s on this node into the object that has the node's name: when it has changed, and at most
-//! every 30 s.
+//! Writes what came of custom resources on this node into the object that has the node's name: when it has changed, and
+//! at most every 30 s.
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use resources::{LmapNodeStatus, NodeReport};
 
-use super::{LmapObjects, lock};
+use super::{CustomObjects, lock};
 
 /// Who owns the fields, for the API server.
 const MANAGER: &str = "uview-host-agent";
 
 /// Writes for ever. What was written before this run is written anew, unless there is nothing to say and never was.
-pub(super) async fn write(client: Client, objects: &LmapObjects) {
+pub(super) async fn write(client: Client, objects: &CustomObjects) {
     let statuses: Api<LmapNodeStatus> = Api::all(client);
     let mut written: Option<NodeReport> = None;
     loop {
@@ -23,6 +23,7 @@ pub(super) async fn write(client: Client, objects: &LmapObjects) {
         }
         if written.is_none()
             && report.lmaps.is_empty()
+            && report.sampling_policies.is_empty()
             && matches!(statuses.get_opt(&objects.node_name).await, Ok(None))
         {
             written = Some(report);
@@ -32,11 +33,11 @@ pub(super) async fn write(client: Client, objects: &LmapObjects) {
         match &result {
             Ok(()) => written = Some(report),
             Err(error) => {
-                tracing::debug!(error = agent_runtime::chain(error), "what came of Lmaps cannot be written");
+                tracing::debug!(error = agent_runtime::chain(error), "what came of custom resources cannot be written");
                 objects.reported.notify_one();
             }
         }
-        lock(&objects.errors)[1] = result.err().map(|error| agent_runtime::chain(&error));
+        *lock(&objects.write_error) = result.err().map(|error| agent_runtime::chain(&error));
         tokio::time::sleep(objects.pace.write).await;
     }
 }

@@ -5,13 +5,18 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use resources::NodeReport;
 use resources::changes::{Applied, Change, changes, report};
-use resources::plan::{Declared, Plan, Settings, plan};
+use resources::node_status::ObjectState;
+use resources::plan::{Plan, Settings, of_services, plan};
+use resources::report::KindReport;
 use tokio::time::Instant;
 use wire::name::ServiceName;
 
 use super::apply::apply;
-use super::{LmapObjects, lock};
+use super::known::{Knowledge, Versions};
+use super::sampling::PolicyReconciler;
+use super::{CustomObjects, lock};
 use crate::clock;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
@@ -19,32 +24,50 @@ use crate::pod_watch::PodWatch;
 /// What was refused, why, and when it is tried again.
 type Refused = (Arc<Settings>, String, Instant);
 
-/// What was done so far.
+/// What was done so far about `Lmap`s.
 #[derive(Debug, Default)]
-struct Reconciler {
+struct LmapReconciler {
     /// Of which objects and pods the plan is.
-    versions: Option<(u64, u64)>,
+    versions: Option<Versions>,
     plan: Plan,
     applied: BTreeMap<String, Applied>,
     refused: BTreeMap<String, Refused>,
-    /// Whether it was said once what came of the objects, be it nothing.
-    is_reported: bool,
 }
 
 /// Applies `objects` to `node` for ever.
-pub(super) async fn run(objects: &LmapObjects, pods: &PodWatch, node: &Node) {
-    let mut reconciler = Reconciler::default();
+pub(super) async fn run(objects: &CustomObjects, pods: Option<&PodWatch>, node: &Node) {
+    let (mut lmaps, mut policies) = (LmapReconciler::default(), PolicyReconciler::default());
+    // Whether it was said once what came of the objects, be it nothing.
+    let mut is_reported = false;
     let mut ticks = tokio::time::interval(objects.pace.look);
     loop {
         ticks.tick().await;
-        reconciler.look(objects, pods, node);
+        // Each kind is on its own: one may be missing, or not be listed yet.
+        let looked = [lmaps.look(objects, pods, node), policies.look(objects, pods)];
+        if !looked.contains(&true) {
+            continue;
+        }
+        let now = Time(Timestamp::from_nanosecond(clock::unix_now().0.into()).unwrap_or_default());
+        let mut before = lock(&objects.report);
+        let lmaps = lmaps.report(&before.lmaps, &now);
+        let report = NodeReport::of(&lmaps, &policies.report(&before.sampling_policies, &now));
+        if *before != report || !core::mem::replace(&mut is_reported, true) {
+            *before = report;
+            objects.reported.notify_one();
+        }
     }
 }
 
-impl Reconciler {
-    fn look(&mut self, objects: &LmapObjects, pods: &PodWatch, node: &Node) {
-        if !self.plan_anew(objects, pods) {
-            return;
+impl LmapReconciler {
+    /// Applies what has changed. False as long as one of both lists is not complete.
+    fn look(&mut self, objects: &CustomObjects, pods: Option<&PodWatch>, node: &Node) -> bool {
+        match objects.lmaps.since(self.versions, pods) {
+            Knowledge::Incomplete => return false,
+            Knowledge::Same => {}
+            Knowledge::New(versions, declared, pods) => {
+                let plan = pods.map_or_else(|| of_services(&declared), |pods| plan(&declared, &pods));
+                (self.versions, self.plan) = (Some(versions), plan);
+            }
         }
         let wanted = &self.plan.wanted;
         self.refused.retain(|name, (settings, ..)| wanted.get(name) == Some(settings));
@@ -57,34 +80,13 @@ impl Reconciler {
             let is_there = of.settings.members.is_empty().then(|| present.get(name) == Some(&of.lmap));
             plan.wanted.contains_key(name) && is_there.unwrap_or(true)
         });
-        let refused = self.refused.iter().map(|(name, (_, why, _))| (name.clone(), why.clone())).collect();
-        let now = Time(Timestamp::from_nanosecond(clock::unix_now().0.into()).unwrap_or_default());
-        let mut before = lock(&objects.report);
-        let report = report(&self.plan, &self.applied, &refused, (&before, &now));
-        if *before != report || !core::mem::replace(&mut self.is_reported, true) {
-            *before = report;
-            objects.reported.notify_one();
-        }
+        true
     }
 
-    /// Plans anew if objects or pods have changed. False as long as one of both lists is not complete.
-    fn plan_anew(&mut self, objects: &LmapObjects, pods: &PodWatch) -> bool {
-        let (version, declared) = {
-            let known = lock(&objects.known);
-            let version = (known.version, pods.version());
-            if self.versions == Some(version) {
-                return true;
-            }
-            if !known.is_listed {
-                return false;
-            }
-            let declared: Vec<Declared> = known.objects.values().map(|(object, _)| object.clone()).collect();
-            (version, declared)
-        };
-        let Some(pods) = pods.all() else { return false };
-        self.plan = plan(&declared, &pods);
-        self.versions = Some(version);
-        true
+    /// What came of the `Lmap`s; `before` and `now` are for times of transition.
+    fn report(&self, before: &[ObjectState], now: &Time) -> KindReport {
+        let refused = self.refused.iter().map(|(name, (_, why, _))| (name.clone(), why.clone())).collect();
+        report(&self.plan, &self.applied, &refused, (before, now))
     }
 
     /// The numbers of the LMAPs that are of concern.
@@ -97,7 +99,7 @@ impl Reconciler {
         names.into_iter().filter_map(number).collect()
     }
 
-    fn carry_out(&mut self, change: &Change, objects: &LmapObjects, node: &Node) {
+    fn carry_out(&mut self, change: &Change, objects: &CustomObjects, node: &Node) {
         match change {
             Change::Reset { name, .. } | Change::Delete { name, .. } => match apply(node, change) {
                 Ok(_) => drop(self.applied.remove(name)),

@@ -1,4 +1,7 @@
-//! An API server of the test's own tells of `Lmap`s, and takes what came of them.
+//! An API server of the test's own tells of custom resources, and takes what came of them.
+
+mod files;
+mod sampling;
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -18,6 +21,7 @@ use wire::proto::operators::LmapStatus;
 use wire::registration::{PlacedSeries, Shards};
 use wire::time::{Interval, Nanos};
 
+use super::known::KnownObjects;
 use super::*;
 use crate::clock::Clock;
 use crate::control_plane::Settings;
@@ -26,40 +30,53 @@ use crate::pod_watch::PodPlan;
 
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Lists in the order of requests, and events that watches tell.
+/// What is told of one kind: lists in the order of requests, and events of watches.
 #[derive(Debug, Default)]
-struct Answers {
+struct ToldObjects {
     lists: VecDeque<Result<Vec<Value>, StatusCode>>,
     watches: VecDeque<Value>,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    lmaps: ToldObjects,
+    policies: ToldObjects,
     /// Statuses that were written, oldest first.
     written: Vec<Value>,
+}
+
+impl Answers {
+    fn of(&mut self, kind: &str) -> &mut ToldObjects {
+        if kind == "Lmap" { &mut self.lmaps } else { &mut self.policies }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
 struct ApiServer(Arc<Mutex<Answers>>);
 
 impl ApiServer {
-    async fn answer(&self, query: &str) -> Response {
+    async fn answer(&self, kind: &str, query: &str) -> Response {
         if query.contains("watch=true") {
             // As long as there is nothing to tell, the watch waits; with what is told it ends, and begins anew.
             loop {
-                if let Some(event) = self.0.lock().unwrap().watches.pop_front() {
+                if let Some(event) = self.0.lock().unwrap().of(kind).watches.pop_front() {
                     return format!("{event}\n").into_response();
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
-        match self.0.lock().unwrap().lists.pop_front().unwrap_or(Ok(Vec::new())) {
-            Ok(items) => Json(json!({"kind": "LmapList", "apiVersion": "uview.dev/v1alpha1",
+        match self.0.lock().unwrap().of(kind).lists.pop_front().unwrap_or(Ok(Vec::new())) {
+            Ok(items) => Json(json!({"kind": format!("{kind}List"), "apiVersion": "uview.dev/v1alpha1",
                 "metadata": {"resourceVersion": "7"}, "items": items}))
             .into_response(),
             Err(code) => failure(code),
         }
     }
 
-    /// Tells of one change.
-    fn tell(&self, kind: &str, object: &Value) {
-        self.0.lock().unwrap().watches.push_back(json!({"type": kind, "object": object}));
+    /// Tells of one change of an object.
+    fn tell(&self, change: &str, object: &Value) {
+        let kind = object["kind"].as_str().unwrap();
+        self.0.lock().unwrap().of(kind).watches.push_back(json!({"type": change, "object": object}));
     }
 
     fn written(&self) -> Vec<Value> {
@@ -74,7 +91,11 @@ fn failure(code: StatusCode) -> Response {
 }
 
 fn lmap(name: &str, created: &str, spec: &Value) -> Value {
-    json!({"apiVersion": "uview.dev/v1alpha1", "kind": "Lmap", "spec": spec,
+    object("Lmap", name, created, spec)
+}
+
+fn object(kind: &str, name: &str, created: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "uview.dev/v1alpha1", "kind": kind, "spec": spec,
         "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "8", "generation": 3,
             "creationTimestamp": created}})
 }
@@ -82,7 +103,7 @@ fn lmap(name: &str, created: &str, spec: &Value) -> Value {
 /// A node with two pods, `cart` and `payment`, and an LMAP for each.
 struct Running {
     node: Arc<Node>,
-    objects: Arc<LmapObjects>,
+    objects: Arc<CustomObjects>,
     server: ApiServer,
     _regions: Vec<FilledRegion>,
 }
@@ -93,7 +114,12 @@ fn pod(name: &str, number: u64) -> k8s_openapi::api::core::v1::Pod {
     serde_json::from_value(object).unwrap()
 }
 
+/// The replica `name` of the service of its pod.
 fn replica(name: &str, node: &Node) -> FilledRegion {
+    replica_of(&format!("shop/{name}"), name, node)
+}
+
+fn replica_of(service: &str, name: &str, node: &Node) -> FilledRegion {
     let series = Series {
         name: MetricName::new("requests").unwrap(),
         labels: Labels::default(),
@@ -103,17 +129,41 @@ fn replica(name: &str, node: &Node) -> FilledRegion {
         parts_per_unit: NonZeroU64::MIN,
     };
     let placed = PlacedSeries { series, region: 0, first: Slot(0), shards: Shards::ONE, declared: Declaration::NONE };
-    let who = (ServiceName::new(&format!("shop/{name}")).unwrap(), InstanceName::new(name).unwrap());
+    let who = (ServiceName::new(service).unwrap(), InstanceName::new(name).unwrap());
     FilledRegion::create("test", who, (1, vec![placed]), Nanos::from_millis(100), |_| {}, node).unwrap()
 }
 
+fn lmap_of(node: &Node, name: &str) -> Option<LmapStatus> {
+    let service = ServiceName::new(name).unwrap();
+    node.inspect(|plane, _| {
+        let LmapId(id) = plane.lmap_of(&service)?;
+        plane.status().lmaps.into_iter().find(|lmap| lmap.lmap == id)
+    })
+}
+
+fn interval_ms(node: &Node, name: &str) -> Option<u64> {
+    lmap_of(node, name).map(|lmap| lmap.interval_us / 1000)
+}
+
 impl Running {
+    /// With these `Lmap`s.
     async fn start(lists: impl IntoIterator<Item = Result<Vec<Value>, StatusCode>>) -> Self {
-        let server = ApiServer::default();
-        server.0.lock().unwrap().lists.extend(lists);
-        let lmaps = get(async |State(server): State<ApiServer>, RawQuery(query): RawQuery| {
-            server.answer(&query.unwrap_or_default()).await
-        });
+        Self::start_with(
+            ToldObjects { lists: lists.into_iter().collect(), ..ToldObjects::default() },
+            ToldObjects::default(),
+            None,
+        )
+        .await
+    }
+
+    /// With these objects, on a node that samples traces at `edge`.
+    async fn start_with(lmaps: ToldObjects, policies: ToldObjects, edge: Option<Arc<Edge>>) -> Self {
+        let server = ApiServer(Arc::new(Mutex::new(Answers { lmaps, policies, written: Vec::new() })));
+        let of_kind = |kind: &'static str| {
+            get(async move |State(server): State<ApiServer>, RawQuery(query): RawQuery| {
+                server.answer(kind, &query.unwrap_or_default()).await
+            })
+        };
         let status = get(async || failure(StatusCode::NOT_FOUND)).patch(
             async |State(server): State<ApiServer>, RawQuery(query): RawQuery, body: String| {
                 let object: Value = serde_json::from_str(&body).unwrap();
@@ -123,7 +173,8 @@ impl Running {
             },
         );
         let router = Router::new()
-            .route("/apis/uview.dev/v1alpha1/lmaps", lmaps)
+            .route("/apis/uview.dev/v1alpha1/lmaps", of_kind("Lmap"))
+            .route("/apis/uview.dev/v1alpha1/samplingpolicies", of_kind("SamplingPolicy"))
             .route("/apis/uview.dev/v1alpha1/lmapnodestatuses/node-1", status)
             .with_state(server.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -141,24 +192,22 @@ impl Running {
         }
         let regions = ["cart", "payment"].map(|name| replica(name, &node)).into();
         let short = Duration::from_millis(5);
-        let pace = Pace { look: short, again: short, settle: short, write: short };
-        let objects = Arc::new(LmapObjects::new("node-1".to_owned(), pace));
+        let pace = Pace { look: short, again: short, settle: short, write: short, files: short };
+        let objects = Arc::new(CustomObjects::new("kubernetes", "node-1".to_owned(), pace));
+        objects.set_edge(edge);
         let (of, running) = (Arc::clone(&objects), Arc::clone(&node));
         let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-        tokio::spawn(async move { run(config, &of, &pods, &running).await });
+        let kinds = WatchedKinds { lmaps: true, sampling_policies: true };
+        tokio::spawn(async move { run(config, kinds, &of, &pods, &running).await });
         Self { node, objects, server, _regions: regions }
     }
 
     fn lmap(&self, name: &str) -> Option<LmapStatus> {
-        let service = ServiceName::new(name).unwrap();
-        self.node.inspect(|plane, _| {
-            let LmapId(id) = plane.lmap_of(&service)?;
-            plane.status().lmaps.into_iter().find(|lmap| lmap.lmap == id)
-        })
+        lmap_of(&self.node, name)
     }
 
     fn interval_ms(&self, name: &str) -> Option<u64> {
-        self.lmap(name).map(|lmap| lmap.interval_us / 1000)
+        interval_ms(&self.node, name)
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
@@ -171,12 +220,17 @@ impl Running {
         assert!(in_time, "not within {WITHIN:?}: {what}; {:?} {:?}", self.objects, self.server.written().last());
     }
 
-    /// The last condition `kind` of the object `name`: status, reason, message.
+    /// The last condition `kind` of the `Lmap` `name`: status, reason, message.
     fn condition(&self, name: &str, kind: &str) -> Option<[String; 3]> {
+        self.condition_of("lmaps", name, kind)
+    }
+
+    /// The last condition `kind` of the object `name` of the list `field`.
+    fn condition_of(&self, field: &str, name: &str, kind: &str) -> Option<[String; 3]> {
         let written = self.server.written();
-        let lmaps = written.last()?["lmaps"].as_array()?;
-        let lmap = lmaps.iter().find(|lmap| lmap["name"] == name)?;
-        let condition = lmap["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)?;
+        let objects = written.last()?[field].as_array()?;
+        let object = objects.iter().find(|object| object["name"] == name)?;
+        let condition = object["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)?;
         Some(["status", "reason", "message"].map(|key| condition[key].as_str().unwrap_or_default().to_owned()))
     }
 }
@@ -276,7 +330,7 @@ async fn several_workloads_are_watched_together_until_the_object_is_gone() {
 #[tokio::test]
 async fn without_the_kind_nothing_is_said_and_without_the_right_it_is() {
     let running = Running::start((0..50).map(|_| Err(StatusCode::NOT_FOUND))).await;
-    running.until("it was asked for", |of| of.server.0.lock().unwrap().lists.len() < 50).await;
+    running.until("it was asked for", |of| of.server.0.lock().unwrap().lmaps.lists.len() < 50).await;
     assert_eq!(running.objects.problems(), Vec::<String>::new());
     assert!(running.server.written().is_empty());
 
@@ -288,15 +342,15 @@ async fn without_the_kind_nothing_is_said_and_without_the_right_it_is() {
 
 #[test]
 fn objects_over_the_limit_are_not_kept_and_said() {
-    let objects = LmapObjects::new("node-1".to_owned(), Pace::default());
+    let objects = CustomObjects::new("kubernetes", "node-1".to_owned(), Pace::default());
     let mut listed = KnownObjects::default();
-    objects.take(Ok(Event::Init), &mut listed);
+    objects.lmaps.take(Ok(Event::Init), &mut listed);
     for number in 0..=MAX_OBJECTS {
         let object = lmap(&format!("of-{number}"), "2026-01-01T00:00:00Z", &json!({"selector": {}}));
-        objects.take(Ok(Event::InitApply(serde_json::from_value(object).unwrap())), &mut listed);
+        objects.lmaps.take(Ok(Event::InitApply(serde_json::from_value(object).unwrap())), &mut listed);
     }
-    objects.take(Ok(Event::InitDone), &mut listed);
+    objects.lmaps.take(Ok(Event::InitDone), &mut listed);
 
-    assert_eq!(lock(&objects.known).objects.len(), MAX_OBJECTS);
+    assert_eq!(lock(&objects.lmaps.known).objects.len(), MAX_OBJECTS);
     assert!(objects.problems()[0].contains("1 Lmaps are not in effect"), "{:?}", objects.problems());
 }
