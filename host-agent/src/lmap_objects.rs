@@ -66,8 +66,13 @@ struct KnownObjects {
 }
 
 impl KnownObjects {
-    fn insert(&mut self, object: Declared, bytes: usize) {
+    /// Takes `object`. Whether it says something else than before: what the controller writes into its status is of no
+    /// concern here.
+    fn insert(&mut self, object: Declared, bytes: usize) -> bool {
         let key = object.key();
+        if self.objects.get(&key).is_some_and(|(known, _)| *known == object) {
+            return false;
+        }
         let others = self.objects.iter().filter(|(known, _)| **known != key);
         let (count, held) = others.fold((0, 0), |(count, held), (_, (_, bytes))| (count + 1, held + bytes));
         if count < MAX_OBJECTS && held + bytes <= MAX_OBJECT_BYTES {
@@ -76,6 +81,7 @@ impl KnownObjects {
             self.objects.remove(&key);
             self.refused += 1;
         }
+        true
     }
 }
 
@@ -130,7 +136,7 @@ impl LmapObjects {
         let mut error = None;
         match event {
             Ok(Event::Init) => *listed = KnownObjects::default(),
-            Ok(Event::InitApply(object)) => insert(listed, &object),
+            Ok(Event::InitApply(object)) => _ = insert(listed, &object),
             Ok(Event::InitDone) => {
                 let mut known = lock(&self.known);
                 let version = known.version + 1;
@@ -138,8 +144,7 @@ impl LmapObjects {
             }
             Ok(Event::Apply(object)) => {
                 let mut known = lock(&self.known);
-                insert(&mut known, &object);
-                known.version += 1;
+                known.version += u64::from(insert(&mut known, &object));
             }
             Ok(Event::Delete(object)) => {
                 let mut known = lock(&self.known);
@@ -170,7 +175,7 @@ fn is_missing(error: &watcher::Error) -> bool {
 }
 
 /// Takes `object` as far as it is understood: one that is not must not hide the others.
-fn insert(known: &mut KnownObjects, object: &DynamicObject) {
+fn insert(known: &mut KnownObjects, object: &DynamicObject) -> bool {
     let spec = object.data.get("spec").cloned().unwrap_or_default();
     let bytes = spec.to_string().len();
     let created = object.creation_timestamp().map_or(i64::MAX, |time| time.0.as_second());
@@ -178,7 +183,7 @@ fn insert(known: &mut KnownObjects, object: &DynamicObject) {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let spec = serde_json::from_value(spec)
         .map_err(|error| format!("{error}: is the definition of Lmap that of this release (uview-crds)?"));
-    known.insert(Declared { namespace, name, created, generation, spec }, bytes);
+    known.insert(Declared { namespace, name, created, generation, spec }, bytes)
 }
 
 /// No code under these locks panics. If one did, the tables would still be usable.
