@@ -24,8 +24,8 @@ pub(crate) struct Written {
     pub(crate) name: String,
     /// Its status.
     pub(crate) status: Value,
-    /// Who had the lease then.
-    pub(crate) holder: String,
+    /// Who wrote it, and who had the lease then.
+    pub(crate) by: [String; 2],
 }
 
 #[derive(Debug, Default)]
@@ -88,11 +88,11 @@ impl ApiServer {
         Self { objects: Arc::default(), changed: watch::Sender::new(()) }
     }
 
-    /// Listens, and returns how a client reaches it.
-    pub(crate) async fn start(&self) -> kube::Config {
+    /// Listens for the client `name` alone, and returns how it reaches the server.
+    pub(crate) async fn start(&self, name: &str) -> kube::Config {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().fallback(answer).with_state(self.clone());
+        let router = Router::new().fallback(answer).with_state((self.clone(), name.to_owned()));
         tokio::spawn(async move { axum::serve(listener, router).await });
         kube::Config::new(format!("http://{address}").parse().unwrap())
     }
@@ -175,7 +175,12 @@ fn parts(path: &str) -> (Option<&str>, &str, Option<&str>, bool) {
     (namespace, words.next().unwrap(), words.next(), words.next() == Some("status"))
 }
 
-async fn answer(State(server): State<ApiServer>, method: Method, uri: Uri, body: Bytes) -> Response {
+async fn answer(
+    State((server, client)): State<(ApiServer, String)>,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
     let (namespace, resource, name, is_status) = parts(uri.path());
     let query = uri.query().unwrap_or_default();
     let parameter = |name: &str| {
@@ -218,12 +223,12 @@ async fn answer(State(server): State<ApiServer>, method: Method, uri: Uri, body:
             Some(_) => failure(409, "Conflict"),
             None => failure(404, "NotFound"),
         },
-        ("PATCH", Some(name)) if is_status => patch_status(objects, (resource, &key, name), &body),
+        ("PATCH", Some(_)) if is_status => patch_status(objects, &client, (resource, &key), &body),
         _ => failure(405, "MethodNotAllowed"),
     })
 }
 
-fn patch_status(objects: &mut Objects, (resource, key, name): (&str, &str, &str), body: &Value) -> Response {
+fn patch_status(objects: &mut Objects, client: &str, (resource, key): (&str, &str), body: &Value) -> Response {
     objects.attempts.push(Instant::now());
     if let Some((code, retry_after)) = objects.refusals.pop_front() {
         let mut response = failure(code, "Refused");
@@ -240,6 +245,7 @@ fn patch_status(objects: &mut Objects, (resource, key, name): (&str, &str, &str)
     let lease = objects.of("leases");
     let holder =
         lease.first().and_then(|lease| lease["spec"]["holderIdentity"].as_str()).unwrap_or_default().to_owned();
-    objects.written.push(Written { name: name.to_owned(), status: body["status"].clone(), holder });
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    objects.written.push(Written { name, status: body["status"].clone(), by: [client.to_owned(), holder] });
     Json(objects.put(resource, object)).into_response()
 }

@@ -48,7 +48,7 @@ struct Replica {
 impl Replica {
     async fn start(server: &ApiServer, name: &str) -> Self {
         let (end, ended) = tokio::sync::oneshot::channel();
-        let (config, args) = (server.start().await, args(name));
+        let (config, args) = (server.start(name).await, args(name));
         let stop = async { drop(ended.await) };
         let task = tokio::spawn(async move { run_in(config, args, intervals(), stop).await.unwrap() });
         Self { end, task }
@@ -184,11 +184,11 @@ async fn one_replica_acts_and_the_other_one_when_it_has_left() {
     server.until("b knows the nodes", |of| of.lists["nodes"] == 2).await;
     server.put("lmapnodestatuses", said("node-2", &[("fast", 1, Some("no"))]));
     server.until("a acts still", |of| has(of, 1, "PartlyApplied")).await;
-    assert!(server.with(|of| of.written.iter().all(|written| written.holder == "a")));
+    assert!(server.with(|of| of.written.iter().all(|written| written.by == ["a", "a"])));
 
     first.end().await;
     server.put("lmapnodestatuses", said("node-2", &[("fast", 1, None)]));
-    server.until("b acts", |of| of.written.last().is_some_and(|written| written.holder == "b")).await;
+    server.until("b acts", |of| of.written.last().is_some_and(|written| written.by == ["b", "b"])).await;
     let lease = server.with(|of| of.get("leases", "uview/uview-controller").unwrap().clone());
     assert_eq!((&lease["spec"]["holderIdentity"], &lease["spec"]["leaseTransitions"]), (&json!("b"), &json!(1)));
 }
@@ -214,7 +214,7 @@ async fn a_replica_is_ready_when_it_knows_the_cluster_and_serves_and_says_so_in_
     assert_eq!(ask("/healthz").await, Ok("ok\n".to_owned()));
     assert_eq!(ask("/readyz").await, Err("HTTP status 503".to_owned()), "nothing is known");
     let server = server();
-    let client = kube::Client::try_from(server.start().await).unwrap();
+    let client = kube::Client::try_from(server.start("a").await).unwrap();
     let of = Arc::clone(&known);
     let watching = tokio::spawn(async move { known::watch(client, &of).await });
     let complete = async {

@@ -145,7 +145,7 @@ impl Served {
         let mut args = args("a");
         (args.certificate, args.key, args.agent_port) = (path("server.pem"), path("server.key"), at.port());
         args.metrics_api = Some("127.0.0.1:0".parse().unwrap());
-        let client = Client::try_from(server.start().await).unwrap();
+        let client = Client::try_from(server.start("a").await).unwrap();
         let known = Arc::new(Known::default());
         let serving = Serving::new(&client, &args, &known, &Arc::new(Counts::default())).await.unwrap();
         let address = serving.as_ref().unwrap().listener.local_addr().unwrap();
