@@ -1,7 +1,7 @@
 //! An API server of the tests' own: it lists, watches, and takes writes as a real one does as far as the controller can
 //! tell.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,6 +44,10 @@ pub(crate) struct Objects {
     pub(crate) written: Vec<Written>,
     /// Lists of each resource.
     pub(crate) lists: BTreeMap<String, usize>,
+    /// How often each client has read single objects of a resource.
+    pub(crate) reads: BTreeMap<(String, String), usize>,
+    /// Which client watches which resource.
+    pub(crate) watches: BTreeSet<(String, String)>,
 }
 
 impl Objects {
@@ -187,12 +191,14 @@ async fn answer(
         query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
     };
     if method == Method::GET && parameter("watch") == Some("true") {
+        server.with(|objects| objects.watches.insert((client, resource.to_owned())));
         return server.watch(resource, parameter("resourceVersion").unwrap().parse().unwrap()).await;
     }
     let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     server.with(|objects| match (method.as_str(), name) {
         ("GET", Some(_)) => {
+            *objects.reads.entry((client, resource.to_owned())).or_default() += 1;
             objects.get(resource, &key).map_or_else(|| failure(404, "NotFound"), |of| Json(of).into_response())
         }
         ("GET", None) => {

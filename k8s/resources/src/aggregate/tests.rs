@@ -47,16 +47,21 @@ fn refused() -> Outcome {
 
 #[test]
 fn a_status_counts_nodes_and_says_why_the_first_refuses() {
-    let mut of = cluster(&[("node-1", 2, Outcome::Applied), ("node-2", 2, refused()), ("node-3", 1, Outcome::Applied)]);
+    let mut of = cluster(&[
+        ("node-1", 2, Outcome::Applied),
+        ("node-2", 2, refused()),
+        ("node-3", 1, Outcome::Applied),
+        ("node-4", 2, Outcome::Refused("another reason".to_owned())),
+    ]);
 
     let write = written(&mut of, 100);
 
     let LmapStatus { observed_generation, nodes_applied, nodes_refused, nodes_pending, .. } = write.status;
-    assert_eq!((observed_generation, nodes_applied, nodes_refused, nodes_pending), (2, 1, 1, 1));
+    assert_eq!((observed_generation, nodes_applied, nodes_refused, nodes_pending), (2, 1, 2, 1));
     assert_eq!(write.status.first_problem, "node-2: interval is 1h: at most 60 s are allowed here");
     let [status, reason, message] = condition(&write, APPLIED);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "PartlyApplied"));
-    assert_eq!(message, "in effect on 1 of 3 nodes; node-2: interval is 1h: at most 60 s are allowed here");
+    assert_eq!(message, "in effect on 1 of 4 nodes; node-2: interval is 1h: at most 60 s are allowed here");
     assert_eq!((write.resource_version.as_str(), write.uid.as_str()), ("7", "u"));
 }
 
