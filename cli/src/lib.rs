@@ -100,7 +100,7 @@ enum Command {
     HostAgent(host_agent::HostAgentArgs),
     /// Run the NIC agent: it reads metrics, scores them, and reports verdicts to the host agent
     NicAgent(agent_runtime::program::ConfigArgs),
-    /// Run the controller of a Kubernetes cluster: it gathers what nodes say about Lmaps into their statuses
+    /// Run the controller of a Kubernetes cluster: statuses of Lmaps over all nodes, metrics for autoscalers
     Controller(controller::ControllerArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),

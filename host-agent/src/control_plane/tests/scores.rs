@@ -45,4 +45,7 @@ fn the_last_score_stays_between_rows_and_is_none_while_a_replica_is_silent() {
     assert_eq!(says(&mut node, id, proto::State::Silent, &[]), score(None, true));
     assert_eq!(says(&mut node, id, proto::State::Learning, &[]), []);
     assert_eq!(says(&mut node, id, proto::State::Armed, &[]), score(None, true), "what was before is forgotten");
+
+    node.plane.worker_gone(node.now, ConnectionId(50));
+    assert_eq!(node.plane.scores().count(), 0, "nothing is known while its worker is away");
 }
