@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::known::Known;
+use crate::known::ClusterView;
 use crate::lease::Leadership;
 
 /// Events since the start.
@@ -40,7 +40,7 @@ pub(crate) fn one_more(count: &AtomicU64) {
 #[derive(Debug)]
 pub(crate) struct ControllerMetrics {
     pub(crate) counts: Arc<Counts>,
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<ClusterView>,
     pub(crate) leadership: Arc<Leadership>,
 }
 

@@ -11,18 +11,18 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 
 use crate::counts::ControllerMetrics;
-use crate::known::Known;
+use crate::known::ClusterView;
 
 /// What it takes to be ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Readiness {
     /// What is known of the cluster.
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<ClusterView>,
     /// Whether the metrics API is served; `None` if it is not wanted.
     pub(crate) is_served: Option<Arc<AtomicBool>>,
 }
 
-/// The routes.
+/// The routes of the three pages.
 pub(crate) fn router(metrics: ControllerMetrics, readiness: Readiness) -> Router {
     let mut registry = page::registry("uview_controller");
     registry.register_collector(Box::new(metrics));

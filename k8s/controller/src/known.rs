@@ -136,11 +136,11 @@ struct State {
 
 /// What is known of the cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct ClusterView {
     state: Mutex<State>,
 }
 
-impl Known {
+impl ClusterView {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code under this lock panics. If one did, the tables would still be usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -216,7 +216,7 @@ fn report(object: &DynamicObject) -> (String, Report) {
 }
 
 /// Watches all three kinds for ever.
-pub(crate) async fn watch(client: Client, known: &Known) {
+pub(crate) async fn watch(client: Client, known: &ClusterView) {
     let config = |page: u32| watcher::Config::default().page_size(page);
     let lmaps: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Lmap>(&()));
     let reports: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<LmapNodeStatus>(&()));
@@ -237,7 +237,7 @@ pub(crate) async fn watch(client: Client, known: &Known) {
 /// since (410), with a new list.
 async fn follow<K>(
     kind: &str,
-    known: &Known,
+    known: &ClusterView,
     events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
     take: impl Fn(&mut State, Result<Event<K>, watcher::Error>),
 ) {

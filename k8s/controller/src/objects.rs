@@ -13,7 +13,7 @@ use pods::workload::WorkloadKind;
 
 use crate::agents::running_pods;
 use crate::calls::within;
-use crate::known::Known;
+use crate::known::ClusterView;
 
 /// Kinds of objects that have metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(crate) enum ObjectError {
 #[derive(Clone)]
 pub(crate) struct Objects {
     pub(crate) client: Client,
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<ClusterView>,
 }
 
 impl Objects {

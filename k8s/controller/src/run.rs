@@ -10,7 +10,7 @@ use kube::config::InClusterError;
 use crate::ControllerArgs;
 use crate::counts::{ControllerMetrics, Counts};
 use crate::health::{self, Readiness};
-use crate::known::{self, Known};
+use crate::known::{self, ClusterView};
 use crate::lease::{self, Leadership};
 use crate::pace::Intervals;
 use crate::serving::{Serving, serve};
@@ -54,7 +54,7 @@ pub(crate) async fn run_in(
     // What the API server puts off is computed anew, and not repeated as it was.
     config.default_retry = false;
     let client = Client::try_from(config).map_err(RunError::Client)?;
-    let known = Arc::new(Known::default());
+    let known = Arc::new(ClusterView::default());
     let leadership = Arc::new(Leadership::new(args.name.clone()));
     let counts = Arc::new(Counts::default());
     let metrics = ControllerMetrics {

@@ -1,8 +1,8 @@
 //! What host agents say of their LMAPs, and what that is for pods, workloads and `Lmap`s. Pure.
 //!
-//! What is not known is absent, never 0: a node that cannot be read, an LMAP that learns. Of several LMAPs the worst one
-//! counts. If one of the nodes cannot be read, the worst of the others is only a lower bound; it is given if it says by
-//! itself that something is unusual.
+//! What is not known is absent, never 0: a node that cannot be read, an LMAP that learns. Of several LMAPs the worst
+//! one counts. If one of the nodes cannot be read, the worst of the others is only a lower bound; it is given if it
+//! says by itself that something is unusual.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use crate::agents::Reader;
 use crate::counts::Counts;
 use crate::front_proxy::{self, OwnCertificate};
-use crate::known::Known;
+use crate::known::ClusterView;
 use crate::metrics_api::{self, MetricsApi};
 use crate::objects::Objects;
 use crate::pace::Intervals;
@@ -35,7 +35,7 @@ impl Serving {
     pub(crate) async fn new(
         client: &Client,
         args: &ControllerArgs,
-        known: &Arc<Known>,
+        known: &Arc<ClusterView>,
         counts: &Arc<Counts>,
     ) -> Result<Option<Self>, RunError> {
         // The arguments need each other.

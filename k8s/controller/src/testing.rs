@@ -22,7 +22,7 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 pub(crate) struct Written {
     /// The object's name.
     pub(crate) name: String,
-    /// Its status.
+    /// The status that was written.
     pub(crate) status: Value,
     /// Who wrote it, and who had the lease then.
     pub(crate) by: [String; 2],

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::ControllerArgs;
 use crate::counts::ControllerMetrics;
 use crate::health::{self, Readiness};
-use crate::known::{self, Known};
+use crate::known::{self, ClusterView};
 use crate::lease::Leadership;
 use crate::pace::Intervals;
 use crate::run::run_in;
@@ -215,7 +215,7 @@ async fn who_ends_in_good_order_leaves_the_lease_to_the_other_replica() {
 
 #[tokio::test]
 async fn a_replica_is_ready_when_it_knows_the_cluster_and_serves_and_says_so_in_its_metrics() {
-    let known = Arc::new(Known::default());
+    let known = Arc::new(ClusterView::default());
     let leadership = Arc::new(Leadership::new("a".to_owned()));
     let metrics = ControllerMetrics { counts: Arc::default(), known: Arc::clone(&known), leadership };
     let is_served = Arc::new(AtomicBool::new(false));

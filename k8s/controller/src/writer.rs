@@ -20,7 +20,7 @@ use crate::calls::{CallError, call};
 use crate::clock;
 use crate::counts::{Counts, one_more};
 use crate::events;
-use crate::known::Known;
+use crate::known::ClusterView;
 use crate::lease::Leadership;
 use crate::pace::{Intervals, Pace};
 
@@ -32,7 +32,7 @@ const BATCH: usize = 20;
 /// What a write needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<ClusterView>,
     pub(crate) leadership: Arc<Leadership>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) intervals: Intervals,

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{args, intervals, lmap, node, said};
 use crate::counts::Counts;
-use crate::known::{self, Known};
+use crate::known::{self, ClusterView};
 use crate::serving::{Serving, serve};
 use crate::testing::ApiServer;
 
@@ -146,7 +146,7 @@ impl Served {
         (args.certificate, args.key, args.agent_port) = (path("server.pem"), path("server.key"), at.port());
         args.metrics_api = Some("127.0.0.1:0".parse().unwrap());
         let client = Client::try_from(server.start("a").await).unwrap();
-        let known = Arc::new(Known::default());
+        let known = Arc::new(ClusterView::default());
         let serving = Serving::new(&client, &args, &known, &Arc::new(Counts::default())).await.unwrap();
         let address = serving.as_ref().unwrap().listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
