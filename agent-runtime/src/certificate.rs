@@ -1,5 +1,6 @@
-//! From when and until when an X.509 certificate is valid. rustls checks that at each handshake, but does not tell it.
-//! Reads these two dates and nothing else (RFC 5280, section 4.1.2.5); any bytes give a value or `None`.
+//! From when and until when an X.509 certificate is valid, and the common name of its subject. rustls checks dates at
+//! each handshake, but tells neither. Reads these and nothing else (RFC 5280, sections 4.1.2.5 and 4.1.2.6); any bytes
+//! give a value or `None`.
 
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
@@ -7,6 +8,11 @@ const INTEGER: u8 = 0x02;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
+const SET: u8 = 0x31;
+/// An attribute of a name is the common name: its object identifier, 2.5.4.3.
+const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
+/// Strings that are UTF-8 as they are: UTF8String, PrintableString, IA5String.
+const STRINGS: [u8; 3] = [0x0c, 0x13, 0x16];
 const DAY_S: i64 = 86_400;
 
 /// When a certificate is valid, in seconds since 1970.
@@ -22,20 +28,45 @@ impl Validity {
     /// Reads a certificate in DER; `None` if it is none.
     #[must_use]
     pub fn of(certificate: &[u8]) -> Option<Self> {
-        let (certificate, _) = expect(certificate, SEQUENCE)?;
-        let (mut fields, _) = expect(certificate, SEQUENCE)?;
-        if let Some((_, rest)) = expect(fields, VERSION) {
-            fields = rest;
-        }
-        // Serial number, signature algorithm, issuer.
-        for tag in [INTEGER, SEQUENCE, SEQUENCE] {
-            (_, fields) = expect(fields, tag)?;
-        }
-        let (validity, _) = expect(fields, SEQUENCE)?;
+        let (validity, _) = validity_and_rest(certificate)?;
         let (from_s, rest) = time(validity)?;
         let (until_s, _) = time(rest)?;
         Some(Self { from_s, until_s })
     }
+}
+
+/// The content of a certificate's validity, and the fields behind it, of which the first one is the subject.
+fn validity_and_rest(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (certificate, _) = expect(certificate, SEQUENCE)?;
+    let (mut fields, _) = expect(certificate, SEQUENCE)?;
+    if let Some((_, rest)) = expect(fields, VERSION) {
+        fields = rest;
+    }
+    // Serial number, signature algorithm, issuer.
+    for tag in [INTEGER, SEQUENCE, SEQUENCE] {
+        (_, fields) = expect(fields, tag)?;
+    }
+    expect(fields, SEQUENCE)
+}
+
+/// The common name of the subject of a certificate in DER; `None` if there is none, or several.
+#[must_use]
+pub fn common_name(certificate: &[u8]) -> Option<&str> {
+    let (_, rest) = validity_and_rest(certificate)?;
+    let (mut attributes, _) = expect(rest, SEQUENCE)?;
+    let mut found = None;
+    while !attributes.is_empty() {
+        let (set, rest) = expect(attributes, SET)?;
+        attributes = rest;
+        let (attribute, _) = expect(set, SEQUENCE)?;
+        let Some(value) = attribute.strip_prefix(&COMMON_NAME) else { continue };
+        let (tag, text, _) = element(value)?;
+        let text = core::str::from_utf8(text).ok().filter(|_| STRINGS.contains(&tag))?;
+        if found.replace(text).is_some() {
+            return None;
+        }
+    }
+    found
 }
 
 /// The content of the first element, which must have `tag`, and what follows it.
@@ -131,6 +162,27 @@ mod tests {
             wrong[at] ^= 0xff;
             // It must not panic.
             let _ = Validity::of(&wrong);
+        }
+    }
+
+    #[test]
+    fn a_common_name_is_the_subjects_and_the_only_one() {
+        let named = |names: &[&str]| {
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(rcgen::DnType::OrganizationName, "nodes");
+            for name in names {
+                params.distinguished_name.push(rcgen::DnType::CommonName, *name);
+            }
+            params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
+        };
+        let certificate = named(&["front-proxy-client"]);
+
+        assert_eq!(common_name(&certificate), Some("front-proxy-client"));
+        assert_eq!(common_name(&named(&[])), None);
+        for length in 0..certificate.len() / 2 {
+            // It must not panic.
+            let _ = common_name(&certificate[..length]);
         }
     }
 }

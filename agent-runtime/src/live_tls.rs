@@ -15,12 +15,15 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use tokio_rustls::rustls::{
+    self, CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
 
 use tokio_rustls::TlsAcceptor;
 
+use crate::certificate::common_name;
 use crate::reload::Reloadable;
-use crate::tls::{ClientConfigs, ClientTls, Credentials, ServerTls, TlsError, authority, pair, read};
+use crate::tls::{ClientConfigs, ClientTls, Credentials, ServerTls, TlsError, authority, pair, read, roots};
 
 /// Certificate, key and authority of a listener, read and checked.
 #[derive(Clone)]
@@ -54,19 +57,98 @@ impl ServerFiles {
     /// [`TlsError`] if a file cannot be read or has something else in it, or certificate and key do not match.
     pub fn load(tls: &ServerTls) -> Result<Self, TlsError> {
         let fingerprint = fingerprint(tls.files().map(PathBuf::as_path))?;
-        let provider = Arc::new(ring::default_provider());
-        let own = Credentials::read(&tls.certificate, &tls.key)?;
-        let certified = CertifiedKey::from_der(own.chain, own.key, &provider);
-        let certified = certified.map_err(|cause| pair(&tls.certificate, &tls.key, cause))?;
         let verifier = match &tls.client_ca {
             None => WebPkiClientVerifier::no_client_auth(),
-            Some(path) => {
-                let roots = Arc::new(authority(path)?.1);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-                verifier.map_err(|_| TlsError::NoCertificate(path.clone()))?
-            }
+            Some(path) => verifier(authority(path)?.1, path)?,
         };
-        Ok(Self { certified: Arc::new(certified), verifier, fingerprint })
+        Ok(Self { certified: certified(&tls.certificate, &tls.key)?, verifier, fingerprint })
+    }
+
+    /// Reads and checks certificate and key, for a listener that takes `clients` only.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`load`](Self::load); [`TlsError::NoCertificate`] if the authority is no certificate in PEM.
+    pub fn load_for(certificate: &Path, key: &Path, clients: &NamedClients) -> Result<Self, TlsError> {
+        let mut hasher = DefaultHasher::new();
+        fingerprint([certificate, key].into_iter())?.hash(&mut hasher);
+        clients.hash(&mut hasher);
+        let source = Path::new(&clients.source);
+        let inner = verifier(roots(clients.authority.as_bytes(), source)?, source)?;
+        let verifier = Arc::new(NamedVerifier { inner, names: clients.names.clone() });
+        Ok(Self { certified: certified(certificate, key)?, verifier, fingerprint: hasher.finish() })
+    }
+}
+
+fn certified(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
+    let own = Credentials::read(certificate, key)?;
+    let certified = CertifiedKey::from_der(own.chain, own.key, &ring::default_provider());
+    certified.map(Arc::new).map_err(|cause| pair(certificate, key, cause))
+}
+
+fn verifier(roots: RootCertStore, source: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|_| TlsError::NoCertificate(source.to_owned()))
+}
+
+/// Clients that are known by an authority that is in no file, and by the common names of their certificates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamedClients {
+    /// What the authority is from, for error messages.
+    pub source: String,
+    /// The authority, in PEM.
+    pub authority: String,
+    /// Common names that a client may have; none: any.
+    pub names: Vec<String>,
+}
+
+/// Checks the common name, too.
+#[derive(Debug)]
+struct NamedVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    names: Vec<String>,
+}
+
+impl ClientCertVerifier for NamedVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        let is_allowed = |name: &str| self.names.iter().any(|allowed| allowed == name);
+        if self.names.is_empty() || common_name(end_entity).is_some_and(is_allowed) {
+            return Ok(verified);
+        }
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
     }
 }
 

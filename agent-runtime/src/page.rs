@@ -31,11 +31,16 @@ pub fn response_with(registry: &Registry, more: &str) -> Response {
         text::encode_eof(&mut page)
     });
     match encoded {
-        Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
+        Ok(()) => of(page),
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the metrics: {error}\n")).into_response()
         }
     }
+}
+
+/// The HTTP response with `text`, a whole page of OpenMetrics text.
+pub fn of(text: String) -> Response {
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }
 
 #[cfg(test)]

@@ -123,11 +123,17 @@ impl Credentials {
 /// The authority in `path`, in two forms: for tonic and for rustls.
 pub(crate) fn authority(path: &Path) -> Result<(Certificate, RootCertStore), TlsError> {
     let pem = read(path)?;
+    let roots = roots(&pem, path)?;
+    Ok((Certificate::from_pem(pem), roots))
+}
+
+/// The authorities in `pem`, which is from `path`, for rustls.
+pub(crate) fn roots(pem: &[u8], path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    if roots.add_parsable_certificates(certificates(&pem, path)?).0 == 0 {
+    if roots.add_parsable_certificates(certificates(pem, path)?).0 == 0 {
         return Err(TlsError::NoCertificate(path.to_owned()));
     }
-    Ok((Certificate::from_pem(pem), roots))
+    Ok(roots)
 }
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {

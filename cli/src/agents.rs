@@ -1,4 +1,4 @@
-//! The two agents as subcommands, with the same arguments as their own binaries.
+//! The two agents as subcommands, with the same arguments as their own binaries; and the controller of a cluster.
 
 use core::error::Error;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use agent_runtime::budget::Budget;
 use agent_runtime::check::{Inspection, Level};
 use agent_runtime::program::ConfigArgs;
 use agent_runtime::{ConfigError, Settings, logs, stop};
+use controller::{ControllerArgs, RunError as ControllerError};
 use host_agent::HostAgentArgs;
 use tokio::runtime::Runtime;
 
@@ -83,6 +84,26 @@ pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
     let ended =
         run_until_signal(WHAT, runtime, async |stop| nic_agent::run_from(config, args.config.clone(), stop).await)?;
     ended.map(|()| Exit::Fine).map_err(|error| Failure::to(WHAT).caused_by(&error).advice(SEE_CONFIG))
+}
+
+/// Runs the controller of a Kubernetes cluster until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// [`Failure`] if this is no pod with a service account, an address cannot be listened on, or a certificate cannot be
+/// used.
+pub fn controller(args: ControllerArgs) -> Result<Exit, Failure> {
+    const WHAT: &str = "run the controller";
+    logs::init(&args.log()).map_err(|error| Failure::to(WHAT).caused_by(&error).exit_with(Exit::Usage))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let ended = run_until_signal(WHAT, runtime, async |stop| controller::run(args, stop).await)?;
+    ended.map(|()| Exit::Fine).map_err(|error| {
+        let failure = Failure::to(WHAT).caused_by(&error);
+        match error {
+            ControllerError::NoCluster(_) => failure.advice("controller.enabled of the chart runs it"),
+            _ => failure,
+        }
+    })
 }
 
 /// Prints what `--check-config` found.

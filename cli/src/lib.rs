@@ -100,6 +100,8 @@ enum Command {
     HostAgent(host_agent::HostAgentArgs),
     /// Run the NIC agent: it reads metrics, scores them, and reports verdicts to the host agent
     NicAgent(agent_runtime::program::ConfigArgs),
+    /// Run the controller of a Kubernetes cluster: statuses of Lmaps over all nodes, metrics for autoscalers
+    Controller(controller::ControllerArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
     /// Watch a program as it is, by its process id, name, command line or systemd unit
@@ -184,6 +186,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Demo(args) => demonstration::run(&args, environment.program),
         Command::HostAgent(args) => agents::host(&args),
         Command::NicAgent(args) => agents::nic(&args),
+        Command::Controller(args) => agents::controller(args),
         Command::Check(args) => check::run(args, environment.runtime_dir),
         Command::Record(args) => record::run(&args, environment.runtime_dir),
         Command::Label(args) => record::label(&args),

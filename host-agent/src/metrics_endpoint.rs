@@ -1,6 +1,7 @@
-//! The HTTP endpoint: `/metrics` (OpenMetrics), `/healthz` and `/readyz`.
+//! The HTTP endpoint: `/metrics` and `/metrics/lmaps` (OpenMetrics), `/healthz` and `/readyz`.
 
 mod durations;
+mod lmaps;
 mod otlp;
 mod pods;
 
@@ -62,6 +63,7 @@ pub fn router(
         .route("/metrics", get(metrics))
         .with_state(Arc::new(Page { registry, otlp }))
         .route("/healthz", get(|| async { "ok\n" }))
+        .merge(Router::new().route("/metrics/lmaps", get(lmaps)).with_state(Arc::clone(node)))
         .merge(Router::new().route("/readyz", get(ready)).with_state((Arc::clone(node), Arc::default())))
 }
 
@@ -79,6 +81,11 @@ async fn metrics(State(page): State<Arc<Page>>) -> Response {
         page::response_with(&page.registry, &durations.unwrap_or_default())
     });
     written.await.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n").into_response())
+}
+
+async fn lmaps(State(node): State<Arc<Node>>) -> Response {
+    let scores: Vec<_> = node.inspect(|plane, _| plane.scores().collect());
+    page::of(lmaps::text(&scores))
 }
 
 async fn ready(State((node, readiness)): State<(Arc<Node>, Arc<Readiness>)>) -> Response {
@@ -215,6 +222,11 @@ impl NodeMetrics {
             usize::from(reloads.problem().is_some()),
         )
     }
+}
+
+/// `value` within the quotes of a label.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Help text of a size of the control plane.

@@ -163,8 +163,10 @@ pub trait Sink {
     /// allocations: call it for a new key only.
     fn sample(&mut self, key: &[u8], value: f64, describe: impl FnOnce() -> Option<Description>);
 
-    /// A whole histogram, which counts since its server has started.
-    fn distribution(&mut self, key: &[u8], point: &HistogramPoint<'_>, describe: impl FnOnce() -> Option<Description>);
+    /// A whole histogram, which counts since its server has started. Who wants no histograms need not take it.
+    fn distribution(&mut self, key: &[u8], point: &HistogramPoint<'_>, describe: impl FnOnce() -> Option<Description>) {
+        let _ = (key, point, describe);
+    }
 }
 
 /// Why an exposition is refused. The whole scrape is, as Prometheus does.

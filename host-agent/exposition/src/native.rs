@@ -20,7 +20,7 @@ pub(crate) struct Native {
     /// Counts of the spans' buckets, as they are written.
     counts: Vec<f64>,
     /// Whether there is a span, be it an empty one: a histogram without values has that.
-    is_native: bool,
+    has_spans: bool,
     placed: Vec<u64>,
     offset: i32,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Native {
 impl Native {
     /// Begins another histogram.
     pub(crate) fn begin(&mut self) {
-        (self.schema, self.is_native) = (0, false);
+        (self.schema, self.has_spans) = (0, false);
         self.spans.clear();
         self.counts.clear();
     }
@@ -38,9 +38,9 @@ impl Native {
         match (number, value) {
             (5, Value::Number(schema)) => self.schema = i32::try_from(signed(schema)).unwrap_or(i32::MAX),
             // Of buckets at 0 and below, their sum is enough: what is left of all.
-            (9, Value::Bytes(_)) => self.is_native = true,
+            (9, Value::Bytes(_)) => self.has_spans = true,
             (12, Value::Bytes(span)) => {
-                self.is_native = true;
+                self.has_spans = true;
                 let (mut offset, mut length) = (0, 0);
                 fields(span, |number, value| {
                     match (number, value) {
@@ -92,7 +92,7 @@ impl Native {
     /// The histogram, of `count` values with this `sum`. `None` if it is no native one, or has a schema with bounds of
     /// its own, or reaches too far: then its count and its sum are all that can be read.
     pub(crate) fn point(&mut self, count: f64, sum: f64) -> Result<Option<HistogramPoint<'_>>, &'static str> {
-        if !self.is_native || !SCHEMAS.contains(&self.schema) {
+        if !self.has_spans || !SCHEMAS.contains(&self.schema) {
             return Ok(None);
         }
         if self.spans.iter().map(|(_, length)| u64::from(*length)).sum::<u64>() != self.counts.len() as u64 {

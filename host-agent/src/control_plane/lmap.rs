@@ -50,6 +50,8 @@ pub struct Watch {
 pub struct Health {
     pub summary: Option<proto::LmapSummary>,
     pub at_unix_ns: u64,
+    /// The score of the last row that was judged; summaries come more often than rows may.
+    pub last_score: Option<f32>,
     pub alarm: bool,
     pub alarms: u64,
     /// Of an LMAP over several services, in alarm: those that its last verdict concerned.
@@ -263,6 +265,7 @@ impl Lmap {
         self.health.alarm = false;
         self.health.concerned = Vec::new();
         self.health.summary = None;
+        self.health.last_score = None;
     }
 
     /// The configuration for a worker; `None` if there is nothing to watch.

@@ -10,6 +10,7 @@ mod operators;
 mod over_several;
 mod pods;
 mod registration;
+mod scores;
 mod shares;
 mod verbs;
 mod workers;

@@ -80,6 +80,8 @@ impl ControlPlane {
             summary.silent_replicas.truncate(wire::control::MAX_REPLICAS);
             if let Some(lmap) = self.lmaps.get_mut(&id) {
                 lmap.health.at_unix_ns = message.at_unix_ns;
+                let before = lmap.health.last_score.filter(|_| summary.state() != proto::State::Learning);
+                lmap.health.last_score = summary.scores.last().copied().or(before);
                 lmap.health.summary = Some(summary);
             }
         }

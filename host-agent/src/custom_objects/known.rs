@@ -40,7 +40,7 @@ pub(super) struct KnownObjects<S> {
     /// Whether a list was complete.
     is_listed: bool,
     /// Changes of what is known.
-    version: u64,
+    pub(super) version: u64,
     /// Objects that there was no room for.
     refused: u64,
 }
@@ -51,9 +51,10 @@ impl<S> Default for KnownObjects<S> {
     }
 }
 
-impl<S: DeserializeOwned> KnownObjects<S> {
-    /// Takes `object` as far as it is understood: one that is not must not hide the others.
-    fn insert(&mut self, object: &DynamicObject, kind: ObjectKind) {
+impl<S: DeserializeOwned + PartialEq> KnownObjects<S> {
+    /// Takes `object` as far as it is understood: one that is not must not hide the others. Whether it says something
+    /// else than before: what the controller writes into its status is of no concern here.
+    fn insert(&mut self, object: &DynamicObject, kind: ObjectKind) -> bool {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
         let bytes = spec.to_string().len();
         let created = object.creation_timestamp().map_or(i64::MAX, |time| time.0.as_second());
@@ -63,6 +64,9 @@ impl<S: DeserializeOwned> KnownObjects<S> {
             .map_err(|error| format!("{error}: is the definition of {} that of this release (uview-crds)?", kind.one));
         let declared = Declared { namespace, name, created, generation, spec };
         let key = declared.key();
+        if self.objects.get(&key).is_some_and(|(known, _)| *known == declared) {
+            return false;
+        }
         let others = self.objects.iter().filter(|(known, _)| **known != key);
         let (count, held) = others.fold((0, 0), |(count, held), (_, (_, bytes))| (count + 1, held + bytes));
         if count < kind.objects && held + bytes <= kind.bytes {
@@ -71,6 +75,7 @@ impl<S: DeserializeOwned> KnownObjects<S> {
             self.objects.remove(&key);
             self.refused += 1;
         }
+        true
     }
 }
 
@@ -95,7 +100,7 @@ pub(super) struct WatchedKind<S> {
     pub(super) error: Mutex<Option<String>>,
 }
 
-impl<S: DeserializeOwned + Clone> WatchedKind<S> {
+impl<S: DeserializeOwned + Clone + PartialEq> WatchedKind<S> {
     pub(super) fn new(kind: ObjectKind) -> Self {
         Self { kind, known: Mutex::default(), error: Mutex::default() }
     }
@@ -153,7 +158,7 @@ impl<S: DeserializeOwned + Clone> WatchedKind<S> {
         let mut error = None;
         match event {
             Ok(Event::Init) => *listed = KnownObjects::default(),
-            Ok(Event::InitApply(object)) => listed.insert(&object, self.kind),
+            Ok(Event::InitApply(object)) => _ = listed.insert(&object, self.kind),
             Ok(Event::InitDone) => {
                 let mut known = lock(&self.known);
                 let version = known.version + 1;
@@ -161,8 +166,7 @@ impl<S: DeserializeOwned + Clone> WatchedKind<S> {
             }
             Ok(Event::Apply(object)) => {
                 let mut known = lock(&self.known);
-                known.insert(&object, self.kind);
-                known.version += 1;
+                known.version += u64::from(known.insert(&object, self.kind));
             }
             Ok(Event::Delete(object)) => {
                 let mut known = lock(&self.known);

@@ -354,3 +354,21 @@ fn objects_over_the_limit_are_not_kept_and_said() {
     assert_eq!(lock(&objects.lmaps.known).objects.len(), MAX_OBJECTS);
     assert!(objects.problems()[0].contains("1 Lmaps are not in effect"), "{:?}", objects.problems());
 }
+
+#[test]
+fn a_status_that_somebody_writes_changes_nothing_here() {
+    let objects = CustomObjects::new("kubernetes", "node-1".to_owned(), Pace::default());
+    let mut listed = KnownObjects::default();
+    let mut object = lmap("fast", "2026-01-01T00:00:00Z", &json!({"selector": {}}));
+    let mut tell = |object: &Value| {
+        objects.lmaps.take(Ok(Event::Apply(serde_json::from_value(object.clone()).unwrap())), &mut listed);
+        lock(&objects.lmaps.known).version
+    };
+
+    assert_eq!(tell(&object), 1);
+    object["status"] = json!({"nodesApplied": 3});
+    object["metadata"]["resourceVersion"] = json!("9");
+    assert_eq!(tell(&object), 1);
+    object["metadata"]["generation"] = json!(4);
+    assert_eq!(tell(&object), 2);
+}

@@ -5,6 +5,7 @@ use core::fmt::{self, Write as _};
 use remote_write::naming::{label_name, metric_name, unit_name};
 use remote_write::reading::Histogram;
 
+use super::escaped;
 use crate::span_metrics::ByService;
 
 /// The text for `all`, whose histograms have one name; empty if there are none.
@@ -37,10 +38,6 @@ fn write_one(page: &mut String, name: &str, histogram: &Histogram) -> fmt::Resul
         page.push('\n');
     }
     writeln!(page, "{name}_count{{{labels}}} {below}\n{name}_sum{{{labels}}} {:?}", histogram.sum)
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`lmap`] | the kind `Lmap`: how the workloads of a namespace are watched |
 //! | [`sampling_policy`] | the kind `SamplingPolicy`: which traces through them are kept |
+//! | [`lmap_status`] | the status of an `Lmap`: what came of it on all nodes |
 //! | [`node_status`] | the kind `LmapNodeStatus`: what came of each object on one node |
 //! | [`files`] | the same objects as YAML files, for a node without Kubernetes |
 //! | [`duration`] | `200ms` |
@@ -12,15 +13,18 @@
 //! | [`sampling_plan`] | the same of `SamplingPolicy`s and services |
 //! | [`changes`] | what has to be changed, after what was applied before |
 //! | [`report`] | what came of it, for the status |
+//! | [`aggregate`] | what came of each `Lmap` on all nodes together: statuses to write, and what to tell |
 //! | [`manifests`] | the definitions of all kinds, as they are installed |
 //!
 //! Each node does this by itself, for its own pods, from all objects anew (decision D38). An object never has a say
 //! about another namespace: names of services begin with theirs, and so do the names that an object can give.
 
+pub mod aggregate;
 pub mod changes;
 pub mod duration;
 pub mod files;
 pub mod lmap;
+pub mod lmap_status;
 pub mod manifests;
 pub mod node_status;
 pub mod plan;
@@ -29,7 +33,9 @@ pub mod sampling_plan;
 pub mod sampling_policy;
 #[cfg(test)]
 mod testing;
+mod text;
 
 pub use lmap::{Lmap, LmapSpec};
+pub use lmap_status::LmapStatus;
 pub use node_status::{LmapNodeStatus, NodeReport};
 pub use sampling_policy::{SamplingPolicy, SamplingPolicySpec};

@@ -8,6 +8,8 @@ use pods::workload::WorkloadKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::lmap_status::LmapStatus;
+
 const ONE_RULE: &str = "[has(self.workload), has(self.selector), has(self.together)].filter(is, is).size() == 1";
 const ONE_MESSAGE: &str = "set exactly one of workload (one workload), selector (pods by their labels) and together \
     (one LMAP over several workloads)";
@@ -27,11 +29,15 @@ const ADAPTIVE_RULE: &str = "!has(self.adaptive) || self.adaptive == 'off' || \
     plural = "lmaps",
     namespaced,
     category = "uview",
+    status = "LmapStatus",
     derive = "PartialEq",
     doc = "How the workloads of its namespace are watched: how often, which metrics, and by which detector",
     printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.workload.kind"}"#,
     printcolumn = r#"{"name":"Workload","type":"string","jsonPath":".spec.workload.name"}"#,
     printcolumn = r#"{"name":"Interval","type":"string","jsonPath":".spec.interval"}"#,
+    printcolumn = r#"{"name":"Applied","type":"string","jsonPath":".status.conditions[?(@.type==\"Applied\")].status"}"#,
+    printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.nodesApplied"}"#,
+    printcolumn = r#"{"name":"Refused","type":"integer","jsonPath":".status.nodesRefused"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]

@@ -124,11 +124,6 @@ fn others(all: usize) -> String {
     if all > 1 { format!(" (and {} more)", all - 1) } else { String::new() }
 }
 
-fn short(mut text: String) -> String {
-    let mut end = text.len().min(MAX_MESSAGE);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    text
+fn short(text: String) -> String {
+    crate::text::short(text, MAX_MESSAGE)
 }

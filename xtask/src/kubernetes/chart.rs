@@ -18,6 +18,8 @@ const MANIFESTS: &str = "k8s/manifests/uview.yaml";
 /// The chart of custom resources, and their definitions, which the agent prints.
 const CRD_CHART: &str = "k8s/chart-crds";
 const CRDS: &str = "k8s/chart-crds/files/crds.yaml";
+/// The subcommand of the controller.
+const CONTROLLER: &str = "controller";
 /// A limit is at least this many times the budget. What is reserved is the request, not the limit.
 const ROOM: f64 = 1.05;
 /// Services of a node, and columns of each: the kubelet runs 110 pods by default.
@@ -86,6 +88,9 @@ fn refused(helm: &Path) -> Result<()> {
         // A listener of the network without certificates, and a certificate without a name.
         "hostAgent.dpu.enabled=true",
         "hostAgent.dpu.enabled=true,hostAgent.dpu.issuer.name=fabric",
+        // Metrics without a certificate, and a certificate whose authority nobody knows.
+        "controller.enabled=true,controller.customMetrics.enabled=true",
+        "controller.enabled=true,controller.customMetrics.enabled=true,controller.customMetrics.secretName=tls",
     ] {
         let mut template = helm_in(helm, "template");
         let status = template.args(["--set", wrong]).output()?.status;
@@ -151,6 +156,7 @@ struct Template {
 #[derive(Debug, Deserialize)]
 struct PodSpec {
     containers: Vec<Container>,
+    #[serde(default)]
     volumes: Vec<Volume>,
 }
 
@@ -185,7 +191,11 @@ fn limits(rendered: &str, uview: &Path) -> Result<Vec<String>> {
     let objects = objects(rendered)?;
     let folder = tempfile::tempdir()?;
     let mut lines = Vec::new();
-    for template in objects.iter().filter_map(|object| object.spec.template.as_ref()) {
+    // The controller has no configuration, and no budget of its own.
+    let has_budget = |template: &&Template| {
+        template.spec.containers.iter().all(|container| container.args.first().is_none_or(|arg| arg != CONTROLLER))
+    };
+    for template in objects.iter().filter_map(|object| object.spec.template.as_ref()).filter(has_budget) {
         let mut names = template.spec.volumes.iter().filter_map(|volume| volume.config_map.as_ref());
         let config_map = &names.next().context("an agent has a configuration")?.name;
         for container in &template.spec.containers {

@@ -1,0 +1,32 @@
+//! Scores and alarms of LMAPs that judge, for who scales services by them.
+
+use wire::proto::control as proto;
+
+use super::ControlPlane;
+use super::lmap::Lmap;
+
+/// What an LMAP that judges says now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LmapScore {
+    /// The service that it watches, or its own name if it watches several.
+    pub lmap: String,
+    /// Score of the last row over γ; `None` while a replica is silent, since no row is judged then.
+    pub ratio: Option<f64>,
+    /// Whether it is in alarm.
+    pub alarm: bool,
+}
+
+impl ControlPlane {
+    /// LMAPs that judge. One that learns, or whose worker is away, is not among them: nothing is known of it.
+    pub fn scores(&self) -> impl Iterator<Item = LmapScore> {
+        let is_connected = |lmap: &Lmap| {
+            lmap.worker.and_then(|worker| self.workers.get(&worker)).is_some_and(super::worker::Worker::is_connected)
+        };
+        self.lmaps.values().filter(move |lmap| is_connected(lmap)).filter_map(|lmap| {
+            let summary = lmap.health.summary.as_ref().filter(|_| lmap.is_armed())?;
+            let score = lmap.health.last_score.filter(|_| summary.state() != proto::State::Silent);
+            let ratio = score.filter(|_| summary.gamma > 0.0).map(|score| f64::from(score) / summary.gamma);
+            Some(LmapScore { lmap: lmap.service.to_string(), ratio, alarm: lmap.health.alarm })
+        })
+    }
+}

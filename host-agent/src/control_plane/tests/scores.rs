@@ -1,0 +1,51 @@
+//! What is told of LMAPs to who scales services by them.
+
+use super::super::testing::counter;
+use super::*;
+use crate::control_plane::LmapScore;
+
+/// A node whose worker runs one LMAP.
+fn running() -> (Node, LmapId) {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a")]);
+    node.settle();
+    let id = node.only_lmap();
+    (node, id)
+}
+
+fn says(node: &mut Node, id: LmapId, state: proto::State, scores: &[f32]) -> Vec<LmapScore> {
+    let summary = proto::LmapSummary {
+        lmap: id.0,
+        epoch: 1,
+        state: state.into(),
+        gamma: 2.0,
+        scores: scores.to_vec(),
+        ..proto::LmapSummary::default()
+    };
+    node.receive(50, FromWorker::Summary(proto::Summary { lmaps: vec![summary], ..Default::default() }));
+    node.plane.scores().collect()
+}
+
+fn score(ratio: Option<f64>, alarm: bool) -> Vec<LmapScore> {
+    vec![LmapScore { lmap: "cart".to_owned(), ratio, alarm }]
+}
+
+#[test]
+fn the_last_score_stays_between_rows_and_is_none_while_a_replica_is_silent() {
+    let (mut node, id) = running();
+
+    assert_eq!(node.plane.scores().count(), 0, "nothing was said yet");
+    assert_eq!(says(&mut node, id, proto::State::Learning, &[]), []);
+    assert_eq!(says(&mut node, id, proto::State::Armed, &[]), score(None, false));
+    assert_eq!(says(&mut node, id, proto::State::Armed, &[9.0, 0.5]), score(Some(0.25), false));
+    assert_eq!(says(&mut node, id, proto::State::Armed, &[]), score(Some(0.25), false), "no row in this second");
+    node.verdict(50, id, 1);
+    assert_eq!(says(&mut node, id, proto::State::Drifted, &[5.0]), score(Some(2.5), true));
+    assert_eq!(says(&mut node, id, proto::State::Silent, &[]), score(None, true));
+    assert_eq!(says(&mut node, id, proto::State::Learning, &[]), []);
+    assert_eq!(says(&mut node, id, proto::State::Armed, &[]), score(None, true), "what was before is forgotten");
+
+    node.plane.worker_gone(node.now, ConnectionId(50));
+    assert_eq!(node.plane.scores().count(), 0, "nothing is known while its worker is away");
+}

@@ -1,0 +1,74 @@
+//! What the controller counts, and its `/metrics`.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::known::ClusterView;
+use crate::lease::Leadership;
+
+/// Events since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Statuses that were written.
+    pub(crate) written: AtomicU64,
+    /// Writes refused because the object had changed meanwhile.
+    pub(crate) conflicts: AtomicU64,
+    /// Writes that the API server put off.
+    pub(crate) throttled: AtomicU64,
+    /// Writes that failed otherwise.
+    pub(crate) failed: AtomicU64,
+    /// Events that were made.
+    pub(crate) events: AtomicU64,
+    /// Requests for metrics that were answered.
+    pub(crate) answered: AtomicU64,
+    /// Readings of host agents that failed.
+    pub(crate) unread: AtomicU64,
+}
+
+/// One more of `count`.
+pub(crate) fn one_more(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The values of `/metrics`, read at each scrape.
+#[derive(Debug)]
+pub(crate) struct ControllerMetrics {
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) known: Arc<ClusterView>,
+    pub(crate) leadership: Arc<Leadership>,
+}
+
+impl Collector for ControllerMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Counts { written, conflicts, throttled, failed, events, answered, unread } = &*self.counts;
+        for (name, help, count) in [
+            ("written_statuses", "Statuses of Lmaps that were written.", written),
+            ("conflicting_writes", "Writes refused because the object had changed meanwhile; tried again.", conflicts),
+            ("throttled_writes", "Writes that the API server put off; tried again.", throttled),
+            ("failed_writes", "Writes of statuses and events that failed; tried again.", failed),
+            ("events", "Events about Lmaps that were made.", events),
+            ("metric_requests", "Requests for metrics of objects that were answered.", answered),
+            ("failed_agent_reads", "Readings of host agents that failed: their metrics are absent.", unread),
+        ] {
+            let metric = ConstCounter::new(count.load(Ordering::Relaxed));
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        let (lmaps, nodes, refused) = self.known.sizes();
+        for (name, help, value) in [
+            ("acting", "1 while this replica has the lease, and writes.", usize::from(self.leadership.holds())),
+            ("lmaps", "Lmaps that are known.", lmaps),
+            ("reporting_nodes", "Nodes whose report is known.", nodes),
+            ("refused_objects", "Objects that there was no room for.", refused),
+        ] {
+            let metric = ConstGauge::new(value as i64);
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! What is known of the cluster: lists and watches of `Lmap`s, of what nodes say about them, and of nodes.
+//!
+//! Nothing is done as long as one of the lists is not complete: half of the nodes are no cluster.
+
+use core::pin::pin;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as changes};
+use kube::{Api, Client, ResourceExt as _};
+use resources::aggregate::{Cluster, KnownLmap, NodeVerdict, Outcome, StatusWrite, reconcile};
+use resources::plan::Key;
+use resources::{Lmap, LmapNodeStatus, NodeReport};
+use tokio_stream::{Stream, StreamExt as _};
+
+/// Objects of one answer: those with much in them, and those with metadata only.
+const PAGES: [u32; 2] = [25, 250];
+/// Most objects of one kind.
+const MAX_OBJECTS: usize = 10_000;
+/// Most bytes of all objects of one kind.
+const MAX_BYTES: usize = 64 << 20;
+
+/// What nodes say about objects.
+type Report = BTreeMap<Key, NodeVerdict>;
+
+/// Bytes that a value takes, about.
+trait Weight {
+    fn bytes(&self) -> usize;
+}
+
+impl Weight for String {
+    fn bytes(&self) -> usize {
+        64 + self.len()
+    }
+}
+
+impl Weight for KnownLmap {
+    fn bytes(&self) -> usize {
+        let texts = self.status.conditions.iter().map(|condition| 128 + condition.message.len());
+        256 + self.status.first_problem.len() + texts.sum::<usize>()
+    }
+}
+
+impl Weight for Report {
+    fn bytes(&self) -> usize {
+        let text = |outcome: &Outcome| match outcome {
+            Outcome::Applied => 0,
+            Outcome::Pending(text) | Outcome::Refused(text) | Outcome::Conflicted(text) => text.len(),
+        };
+        let services = |verdict: &NodeVerdict| verdict.services.iter().map(|name| 24 + name.len()).sum::<usize>();
+        let one = |((namespace, name), verdict): (&Key, &NodeVerdict)| {
+            128 + namespace.len() + name.len() + text(&verdict.outcome) + services(verdict)
+        };
+        self.iter().map(one).sum()
+    }
+}
+
+/// How far one kind is known.
+#[derive(Debug)]
+struct Listing<I, V> {
+    /// Objects of a list in progress.
+    buffer: BTreeMap<I, V>,
+    buffer_bytes: usize,
+    bytes: usize,
+    is_listed: bool,
+    refused: usize,
+    error: Option<String>,
+}
+
+impl<I, V> Default for Listing<I, V> {
+    fn default() -> Self {
+        Self { buffer: BTreeMap::new(), buffer_bytes: 0, bytes: 0, is_listed: false, refused: 0, error: None }
+    }
+}
+
+impl<I: Ord, V: Weight> Listing<I, V> {
+    /// Takes what the API server tells into `known`. `read` gives what an object is kept as.
+    fn take<K>(
+        &mut self,
+        known: &mut BTreeMap<I, V>,
+        event: Result<Event<K>, watcher::Error>,
+        read: impl Fn(&K) -> (I, V),
+    ) {
+        self.error = None;
+        match event {
+            Ok(Event::Init) => (self.buffer, self.buffer_bytes, self.refused) = Default::default(),
+            Ok(Event::InitApply(object)) => {
+                let (id, value) = read(&object);
+                let bytes = self.buffer_bytes + value.bytes();
+                if self.buffer.len() < MAX_OBJECTS && bytes <= MAX_BYTES {
+                    self.buffer_bytes = bytes;
+                    self.buffer.insert(id, value);
+                } else {
+                    self.refused += 1;
+                }
+            }
+            Ok(Event::InitDone) => {
+                *known = core::mem::take(&mut self.buffer);
+                self.bytes = known.values().map(V::bytes).sum();
+                self.is_listed = true;
+            }
+            Ok(Event::Apply(object)) => self.insert(known, read(&object)),
+            Ok(Event::Delete(object)) => {
+                let gone = known.remove(&read(&object).0);
+                self.bytes -= gone.map_or(0, |gone| gone.bytes());
+            }
+            Err(error) => self.error = Some(agent_runtime::chain(&error)),
+        }
+    }
+
+    fn insert(&mut self, known: &mut BTreeMap<I, V>, (id, value): (I, V)) {
+        self.bytes -= known.remove(&id).map_or(0, |before| before.bytes());
+        let bytes = self.bytes + value.bytes();
+        if bytes <= MAX_BYTES && known.len() < MAX_OBJECTS {
+            self.bytes = bytes;
+            known.insert(id, value);
+        } else {
+            self.refused += 1;
+        }
+    }
+}
+
+/// The state, with how far it is known.
+#[derive(Debug, Default)]
+struct State {
+    cluster: Cluster,
+    lmaps: Listing<Key, KnownLmap>,
+    reports: Listing<String, Report>,
+    nodes: Listing<String, String>,
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct ClusterView {
+    state: Mutex<State>,
+}
+
+impl ClusterView {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code under this lock panics. If one did, the tables would still be usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all lists were complete once.
+    pub(crate) fn is_complete(&self) -> bool {
+        let state = self.lock();
+        state.lmaps.is_listed && state.reports.is_listed && state.nodes.is_listed
+    }
+
+    /// Statuses that have to be written; none as long as a list is not complete.
+    pub(crate) fn writes(&self, now: &Time) -> Vec<StatusWrite> {
+        if self.is_complete() { reconcile(&self.lock().cluster, now) } else { Vec::new() }
+    }
+
+    /// Takes `object`, an `Lmap` that was written.
+    pub(crate) fn take_written(&self, object: &DynamicObject) {
+        let mut state = self.lock();
+        let State { cluster, lmaps, .. } = &mut *state;
+        lmaps.insert(&mut cluster.lmaps, lmap(object));
+    }
+
+    /// Numbers of Lmaps, of nodes that report, and of objects that there was no room for.
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
+        let state = self.lock();
+        let refused = state.lmaps.refused + state.reports.refused + state.nodes.refused;
+        (state.cluster.lmaps.len(), state.cluster.reports.len(), refused)
+    }
+
+    /// Why one of the watches does not work now.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let state = self.lock();
+        let all =
+            [("lmaps", &state.lmaps.error), ("lmapnodestatuses", &state.reports.error), ("nodes", &state.nodes.error)];
+        let (kind, error) = all.into_iter().find_map(|(kind, error)| Some((kind, error.as_ref()?)))?;
+        Some(format!(
+            "{kind} cannot be watched: {error} (is uview-crds installed, and may the service account watch them?)"
+        ))
+    }
+
+    /// The LMAPs that the object `key` sets, with their nodes; `None` if there is no such object.
+    pub(crate) fn services(&self, key: &Key) -> Option<Vec<(String, Vec<String>)>> {
+        let state = self.lock();
+        let Cluster { lmaps, reports, nodes } = &state.cluster;
+        lmaps.get(key)?;
+        let set = |(node, report): (&String, &Report)| {
+            let services = report.get(key).filter(|_| nodes.contains_key(node))?.services.clone();
+            Some((node.clone(), services))
+        };
+        Some(reports.iter().filter_map(set).collect())
+    }
+}
+
+/// What is kept of an `Lmap`. A status that is not understood is one that has to be written.
+fn lmap(object: &DynamicObject) -> (Key, KnownLmap) {
+    let status = object.data.get("status").cloned().and_then(|status| serde_json::from_value(status).ok());
+    let lmap = KnownLmap {
+        uid: object.uid().unwrap_or_default(),
+        resource_version: object.resource_version().unwrap_or_default(),
+        generation: object.metadata.generation.unwrap_or_default(),
+        status: status.unwrap_or_default(),
+    };
+    ((object.namespace().unwrap_or_default(), object.name_any()), lmap)
+}
+
+/// What is kept of a node's report; nothing of one that is not understood.
+fn report(object: &DynamicObject) -> (String, Report) {
+    let report: NodeReport = serde_json::from_value(object.data.clone()).unwrap_or_default();
+    let states = report.lmaps.iter().take(resources::node_status::MAX_STATES);
+    let verdicts = states.map(|state| ((state.namespace.clone(), state.name.clone()), state.into())).collect();
+    (object.name_any(), verdicts)
+}
+
+/// Watches all three kinds for ever.
+pub(crate) async fn watch(client: Client, known: &ClusterView) {
+    let config = |page: u32| watcher::Config::default().page_size(page);
+    let lmaps: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Lmap>(&()));
+    let reports: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<LmapNodeStatus>(&()));
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
+    let lmaps = follow("lmaps", known, changes(lmaps, config(PAGES[0])), |state, event| {
+        state.lmaps.take(&mut state.cluster.lmaps, event, lmap);
+    });
+    let reports = follow("lmapnodestatuses", known, changes(reports, config(PAGES[0])), |state, event| {
+        state.reports.take(&mut state.cluster.reports, event, report);
+    });
+    let nodes = follow("nodes", known, changes(nodes, config(PAGES[1])), |state, event| {
+        state.nodes.take(&mut state.cluster.nodes, event, |node| (node.name_any(), node.uid().unwrap_or_default()));
+    });
+    tokio::join!(lmaps, reports, nodes);
+}
+
+/// Takes `events` for ever. After errors it begins anew, each time later; if the API server has forgotten what came
+/// since (410), with a new list.
+async fn follow<K>(
+    kind: &str,
+    known: &ClusterView,
+    events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
+    take: impl Fn(&mut State, Result<Event<K>, watcher::Error>),
+) {
+    let mut events = pin!(events.default_backoff());
+    while let Some(event) = events.next().await {
+        if let Err(error) = &event {
+            tracing::debug!(kind, error = agent_runtime::chain(error), "the watch begins anew");
+        }
+        take(&mut known.lock(), event);
+    }
+}

@@ -1,0 +1,131 @@
+//! Writes statuses that differ from what the API server has, and tells of transitions by events.
+//!
+//! Level-triggered: each look begins with what is known now. A write that is refused is not repeated as it was; the
+//! next look computes it anew.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::Request;
+use kube::{Client, Resource as _};
+use resources::Lmap;
+use resources::aggregate::StatusWrite;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::calls::{CallError, call};
+use crate::clock;
+use crate::counts::{Counts, one_more};
+use crate::events;
+use crate::known::ClusterView;
+use crate::lease::Leadership;
+use crate::pace::{Intervals, Pace};
+
+/// Who owns the fields, for the API server.
+const MANAGER: &str = "uview-controller";
+/// Most writes of one look, and so of one second.
+const BATCH: usize = 20;
+
+/// What a write needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    pub(crate) known: Arc<ClusterView>,
+    pub(crate) leadership: Arc<Leadership>,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) intervals: Intervals,
+}
+
+impl Writer {
+    /// Writes for ever, whenever this replica acts.
+    pub(crate) async fn run(self, client: Client) {
+        let began = Instant::now();
+        let mut pace = Pace::new(self.intervals);
+        let mut ticks = tokio::time::interval(self.intervals.look);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            // Changes that come together are one look.
+            ticks.tick().await;
+            self.look(&client, &mut pace, began).await;
+        }
+    }
+
+    async fn look(&self, client: &Client, pace: &mut Pace, began: Instant) {
+        pace.forget_due(began.elapsed());
+        if !self.leadership.holds() {
+            return;
+        }
+        let now = began.elapsed();
+        let mut writes = self.known.writes(&Time(clock::wall()));
+        writes.retain(|write| pace.is_due(&write.key, now));
+        for write in writes.into_iter().take(BATCH) {
+            if !self.leadership.holds() {
+                return;
+            }
+            let written = self.write(client, &write).await;
+            let now = began.elapsed();
+            match written {
+                Ok(()) => {
+                    one_more(&self.counts.written);
+                    pace.written(&write.key, now);
+                    if let Some(pause) = self.tell(client, &write).await {
+                        pace.pause(pause, now);
+                        return;
+                    }
+                }
+                Err(CallError::Throttled(pause)) => {
+                    one_more(&self.counts.throttled);
+                    pace.pause(pause, now);
+                    return;
+                }
+                Err(error) => {
+                    let count =
+                        if matches!(error, CallError::Conflict) { &self.counts.conflicts } else { &self.counts.failed };
+                    one_more(count);
+                    pace.failed(&write.key, now);
+                    let (namespace, name) = &write.key;
+                    tracing::debug!(namespace, name, %error, "a status is not written");
+                }
+            }
+        }
+    }
+
+    /// Writes one status, unless the object is newer than what it is based on.
+    async fn write(&self, client: &Client, write: &StatusWrite) -> Result<(), CallError> {
+        let (namespace, name) = &write.key;
+        let version = json!({"resourceVersion": write.resource_version});
+        let patch = Patch::Merge(json!({"metadata": version, "status": write.status}));
+        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let request = Request::new(Lmap::url_path(&(), Some(namespace)));
+        let request = request.patch_subresource("status", name, &parameters, &patch);
+        let request = request.map_err(|error| CallError::Refused(0, agent_runtime::chain(&error)))?;
+        let object = call(client, request).await?;
+        if let Ok(object) = serde_json::from_value::<DynamicObject>(object) {
+            self.known.take_written(&object);
+        }
+        Ok(())
+    }
+
+    /// Makes the events of `write`. One that is there already was told. Returns for how long the API server wants to be
+    /// left alone.
+    async fn tell(&self, client: &Client, write: &StatusWrite) -> Option<Duration> {
+        for notice in &write.notices {
+            let event = events::event(write, notice, &self.leadership.me, &MicroTime(clock::wall()));
+            let request = Request::new(Event::url_path(&(), Some(&write.key.0)));
+            let Ok(request) = request.create(&PostParams::default(), event.to_string().into_bytes()) else { continue };
+            match call(client, request).await {
+                Ok(_) => one_more(&self.counts.events),
+                Err(CallError::Conflict) => {}
+                // An event is not worth a second try: the status says the same.
+                Err(CallError::Throttled(pause)) => return Some(pause),
+                Err(error) => {
+                    one_more(&self.counts.failed);
+                    tracing::debug!(%error, "an event is not made");
+                }
+            }
+        }
+        None
+    }
+}
