@@ -28,7 +28,7 @@ const ZERO: i64 = i64::MIN;
 pub enum PointBuckets<'p> {
     /// A count for each of `bounds`, which rise, and one more; or none of both.
     Explicit {
-        /// Upper bounds.
+        /// Upper bounds of the buckets.
         bounds: &'p [f64],
         /// Counts, the last one of what is above all bounds.
         counts: &'p [u64],

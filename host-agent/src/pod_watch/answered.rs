@@ -1,5 +1,5 @@
-//! A client of the API server that tells when a watch is answered. The runtime of kube tells what a watch says, and what
-//! fails; nothing happens for long when one begins again after an outage.
+//! A client of the API server that tells when a watch is answered. The runtime of kube tells what a watch says, and
+//! what fails; nothing happens for long when one begins again after an outage.
 
 use core::pin::Pin;
 use core::task::{Context, Poll};

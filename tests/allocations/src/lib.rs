@@ -1,7 +1,8 @@
 //! A global allocator that counts, for tests of what is allocated. A test that uses this crate has it.
 //!
-//! Counts are of the calling thread, since a test harness has threads of its own; [`of_process`] is of all of them. Bytes
-//! are counted on the account that is at work ([`charge`]), so that a test can tell apart what runs in one thread.
+//! Counts are of the calling thread, since a test harness has threads of its own; [`of_process`] is of all of them.
+//! Bytes are counted on the account that is at work ([`charge`]), so that a test can tell apart what runs in one
+//! thread.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 

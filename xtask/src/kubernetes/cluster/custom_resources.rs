@@ -1,4 +1,4 @@
-//! `Lmap`s of a namespace, and what an operator sees of them: by kubectl, and by its plugin.
+//! Custom resources of a namespace, and what an operator sees of them: by kubectl, its plugin, and the controller.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::Steps;
 use super::kit::Cluster;
+use super::{CHART, Steps};
 
 const CRD_CHART: &str = "k8s/chart-crds";
 /// Rows of a service that has them every 100 ms otherwise.
@@ -26,6 +26,22 @@ spec:
   workload: {name: gateway}
   interval: 500ms
 ";
+/// Half of the traces through one of the workloads that send spans.
+const POLICY: &str = "apiVersion: uview.dev/v1alpha1
+kind: SamplingPolicy
+metadata: {name: half, namespace: market}
+spec:
+  workload: {name: payment}
+  share: 0.5
+  reasons: [error]
+";
+/// It changes nothing.
+const BAD_POLICY: &str = "apiVersion: uview.dev/v1alpha1
+kind: SamplingPolicy
+metadata: {name: bad, namespace: market}
+spec:
+  workload: {name: payment}
+";
 /// The schema allows each field; together they say nothing.
 const BAD: &str = "apiVersion: uview.dev/v1alpha1
 kind: Lmap
@@ -40,15 +56,17 @@ spec:
 /// # Errors
 ///
 /// Not within two minutes.
-pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
+pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     const SERVICE: &str = "shop/gateway";
-    steps.run("custom resources: their chart, while the agents run; a bad Lmap is refused", || {
+    steps.run("custom resources: their chart, while the agents run; bad objects are refused", || {
         // helm asks the core for its version, which is too old; custom resources are those of a current server.
         let crds = cluster.template(&format!("uview-crds {CRD_CHART} --kube-version 1.25.0"))?;
         cluster.crd(&cluster.file("crds.yaml", crds.as_bytes())?)?;
-        let file = cluster.file("bad.yaml", BAD.as_bytes())?;
-        let refused = cluster.sh(&format!("! kubectl create --validate=false -f {file} 2>&1"))?;
-        ensure!(refused.contains("set exactly one of workload"), "{refused}");
+        for (bad, why) in [(BAD, "set exactly one of workload"), (BAD_POLICY, "set share, reasons, or both")] {
+            let file = cluster.file("bad.yaml", bad.as_bytes())?;
+            let refused = cluster.sh(&format!("! kubectl create --validate=false -f {file} 2>&1"))?;
+            ensure!(refused.contains(why), "{refused}");
+        }
         Ok(())
     })?;
     let interval = |micros: u64| {
@@ -58,11 +76,30 @@ pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     steps.run("an Lmap sets the interval of its workload; the node says so", || {
         cluster.apply("slower.yaml", SLOWER)?;
         interval(200_000)?;
-        says(cluster, "slower", |conditions| conditions["Applied"] == "True")
+        says(cluster, ("lmaps", "slower"), |conditions| conditions["Applied"] == "True")
+    })?;
+    steps.run("a SamplingPolicy is in effect; the node says so", || {
+        cluster.apply("half.yaml", POLICY)?;
+        says(cluster, ("samplingPolicies", "half"), |conditions| conditions["Applied"] == "True")
+    })?;
+    steps.run("the controller, turned on: the status of an Lmap on all nodes, and an event", || {
+        cluster.helm(&format!("upgrade uview {CHART} -n uview -f {values} --set controller.enabled=true"))?;
+        cluster.sh("kubectl -n uview rollout status deploy/uview-controller --timeout=60s")?;
+        Cluster::until_some("the Lmap has a status", || {
+            let lmap: Value = serde_json::from_str(&cluster.sh("kubectl -n shop get lmap slower -o json")?)?;
+            let status = &lmap["status"];
+            ensure!(states(&status["conditions"])?["Applied"] == "True" && status["nodesApplied"] == 1, "{status}");
+            let events = cluster.sh("kubectl -n shop get events.events.k8s.io")?;
+            ensure!(events.contains("lmap/slower"), "{events}");
+            println!("{}{events}", cluster.sh("kubectl -n shop get lmaps")?);
+            Ok(())
+        })
     })?;
     steps.run("a second Lmap for the same workload: the first stays, the node says why", || {
         cluster.apply("second.yaml", SECOND)?;
-        says(cluster, "second", |conditions| conditions["Applied"] == "False" && conditions["Conflicted"] == "True")?;
+        says(cluster, ("lmaps", "second"), |conditions| {
+            conditions["Applied"] == "False" && conditions["Conflicted"] == "True"
+        })?;
         let status = cluster.status()?;
         ensure!(status.lmap(SERVICE)["interval_us"] == 200_000, "{status}");
         println!("{}{}", cluster.sh("kubectl -n shop get lmaps")?, cluster.sh("kubectl get lmapnodestatuses")?);
@@ -76,18 +113,22 @@ pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     })
 }
 
-/// Waits until the node's object says of an `Lmap` what `holds` of its conditions.
-fn says(cluster: &Cluster, name: &str, holds: impl Fn(&Value) -> bool) -> Result<()> {
+/// Waits until the node's object says of an object of one kind what `holds` of its conditions.
+fn says(cluster: &Cluster, (kind, name): (&str, &str), holds: impl Fn(&Value) -> bool) -> Result<()> {
     Cluster::until_some(&format!("the node's status tells of {name}"), || {
         let report: Value = serde_json::from_str(&cluster.sh("kubectl get lmapnodestatus lab -o json")?)?;
-        let mut lmaps = report["lmaps"].as_array().context("it has lmaps")?.iter();
-        let of = lmaps.find(|of| of["name"] == name).with_context(|| format!("nothing of {name}: {report}"))?;
-        let conditions = of["conditions"].as_array().context("it has conditions")?.iter();
-        let states = conditions.filter_map(|of| Some((of["type"].as_str()?.to_owned(), of["status"].clone())));
-        let states = Value::Object(states.collect());
-        ensure!(holds(&states), "{of}");
+        let mut objects = report[kind].as_array().context("it has objects")?.iter();
+        let of = objects.find(|of| of["name"] == name).with_context(|| format!("nothing of {name}: {report}"))?;
+        ensure!(holds(&states(&of["conditions"])?), "{of}");
         Ok(())
     })
+}
+
+/// The status of each condition, by its type.
+fn states(conditions: &Value) -> Result<Value> {
+    let conditions = conditions.as_array().context("it has conditions")?.iter();
+    let states = conditions.filter_map(|of| Some((of["type"].as_str()?.to_owned(), of["status"].clone())));
+    Ok(Value::Object(states.collect()))
 }
 
 /// kubectl finds the plugin by the name of its file, and the plugin finds the agent of the node.

@@ -20,7 +20,8 @@ case $1 in apply|create) verb=$1; shift; exec kubectl $verb --validate=false \"$
 exec kubectl \"$@\"
 ";
 
-/// helm asks the core of the kit for its version, which is too old for the definitions; the server that takes them is not.
+/// helm asks the core of the kit for its version, which is too old for the definitions; the server that takes them is
+/// not.
 const HELM: &str = "#!/bin/sh
 case \"$1 $2\" in
 'install uview-crds') HELM template $2 $3 --kube-version 1.25.0 | kubectl apply -f - ;;
