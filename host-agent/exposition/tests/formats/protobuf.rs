@@ -180,7 +180,7 @@ fn native(histogram: impl Fn(u64) -> Histogram) -> (u64, u64, f64) {
         family("native_seconds", 4, metric).encode_length_delimited_to_vec()
     };
     let held = after(&[page(1), page(2), page(3)], Format::Protobuf);
-    let SlotValue::Histogram(count, sum, p99) = held["native_seconds"] else { panic!("{held:?}") };
+    let SlotValue::Histogram(count, sum, p99) = held["native_seconds"] else { unreachable!("{held:?}") };
     (count, sum, p99)
 }
 
