@@ -50,8 +50,10 @@ pub fn check(cluster: &Cluster, (helm, uview): (&Path, &Path), steps: &mut Steps
         fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755))?;
     }
     symlink(uview.canonicalize()?, bin.join("uview"))?;
+    // The API server was restarted, and takes definitions by itself again, as its release reads them.
+    cluster.group("apiextensions.k8s.io v1")?;
     // helm leaves the namespace, and there is no registry.
-    cluster.sh("kubectl delete namespace uview --timeout=60s")?;
+    cluster.sh("kubectl delete namespace uview --ignore-not-found --timeout=60s")?;
     cluster.sh(&format!("$CTR images tag --force {SHELL} docker.io/library/busybox:1.37"))?;
     let run = |what: &str, lines: &str| {
         // From a file, whose lines need no quotes.
