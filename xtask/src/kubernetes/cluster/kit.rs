@@ -258,13 +258,13 @@ impl Cluster {
         output(Command::new(&self.script).args(["crd", file]))
     }
 
-    /// Lets the API server send a group, such as `apiextensions.k8s.io v1`, to the server of custom resources.
+    /// Lets the API server send groups, such as `apiextensions.k8s.io v1`, to the server of custom resources.
     ///
     /// # Errors
     ///
     /// The kit refuses it.
-    pub fn group(&self, group_and_version: &str) -> Result<String> {
-        output(Command::new(&self.script).arg("group").args(group_and_version.split(' ')))
+    pub fn group(&self, groups_and_versions: &str) -> Result<String> {
+        output(Command::new(&self.script).arg("group").args(groups_and_versions.split(' ')))
     }
 
     /// What `helm template ARGUMENTS` prints.

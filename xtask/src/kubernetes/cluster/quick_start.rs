@@ -41,6 +41,17 @@ pub fn check(cluster: &Cluster, (helm, uview): (&Path, &Path), steps: &mut Steps
     ensure!(blocks.len() == 2, "{PAGE} has {} blocks of lines", blocks.len());
     let there = cluster.sh(&format!("ls -d {DEFAULTS} 2>/dev/null || true"))?;
     ensure!(there.is_empty(), "there is an installation of uview on this machine: {there}");
+    let done = lines_and_undo(cluster, (helm, uview), (blocks[0], blocks[1]), steps);
+    cluster.sh(&format!("rm -rf {DEFAULTS}"))?;
+    done
+}
+
+fn lines_and_undo(
+    cluster: &Cluster,
+    (helm, uview): (&Path, &Path),
+    (lines, undo): (&str, &str),
+    steps: &mut Steps,
+) -> Result<()> {
     let home = tempfile::tempdir()?;
     let bin = home.path().join("bin");
     fs::create_dir(&bin)?;
@@ -64,14 +75,14 @@ pub fn check(cluster: &Cluster, (helm, uview): (&Path, &Path), steps: &mut Steps
             cluster.sh(&format!("HOME={home} PATH={bin}:$PATH timeout 300 bash -e {} 2>&1", file.display()))?;
         anyhow::Ok(printed)
     };
-    let printed = steps.run("the quick start, as written: installed, an alarm, an Lmap", || run("lines", blocks[0]))?;
+    let printed = steps.run("the quick start, as written: installed, an alarm, an Lmap", || run("lines", lines))?;
     println!("{}", printed.lines().filter(|line| line.contains("quick/payment")).collect::<Vec<_>>().join("\n"));
     steps.run("what undoes it, as written: nothing is left but what was learnt", || {
-        run("undo", blocks[1])?;
+        run("undo", undo)?;
         let kinds = "kubectl get crd,clusterrole,clusterrolebinding -o name | grep uview || true";
         let left = cluster.sh(&format!("ls -A /run/uview 2>/dev/null; {kinds}"))?;
         ensure!(left.trim().is_empty(), "there is {left}");
-        cluster.sh(&format!("rm -rf {DEFAULTS}")).map(drop)
+        Ok(())
     })
 }
 
