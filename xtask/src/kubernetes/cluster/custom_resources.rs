@@ -74,12 +74,13 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
         cluster.until(&what, |status| status.lmap(SERVICE)["interval_us"] == micros)
     };
     steps.run("an Lmap sets the interval of its workload; the node says so", || {
+        // Both at once: the node tells of changes every 30 s.
         cluster.apply("slower.yaml", SLOWER)?;
+        cluster.apply("half.yaml", POLICY)?;
         interval(200_000)?;
         says(cluster, ("lmaps", "slower"), |conditions| conditions["Applied"] == "True")
     })?;
     steps.run("a SamplingPolicy is in effect; the node says so", || {
-        cluster.apply("half.yaml", POLICY)?;
         says(cluster, ("samplingPolicies", "half"), |conditions| conditions["Applied"] == "True")
     })?;
     steps.run("the controller, turned on: the status of an Lmap on all nodes, and an event", || {
