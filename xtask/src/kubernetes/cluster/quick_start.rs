@@ -61,8 +61,8 @@ fn lines_and_undo(
         fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755))?;
     }
     symlink(uview.canonicalize()?, bin.join("uview"))?;
-    // The API server was restarted, and takes definitions by itself again, as its release reads them.
-    cluster.group("apiextensions.k8s.io v1")?;
+    // The API server was restarted, and takes definitions and their objects by itself again, as its release reads them.
+    cluster.group("apiextensions.k8s.io v1 uview.dev v1alpha1")?;
     // helm leaves the namespace, and there is no registry.
     cluster.sh("kubectl delete namespace uview --ignore-not-found --timeout=60s")?;
     cluster.sh(&format!("$CTR images tag --force {SHELL} docker.io/library/busybox:1.37"))?;
