@@ -86,7 +86,13 @@ pub fn check_cluster(uview: &Path) -> Result<()> {
 #[expect(clippy::disallowed_methods, reason = "only the environment says where the tools are")]
 fn helm() -> Option<PathBuf> {
     let named = std::env::var_os("UVIEW_HELM").filter(|path| !path.is_empty());
-    let helm = named.map_or_else(|| PathBuf::from("helm"), PathBuf::from);
+    // The whole path: the quick start runs it with a PATH of its own.
+    let helm = match named {
+        Some(named) => PathBuf::from(named),
+        None => std::env::split_paths(&std::env::var_os("PATH")?)
+            .map(|folder| folder.join("helm"))
+            .find(|path| path.is_file())?,
+    };
     let works = Command::new(&helm).args(["version", "--short"]).output().is_ok_and(|output| output.status.success());
     works.then_some(helm)
 }
