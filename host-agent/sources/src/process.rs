@@ -1,7 +1,7 @@
 //! Files of one process in /proc: only what is measured, without allocating.
 //!
-//! Source: proc_pid_stat(5), proc_pid_statm(5), proc_pid_io(5), proc_pid_status(5), and Documentation/scheduler/sched-stats.rst of the
-//! kernel.
+//! Source: proc_pid_stat(5), proc_pid_statm(5), proc_pid_io(5), proc_pid_status(5), and
+//! Documentation/scheduler/sched-stats.rst of the kernel.
 
 use crate::fields::{named_lines, number};
 
