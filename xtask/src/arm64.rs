@@ -37,9 +37,9 @@ struct Tools {
 
 /// The extent of a run.
 pub enum Plan {
-    /// Build the release, and start it once in the emulator if there is one.
+    /// Build it without optimisation, and start it once in the emulator if there is one.
     Build,
-    /// Also run the tests.
+    /// Build the release, start it, and run the tests.
     Test,
 }
 
@@ -48,16 +48,20 @@ pub fn missing() -> Option<String> {
     tools().err().map(|error| error.to_string())
 }
 
-/// Builds the release; with [`Plan::Test`], also runs the tests of its members.
+/// Builds and starts it; with [`Plan::Test`], as a release, and runs the tests of its members.
 ///
 /// # Errors
 ///
 /// A missing tool, a build or a test that fails, or a program that a DPU could not start.
 pub fn run(plan: &Plan) -> Result<()> {
     let tools = tools()?;
-    cargo(&tools, &["build", "--quiet", "--release", "--target", TARGET, "-p", "nic-agent"])?;
+    let (folder, profile) = match plan {
+        Plan::Build => ("debug", "dev"),
+        Plan::Test => ("release", "release"),
+    };
+    cargo(&tools, &["build", "--quiet", "--profile", profile, "--target", TARGET, "-p", "nic-agent"])?;
     let metadata = MetadataCommand::new().current_dir(workspace()).no_deps().exec()?;
-    let program = metadata.target_directory.as_std_path().join(TARGET).join("release/uview-nic-agent");
+    let program = metadata.target_directory.as_std_path().join(TARGET).join(folder).join("uview-nic-agent");
     let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
     let newest = check(&bytes)?;
     println!("{}: {} bytes, needs a C library {}.{} or later", program.display(), bytes.len(), newest.0, newest.1);
