@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use tonic::Streaming;
 use wire::printable;
 use wire::proto::operators::{
-    Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo,
+    Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo, OpenPageReply,
     PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun,
     ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
 };
@@ -114,6 +114,7 @@ messages! {
     Detector { score; rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
     Reason { column, group, unit; share, seen, expected, since_us }
     GroupShare { group; share }
+    OpenPageReply { url; lifetime_ms }
     HookEvent {
         service, state, episode, reasons, silent_replicas, points_at, groups, columns, change, concerned;
         hook, sequence, lost, lmap, at_unix_ns, score, gamma, rank, features, epoch

@@ -12,6 +12,7 @@
 //! | [`feed`] | what changed since the last look, written once for all viewers |
 //! | [`traces`] | kept traces, within a budget of bytes |
 //! | [`documents`] | JSON of one service, of traces and of the receipt |
+//! | `shown` | makes texts of others printable |
 
 pub mod assets;
 pub mod documents;
@@ -19,4 +20,5 @@ pub mod feed;
 pub mod history;
 pub mod routing;
 pub mod sessions;
+mod shown;
 pub mod traces;
