@@ -8,7 +8,8 @@ use uview_cli::{Arguments, Display, Environment, kubectl, output};
 
 #[expect(clippy::disallowed_methods, reason = "the environment is read here and nowhere else")]
 fn environment() -> Environment {
-    let has_display = ["WAYLAND_DISPLAY", "DISPLAY"].iter().any(|name| std::env::var_os(name).is_some_and(|of| !of.is_empty()));
+    let has_display =
+        ["WAYLAND_DISPLAY", "DISPLAY"].iter().any(|name| std::env::var_os(name).is_some_and(|of| !of.is_empty()));
     Environment {
         runtime_dir: std::env::var_os("UVIEW_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(Into::into),
         no_color: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),

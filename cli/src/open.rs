@@ -64,7 +64,8 @@ fn is_page(url: &str) -> bool {
 fn show(url: &str) -> Option<()> {
     let folder = tempfile::Builder::new().prefix("uview-open-").tempdir().ok()?;
     let file = folder.path().join("page.html");
-    let text = format!("<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url={url}\">\n");
+    let text =
+        format!("<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url={url}\">\n");
     std::fs::write(&file, text).ok()?;
     let mut opener = Command::new(OPENER);
     let status = opener.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;

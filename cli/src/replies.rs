@@ -11,9 +11,10 @@ use std::hash::BuildHasher;
 use tonic::Streaming;
 use wire::printable;
 use wire::proto::operators::{
-    Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo, OpenPageReply,
-    PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun,
-    ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
+    Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo,
+    OpenPageReply, PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine,
+    ReceiptReply, ReceiptRun, ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply,
+    WorkerStatus,
 };
 
 /// A message with texts that others have chosen.

@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    HookEvent, OpenPageRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent, StatusReply, StatusRequest,
-    WatchRowsRequest,
+    HookEvent, OpenPageRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent, StatusReply,
+    StatusRequest, WatchRowsRequest,
 };
 use wire::time::Nanos;
 

@@ -13,8 +13,8 @@ use webhooks::GroupingRule;
 use crate::config::{Config, Transport};
 use crate::control_plane::{MAX_MEMBER_REGIONS, MAX_OVER_SEVERAL};
 use crate::dispatch::Dispatch;
-use crate::region_registration::MAX_HELD_BYTES;
 use crate::live_page;
+use crate::region_registration::MAX_HELD_BYTES;
 use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WORKER_LIMITS};
 use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models};
 

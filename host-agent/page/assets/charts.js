@@ -55,17 +55,21 @@ export function chart() {
   drawing.addEventListener("pointerleave", () => last && leave(last, readout));
   new ResizeObserver(() => last && draw(last.buckets, last.episodes, last.span)).observe(drawing);
 
-  function draw(buckets, episodes, span) {
+  function draw(buckets, episodes, asked) {
+    let span = asked;
     const box = drawing.getBoundingClientRect();
     if (!box.width) { last = { buckets, episodes, span }; return; }
     const now = Math.max(buckets.length ? buckets.at(-1)[0] + buckets.at(-1)[1] : 0, span);
-    const from = now - span;
+    // A young history fills the frame.
+    const first = buckets.length ? buckets[0][0] : now;
+    const from = Math.max(now - span, Math.min(first, now - 60));
+    span = now - from;
     const shown = buckets.filter(([second, step]) => second + step > from);
     const ratios = shown.map(([, , score, gamma]) => gamma ? score / gamma : null);
     const high = Math.max(10, ...ratios.filter((ratio) => ratio !== null).map((ratio) => ratio * 1.3));
     const x = (second) => MARGIN.left + (second - from) / span * (box.width - MARGIN.left - MARGIN.right);
     const y = (ratio) => MARGIN.top + (1 - level(ratio, high)) * (box.height - MARGIN.top - MARGIN.bottom);
-    last = { buckets, episodes, span, shown, ratios, from, now, x, y, box, cursor: last?.cursor };
+    last = { buckets, episodes, span: asked, shown, ratios, from, now, x, y, box, cursor: last?.cursor };
     drawing.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
     drawing.replaceChildren(...shaded(episodes, last), ...rows(high, last), ...columns(span, last), ...lines(last));
     if (!last.hovered) leave(last, readout);

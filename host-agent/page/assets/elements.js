@@ -7,7 +7,7 @@ function filled(node, attributes, children) {
     if (typeof value === "function") node.addEventListener(name, value);
     else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : String(value));
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== "") node.append(child);
   }
   return node;
@@ -18,6 +18,12 @@ export const el = (tag, attributes, ...children) => filled(document.createElemen
 
 /** An element of a drawing. */
 export const svg = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
+
+/** A title of a metric, which may be broken where its parts end. */
+export function breakable(text) {
+  const parts = text.split(/(?<=[._/{,])/);
+  return parts.flatMap((part, at) => at ? [document.createElement("wbr"), part] : [part]);
+}
 
 /** Sets the text of a node, unless it is the same. */
 export function say(node, text) {

@@ -85,6 +85,7 @@ const SIGNS = { alarm: "▲", silent: "■", drifted: "~", armed: "●" };
 export function words(lmap) {
   const sign = SIGNS[lmap.state] ?? "◌";
   if (lmap.state === "alarm" && lmap.rank === 1) return [sign, "suspected cause"];
+  if (lmap.state === "silent" && lmap.rank === 1) return [sign, "silent, suspected cause"];
   if (lmap.state === "alarm") return [sign, lmap.rank ? `in alarm, rank ${lmap.rank}` : "in alarm"];
   if (lmap.state === "armed") return [sign, lmap.silent?.length ? `${lmap.silent.length} silent replicas` : "quiet"];
   if (lmap.state === "learning") return [sign, `learning, ${lmap.rows ?? 0} of ${lmap.needed ?? 0} rows`];

@@ -1,7 +1,7 @@
 // Services by urgency.
 
 import { byUrgency, follow, isUrgent, ratio, state, words } from "./feed.js";
-import { el, figures, say } from "./elements.js";
+import { breakable, el, figures, say } from "./elements.js";
 import { spark } from "./charts.js";
 
 function headline() {
@@ -13,7 +13,8 @@ function headline() {
   if (urgent.length) {
     const others = urgent.length === 1 ? "1 service stands out" : `${urgent.length} services stand out`;
     const first = cause?.reasons?.[0];
-    const why = first ? `${first.title} is ${first.seen}, expected ${first.expected}.` : "";
+    const silent = cause?.silent?.length ? `${cause.silent.join(", ")} is silent. ` : "";
+    const why = silent ? silent : first ? `${first.title} is ${first.seen}, expected ${first.expected}.` : "";
     return [others, cause ? `Suspected cause: ${cause.service}. ${why}` : "See below what differs from what was learnt."];
   }
   const learning = all.filter((lmap) => lmap.state === "learning").length;
@@ -53,11 +54,12 @@ function reasons(why, lmap) {
   const first = lmap.reasons?.[0];
   const silent = lmap.silent?.length ? `Silent: ${lmap.silent.join(", ")}. ` : "";
   const points = lmap.points_at ? ` Points at ${lmap.points_at}.` : "";
-  const text = first ? `${silent}${first.title} ${first.seen}, expected ${first.expected}.${points}` : silent;
+  const last = isUrgent(lmap) ? "" : "Last: ";
+  const text = first ? `${last}${silent}${first.title} ${first.seen}, expected ${first.expected}.${points}` : silent;
   if (why.dataset.text === text) return;
   why.dataset.text = text;
   why.replaceChildren();
-  if (first) why.append(silent, el("span", { class: "metric" }, first.title), ` ${first.seen}, expected ${first.expected}.${points}`);
+  if (first) why.append(last, silent, el("span", { class: "metric" }, breakable(first.title)), ` ${first.seen}, expected ${first.expected}.${points}`);
   else why.append(silent);
 }
 

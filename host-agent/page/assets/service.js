@@ -1,7 +1,7 @@
 // One service: its score over time, what explains it, its replicas and what it learnt.
 
-import { follow, state, words } from "./feed.js";
-import { clock, count, el, fetched, figures, length, percent, table } from "./elements.js";
+import { follow, isUrgent, state, words } from "./feed.js";
+import { breakable, clock, count, el, fetched, figures, length, percent, say, table } from "./elements.js";
 import { chart, share } from "./charts.js";
 
 const SPANS = [["5 min", 300], ["1 h", 3600], ["24 h", 86400]];
@@ -17,16 +17,16 @@ function facts(lmap) {
     ["Replicas", lmap.silent?.length ? `${lmap.replicas ?? 0}, silent: ${lmap.silent.join(", ")}` : String(lmap.replicas ?? 0)],
     ["Columns", lmap.unwatched ? `${lmap.columns ?? 0}, ${lmap.unwatched} not watched yet` : String(lmap.columns ?? 0)],
     ["Interval", lmap.interval ?? "–"],
-    ["Worker", lmap.worker === undefined ? "none" : String(lmap.worker)],
+    ["Worker", lmap.worker ?? "none"],
   ];
   if (lmap.members) pairs.push(["Over the services", lmap.members.join(", ")]);
   return el("dl", { class: "facts" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 function metrics(lmap) {
-  if (!lmap.reasons?.length) return el("p", { class: "quiet" }, "No metric stands out: no score of the last second was at or over γ.");
+  if (!lmap.reasons?.length) return el("p", { class: "quiet" }, "No metric stood out yet: no score was at or over γ.");
   const rows = lmap.reasons.map(({ title, group, seen, expected, share: part, since }) => [
-    el("span", {}, share(part ?? 0), percent(part ?? 0)), title, seen, expected, since, group,
+    el("span", {}, share(part ?? 0), percent(part ?? 0)), breakable(title), seen, expected, since, group,
   ]);
   return table(["Share of the score", "Metric", "#Seen", "#Expected", "#For", "Group"], rows);
 }
@@ -38,7 +38,7 @@ function episodes(of) {
     to === null ? "goes on" : length((to - from || 1) * 1000),
     peak === null ? "–" : figures(peak),
     rank === 1 ? el("span", { class: "badge cause" }, "suspected cause") : rank ? `rank ${rank}` : "",
-    el("span", {}, metrics.slice(0, 3).map(({ title, seen, expected }) => el("div", {}, el("b", {}, title), ` ${seen}, expected ${expected}`)),
+    el("span", {}, metrics.slice(0, 3).map(({ title, seen, expected }) => el("div", {}, el("b", {}, breakable(title)), ` ${seen}, expected ${expected}`)),
       points_at ? el("div", { class: "quiet" }, `points at ${points_at}`) : ""),
   ]);
   return table(["Began", "#Lasted", "#Highest score", "Rank", "What stood out"], rows);
@@ -49,10 +49,11 @@ export function service(main, id) {
   const title = el("h1"), lead = el("p", { class: "lead" });
   const plot = chart();
   const [now, past, about] = [el("div"), el("div"), el("div")];
+  const heading = el("h2");
   let span = 300, history = { buckets: [], episodes: [] };
   const buttons = SPANS.map(([name, seconds]) => el("button", { click: () => choose(seconds), "data-span": seconds }, name));
   main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame, about,
-    el("h2", {}, "What stands out now"), now, el("h2", {}, "Alarms"), past);
+    heading, now, el("h2", {}, "Alarms"), past);
 
   function choose(seconds) {
     span = seconds;
@@ -78,8 +79,10 @@ export function service(main, id) {
     title.textContent = lmap.service;
     const first = lmap.reasons?.[0];
     const points = lmap.points_at ? ` Its metrics point at ${lmap.points_at}.` : "";
-    lead.textContent = first ? `${first.title} is ${first.seen}, expected ${first.expected}.${points}` : `${words(lmap).join(" ")}`;
+    if (first && isUrgent(lmap)) lead.replaceChildren(...breakable(first.title), ` is ${first.seen}, expected ${first.expected}.${points}`);
+    else lead.textContent = words(lmap).join(" ");
     about.replaceChildren(facts(lmap));
+    say(heading, isUrgent(lmap) ? "What stands out" : "What stood out last");
     now.replaceChildren(metrics(lmap));
     append(lmap);
     plot.draw(history.buckets, history.episodes, span);

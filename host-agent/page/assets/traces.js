@@ -3,6 +3,8 @@
 import { follow, state } from "./feed.js";
 import { clock, count, el, fetched, length, svg } from "./elements.js";
 
+/** Times that a trace is looked at, for spans that come late. */
+const LOOKS = 5;
 const WHY = { lmap: "alarm", error: "error", latency: "slow", trigger: "asked for", floor: "chance" };
 
 function item(trace) {
@@ -11,7 +13,7 @@ function item(trace) {
     el("time", {}, clock(trace.start)),
     el("span", { class: `what ${trace.failed ? "failed" : ""}` }, name, trace.failed ? " (failed)" : ""),
     el("span", { class: "took" }, length(trace.took / 1e6)),
-    el("span", { class: `badge ${trace.policy ?? ""}` }, WHY[trace.policy] ?? trace.policy ?? "?"),
+    el("span", { class: `badge ${trace.policy ?? ""}` }, WHY[trace.policy] ?? trace.policy ?? "…"),
     el("span", { class: "why quiet" }, trace.reason ?? "")));
 }
 
@@ -35,21 +37,22 @@ export function traces(main) {
     list.replaceChildren(shown.length ? el("ul", { class: "traces" }, shown.map(item)) : nothing(keeping || all.length));
   }
 
-  let seen = null, asked = false;
+  let seen = null, asked = false, over = false;
   async function update() {
-    if (asked || seen === state.node.traces) return;
+    if (over || asked || seen === state.node.traces) return;
     asked = true;
     const answer = await fetched("/api/traces").catch(() => null);
     // At most every two seconds: many traces may come at a time.
     setTimeout(() => { asked = false; update(); }, 2000);
-    if (!answer) return;
+    if (!answer || over) return;
     seen = answer.taken;
     ({ traces: all, keeping } = answer);
     lead.textContent = `${count(all.length)} of ${count(answer.taken)} that this node has kept since its start, the newest first, with the reason.`;
     show();
   }
   update();
-  return follow(update);
+  const unfollow = follow(update);
+  return () => { over = true; unfollow(); };
 }
 
 /** Spans in the order of a tree, each with its depth. */
@@ -95,8 +98,15 @@ function waterfall(trace) {
 /** Shows the trace `id` in `main`. Returns what ends it. */
 export function trace(main, id) {
   main.replaceChildren(el("h1", {}, "Trace"), el("p", { class: "lead" }, id));
-  fetched(`/api/trace/${id}`).catch(() => null).then((answer) => {
+  let timer = null, left = LOOKS, spans = 0, over = false;
+  const look = () => fetched(`/api/trace/${id}`).catch(() => null).then((answer) => {
+    if (over) return;
+    // Spans of a young trace may still be on their way.
+    if (--left > 0) timer = setTimeout(look, 2000);
+    if (answer?.spans.length === spans && spans) return;
+    spans = answer?.spans.length ?? 0;
     if (!answer) {
+      clearTimeout(timer);
       main.append(el("p", { class: "empty" }, "This trace is not here any more: newer ones have taken its place. It was sent on to the upstream."));
       return;
     }
@@ -108,5 +118,6 @@ export function trace(main, id) {
       waterfall(answer),
       el("p", { class: "small quiet" }, `Trace ${answer.id}${answer.cut ? `; ${answer.cut} further spans are not shown` : ""}`));
   });
-  return () => {};
+  look();
+  return () => { over = true; clearTimeout(timer); };
 }

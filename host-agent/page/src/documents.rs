@@ -22,9 +22,7 @@ pub fn service(feed: &Feed, lmap: u32) -> Option<String> {
         json!([second, step, highest, gamma.is_finite().then_some(gamma), u8::from(alarm == Alarm::On)])
     };
     let buckets: Vec<_> = feed.history.buckets(name).into_iter().map(bucket).collect();
-    let episode = |Episode { from, to, peak, rank, points_at, metrics }: &Episode| {
-        json!({ "from": from, "to": to, "peak": peak, "rank": rank, "points_at": points_at, "metrics": metrics })
-    };
+    let episode = |Episode { from, to, peak, rank, points_at, metrics }: &Episode| json!({ "from": from, "to": to, "peak": peak, "rank": rank, "points_at": points_at, "metrics": metrics });
     let episodes: Vec<_> = feed.history.episodes(name).map(episode).collect();
     Some(shown::json(json!({ "service": name, "buckets": buckets, "episodes": episodes })))
 }

@@ -89,7 +89,8 @@ impl Feed {
         }
         let mut data = Fields::new();
         for (key, value) in [("gone", json!(gone)), ("lmaps", Value::Array(changed)), ("node", Value::Object(node))] {
-            if value.as_array().is_none_or(|array| !array.is_empty()) && value.as_object().is_none_or(|of| !of.is_empty())
+            if value.as_array().is_none_or(|array| !array.is_empty())
+                && value.as_object().is_none_or(|of| !of.is_empty())
             {
                 data.insert(key.to_owned(), value);
             }
@@ -249,7 +250,8 @@ fn fields(lmap: &LmapStatus) -> Fields {
         ("columns", json!(lmap.columns)),
         ("unwatched", json!(lmap.unwatched)),
         ("interval", json!(quantity(lmap.interval_us as f64, "us"))),
-        ("worker", json!(lmap.worker)),
+        // As text: the first worker is 0, and zeros are not sent.
+        ("worker", json!(lmap.worker.map(|worker| worker.to_string()))),
         ("members", json!(members)),
         ("groups", json!(lmap.groups.iter().map(|of| json!([of.group, rounded(of.share)])).collect::<Vec<_>>())),
         ("reasons", json!(lmap.reasons.iter().take(METRICS).map(reason).collect::<Vec<_>>())),

@@ -185,7 +185,8 @@ impl History {
         let now = observed.second;
         self.services.retain(|_, record| now.saturating_sub(record.last) < FORGET_AFTER);
         if self.services.len() >= MAX_SERVICES
-            && let Some(oldest) = self.services.iter().min_by_key(|(_, record)| record.last).map(|(name, _)| name.clone())
+            && let Some(oldest) =
+                self.services.iter().min_by_key(|(_, record)| record.last).map(|(name, _)| name.clone())
         {
             self.services.remove(&oldest);
         }

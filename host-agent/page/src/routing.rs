@@ -297,7 +297,8 @@ mod tests {
         for host in ["127.0.0.1", "127.0.0.1:1", "localhost:9705", "LOCALHOST", "[::1]:9705", "[::1]"] {
             assert_eq!(with(Some(host)), 200, "{host}");
         }
-        for host in ["", "evil.example", "127.0.0.1.evil.example:9705", "localhost.evil.example", "127.0.0.1:x", "::1"] {
+        for host in ["", "evil.example", "127.0.0.1.evil.example:9705", "localhost.evil.example", "127.0.0.1:x", "::1"]
+        {
             assert_eq!(with(Some(host)), 421, "{host}");
         }
         assert_eq!(with(None), 421);

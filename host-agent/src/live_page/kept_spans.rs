@@ -18,10 +18,9 @@ pub(super) fn add(request: &[u8], traces: &mut Traces) {
 }
 
 fn kept(service: &str, raw: &RawSpan<'_>) -> Span {
-    let reason = raw.text(b"uview.reason").map(|reason| Kept {
-        policy: raw.text(b"uview.policy").unwrap_or_default().into(),
-        reason: reason.into(),
-    });
+    let reason = raw
+        .text(b"uview.reason")
+        .map(|reason| Kept { policy: raw.text(b"uview.policy").unwrap_or_default().into(), reason: reason.into() });
     Span {
         id: u64::from_be_bytes(raw.id.bytes()),
         parent: raw.parent.map(|parent| u64::from_be_bytes(parent.bytes())),

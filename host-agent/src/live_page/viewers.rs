@@ -22,6 +22,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 type Pieces = mpsc::Sender<Result<Bytes, Infallible>>;
 
 /// Why a viewer's stream ends.
+#[derive(Debug, PartialEq, Eq)]
 enum Ended {
     /// It has gone, or the agent stops, or its session is over.
     Over,
@@ -53,7 +54,7 @@ async fn send(page: &LivePage, cookies: &str, to: &Pieces) -> Ended {
         let next = lock(&page.feed).next(seen);
         if let Some(event) = next {
             seen = Some(event.sequence);
-            if let Some(ended) = in_pieces(event.text.as_bytes(), to).await {
+            if let Some(ended) = in_pieces(event.text.as_bytes(), to, STALLED).await {
                 return ended;
             }
             continue;
@@ -63,7 +64,7 @@ async fn send(page: &LivePage, cookies: &str, to: &Pieces) -> Ended {
             _ = draining.changed() => {}
             () = to.closed() => return Ended::Over,
             () = tokio::time::sleep(HEARTBEAT) => {
-                if let Some(ended) = in_pieces(b":\n\n", to).await {
+                if let Some(ended) = in_pieces(b":\n\n", to, STALLED).await {
                     return ended;
                 }
             }
@@ -78,14 +79,49 @@ fn has_session(page: &LivePage, cookies: &str) -> bool {
     owner.is_some_and(|owner| page.may(owner))
 }
 
-/// Sends `text`. Returns why the stream ends, if it does.
-async fn in_pieces(text: &[u8], to: &Pieces) -> Option<Ended> {
+/// Sends `text`, each piece `within` so long. Returns why the stream ends, if it does.
+async fn in_pieces(text: &[u8], to: &Pieces, within: Duration) -> Option<Ended> {
     for piece in text.chunks(PIECE) {
-        match timeout(STALLED, to.send(Ok(Bytes::copy_from_slice(piece)))).await {
+        match timeout(within, to.send(Ok(Bytes::copy_from_slice(piece)))).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Some(Ended::Over),
             Err(_) => return Some(Ended::Slow),
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn a_viewer_that_does_not_read_is_given_up_and_one_that_reads_gets_everything() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        let text = vec![b'x'; 3 * PIECE + 1];
+
+        assert_eq!(in_pieces(&text, &sender, SOON).await, Some(Ended::Slow));
+        assert_eq!(receiver.recv().await.map(|piece| piece.unwrap().len()), Some(PIECE));
+
+        let reader = tokio::spawn(async move {
+            let mut bytes = 0;
+            while let Some(piece) = receiver.recv().await {
+                bytes += piece.unwrap().len();
+            }
+            bytes
+        });
+        assert_eq!(in_pieces(&text, &sender, Duration::from_mins(1)).await, None);
+        drop(sender);
+        assert_eq!(reader.await.unwrap(), text.len());
+    }
+
+    #[tokio::test]
+    async fn a_viewer_that_has_gone_is_no_slow_one() {
+        let (sender, receiver) = mpsc::channel(1);
+        drop(receiver);
+
+        assert_eq!(in_pieces(b"text", &sender, SOON).await, Some(Ended::Over));
+    }
 }

@@ -110,7 +110,6 @@ pub(super) fn serve(
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
 }
 
-
 /// Runs a server that has no error of its own on `threads`.
 fn spawn_on(tasks: &mut Tasks, threads: &Handle, server: impl Future<Output = ()> + Send + 'static) {
     let serving = async {

@@ -66,7 +66,10 @@ fn a_trace_has_its_spans_and_why_it_is_kept() {
 #[test]
 fn a_receipt_has_its_days() {
     let line = ReceiptLine { service: HOSTILE.to_owned(), seen_spans: 9, ..ReceiptLine::default() };
-    let mut reply = ReceiptReply { days: vec![ReceiptDay { day: 20_000, services: vec![line], ..ReceiptDay::default() }], ..ReceiptReply::default() };
+    let mut reply = ReceiptReply {
+        days: vec![ReceiptDay { day: 20_000, services: vec![line], ..ReceiptDay::default() }],
+        ..ReceiptReply::default()
+    };
     reply.waiting_spans.insert(HOSTILE.to_owned(), 4);
 
     let document = parsed(&receipt(&reply));

@@ -52,7 +52,13 @@ fn an_event_has_what_changed_and_nothing_else() {
 #[test]
 fn what_is_over_is_null_and_what_is_gone_is_named() {
     let mut feed = feed();
-    let reason = Reason { column: "latency.p99".to_owned(), unit: "s".to_owned(), seen: 0.18, expected: 0.02, ..Reason::default() };
+    let reason = Reason {
+        column: "latency.p99".to_owned(),
+        unit: "s".to_owned(),
+        seen: 0.18,
+        expected: 0.02,
+        ..Reason::default()
+    };
     let alarm = LmapStatus { rank: 1, reasons: vec![reason], ..lmap(1, "cart", 9) };
     _ = feed.look(&status(vec![alarm, lmap(2, "store", 9)]), 0);
     _ = feed.look(&status(vec![lmap(1, "cart", 9)]), 3);
@@ -100,7 +106,8 @@ fn all_viewers_share_one_text() {
 fn whatever_a_service_is_called_an_event_has_one_line_of_data() {
     let mut feed = feed();
     let hostile = "a\n\ndata: {}\r\u{2028}\u{202e}</script>";
-    let reason = Reason { column: hostile.to_owned(), unit: hostile.to_owned(), group: hostile.to_owned(), ..Reason::default() };
+    let reason =
+        Reason { column: hostile.to_owned(), unit: hostile.to_owned(), group: hostile.to_owned(), ..Reason::default() };
     let all = LmapStatus { reasons: vec![reason], points_at: hostile.to_owned(), ..lmap(1, hostile, 9) };
     _ = feed.look(&status(vec![all]), 0);
 
