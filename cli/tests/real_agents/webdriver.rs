@@ -29,24 +29,36 @@ impl Driver {
         let mut command = Command::new("chromedriver");
         let mut process = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
         let mut lines = BufReader::new(process.stdout.take()?).lines().map_while(Result::ok);
-        let port = lines.find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok());
+        let port =
+            lines.find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok());
         // It goes on writing, to nobody, and must not be ended by that.
         std::thread::spawn(move || lines.for_each(drop));
         Some(Self { process, port: port? })
     }
 
-    /// What it answers to a command.
+    /// What it answers to a command that is carried out.
     fn call(&self, method: &str, path: &str, body: &Value) -> Value {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let body = body.to_string();
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json");
-        write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        let answer: Value = serde_json::from_str(body).unwrap();
+        let answer = self.request(method, path, body);
         assert!(answer["value"]["error"].is_null(), "{method} {path}: {answer}");
         answer["value"].clone()
+    }
+
+    /// What it answers to a command.
+    fn request(&self, method: &str, path: &str, body: &Value) -> Value {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let body = body.to_string();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json"
+        );
+        write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        // It keeps the connection, whatever it is told.
+        let mut answer = BufReader::new(stream);
+        let head: Vec<_> = answer.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+        let length =
+            head.iter().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+        let mut body = vec![0; length.unwrap()];
+        answer.read_exact(&mut body).unwrap();
+        serde_json::from_slice(&body).unwrap()
     }
 
     /// Opens a browser without windows.
@@ -69,9 +81,8 @@ pub struct Browser<'a> {
 
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.call("DELETE", "", &Value::Null);
-        }
+        // Also after a failure: the browser would outlive its driver.
+        self.driver.request("DELETE", &format!("/session/{}", self.session), &json!({}));
     }
 }
 
@@ -92,7 +103,8 @@ impl Browser<'_> {
 
     /// Presses keys, wherever the focus is.
     pub fn press(&self, keys: &str) {
-        let strokes = keys.chars().flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({ "type": kind, "value": key })));
+        let strokes =
+            keys.chars().flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({ "type": kind, "value": key })));
         let keyboard = json!({ "type": "key", "id": "keyboard", "actions": strokes.collect::<Vec<_>>() });
         self.call("POST", "/actions", &json!({ "actions": [keyboard] }));
     }
@@ -101,7 +113,8 @@ impl Browser<'_> {
     pub fn pretend(&self, (width, height): (u32, u32), scheme: &str) {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        for (command, with) in [("Emulation.setDeviceMetricsOverride", metrics), ("Emulation.setEmulatedMedia", media)] {
+        for (command, with) in [("Emulation.setDeviceMetricsOverride", metrics), ("Emulation.setEmulatedMedia", media)]
+        {
             self.call("POST", "/goog/cdp/execute", &json!({ "cmd": command, "params": with }));
         }
     }

@@ -35,7 +35,7 @@ const HTML: &str = "text/html; charset=utf-8";
 /// The page that an exchanged token answers with. It goes to the page by itself, and not by a redirect: a browser that
 /// comes from a link of another site would not show the new cookie there (SameSite=Strict).
 const OPENED: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>uview</title>\
-    <meta http-equiv=\"refresh\" content=\"0;url=/\"><p><a href=\"/\">uview</a></p></html>\n";
+    <link rel=\"icon\" href=\"data:,\"><meta http-equiv=\"refresh\" content=\"0;url=/\"><p><a href=\"/\">uview</a></p></html>\n";
 
 /// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
