@@ -26,7 +26,7 @@ fn serve(socket: PathBuf, broken: &'static AtomicBool) {
         for tick in 0_u64.. {
             let noise = (tick.wrapping_mul(6_364_136_223_846_793_005) >> 40) % 100;
             calm.iter().for_each(|gauge| gauge.set(50.0 + noise as f64));
-            queue.set(if broken.load(Relaxed) { 100_000.0 } else { noise as f64 });
+            queue.set(if broken.load(Relaxed) { 50_000.0 + 1_000.0 * noise as f64 } else { noise as f64 });
             std::thread::sleep(Duration::from_millis(2));
         }
     });
@@ -163,7 +163,7 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     view(&browser, "#/receipt", "_other");
     view(&browser, "#/node", "Reads by");
     browser.press(ESCAPE);
-    shows(&browser, "Filter");
+    shows(&browser, "payment");
     browser.press("/nobody");
     shows(&browser, "No service matches the filter.");
 

@@ -18,7 +18,7 @@ function headline() {
     return [others, cause ? `Suspected cause: ${cause.service}. ${why}` : "See below what differs from what was learnt."];
   }
   const learning = all.filter((lmap) => lmap.state === "learning").length;
-  const rest = learning ? `${learning} of ${all.length} services are still learning what is normal.` : `${all.length} services behave as they were learnt.`;
+  const rest = learning ? `${learning} of ${all.length} services still learn what is normal.` : all.length === 1 ? "The service behaves as it was learnt." : `All ${all.length} services behave as they were learnt.`;
   return ["All is quiet", rest];
 }
 
