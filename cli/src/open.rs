@@ -23,9 +23,10 @@ Prints an address of the host agent's page. Where there is a display, it is open
 loopback of the agent's machine, and good for one browser: whoever opens it has a session there for twelve hours. You
 need the role viewer (docs/access.md). The page is for reading: nothing can be changed on it.
 
-From another machine, take a tunnel to the port that is printed, and open the address there:
+From another machine, take a tunnel with the port that is printed at both ends, and open the address there:
 
-  ssh -L 9705:127.0.0.1:9705 node-3 uview open --print";
+  ssh node-3 uview open --print
+  ssh -L PORT:127.0.0.1:PORT node-3";
 
 /// Arguments of `uview open`.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,8 +60,8 @@ fn is_page(url: &str) -> bool {
     !rest.is_empty() && rest.chars().all(|c| c.is_ascii_alphanumeric() || "[]:.-/?=".contains(c))
 }
 
-/// Opens `url` in the desktop's browser; `None` if that cannot be started. A file that only this user can read names the
-/// address: everybody may see the arguments of a process.
+/// Opens `url` in the desktop's browser; `None` if that cannot be started. A file that only this user can read names
+/// the address: everybody may see the arguments of a process.
 fn show(url: &str) -> Option<()> {
     let folder = tempfile::Builder::new().prefix("uview-open-").tempdir().ok()?;
     let file = folder.path().join("page.html");

@@ -1,5 +1,5 @@
-//! Kept spans on their way to the upstream, for whoever watches them: the newest requests, within a bound of bytes. What
-//! nobody takes in time makes room, and is sent on all the same.
+//! Kept spans on their way to the upstream, for whoever watches them: the newest requests, within a bound of bytes.
+//! What nobody takes in time makes room, and is sent on all the same.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::edge::Edge;
 const COST: usize = 64;
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct InboxState {
     requests: VecDeque<Bytes>,
     bytes: usize,
 }
@@ -20,7 +20,7 @@ struct Waiting {
 /// Requests with kept spans that wait to be watched.
 #[derive(Debug)]
 pub(crate) struct KeptInbox {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<InboxState>,
     limit: usize,
 }
 
@@ -49,8 +49,8 @@ impl KeptInbox {
 }
 
 impl Edge {
-    /// Takes the encoded `ExportTraceServiceRequest`s with spans that were kept since the last call, oldest first. Empty
-    /// if nobody was to watch them ([`Settings::watched_kept`](crate::Settings::watched_kept)).
+    /// Takes the encoded `ExportTraceServiceRequest`s with spans that were kept since the last call, oldest first.
+    /// Empty if nobody was to watch them ([`Settings::watched_kept`](crate::Settings::watched_kept)).
     pub fn take_kept(&self) -> impl Iterator<Item = Bytes> {
         self.kept.as_ref().map(KeptInbox::take).unwrap_or_default().into_iter()
     }

@@ -61,10 +61,12 @@ fn look_at_nothing_new(bencher: divan::Bencher<'_, '_>) {
 fn viewer(bencher: divan::Bencher<'_, '_>) {
     let mut feed = feed();
     let seen = feed.next(None).map_or(0, |event| event.sequence) - 1;
-    bencher.counter(divan::counter::BytesCount::new(feed.next(Some(seen)).map_or(0, |event| event.text.len()))).bench_local(|| {
-        let event = feed.next(Some(seen));
-        event.map(|event| event.text.as_bytes().chunks(16 << 10).map(<[u8]>::to_vec).collect::<Vec<_>>())
-    });
+    bencher
+        .counter(divan::counter::BytesCount::new(feed.next(Some(seen)).map_or(0, |event| event.text.len())))
+        .bench_local(|| {
+            let event = feed.next(Some(seen));
+            event.map(|event| event.text.as_bytes().chunks(16 << 10).map(<[u8]>::to_vec).collect::<Vec<_>>())
+        });
 }
 
 /// A snapshot for a viewer that begins.

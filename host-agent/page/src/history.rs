@@ -38,9 +38,9 @@ pub struct Bucket {
 /// Whether a service is in alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Alarm {
-    /// It is not.
+    /// It is in none.
     Quiet,
-    /// It is.
+    /// It is in alarm.
     On,
 }
 
@@ -87,7 +87,7 @@ impl Episode {
 /// What a service said for one summary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation<'a> {
-    /// Its name.
+    /// Name of the service.
     pub service: &'a str,
     /// Second of the summary, since 1970.
     pub second: u32,
@@ -128,7 +128,7 @@ impl Track {
     }
 }
 
-/// One service.
+/// What is remembered of one service.
 #[derive(Clone, Debug, Default)]
 struct Record {
     tracks: [Track; STEPS.len()],

@@ -1,5 +1,5 @@
-//! Who may read the page. A viewer asks the agent for a token over the operators' API, where the kernel or a certificate
-//! says who it is. A browser exchanges the token, once, for a session's cookie.
+//! Who may read the page. A viewer asks the agent for a token over the operators' API, where the kernel or a
+//! certificate says who it is. A browser exchanges the token, once, for a session's cookie.
 //!
 //! Tokens and cookies are 32 random bytes. They are compared in constant time, and with all that are known, so that the
 //! time says nothing about how close a guess was.
@@ -146,9 +146,9 @@ impl<O: PartialEq> Sessions<O> {
         if issued { Ok(()) } else { Err(TooManyTokens { waiting: self.tokens.entries.len() }) }
     }
 
-    /// Exchanges `token` for a session that `cookie` is the secret of. The token is void from now on. Returns the owner;
-    /// `None` if the token is unknown, was used or is too old, or if there are 128 sessions of others. Of 17 sessions of
-    /// one owner the first ends.
+    /// Exchanges `token` for a session that `cookie` is the secret of. The token is void from now on. Returns the
+    /// owner; `None` if the token is unknown, was used or is too old, or if there are 128 sessions of others. Of 17
+    /// sessions of one owner the first ends.
     pub fn exchange(&mut self, now: Nanos, token: &Secret, cookie: Secret) -> Option<&O> {
         self.tokens.expire(now);
         self.sessions.expire(now);

@@ -1,7 +1,7 @@
-//! Kept traces, within a budget of bytes: the newest, whole as far as their spans have come by.
+//! KeepReason traces, within a budget of bytes: the newest, whole as far as their spans have come by.
 //!
-//! *Memory*: [`SPAN_BYTES`] a span and its texts, [`TRACE_BYTES`] a trace. [`Traces::bytes`] counts it. When it is full,
-//! the trace that began to arrive first makes room.
+//! *Memory*: [`SPAN_BYTES`] a span and its texts, [`TRACE_BYTES`] a trace. [`Traces::bytes`] counts it. When it is
+//! full, the trace that began to arrive first makes room.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,16 +32,16 @@ pub enum Side {
 /// Whether a span ended in an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It did not.
+    /// It ended without an error.
     Fine,
-    /// It did.
+    /// It ended in an error.
     Failed,
 }
 
 /// A span of a kept trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// Its id.
+    /// Its id within the trace.
     pub id: u64,
     /// Id of its parent; `None` for a root.
     pub parent: Option<u64>,
@@ -58,12 +58,12 @@ pub struct Span {
     /// Whether it failed.
     pub outcome: Outcome,
     /// Why its trace is kept: policy and reason. Of a root, or of the span that stands for one.
-    pub kept: Option<Kept>,
+    pub kept: Option<KeepReason>,
 }
 
 /// Why a trace is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeepReason {
     /// The policy's name, such as `lmap`.
     pub policy: Box<str>,
     /// The reason, a sentence.
@@ -74,7 +74,7 @@ impl Span {
     /// The same span with texts that can be shown and are not too long.
     fn bounded(mut self) -> Self {
         (self.service, self.name) = (shown(&self.service, MAX_NAME), shown(&self.name, MAX_NAME));
-        let kept = self.kept.map(|Kept { policy, reason }| Kept {
+        let kept = self.kept.map(|KeepReason { policy, reason }| KeepReason {
             policy: shown(&policy, MAX_NAME),
             reason: shown(&reason, MAX_REASON),
         });
@@ -115,7 +115,7 @@ impl Trace {
 
     /// Why it is kept.
     #[must_use]
-    pub fn kept(&self) -> Option<&Kept> {
+    pub fn kept(&self) -> Option<&KeepReason> {
         self.spans.iter().find_map(|span| span.kept.as_ref())
     }
 
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_trace_is_put_together_from_its_spans_in_any_order() {
         let mut traces = Traces::new(1 << 20);
-        let kept = Kept { policy: "lmap".into(), reason: "payment: score 12".into() };
+        let kept = KeepReason { policy: "lmap".into(), reason: "payment: score 12".into() };
         traces.add(7, Span { outcome: Outcome::Failed, ..span(2, Some(1), 105) });
         traces.add(7, span(2, Some(1), 105));
         traces.add(7, Span { kept: Some(kept.clone()), ..span(1, None, 100) });

@@ -1,8 +1,8 @@
-//! Kept spans, from requests to the upstream into the page's traces.
+//! KeepReason spans, from requests to the upstream into the page's traces.
 
 use hooks::tracing::SpanKind;
 use otlp::codec::{RawSpan, scan};
-use page::traces::{Kept, Outcome, Side, Span, Traces};
+use page::traces::{KeepReason, Outcome, Side, Span, Traces};
 
 /// Name of a service that does not say it.
 const UNKNOWN: &str = "unknown";
@@ -18,9 +18,10 @@ pub(super) fn add(request: &[u8], traces: &mut Traces) {
 }
 
 fn kept(service: &str, raw: &RawSpan<'_>) -> Span {
-    let reason = raw
-        .text(b"uview.reason")
-        .map(|reason| Kept { policy: raw.text(b"uview.policy").unwrap_or_default().into(), reason: reason.into() });
+    let reason = raw.text(b"uview.reason").map(|reason| KeepReason {
+        policy: raw.text(b"uview.policy").unwrap_or_default().into(),
+        reason: reason.into(),
+    });
     Span {
         id: u64::from_be_bytes(raw.id.bytes()),
         parent: raw.parent.map(|parent| u64::from_be_bytes(parent.bytes())),

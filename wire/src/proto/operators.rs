@@ -1146,8 +1146,8 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "SetInterval"));
             self.inner.unary(req, path, codec).await
         }
-        /// Gives out an address of the live page that opens it once, on the agent's machine. FAILED_PRECONDITION if there is no
-        /// page, RESOURCE_EXHAUSTED if too many addresses that were given out wait to be opened.
+        /// Gives out an address of the live page that opens it once, on the agent's machine. FAILED_PRECONDITION if there is
+        /// no page, RESOURCE_EXHAUSTED if too many addresses that were given out wait to be opened.
         pub async fn open_page(
             &mut self,
             request: impl tonic::IntoRequest<super::OpenPageRequest>,
@@ -1277,8 +1277,8 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::SetIntervalRequest>,
         ) -> std::result::Result<tonic::Response<super::SetIntervalReply>, tonic::Status>;
-        /// Gives out an address of the live page that opens it once, on the agent's machine. FAILED_PRECONDITION if there is no
-        /// page, RESOURCE_EXHAUSTED if too many addresses that were given out wait to be opened.
+        /// Gives out an address of the live page that opens it once, on the agent's machine. FAILED_PRECONDITION if there is
+        /// no page, RESOURCE_EXHAUSTED if too many addresses that were given out wait to be opened.
         async fn open_page(
             &self,
             request: tonic::Request<super::OpenPageRequest>,
