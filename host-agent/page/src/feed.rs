@@ -81,7 +81,7 @@ impl Feed {
             let known = |id: &u32| status.lmaps.iter().any(|lmap| lmap.lmap == *id);
             self.cards.keys().copied().filter(|id| !known(id)).collect()
         };
-        gone.iter().for_each(|id| drop(self.cards.remove(id)));
+        self.cards.retain(|id, _| !gone.contains(id));
         let changed: Vec<Value> = status.lmaps.iter().filter_map(|lmap| self.lmap(lmap)).collect();
         let node = differences(&mut self.node, node(status, traces));
         if gone.is_empty() && changed.is_empty() && node.is_empty() {

@@ -142,7 +142,7 @@ impl Trace {
 pub struct Traces {
     budget: usize,
     bytes: usize,
-    traces: BTreeMap<u128, Trace>,
+    by_id: BTreeMap<u128, Trace>,
     /// Ids in the order in which traces began to arrive.
     order: VecDeque<u128>,
     taken: u64,
@@ -152,19 +152,19 @@ impl Traces {
     /// No traces, and room for `budget` bytes.
     #[must_use]
     pub const fn new(budget: usize) -> Self {
-        Self { budget, bytes: 0, traces: BTreeMap::new(), order: VecDeque::new(), taken: 0 }
+        Self { budget, bytes: 0, by_id: BTreeMap::new(), order: VecDeque::new(), taken: 0 }
     }
 
     /// Adds a span of `trace`. One that is known by its id is not added twice: an export may be repeated.
     pub fn add(&mut self, trace: u128, span: Span) {
         let span = span.bounded();
-        let is_new = !self.traces.contains_key(&trace);
+        let is_new = !self.by_id.contains_key(&trace);
         if is_new {
             self.order.push_back(trace);
             self.bytes += TRACE_BYTES;
             self.taken += 1;
         }
-        let of = self.traces.entry(trace).or_default();
+        let of = self.by_id.entry(trace).or_default();
         if of.spans.iter().any(|known| known.id == span.id) {
             return;
         }
@@ -177,7 +177,7 @@ impl Traces {
         while self.bytes > self.budget
             && let Some(oldest) = self.order.pop_front()
         {
-            let gone = self.traces.remove(&oldest);
+            let gone = self.by_id.remove(&oldest);
             self.bytes -= gone.as_ref().map_or(0, Trace::bytes);
         }
     }
@@ -185,12 +185,12 @@ impl Traces {
     /// The trace with this id.
     #[must_use]
     pub fn get(&self, trace: u128) -> Option<&Trace> {
-        self.traces.get(&trace)
+        self.by_id.get(&trace)
     }
 
     /// All traces and their ids, the newest first.
     pub fn newest(&self) -> impl Iterator<Item = (u128, &Trace)> {
-        self.order.iter().rev().filter_map(|id| Some((*id, self.traces.get(id)?)))
+        self.order.iter().rev().filter_map(|id| Some((*id, self.by_id.get(id)?)))
     }
 
     /// Traces that were taken since the start: it changes when there is a new one.
@@ -271,10 +271,10 @@ mod tests {
             let mut traces = Traces::new(budget);
             for (trace, id) in spans {
                 traces.add(trace, span(id, None, id));
-                let counted: usize = traces.traces.values().map(Trace::bytes).sum();
+                let counted: usize = traces.by_id.values().map(Trace::bytes).sum();
                 prop_assert_eq!(traces.bytes(), counted);
                 prop_assert!(traces.bytes() <= budget);
-                prop_assert_eq!(traces.order.len(), traces.traces.len());
+                prop_assert_eq!(traces.order.len(), traces.by_id.len());
             }
         }
     }
