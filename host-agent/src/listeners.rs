@@ -119,10 +119,7 @@ impl Listeners {
                 ApiListeners::open(&folder.join("operators.sock"), "operators.listen", listen).await?
             },
             metrics: tcp("metrics.listen", config.metrics.listen).await?,
-            page: match config.page.enabled {
-                true => Some(tcp("page.listen", config.page.listen).await?),
-                false => None,
-            },
+            page: if config.page.enabled { Some(tcp("page.listen", config.page.listen).await?) } else { None },
             otlp,
         })
     }

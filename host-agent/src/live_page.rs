@@ -16,6 +16,7 @@ use agent_runtime::server::Limits;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, header};
 use page::documents::{self, Keeping};
 use page::feed::{Feed, News};
@@ -160,7 +161,7 @@ async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response
     let host = if headers.contains_key(header::HOST) {
         only(headers, header::HOST)
     } else {
-        uri.authority().map(|authority| authority.as_str())
+        uri.authority().map(Authority::as_str)
     };
     let cookies = only(headers, header::COOKIE).unwrap_or_default().to_owned();
     let asked = routing::Request {
@@ -204,13 +205,13 @@ async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response
         Answer::Events if asked.method == Method::Head => {
             with_headers(200, routing::EVENTS, None, false, Body::empty())
         }
-        Answer::Events => match viewers::begin(&page, cookies) {
-            Some(events) => with_headers(200, routing::EVENTS, None, false, events),
-            None => {
+        Answer::Events => {
+            let Some(events) = viewers::begin(&page, cookies) else {
                 page.node.counts.refused_page_viewers.one_more();
-                with_headers(503, "text/plain; charset=utf-8", None, true, Body::from("too many viewers\n"))
-            }
-        },
+                return with_headers(503, "text/plain; charset=utf-8", None, true, Body::from("too many viewers\n"));
+            };
+            with_headers(200, routing::EVENTS, None, false, events)
+        }
     }
 }
 

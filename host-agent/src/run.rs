@@ -261,18 +261,10 @@ pub async fn run_from(
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
     let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
+    let (otlp, of_status, models_of) = (edge.clone(), Arc::clone(&receipts), models.clone());
     let on = threads.handle().clone();
-    let (receipts_of, models_of) = (Arc::clone(&receipts), models.clone());
-    let sources = MonitoringSources {
-        connections,
-        counts,
-        otlp: edge.clone(),
-        remotes,
-        receipts: receipts_of,
-        models: models_of,
-        watched,
-        threads: on,
-    };
+    let sources =
+        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched, on };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());

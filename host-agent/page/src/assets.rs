@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn what_the_page_names_is_there() {
         let named = ASSETS.iter().flat_map(|asset| asset.text.split(['"', '\'']));
-        let named = named.filter(|text| text.ends_with(".js") || text.ends_with(".css"));
+        let named = named.filter(|text| matches!(text.rsplit_once('.'), Some((_, "js" | "css"))));
         let missing: Vec<_> = named.filter(|name| asset(name.trim_start_matches('.')).is_none()).collect();
 
         assert!(missing.is_empty(), "{missing:?}");

@@ -46,10 +46,10 @@ pub(super) struct MonitoringSources {
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
     /// Threads of the live page.
-    pub(super) threads: Handle,
+    pub(super) on: Handle,
 }
 
-/// Starts the servers on `listeners`, that of the page on `threads`. The files are removed on drop.
+/// Starts the servers on `listeners`, that of the page on its threads. The files are removed on drop.
 pub(super) fn serve(
     config: &Config,
     node: &Arc<Node>,
@@ -57,7 +57,7 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, threads } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, on } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -99,10 +99,10 @@ pub(super) fn serve(
         spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
     }
     if let (Some(page), Some((listener, _))) = (page, listeners.page) {
-        let listener = move_to(&threads, listener).map_err(|error| RunError::Server("page", error.into()))?;
+        let listener = move_to(&on, listener).map_err(|error| RunError::Server("page", error.into()))?;
         let server = named("page", live_page::router(&page), live_page::LIMITS);
-        spawn_on(&mut tasks, &threads, server.serve(vec![Listener::Tcp(listener)], None, drained(Arc::clone(node))));
-        spawn_on(&mut tasks, &threads, until_drained(live_page::watch(page), Arc::clone(node)));
+        spawn_on(&mut tasks, &on, server.serve(vec![Listener::Tcp(listener)], None, drained(Arc::clone(node))));
+        spawn_on(&mut tasks, &on, until_drained(live_page::watch(page), Arc::clone(node)));
     }
     spawn(&mut tasks, services_socket::serve(services, Arc::clone(node), pods));
     spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
