@@ -52,8 +52,8 @@ export function service(main, id) {
   const heading = el("h2");
   let span = 300, history = { buckets: [], episodes: [] };
   const buttons = SPANS.map(([name, seconds]) => el("button", { click: () => choose(seconds), "data-span": seconds }, name));
-  main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame, about,
-    heading, now, el("h2", {}, "Alarms"), past);
+  main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame,
+    heading, now, el("h2", {}, "Alarms"), past, el("h2", {}, "The service"), about);
 
   function choose(seconds) {
     span = seconds;
