@@ -1,5 +1,7 @@
 //! `uview open`: an address of the live page, which opens it once.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -63,7 +65,8 @@ fn is_page(url: &str) -> bool {
 /// Opens `url` in the desktop's browser; `None` if that cannot be started. A file that only this user can read names
 /// the address: everybody may see the arguments of a process.
 fn show(url: &str) -> Option<()> {
-    let folder = tempfile::Builder::new().prefix("uview-open-").tempdir().ok()?;
+    let own = Permissions::from_mode(0o700);
+    let folder = tempfile::Builder::new().prefix("uview-open-").permissions(own).tempdir().ok()?;
     let file = folder.path().join("page.html");
     let text =
         format!("<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url={url}\">\n");
