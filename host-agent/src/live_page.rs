@@ -189,40 +189,30 @@ async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response
                 page.node.counts.refused_page_requests.one_more();
             }
             let routing::Response { status, content_type, set_cookie, body } = response;
-            // Whoever has no session keeps no connection from those who have one.
-            let closes = status >= 400;
-            with_headers(status, content_type, set_cookie, closes, Body::from(body))
+            with_headers(status, content_type, set_cookie, Body::from(body))
         }
         Answer::Document(document) => {
             let of = Arc::clone(&page);
             // Not here: the receipt waits for the OTLP endpoint's locks, and a large trace takes its time.
             let text = tokio::task::spawn_blocking(move || of.document(document)).await.ok().flatten();
             match text {
-                Some(text) => with_headers(200, routing::JSON, None, false, Body::from(text)),
-                None => with_headers(404, routing::JSON, None, false, Body::from("null")),
+                Some(text) => with_headers(200, routing::JSON, None, Body::from(text)),
+                None => with_headers(404, routing::JSON, None, Body::from("null")),
             }
         }
-        Answer::Events if asked.method == Method::Head => {
-            with_headers(200, routing::EVENTS, None, false, Body::empty())
-        }
+        Answer::Events if asked.method == Method::Head => with_headers(200, routing::EVENTS, None, Body::empty()),
         Answer::Events => {
             let Some(events) = viewers::begin(&page, cookies) else {
                 page.node.counts.refused_page_viewers.one_more();
-                return with_headers(503, "text/plain; charset=utf-8", None, true, Body::from("too many viewers\n"));
+                return with_headers(503, "text/plain; charset=utf-8", None, Body::from("too many viewers\n"));
             };
-            with_headers(200, routing::EVENTS, None, false, events)
+            with_headers(200, routing::EVENTS, None, events)
         }
     }
 }
 
 /// A response with the headers that all have.
-fn with_headers(
-    status: u16,
-    content_type: &'static str,
-    set_cookie: Option<String>,
-    closes: bool,
-    body: Body,
-) -> Response<Body> {
+fn with_headers(status: u16, content_type: &'static str, set_cookie: Option<String>, body: Body) -> Response<Body> {
     let mut response = Response::builder().status(status).header(header::CONTENT_TYPE, content_type);
     for (name, value) in routing::HEADERS {
         response = response.header(name, value);
@@ -230,7 +220,8 @@ fn with_headers(
     if let Some(cookie) = set_cookie.and_then(|cookie| HeaderValue::try_from(cookie).ok()) {
         response = response.header(header::SET_COOKIE, cookie);
     }
-    if closes {
+    // Whoever has no session keeps no connection from those who have one.
+    if status >= 400 {
         response = response.header(header::CONNECTION, "close");
     }
     // Statuses and headers are this agent's own, and valid.
