@@ -28,8 +28,11 @@ pub struct CompletionsArgs {
 #[derive(Args, Debug)]
 pub struct ManArgs {
     /// The folder to write the pages to, such as /usr/local/share/man/man1; it is made if it is not there
-    #[arg(value_name = "DIR")]
-    into: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "markdown")]
+    into: Option<PathBuf>,
+    /// Print one page of Markdown instead
+    #[arg(long, conflicts_with = "into")]
+    markdown: bool,
 }
 
 /// The script for `shell`, without the subcommands that only the demo calls: some generators show hidden ones, too.
@@ -52,18 +55,46 @@ pub fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-/// Writes `uview.1` and a page for each subcommand, and prints where they are.
+/// Writes `uview.1` and a page for each subcommand, and prints where they are; or prints one page of Markdown.
 ///
 /// # Errors
 ///
 /// [`Failure`] if the folder or a page cannot be written.
 pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
+    let Some(into) = &args.into else {
+        output::print(&markdown())?;
+        return Ok(Exit::Fine);
+    };
     let failed =
         |path: &Path, error: &std::io::Error| Failure::to(format!("write {}", path.display())).caused_by(error);
-    fs::create_dir_all(&args.into).map_err(|error| failed(&args.into, &error))?;
-    clap_mangen::generate_to(Arguments::command(), &args.into).map_err(|error| failed(&args.into, &error))?;
-    output::print(&format!("{}\n", args.into.display()))?;
+    fs::create_dir_all(into).map_err(|error| failed(into, &error))?;
+    clap_mangen::generate_to(Arguments::command(), into).map_err(|error| failed(into, &error))?;
+    output::print(&format!("{}\n", into.display()))?;
     Ok(Exit::Fine)
+}
+
+/// The help of all that people call, as a page of the book.
+fn markdown() -> String {
+    let mut all = Arguments::command().term_width(100);
+    // What operators install does not have it.
+    if all.find_subcommand("eval").is_some() {
+        all = all.mut_subcommand("eval", |command| command.hide(true));
+    }
+    all.build();
+    let mut sections = Vec::new();
+    add_sections(&mut all, &mut sections);
+    let section = |(name, help): &(String, String)| format!("\n## {name}\n\n```text\n{}\n```\n", help.trim_end());
+    let head = "# Command line\n\nWhat `--help` says. This page is made by `uview man --markdown`.\n".to_owned();
+    head + &sections.iter().map(section).collect::<String>()
+}
+
+fn add_sections(command: &mut Command, sections: &mut Vec<(String, String)>) {
+    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+    let help = command.render_long_help().to_string();
+    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+    sections.push((name, lines.join("\n")));
+    let shown = command.get_subcommands_mut().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help");
+    shown.for_each(|inner| add_sections(inner, sections));
 }
 
 #[cfg(test)]
@@ -84,10 +115,21 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_the_command_line_is_what_help_says() {
+        let page = include_str!("../../docs/look-up/command-line.md");
+
+        let made = markdown();
+
+        let differs = page.lines().zip(made.lines()).find(|(written, made)| written != made);
+        assert!(page == made, "write it by `uview man --markdown`: {differs:?}");
+        assert!(!page.contains("what only the demo calls") && page.contains("## uview replay\n"));
+    }
+
+    #[test]
     fn each_subcommand_has_a_page() {
         let folder = tempfile::tempdir().unwrap();
 
-        man(&ManArgs { into: folder.path().join("share/man1") }).unwrap();
+        man(&ManArgs { into: Some(folder.path().join("share/man1")), markdown: false }).unwrap();
 
         let page = |name: &str| fs::read_to_string(folder.path().join("share/man1").join(name));
         assert!(page("uview.1").unwrap().contains("uview\\-status(1)"));

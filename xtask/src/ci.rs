@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use support::programs::Programs;
 use support::{MISSING, workspace};
 
-use crate::{arm64, demo, deny, kubernetes, licences, proto};
+use crate::{arm64, book, demo, deny, kubernetes, licences, proto};
 use steps::Steps;
 
 /// Runs all checks and prints how long each took. `tests_took`: the tests were run already, in so many seconds.
@@ -42,6 +42,10 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     of_lab(&mut steps, &programs, "clients of Python, Node and Rust", "clients", &["clients", "--uview", &uview])?;
     remote_write(&mut steps)?;
     on_kubernetes(&mut steps, &programs)?;
+    match book::missing() {
+        None => steps.run("book", book::make)?,
+        Some(why) => steps.cannot("book", why),
+    }
     bindings::run(&mut steps)?;
     unsafe_code(&mut steps)?;
     match fuzzing::missing() {

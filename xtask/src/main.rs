@@ -1,6 +1,7 @@
 //! `cargo xtask`: builds, checks and releases the project. `cargo lab` has the measurements.
 
 mod arm64;
+mod book;
 mod ci;
 mod clock;
 mod demo;
@@ -28,6 +29,8 @@ enum Task {
         #[arg(long)]
         build: bool,
     },
+    /// Make a book of the pages in docs, in target/book, and check its links.
+    Book,
     /// Run everything that CI runs.
     Ci {
         /// Leave out `cargo test --workspace`: it has been run, in so many seconds.
@@ -68,6 +71,7 @@ enum Task {
 fn main() -> Result<()> {
     match Arguments::parse().task {
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
+        Task::Book => book::make(),
         Task::Ci { tests_took } => ci::run(tests_took),
         Task::Deny => deny::run(),
         Task::Kubernetes { write, uview } => kubernetes::run(write, uview),

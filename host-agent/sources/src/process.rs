@@ -1,7 +1,7 @@
 //! Files of one process in /proc: only what is measured, without allocating.
 //!
-//! Source: proc_pid_stat(5), proc_pid_io(5), proc_pid_status(5), and Documentation/scheduler/sched-stats.rst of the
-//! kernel.
+//! Source: proc_pid_stat(5), proc_pid_statm(5), proc_pid_io(5), proc_pid_status(5), and
+//! Documentation/scheduler/sched-stats.rst of the kernel.
 
 use crate::fields::{named_lines, number};
 
@@ -51,6 +51,16 @@ pub struct Io {
     pub disk_read: u64,
     /// Bytes written to storage.
     pub disk_written: u64,
+}
+
+/// From a process's `statm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statm {
+    /// Resident memory, in pages. More accurate than the field of `stat`, which newer kernels do not add up over
+    /// processors.
+    pub resident_pages: u64,
+    /// Of it, what other processes may map, too: pages of files, and shared ones.
+    pub shared_pages: u64,
 }
 
 /// From a thread's `schedstat`.
@@ -117,6 +127,14 @@ impl FromText for Io {
     }
 }
 
+impl FromText for Statm {
+    fn from_text(text: &[u8]) -> Option<Self> {
+        // The first is the size.
+        let mut fields = text.split(|byte| *byte == b' ').map(number).skip(1);
+        Some(Self { resident_pages: fields.next()??, shared_pages: fields.next()?? })
+    }
+}
+
 impl FromText for Schedstat {
     fn from_text(text: &[u8]) -> Option<Self> {
         let mut fields = text.split(|byte| *byte == b' ').map(number);
@@ -175,6 +193,8 @@ mod tests {
         assert_eq!((stat.started, stat.disk_wait_ticks.is_some()), (same.starttime, true));
         assert!(stat.user_ticks <= same.utime && stat.minor_faults <= same.minflt && stat.threads > 0);
         assert!(stat.virtual_bytes > 0 && stat.resident_pages > 0);
+        let memory = Statm::from_text(&text("statm")).unwrap();
+        assert!(0 < memory.shared_pages && memory.shared_pages < memory.resident_pages, "{memory:?}");
         let (io, same) = (Io::from_text(&text("io")).unwrap(), me.io().unwrap());
         assert!(io.bytes_read > 0 && io.bytes_read <= same.rchar && io.reads > 0 && io.reads <= same.syscr);
         let (first, second) = (Schedstat::from_text(&text("schedstat")).unwrap(), me.schedstat().unwrap());
@@ -189,6 +209,11 @@ mod tests {
         }
         assert_eq!(Io::from_text(b""), None);
         assert_eq!(Io::from_text(b"rchar: 99999999999999999999"), None);
+        let memory = Statm { resident_pages: 20, shared_pages: 7 };
+        assert_eq!(Statm::from_text(b"500 20 7 1 0 9 0\n"), Some(memory));
+        for text in [&b""[..], b"1 2", b"1 2 x 4"] {
+            assert_eq!(Statm::from_text(text), None, "{}", text.escape_ascii());
+        }
         for text in [&b""[..], b"1", b"1 -2 3", b"1  2"] {
             assert_eq!(Schedstat::from_text(text), None, "{}", text.escape_ascii());
         }

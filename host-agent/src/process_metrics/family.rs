@@ -21,10 +21,14 @@ struct Member {
 /// The processes of one program, measured as one.
 ///
 /// Counters begin at 0 with the first sample and never go back, whatever processes come and go. What a process did
-/// between its last sample and its end is not counted. Values that rise and fall are sums over those that live.
+/// between its last sample and its end is not counted. Values that rise and fall are sums over those that live, but for
+/// memory that they share: that of the process with most of it counts, once. It is as much as all share where they are
+/// of one program; who shares what with whom is known to `smaps` only, which takes milliseconds to read.
 pub struct Family {
     members: BTreeMap<u32, Member>,
     counted: Values,
+    /// Bytes of shared memory that are in the sum of resident memory more than once.
+    shared_again: u64,
     begun: bool,
     last_sample: Option<Nanos>,
     slow_every: Nanos,
@@ -51,6 +55,7 @@ impl Family {
         Self {
             members: BTreeMap::new(),
             counted: Values::default(),
+            shared_again: 0,
             begun: false,
             last_sample: None,
             slow_every,
@@ -77,6 +82,8 @@ impl Family {
         let mut left = FILES;
         let mut network = true;
         let mut stopped = 0;
+        let several = self.members.len() > 1;
+        let (mut shared, mut most_shared) = (0_u64, 0);
         for (&pid, member) in &mut self.members {
             let sampled = member.measured.sample(now, left);
             left = left.saturating_sub(member.measured.files());
@@ -89,6 +96,10 @@ impl Family {
                 self.reader.count(pid, &mut values);
             }
             stopped += u64::from(member.measured.is_stopped());
+            if several && let Some(memory) = member.measured.memory() {
+                values.set(Measure::MemoryUsage, memory.resident);
+                (shared, most_shared) = (shared.saturating_add(memory.shared), memory.shared.max(most_shared));
+            }
             count(&mut self.counted, &values, member);
         }
         for pid in ended {
@@ -97,6 +108,7 @@ impl Family {
         let elapsed = self.last_sample.and_then(|last| now.since(last)).unwrap_or_default();
         add(&mut self.counted, Measure::Stopped, elapsed.0.saturating_mul(stopped));
         self.last_sample = Some(now);
+        self.shared_again = shared.saturating_sub(most_shared);
         self.begun |= !self.members.is_empty();
         if slow {
             self.last_slow = Some(now);
@@ -133,6 +145,9 @@ impl Family {
         let live = self.members.values().flat_map(|member| member.last.iter()).chain(self.connections.iter());
         for (measure, value) in live.filter(|(measure, _)| !measure.is_counter()) {
             add(&mut sums, measure, value);
+        }
+        if let Some(resident) = sums.get(Measure::MemoryUsage) {
+            sums.set(Measure::MemoryUsage, resident.saturating_sub(self.shared_again));
         }
         sums
     }
@@ -201,6 +216,28 @@ mod tests {
         assert!(cpu(&after) >= cpu(&last), "{} {}", cpu(&after), cpu(&last));
         assert!(after.get(Measure::MemoryUsage).unwrap() < memory);
         assert_eq!(after.get(Measure::Threads), Some(1));
+    }
+
+    #[test]
+    fn memory_that_several_processes_share_counts_once() {
+        let both = [Killed::start("exec sleep 100"), Killed::start("exec sleep 100")];
+        let pids: BTreeSet<u32> = both.iter().map(|killed| killed.0.id()).collect();
+        let statm = |pid: &u32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+            let pages: Vec<u64> = text.split_whitespace().map(|field| field.parse().unwrap()).collect();
+            (pages[1] * procfs::page_size(), pages[2] * procfs::page_size())
+        };
+        let mut family = Family::new(SLOW);
+
+        // They may still be loading their libraries.
+        let agree = (0..10_000).any(|_| {
+            let measured = family.sample(&pids, Nanos::ZERO).get(Measure::MemoryUsage).unwrap();
+            let each: Vec<_> = pids.iter().map(statm).collect();
+            let (resident, shared) = (each[0].0 + each[1].0, each[0].1.min(each[1].1));
+            shared > 0 && measured == resident - shared
+        });
+
+        assert!(agree, "{:?} of {:?}", family.sums(), pids.iter().map(statm).collect::<Vec<_>>());
     }
 
     #[test]

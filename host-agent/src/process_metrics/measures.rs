@@ -71,7 +71,7 @@ measures! {
     SwitchesVoluntary: Counter "process.context_switches" ["process.context_switch.type" = "voluntary"] "{switch}" Cpu Slow;
     /// Involuntary context switches: the scheduler took the CPU away.
     SwitchesInvoluntary: Counter "process.context_switches" ["process.context_switch.type" = "involuntary"] "{switch}" Cpu Slow;
-    /// Resident memory, in bytes.
+    /// Resident memory, in bytes. What several processes of a program share counts once.
     MemoryUsage: UpDownCounter "process.memory.usage" [] "By" Memory Fast;
     /// Virtual memory, in bytes.
     MemoryVirtual: UpDownCounter "process.memory.virtual" [] "By" Memory Fast;

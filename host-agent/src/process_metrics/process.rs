@@ -11,7 +11,7 @@ use wire::time::Nanos;
 use super::cpu_time::CpuTime;
 use super::measures::{Measure, SLOW, Values};
 use super::tasks::Tasks;
-use sources::process::{FromText, Io, Stat};
+use sources::process::{FromText, Io, Stat, Statm};
 
 /// Threads of a process with more threads than this are not read: its CPU time is accurate to a clock tick only, and
 /// its waiting time is missing.
@@ -55,6 +55,8 @@ pub struct MeasuredProcess {
     stat: File,
     /// `None` if access is denied: for other users' processes, only root may read it.
     io: Option<File>,
+    /// Opened when it is first read: only programs of several processes need it.
+    statm: Option<File>,
     started: u64,
     tick_ns: u64,
     page_bytes: u64,
@@ -67,6 +69,15 @@ pub struct MeasuredProcess {
     last_slow: Option<Nanos>,
     /// Interval of values that are expensive to read.
     pub(super) slow_every: Nanos,
+}
+
+/// Resident memory of a process, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// All of it.
+    pub resident: u64,
+    /// Of it, what other processes may map, too.
+    pub shared: u64,
 }
 
 fn network_of(process: &str) -> Option<PathBuf> {
@@ -94,6 +105,7 @@ impl MeasuredProcess {
             pid,
             io: process.open_relative("io").ok(),
             process,
+            statm: None,
             stat: stat_file,
             started: stat.started,
             tick_ns,
@@ -121,7 +133,17 @@ impl MeasuredProcess {
 
     /// Number of files open for it.
     pub fn files(&self) -> usize {
-        2 + usize::from(self.io.is_some()) + self.tasks.files()
+        2 + usize::from(self.io.is_some()) + usize::from(self.statm.is_some()) + self.tasks.files()
+    }
+
+    /// Its memory, told apart. `None` if it has ended.
+    pub fn memory(&mut self) -> Option<Memory> {
+        if self.statm.is_none() {
+            self.statm = self.process.open_relative("statm").ok();
+        }
+        let statm: Statm = read(self.statm.as_ref()?)?;
+        let bytes = |pages: u64| pages.saturating_mul(self.page_bytes);
+        Some(Memory { resident: bytes(statm.resident_pages), shared: bytes(statm.shared_pages) })
     }
 
     /// Its values at `now`. Reads at most `most` threads. Unreadable values are left out, and so are expensive ones,

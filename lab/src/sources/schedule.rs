@@ -127,7 +127,7 @@ impl Pace {
         healthy: Nanos::from_secs(45),
         lasts_s: (8.0, 12.0),
         gap_s: (12.0, 18.0),
-        longest_gap: Nanos::from_secs(25),
+        longest_gap: Nanos::from_secs(60),
     };
 
     /// Learns for half a minute. Says whether all works, and little about false alarms.
