@@ -21,11 +21,12 @@ const READ_WITHIN: Duration = Duration::from_secs(3);
 pub const LONG_ABOUT: &str = "\
 Open the live page: services, what stands out, kept traces
 
-Prints an address of the host agent's page. Where there is a display, it is opened in the browser, too. It is on the
-loopback of the agent's machine, and good for one browser: whoever opens it has a session there for twelve hours. You
-need the role viewer (docs/access.md). The page is for reading: nothing can be changed on it.
+Prints an address of the host agent's page. Where there is a display, it is opened in the browser,
+too. It is on the loopback of the agent's machine, and good for one browser, which has a session for
+twelve hours. You need the role viewer (docs/access.md). The page is for reading: nothing can be
+changed on it.
 
-From another machine, take a tunnel with the port that is printed at both ends, and open the address there:
+From another machine, take a tunnel to the port that is printed, and open the address there:
 
   ssh node-3 uview open --print
   ssh -L PORT:127.0.0.1:PORT node-3";
