@@ -28,6 +28,7 @@ mod certificate;
 pub mod check;
 pub mod config;
 pub mod connect;
+mod count;
 pub mod descriptors;
 pub mod error;
 pub mod listen;
@@ -43,5 +44,6 @@ pub mod stop;
 pub mod tls;
 
 pub use config::{ConfigError, LogConfig, LogFormat, Rdma, Settings};
+pub use count::Count;
 pub use error::chain;
 pub use tls::{ClientConfigs, ClientTls, OutwardTls, ServerTls, TlsError, tls_builder};

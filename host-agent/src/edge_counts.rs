@@ -1,6 +1,6 @@
 //! Counters of the edges; the control plane has its own.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use agent_runtime::Count;
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
@@ -17,28 +17,6 @@ macro_rules! counts {
             }
         }
     };
-}
-
-/// A counter that many threads may add to.
-#[derive(Debug, Default)]
-pub struct Count(AtomicU64);
-
-impl Count {
-    /// Adds 1 to the counter.
-    pub fn one_more(&self) {
-        self.more(1);
-    }
-
-    /// Adds `many` to the counter.
-    pub fn more(&self, many: u64) {
-        // Relaxed: it orders nothing.
-        self.0.fetch_add(many, Ordering::Relaxed);
-    }
-
-    /// The current value.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 counts! {

@@ -105,7 +105,7 @@ impl ReportedCounts {
             (&node.counts.raised_probabilities_wait_ms, waited),
             (&node.counts.missed_raised_probabilities, effect.missed - self.effect.missed),
         ] {
-            count.more(more);
+            count.add(more);
         }
         *self = Self { effect, answered, refused };
     }

@@ -203,7 +203,7 @@ impl Node {
                 Some(AcceptedRegion::accept(memory, *size))
             }
             (_, descriptor) => {
-                self.counts.stray_descriptors.more(descriptor.iter().count() as u64);
+                self.counts.stray_descriptors.add(descriptor.iter().count() as u64);
                 None
             }
         };

@@ -139,7 +139,7 @@ async fn read(stream: &UnixStream, node: &Node, id: ConnectionId, mut share: Fra
         // A descriptor belongs to the frame it came with. One descriptor may wait for the rest of an incomplete frame.
         let pending = frames.pending();
         let keep = usize::from(pending > 0);
-        node.counts.stray_descriptors.more(descriptors.len().saturating_sub(keep) as u64);
+        node.counts.stray_descriptors.add(descriptors.len().saturating_sub(keep) as u64);
         descriptors.truncate(keep);
         if let Err(reason) = share.resize(pending) {
             node.service_garbage(id, &reason);

@@ -104,7 +104,7 @@ pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, Inbox(mut requests): I
                 Some(RingRequest::End(connection)) => {
                     if let Some(mut ring) = rings.remove(&connection) {
                         _ = ring.read_new(&edge, &node.counts);
-                        node.counts.unfinished_ring_records.more(ring.reader.give_up());
+                        node.counts.unfinished_ring_records.add(ring.reader.give_up());
                     }
                 }
                 None => break,
@@ -134,7 +134,7 @@ pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, Inbox(mut requests): I
 /// Reads a ring no more, unmaps it, and says so. Its service could make this agent pay for its memory.
 fn give_up(node: &Node, connection: ConnectionId, ring: Option<Box<Ring>>, freed: FreedMemory) {
     if let Some(mut ring) = ring {
-        node.counts.unfinished_ring_records.more(ring.reader.give_up());
+        node.counts.unfinished_ring_records.add(ring.reader.give_up());
     }
     node.counts.freed_span_rings.one_more();
     tracing::warn!(connection = connection.0, %freed, "span ring not read any more");
@@ -177,13 +177,13 @@ impl Ring {
         for (trace, why) in triggers {
             let granted = TraceId::new(trace.get().to_be_bytes()).is_some_and(|trace| edge.trigger(trace, &why));
             counts.triggered_traces.one_more();
-            counts.refused_triggers.more(u64::from(!granted));
+            counts.refused_triggers.add(u64::from(!granted));
         }
         let LostRecords { overwritten, unfinished } = polled.lost;
-        counts.overwritten_ring_records.more(overwritten);
-        counts.unfinished_ring_records.more(unfinished);
+        counts.overwritten_ring_records.add(overwritten);
+        counts.unfinished_ring_records.add(unfinished);
         let unrecorded = self.reader.dropped();
-        counts.unrecorded_ring_spans.more(unrecorded.saturating_sub(self.unrecorded));
+        counts.unrecorded_ring_spans.add(unrecorded.saturating_sub(self.unrecorded));
         self.unrecorded = unrecorded;
         Ok(polled.read.saturating_add(overwritten) as f64 / self.records as f64)
     }
@@ -194,9 +194,9 @@ fn send(request: &mut SpanRequest, edge: &Edge, counts: &EdgeCounts) {
     if spans == 0 {
         return;
     }
-    counts.ring_spans.more(spans);
+    counts.ring_spans.add(spans);
     if let Err(error) = edge.ingest_spans(request.take()) {
-        counts.refused_ring_spans.more(spans);
+        counts.refused_ring_spans.add(spans);
         tracing::debug!(%error, spans, "spans of a ring refused");
     }
 }

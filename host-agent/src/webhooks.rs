@@ -73,7 +73,7 @@ impl WebhookSender {
                 let now = self.node.clock().now();
                 alert_events(&taken.item).for_each(|sight| self.groups.record(sight, now));
             }
-            self.node.counts.over_limit_webhook_alerts.more(self.groups.over_limit());
+            self.node.counts.over_limit_webhook_alerts.add(self.groups.over_limit());
             let wait = self.send_due().await;
             tokio::select! {
                 () = tokio::time::sleep(wait.min(Nanos::from_secs(3600)).into()) => {}

@@ -1,6 +1,6 @@
 //! Counters of the endpoint. Every request and span that is not forwarded is in one of them, by reason.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use agent_runtime::Count;
 
 use crate::Signal;
 
@@ -62,24 +62,6 @@ impl UpstreamLoss {
             Self::Expired => "expired",
             Self::Ended => "ended",
         }
-    }
-}
-
-/// A counter shared between threads.
-#[derive(Debug, Default)]
-pub struct Count(AtomicU64);
-
-impl Count {
-    /// Adds `many` to the counter.
-    pub(crate) fn add(&self, many: u64) {
-        // Relaxed: the counter orders nothing.
-        self.0.fetch_add(many, Ordering::Relaxed);
-    }
-
-    /// Current value of the counter.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

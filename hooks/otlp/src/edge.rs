@@ -4,7 +4,7 @@ use core::net::IpAddr;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::codec::WireError;
+use agent_runtime::Count;
 use agent_runtime::reload::Reloadable;
 use bytes::Bytes;
 use hooks::time::UnixNanos;
@@ -14,7 +14,8 @@ use wire::time::Nanos;
 
 use crate::cgroups::Cgroups;
 use crate::clock::Clock;
-use crate::counts::{Count, Counts, RefusalReason, UpstreamLoss};
+use crate::codec::WireError;
+use crate::counts::{Counts, RefusalReason, UpstreamLoss};
 use crate::forwarded_headers::{ForwardedHeaderNames, ForwardedHeaders};
 use crate::json;
 use crate::kept_watch::KeptInbox;

@@ -5,8 +5,8 @@ mod connector;
 use std::io::Write as _;
 use std::time::Duration;
 
-use agent_runtime::ClientConfigs;
 use agent_runtime::reload::Reloadable;
+use agent_runtime::{ClientConfigs, chain};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -233,12 +233,6 @@ fn compressed(body: &[u8]) -> Bytes {
     // Writing into memory does not fail.
     _ = encoder.write_all(body);
     encoder.finish().unwrap_or_default().into()
-}
-
-/// An error with its causes in one line: the outermost alone says only "transport error".
-fn chain(error: &dyn core::error::Error) -> String {
-    let causes = core::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// A codec that passes messages as raw bytes: they are forwarded byte for byte.

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_runtime::access::Access;
 use agent_runtime::connect::Connector;
 use agent_runtime::reload::Reloadable;
-use agent_runtime::{ClientConfigs, TlsError};
+use agent_runtime::{ClientConfigs, Count, TlsError};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, timeout};
@@ -46,21 +45,6 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error("the certificates for peers cannot be used")]
     Tls(#[source] TlsError),
-}
-
-/// A counter that many tasks may add to.
-#[derive(Debug, Default)]
-pub struct Count(AtomicU64);
-
-impl Count {
-    pub(crate) fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
-    }
-
-    /// The current value.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// Counters of gossip calls.

@@ -173,10 +173,8 @@ mod tests {
             (format!("token_file: {}", empty.display()), "must name a file with one line"),
         ] {
             let error = Config::parse(&format!("services: {{identities: [{{{rule}}}]}}")).unwrap_err();
-            let causes: Vec<String> = core::iter::successors(Some(&error as &dyn core::error::Error), |e| e.source())
-                .map(ToString::to_string)
-                .collect();
-            assert!(causes.iter().any(|cause| cause.contains(expected)), "{rule}: {causes:?}");
+            let causes = agent_runtime::chain(&error);
+            assert!(causes.contains(expected), "{rule}: {causes}");
         }
     }
     #[test]

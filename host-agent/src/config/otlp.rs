@@ -399,10 +399,8 @@ mod tests {
             ("  traces: {keep: tail, order_key: abc}\n", "otlp.traces.order_key is invalid"),
         ] {
             let error = Config::parse(&format!("{upstream}{text}")).unwrap_err();
-            let causes: Vec<String> = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
-                .map(ToString::to_string)
-                .collect();
-            assert!(causes.iter().any(|cause| cause.contains(key)), "{text}: {causes:?}");
+            let causes = agent_runtime::chain(&error);
+            assert!(causes.contains(key), "{text}: {causes}");
         }
     }
 

@@ -127,9 +127,8 @@ mod tests {
             ("sources: {cgroup_limit: 2000}", "sources.cgroup_limit is 2000: must be at most 1024"),
         ] {
             let error = Config::parse(text).unwrap_err();
-            let text = core::iter::successors(Some(&error as &dyn core::error::Error), |error| error.source());
-            let text: Vec<String> = text.map(ToString::to_string).collect();
-            assert!(text.join(": ").contains(expected), "{text:?}");
+            let text = agent_runtime::chain(&error);
+            assert!(text.contains(expected), "{text}");
         }
     }
 

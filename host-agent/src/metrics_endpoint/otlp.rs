@@ -2,9 +2,10 @@
 
 use core::fmt;
 
+use agent_runtime::Count;
 use hooks::coherence::{Member, Refusal};
 use hooks::tracing::{DropReason, LossReason, Policy};
-use otlp::counts::{Count, Counts, RefusalReason, SignalCounts, UpstreamLoss};
+use otlp::counts::{Counts, RefusalReason, SignalCounts, UpstreamLoss};
 use otlp::{Edge, Signal, TailSampler, Timestamp};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;

@@ -150,7 +150,7 @@ impl Registrar {
             Request::Deregister(region) => {
                 let kept = self.registrations.deregister(node.clock().now(), region);
                 if kept > 0 {
-                    node.counts.failed_deregistrations.more(kept as u64);
+                    node.counts.failed_deregistrations.add(kept as u64);
                     tracing::warn!(%region, kept, "devices refuse to deregister a region; their workers are fenced until they comply");
                 }
             }
@@ -253,8 +253,8 @@ impl Registrar {
 
     fn count(&mut self, node: &Node) {
         let (lost, renewed) = self.registrations.counts();
-        node.counts.lost_devices.more(lost - self.counted.0);
-        node.counts.reopened_devices.more(renewed - self.counted.1);
+        node.counts.lost_devices.add(lost - self.counted.0);
+        node.counts.reopened_devices.add(renewed - self.counted.1);
         self.counted = (lost, renewed);
     }
 }

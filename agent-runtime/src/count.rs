@@ -1,0 +1,26 @@
+//! A counter of an agent's own metrics.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter that many threads may add to. It starts at 0, and wraps after 2⁶⁴.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds 1.
+    pub fn one_more(&self) {
+        self.add(1);
+    }
+
+    /// Adds `many`.
+    pub fn add(&self, many: u64) {
+        // Relaxed: it orders nothing.
+        self.0.fetch_add(many, Ordering::Relaxed);
+    }
+
+    /// The current value.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
