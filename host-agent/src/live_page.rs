@@ -91,9 +91,9 @@ impl LivePage {
     /// # Errors
     ///
     /// [`TooManyTokens`] if those that were given out to others wait to be opened.
-    pub(crate) fn issue(&self, by: Identity) -> Result<proto::OpenPageReply, TooManyTokens> {
+    pub(crate) fn grant(&self, by: Identity) -> Result<proto::OpenPageReply, TooManyTokens> {
         let token = Secret::new(rand::random());
-        lock(&self.sessions).issue(self.node.clock().now(), token, by)?;
+        lock(&self.sessions).grant(self.node.clock().now(), token, by)?;
         let url = format!("http://{}/open?token={}", self.address, token.text());
         Ok(proto::OpenPageReply { url, lifetime_ms: TOKEN_LIFETIME.as_millis() })
     }

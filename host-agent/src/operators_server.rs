@@ -419,7 +419,7 @@ impl Operators for OperatorsService {
         let off = || Status::failed_precondition("there is no page: page.enabled is false");
         let page = self.page.as_ref().ok_or_else(off)?;
         tracing::info!(%by, "viewer asked for the page");
-        let opened = page.issue(by).map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        let opened = page.grant(by).map_err(|error| Status::resource_exhausted(error.to_string()))?;
         Ok(Response::new(opened))
     }
 }

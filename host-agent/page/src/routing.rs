@@ -227,7 +227,7 @@ mod tests {
 
     fn sessions() -> Sessions<&'static str> {
         let mut sessions = Sessions::default();
-        sessions.issue(NOW, secret(1), "alice").unwrap();
+        sessions.grant(NOW, secret(1), "alice").unwrap();
         sessions
     }
 

@@ -139,11 +139,11 @@ impl<O: PartialEq> Sessions<O> {
     /// # Errors
     ///
     /// [`TooManyTokens`] if 64 wait, those of others included.
-    pub fn issue(&mut self, now: Nanos, token: Secret, owner: O) -> Result<(), TooManyTokens> {
+    pub fn grant(&mut self, now: Nanos, token: Secret, owner: O) -> Result<(), TooManyTokens> {
         self.tokens.expire(now);
         let until = now.plus(TOKEN_LIFETIME);
-        let issued = self.tokens.add(Entry { secret: token, owner, until });
-        if issued { Ok(()) } else { Err(TooManyTokens { waiting: self.tokens.entries.len() }) }
+        let has_room = self.tokens.add(Entry { secret: token, owner, until });
+        if has_room { Ok(()) } else { Err(TooManyTokens { waiting: self.tokens.entries.len() }) }
     }
 
     /// Exchanges `token` for a session that `cookie` is the secret of. The token is void from now on. Returns the
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_token_opens_one_session_and_no_second_one() {
         let mut sessions = Sessions::default();
-        sessions.issue(NOW, secret(1), "alice").unwrap();
+        sessions.grant(NOW, secret(1), "alice").unwrap();
 
         assert_eq!(sessions.exchange(NOW, &secret(9), secret(2)), None);
         assert_eq!(sessions.exchange(NOW, &secret(1), secret(2)), Some(&"alice"));
@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn tokens_and_sessions_end() {
         let mut sessions = Sessions::default();
-        sessions.issue(NOW, secret(1), "alice").unwrap();
-        sessions.issue(NOW, secret(2), "alice").unwrap();
+        sessions.grant(NOW, secret(1), "alice").unwrap();
+        sessions.grant(NOW, secret(2), "alice").unwrap();
         let late = NOW.plus(TOKEN_LIFETIME);
 
         assert!(sessions.exchange(Nanos(late.0 - 1), &secret(1), secret(11)).is_some());
@@ -214,16 +214,16 @@ mod tests {
     #[test]
     fn one_viewer_takes_its_own_share_only() {
         let mut sessions = Sessions::default();
-        sessions.issue(NOW, secret(200), "bob").unwrap();
+        sessions.grant(NOW, secret(200), "bob").unwrap();
         for number in 0..100 {
-            sessions.issue(NOW, secret(number), "alice").unwrap();
+            sessions.grant(NOW, secret(number), "alice").unwrap();
         }
         assert_eq!(sessions.counts(), (1 + MAX_TOKENS.1, 0));
         assert!(sessions.exchange(NOW, &secret(91), secret(1)).is_none(), "the oldest is void");
         assert!(sessions.exchange(NOW, &secret(92), secret(1)).is_some());
         assert!(sessions.exchange(NOW, &secret(200), secret(2)).is_some());
         for number in 3..100 {
-            sessions.issue(NOW, secret(number), "alice").unwrap();
+            sessions.grant(NOW, secret(number), "alice").unwrap();
             assert!(sessions.exchange(NOW, &secret(number), secret(number)).is_some());
         }
         assert_eq!(sessions.counts().1, 1 + MAX_SESSIONS.1);
@@ -234,12 +234,12 @@ mod tests {
     fn when_others_fill_it_nothing_is_given_out_until_theirs_are_too_old() {
         let mut sessions = Sessions::default();
         for number in 0..MAX_TOKENS.0 {
-            sessions.issue(NOW, secret(number as u8), number / MAX_TOKENS.1).unwrap();
+            sessions.grant(NOW, secret(number as u8), number / MAX_TOKENS.1).unwrap();
         }
 
-        let full = sessions.issue(NOW, secret(200), 99).unwrap_err();
+        let full = sessions.grant(NOW, secret(200), 99).unwrap_err();
         assert_eq!(full.to_string(), "64 addresses of the page wait to be opened: open one, or wait 300 s");
-        assert!(sessions.issue(NOW.plus(TOKEN_LIFETIME), secret(200), 99).is_ok());
+        assert!(sessions.grant(NOW.plus(TOKEN_LIFETIME), secret(200), 99).is_ok());
     }
 
     #[test]
