@@ -15,8 +15,9 @@ use thiserror::Error;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    HookEvent, ListReply, ListRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest,
-    RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest, WatchRowsRequest,
+    HookEvent, ListReply, ListRequest, OpenPageReply, OpenPageRequest, PathsReply, PathsRequest, ReceiptReply,
+    ReceiptRequest, RegisterHookRequest, RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
+    WatchRowsRequest,
 };
 
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
@@ -322,6 +323,18 @@ impl Connection {
     /// As [`status`](Self::status).
     pub async fn sources(&mut self) -> Result<SourcesReply, AgentError> {
         match self.client.sources(SourcesRequest {}).await {
+            Ok(reply) => Ok(printable(reply.into_inner())),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// An address of the live page, which opens it once.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if there is no page.
+    pub async fn open_page(&mut self) -> Result<OpenPageReply, AgentError> {
+        match self.client.open_page(OpenPageRequest {}).await {
             Ok(reply) => Ok(printable(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }

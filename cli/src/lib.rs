@@ -5,6 +5,7 @@
 //! | [`check`] | whether uview can run on this machine, and what to fix |
 //! | [`status`] | agent, workers, LMAPs (local metrics analysis pipelines) and problems, printed once |
 //! | [`top`] | the same as a live view |
+//! | [`open`] | an address of the live page |
 //! | [`drain`] | takes all LMAPs off a worker, and lets it have some again |
 //! | [`metric`] | how the metrics of a service become columns |
 //! | [`lmaps`] | LMAPs: their intervals, and those over several services |
@@ -46,6 +47,7 @@ pub mod kubectl;
 pub mod lmaps;
 pub mod metric;
 pub mod model;
+pub mod open;
 pub mod output;
 pub mod paths;
 pub mod receipt;
@@ -78,10 +80,22 @@ pub struct Environment {
     pub runtime_dir: Option<PathBuf>,
     /// Whether `NO_COLOR` is set and not empty.
     pub no_color: bool,
+    /// Whether there is a display: `WAYLAND_DISPLAY` or `DISPLAY` is set and not empty.
+    pub display: Display,
     /// The path of this binary, if the system knows it.
     pub program: Option<PathBuf>,
     /// The value of `PATH`: folders of programs.
     pub path: Option<OsString>,
+}
+
+/// Whether windows can be shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Display {
+    /// There is a display.
+    There,
+    /// There is none.
+    #[default]
+    None,
 }
 
 /// Detect anomalies in the services of a node, with one small detector per service, outside of its process
@@ -104,6 +118,9 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
+    /// Open the live page in a browser: services, what stands out, kept traces
+    #[command(long_about = open::LONG_ABOUT)]
+    Open(open::OpenArgs),
     /// Watch a program as it is, by its process id, name, command line or systemd unit
     #[command(long_about = watch::LONG_ABOUT)]
     Watch(watch::WatchArgs),
@@ -211,6 +228,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Drain(args) => drain::run(args, environment.runtime_dir),
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
+        Command::Open(args) => open::run(args, environment),
         Command::Watch(args) => watch::run(args, environment),
         Command::Child(args) => demonstration::become_child(&args, environment.program),
         Command::Shop(args) => demonstration::serve(&args),

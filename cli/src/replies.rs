@@ -12,8 +12,9 @@ use tonic::Streaming;
 use wire::printable;
 use wire::proto::operators::{
     Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo,
-    PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun,
-    ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
+    OpenPageReply, PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine,
+    ReceiptReply, ReceiptRun, ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply,
+    WorkerStatus,
 };
 
 /// A message with texts that others have chosen.
@@ -114,6 +115,7 @@ messages! {
     Detector { score; rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
     Reason { column, group, unit; share, seen, expected, since_us }
     GroupShare { group; share }
+    OpenPageReply { url; lifetime_ms }
     HookEvent {
         service, state, episode, reasons, silent_replicas, points_at, groups, columns, change, concerned;
         hook, sequence, lost, lmap, at_unix_ns, score, gamma, rank, features, epoch

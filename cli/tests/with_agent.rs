@@ -46,6 +46,37 @@ fn status_prints_an_alarm_as_text_and_json_and_ends_with_2() {
 }
 
 #[test]
+fn open_prints_the_address_and_names_it_to_the_browser_in_a_file_of_its_own() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let directory = tempfile::tempdir().unwrap();
+    let agent = FakeAgent::start(ANY_PORT, status());
+    let script = "#!/bin/sh\nout=$(dirname \"$0\")\necho \"$1\" > $out/argument\ncat \"$1\" > $out/text\nstat -c %a \"$(dirname \"$1\")\" > $out/mode\n";
+    let opener = directory.path().join("xdg-open");
+    std::fs::write(&opener, script).unwrap();
+    std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let address = format!("http://{}", agent.address);
+    let open = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+        command.args(["open", "--operators", &address]).args(arguments).env("DISPLAY", ":0");
+        command.env("PATH", format!("{}:/usr/bin:/bin", directory.path().display())).output().unwrap()
+    };
+    let left = |name: &str| std::fs::read_to_string(directory.path().join(name));
+
+    let printed = open(&["--print"]);
+    assert_eq!(printed.stdout, b"http://127.0.0.1:9705/open?token=00ff\n");
+    assert!(left("argument").is_err(), "no browser is started");
+    let opened = open(&[]);
+
+    assert_eq!((opened.status.code(), opened.stdout), (Some(0), printed.stdout));
+    assert!(!left("argument").unwrap().contains("token"), "everybody may read the arguments of a process");
+    assert!(left("text").unwrap().contains("url=http://127.0.0.1:9705/open?token=00ff"));
+    assert_eq!(left("mode").unwrap(), "700\n");
+    assert!(!std::path::Path::new(left("argument").unwrap().trim()).exists(), "nothing is left");
+    agent.stop();
+}
+
+#[test]
 fn whatever_an_agent_says_it_neither_moves_the_cursor_nor_adds_a_line() {
     let hostile = |what: &str| format!("{what}\n{what}: all is well\u{1b}[2J\u{9b}\u{202e}\u{200b}\u{7}\0");
     let mut reply = status();

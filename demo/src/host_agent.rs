@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    HookEvent, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent, StatusReply, StatusRequest,
-    WatchRowsRequest,
+    HookEvent, OpenPageRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent, StatusReply,
+    StatusRequest, WatchRowsRequest,
 };
 use wire::time::Nanos;
 
@@ -70,6 +70,12 @@ impl HostAgentClient {
             }
         });
         Ok(Self { operators, verdicts })
+    }
+
+    /// An address of the live page; `None` if there is none.
+    pub(crate) async fn page(&mut self) -> Option<String> {
+        let opened = tokio::time::timeout(RESPONSE_WITHIN, self.operators.open_page(OpenPageRequest {})).await;
+        Some(opened.ok()?.ok()?.into_inner().url)
     }
 
     /// The next verdict.

@@ -8,6 +8,11 @@ use crate::figures::{millis, since_start};
 use crate::graph::Target;
 use crate::record::{Event, Reason};
 
+/// The live page is there.
+pub(crate) fn page(address: &str) -> String {
+    format!("watch it live, in one browser (another: `uview open`): {address}")
+}
+
 /// A fault begins.
 pub(crate) fn fault(number: usize, planned: &PlannedFault, at: Nanos) -> String {
     let PlannedFault { service, kind, lasts } = planned;

@@ -60,7 +60,10 @@ pub(crate) async fn run(
     if let Some(why) = &skipped {
         screen.print(&messages::skipped(Kind::SlowLink, why));
     }
-    let agent = HostAgentClient::open(&testbed.operators, clock).await?;
+    let mut agent = HostAgentClient::open(&testbed.operators, clock).await?;
+    if let Some(address) = agent.page().await {
+        screen.print(&messages::page(&address));
+    }
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let record = Record {

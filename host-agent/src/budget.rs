@@ -1,6 +1,7 @@
 //! What the host agent may keep in memory, computed from its configuration (`--budget`, docs/bounds.md).
 
 mod models;
+mod page;
 mod spans;
 
 use agent_runtime::ConfigError;
@@ -12,6 +13,7 @@ use webhooks::GroupingRule;
 use crate::config::{Config, Transport};
 use crate::control_plane::{MAX_MEMBER_REGIONS, MAX_OVER_SEVERAL};
 use crate::dispatch::Dispatch;
+use crate::live_page;
 use crate::region_registration::MAX_HELD_BYTES;
 use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WORKER_LIMITS};
 use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models};
@@ -83,6 +85,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(telemetry(config));
     bounds.extend(spans::bounds(config));
     bounds.extend(edges(config));
+    bounds.push(page::bound(config, load));
     bounds.push(Bound {
         what: "Prometheus targets: answers, samples, windows",
         bytes: config.sources.prometheus.bytes() + config.kubernetes.scrape_bytes(),
@@ -338,13 +341,14 @@ fn tenants(config: &Config) -> u64 {
 fn edges(config: &Config) -> [Bound; 3] {
     let all = |limits: ServerLimits| limits.connections as u64;
     let peers = if config.coherence.peers.is_empty() { 0 } else { all(coherence::LIMITS) };
-    let api = all(WORKER_LIMITS) + all(OPERATOR_LIMITS) + all(METRICS_LIMITS) + peers;
+    let page = if config.page.enabled { all(live_page::LIMITS) } else { 0 };
+    let api = all(WORKER_LIMITS) + all(OPERATOR_LIMITS) + all(METRICS_LIMITS) + page + peers;
     let sampling = if config.head_sampling.listen.is_some() { OPEN_CONNECTIONS } else { 0 };
     [
         Bound {
-            what: "connections of workers, operators, viewers, peers, and to `/metrics`",
+            what: "connections of workers, operators, viewers, peers, to `/metrics` and to the page",
             bytes: api * CONNECTION_BYTES,
-            from: "256 + 512 + 128, with `coherence.peers` 2,048, × 64 KiB",
+            from: "256 + 512 + 128, with `page` 256, with `coherence.peers` 2,048, × 64 KiB",
             payer: "user or address",
             full: "refused",
             metric: "refused_api_connections",

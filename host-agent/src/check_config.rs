@@ -84,10 +84,11 @@ fn is_socket(path: &std::path::Path) -> bool {
 fn addresses(config: &Config, running: Option<u32>, to: &mut Inspection) {
     let otlp = config.otlp.upstream.is_some();
     let gossips = !config.coherence.peers.is_empty();
-    let listens: [(&str, Option<SocketAddr>); 7] = [
+    let listens: [(&str, Option<SocketAddr>); 8] = [
         ("control.listen", config.control.listen),
         ("operators.listen", config.operators.listen),
         ("metrics.listen", Some(config.metrics.listen)),
+        ("page.listen", Some(config.page.listen).filter(|_| config.page.enabled)),
         ("otlp.listen_grpc", Some(config.otlp.listen_grpc).filter(|_| otlp)),
         ("otlp.listen_http", Some(config.otlp.listen_http).filter(|_| otlp)),
         ("coherence.listen", Some(config.coherence.listen).filter(|_| gossips)),

@@ -8,6 +8,7 @@ mod limits;
 mod lmap;
 mod otlp;
 mod otlp_metrics;
+mod page;
 mod prometheus;
 mod receipt;
 mod remote_write;
@@ -39,6 +40,7 @@ pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
 pub use self::otlp_metrics::OtlpMetricsConfig;
+pub use self::page::PageConfig;
 pub(crate) use self::prometheus::changes_every;
 pub use self::prometheus::{PrometheusConfig, PrometheusTarget};
 pub use self::receipt::ReceiptConfig;
@@ -77,6 +79,8 @@ pub struct Config {
     pub operators: OperatorsConfig,
     /// The agent's own metrics and health endpoints.
     pub metrics: MetricsConfig,
+    /// The live page for viewers on this machine.
+    pub page: PageConfig,
     /// The OTLP endpoint: spans, metrics and logs of services.
     pub otlp: OtlpConfig,
     /// Gossip with the host agents of other nodes, so that traces are kept or dropped as a whole.
@@ -295,6 +299,7 @@ impl Config {
         self.sources.check()?;
         self.kubernetes.check()?;
         self.check_resources()?;
+        self.page.check()?;
         let Self { control, operators, .. } = self;
         check_listener("control", control.listen, control.tls.as_ref(), control.insecure)?;
         check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure)?;

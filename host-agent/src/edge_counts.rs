@@ -40,6 +40,12 @@ counts! {
     denied_calls;
     /// Calls of operators and viewers refused because they had their share of replies that they do not read.
     refused_replies;
+    /// Requests to the live page without a session, with another host's name, or that would not only read.
+    refused_page_requests;
+    /// Viewers of the live page that were turned away: too many at a time.
+    refused_page_viewers;
+    /// Viewers of the live page that did not read, and were closed.
+    slow_page_viewers;
     /// Hooks and watchers refused because their operator or viewer had its share.
     refused_hooks;
     /// Models of operators refused: no model, or over the operator's share of bytes.

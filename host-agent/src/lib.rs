@@ -21,6 +21,7 @@ mod filled_region;
 mod freed_regions;
 mod head_sampling;
 mod listeners;
+mod live_page;
 mod measuring;
 mod metric_exports;
 mod metrics_endpoint;

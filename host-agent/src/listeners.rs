@@ -27,6 +27,7 @@ struct Addresses<'a> {
     operators: String,
     operators_listen: Option<SocketAddr>,
     metrics: SocketAddr,
+    page: Option<SocketAddr>,
     /// The gRPC and the HTTP address; empty without an upstream.
     otlp: Vec<SocketAddr>,
     services: &'a Path,
@@ -52,6 +53,8 @@ pub(crate) struct Listeners {
     pub(crate) control: ApiListeners,
     pub(crate) operators: ApiListeners,
     pub(crate) metrics: (TcpListener, SocketAddr),
+    /// `None`: there is no page.
+    pub(crate) page: Option<(TcpListener, SocketAddr)>,
     pub(crate) otlp: Vec<(TcpListener, SocketAddr)>,
 }
 
@@ -116,6 +119,7 @@ impl Listeners {
                 ApiListeners::open(&folder.join("operators.sock"), "operators.listen", listen).await?
             },
             metrics: tcp("metrics.listen", config.metrics.listen).await?,
+            page: if config.page.enabled { Some(tcp("page.listen", config.page.listen).await?) } else { None },
             otlp,
         })
     }
@@ -141,6 +145,7 @@ impl Listeners {
             operators: self.operators.endpoint(),
             operators_listen: self.operators.address(),
             metrics: self.metrics.1,
+            page: self.page.as_ref().map(|(_, address)| *address),
             otlp: self.otlp.iter().map(|(_, address)| *address).collect(),
             services: self.services.1.path(),
             regions: self.regions.1.path(),

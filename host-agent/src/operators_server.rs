@@ -1,6 +1,7 @@
 //! The gRPC API of operators and hooks (μView, Table 4.2).
 
 mod paths;
+pub(crate) mod status;
 pub mod translate;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use self::translate::SentTitles;
 use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
 use crate::control_server::sender;
 use crate::dispatch::StreamId;
+use crate::live_page::LivePage;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
 
@@ -34,9 +36,10 @@ pub(crate) fn service(
     node: Arc<Node>,
     access: Reloadable<Access>,
     (hooks, hook_queue): (usize, usize),
-    sources: ProblemSources,
+    sources: Arc<ProblemSources>,
+    page: Option<Arc<LivePage>>,
 ) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(OperatorsService { node, access, hooks, hook_queue, sources })
+    OperatorsServer::new(OperatorsService { node, access, hooks, hook_queue, sources, page })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
@@ -47,7 +50,9 @@ struct OperatorsService {
     /// Most hooks and watchers of all operators and viewers.
     hooks: usize,
     hook_queue: usize,
-    sources: ProblemSources,
+    sources: Arc<ProblemSources>,
+    /// `None`: there is no page.
+    page: Option<Arc<LivePage>>,
 }
 
 impl OperatorsService {
@@ -403,28 +408,18 @@ impl Operators for OperatorsService {
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
         self.require(&request, Role::Viewer, "read the status")?;
-        let now = self.node.clock().now();
-        let (mut status, delivered) = self.node.inspect(|plane, dispatch| {
-            let mut status = plane.status();
-            status.lmaps.iter_mut().for_each(|lmap| lmap.members = plane.members(LmapId(lmap.lmap), now));
-            (status, dispatch.delivered())
-        });
-        status.problems.extend(self.node.reloads.problem());
-        env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
-        status.uptime_ms = now.as_millis();
-        let edges = self.node.counts.iter().map(|(name, _, value)| (name.to_owned(), value));
-        status.counters.extend(edges);
-        // What is wrong for all comes before what is wrong with one service.
-        status.problems.splice(..0, self.sources.lines(&self.node));
-        for (name, value) in [
-            ("delivered_verdicts", delivered.verdicts),
-            ("lost_verdicts", delivered.lost_verdicts),
-            ("delivered_rows", delivered.rows),
-            ("lost_rows", delivered.lost_rows),
-        ] {
-            status.counters.insert(name.to_owned(), value);
-        }
-        status.problems.extend(self.sources.edge.iter().flat_map(|edge| edge.refused_gossip()));
-        Ok(Response::new(status))
+        Ok(Response::new(status::status(&self.node, &self.sources)))
+    }
+
+    async fn open_page(
+        &self,
+        request: Request<proto::OpenPageRequest>,
+    ) -> Result<Response<proto::OpenPageReply>, Status> {
+        let by = self.require(&request, Role::Viewer, "open the page")?;
+        let off = || Status::failed_precondition("there is no page: page.enabled is false");
+        let page = self.page.as_ref().ok_or_else(off)?;
+        tracing::info!(%by, "viewer asked for the page");
+        let opened = page.grant(by).map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        Ok(Response::new(opened))
     }
 }

@@ -1,5 +1,6 @@
 //! Startup, servers and shutdown of the host agent.
 
+mod servers;
 mod telemetry;
 
 use std::io;
@@ -12,19 +13,20 @@ use agent_runtime::access::UnknownName;
 use agent_runtime::listen::BindError;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload;
-use agent_runtime::server::{self, Limits, Listener, ReplyShares, Server};
-use agent_runtime::socket_file::{ListenError, SocketFile};
+use agent_runtime::server;
+use agent_runtime::socket_file::ListenError;
 use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tonic::service::Routes;
 use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
+pub(crate) use self::servers::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WORKER_LIMITS};
+use self::servers::{MonitoringSources, serve};
 use self::telemetry::{Servers, Telemetry, TelemetrySettings};
 use crate::clock::{self, Clock};
 use crate::config::{self, Config, ConfigError, Rdma, Transport};
@@ -32,7 +34,6 @@ use crate::custom_objects::{self, CustomObjects, WatchedKinds};
 use crate::listeners::Listeners;
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
-use crate::open_problems::ProblemSources;
 use crate::otlp_endpoint::OtlpError;
 use crate::pod_watch::{self, PodWatch};
 use crate::prometheus;
@@ -43,22 +44,10 @@ use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::watched_sources::WatchedSources;
-use crate::{
-    control_server, freed_regions, metrics_endpoint, operators_server, regions_socket, services_socket, webhooks,
-};
+use crate::webhooks;
 
 /// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
-/// Time limit for the body of an operator's request.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// Connections of workers: of all, and of one user or address.
-pub(crate) const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
-/// Connections of operators, viewers and hooks.
-pub(crate) const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
-/// Bytes of replies to operators and viewers that they have not read.
-pub(crate) const REPLY_BYTES: u64 = 64 << 20;
-/// Connections to `/metrics`.
-pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
 
 /// Why the agent did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -121,68 +110,6 @@ async fn drained(node: Arc<Node>) {
 }
 
 type Tasks = JoinSet<Result<(), RunError>>;
-
-/// What the operators' server and `/metrics` report besides the node.
-struct MonitoringSources {
-    connections: Arc<server::Counts>,
-    counts: Counts,
-    otlp: Option<Arc<Edge>>,
-    remotes: Vec<Arc<RemoteMonitor>>,
-    receipts: Arc<Receipts>,
-    models: Option<Arc<StoredModels>>,
-    watched: WatchedSources,
-}
-
-/// Starts the servers on `listeners`. The files are removed on drop.
-fn serve(
-    config: &Config,
-    node: &Arc<Node>,
-    live: &LiveParts,
-    listeners: Listeners,
-    sources: MonitoringSources,
-) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched } = sources;
-    let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
-    let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
-    let control = named("control", control.into_axum_router(), WORKER_LIMITS);
-    let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
-    let problems = ProblemSources {
-        edge: otlp.clone(),
-        remotes: remotes.clone(),
-        receipts,
-        models,
-        cgroups: Arc::clone(&counts.1),
-        watched: watched.clone(),
-    };
-    let pods = watched.pods.clone();
-    let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems);
-    // Each operator's request is one message; a worker's is a stream.
-    let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
-    let counted = Arc::clone(node);
-    let replies = ReplyShares::new(REPLY_BYTES, move |error| {
-        counted.counts.refused_replies.one_more();
-        tracing::warn!(%error, "call refused");
-    });
-    let operators = server::with_reply_shares(operators, &replies);
-    let operators = named("operators", operators, OPERATOR_LIMITS);
-    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
-    let metrics = named("metrics", metrics, METRICS_LIMITS);
-    let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
-    let (control_listeners, control_file) = listeners.control.split();
-    let (operator_listeners, operators_file) = listeners.operators.split();
-    let mut tasks = JoinSet::new();
-    for (server, listeners, tls) in [
-        (control, control_listeners, acceptor(live.control.as_ref())?),
-        (operators, operator_listeners, acceptor(live.operators.as_ref())?),
-        (metrics, vec![Listener::Tcp(listeners.metrics.0)], None),
-    ] {
-        spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
-    }
-    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node), pods));
-    spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
-    spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
-    Ok((tasks, [services_file, regions_file, control_file, operators_file]))
-}
 
 /// The parts that change while the agent runs. Those of OTLP and gossip go into their settings, too.
 fn live_parts(config: &Config, telemetry: &mut TelemetrySettings, monitors: &[Monitor]) -> Result<LiveParts, RunError> {
@@ -332,12 +259,12 @@ pub async fn run_from(
     let receipts = receipts(&config, edge.as_ref(), clock)?;
     receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
-    let (otlp, of_status) = (edge.clone(), Arc::clone(&receipts));
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
     let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
-    let models_of = models.clone();
+    let (otlp, of_status, models_of) = (edge.clone(), Arc::clone(&receipts), models.clone());
+    let on = threads.handle().clone();
     let sources =
-        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched };
+        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched, on };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());

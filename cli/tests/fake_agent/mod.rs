@@ -11,10 +11,11 @@ use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
     DeleteMetricReply, DeleteMetricRequest, DrainWorkerReply, DrainWorkerRequest, FitAgainReply, FitAgainRequest,
-    HookEvent, ListReply, ListRequest, LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, PathsReply, PathsRequest,
-    Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest,
-    RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
-    UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
+    HookEvent, ListReply, ListRequest, LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, OpenPageReply,
+    OpenPageRequest, PathsReply, PathsRequest, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest,
+    ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply,
+    SourcesRequest, StatusReply, StatusRequest, UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest,
+    WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -211,6 +212,11 @@ impl Operators for Replies {
 
     async fn sources(&self, _: Request<SourcesRequest>) -> ReplyResult<SourcesReply> {
         Ok(Response::new(SourcesReply::default()))
+    }
+
+    async fn open_page(&self, _: Request<OpenPageRequest>) -> ReplyResult<OpenPageReply> {
+        let url = "http://127.0.0.1:9705/open?token=00ff".to_owned();
+        Ok(Response::new(OpenPageReply { url, lifetime_ms: 300_000 }))
     }
 
     async fn list(&self, _: Request<ListRequest>) -> ReplyResult<ListReply> {

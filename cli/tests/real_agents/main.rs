@@ -8,6 +8,7 @@ mod hooks;
 mod hostile_text;
 mod intervals;
 mod kills;
+mod live_page;
 mod metrics;
 mod operator_calls;
 mod otlp_metrics;
@@ -19,6 +20,7 @@ mod tls;
 mod unprivileged;
 mod watch;
 mod watch_preload;
+mod webdriver;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

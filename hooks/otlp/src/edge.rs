@@ -18,6 +18,7 @@ use crate::codec::WireError;
 use crate::counts::{Counts, RefusalReason, UpstreamLoss};
 use crate::forwarded_headers::{ForwardedHeaderNames, ForwardedHeaders};
 use crate::json;
+use crate::kept_watch::KeptInbox;
 use crate::memory_budget::{MemoryBudget, Reservation};
 use crate::metric_watch::{ForwardedMetrics, MetricsInbox};
 use crate::observer;
@@ -73,6 +74,8 @@ pub struct Edge {
     span_metrics: Option<Mutex<SpanMetrics>>,
     /// Metrics for whoever watches them; `None`: nobody does.
     pub(crate) metrics: Option<MetricsInbox>,
+    /// Kept spans for whoever watches them; `None`: nobody does.
+    pub(crate) kept: Option<KeptInbox>,
     /// A tail sampler that keeps nothing, where spans pass through.
     observer: Option<Mutex<TailSampler>>,
     redacted: Vec<String>,
@@ -140,6 +143,7 @@ impl Edge {
             unverified: Mutex::default(),
             tenant_states,
             metrics: settings.watched_metrics.map(MetricsInbox::new),
+            kept: settings.watched_kept.map(KeptInbox::new),
             observer: observer.map(Mutex::new),
             redacted: settings.redacted.clone(),
             admits: settings.admits,
@@ -368,7 +372,10 @@ impl Edge {
         let (batches, requests) = (tail.take_batches(), tail.take_kept_requests());
         for batch in batches {
             let (signal, encoding) = (Signal::Traces, Encoding::Protobuf);
-            let (body, spans, forwarded) = (batch.request.into(), batch.spans as u64, batch.forwarded);
+            let (body, spans, forwarded) = (Bytes::from(batch.request), batch.spans as u64, batch.forwarded);
+            if let Some(inbox) = &self.kept {
+                inbox.offer(body.clone());
+            }
             let request = UpstreamRequest { tenant, signal, encoding, body, forwarded, spans, since: self.now() };
             if let Err(request) = self.queue(tenant, signal).offer(request) {
                 self.record_loss(&request, UpstreamLoss::QueueFull);

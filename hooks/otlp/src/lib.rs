@@ -19,6 +19,7 @@
 //! | `senders`, `unverified`, `socket_owner`, `cgroups` | who may send spans in which service's name |
 //! | `pod_senders` | pods of Kubernetes as senders, by address |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
+//! | `kept_watch` | kept spans on their way to the upstream, for whoever watches them |
 //! | `metric_watch` | metrics that were forwarded, for whoever watches them |
 //! | `exemplars` | kept traces of each operation |
 //! | `observer` | which operations are anomalous, where spans pass through |
@@ -44,6 +45,7 @@ mod forwarded_headers;
 mod frames;
 pub mod gzip;
 pub mod json;
+mod kept_watch;
 mod lifecycle;
 mod local;
 mod memory_budget;

@@ -29,6 +29,8 @@ pub struct Settings {
     pub span_metrics: Option<SpanMetricsSettings>,
     /// Bytes of requests with metrics that wait to be watched; `None`: metrics are not watched.
     pub watched_metrics: Option<usize>,
+    /// Bytes of requests with kept spans that wait to be watched; `None`: they are not watched.
+    pub watched_kept: Option<usize>,
     /// Frontends for finding anomalous operations where spans pass through (head sampling,
     /// gossip); `None`: off.
     pub observed: Option<Vec<String>>,
@@ -71,6 +73,7 @@ impl Settings {
             tail: None,
             span_metrics: None,
             watched_metrics: None,
+            watched_kept: None,
             observed: None,
             observed_key: None,
             tenants: Vec::new(),

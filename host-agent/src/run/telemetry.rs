@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use super::{RunError, host_name};
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::Config;
+use crate::live_page;
 use crate::metric_exports::{ExportSettings, Exports};
 use crate::node::Node;
 use crate::telemetry_threads::TelemetryThreads;
@@ -55,6 +56,7 @@ impl TelemetrySettings {
         let peers = config.coherence.settings(&config.otlp)?;
         if let Some(otlp) = &mut otlp {
             otlp.admits = leaves_enough;
+            otlp.watched_kept = config.page.enabled.then_some(live_page::KEPT_BYTES);
             otlp.observed = config.observes_spans().then(|| config.otlp.traces.frontends.clone());
         }
         let exports = config.otlp.metrics.settings(config.otlp.request_bytes)?;

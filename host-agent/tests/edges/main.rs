@@ -7,6 +7,7 @@ mod agent;
 mod coherence;
 mod exemplars;
 mod head_sampling;
+mod live_page;
 mod misbehaving_services;
 mod misbehaving_workers;
 mod nodes;

@@ -108,6 +108,13 @@ impl<'a> RawSpan<'a> {
         SpanIndex { id, parent, kind, service, operation, origin, start, end, error }
     }
 
+    /// Text value of its last attribute `key`; `None` without one. O(bytes).
+    #[must_use]
+    pub fn text(&self, key: &[u8]) -> Option<&'a str> {
+        let attributes = Fields::of(self.encoded).map_while(Result::ok).filter(|field| field.number == 9);
+        attributes.filter_map(|field| text_of(field.message().ok()?, key)).last()
+    }
+
     /// The span as input for a [`Keeper`](hooks::tracing::Keeper). `entry`: with it a request enters the system.
     #[must_use]
     pub fn span(&self, index: SpanIndex, entry: bool) -> Span<'a> {

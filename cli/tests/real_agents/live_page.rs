@@ -1,0 +1,174 @@
+//! The live page in a real Chromium, of two real agents: each view, with names that would be markup.
+#![expect(clippy::disallowed_methods, reason = "spans say when they were")]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::webdriver::{Browser, Driver, ENTER, ESCAPE};
+use crate::{ANY, Agent, addresses, eventually, free_port};
+
+/// A label of a metric, and names of a span and its service.
+const HOSTILE: &str = "<img src=x onerror=window.hit=1><script>window.hit=1</script>\u{202e}";
+/// The same as it is shown.
+const SHOWN: &str = "<img src=x onerror=window.hit=1><script>window.hit=1</script>\\u{202e}";
+
+/// A service with a metric that jumps once `broken`.
+fn serve(socket: PathBuf, broken: &'static AtomicBool) {
+    std::thread::spawn(move || {
+        let uview = client::connect(client::Service::new("payment").instance("payment-1").socket(socket));
+        let calm: Vec<_> = (0..4).map(|number| uview.gauge(&format!("calm.{number}")).register()).collect();
+        let queue = uview.gauge("queue.depth").label("route", HOSTILE).register();
+        for tick in 0_u64.. {
+            let noise = (tick.wrapping_mul(6_364_136_223_846_793_005) >> 40) % 100;
+            for gauge in &calm {
+                gauge.set(50.0 + noise as f64);
+            }
+            queue.set(if broken.load(Relaxed) { 50_000.0 + 1_000.0 * noise as f64 } else { noise as f64 });
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+}
+
+/// Sends a failed request of two spans.
+fn send(otlp: &str) -> Option<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let span = |id: &str, parent: &str, start: u64| {
+        json!({
+            "traceId": format!("{:032x}", 0xabc), "spanId": id, "parentSpanId": parent, "name": HOSTILE, "kind": 2,
+            "startTimeUnixNano": (now - start).to_string(), "endTimeUnixNano": now.to_string(), "status": { "code": 2 },
+        })
+    };
+    let spans = [span("0000000000000001", "", 9_000_000), span("0000000000000002", "0000000000000001", 5_000_000)];
+    let name = json!({ "key": "service.name", "value": { "stringValue": HOSTILE } });
+    let resource = json!({ "resource": { "attributes": [name] }, "scopeSpans": [{ "spans": spans }] });
+    let body = json!({ "resourceSpans": [resource] }).to_string();
+    let mut stream = std::net::TcpStream::connect(otlp).ok()?;
+    let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()?;
+    let mut answer = [0; 15];
+    std::io::Read::read_exact(&mut stream, &mut answer).ok()?;
+    answer.starts_with(b"HTTP/1.1 200").then_some(())
+}
+
+/// Both agents in `folder`. Rows are taken every 20 ms, so that an LMAP is armed after a few seconds.
+fn agents(folder: &Path, otlp: &str) -> [Agent; 2] {
+    let run = folder.join("run");
+    let (host_config, nic_config) = (folder.join("host.yaml"), folder.join("nic.yaml"));
+    let host = format!(
+        "runtime_dir: {}\nmetrics: {ANY}\nprocess_metrics: {{enabled: false}}\nlmap: {{interval_ms: 20}}\n\
+         otlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, listen_grpc: 127.0.0.1:0, listen_http: '{otlp}', \
+         traces: {{keep: tail, decision_wait_ms: 1000, floor: 0, latency: false}}}}\n",
+        run.display()
+    );
+    std::fs::write(&host_config, host).unwrap();
+    let host = Agent::start("host-agent", &host_config);
+    let ready = addresses(&run);
+    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
+    let nic = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\ntransport: shm\nmetrics: {ANY}\n");
+    std::fs::write(&nic_config, nic).unwrap();
+    [host, Agent::start("nic-agent", &nic_config)]
+}
+
+/// What `uview open` prints.
+fn address(run: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+    let output = command.args(["open", "--print"]).env("UVIEW_RUNTIME_DIR", run).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Waits until the page has `text`; a failure says what it has.
+fn shows(browser: &Browser<'_>, text: &str) {
+    let mut shown = Value::Null;
+    for _ in 0..600 {
+        shown = browser.run("return document.body.innerText");
+        if shown.as_str().is_some_and(|shown| shown.contains(text)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    unreachable!("{text} is not on the page:\n{shown:#}");
+}
+
+/// Goes to a view by its address within the page, and looks whether it fits this screen, and whether text became
+/// markup.
+fn view(browser: &Browser<'_>, hash: &str, text: &str) {
+    browser.run(&format!("location.hash = {}", json!(hash)));
+    shows(browser, text);
+    for (size, scheme) in [((1280, 900), "light"), ((1280, 900), "dark"), ((360, 780), "dark"), ((360, 780), "light")] {
+        browser.pretend(size, scheme);
+        let fits = browser.run("return document.documentElement.scrollWidth <= window.innerWidth");
+        assert_eq!(fits, Value::Bool(true), "{hash} is wider than {size:?}");
+    }
+    let foreign = browser.run("return [document.images.length, document.scripts.length, window.hit ?? 0]");
+    assert_eq!(foreign, json!([0, 1, 0]), "{hash}");
+    assert_eq!(browser.errors(), Vec::<Value>::new(), "{hash}");
+}
+
+#[test]
+fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
+    static BROKEN: AtomicBool = AtomicBool::new(false);
+    let Some(driver) = Driver::start() else {
+        // Not `println!`, which the test's harness swallows.
+        return writeln!(std::io::stderr(), "NOT RUN: the page in a browser: it needs chromium and chromedriver")
+            .unwrap();
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (run, otlp) = (folder.path().join("run"), free_port().to_string());
+    let [host, _nic] = agents(folder.path(), &otlp);
+    serve(run.join("services.sock"), &BROKEN);
+    eventually("spans are accepted", || send(&otlp));
+    let (url, browser) = (address(&run), driver.browser());
+
+    browser.open(&url);
+    shows(&browser, "payment");
+    assert_eq!(
+        browser.run("return location.pathname + location.search"),
+        json!("/"),
+        "the token is not in the address"
+    );
+    assert_eq!(browser.run("return document.cookie"), json!(""), "scripts do not see the cookie");
+    let other = driver.browser();
+    other.open(&url);
+    shows(&other, "used before");
+    drop(other);
+    shows(&browser, "All is quiet");
+    eventually("the LMAP is armed", || {
+        let lmap = crate::lmap(&run, "payment")?;
+        (lmap["state"] == "armed").then_some(())
+    });
+    BROKEN.store(true, Relaxed);
+    shows(&browser, "suspected cause");
+
+    view(&browser, "#/", SHOWN);
+    browser.press("j");
+    browser.press(ENTER);
+    shows(&browser, "Threshold γ");
+    let hash = browser.run("return location.hash");
+    view(&browser, hash.as_str().unwrap(), SHOWN);
+    let drawn = browser.run("return document.querySelector('.chart .line').getAttribute('d').length > 20");
+    assert_eq!(drawn, Value::Bool(true));
+    shows(&browser, "goes on");
+    view(&browser, "#/traces", SHOWN);
+    browser.press("j");
+    browser.press(ENTER);
+    let hash = browser.run("return location.hash");
+    assert_eq!(hash, json!(format!("#/trace/{:032x}", 0xabc)));
+    view(&browser, hash.as_str().unwrap(), "ended in an error");
+    assert_eq!(browser.run("return document.querySelectorAll('.span rect').length"), json!(2));
+    // Names that are not printable are counted together.
+    view(&browser, "#/receipt", "_other");
+    view(&browser, "#/node", "Reads by");
+    browser.press(ESCAPE);
+    shows(&browser, "payment");
+    browser.press("/nobody");
+    shows(&browser, "No service matches the filter.");
+
+    assert_eq!(host.end(), Some(0), "viewers do not keep the agent from ending");
+    shows(&browser, "no answer for");
+}

@@ -1,0 +1,79 @@
+// Which view is shown, keys, and whether the agent is there.
+
+import { follow, isUrgent, listen, state } from "./feed.js";
+import { el, length, say } from "./elements.js";
+import { overview } from "./overview.js";
+import { service } from "./service.js";
+import { trace, traces } from "./traces.js";
+import { receipt } from "./receipt.js";
+import { node } from "./node.js";
+
+const VIEWS = [["Overview", "#/"], ["Traces", "#/traces"], ["Receipt", "#/receipt"], ["Node", "#/node"]];
+const KEYS = [["/", "filter services"], ["j k", "next, previous"], ["Enter", "open"], ["Esc", "back"], ["1 to 4", "views"], ["?", "these keys"]];
+
+const main = document.getElementById("main");
+const live = document.getElementById("live");
+const dialog = document.getElementById("keys");
+const tabs = VIEWS.map(([name, href]) => el("a", { href }, name));
+document.getElementById("views").replaceChildren(...tabs);
+dialog.append(el("dl", {}, KEYS.flatMap(([key, what]) => [el("dt", {}, key), el("dd", {}, what)])));
+dialog.addEventListener("click", () => dialog.close());
+
+function view(path) {
+  const [name, id] = path.replace("#/", "").split("/");
+  if (name === "service" && /^\d+$/.test(id)) return ["#/", (into) => service(into, Number(id))];
+  if (name === "trace" && /^[0-9a-f]{32}$/.test(id)) return ["#/traces", (into) => trace(into, id)];
+  const views = { traces, receipt, node };
+  return Object.hasOwn(views, name) ? [`#/${name}`, views[name]] : ["#/", overview];
+}
+
+let end = () => {};
+function show() {
+  end();
+  const [tab, begin] = view(location.hash);
+  tabs.forEach((link) => link.getAttribute("href") === tab ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current"));
+  end = begin(main);
+  window.scrollTo(0, 0);
+}
+
+function status() {
+  const urgent = [...state.lmaps.values()].filter(isUrgent).length;
+  document.title = urgent ? `(${urgent}) uview` : "uview";
+  live.classList.toggle("gone", Boolean(state.gone));
+  if (!state.gone) return say(live, state.ready ? "live" : "connecting");
+  const over = state.over ? "; if your session is over: uview open" : "";
+  say(live, `no answer for ${length(Math.max(1000, Date.now() - state.gone))}${over}`);
+}
+
+function move(by) {
+  const links = [...main.querySelectorAll(".service, .trace")];
+  const at = links.indexOf(document.activeElement);
+  links[Math.min(Math.max(at + by, 0), links.length - 1)]?.focus();
+}
+
+function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const field = main.querySelector("input[type=search]");
+  if (event.key === "Escape") {
+    if (dialog.open) return;
+    if (document.activeElement === field && field.value) { field.value = ""; field.dispatchEvent(new Event("input")); }
+    else if (document.activeElement === field) field.blur();
+    else if (location.hash.startsWith("#/trace/")) location.hash = "#/traces";
+    else location.hash = "#/";
+    return;
+  }
+  if (event.target instanceof HTMLInputElement) return;
+  if (event.key === "/" && field) { event.preventDefault(); field.focus(); }
+  else if (event.key === "j" || event.key === "ArrowDown" && main.querySelector(".service:focus, .trace:focus")) { event.preventDefault(); move(1); }
+  else if (event.key === "k" || event.key === "ArrowUp" && main.querySelector(".service:focus, .trace:focus")) { event.preventDefault(); move(-1); }
+  else if (event.key === "?") dialog.showModal();
+  else if (/^[1-4]$/.test(event.key)) location.hash = VIEWS[Number(event.key) - 1][1];
+}
+
+window.addEventListener("hashchange", show);
+document.addEventListener("keydown", key);
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+follow(status);
+setInterval(status, 1000);
+show();
+listen();

@@ -1,0 +1,107 @@
+// One service: its score over time, what explains it, its replicas and what it learnt.
+
+import { follow, isUrgent, state, words } from "./feed.js";
+import { breakable, clock, count, el, fetched, figures, length, percent, say, table } from "./elements.js";
+import { chart, share } from "./charts.js";
+
+const SPANS = [["5 min", 300], ["1 h", 3600], ["24 h", 86400]];
+/** Episodes are the agent's: fetched again after this time. */
+const AGAIN = 20_000;
+
+function facts(lmap) {
+  const pairs = [
+    ["State", words(lmap)[1]],
+    ["Alarms", count(lmap.alarms ?? 0)],
+    ["Threshold γ", lmap.gamma ? figures(lmap.gamma) : "not learnt yet"],
+    ["Learning", lmap.needed && (lmap.rows ?? 0) < lmap.needed ? `${lmap.rows ?? 0} of ${lmap.needed} rows` : "done, goes on"],
+    ["Replicas", lmap.silent?.length ? `${lmap.replicas ?? 0}, silent: ${lmap.silent.join(", ")}` : String(lmap.replicas ?? 0)],
+    ["Columns", lmap.unwatched ? `${lmap.columns ?? 0}, ${lmap.unwatched} not watched yet` : String(lmap.columns ?? 0)],
+    ["Interval", lmap.interval ?? "–"],
+    ["Worker", lmap.worker ?? "none"],
+  ];
+  if (lmap.members) pairs.push(["Over the services", lmap.members.join(", ")]);
+  return el("dl", { class: "facts" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+}
+
+function metrics(lmap) {
+  if (!lmap.reasons?.length) return el("p", { class: "quiet" }, "No metric stood out yet: no score was at or over γ.");
+  const rows = lmap.reasons.map(({ title, group, seen, expected, share: part, since }) => [
+    el("span", {}, share(part ?? 0), percent(part ?? 0)), breakable(title), seen, expected, since, group,
+  ]);
+  return table(["Share of the score", "Metric", "#Seen", "#Expected", "#For", "Group"], rows);
+}
+
+function episodes(of) {
+  if (!of.length) return el("p", { class: "quiet" }, "No alarm is remembered.");
+  const rows = of.slice().reverse().map(({ from, to, peak, rank, points_at, metrics }) => [
+    clock(from * 1000),
+    to === null ? "goes on" : length((to - from || 1) * 1000),
+    peak === null ? "–" : figures(peak),
+    rank === 1 ? el("span", { class: "badge cause" }, "suspected cause") : rank ? `rank ${rank}` : "",
+    el("span", {}, metrics.slice(0, 3).map(({ title, seen, expected }) => el("div", {}, el("b", {}, breakable(title)), ` ${seen}, expected ${expected}`)),
+      points_at ? el("div", { class: "quiet" }, `points at ${points_at}`) : ""),
+  ]);
+  return table(["Began", "#Lasted", "#Highest score", "Rank", "What stood out"], rows);
+}
+
+/** Shows the view of the LMAP `id` in `main`. Returns what ends it. */
+export function service(main, id) {
+  const title = el("h1"), lead = el("p", { class: "lead" });
+  const plot = chart();
+  const [now, past, about] = [el("div"), el("div"), el("div")];
+  const heading = el("h2");
+  let span = 300, history = { buckets: [], episodes: [] };
+  const buttons = SPANS.map(([name, seconds]) => el("button", { click: () => choose(seconds), "data-span": seconds }, name));
+  main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame,
+    heading, now, el("h2", {}, "Alarms"), past, el("h2", {}, "The service"), about);
+
+  function choose(seconds) {
+    span = seconds;
+    buttons.forEach((button) => button.setAttribute("aria-pressed", String(Number(button.dataset.span) === span)));
+    plot.draw(history.buckets, history.episodes, span);
+  }
+
+  async function fetchAgain() {
+    const answer = await fetched(`/api/service/${id}`).catch(() => null);
+    if (answer) history = answer;
+    past.replaceChildren(episodes(history.episodes));
+    plot.draw(history.buckets, history.episodes, span);
+  }
+
+  let wasAlarm = false;
+  function update(changed) {
+    const lmap = state.lmaps.get(id);
+    if (!lmap) {
+      title.textContent = state.ready ? "This service is gone" : "Connecting";
+      return;
+    }
+    if (!changed.has(id)) return;
+    title.textContent = lmap.service;
+    const first = lmap.reasons?.[0];
+    const points = lmap.points_at ? ` Its metrics point at ${lmap.points_at}.` : "";
+    if (first && isUrgent(lmap)) lead.replaceChildren(...breakable(first.title), ` is ${first.seen}, expected ${first.expected}.${points}`);
+    else lead.textContent = words(lmap).join(" ");
+    about.replaceChildren(facts(lmap));
+    say(heading, isUrgent(lmap) ? "What stands out" : "What stood out last");
+    now.replaceChildren(metrics(lmap));
+    append(lmap);
+    plot.draw(history.buckets, history.episodes, span);
+    const isAlarm = lmap.state === "alarm";
+    if (isAlarm !== wasAlarm) fetchAgain();
+    wasAlarm = isAlarm;
+  }
+
+  function append(lmap) {
+    if (lmap.s === undefined || !lmap.at) return;
+    const second = Math.floor(lmap.at / 1000);
+    const newest = history.buckets.at(-1);
+    if (newest && second < newest[0] + newest[1]) newest[2] = Math.max(newest[2], lmap.s);
+    else history.buckets.push([second, 1, lmap.s, lmap.gamma ?? null, lmap.state === "alarm" ? 1 : 0]);
+  }
+  choose(span);
+  fetchAgain();
+  update(new Set([id]));
+  const timer = setInterval(fetchAgain, AGAIN);
+  const unfollow = follow(update);
+  return () => { clearInterval(timer); unfollow(); };
+}

@@ -1,0 +1,119 @@
+//! JSON of one service, of traces and of the receipt.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use wire::proto::operators::{ReceiptDay, ReceiptLine, ReceiptReply};
+
+use crate::feed::Feed;
+use crate::history::{Alarm, Bucket, Episode};
+use crate::shown;
+use crate::traces::{Outcome, Side, Span, Trace, Traces};
+
+/// Traces in the list: the newest.
+const LISTED: usize = 500;
+
+/// History and episodes of an LMAP; `None` if there is no such one. Buckets are arrays: first second, seconds, largest
+/// score, γ or null, 1 in an alarm.
+#[must_use]
+pub fn service(feed: &Feed, lmap: u32) -> Option<String> {
+    let name = feed.service(lmap)?;
+    let bucket = |(step, Bucket { second, highest, gamma, alarm }): (u32, Bucket)| {
+        json!([second, step, highest, gamma.is_finite().then_some(gamma), u8::from(alarm == Alarm::On)])
+    };
+    let buckets: Vec<_> = feed.history.buckets(name).into_iter().map(bucket).collect();
+    let episode = |Episode { from, to, peak, rank, points_at, metrics }: &Episode| json!({ "from": from, "to": to, "peak": peak, "rank": rank, "points_at": points_at, "metrics": metrics });
+    let episodes: Vec<_> = feed.history.episodes(name).map(episode).collect();
+    Some(shown::json(json!({ "service": name, "buckets": buckets, "episodes": episodes })))
+}
+
+/// The newest kept traces, at most 500.
+#[must_use]
+pub fn traces(traces: &Traces, keeping: Keeping) -> String {
+    let trace = |(id, trace): (u128, &Trace)| {
+        let (start, end) = trace.extent();
+        let (root, kept) = (trace.root(), trace.kept());
+        json!({
+            "id": format!("{id:032x}"),
+            "start": start / 1_000_000,
+            "took": end - start,
+            "service": root.map(|root| &*root.service),
+            "name": root.map(|root| &*root.name),
+            "spans": trace.spans.len(),
+            "failed": trace.outcome() == Outcome::Failed,
+            "policy": kept.map(|kept| &*kept.policy),
+            "reason": kept.map(|kept| &*kept.reason),
+        })
+    };
+    let listed: Vec<_> = traces.newest().take(LISTED).map(trace).collect();
+    shown::json(json!({ "traces": listed, "taken": traces.taken(), "keeping": keeping == Keeping::Tail }))
+}
+
+/// Whether the agent keeps traces, or lets all spans pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// It keeps those that matter (`otlp.traces.keep: tail`).
+    Tail,
+    /// All spans pass through, or there is no OTLP endpoint.
+    Nothing,
+}
+
+/// Spans of a trace; `None` if it is not there (any more). Times are nanoseconds since its start.
+#[must_use]
+pub fn trace(traces: &Traces, id: u128) -> Option<String> {
+    let trace = traces.get(id)?;
+    let (start, end) = trace.extent();
+    let side = |side| match side {
+        Side::Server => "server",
+        Side::Client => "client",
+        Side::Other => "",
+    };
+    // Ids as text: a number of JavaScript has 53 bits.
+    let span = |span: &Span| {
+        json!({
+            "id": format!("{:016x}", span.id),
+            "parent": span.parent.map(|parent| format!("{parent:016x}")),
+            "service": span.service,
+            "name": span.name,
+            "side": side(span.side),
+            "start": span.start.saturating_sub(start),
+            "took": span.end.saturating_sub(span.start),
+            "failed": span.outcome == Outcome::Failed,
+        })
+    };
+    let spans: Vec<_> = trace.spans.iter().map(span).collect();
+    let kept = trace.kept();
+    Some(shown::json(json!({
+        "id": format!("{id:032x}"), "start": start / 1_000_000, "took": end - start, "cut": trace.cut, "spans": spans,
+        "policy": kept.map(|kept| &*kept.policy), "reason": kept.map(|kept| &*kept.reason),
+    })))
+}
+
+/// The receipt: spans that were seen, kept, dropped and lost, by day and service.
+#[must_use]
+pub fn receipt(reply: &ReceiptReply) -> String {
+    let counts = |of: &BTreeMap<String, u64>| of.iter().map(|(name, count)| json!([name, count])).collect::<Vec<_>>();
+    let sorted = |of: &std::collections::HashMap<String, u64>| {
+        counts(&of.iter().map(|(name, count)| (name.clone(), *count)).collect())
+    };
+    let line = |of: &ReceiptLine| {
+        json!({
+            "service": of.service, "seen_spans": of.seen_spans, "seen_bytes": of.seen_bytes,
+            "kept_spans": of.kept_spans, "kept_bytes": of.kept_bytes, "requests": of.requests,
+            "failed": of.failed_requests, "kept_requests": of.kept_requests, "kept_failed": of.kept_failed_requests,
+            "alarms": of.alarms, "alarm_ms": of.alarm_ms, "by_policy": sorted(&of.kept_bytes_by_policy),
+            "dropped": sorted(&of.dropped_spans), "lost": sorted(&of.lost_spans),
+        })
+    };
+    let day = |of: &ReceiptDay| -> Value {
+        json!({ "day": of.day, "services": of.services.iter().map(line).collect::<Vec<_>>() })
+    };
+    let waiting: u64 = reply.waiting_spans.values().sum();
+    shown::json(json!({
+        "node": reply.node, "since": reply.since_unix_ns / 1_000_000, "in_memory": reply.in_memory, "waiting": waiting,
+        "days": reply.days.iter().map(day).collect::<Vec<_>>(),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Documents: hostile texts become printable, absent things are absent.
+
+use serde_json::Value;
+use wire::proto::operators::{LmapStatus, StatusReply};
+
+use super::*;
+use crate::feed::News;
+use crate::history::History;
+use crate::traces::KeepReason;
+
+const HOSTILE: &str = "<img src=x onerror=alert(1)>\u{202e}\n\"'`";
+
+fn parsed(text: &str) -> Value {
+    assert!(text.chars().all(wire::printable::is_printable), "{text}");
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_service_has_its_buckets_and_episodes() {
+    let mut feed = Feed::new(History::new(8 << 20));
+    let lmap = LmapStatus {
+        lmap: 3,
+        service: HOSTILE.to_owned(),
+        gamma: f64::NAN,
+        scores: vec![1.5],
+        at_unix_ns: 1_700_000_000_000_000_000,
+        alarm: true,
+        ..LmapStatus::default()
+    };
+    assert_eq!(feed.look(&StatusReply { lmaps: vec![lmap], ..StatusReply::default() }, 0), News::Event);
+
+    let document = parsed(&service(&feed, 3).unwrap());
+
+    assert_eq!(document["buckets"], json!([[1_700_000_000_u32, 1, 1.5, null, 1]]));
+    assert_eq!(document["episodes"][0]["from"], 1_700_000_000_u32);
+    assert!(document["service"].as_str().unwrap().starts_with("<img src=x onerror=alert(1)>\\u{202e}\\u{a}"));
+    assert!(service(&feed, 4).is_none());
+}
+
+#[test]
+fn a_trace_has_its_spans_and_why_it_is_kept() {
+    let mut store = Traces::new(1 << 20);
+    let span = Span {
+        id: u64::MAX,
+        parent: None,
+        service: HOSTILE.into(),
+        name: HOSTILE.into(),
+        side: Side::Server,
+        start: 5_000_000,
+        end: 4_000_000,
+        outcome: Outcome::Failed,
+        kept: Some(KeepReason { policy: "error".into(), reason: HOSTILE.into() }),
+    };
+    store.add(1, span.clone());
+    store.add(1, Span { id: 2, parent: Some(9), start: 7_000_000, end: 9_000_000, kept: None, ..span });
+
+    let document = parsed(&trace(&store, 1).unwrap());
+    assert_eq!((&document["took"], &document["spans"][0]["took"]), (&json!(4_000_000), &json!(0)));
+    assert_eq!(document["spans"][1]["start"], 2_000_000);
+    assert_eq!(document["spans"][0]["id"], "ffffffffffffffff");
+    assert!(trace(&store, 2).is_none());
+    let list = parsed(&traces(&store, Keeping::Tail));
+    assert_eq!((&list["traces"][0]["spans"], &list["traces"][0]["policy"]), (&json!(2), &json!("error")));
+}
+
+#[test]
+fn a_receipt_has_its_days() {
+    let line = ReceiptLine { service: HOSTILE.to_owned(), seen_spans: 9, ..ReceiptLine::default() };
+    let mut reply = ReceiptReply {
+        days: vec![ReceiptDay { day: 20_000, services: vec![line], ..ReceiptDay::default() }],
+        ..ReceiptReply::default()
+    };
+    reply.waiting_spans.insert(HOSTILE.to_owned(), 4);
+
+    let document = parsed(&receipt(&reply));
+
+    assert_eq!((&document["days"][0]["services"][0]["seen_spans"], &document["waiting"]), (&json!(9), &json!(4)));
+}

@@ -1,0 +1,130 @@
+//! Events: small, shared, and enough to know everything.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn lmap(id: u32, service: &str, at: u64) -> LmapStatus {
+    LmapStatus {
+        lmap: id,
+        service: service.to_owned(),
+        state: "armed".to_owned(),
+        gamma: 4.0,
+        scores: vec![1.0, 2.0],
+        columns: 100,
+        replicas: 1,
+        interval_us: 100_000,
+        at_unix_ns: at * SECOND,
+        rows: 120,
+        rows_needed: 120,
+        ..LmapStatus::default()
+    }
+}
+
+fn status(lmaps: Vec<LmapStatus>) -> StatusReply {
+    StatusReply { version: "1".to_owned(), lmaps, ..StatusReply::default() }
+}
+
+fn feed() -> Feed {
+    Feed::new(History::new(8 << 20))
+}
+
+fn data(event: &Event) -> Value {
+    let (_, data) = event.text.split_once("\ndata: ").unwrap();
+    serde_json::from_str(data.trim_end()).unwrap()
+}
+
+#[test]
+fn an_event_has_what_changed_and_nothing_else() {
+    let mut feed = feed();
+    assert_eq!(feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), 0), News::Event);
+    assert_eq!(feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), 0), News::None);
+
+    let alarm = LmapStatus { alarm: true, rank: 1, ..lmap(1, "cart", 10) };
+    assert_eq!(feed.look(&status(vec![alarm, lmap(2, "store", 9)]), 0), News::Event);
+
+    let event = feed.next(Some(1)).unwrap();
+    assert!(event.text.starts_with("id: 2\nevent: delta\ndata: {") && event.text.ends_with("}\n\n"), "{event:?}");
+    let expected = json!({ "lmaps": [{ "id": 1, "state": "alarm", "rank": 1, "s": 2.0, "at": 10_000 }] });
+    assert_eq!(data(&event), expected);
+}
+
+#[test]
+fn what_is_over_is_null_and_what_is_gone_is_named() {
+    let mut feed = feed();
+    let reason = Reason {
+        column: "latency.p99".to_owned(),
+        unit: "s".to_owned(),
+        seen: 0.18,
+        expected: 0.02,
+        ..Reason::default()
+    };
+    let alarm = LmapStatus { rank: 1, reasons: vec![reason], ..lmap(1, "cart", 9) };
+    _ = feed.look(&status(vec![alarm, lmap(2, "store", 9)]), 0);
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), 3);
+
+    let expected = json!({
+        "gone": [2], "lmaps": [{ "id": 1, "rank": null, "reasons": null }], "node": { "traces": 3 },
+    });
+    assert_eq!(data(&feed.next(Some(1)).unwrap()), expected);
+}
+
+#[test]
+fn a_viewer_that_begins_or_is_too_slow_gets_everything_at_once() {
+    let mut feed = feed();
+    let all = |second| status((0..100).map(|id| lmap(id, &format!("service-{id}"), second)).collect());
+    _ = feed.look(&all(1), 0);
+    let first = feed.next(None).unwrap();
+    assert_eq!(data(&first)["lmaps"].as_array().unwrap().len(), 100);
+    for second in 2..2_000 {
+        _ = feed.look(&all(second), 0);
+    }
+
+    assert!(first.text.contains("event: snapshot"));
+    let late = feed.next(Some(first.sequence)).unwrap();
+    assert!(late.text.contains("event: snapshot") && late.sequence == 1_999, "{}", late.sequence);
+    assert_eq!(data(&late)["lmaps"][99]["recent"].as_array().unwrap().len(), RECENT);
+    assert!(feed.event_bytes <= MAX_EVENT_BYTES);
+    assert!(feed.next(Some(late.sequence)).is_none());
+    assert!(feed.next(Some(u64::MAX)).is_some(), "a viewer of another run of the agent");
+    let behind = feed.next(Some(1_990)).unwrap();
+    assert!(behind.text.contains("event: delta") && behind.sequence == 1_991);
+}
+
+#[test]
+fn all_viewers_share_one_text() {
+    let mut feed = feed();
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), 0);
+
+    let (one, other) = (feed.next(None).unwrap(), feed.next(None).unwrap());
+    assert!(Arc::ptr_eq(&one.text, &other.text));
+    let (one, other) = (feed.next(Some(0)).unwrap(), feed.next(Some(0)).unwrap());
+    assert!(Arc::ptr_eq(&one.text, &other.text));
+}
+
+#[test]
+fn whatever_a_service_is_called_an_event_has_one_line_of_data() {
+    let mut feed = feed();
+    let hostile = "a\n\ndata: {}\r\u{2028}\u{202e}</script>";
+    let reason =
+        Reason { column: hostile.to_owned(), unit: hostile.to_owned(), group: hostile.to_owned(), ..Reason::default() };
+    let all = LmapStatus { reasons: vec![reason], points_at: hostile.to_owned(), ..lmap(1, hostile, 9) };
+    _ = feed.look(&status(vec![all]), 0);
+
+    for event in [feed.next(None).unwrap(), feed.next(Some(0)).unwrap()] {
+        assert_eq!(event.text.trim_end().lines().count(), 3, "{}", event.text);
+        assert!(event.text.chars().all(|c| wire::printable::is_printable(c) || c == '\n'));
+        assert!(data(&event)["lmaps"][0]["service"].as_str().unwrap().contains("</script>"));
+    }
+}
+
+#[test]
+fn scores_of_a_summary_are_remembered_once() {
+    let mut feed = feed();
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), 0);
+    let again = LmapStatus { scores: vec![7.0], ..lmap(1, "cart", 9) };
+    _ = feed.look(&status(vec![again]), 0);
+    _ = feed.look(&status(vec![lmap(1, "cart", 10)]), 0);
+
+    assert_eq!(feed.history.recent("cart", 9).collect::<Vec<_>>(), [2.0, 2.0]);
+}

@@ -1,0 +1,229 @@
+//! The live page: its socket, its clock and its tasks. [`page`] decides who may read, and what is sent.
+//!
+//! One task looks at the status twice a second, and takes traces that were kept. A viewer has a task that sends what is
+//! new, one piece at a time: who does not read holds up nobody, and is closed.
+
+mod kept_spans;
+mod viewers;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::reload::Reloadable;
+use agent_runtime::server::Limits;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, header};
+use page::documents::{self, Keeping};
+use page::feed::{Feed, News};
+use page::history::History;
+use page::routing::{self, Answer, Document, Doorkeeper, Method};
+use page::sessions::{Secret, Sessions, TOKEN_LIFETIME, TooManyTokens};
+use page::traces::Traces;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::MissedTickBehavior;
+use wire::proto::operators as proto;
+
+use crate::config::PageConfig;
+use crate::node::Node;
+use crate::open_problems::ProblemSources;
+use crate::operators_server::status::status;
+
+/// Connections to the page.
+pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 256 };
+/// Viewers that are sent what changes.
+pub(crate) const MAX_VIEWERS: usize = 128;
+/// Bytes of requests with kept spans that wait for the next look.
+pub(crate) const KEPT_BYTES: usize = 4 << 20;
+/// Time between two looks; workers send summaries once a second.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Where the page's contents come from, and who may read them.
+#[derive(Debug)]
+pub(crate) struct PageSources {
+    pub(crate) access: Reloadable<Access>,
+    pub(crate) problems: Arc<ProblemSources>,
+}
+
+/// The page of this agent.
+#[derive(Debug)]
+pub(crate) struct LivePage {
+    address: SocketAddr,
+    cookie: String,
+    node: Arc<Node>,
+    sources: PageSources,
+    sessions: Mutex<Sessions<Identity>>,
+    feed: Mutex<Feed>,
+    traces: Mutex<Traces>,
+    /// Says that there is an event.
+    changed: watch::Sender<()>,
+    /// Viewers that may still begin.
+    free: Arc<Semaphore>,
+}
+
+/// The state behind `mutex`. Nothing under these locks panics; if something did, the state would still be usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LivePage {
+    /// A page without contents, served at `address`.
+    pub(crate) fn new(config: &PageConfig, address: SocketAddr, node: Arc<Node>, sources: PageSources) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            cookie: format!("uview-{}", address.port()),
+            node,
+            sources,
+            sessions: Mutex::default(),
+            feed: Mutex::new(Feed::new(History::new(config.history_bytes))),
+            traces: Mutex::new(Traces::new(config.trace_bytes)),
+            changed: watch::Sender::new(()),
+            free: Arc::new(Semaphore::new(MAX_VIEWERS)),
+        })
+    }
+
+    /// An address that opens the page once, for a viewer.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyTokens`] if those that were given out to others wait to be opened.
+    pub(crate) fn grant(&self, by: Identity) -> Result<proto::OpenPageReply, TooManyTokens> {
+        let token = Secret::new(rand::random());
+        lock(&self.sessions).grant(self.node.clock().now(), token, by)?;
+        let url = format!("http://{}/open?token={}", self.address, token.text());
+        Ok(proto::OpenPageReply { url, lifetime_ms: TOKEN_LIFETIME.as_millis() })
+    }
+
+    /// Whether `owner` may still read.
+    fn may(&self, owner: &Identity) -> bool {
+        self.sources.access.load().has(owner, Role::Viewer)
+    }
+
+    /// Looks at the status, and at what was kept.
+    fn look(&self) {
+        if let Some(edge) = &self.sources.problems.edge {
+            let mut traces = lock(&self.traces);
+            edge.take_kept().for_each(|request| kept_spans::add(&request, &mut traces));
+        }
+        let taken = lock(&self.traces).taken();
+        let status = status(&self.node, &self.sources.problems);
+        let news = lock(&self.feed).look(&status, taken);
+        if news == News::Event {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// The JSON of `document`; `None` if there is no such thing.
+    fn document(&self, document: Document) -> Option<String> {
+        match document {
+            Document::Service(lmap) => documents::service(&lock(&self.feed), lmap),
+            Document::Traces => Some(documents::traces(&lock(&self.traces), self.keeping())),
+            Document::Trace(id) => documents::trace(&lock(&self.traces), id),
+            Document::Receipt => Some(documents::receipt(&self.sources.problems.receipts.reply(&self.node))),
+        }
+    }
+
+    fn keeping(&self) -> Keeping {
+        let edge = self.sources.problems.edge.as_ref();
+        let buffers = edge.is_some_and(|edge| edge.with_tail(|_, _| ()).is_some());
+        if buffers { Keeping::Tail } else { Keeping::Nothing }
+    }
+}
+
+/// Looks until the task is dropped.
+pub(crate) async fn watch(page: Arc<LivePage>) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        looks.tick().await;
+        page.look();
+    }
+}
+
+/// What answers requests to the page.
+pub(crate) fn router(page: &Arc<LivePage>) -> Router {
+    Router::new().fallback(answer).with_state(Arc::clone(page))
+}
+
+/// The value of the only header `name`; `None` if there are none or several.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name).into_iter();
+    let value = values.next().filter(|_| values.next().is_none())?;
+    value.to_str().ok()
+}
+
+async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response<Body> {
+    let (headers, uri) = (request.headers(), request.uri());
+    let host = if headers.contains_key(header::HOST) {
+        only(headers, header::HOST)
+    } else {
+        uri.authority().map(Authority::as_str)
+    };
+    let cookies = only(headers, header::COOKIE).unwrap_or_default().to_owned();
+    let asked = routing::Request {
+        method: match *request.method() {
+            HttpMethod::GET => Method::Get,
+            HttpMethod::HEAD => Method::Head,
+            _ => Method::Other,
+        },
+        path: uri.path(),
+        query: uri.query().unwrap_or_default(),
+        host,
+        cookies: &cookies,
+        site: only(headers, HeaderName::from_static("sec-fetch-site")),
+    };
+    let decided = {
+        let mut sessions = lock(&page.sessions);
+        let now = page.node.clock().now();
+        let fresh = Secret::new(rand::random());
+        let doorkeeper = Doorkeeper { sessions: &mut sessions, cookie: &page.cookie, now, fresh };
+        doorkeeper.answer(&asked, |owner| page.may(owner))
+    };
+    match decided {
+        Answer::Response(response) => {
+            if matches!(response.status, 401 | 403 | 405 | 421) {
+                page.node.counts.refused_page_requests.one_more();
+            }
+            let routing::Response { status, content_type, set_cookie, body } = response;
+            with_headers(status, content_type, set_cookie, Body::from(body))
+        }
+        Answer::Document(document) => {
+            let of = Arc::clone(&page);
+            // Not here: the receipt waits for the OTLP endpoint's locks, and a large trace takes its time.
+            let text = tokio::task::spawn_blocking(move || of.document(document)).await.ok().flatten();
+            match text {
+                Some(text) => with_headers(200, routing::JSON, None, Body::from(text)),
+                None => with_headers(404, routing::JSON, None, Body::from("null")),
+            }
+        }
+        Answer::Events if asked.method == Method::Head => with_headers(200, routing::EVENTS, None, Body::empty()),
+        Answer::Events => {
+            let Some(events) = viewers::begin(&page, cookies) else {
+                page.node.counts.refused_page_viewers.one_more();
+                return with_headers(503, "text/plain; charset=utf-8", None, Body::from("too many viewers\n"));
+            };
+            with_headers(200, routing::EVENTS, None, events)
+        }
+    }
+}
+
+/// A response with the headers that all have.
+fn with_headers(status: u16, content_type: &'static str, set_cookie: Option<String>, body: Body) -> Response<Body> {
+    let mut response = Response::builder().status(status).header(header::CONTENT_TYPE, content_type);
+    for (name, value) in routing::HEADERS {
+        response = response.header(name, value);
+    }
+    if let Some(cookie) = set_cookie.and_then(|cookie| HeaderValue::try_from(cookie).ok()) {
+        response = response.header(header::SET_COOKIE, cookie);
+    }
+    // Whoever has no session keeps no connection from those who have one.
+    if status >= 400 {
+        response = response.header(header::CONNECTION, "close");
+    }
+    // Statuses and headers are this agent's own, and valid.
+    response.body(body).unwrap_or_default()
+}

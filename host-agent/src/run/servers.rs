@@ -1,0 +1,120 @@
+//! The servers of the control plane, the operators' API, `/metrics` and the live page.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_runtime::server::{self, Limits, Listener, ReplyShares, Server};
+use agent_runtime::socket_file::SocketFile;
+use otlp::Edge;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tonic::service::Routes;
+
+use super::{RunError, Tasks, acceptor, drained, spawn, until_drained};
+use crate::config::Config;
+use crate::listeners::Listeners;
+use crate::live_page::{self, LivePage, PageSources};
+use crate::measuring::Counts;
+use crate::node::Node;
+use crate::open_problems::ProblemSources;
+use crate::receipts::Receipts;
+use crate::reload::LiveParts;
+use crate::remote_monitor::RemoteMonitor;
+use crate::stored_models::StoredModels;
+use crate::telemetry_threads::move_to;
+use crate::watched_sources::WatchedSources;
+use crate::{control_server, freed_regions, metrics_endpoint, operators_server, regions_socket, services_socket};
+
+/// Time limit for the body of an operator's request.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+/// Connections of workers: of all, and of one user or address.
+pub(crate) const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
+/// Connections of operators, viewers and hooks.
+pub(crate) const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
+/// Bytes of replies to operators and viewers that they have not read.
+pub(crate) const REPLY_BYTES: u64 = 64 << 20;
+/// Connections to `/metrics`.
+pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
+
+/// What the operators' server and `/metrics` report besides the node.
+pub(super) struct MonitoringSources {
+    pub(super) connections: Arc<server::Counts>,
+    pub(super) counts: Counts,
+    pub(super) otlp: Option<Arc<Edge>>,
+    pub(super) remotes: Vec<Arc<RemoteMonitor>>,
+    pub(super) receipts: Arc<Receipts>,
+    pub(super) models: Option<Arc<StoredModels>>,
+    pub(super) watched: WatchedSources,
+    /// Threads of the live page.
+    pub(super) on: Handle,
+}
+
+/// Starts the servers on `listeners`, that of the page on its threads. The files are removed on drop.
+pub(super) fn serve(
+    config: &Config,
+    node: &Arc<Node>,
+    live: &LiveParts,
+    listeners: Listeners,
+    sources: MonitoringSources,
+) -> Result<(Tasks, [SocketFile; 4]), RunError> {
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, on } = sources;
+    let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
+    let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
+    let control = named("control", control.into_axum_router(), WORKER_LIMITS);
+    let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
+    let problems = Arc::new(ProblemSources {
+        edge: otlp.clone(),
+        remotes: remotes.clone(),
+        receipts,
+        models,
+        cgroups: Arc::clone(&counts.1),
+        watched: watched.clone(),
+    });
+    let pods = watched.pods.clone();
+    let page = listeners.page.as_ref().map(|(_, address)| {
+        let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems) };
+        LivePage::new(&config.page, *address, Arc::clone(node), sources)
+    });
+    let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems, page.clone());
+    // Each operator's request is one message; a worker's is a stream.
+    let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
+    let counted = Arc::clone(node);
+    let replies = ReplyShares::new(REPLY_BYTES, move |error| {
+        counted.counts.refused_replies.one_more();
+        tracing::warn!(%error, "call refused");
+    });
+    let operators = server::with_reply_shares(operators, &replies);
+    let operators = named("operators", operators, OPERATOR_LIMITS);
+    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
+    let metrics = named("metrics", metrics, METRICS_LIMITS);
+    let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
+    let (control_listeners, control_file) = listeners.control.split();
+    let (operator_listeners, operators_file) = listeners.operators.split();
+    let mut tasks = JoinSet::new();
+    for (server, listeners, tls) in [
+        (control, control_listeners, acceptor(live.control.as_ref())?),
+        (operators, operator_listeners, acceptor(live.operators.as_ref())?),
+        (metrics, vec![Listener::Tcp(listeners.metrics.0)], None),
+    ] {
+        spawn(&mut tasks, server.serve(listeners, tls, drained(Arc::clone(node))));
+    }
+    if let (Some(page), Some((listener, _))) = (page, listeners.page) {
+        let listener = move_to(&on, listener).map_err(|error| RunError::Server("page", error.into()))?;
+        let server = named("page", live_page::router(&page), live_page::LIMITS);
+        spawn_on(&mut tasks, &on, server.serve(vec![Listener::Tcp(listener)], None, drained(Arc::clone(node))));
+        spawn_on(&mut tasks, &on, until_drained(live_page::watch(page), Arc::clone(node)));
+    }
+    spawn(&mut tasks, services_socket::serve(services, Arc::clone(node), pods));
+    spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
+    spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
+    Ok((tasks, [services_file, regions_file, control_file, operators_file]))
+}
+
+/// Runs a server that has no error of its own on `threads`.
+fn spawn_on(tasks: &mut Tasks, threads: &Handle, server: impl Future<Output = ()> + Send + 'static) {
+    let serving = async {
+        server.await;
+        Ok(())
+    };
+    tasks.spawn_on(serving, threads);
+}
