@@ -37,11 +37,29 @@ pub enum Kind {
     Rda = 5,
     /// Counters of differences, [`crate::rda::XorCounters`].
     XorCounters = 6,
+    /// A [`crate::rap::Rap`].
+    Rap = 7,
+    /// A [`crate::rap::SpaceSaving`].
+    SpaceSaving = 8,
+    /// A [`crate::rap::Precision`].
+    Precision = 9,
+    /// A [`crate::rap::DWayRap`].
+    DWayRap = 10,
 }
 
 /// All kinds of synopses.
-pub const KINDS: [Kind; 6] =
-    [Kind::Fridge, Kind::Fridges, Kind::Histogram, Kind::FineComb, Kind::Rda, Kind::XorCounters];
+pub const KINDS: [Kind; 10] = [
+    Kind::Fridge,
+    Kind::Fridges,
+    Kind::Histogram,
+    Kind::FineComb,
+    Kind::Rda,
+    Kind::XorCounters,
+    Kind::Rap,
+    Kind::SpaceSaving,
+    Kind::Precision,
+    Kind::DWayRap,
+];
 
 /// Why bytes were not decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

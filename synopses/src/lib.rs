@@ -22,6 +22,7 @@
 //! | [`fridge`] | distribution of the delay between requests and responses |
 //! | [`finecomb`] | mean and deviation of the one-way delay, and loss, between two points |
 //! | [`rda`] | the same, and which packets were lost, between two points that store an interval's packets |
+//! | [`rap`] | the heaviest keys of a stream and their counts, in few entries |
 //! | [`encoding`] | header and checksum of all encodings |
 #![cfg_attr(not(test), no_std)]
 
@@ -32,4 +33,5 @@ pub mod encoding;
 pub mod finecomb;
 pub mod fridge;
 mod moments;
+pub mod rap;
 pub mod rda;
