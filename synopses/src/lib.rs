@@ -23,6 +23,7 @@
 //! | [`finecomb`] | mean and deviation of the one-way delay, and loss, between two points |
 //! | [`rda`] | the same, and which packets were lost, between two points that store an interval's packets |
 //! | [`rap`] | the heaviest keys of a stream and their counts, in few entries |
+//! | [`reordering`] | source prefixes whose TCP flows have many packets out of order |
 //! | [`encoding`] | header and checksum of all encodings |
 #![cfg_attr(not(test), no_std)]
 
@@ -35,3 +36,4 @@ pub mod fridge;
 mod moments;
 pub mod rap;
 pub mod rda;
+pub mod reordering;

@@ -41,8 +41,10 @@
 //! - [`Precision`] replaces in the first pass; a switch recirculates the packet, and must check the victim again.
 //! - With u64 counts that saturate, a table whose least count is saturated admits nobody.
 
+pub(crate) use coins::Coins;
 pub use heavy_hitters::{HeavyHitter, HeavyHitters, MergeError, Tally};
 pub use settings::{Admission, MAX_ENTRIES, Settings, SettingsError, WaySettings};
+pub(crate) use single::Arrival;
 pub use single::Rap;
 pub use space_saving::SpaceSaving;
 pub use ways::{DWayRap, Layout, Precision, Sets, Stages, Ways};
@@ -54,5 +56,5 @@ mod index;
 mod settings;
 mod single;
 mod space_saving;
-pub(crate) mod summary;
+mod summary;
 mod ways;

@@ -162,12 +162,7 @@ fn tally(reader: &mut Reader<'_>) -> Result<Tally, DecodeError> {
 }
 
 fn admission(code: u8) -> Result<Admission, DecodeError> {
-    match code {
-        0 => Ok(Admission::InverseOfNext),
-        1 => Ok(Admission::Inverse),
-        2 => Ok(Admission::PowerOfTwo),
-        _ => Err(DecodeError::Field("a law of admission")),
-    }
+    Admission::of(code).ok_or(DecodeError::Field("a law of admission"))
 }
 
 fn put_entry(out: &mut Vec<u8>, entry: HeavyHitter) {

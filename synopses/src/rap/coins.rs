@@ -5,19 +5,19 @@ use crate::digest::{Digest, Mixer};
 
 /// Random numbers from a counter and a seed. Drawn only where a key meets full places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coins {
+pub(crate) struct Coins {
     mixer: Mixer,
-    pub(super) drawn: u64,
+    pub(crate) drawn: u64,
 }
 
 impl Coins {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self { mixer: Mixer::new(seed, 2), drawn: 0 }
     }
 
     /// Whether a key of this weight replaces one with a count of `least`, which is above 0.
     #[inline]
-    pub(super) fn admit(&mut self, admission: Admission, least: u64, weight: u64) -> bool {
+    pub(crate) fn admit(&mut self, admission: Admission, least: u64, weight: u64) -> bool {
         if least == u64::MAX {
             return false;
         }

@@ -16,6 +16,18 @@ pub enum Admission {
     PowerOfTwo,
 }
 
+impl Admission {
+    /// The law with this code, its place in the list of laws.
+    pub(crate) const fn of(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::InverseOfNext),
+            1 => Some(Self::Inverse),
+            2 => Some(Self::PowerOfTwo),
+            _ => None,
+        }
+    }
+}
+
 /// Settings of a [`super::Rap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {

@@ -45,6 +45,11 @@ impl Rap {
         self.coins.drawn
     }
 
+    /// The number of a key's entry.
+    pub(crate) fn find(&self, digest: Digest) -> Option<usize> {
+        self.summary.find(digest)
+    }
+
     /// Adds a key, and returns the number of its entry if it has one now, and whether it is new there.
     #[inline]
     pub(crate) fn place(&mut self, digest: Digest, weight: u64) -> Option<(usize, Arrival)> {

@@ -37,7 +37,7 @@ struct Bucket {
 
 /// A fixed number of entries.
 #[derive(Clone, Debug)]
-pub(crate) struct StreamSummary {
+pub(super) struct StreamSummary {
     entries: Box<[Entry]>,
     used: usize,
     buckets: Box<[Bucket]>,
@@ -49,7 +49,7 @@ pub(crate) struct StreamSummary {
 
 impl StreamSummary {
     /// An empty summary of `entries` entries, from 1 to below 2²⁴.
-    pub(crate) fn new(entries: usize, seed: u64) -> Self {
+    pub(super) fn new(entries: usize, seed: u64) -> Self {
         let entry = Entry { digest: Digest(0), since: 0, bucket: NONE, older: NONE, newer: NONE };
         let bucket = Bucket { count: 0, oldest: NONE, newest: NONE, below: NONE, above: NONE };
         let mut summary = Self {
@@ -65,7 +65,7 @@ impl StreamSummary {
         summary
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         for (bucket, next) in self.buckets.iter_mut().zip(1..) {
             bucket.above = next;
         }
@@ -76,34 +76,34 @@ impl StreamSummary {
         self.index.clear();
     }
 
-    pub(crate) const fn capacity(&self) -> usize {
+    pub(super) const fn capacity(&self) -> usize {
         self.entries.len()
     }
 
-    pub(crate) const fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.used
     }
 
     /// The least count, 0 while an entry is free.
     #[inline]
-    pub(crate) fn least(&self) -> u64 {
+    pub(super) fn least(&self) -> u64 {
         if self.used < self.entries.len() { 0 } else { self.buckets[self.lowest as usize].count }
     }
 
     /// The entry of a digest.
     #[inline]
-    pub(crate) fn find(&self, digest: Digest) -> Option<usize> {
+    pub(super) fn find(&self, digest: Digest) -> Option<usize> {
         self.index.find(self.mixer.mix(digest), |entry| self.entries[entry].digest == digest)
     }
 
     /// What an entry says.
-    pub(crate) fn get(&self, entry: usize) -> HeavyHitter {
+    pub(super) fn get(&self, entry: usize) -> HeavyHitter {
         let Entry { digest, since, bucket, .. } = self.entries[entry];
         HeavyHitter { digest, count: self.buckets[bucket as usize].count, since }
     }
 
     /// All entries by ascending count, of equal counts the oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = HeavyHitter> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = HeavyHitter> {
         let first = |bucket: u32| self.buckets.get(bucket as usize).map_or(NONE, |bucket| bucket.oldest);
         let mut next = first(self.lowest);
         core::iter::from_fn(move || {
@@ -116,7 +116,7 @@ impl StreamSummary {
 
     /// Adds `weight` to an entry's count, which saturates.
     #[inline]
-    pub(crate) fn raise(&mut self, entry: usize, weight: u64) {
+    pub(super) fn raise(&mut self, entry: usize, weight: u64) {
         let Entry { bucket: from, since, .. } = self.entries[entry];
         self.entries[entry].since = since.saturating_add(weight);
         let Bucket { count, oldest, newest, below, above } = self.buckets[from as usize];
@@ -134,7 +134,7 @@ impl StreamSummary {
     }
 
     /// Gives a new digest a free entry, if there is one.
-    pub(crate) fn push(&mut self, digest: Digest, weight: u64) -> Option<usize> {
+    pub(super) fn push(&mut self, digest: Digest, weight: u64) -> Option<usize> {
         let entry = (self.used < self.entries.len()).then_some(self.used)?;
         self.used += 1;
         self.name(entry, digest, weight);
@@ -144,7 +144,7 @@ impl StreamSummary {
 
     /// Gives the entry with the least count to a new digest, which inherits the count. The summary must be full.
     #[inline]
-    pub(crate) fn replace(&mut self, digest: Digest, weight: u64) -> usize {
+    pub(super) fn replace(&mut self, digest: Digest, weight: u64) -> usize {
         let entry = self.buckets[self.lowest as usize].oldest as usize;
         self.index.remove(self.mixer.mix(self.entries[entry].digest), entry);
         self.name(entry, digest, 0);
@@ -153,7 +153,7 @@ impl StreamSummary {
     }
 
     /// Empties it, and fills it with at most as many distinct digests as it has entries, in ascending order of counts.
-    pub(crate) fn refill(&mut self, ascending: impl IntoIterator<Item = HeavyHitter>) {
+    pub(super) fn refill(&mut self, ascending: impl IntoIterator<Item = HeavyHitter>) {
         self.clear();
         let mut top = NONE;
         for HeavyHitter { digest, count, since } in ascending {
@@ -167,7 +167,7 @@ impl StreamSummary {
         }
     }
 
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.entries) + size_of_val(&*self.buckets) + self.index.memory_bytes()
     }
 
