@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use streams::{Order, Stream};
 use synopses::digest::Digest;
 use synopses::rap::{
-    Admission, DWayRap, HeavyHitters, Precision, Rap, Settings, SettingsError, SpaceSaving, WaySettings,
+    Admission, DWayRap, HeavyHitter, HeavyHitters, Precision, Rap, Settings, SettingsError, SpaceSaving, WaySettings,
 };
 
 #[path = "rap/streams.rs"]
@@ -31,7 +31,9 @@ fn skewed() -> impl Strategy<Value = Vec<u64>> {
 
 fn frequencies(keys: &[u64]) -> HashMap<u64, u64> {
     let mut counts = HashMap::new();
-    keys.iter().for_each(|key| *counts.entry(*key).or_default() += 1);
+    for key in keys {
+        *counts.entry(*key).or_default() += 1;
+    }
     counts
 }
 
@@ -81,7 +83,9 @@ proptest! {
     fn with_an_entry_for_each_key_counts_are_exact_and_no_coin_is_drawn(keys in skewed(), seed: u64) {
         let counts = frequencies(&keys);
         let mut table = rap(counts.len().max(1), Admission::InverseOfNext, seed);
-        keys.iter().for_each(|key| table.insert(Digest(*key)));
+        for key in &keys {
+            table.insert(Digest(*key));
+        }
 
         prop_assert_eq!(table.coins_drawn(), 0);
         prop_assert!(counts.iter().all(|(key, count)| table.estimate(Digest(*key)).is_some_and(|entry| entry.count == *count)));
@@ -93,7 +97,9 @@ proptest! {
         let parts = keys.split_at(at.min(keys.len()));
         let mut tables = [parts.0, parts.1].map(|part| {
             let mut table = SpaceSaving::new(entries, 1).expect("possible");
-            part.iter().for_each(|key| table.insert(Digest(*key)));
+            for key in part {
+                table.insert(Digest(*key));
+            }
             (table, frequencies(part))
         });
         let bounded = |table: &SpaceSaving, counts: &HashMap<u64, u64>, bound: u64| {
@@ -118,7 +124,9 @@ proptest! {
         let parts = keys.split_at(at.min(keys.len()));
         let of = |part: &[u64]| {
             let mut table = rap(entries, Admission::InverseOfNext, seed);
-            part.iter().for_each(|key| table.insert(Digest(*key)));
+            for key in part {
+                table.insert(Digest(*key));
+            }
             table
         };
         let (first, second) = (of(parts.0), of(parts.1));
@@ -137,7 +145,9 @@ proptest! {
     #[test]
     fn halving_keeps_the_order(keys in skewed(), entries in 1_usize..20, seed: u64) {
         let mut table = rap(entries, Admission::InverseOfNext, seed);
-        keys.iter().for_each(|key| table.insert(Digest(*key)));
+        for key in &keys {
+            table.insert(Digest(*key));
+        }
         let before: Vec<_> = table.entries().collect();
         table.halve();
 
@@ -185,7 +195,9 @@ proptest! {
 
 /// Heavy keys stored at the end.
 fn stored<T: HeavyHitters>(mut table: T, keys: &[Digest], heavy: u64) -> u64 {
-    keys.iter().for_each(|key| table.insert(*key));
+    for key in keys {
+        table.insert(*key);
+    }
     table.entries().filter(|entry| entry.digest.0 < heavy).count() as u64
 }
 
@@ -225,6 +237,22 @@ fn with_many_more_light_keys_than_the_theorem_allows_most_heavy_keys_are_stored_
     assert!((last - 0.5).abs() < 0.07, "{last}");
     assert!(saving(Order::Random) <= 48);
     assert_eq!(saving(Order::LightLast), 0);
+}
+
+#[test]
+fn of_zipfs_law_the_top_is_found_where_space_saving_finds_half() {
+    let keys = streams::zipf(100_000, 1.0, 400_000, 1);
+    // The true ranks, but for neighbours of almost equal frequency.
+    let recall = |top: Vec<HeavyHitter>| top.iter().filter(|entry| entry.digest.0 < 32).count();
+    let (mut of_rap, mut of_saving) =
+        (rap(64, Admission::InverseOfNext, 1), SpaceSaving::new(64, 1).expect("possible"));
+    for key in &keys {
+        of_rap.insert(*key);
+        of_saving.insert(*key);
+    }
+
+    assert!(recall(of_rap.top(32)) >= 29, "{}", recall(of_rap.top(32)));
+    assert!(recall(of_saving.top(32)) <= 20, "{}", recall(of_saving.top(32)));
 }
 
 /// The largest distance of two empirical distributions (Kolmogorov and Smirnov).
@@ -276,7 +304,9 @@ fn results_do_not_depend_on_the_seed_beyond_chance_nor_on_crafted_keys() {
         let run = |seed: u64| {
             let keys: Vec<_> = stream.keys(Order::Random, seed).iter().map(|key| Digest(key.0 << shift)).collect();
             let mut table = DWayRap::new(ways(4, 32, seed)).expect("possible");
-            keys.iter().for_each(|key| table.insert(*key));
+            for key in keys {
+                table.insert(*key);
+            }
             table.entries().filter(|entry| entry.digest.0 >> shift < 64).count()
         };
         (0..20).map(run).sum::<usize>() as f64 / 20.0 / 64.0

@@ -29,7 +29,9 @@ fn mean(numbers: &[f64]) -> f64 {
 }
 
 fn filled<T: HeavyHitters>(mut table: T, keys: &[Digest]) -> T {
-    keys.iter().for_each(|key| table.insert(*key));
+    for key in keys {
+        table.insert(*key);
+    }
     table
 }
 

@@ -1,5 +1,6 @@
 //! The claims on reordering by prefix.
 
+mod lemmas;
 mod measure;
 mod memory;
 mod parameters;
@@ -38,6 +39,7 @@ pub fn reproduction(scale: Scale) -> Reproduction {
     let (mut claims, accuracy) = memory::claims(&bench);
     let (of_parameters, timeouts) = parameters::claims(&bench);
     claims.extend(of_parameters);
+    claims.extend(lemmas::claims(&bench));
     Reproduction {
         name: "reordering",
         title: "Reordering by prefix",

@@ -148,7 +148,7 @@ fn ways<L: Layout>(mut reader: Reader<'_>, most_entries: usize) -> Result<Ways<L
 }
 
 fn put_words<const N: usize>(out: &mut Vec<u8>, words: [u64; N]) {
-    words.into_iter().for_each(|word| out.extend(word.to_le_bytes()));
+    out.extend(words.into_iter().flat_map(u64::to_le_bytes));
 }
 
 fn put_tally(out: &mut Vec<u8>, tally: Tally) {

@@ -30,12 +30,11 @@ impl Exact {
             }
             return;
         }
-        let event = match self.flows.get_mut(&flow) {
-            Some(state) => self.definition.advance(state, segment),
-            None => {
-                self.flows.insert(flow, self.definition.first(segment));
-                Event::InOrder
-            }
+        let event = if let Some(state) = self.flows.get_mut(&flow) {
+            self.definition.advance(state, segment)
+        } else {
+            self.flows.insert(flow, self.definition.first(segment));
+            Event::InOrder
         };
         if event != Event::KeepAlive {
             let (packets, events) = self.prefixes.entry(segment.prefix).or_default();

@@ -70,11 +70,11 @@ impl Reordering {
 }
 
 fn put_words<const N: usize>(out: &mut Vec<u8>, words: [u64; N]) {
-    words.into_iter().for_each(|word| out.extend(word.to_le_bytes()));
+    out.extend(words.into_iter().flat_map(u64::to_le_bytes));
 }
 
 fn put_halves<const N: usize>(out: &mut Vec<u8>, words: [u32; N]) {
-    words.into_iter().for_each(|word| out.extend(word.to_le_bytes()));
+    out.extend(words.into_iter().flat_map(u32::to_le_bytes));
 }
 
 fn put_places<T>(out: &mut Vec<u8>, records: &[T], empty: impl Fn(&T) -> bool, put: impl Fn(&mut Vec<u8>, &T)) {
@@ -197,7 +197,9 @@ impl PrefixTally {
         put_number(&mut out, table.len() as u64);
         out.extend(table);
         for sums in self.prefixes.entries().filter_map(|entry| self.sums_of(Prefix(entry.digest.0))) {
-            [sums.packets, sums.out_of_order, sums.reports].into_iter().for_each(|sum| put_number(&mut out, sum));
+            for sum in [sums.packets, sums.out_of_order, sums.reports] {
+                put_number(&mut out, sum);
+            }
         }
         seal(Kind::PrefixTally, &out)
     }

@@ -65,8 +65,8 @@ pub fn claims(bench: &Bench) -> (Vec<Claim>, Figure) {
     let mut claims = few_buckets(&all, &samples, &large);
     claims.extend(many_buckets(bench, &all, &samples, &large));
     claims.push(heavy_alone(&samples, &heavy));
-    let (hybrid, best) = hybrid(bench, &all.r1, &samples);
-    claims.push(hybrid);
+    let (hybrids, best) = both_parts(bench, &all.r1, &samples);
+    claims.extend(hybrids);
     claims.extend(always(bench, &all));
     claims.push(far_events(bench, &all, &samples));
     claims.push(overhead(&samples, &large));
@@ -119,17 +119,24 @@ fn many_buckets(bench: &Bench, all: &Cases, samples: &Curve, large: &Curve) -> V
             id: "R2",
             text: "samples alone, four buckets for each prefix: campus and CAIDA, definition 1, CAIDA, definition 2",
             published: "80.44 %, 81.19 % and 86.08 % with 2¹⁶ buckets",
-            ours: format!("R1 {:.3}, R2 {:.3}; R2, definition 2: {:.3}", found[0], found[1], found[2]),
-            tolerance: "at least 0.75",
-            verdict: judged_on_stand_in(found.iter().all(|accuracy| *accuracy >= 0.75)),
+            ours: format!(
+                "R1 {:.3}, R2 {:.3}; R2, definition 2: {:.3}. The stand-in is easier than the traces",
+                found[0], found[1], found[2]
+            ),
+            tolerance: "ours: at least 0.75",
+            verdict: judged_by_own_bar(found.iter().all(|accuracy| *accuracy >= 0.75)),
         },
         Claim {
             id: "R11",
             text: "headline: prefixes found with moderate memory, a bucket for each prefix",
             published: "about 80 %",
-            ours: format!("R1 {:.3}, R1L {:.3}", at(samples, 1_024).accuracy, at(large, 4_096).accuracy),
-            tolerance: "at least 0.75",
-            verdict: judged_on_stand_in(at(samples, 1_024).accuracy >= 0.75 && at(large, 4_096).accuracy >= 0.75),
+            ours: format!(
+                "R1 {:.3}, R1L {:.3}. The stand-in is easier than the traces",
+                at(samples, 1_024).accuracy,
+                at(large, 4_096).accuracy
+            ),
+            tolerance: "ours: at least 0.75",
+            verdict: judged_by_own_bar(at(samples, 1_024).accuracy >= 0.75 && at(large, 4_096).accuracy >= 0.75),
         },
     ]
 }
@@ -146,36 +153,54 @@ fn heavy_alone(samples: &Curve, heavy: &Curve) -> Claim {
     }
 }
 
-/// R4, and the accuracy with the best share of heavy flows at each size.
-fn hybrid(bench: &Bench, cases: &[Case], samples: &Curve) -> (Claim, Curve) {
+/// A number of buckets, the best share of heavy flows, and what it gives.
+type Best = [(usize, f64, Quality); 4];
+
+/// Hybrids with a bucket for 8 prefixes, for one, and 4 and 16 for each.
+fn hybrids(bench: &Bench, cases: &[Case]) -> Best {
     let shares: &[f64] = if bench.full { &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9] } else { &[0.1, 0.5, 0.9] };
-    let best = [7, 10, 12, 14].map(|power| {
-        let buckets = 1_usize << power;
+    let prefixes = cases[0].traffic.profile.prefixes as usize;
+    [prefixes / 8, prefixes, 4 * prefixes, 16 * prefixes].map(|buckets| {
         let each = shares.iter().map(|share| {
             let settings = Settings { buckets, split: Split::Hybrid(*share), ..PUBLISHED };
-            (*share, bench.quality(cases, settings))
+            (buckets, *share, bench.quality(cases, settings))
         });
-        let (share, quality) =
-            each.max_by(|one, other| one.1.accuracy.total_cmp(&other.1.accuracy)).expect("there are shares");
-        (buckets, share, quality)
+        each.max_by(|one, other| one.2.accuracy.total_cmp(&other.2.accuracy)).expect("there are shares")
+    })
+}
+
+/// R4 on one profile.
+fn hybrid(id: &'static str, text: &'static str, best: &Best, samples: &Curve) -> Claim {
+    let of = |buckets: usize| at(samples, buckets).accuracy;
+    let each = best.map(|(buckets, share, quality)| {
+        format!("{:.3} with a share of {share} and {:.3} ({buckets})", quality.accuracy, of(buckets))
     });
-    let text = best.map(|(buckets, share, quality)| {
-        format!("{:.3} with a share of {share} and {:.3} ({buckets})", quality.accuracy, at(samples, buckets).accuracy)
-    });
-    let near = best.iter().all(|(buckets, _, quality)| quality.accuracy >= at(samples, *buckets).accuracy - 0.03);
-    let above = |buckets: usize| {
-        let found = best.iter().find(|(of, ..)| *of == buckets).expect("a point of the curve");
-        found.2.accuracy > at(samples, buckets).accuracy
-    };
-    let claim = Claim {
-        id: "R4",
-        text: "hybrid with its best share of heavy flows, which is fitted at each size, beside samples alone (R1)",
+    let near = best.iter().all(|(buckets, _, quality)| quality.accuracy >= of(*buckets) - 0.03);
+    let above = best[2..].iter().all(|(buckets, _, quality)| quality.accuracy > of(*buckets));
+    Claim {
+        id,
+        text,
         published: "the same with few buckets, slightly better from a bucket for each prefix on (a figure)",
-        ours: text.join(", "),
+        ours: each.join(", "),
         tolerance: "at most 0.03 worse from a bucket for 8 prefixes on, better with 4 and 16 for each prefix",
-        verdict: judged_on_stand_in(near && above(4_096) && above(16_384)),
-    };
-    (claim, best.iter().map(|(buckets, _, quality)| (*buckets, *quality)).collect())
+        verdict: judged_on_stand_in(near && above),
+    }
+}
+
+/// R4 on R1 and on R3, and the accuracy with the best share of heavy flows at each size of R1.
+fn both_parts(bench: &Bench, cases: &[Case], samples: &Curve) -> ([Claim; 2], Curve) {
+    let best = hybrids(bench, cases);
+    let claim = hybrid(
+        "R4",
+        "hybrid with its best share of heavy flows, which is fitted at each size, beside samples alone (R1)",
+        &best,
+        samples,
+    );
+    let cases = self::cases(bench, Profile::R3, &[DEF_1]);
+    let samples = curve(bench, &cases, Split::SamplingOnly, &[8, 11, 13, 15]);
+    let more =
+        hybrid("R4-R3", "the same with R3, which has more prefixes to be found", &hybrids(bench, &cases), &samples);
+    ([claim, more], best.iter().map(|(buckets, _, quality)| (*buckets, *quality)).collect())
 }
 
 /// R5: all records are reported, and prefixes with a small share left out.

@@ -121,10 +121,10 @@ impl Traffic {
         })
     }
 
-    /// Packets of each prefix, and those out of order.
-    pub fn truth(&self, definition: Definition) -> Vec<(u64, u64)> {
+    /// Packets of each flow, and those out of order.
+    fn of_flows(&self, definition: Definition) -> Vec<(u64, u64)> {
         let mut states: Vec<Option<u32>> = vec![None; self.flows.len()];
-        let mut counts = vec![(0, 0); self.profile.prefixes as usize];
+        let mut counts = vec![(0, 0); self.flows.len()];
         for (packet, (segment, _)) in self.packets.iter().zip(self.segments()) {
             let event = match &mut states[packet.flow as usize] {
                 Some(state) => definition.advance(state, &segment),
@@ -133,11 +133,40 @@ impl Traffic {
                     Event::InOrder
                 }
             };
-            let count = &mut counts[segment.prefix.0 as usize];
+            let count = &mut counts[packet.flow as usize];
             count.0 += 1;
             count.1 += u64::from(event == Event::OutOfOrder);
         }
         counts
+    }
+
+    fn of_prefixes(&self, flows: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let mut counts = vec![(0, 0); self.profile.prefixes as usize];
+        for (flow, (packets, events)) in self.flows.iter().zip(flows) {
+            let count = &mut counts[flow.prefix.0 as usize];
+            count.0 += packets;
+            count.1 += events;
+        }
+        counts
+    }
+
+    /// Packets of each prefix, and those out of order.
+    pub fn truth(&self, definition: Definition) -> Vec<(u64, u64)> {
+        self.of_prefixes(&self.of_flows(definition))
+    }
+
+    /// The share out of order of each flow, and of the other flows of its prefix, of prefixes with more than this many
+    /// packets.
+    pub fn flows_beside_their_prefix(&self, definition: Definition, more_than: u64) -> Vec<(f64, f64)> {
+        let flows = self.of_flows(definition);
+        let prefixes = self.of_prefixes(&flows);
+        let pair = |(flow, (packets, events)): (&Flow, &(u64, u64))| {
+            let (all, all_events) = prefixes[flow.prefix.0 as usize];
+            let rest = all - packets;
+            (*packets > 0 && rest > 0 && all > more_than)
+                .then(|| (*events as f64 / *packets as f64, (all_events - events) as f64 / rest as f64))
+        };
+        self.flows.iter().zip(&flows).filter_map(pair).collect()
     }
 }
 
