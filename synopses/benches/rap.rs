@@ -30,7 +30,9 @@ fn keys() -> Vec<Digest> {
 fn updates<T: HeavyHitters>(bencher: Bencher<'_, '_>, new: impl Fn() -> T) {
     let keys = keys();
     bencher.counter(ItemsCount::new(UPDATES)).with_inputs(new).bench_local_refs(|table| {
-        black_box(&keys).iter().for_each(|key| table.insert(*key));
+        for key in black_box(&keys) {
+            table.insert(*key);
+        }
         table.tally()
     });
 }
@@ -63,7 +65,9 @@ fn apache_frequent_items(bencher: Bencher<'_, '_>) {
     let keys = keys();
     let new = || FrequentItemsSketch::<u64>::new(2 * ENTRIES).expect("a power of two");
     bencher.counter(ItemsCount::new(UPDATES)).with_inputs(new).bench_local_refs(|sketch| {
-        black_box(&keys).iter().for_each(|key| sketch.update(key.0));
+        for key in black_box(&keys) {
+            sketch.update(key.0);
+        }
         sketch.total_weight()
     });
 }
@@ -73,7 +77,9 @@ fn hash_table_of_all_keys(bencher: Bencher<'_, '_>) {
     let keys = keys();
     let new = || HashMap::<u64, u64>::with_capacity(100_000);
     bencher.counter(ItemsCount::new(UPDATES)).with_inputs(new).bench_local_refs(|table| {
-        black_box(&keys).iter().for_each(|key| *table.entry(key.0).or_default() += 1);
+        for key in black_box(&keys) {
+            *table.entry(key.0).or_default() += 1;
+        }
         table.len()
     });
 }

@@ -6,16 +6,16 @@
 //! R. Ben Basat, X. Chen, G. Einziger, R. Friedman, Y. Kassner, *Randomized Admission Policy for Efficient Top-k,
 //! Frequency, and Volume Estimation*; its guarantee is a chapter of the dissertation of Y. Zheng (Princeton).
 //! [`SpaceSaving`]: A. Metwally, D. Agrawal, A. El Abbadi, *Efficient Computation of Frequent and Top-k Elements in
-//! Data Streams*, ICDT 2005. [`Precision`]: R. Ben Basat, X. Chen, G. Einziger, O. Rottenstreich, *Designing Heavy-Hitter
-//! Detection Algorithms for Programmable Switches*.
+//! Data Streams*, ICDT 2005. [`Precision`]: R. Ben Basat, X. Chen, G. Einziger, O. Rottenstreich, *Designing
+//! Heavy-Hitter Detection Algorithms for Programmable Switches*.
 //!
 //! # Guarantee
 //!
-//! Of k heavy keys of equal frequency f, in any order among ε k f light keys that each occur once, [`Rap`] with k entries
-//! stores 0.65 k with probability 0.7, if ε < 10⁻⁷ (theorem 4.1 of the dissertation). It is about which keys are stored,
-//! not about their counts, and has gaps in its proof; tests take it as a statistical criterion. Runs store almost all
-//! heavy keys for ε up to 1 in random order. If all light keys come last, a share ε of the heavy keys is lost: end
-//! epochs ([`HeavyHitters::reset`], [`HeavyHitters::halve`]) before a flood can follow.
+//! Of k heavy keys of equal frequency f, in any order among ε k f light keys that each occur once, [`Rap`] with k
+//! entries stores 0.65 k with probability 0.7, if ε < 10⁻⁷ (theorem 4.1 of the dissertation). It is about which keys
+//! are stored, not about their counts, and has gaps in its proof; tests take it as a statistical criterion. Runs store
+//! almost all heavy keys for ε up to 1 in random order. If all light keys come last, a share ε of the heavy keys is
+//! lost: end epochs ([`HeavyHitters::reset`], [`HeavyHitters::halve`]) before a flood can follow.
 //!
 //! The largest count exceeds the least one by at most the largest frequency. An estimate may be too large or too small;
 //! [`HeavyHitter::since`] is at most the key's true count. [`SpaceSaving`] never underestimates a stored key,
@@ -34,9 +34,10 @@
 //!
 //! # Differences from the paper
 //!
-//! - The dissertation admits with probability 1/c, which is undefined for an empty entry. Here an empty entry takes
-//!   a key without a coin. The default is the original 1/(c + 1).
-//! - Weights ([`HeavyHitters::insert_weighted`]): a key enters with probability w/(c + w). The theorem does not cover it.
+//! - The dissertation admits with probability 1/c, which is undefined for an empty entry. Here an empty entry takes a
+//!   key without a coin. The default is the original 1/(c + 1).
+//! - Weights ([`HeavyHitters::insert_weighted`]): a key enters with probability w/(c + w). The theorem does not cover
+//!   it.
 //! - Of several least entries the one that has had this count for longest is replaced.
 //! - [`Precision`] replaces in the first pass; a switch recirculates the packet, and must check the victim again.
 //! - With u64 counts that saturate, a table whose least count is saturated admits nobody.

@@ -13,14 +13,14 @@
 //! others (lemma 3.2: a prefix is checked in proportion to its share of its record's flows). There is no guarantee for
 //! the prefixes found; the reproduction measures their share.
 //!
-//! In the basic mode ([`Reports::Suspicious`]) the share out of order is biased high, since only records with events are
-//! reported. [`Reports::Always`] gives a usable estimate, and costs a report for most evictions.
+//! In the basic mode ([`Reports::Suspicious`]) the share out of order is biased high, since only records with events
+//! are reported. [`Reports::Always`] gives a usable estimate, and costs a report for most evictions.
 //!
 //! # Parameters
 //!
-//! Buckets B, and their split between heavy flows and samples ([`Split`]). A record is replaced after a silence of T, or
-//! more than C packets, or R events ([`Settings`]). T counts most: it should be a few of a bucket's packet distances,
-//! and must be finite, or finished flows keep their records for ever. A prefix is flagged by [`Decision`].
+//! Buckets B, and their split between heavy flows and samples ([`Split`]). A record is replaced after a silence of T,
+//! or more than C packets, or R events ([`Settings`]). T counts most: it should be a few of a bucket's packet
+//! distances, and must be finite, or finished flows keep their records for ever. A prefix is flagged by [`Decision`].
 //!
 //! # Memory
 //!

@@ -7,6 +7,9 @@ use synopses::finecomb::{Bank, FineComb, Receiver, Sampling, Settings as CombSet
 use synopses::fridge::{Coin, Fridge, Fridges, FridgesSettings, Histogram, HistogramShape, Sample, Settings, Stamp};
 use synopses::rap::{DWayRap, HeavyHitters as _, Precision, Rap, Settings as RapSettings, SpaceSaving, WaySettings};
 use synopses::rda::{Capture, Ids, Rda, Settings as RdaSettings, XorCounters};
+use synopses::reordering::{
+    Boundary, Control, Prefix, PrefixTally, Reordering, Segment, Settings as ReorderingSettings, Split,
+};
 
 #[test]
 fn a_digest_touches_no_allocator() {
@@ -111,4 +114,30 @@ fn heavy_hitters_touch_no_allocator() {
 
     assert_eq!(allocations::during(work).allocations, 0);
     assert_eq!(space_saving.tally().inserted, 20_000);
+}
+
+#[test]
+fn segments_and_reports_touch_no_allocator() {
+    let mut tally = PrefixTally::new(64, 1).expect("possible");
+    let mut reports = 0;
+    for split in [Split::SamplingOnly, Split::HeavyOnly, Split::Hybrid(0.5)] {
+        let settings = ReorderingSettings { buckets: 16, split, ..ReorderingSettings::default() };
+        let mut reordering = Reordering::new(settings).expect("possible");
+        let work = || {
+            for number in 0..20_000_u64 {
+                // Four packets of a flow, of which the third is out of order.
+                let (prefix, flow) = (Prefix(number / 4 % 97), Digest(number / 4));
+                let sequence = number as u32 + 10 - 10 * u32::from(number % 4 == 2);
+                let segment = Segment { prefix, flow, sequence, payload: 1, control: Control::None };
+                if let Some(report) = reordering.insert(&segment, number << 10) {
+                    reports += 1;
+                    tally.insert(report);
+                }
+            }
+            reordering.close(Boundary::KeepFlows, |report| tally.insert(report));
+        };
+        assert_eq!(allocations::during(work).allocations, 0);
+    }
+    // More prefixes than the tally has entries.
+    assert!(reports > 100 && tally.dropped() > 0, "{reports}");
 }

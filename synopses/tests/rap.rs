@@ -304,7 +304,7 @@ fn results_do_not_depend_on_the_seed_beyond_chance_nor_on_crafted_keys() {
         let run = |seed: u64| {
             let keys: Vec<_> = stream.keys(Order::Random, seed).iter().map(|key| Digest(key.0 << shift)).collect();
             let mut table = DWayRap::new(ways(4, 32, seed)).expect("possible");
-            for key in keys {
+            for key in &keys {
                 table.insert(*key);
             }
             table.entries().filter(|entry| entry.digest.0 >> shift < 64).count()

@@ -35,7 +35,7 @@ fn filled<T: HeavyHitters>(mut table: T, keys: &[Digest]) -> T {
     table
 }
 
-/// All claims.
+/// All claims on RAP.
 pub fn reproduction(scale: Scale) -> Reproduction {
     let (mut claims, light) = light::claims(scale);
     let (of_recall, recall) = recall::claims();

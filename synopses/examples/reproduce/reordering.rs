@@ -33,7 +33,7 @@ impl Bench {
     }
 }
 
-/// All claims.
+/// All claims on reordering.
 pub fn reproduction(scale: Scale) -> Reproduction {
     let bench = Bench { seeds: if scale.full { 5 } else { 2 }, full: scale.full };
     let (mut claims, accuracy) = memory::claims(&bench);

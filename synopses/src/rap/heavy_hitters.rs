@@ -82,7 +82,7 @@ pub trait HeavyHitters: Sized {
     /// [`MergeError`] if the settings differ.
     fn merge(&mut self, other: &Self) -> Result<(), MergeError>;
 
-    /// Allocated bytes.
+    /// Allocated bytes, whatever is stored.
     fn memory_bytes(&self) -> usize;
 }
 

@@ -25,7 +25,7 @@ pub enum Boundary {
 /// Counts of events. A segment is ignored, monitored or passed by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// All segments.
+    /// Number of all segments.
     pub segments: u64,
     /// Segments that are not watched: no payload, SYN, RST.
     pub ignored: u64,

@@ -100,7 +100,7 @@ pub enum SettingsError {
     /// The timeout is longer than the clock's range.
     #[error("a timeout of {timeout_ns} ns, less than 2^31 ticks of 2^{tick_shift} ns are possible")]
     Timeout {
-        /// The timeout.
+        /// The timeout asked for.
         timeout_ns: u64,
         /// The tick's logarithm.
         tick_shift: u32,

@@ -34,8 +34,8 @@ pub struct PrefixTally {
 /// When a prefix is flagged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// α, the least number of checked packets, by default 16. It counts what was checked, which may be far less than the
-    /// prefix's packets.
+    /// α, the least number of checked packets, by default 16. What was checked may be far less than the prefix's
+    /// packets.
     pub least_packets: u64,
     /// What else is asked.
     pub threshold: Threshold,
@@ -61,7 +61,7 @@ impl Default for Decision {
 pub struct PrefixEstimate {
     /// The source prefix.
     pub prefix: Prefix,
-    /// Packets checked.
+    /// Number of packets checked.
     pub packets: u64,
     /// Packets out of order among them.
     pub out_of_order: u64,
@@ -167,7 +167,7 @@ impl PrefixTally {
         self.dropped = 0;
     }
 
-    /// Allocated bytes.
+    /// Allocated bytes, whatever was reported.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.prefixes.memory_bytes() + size_of_val(&*self.sums)
