@@ -21,8 +21,8 @@ struct Cases {
     large: Vec<Case>,
 }
 
-fn cases(bench: &Bench, profile: Profile, definitions: &[Definition]) -> Vec<Case> {
-    (1..=bench.cases()).map(|seed| Case::new(profile, seed, definitions)).collect()
+fn cases(profile: Profile, definitions: &[Definition]) -> Vec<Case> {
+    (1..=Bench::cases()).map(|seed| Case::new(profile, seed, definitions)).collect()
 }
 
 fn curve(bench: &Bench, cases: &[Case], split: Split, powers: &[u32]) -> Curve {
@@ -55,9 +55,9 @@ fn traffic(cases: &[Case]) -> String {
 /// The claims R1 to R6, R9 to R11, and their figure.
 pub fn claims(bench: &Bench) -> (Vec<Claim>, Figure) {
     let all = Cases {
-        r1: cases(bench, Profile::R1, &[DEF_1, DEF_2]),
-        r2: cases(bench, Profile::R2, &[DEF_1, DEF_2]),
-        large: cases(bench, Profile::R1L, &[DEF_1]),
+        r1: cases(Profile::R1, &[DEF_1, DEF_2]),
+        r2: cases(Profile::R2, &[DEF_1, DEF_2]),
+        large: cases(Profile::R1L, &[DEF_1]),
     };
     let samples = curve(bench, &all.r1, Split::SamplingOnly, &[3, 5, 7, 8, 10, 12, 14]);
     let heavy = curve(bench, &all.r1, Split::HeavyOnly, &[3, 5, 7, 10, 12, 14]);
@@ -158,7 +158,7 @@ type Best = [(usize, f64, Quality); 4];
 
 /// Hybrids with a bucket for 8 prefixes, for one, and 4 and 16 for each.
 fn hybrids(bench: &Bench, cases: &[Case]) -> Best {
-    let shares: &[f64] = if bench.full { &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9] } else { &[0.1, 0.5, 0.9] };
+    let shares: &[f64] = if bench.full { &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9] } else { &[0.1, 0.5, 0.6] };
     let prefixes = cases[0].traffic.profile.prefixes as usize;
     [prefixes / 8, prefixes, 4 * prefixes, 16 * prefixes].map(|buckets| {
         let each = shares.iter().map(|share| {
@@ -196,7 +196,7 @@ fn both_parts(bench: &Bench, cases: &[Case], samples: &Curve) -> ([Claim; 2], Cu
         &best,
         samples,
     );
-    let cases = self::cases(bench, Profile::R3, &[DEF_1]);
+    let cases = self::cases(Profile::R3, &[DEF_1]);
     let samples = curve(bench, &cases, Split::SamplingOnly, &[8, 11, 13, 15]);
     let more =
         hybrid("R4-R3", "the same with R3, which has more prefixes to be found", &hybrids(bench, &cases), &samples);

@@ -15,7 +15,7 @@ const TIMEOUTS: [i32; 10] = [-17, -15, -13, -11, -9, -7, -5, -3, -1, 1];
 /// The claims R7 and R8, and a figure.
 pub fn claims(bench: &Bench) -> (Vec<Claim>, Figure) {
     let cases: Vec<Case> =
-        (1..=bench.cases()).map(|seed| Case::new(Profile::R3, seed, &[Definition::BelowPredecessor])).collect();
+        (1..=Bench::cases()).map(|seed| Case::new(Profile::R3, seed, &[Definition::BelowPredecessor])).collect();
     let of = |most_packets| -> Vec<(i32, f64, f64)> {
         let point = |power: i32| {
             let timeout_ns = (2.0_f64.powi(power) * 1e9) as u64;
