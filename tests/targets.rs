@@ -391,6 +391,51 @@ fn decode_synopsis(bytes: &[u8]) {
         }
     }
     decode_rda(bytes);
+    decode_heavy_hitters(bytes);
+    decode_reordering(bytes);
+}
+
+/// Heavy hitters with arbitrary content: counts stay sorted, and a table goes on.
+fn decode_heavy_hitters(bytes: &[u8]) {
+    use synopses::rap::{DWayRap, HeavyHitters, Precision, Rap, SpaceSaving};
+
+    fn check<T: HeavyHitters>(table: Option<T>, again: impl Fn(&T) -> Option<T>) {
+        let Some(mut table) = table else { return };
+        let again = again(&table).expect("accepted input survives a round trip");
+        assert!(again.entries().eq(table.entries()) && again.tally() == table.tally());
+        insert_packets(|digest, _| table.insert(digest));
+        assert!(table.top(9).windows(2).all(|pair| pair[0].count >= pair[1].count));
+        table.halve();
+        table.merge(&again).expect("one kind");
+    }
+
+    check(Rap::decode(bytes, MAX_SLOTS).ok(), |table| Rap::decode(&table.encode(), MAX_SLOTS).ok());
+    check(SpaceSaving::decode(bytes, MAX_SLOTS).ok(), |table| SpaceSaving::decode(&table.encode(), MAX_SLOTS).ok());
+    check(Precision::decode(bytes, MAX_SLOTS).ok(), |table| Precision::decode(&table.encode(), MAX_SLOTS).ok());
+    check(DWayRap::decode(bytes, MAX_SLOTS).ok(), |table| DWayRap::decode(&table.encode(), MAX_SLOTS).ok());
+}
+
+/// Records of flows and sums of prefixes with arbitrary content.
+fn decode_reordering(bytes: &[u8]) {
+    use synopses::reordering::{Boundary, Control, Prefix, PrefixTally, Reordering, Segment};
+
+    if let Ok(mut tally) = PrefixTally::decode(bytes, MAX_SLOTS) {
+        let again = PrefixTally::decode(&tally.encode(), MAX_SLOTS).expect("accepted input survives a round trip");
+        assert!(again.iter().eq(tally.iter()));
+        assert!(tally.iter().all(|estimate| estimate.share.is_none_or(|share| (0.0..=1.0).contains(&share))));
+        tally.merge(&again);
+    }
+    if let Ok(mut reordering) = Reordering::decode(bytes, MAX_SLOTS) {
+        let again = Reordering::decode(&reordering.encode(), MAX_SLOTS).expect("accepted input survives a round trip");
+        assert_eq!(again.counters(), reordering.counters());
+        let check = |report: synopses::reordering::Report| assert!(report.out_of_order <= report.packets);
+        insert_packets(|digest, now| {
+            let (prefix, sequence) = (Prefix(digest.0 % 8), now as u32);
+            let segment = Segment { prefix, flow: digest, sequence, payload: 9, control: Control::None };
+            reordering.insert(&segment, now).into_iter().for_each(check);
+        });
+        reordering.close(Boundary::Reseed(1), check);
+    }
 }
 
 /// Cells and counters with arbitrary content: decoding always terminates.

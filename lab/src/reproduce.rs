@@ -31,6 +31,10 @@ pub enum Publication {
     Fridges(Synopsis),
     /// FineComb, and of the same runs LDA, as in the publications of FineComb and RDA; ten minutes of two cores.
     Finecomb(Synopsis),
+    /// RAP and Space-Saving on synthetic streams.
+    Rap(Synopsis),
+    /// Reordering of TCP by prefix on synthetic traffic.
+    Reordering(Synopsis),
     /// RDA, and two agents in network namespaces, which need root and `ip`; five minutes.
     Rda(Synopsis),
     /// Traces of faults that the trace hooks keep, against head sampling and plain policies, in virtual time.
@@ -65,6 +69,8 @@ pub fn run(what: &Publication) -> Result<()> {
         Publication::Uview { without_replicas, data } => uview(*without_replicas, data.clone()),
         Publication::Fridges(synopsis) => of_synopsis("fridges", synopsis, &[]),
         Publication::Finecomb(synopsis) => of_synopsis("finecomb", synopsis, &[]),
+        Publication::Rap(synopsis) => of_synopsis("rap", synopsis, &[]),
+        Publication::Reordering(synopsis) => of_synopsis("reordering", synopsis, &[]),
         Publication::Rda(synopsis) => rda(synopsis),
         Publication::Hooks(synopsis) => hooks::run(synopsis),
         Publication::Sampling(args) => sampling::run(args, named_by_environment()),

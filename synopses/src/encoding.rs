@@ -37,11 +37,35 @@ pub enum Kind {
     Rda = 5,
     /// Counters of differences, [`crate::rda::XorCounters`].
     XorCounters = 6,
+    /// A [`crate::rap::Rap`].
+    Rap = 7,
+    /// A [`crate::rap::SpaceSaving`].
+    SpaceSaving = 8,
+    /// A [`crate::rap::Precision`].
+    Precision = 9,
+    /// A [`crate::rap::DWayRap`].
+    DWayRap = 10,
+    /// A [`crate::reordering::Reordering`].
+    Reordering = 11,
+    /// A [`crate::reordering::PrefixTally`].
+    PrefixTally = 12,
 }
 
 /// All kinds of synopses.
-pub const KINDS: [Kind; 6] =
-    [Kind::Fridge, Kind::Fridges, Kind::Histogram, Kind::FineComb, Kind::Rda, Kind::XorCounters];
+pub const KINDS: [Kind; 12] = [
+    Kind::Fridge,
+    Kind::Fridges,
+    Kind::Histogram,
+    Kind::FineComb,
+    Kind::Rda,
+    Kind::XorCounters,
+    Kind::Rap,
+    Kind::SpaceSaving,
+    Kind::Precision,
+    Kind::DWayRap,
+    Kind::Reordering,
+    Kind::PrefixTally,
+];
 
 /// Why bytes were not decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -163,6 +187,15 @@ impl Reader<'_> {
         let rest = self.0.strip_prefix(bytes);
         self.0 = rest.unwrap_or(self.0);
         rest.is_some()
+    }
+
+    /// Reads this many bytes.
+    pub(crate) fn bytes(&mut self, length: u64) -> Result<&[u8], DecodeError> {
+        let cut = DecodeError::Length { found: self.0.len(), expected: usize::try_from(length).unwrap_or(usize::MAX) };
+        let taken = usize::try_from(length).ok().and_then(|length| self.0.split_at_checked(length));
+        let (taken, rest) = taken.ok_or(cut)?;
+        self.0 = rest;
+        Ok(taken)
     }
 
     pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {

@@ -1,11 +1,11 @@
-//! Packet synopses: estimates of the delay and the loss of *all* packets, each of which touches only a few bytes of
-//! memory.
+//! Packet synopses: estimates of the delay, the loss and the order of *all* packets, each of which touches only a few
+//! bytes of memory.
 //!
 //! Pure structs: no clock, thread, socket or file. Times and packets are arguments. The crate uses only `core`, `alloc`
 //! and libm, so that results are the same on every machine. Nothing is allocated per packet.
 //!
-//! Every synopsis takes a [`digest::Digest`]: 64 bits, computed once per packet with a secret key. Slots, coins and
-//! fingerprints are derived from it with the synopsis' own seed. All synopses have the same verbs:
+//! Every synopsis takes a [`digest::Digest`]: 64 bits of a packet, a key or a flow, computed once with a secret key.
+//! Slots, coins and fingerprints are derived from it with the synopsis' own seed. All synopses have the same verbs:
 //!
 //! | verb | what it does |
 //! | --- | --- |
@@ -22,6 +22,8 @@
 //! | [`fridge`] | distribution of the delay between requests and responses |
 //! | [`finecomb`] | mean and deviation of the one-way delay, and loss, between two points |
 //! | [`rda`] | the same, and which packets were lost, between two points that store an interval's packets |
+//! | [`rap`] | the heaviest keys of a stream and their counts, in few entries |
+//! | [`reordering`] | source prefixes whose TCP flows have many packets out of order |
 //! | [`encoding`] | header and checksum of all encodings |
 #![cfg_attr(not(test), no_std)]
 
@@ -32,4 +34,6 @@ pub mod encoding;
 pub mod finecomb;
 pub mod fridge;
 mod moments;
+pub mod rap;
 pub mod rda;
+pub mod reordering;

@@ -1,9 +1,15 @@
 //! No allocation per packet.
 
+use std::num::NonZeroU64;
+
 use synopses::digest::{Digest, DigestKey};
 use synopses::finecomb::{Bank, FineComb, Receiver, Sampling, Settings as CombSettings};
 use synopses::fridge::{Coin, Fridge, Fridges, FridgesSettings, Histogram, HistogramShape, Sample, Settings, Stamp};
+use synopses::rap::{DWayRap, HeavyHitters as _, Precision, Rap, Settings as RapSettings, SpaceSaving, WaySettings};
 use synopses::rda::{Capture, Ids, Rda, Settings as RdaSettings, XorCounters};
+use synopses::reordering::{
+    Boundary, Control, Prefix, PrefixTally, Reordering, Segment, Settings as ReorderingSettings, Split,
+};
 
 #[test]
 fn a_digest_touches_no_allocator() {
@@ -85,4 +91,53 @@ fn packets_in_a_cache_touch_no_allocator() {
     assert_eq!(allocations::during(work).allocations, 0);
     assert_eq!((capture.dropped(), fixed.packets()), (2, 20_000));
     assert!(capture.close(4).is_some_and(|cache| (cache.packets(), cache.duplicates()) == (4_000, 4_000)));
+}
+
+#[test]
+fn heavy_hitters_touch_no_allocator() {
+    let mut rap = Rap::new(RapSettings { entries: 64, ..RapSettings::default() }).expect("possible");
+    let mut space_saving = SpaceSaving::new(64, 1).expect("possible");
+    let mut precision = Precision::new(WaySettings::default()).expect("possible");
+    let mut sets = DWayRap::new(WaySettings { ways: 8, rows: 8, ..WaySettings::default() }).expect("possible");
+    let weight = NonZeroU64::new(1_500).expect("not 0");
+    let work = || {
+        for number in 0..20_000_u64 {
+            let key = Digest(number * number % 1_009);
+            rap.insert(key);
+            rap.insert_weighted(key, weight);
+            space_saving.insert(key);
+            precision.insert(key);
+            sets.insert(key);
+        }
+        rap.reset();
+    };
+
+    assert_eq!(allocations::during(work).allocations, 0);
+    assert_eq!(space_saving.tally().inserted, 20_000);
+}
+
+#[test]
+fn segments_and_reports_touch_no_allocator() {
+    let mut tally = PrefixTally::new(64, 1).expect("possible");
+    let mut reports = 0;
+    for split in [Split::SamplingOnly, Split::HeavyOnly, Split::Hybrid(0.5)] {
+        let settings = ReorderingSettings { buckets: 16, split, ..ReorderingSettings::default() };
+        let mut reordering = Reordering::new(settings).expect("possible");
+        let work = || {
+            for number in 0..20_000_u64 {
+                // Four packets of a flow, of which the third is out of order.
+                let (prefix, flow) = (Prefix(number / 4 % 97), Digest(number / 4));
+                let sequence = number as u32 + 10 - 10 * u32::from(number % 4 == 2);
+                let segment = Segment { prefix, flow, sequence, payload: 1, control: Control::None };
+                if let Some(report) = reordering.insert(&segment, number << 10) {
+                    reports += 1;
+                    tally.insert(report);
+                }
+            }
+            reordering.close(Boundary::KeepFlows, |report| tally.insert(report));
+        };
+        assert_eq!(allocations::during(work).allocations, 0);
+    }
+    // More prefixes than the tally has entries.
+    assert!(reports > 100 && tally.dropped() > 0, "{reports}");
 }
