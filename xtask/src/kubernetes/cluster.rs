@@ -5,6 +5,7 @@ mod api_server;
 mod custom_resources;
 mod kit;
 mod quick_start;
+mod scaling;
 mod scraping;
 mod traces;
 mod upstream;
@@ -20,7 +21,7 @@ use crate::clock;
 use crate::release::ENTRYPOINT;
 use crate::release::image::{self, Image};
 use kit::{Cluster, SOCKETS, STATE, Status};
-pub use traces::has_host_ports;
+pub use traces::has_iptables;
 use traces::{UPSTREAM, Way};
 
 const IMAGE: &str = "localhost/uview:0.1.0";
@@ -30,7 +31,7 @@ pub const CANNOT: [(&str, &str); 6] = [
     ("cgroup v2, CRI-O and systemd's driver", "no kit has them; pure tests have recorded paths only"),
     ("several nodes, a DPU cluster", "the kit has one node"),
     ("Pod Security admission", "Kubernetes 1.20 has none"),
-    ("DNS and kube-proxy", "the kit has neither: pods speak by addresses"),
+    ("DNS and kube-proxy", "the kit has neither: pods speak by addresses, services by rules of iptables"),
     ("300 running pods", "the kubelet runs 110: most of the 300 wait for a volume, or are refused"),
     ("Kata and gVisor", "the kit has runc only"),
 ];
@@ -117,6 +118,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     traces::check(cluster, &upstream, steps)?;
     custom_resources::plugin(cluster, uview, steps)?;
     custom_resources::check(cluster, &values, steps)?;
+    scaling::check(cluster, &values, steps)?;
     api_server::rights(cluster, steps)?;
     api_server::outages(cluster, steps)?;
     scraping::check(cluster, steps)?;
