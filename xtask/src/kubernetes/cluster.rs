@@ -3,6 +3,7 @@
 
 mod api_server;
 mod custom_resources;
+mod dry_run;
 mod kit;
 mod quick_start;
 mod scaling;
@@ -101,6 +102,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
         cluster.rolled_out("host-agent")?;
         cluster.rolled_out("nic-agent")
     })?;
+    dry_run::check(cluster, steps)?;
     steps.run("helm test", || cluster.helm("test uview -n uview --timeout 60s"))?;
     steps.run("unchanged pods are named by workload, and armed", || {
         workloads::create(cluster)?;
@@ -129,7 +131,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     }
     steps.run("helm uninstall: no pod and no LMAP is left", || {
         cluster.helm("uninstall uview -n uview")?;
-        cluster.sh("kubectl -n uview wait --for=delete pod -l app.kubernetes.io/name=uview --timeout=60s")?;
+        cluster.sh("kubectl -n uview wait --for=delete pod -l app.kubernetes.io/name=uview --timeout=120s")?;
         let left = cluster
             .sh(&format!("ls -A {SOCKETS}; kubectl get clusterrole,clusterrolebinding -o name | grep uview || true"))?;
         ensure!(left.trim().is_empty(), "after uninstalling there is {left}");
