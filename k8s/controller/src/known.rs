@@ -25,9 +25,10 @@ use tokio_stream::{Stream, StreamExt as _};
 /// Objects of one answer: those with much in them, and those with metadata only.
 const PAGES: [u32; 2] = [25, 250];
 /// Most objects of one kind.
-pub(crate) const MAX_OBJECTS: usize = 10_000;
-/// Most bytes of all objects of one kind.
-pub(crate) const MAX_BYTES: usize = 64 << 20;
+const MAX_OBJECTS: usize = 10_000;
+/// Most bytes of all objects of one kind. While a kind is listed anew, what was known stays: twice four kinds are half of
+/// the chart's memory limit.
+const MAX_BYTES: usize = 32 << 20;
 
 /// Bytes that a value takes, about.
 trait Weight {

@@ -288,7 +288,7 @@ async fn a_replica_is_ready_when_it_knows_the_cluster_and_serves_and_says_so_in_
     let server = server();
     let client = kube::Client::try_from(server.start("a").await).unwrap();
     let of = Arc::clone(&known);
-    let watching = tokio::spawn(async move { known::watch(client, &of).await });
+    let watching = tokio::spawn(async move { Box::pin(known::watch(client, &of)).await });
     let complete = async {
         while !known.is_complete() {
             tokio::task::yield_now().await;
