@@ -151,7 +151,6 @@ fn schema_of(kind: &str) -> Option<Value> {
 
 /// What `schema` and its rules do not allow of `value` at `path`: path and reason.
 fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<(String, String)>) {
-    let before = found.len();
     let kind = schema["type"].as_str().unwrap_or_default();
     let mut tell = |what: String| found.push((path.to_owned(), format!("{path} {what}")));
     match value {
@@ -181,7 +180,8 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<(String, Str
         Value::Bool(_) if kind == "boolean" => {}
         _ => tell(format!("is {value}: it has to be of the type {kind}")),
     }
-    if found.len() > before {
+    // They are about objects.
+    if !value.is_object() {
         return;
     }
     for rule in schema["x-kubernetes-validations"].as_array().map_or(&[][..], Vec::as_slice) {

@@ -15,7 +15,7 @@ pub(crate) struct Rule {
     pub(crate) cel: &'static str,
     /// What to do, for those whose value breaks it.
     pub(crate) message: &'static str,
-    /// The same in Rust; the value's fields have the types of the schema.
+    /// The same in Rust. What is of another type than the schema says counts as absent.
     pub(crate) holds: fn(&Value) -> bool,
 }
 

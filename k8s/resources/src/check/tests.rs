@@ -36,6 +36,7 @@ fn all_that_is_wrong_in_a_file_is_told_with_its_lines() {
             "a.yaml:10: spec.detector.stride is 1.5: it has to be of the type integer",
             "a.yaml:12: spec.metrics[0].every is \"often\": it has to be of the type integer",
             "a.yaml:13: spec.metrics[1].name is missing",
+            "a.yaml:13: spec.metrics[1]: unit is for derived columns: metrics have the unit that they are registered with",
         ]
     );
 }
