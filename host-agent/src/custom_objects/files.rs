@@ -54,8 +54,8 @@ fn texts(folder: &Path) -> Result<BTreeMap<String, String>, FolderError> {
     paths.into_iter().map(read).collect()
 }
 
-/// What is wrong with the objects in the files of `folder`, such as `a.yaml:7: spec.intervall is no field that is known`;
-/// nothing if all of them are taken.
+/// What is wrong with the objects in the files of `folder`, such as `a.yaml:7: spec.intervall is no field that is
+/// known`; nothing if all of them are taken.
 ///
 /// # Errors
 ///

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 /// Reports without a node, since when: by the node's name and the report's uid.
 #[derive(Debug, Default)]
-pub(crate) struct Gone {
+pub(crate) struct GoneReports {
     since: BTreeMap<(String, String), Duration>,
 }
 
-impl Gone {
+impl GoneReports {
     /// Those of `orphans` (uids by node) that have been orphans for `grace`. Each is due again after as long, if it is
     /// still there.
     pub(crate) fn overdue(
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_report_is_overdue_after_the_grace_and_anew_when_its_node_was_there_or_it_is_another_one() {
-        let (mut gone, grace) = (Gone::default(), Duration::from_mins(5));
+        let (mut gone, grace) = (GoneReports::default(), Duration::from_mins(5));
         let mut at = |seconds, uid: Option<&str>| {
             let orphans = uid.map(|uid| ("node-1".to_owned(), uid.to_owned())).into_iter().collect();
             gone.overdue(orphans, grace, Duration::from_secs(seconds)).len()

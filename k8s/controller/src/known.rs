@@ -26,8 +26,8 @@ use tokio_stream::{Stream, StreamExt as _};
 const PAGES: [u32; 2] = [25, 250];
 /// Most objects of one kind.
 const MAX_OBJECTS: usize = 10_000;
-/// Most bytes of all objects of one kind. While a kind is listed anew, what was known stays: twice four kinds are half of
-/// the chart's memory limit.
+/// Most bytes of all objects of one kind. While a kind is listed anew, what was known stays: twice four kinds are half
+/// of the chart's memory limit.
 const MAX_BYTES: usize = 32 << 20;
 
 /// Bytes that a value takes, about.

@@ -1,6 +1,6 @@
-//! The controller of a Kubernetes cluster: it gathers what the nodes say about each `Lmap` and `SamplingPolicy` into the
-//! object's own status, and tells of transitions by events; and it serves their metrics to the HorizontalPodAutoscaler (decision
-//! D40).
+//! The controller of a Kubernetes cluster: it gathers what the nodes say about each `Lmap` and `SamplingPolicy` into
+//! the object's own status, and tells of transitions by events; and it serves metrics to the HorizontalPodAutoscaler
+//! (decision D40).
 //!
 //! | module | what |
 //! | --- | --- |

@@ -21,7 +21,7 @@ use crate::calls::{CallError, call};
 use crate::clock;
 use crate::counts::{Counts, one_more};
 use crate::events;
-use crate::gone::Gone;
+use crate::gone::GoneReports;
 use crate::known::ClusterView;
 use crate::lease::Leadership;
 use crate::pace::{Intervals, ObjectId, Pace};
@@ -44,7 +44,7 @@ impl Writer {
     /// Writes for ever, whenever this replica acts.
     pub(crate) async fn run(self, client: Client) {
         let began = Instant::now();
-        let (mut pace, mut gone) = (Pace::new(self.intervals), Gone::default());
+        let (mut pace, mut gone) = (Pace::new(self.intervals), GoneReports::default());
         let mut ticks = tokio::time::interval(self.intervals.look);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

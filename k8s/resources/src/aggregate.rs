@@ -1,4 +1,5 @@
-//! What came of each `Lmap` and `SamplingPolicy` in the whole cluster, from what its nodes say. Pure: the same objects give the same writes.
+//! What came of each `Lmap` and `SamplingPolicy` in the whole cluster, from what its nodes say. Pure: the same objects
+//! give the same writes.
 //!
 //! A node counts for an object if it names it: then it runs one of its pods. What a node says about an earlier
 //! generation is no answer yet.
@@ -149,7 +150,7 @@ pub struct Report {
 /// What is known of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
-    /// All objects.
+    /// All objects of both kinds.
     pub objects: OfKinds<KnownObject>,
     /// What each node says about them, by the node's name.
     pub reports: BTreeMap<String, Report>,

@@ -25,7 +25,7 @@ pub struct Problem {
 }
 
 impl fmt::Display for Problem {
-    /// `FILE:LINE: WHAT`.
+    /// In one line: `FILE:LINE: WHAT`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.what)
     }
