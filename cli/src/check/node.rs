@@ -155,14 +155,14 @@ mod tests {
     #[test]
     fn each_problem_of_a_file_with_objects_is_a_finding_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
-        let object = "apiVersion: uview.dev/v1alpha1\nkind: SamplingPolicy\nmetadata: {name: a}\nspec:\n  share: 2\n";
+        let object = "apiVersion: uview.dev/v1alpha1\nkind: SamplingPolicy\nmetadata: {name: a}\nspec:\n  share: 2\n  workload: {name: b}\n";
         assert_eq!(resources(&folder.path().join("none"))[0].level, Level::Broken);
         assert_eq!(resources(folder.path())[0].level, Level::Fine);
 
         fs::write(folder.path().join("a.yaml"), format!("{object}  reason: []\n")).unwrap();
         let found: Vec<_> = resources(folder.path()).into_iter().map(|finding| finding.found).collect();
 
-        let unknown = "a.yaml:6: spec.reason is no field that is known: is it misspelt?";
+        let unknown = "a.yaml:7: spec.reason is no field that is known: is it misspelt?";
         assert_eq!(found, ["a.yaml:5: spec.share is 2: 1 is the most", unknown]);
     }
 
