@@ -13,6 +13,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::clock;
 use crate::config::{self, Config, Transport, UpstreamConfig};
+use crate::custom_objects::problems_of_resources;
 use crate::region_registration;
 use crate::run::device_choice;
 
@@ -38,6 +39,7 @@ fn inspect(config: &Config, to: &mut Inspection) {
     memory_access(config, to);
     cgroups(config, to);
     senders(config, otlp::unknown_senders_here().as_ref(), to);
+    resources(config, to);
     for warning in config.open_addresses() {
         let key = warning.split(' ').next().unwrap_or("config").to_owned();
         let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
@@ -243,6 +245,21 @@ fn senders(config: &Config, unknown: Option<&UnknownSenders>, to: &mut Inspectio
     }
 }
 
+/// Objects in files, as the agent will read them.
+fn resources(config: &Config, to: &mut Inspection) {
+    const KEY: &str = "resources";
+    let Some(folder) = &config.resources else { return };
+    match problems_of_resources(folder) {
+        Ok(problems) if problems.is_empty() => to.ok(KEY, format!("{}: all objects are taken", folder.display())),
+        Ok(problems) => {
+            for problem in problems {
+                to.error(KEY, problem, "");
+            }
+        }
+        Err(error) => to.error(KEY, error.to_string(), "the agent reads the files of this folder every 5 s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use agent_runtime::check::Level;
@@ -268,6 +285,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
 
         assert_eq!(bad(folder.path(), "transport: shm\n"), []);
+    }
+
+    #[test]
+    fn files_with_objects_are_read_and_each_fault_is_told_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = folder.path().join("resources.d");
+        let text = format!("resources: {}\n", of.display());
+        let resources = || vec![(Level::Error, "resources".to_owned())];
+        assert_eq!(bad(folder.path(), &text), resources(), "there is no such folder");
+
+        std::fs::create_dir(&of).unwrap();
+        let object = "apiVersion: uview.dev/v1alpha1\nkind: Lmap\nmetadata: {name: a}\nspec:\n  workload: {name: b}\n";
+        std::fs::write(of.join("a.yaml"), object).unwrap();
+        assert_eq!(bad(folder.path(), &text), []);
+        std::fs::write(of.join("a.yaml"), format!("{object}  intervall: 1s\n")).unwrap();
+        assert_eq!(bad(folder.path(), &text), resources());
+        let problems = problems_of_resources(&of).unwrap();
+        assert_eq!(problems, ["a.yaml:6: spec.intervall is no field that is known: is it misspelt?"]);
     }
 
     #[test]

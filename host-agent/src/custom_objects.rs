@@ -30,6 +30,8 @@ use self::known::{ObjectKind, WatchedKind};
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
 
+pub use files::{FolderError, problems_of_resources};
+
 const LMAPS: ObjectKind =
     ObjectKind { one: "Lmap", many: "Lmaps", resource: "lmaps", objects: MAX_OBJECTS, bytes: MAX_OBJECT_BYTES };
 const POLICIES: ObjectKind = ObjectKind {

@@ -54,6 +54,7 @@ pub use agent_runtime::stop;
 pub use arguments::{HostAgentArgs, custom_resources};
 pub use budget::{budget, budget_of};
 pub use check_config::check_config;
+pub use custom_objects::{FolderError, problems_of_resources};
 pub use otlp::{UnknownSenders, unknown_senders_here};
 pub use otlp_endpoint::OtlpError;
 pub use run::{RunError, run, run_from};

@@ -37,11 +37,9 @@ pub fn run(write: bool, uview: Option<PathBuf>) -> Result<()> {
 /// What the cluster cannot show here, and why.
 pub fn beyond_cluster() -> Vec<(&'static str, &'static str)> {
     let mut all = cluster::CANNOT.to_vec();
-    if !cluster::has_host_ports() {
-        all.push((
-            "OTLP by host port",
-            "it needs iptables (Debian: apt-get install iptables); pods use the agent's address",
-        ));
+    if !cluster::has_iptables() {
+        let why = "it needs iptables (Debian: apt-get install iptables)";
+        all.extend([("OTLP by host port; pods use the agent's address", why), ("a HorizontalPodAutoscaler", why)]);
     }
     all
 }

@@ -7,6 +7,7 @@ mod rdma;
 mod sampling;
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -21,6 +22,9 @@ pub struct CheckArgs {
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
+    /// Check the files of this folder as well: Lmaps and SamplingPolicies, `resources` of the host agent
+    #[arg(long, value_name = "FOLDER")]
+    resources: Option<PathBuf>,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -129,9 +133,13 @@ impl Report {
 /// # Errors
 ///
 /// [`Failure`] if the arguments contradict each other, or stdout cannot be written.
-pub fn run(args: CheckArgs, from_environment: Option<std::path::PathBuf>) -> Result<Exit, Failure> {
+pub fn run(args: CheckArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
     let target = args.agent.named_target(from_environment)?;
-    let report = run_checks(&target);
+    let mut report = run_checks(&target);
+    if let Some(folder) = &args.resources {
+        report.findings.extend(node::resources(folder));
+        report = Report::new(report.findings);
+    }
     if args.json {
         output::print(&json(&report)?)?;
     } else {

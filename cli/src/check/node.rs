@@ -42,6 +42,21 @@ fn parent_is_writable(directory: &Path) -> bool {
     existing.is_some_and(|ancestor| access(ancestor, Access::WRITE_OK | Access::EXEC_OK).is_ok())
 }
 
+/// What is wrong with the objects in the files of `folder`: a finding for each.
+pub(super) fn resources(folder: &Path) -> Vec<Finding> {
+    const NAME: &str = "resources";
+    match host_agent::problems_of_resources(folder) {
+        Ok(problems) if problems.is_empty() => {
+            vec![Finding::fine(NAME, format!("{}: all objects are taken", folder.display()))]
+        }
+        Ok(problems) => {
+            let fix = format!("change the file in {}", folder.display());
+            problems.into_iter().map(|problem| Finding::broken(NAME, problem, fix.clone())).collect()
+        }
+        Err(error) => vec![Finding::broken(NAME, error.to_string(), "name a folder that you can read")],
+    }
+}
+
 /// Whether a host agent runs, and if so, what it leaves open.
 pub(super) fn agent(target: &Target) -> (Finding, Option<Finding>) {
     const NAME: &str = "host agent";
@@ -135,6 +150,20 @@ mod tests {
         assert_eq!(finding.level, Level::Missing);
         assert!(finding.found.contains(&address) && finding.found.contains("refused"), "{}", finding.found);
         assert_eq!(open, None);
+    }
+
+    #[test]
+    fn each_problem_of_a_file_with_objects_is_a_finding_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let object = "apiVersion: uview.dev/v1alpha1\nkind: SamplingPolicy\nmetadata: {name: a}\nspec:\n  share: 2\n  workload: {name: b}\n";
+        assert_eq!(resources(&folder.path().join("none"))[0].level, Level::Broken);
+        assert_eq!(resources(folder.path())[0].level, Level::Fine);
+
+        fs::write(folder.path().join("a.yaml"), format!("{object}  reason: []\n")).unwrap();
+        let found: Vec<_> = resources(folder.path()).into_iter().map(|finding| finding.found).collect();
+
+        let unknown = "a.yaml:7: spec.reason is no field that is known: is it misspelt?";
+        assert_eq!(found, ["a.yaml:5: spec.share is 2: 1 is the most", unknown]);
     }
 
     #[test]

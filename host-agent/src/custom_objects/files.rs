@@ -6,13 +6,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use resources::check;
 use resources::files::{FileError, FileObjects, MAX_FILE_BYTES, merge, parse};
 
 use super::{CustomObjects, lock};
 
 /// Why a folder cannot be read. What was read before stays in effect.
 #[derive(Debug, thiserror::Error)]
-enum FolderError {
+#[non_exhaustive]
+pub enum FolderError {
     /// It, or a file in it, cannot be read.
     #[error("cannot read {}: {cause}", .path.display())]
     Read {
@@ -50,6 +52,16 @@ fn texts(folder: &Path) -> Result<BTreeMap<String, String>, FolderError> {
     }
     let read = |(name, path): (String, PathBuf)| Ok((name, fs::read_to_string(&path).map_err(failed(&path))?));
     paths.into_iter().map(read).collect()
+}
+
+/// What is wrong with the objects in the files of `folder`, such as `a.yaml:7: spec.intervall is no field that is
+/// known`; nothing if all of them are taken.
+///
+/// # Errors
+///
+/// [`FolderError`] if the folder or a file in it cannot be read, or there is more than is read.
+pub fn problems_of_resources(folder: &Path) -> Result<Vec<String>, FolderError> {
+    Ok(check::problems(&texts(folder)?).iter().map(ToString::to_string).collect())
 }
 
 /// A file, as it was read last.

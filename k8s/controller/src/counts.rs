@@ -23,6 +23,8 @@ pub(crate) struct Counts {
     pub(crate) throttled: AtomicU64,
     /// Writes that failed otherwise.
     pub(crate) failed: AtomicU64,
+    /// Reports of nodes that are gone, which were deleted.
+    pub(crate) forgotten: AtomicU64,
     /// Events that were made.
     pub(crate) events: AtomicU64,
     /// Requests for metrics that were answered.
@@ -46,23 +48,25 @@ pub(crate) struct ControllerMetrics {
 
 impl Collector for ControllerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Counts { written, conflicts, throttled, failed, events, answered, unread } = &*self.counts;
+        let Counts { written, conflicts, throttled, failed, forgotten, events, answered, unread } = &*self.counts;
         for (name, help, count) in [
-            ("written_statuses", "Statuses of Lmaps that were written.", written),
+            ("written_statuses", "Statuses of Lmaps and SamplingPolicies that were written.", written),
             ("conflicting_writes", "Writes refused because the object had changed meanwhile; tried again.", conflicts),
             ("throttled_writes", "Writes that the API server put off; tried again.", throttled),
-            ("failed_writes", "Writes of statuses and events that failed; tried again.", failed),
-            ("events", "Events about Lmaps that were made.", events),
+            ("failed_writes", "Writes of statuses and events, and deletions, that failed; tried again.", failed),
+            ("deleted_reports", "Reports of nodes that are gone, which were deleted.", forgotten),
+            ("events", "Events about Lmaps and SamplingPolicies that were made.", events),
             ("metric_requests", "Requests for metrics of objects that were answered.", answered),
             ("failed_agent_reads", "Readings of host agents that failed: their metrics are absent.", unread),
         ] {
             let metric = ConstCounter::new(count.load(Ordering::Relaxed));
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
-        let (lmaps, nodes, refused) = self.known.sizes();
+        let [lmaps, policies, nodes, refused] = self.known.sizes();
         for (name, help, value) in [
             ("acting", "1 while this replica has the lease, and writes.", usize::from(self.leadership.holds())),
             ("lmaps", "Lmaps that are known.", lmaps),
+            ("sampling_policies", "SamplingPolicies that are known.", policies),
             ("reporting_nodes", "Nodes whose report is known.", nodes),
             ("refused_objects", "Objects that there was no room for.", refused),
         ] {

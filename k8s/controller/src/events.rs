@@ -5,8 +5,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource as _;
-use resources::Lmap;
-use resources::aggregate::{Notice, StatusWrite};
+use resources::aggregate::{Notice, ObjectKind, StatusWrite};
+use resources::{Lmap, SamplingPolicy};
 use serde_json::{Value, json};
 
 /// Who reports, for people.
@@ -17,6 +17,10 @@ const MAX_NAME: usize = 180;
 /// The event that tells `notice` about the object of `write`.
 pub(crate) fn event(write: &StatusWrite, notice: &Notice, instance: &str, now: &MicroTime) -> Value {
     let (namespace, name) = &write.key;
+    let (api_version, kind) = match write.kind {
+        ObjectKind::Lmap => (Lmap::api_version(&()), Lmap::kind(&())),
+        ObjectKind::SamplingPolicy => (SamplingPolicy::api_version(&()), SamplingPolicy::kind(&())),
+    };
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -29,8 +33,8 @@ pub(crate) fn event(write: &StatusWrite, notice: &Notice, instance: &str, now: &
         "reason": notice.reason,
         "note": notice.note,
         "regarding": {
-            "apiVersion": Lmap::api_version(&()),
-            "kind": Lmap::kind(&()),
+            "apiVersion": api_version,
+            "kind": kind,
             "namespace": namespace,
             "name": name,
             "uid": write.uid,
@@ -49,17 +53,18 @@ fn event_name(write: &StatusWrite, notice: &Notice) -> String {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;
-    use resources::LmapStatus;
+    use resources::ObjectStatus;
 
     use super::*;
 
     #[test]
     fn an_event_reads_as_the_api_has_it_and_its_name_is_that_of_the_transition() {
         let write = |generation, name: &str| StatusWrite {
+            kind: ObjectKind::Lmap,
             key: ("shop".to_owned(), name.to_owned()),
             uid: "0b5c5b7e-6f0f".to_owned(),
             resource_version: "7".to_owned(),
-            status: LmapStatus { observed_generation: generation, ..LmapStatus::default() },
+            status: ObjectStatus { observed_generation: generation, ..ObjectStatus::default() },
             notices: Vec::new(),
         };
         let notice = |reason: &str| Notice { is_warning: true, reason: reason.to_owned(), note: "why".to_owned() };

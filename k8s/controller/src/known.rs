@@ -1,4 +1,5 @@
-//! What is known of the cluster: lists and watches of `Lmap`s, of what nodes say about them, and of nodes.
+//! What is known of the cluster: lists and watches of `Lmap`s and `SamplingPolicy`s, of what nodes say about them, and
+//! of nodes.
 //!
 //! Nothing is done as long as one of the lists is not complete: half of the nodes are no cluster.
 
@@ -13,20 +14,21 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as changes};
 use kube::{Api, Client, ResourceExt as _};
-use resources::aggregate::{Cluster, KnownLmap, NodeVerdict, Outcome, StatusWrite, reconcile};
+use resources::aggregate::{
+    Cluster, KnownObject, NodeVerdict, ObjectKind, OfKinds, Outcome, Report, StatusWrite, orphans, reconcile,
+};
+use resources::node_status::{MAX_STATES, ObjectState};
 use resources::plan::Key;
-use resources::{Lmap, LmapNodeStatus, NodeReport};
+use resources::{Lmap, LmapNodeStatus, NodeReport, SamplingPolicy};
 use tokio_stream::{Stream, StreamExt as _};
 
 /// Objects of one answer: those with much in them, and those with metadata only.
 const PAGES: [u32; 2] = [25, 250];
 /// Most objects of one kind.
 const MAX_OBJECTS: usize = 10_000;
-/// Most bytes of all objects of one kind.
-const MAX_BYTES: usize = 64 << 20;
-
-/// What nodes say about objects.
-type Report = BTreeMap<Key, NodeVerdict>;
+/// Most bytes of all objects of one kind. While a kind is listed anew, what was known stays: twice four kinds are half
+/// of the chart's memory limit.
+const MAX_BYTES: usize = 32 << 20;
 
 /// Bytes that a value takes, about.
 trait Weight {
@@ -39,7 +41,7 @@ impl Weight for String {
     }
 }
 
-impl Weight for KnownLmap {
+impl Weight for KnownObject {
     fn bytes(&self) -> usize {
         let texts = self.status.conditions.iter().map(|condition| 128 + condition.message.len());
         256 + self.status.first_problem.len() + texts.sum::<usize>()
@@ -56,7 +58,8 @@ impl Weight for Report {
         let one = |((namespace, name), verdict): (&Key, &NodeVerdict)| {
             128 + namespace.len() + name.len() + text(&verdict.outcome) + services(verdict)
         };
-        self.iter().map(one).sum()
+        let OfKinds { lmaps, policies } = &self.verdicts;
+        64 + lmaps.iter().chain(policies).map(one).sum::<usize>()
     }
 }
 
@@ -129,7 +132,8 @@ impl<I: Ord, V: Weight> Listing<I, V> {
 #[derive(Debug, Default)]
 struct State {
     cluster: Cluster,
-    lmaps: Listing<Key, KnownLmap>,
+    lmaps: Listing<Key, KnownObject>,
+    policies: Listing<Key, KnownObject>,
     reports: Listing<String, Report>,
     nodes: Listing<String, String>,
 }
@@ -149,7 +153,7 @@ impl ClusterView {
     /// Whether all lists were complete once.
     pub(crate) fn is_complete(&self) -> bool {
         let state = self.lock();
-        state.lmaps.is_listed && state.reports.is_listed && state.nodes.is_listed
+        state.lmaps.is_listed && state.policies.is_listed && state.reports.is_listed && state.nodes.is_listed
     }
 
     /// Statuses that have to be written; none as long as a list is not complete.
@@ -157,72 +161,96 @@ impl ClusterView {
         if self.is_complete() { reconcile(&self.lock().cluster, now) } else { Vec::new() }
     }
 
-    /// Takes `object`, an `Lmap` that was written.
-    pub(crate) fn take_written(&self, object: &DynamicObject) {
+    /// Takes `object`, which was written.
+    pub(crate) fn take_written(&self, kind: ObjectKind, object: &DynamicObject) {
         let mut state = self.lock();
-        let State { cluster, lmaps, .. } = &mut *state;
-        lmaps.insert(&mut cluster.lmaps, lmap(object));
+        let State { cluster, lmaps, policies, .. } = &mut *state;
+        let listing = match kind {
+            ObjectKind::Lmap => lmaps,
+            ObjectKind::SamplingPolicy => policies,
+        };
+        listing.insert(cluster.objects.of_mut(kind), known_object(object));
     }
 
-    /// Numbers of Lmaps, of nodes that report, and of objects that there was no room for.
-    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
-        let state = self.lock();
-        let refused = state.lmaps.refused + state.reports.refused + state.nodes.refused;
-        (state.cluster.lmaps.len(), state.cluster.reports.len(), refused)
+    /// Reports without a node, with their uids; none as long as it is not sure that all nodes are known.
+    pub(crate) fn orphans(&self) -> BTreeMap<String, String> {
+        let is_complete = self.is_complete();
+        let State { cluster, nodes, .. } = &*self.lock();
+        let knows_all = is_complete && nodes.error.is_none() && nodes.refused == 0;
+        if knows_all { orphans(cluster) } else { BTreeMap::new() }
+    }
+
+    /// Numbers of Lmaps, of SamplingPolicies, of nodes that report, and of objects that there was no room for.
+    pub(crate) fn sizes(&self) -> [usize; 4] {
+        let State { cluster, lmaps, policies, reports, nodes } = &*self.lock();
+        let refused = lmaps.refused + policies.refused + reports.refused + nodes.refused;
+        [cluster.objects.lmaps.len(), cluster.objects.policies.len(), cluster.reports.len(), refused]
     }
 
     /// Why one of the watches does not work now.
     pub(crate) fn problem(&self) -> Option<String> {
         let state = self.lock();
-        let all =
-            [("lmaps", &state.lmaps.error), ("lmapnodestatuses", &state.reports.error), ("nodes", &state.nodes.error)];
+        let all = [
+            ("lmaps", &state.lmaps.error),
+            ("samplingpolicies", &state.policies.error),
+            ("lmapnodestatuses", &state.reports.error),
+            ("nodes", &state.nodes.error),
+        ];
         let (kind, error) = all.into_iter().find_map(|(kind, error)| Some((kind, error.as_ref()?)))?;
         Some(format!(
             "{kind} cannot be watched: {error} (is uview-crds installed, and may the service account watch them?)"
         ))
     }
 
-    /// The LMAPs that the object `key` sets, with their nodes; `None` if there is no such object.
+    /// The LMAPs that the `Lmap` `key` sets, with their nodes; `None` if there is no such object.
     pub(crate) fn services(&self, key: &Key) -> Option<Vec<(String, Vec<String>)>> {
         let state = self.lock();
-        let Cluster { lmaps, reports, nodes } = &state.cluster;
-        lmaps.get(key)?;
+        let Cluster { objects, reports, nodes } = &state.cluster;
+        objects.lmaps.get(key)?;
         let set = |(node, report): (&String, &Report)| {
-            let services = report.get(key).filter(|_| nodes.contains_key(node))?.services.clone();
+            let services = report.verdicts.lmaps.get(key).filter(|_| nodes.contains_key(node))?.services.clone();
             Some((node.clone(), services))
         };
         Some(reports.iter().filter_map(set).collect())
     }
 }
 
-/// What is kept of an `Lmap`. A status that is not understood is one that has to be written.
-fn lmap(object: &DynamicObject) -> (Key, KnownLmap) {
+/// What is kept of an object. A status that is not understood is one that has to be written.
+fn known_object(object: &DynamicObject) -> (Key, KnownObject) {
     let status = object.data.get("status").cloned().and_then(|status| serde_json::from_value(status).ok());
-    let lmap = KnownLmap {
+    let known = KnownObject {
         uid: object.uid().unwrap_or_default(),
         resource_version: object.resource_version().unwrap_or_default(),
         generation: object.metadata.generation.unwrap_or_default(),
         status: status.unwrap_or_default(),
     };
-    ((object.namespace().unwrap_or_default(), object.name_any()), lmap)
+    ((object.namespace().unwrap_or_default(), object.name_any()), known)
 }
 
-/// What is kept of a node's report; nothing of one that is not understood.
+/// What is kept of a node's report; no verdict of one that is not understood.
 fn report(object: &DynamicObject) -> (String, Report) {
     let report: NodeReport = serde_json::from_value(object.data.clone()).unwrap_or_default();
-    let states = report.lmaps.iter().take(resources::node_status::MAX_STATES);
-    let verdicts = states.map(|state| ((state.namespace.clone(), state.name.clone()), state.into())).collect();
-    (object.name_any(), verdicts)
+    let verdicts = |states: &[ObjectState]| -> BTreeMap<Key, NodeVerdict> {
+        let states = states.iter().take(MAX_STATES);
+        states.map(|state| ((state.namespace.clone(), state.name.clone()), state.into())).collect()
+    };
+    let verdicts = OfKinds { lmaps: verdicts(&report.lmaps), policies: verdicts(&report.sampling_policies) };
+    (object.name_any(), Report { uid: object.uid().unwrap_or_default(), verdicts })
 }
 
-/// Watches all three kinds for ever.
+/// Watches all four kinds for ever.
 pub(crate) async fn watch(client: Client, known: &ClusterView) {
     let config = |page: u32| watcher::Config::default().page_size(page);
-    let lmaps: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Lmap>(&()));
-    let reports: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<LmapNodeStatus>(&()));
-    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
+    let all_of = |of: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), of);
+    let lmaps = all_of(&ApiResource::erase::<Lmap>(&()));
+    let policies = all_of(&ApiResource::erase::<SamplingPolicy>(&()));
+    let reports = all_of(&ApiResource::erase::<LmapNodeStatus>(&()));
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
     let lmaps = follow("lmaps", known, changes(lmaps, config(PAGES[0])), |state, event| {
-        state.lmaps.take(&mut state.cluster.lmaps, event, lmap);
+        state.lmaps.take(&mut state.cluster.objects.lmaps, event, known_object);
+    });
+    let policies = follow("samplingpolicies", known, changes(policies, config(PAGES[0])), |state, event| {
+        state.policies.take(&mut state.cluster.objects.policies, event, known_object);
     });
     let reports = follow("lmapnodestatuses", known, changes(reports, config(PAGES[0])), |state, event| {
         state.reports.take(&mut state.cluster.reports, event, report);
@@ -230,7 +258,7 @@ pub(crate) async fn watch(client: Client, known: &ClusterView) {
     let nodes = follow("nodes", known, changes(nodes, config(PAGES[1])), |state, event| {
         state.nodes.take(&mut state.cluster.nodes, event, |node| (node.name_any(), node.uid().unwrap_or_default()));
     });
-    tokio::join!(lmaps, reports, nodes);
+    tokio::join!(lmaps, policies, reports, nodes);
 }
 
 /// Takes `events` for ever. After errors it begins anew, each time later; if the API server has forgotten what came

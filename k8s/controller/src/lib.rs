@@ -1,12 +1,13 @@
-//! The controller of a Kubernetes cluster: it gathers what the nodes say about each `Lmap` into the object's own
-//! status, and tells of transitions by events; and it serves their metrics to the HorizontalPodAutoscaler (decision
-//! D40).
+//! The controller of a Kubernetes cluster: it gathers what the nodes say about each `Lmap` and `SamplingPolicy` into
+//! the object's own status, and tells of transitions by events; and it serves metrics to the HorizontalPodAutoscaler
+//! (decision D40).
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `known` | lists and watches of `Lmap`s, of what nodes say about them, and of nodes |
+//! | `known` | lists and watches of both kinds, of what nodes say about them, and of nodes |
 //! | `writer` | writes statuses that differ from what the API server has |
 //! | `pace` | how often, after success, failure and throttling; pure |
+//! | `gone` | when the report of a node that is gone is deleted; pure |
 //! | `events` | events about transitions; pure |
 //! | `lease`, `election` | which of the replicas writes; `election` is pure |
 //! | `metrics_api`, `serving`, `front_proxy` | `custom.metrics.k8s.io`, over TLS, and whom it answers |
@@ -26,6 +27,7 @@ mod counts;
 mod election;
 mod events;
 mod front_proxy;
+mod gone;
 mod health;
 mod known;
 mod lease;

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use resources::aggregate::ObjectKind;
 use resources::plan::Key;
 
 /// How often things are done.
@@ -16,6 +17,8 @@ pub(crate) struct Intervals {
     pub(crate) again: Duration,
     /// The lease is looked at, and renewed.
     pub(crate) lease: Duration,
+    /// A report is deleted once its node has not been there for so long.
+    pub(crate) gone: Duration,
     /// Certificates are read again.
     pub(crate) certificates: Duration,
 }
@@ -27,10 +30,14 @@ impl Default for Intervals {
             write: Duration::from_secs(30),
             again: Duration::from_secs(2),
             lease: Duration::from_secs(2),
+            gone: Duration::from_mins(5),
             certificates: Duration::from_mins(1),
         }
     }
 }
+
+/// An object: its kind, namespace and name.
+pub(crate) type ObjectId = (ObjectKind, Key);
 
 /// Longest pause that the API server can ask for.
 const MAX_PAUSE: Duration = Duration::from_mins(2);
@@ -39,7 +46,7 @@ const MAX_PAUSE: Duration = Duration::from_mins(2);
 #[derive(Debug)]
 pub(crate) struct Pace {
     intervals: Intervals,
-    next: BTreeMap<Key, Duration>,
+    next: BTreeMap<ObjectId, Duration>,
     paused_until: Duration,
 }
 
@@ -50,17 +57,17 @@ impl Pace {
     }
 
     /// Whether the status of `key` may be written now.
-    pub(crate) fn is_due(&self, key: &Key, now: Duration) -> bool {
+    pub(crate) fn is_due(&self, key: &ObjectId, now: Duration) -> bool {
         now >= self.paused_until && self.next.get(key).is_none_or(|next| now >= *next)
     }
 
     /// It was written.
-    pub(crate) fn written(&mut self, key: &Key, now: Duration) {
+    pub(crate) fn written(&mut self, key: &ObjectId, now: Duration) {
         self.next.insert(key.clone(), now + self.intervals.write);
     }
 
     /// It was not written.
-    pub(crate) fn failed(&mut self, key: &Key, now: Duration) {
+    pub(crate) fn failed(&mut self, key: &ObjectId, now: Duration) {
         self.next.insert(key.clone(), now + self.intervals.again);
     }
 
@@ -79,8 +86,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Key {
-        ("shop".to_owned(), name.to_owned())
+    fn key(name: &str) -> ObjectId {
+        (ObjectKind::Lmap, ("shop".to_owned(), name.to_owned()))
     }
 
     #[test]

@@ -229,6 +229,14 @@ async fn answer(
             Some(_) => failure(409, "Conflict"),
             None => failure(404, "NotFound"),
         },
+        ("DELETE", Some(_)) => match objects.get(resource, &key) {
+            Some(there) if there["metadata"]["uid"] == body["preconditions"]["uid"] => {
+                objects.delete(resource, &key);
+                Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})).into_response()
+            }
+            Some(_) => failure(409, "Conflict"),
+            None => failure(404, "NotFound"),
+        },
         ("PATCH", Some(_)) if is_status => patch_status(objects, &client, (resource, &key), &body),
         _ => failure(405, "MethodNotAllowed"),
     })

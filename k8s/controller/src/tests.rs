@@ -22,7 +22,7 @@ use crate::testing::{ApiServer, Objects, WITHIN};
 /// Quick, so that a test need not wait.
 pub(crate) fn intervals() -> Intervals {
     let short = Duration::from_millis(5);
-    Intervals { look: short, write: short, again: short, lease: short, certificates: short }
+    Intervals { look: short, write: short, again: short, lease: short, gone: short, certificates: short }
 }
 
 pub(crate) fn args(name: &str) -> ControllerArgs {
@@ -80,7 +80,7 @@ pub(crate) fn said(node: &str, lmaps: &[(&str, i64, Option<&str>)]) -> Value {
         json!({"namespace": "shop", "name": name, "services": ["shop/cart"],
             "conditions": [applied, condition("Conflicted", false, "NoConflict", "")]})
     };
-    json!({"apiVersion": "uview.dev/v1alpha1", "kind": "LmapNodeStatus", "metadata": {"name": node},
+    json!({"apiVersion": "uview.dev/v1alpha1", "kind": "LmapNodeStatus", "metadata": {"name": node, "uid": format!("uid-{node}")},
         "lmaps": lmaps.iter().map(state).collect::<Vec<_>>()})
 }
 
@@ -148,6 +148,58 @@ async fn a_node_that_is_gone_and_an_object_that_is_gone_do_not_count() {
 }
 
 #[tokio::test]
+async fn the_report_of_a_node_that_is_gone_is_deleted_and_no_other() {
+    let server = server();
+    let _replica = Replica::start(&server, "a").await;
+    server.until("both", |of| has(of, 2, "Applied")).await;
+
+    server.delete("nodes", "/node-2");
+    server.until("its report is gone", |of| of.get("lmapnodestatuses", "/node-2").is_none()).await;
+    server.until("one is left", |of| has(of, 1, "Applied")).await;
+
+    // A cluster without nodes is none: the list may have been cut.
+    server.delete("nodes", "/node-1");
+    server.until("none counts", |of| has(of, 0, "NoPods")).await;
+    server.put("lmaps", lmap("other", 1));
+    server.until("another one", |of| of.written.iter().any(|written| written.name == "other")).await;
+    assert!(server.with(|of| of.get("lmapnodestatuses", "/node-1").is_some()));
+}
+
+#[tokio::test]
+async fn a_policy_has_a_status_and_events_of_its_own() {
+    let server = server();
+    let mut said = said("node-1", &[("fast", 1, None)]);
+    let conflict = |status: &str, reason: &str| {
+        json!({"type": "Conflicted", "status": status, "reason": reason, "message": "older", "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    said["samplingPolicies"] = said["lmaps"].clone();
+    said["samplingPolicies"][0]["conditions"][1] = conflict("True", "OlderSamplingPolicy");
+    server.put("lmapnodestatuses", said);
+    let mut policy = lmap("fast", 1);
+    policy["kind"] = json!("SamplingPolicy");
+    server.put("samplingpolicies", policy);
+    let _replica = Replica::start(&server, "a").await;
+
+    let status = |of: &Objects| of.get("samplingpolicies", "shop/fast").unwrap()["status"].clone();
+    server.until("it has a status", |of| status(of)["nodesRefused"] == 1).await;
+    server.until("the Lmap of the same name has another", |of| has(of, 2, "Applied")).await;
+    server.until("three events", |of| of.of("events").len() == 3).await;
+
+    assert_eq!(server.with(|of| status(of))["conditions"][1]["reason"], "OlderSamplingPolicy");
+    let mut told: Vec<_> = server
+        .with(|of| of.of("events"))
+        .iter()
+        .map(|event| {
+            (event["regarding"]["kind"].as_str().unwrap().to_owned(), event["reason"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    told.sort();
+    let of = |kind: &str, reason: &str| (kind.to_owned(), reason.to_owned());
+    assert_eq!(told, [of("Lmap", "Applied"), of("SamplingPolicy", "Conflicted"), of("SamplingPolicy", "Refused")]);
+}
+
+#[tokio::test]
 async fn a_conflict_is_computed_anew_and_a_watch_that_is_too_old_begins_with_a_list() {
     let server = server();
     server.with(|of| of.refusals.push_back((409, None)));
@@ -186,7 +238,7 @@ async fn who_does_not_have_the_lease_looks_on() {
     let _replica = Replica::start(&server, "a").await;
     let of = |resource: &str| ("a".to_owned(), resource.to_owned());
     // A resource is watched once its list is complete.
-    let kinds = ["lmaps", "lmapnodestatuses", "nodes"];
+    let kinds = ["lmaps", "samplingpolicies", "lmapnodestatuses", "nodes"];
     server.until("all is known", |objects| kinds.iter().all(|kind| objects.watches.contains(&of(kind)))).await;
     let before = server.with(|objects| objects.reads.get(&of("leases")).copied().unwrap_or_default());
     let has_looked = |objects: &Objects| objects.reads.get(&of("leases")).is_some_and(|reads| *reads > before + 20);
@@ -236,7 +288,7 @@ async fn a_replica_is_ready_when_it_knows_the_cluster_and_serves_and_says_so_in_
     let server = server();
     let client = kube::Client::try_from(server.start("a").await).unwrap();
     let of = Arc::clone(&known);
-    let watching = tokio::spawn(async move { known::watch(client, &of).await });
+    let watching = tokio::spawn(async move { Box::pin(known::watch(client, &of)).await });
     let complete = async {
         while !known.is_complete() {
             tokio::task::yield_now().await;

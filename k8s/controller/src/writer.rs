@@ -1,4 +1,5 @@
-//! Writes statuses that differ from what the API server has, and tells of transitions by events.
+//! Writes statuses that differ from what the API server has, and tells of transitions by events. Deletes reports whose
+//! nodes are gone.
 //!
 //! Level-triggered: each look begins with what is known now. A write that is refused is not repeated as it was; the
 //! next look computes it anew.
@@ -8,11 +9,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource as _};
-use resources::Lmap;
-use resources::aggregate::StatusWrite;
+use resources::aggregate::{ObjectKind, StatusWrite};
+use resources::{Lmap, LmapNodeStatus, SamplingPolicy};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -20,9 +21,10 @@ use crate::calls::{CallError, call};
 use crate::clock;
 use crate::counts::{Counts, one_more};
 use crate::events;
+use crate::gone::GoneReports;
 use crate::known::ClusterView;
 use crate::lease::Leadership;
-use crate::pace::{Intervals, Pace};
+use crate::pace::{Intervals, ObjectId, Pace};
 
 /// Who owns the fields, for the API server.
 const MANAGER: &str = "uview-controller";
@@ -42,13 +44,40 @@ impl Writer {
     /// Writes for ever, whenever this replica acts.
     pub(crate) async fn run(self, client: Client) {
         let began = Instant::now();
-        let mut pace = Pace::new(self.intervals);
+        let (mut pace, mut gone) = (Pace::new(self.intervals), GoneReports::default());
         let mut ticks = tokio::time::interval(self.intervals.look);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             // Changes that come together are one look.
             ticks.tick().await;
             self.look(&client, &mut pace, began).await;
+            let overdue = gone.overdue(self.known.orphans(), self.intervals.gone, began.elapsed());
+            self.forget(&client, overdue).await;
+        }
+    }
+
+    /// Deletes the reports of `nodes` that are gone, unless another one has come in their place.
+    async fn forget(&self, client: &Client, nodes: Vec<(String, String)>) {
+        for (node, uid) in nodes.into_iter().take(BATCH) {
+            if !self.leadership.holds() {
+                return;
+            }
+            let only_this = Preconditions { uid: Some(uid), ..Preconditions::default() };
+            let parameters = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
+            let request = Request::new(LmapNodeStatus::url_path(&(), None));
+            let Ok(request) = request.delete(&node, &parameters) else { continue };
+            match call(client, request).await {
+                Ok(_) => {
+                    one_more(&self.counts.forgotten);
+                    tracing::info!(node, "the report of a node that is gone is deleted");
+                }
+                // Somebody else was faster.
+                Err(CallError::Missing | CallError::Conflict) => {}
+                Err(error) => {
+                    one_more(&self.counts.failed);
+                    tracing::debug!(node, %error, "a report is not deleted");
+                }
+            }
         }
     }
 
@@ -59,7 +88,7 @@ impl Writer {
         }
         let now = began.elapsed();
         let mut writes = self.known.writes(&Time(clock::wall()));
-        writes.retain(|write| pace.is_due(&write.key, now));
+        writes.retain(|write| pace.is_due(&id(write), now));
         for write in writes.into_iter().take(BATCH) {
             if !self.leadership.holds() {
                 return;
@@ -69,7 +98,7 @@ impl Writer {
             match written {
                 Ok(()) => {
                     one_more(&self.counts.written);
-                    pace.written(&write.key, now);
+                    pace.written(&id(&write), now);
                     if let Some(pause) = self.tell(client, &write).await {
                         pace.pause(pause, now);
                         return;
@@ -84,9 +113,9 @@ impl Writer {
                     let count =
                         if matches!(error, CallError::Conflict) { &self.counts.conflicts } else { &self.counts.failed };
                     one_more(count);
-                    pace.failed(&write.key, now);
+                    pace.failed(&id(&write), now);
                     let (namespace, name) = &write.key;
-                    tracing::debug!(namespace, name, %error, "a status is not written");
+                    tracing::debug!(kind = write.kind.name(), namespace, name, %error, "a status is not written");
                 }
             }
         }
@@ -98,12 +127,16 @@ impl Writer {
         let version = json!({"resourceVersion": write.resource_version});
         let patch = Patch::Merge(json!({"metadata": version, "status": write.status}));
         let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let request = Request::new(Lmap::url_path(&(), Some(namespace)));
+        let path = match write.kind {
+            ObjectKind::Lmap => Lmap::url_path(&(), Some(namespace)),
+            ObjectKind::SamplingPolicy => SamplingPolicy::url_path(&(), Some(namespace)),
+        };
+        let request = Request::new(path);
         let request = request.patch_subresource("status", name, &parameters, &patch);
         let request = request.map_err(|error| CallError::Refused(0, agent_runtime::chain(&error)))?;
         let object = call(client, request).await?;
         if let Ok(object) = serde_json::from_value::<DynamicObject>(object) {
-            self.known.take_written(&object);
+            self.known.take_written(write.kind, &object);
         }
         Ok(())
     }
@@ -128,4 +161,8 @@ impl Writer {
         }
         None
     }
+}
+
+fn id(write: &StatusWrite) -> ObjectId {
+    (write.kind, write.key.clone())
 }

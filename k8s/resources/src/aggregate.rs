@@ -1,4 +1,5 @@
-//! What came of each `Lmap` in the whole cluster, from what its nodes say. Pure: the same objects give the same writes.
+//! What came of each `Lmap` and `SamplingPolicy` in the whole cluster, from what its nodes say. Pure: the same objects
+//! give the same writes.
 //!
 //! A node counts for an object if it names it: then it runs one of its pods. What a node says about an earlier
 //! generation is no answer yet.
@@ -7,8 +8,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::lmap_status::{LmapStatus, MAX_PROBLEM};
 use crate::node_status::{MAX_MESSAGE, ObjectState};
+use crate::object_status::{MAX_PROBLEM, ObjectStatus};
 use crate::plan::Key;
 use crate::text::short;
 
@@ -17,9 +18,74 @@ pub const APPLIED: &str = "Applied";
 /// The condition that says whether an older object is in the way.
 pub const CONFLICTED: &str = "Conflicted";
 
-/// An `Lmap`, as far as its status is concerned.
+/// Kinds of objects that have a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// How workloads are watched.
+    Lmap,
+    /// Which of their traces are kept.
+    SamplingPolicy,
+}
+
+impl ObjectKind {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Lmap, Self::SamplingPolicy];
+
+    /// Its name: `Lmap`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lmap => "Lmap",
+            Self::SamplingPolicy => "SamplingPolicy",
+        }
+    }
+
+    /// The reason of the condition that an older object of this kind is in the way.
+    const fn older(self) -> &'static str {
+        match self {
+            Self::Lmap => "OlderLmap",
+            Self::SamplingPolicy => "OlderSamplingPolicy",
+        }
+    }
+}
+
+/// Objects of both kinds, or what is known of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfKinds<V> {
+    /// Of `Lmap`s, by namespace and name.
+    pub lmaps: BTreeMap<Key, V>,
+    /// Of `SamplingPolicy`s, by namespace and name.
+    pub policies: BTreeMap<Key, V>,
+}
+
+impl<V> Default for OfKinds<V> {
+    fn default() -> Self {
+        Self { lmaps: BTreeMap::new(), policies: BTreeMap::new() }
+    }
+}
+
+impl<V> OfKinds<V> {
+    /// Those of one kind.
+    #[must_use]
+    pub const fn of(&self, kind: ObjectKind) -> &BTreeMap<Key, V> {
+        match kind {
+            ObjectKind::Lmap => &self.lmaps,
+            ObjectKind::SamplingPolicy => &self.policies,
+        }
+    }
+
+    /// Those of one kind, to change them.
+    pub const fn of_mut(&mut self, kind: ObjectKind) -> &mut BTreeMap<Key, V> {
+        match kind {
+            ObjectKind::Lmap => &mut self.lmaps,
+            ObjectKind::SamplingPolicy => &mut self.policies,
+        }
+    }
+}
+
+/// An object, as far as its status is concerned.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct KnownLmap {
+pub struct KnownObject {
     /// Its uid: another object may have had the same name.
     pub uid: String,
     /// The version that the API server gave it, for writes that must not overwrite a newer one.
@@ -27,7 +93,7 @@ pub struct KnownLmap {
     /// Counts changes of its spec.
     pub generation: i64,
     /// The status that the API server has.
-    pub status: LmapStatus,
+    pub status: ObjectStatus,
 }
 
 /// What one node makes of one object.
@@ -72,13 +138,22 @@ impl From<&ObjectState> for NodeVerdict {
     }
 }
 
+/// What one node says about all objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The uid of the object that says so.
+    pub uid: String,
+    /// What came of each object that is about pods of the node.
+    pub verdicts: OfKinds<NodeVerdict>,
+}
+
 /// What is known of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
-    /// All objects, by namespace and name.
-    pub lmaps: BTreeMap<Key, KnownLmap>,
+    /// All objects of both kinds.
+    pub objects: OfKinds<KnownObject>,
     /// What each node says about them, by the node's name.
-    pub reports: BTreeMap<String, BTreeMap<Key, NodeVerdict>>,
+    pub reports: BTreeMap<String, Report>,
     /// Uids of the nodes that there are, by name: a report outlives its node.
     pub nodes: BTreeMap<String, String>,
 }
@@ -97,6 +172,8 @@ pub struct Notice {
 /// A status to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusWrite {
+    /// The object's kind.
+    pub kind: ObjectKind,
     /// The object's namespace and name.
     pub key: Key,
     /// The object's uid.
@@ -104,7 +181,7 @@ pub struct StatusWrite {
     /// The version on which this is based.
     pub resource_version: String,
     /// What is written.
-    pub status: LmapStatus,
+    pub status: ObjectStatus,
     /// What is told when it was written.
     pub notices: Vec<Notice>,
 }
@@ -113,46 +190,59 @@ pub struct StatusWrite {
 /// transition, others have `now`.
 #[must_use]
 pub fn reconcile(cluster: &Cluster, now: &Time) -> Vec<StatusWrite> {
+    ObjectKind::ALL.into_iter().flat_map(|kind| reconcile_kind(cluster, kind, now)).collect()
+}
+
+fn reconcile_kind(cluster: &Cluster, kind: ObjectKind, now: &Time) -> Vec<StatusWrite> {
     let mut said: BTreeMap<&Key, Vec<(&str, &NodeVerdict)>> = BTreeMap::new();
-    for (node, verdicts) in cluster.reports.iter().filter(|(node, _)| cluster.nodes.contains_key(*node)) {
-        for (key, verdict) in verdicts {
+    for (node, report) in cluster.reports.iter().filter(|(node, _)| cluster.nodes.contains_key(*node)) {
+        for (key, verdict) in report.verdicts.of(kind) {
             said.entry(key).or_default().push((node, verdict));
         }
     }
-    let write = |(key, lmap): (&Key, &KnownLmap)| {
+    let write = |(key, object): (&Key, &KnownObject)| {
         let nodes = said.get(key).map(Vec::as_slice).unwrap_or_default();
-        let status = status(lmap, nodes, now);
-        (status != lmap.status).then(|| StatusWrite {
+        let status = status(kind, object, nodes, now);
+        (status != object.status).then(|| StatusWrite {
+            kind,
             key: key.clone(),
-            uid: lmap.uid.clone(),
-            resource_version: lmap.resource_version.clone(),
-            notices: notices(&lmap.status, &status),
+            uid: object.uid.clone(),
+            resource_version: object.resource_version.clone(),
+            notices: notices(kind, &object.status, &status),
             status,
         })
     };
-    cluster.lmaps.iter().filter_map(write).collect()
+    cluster.objects.of(kind).iter().filter_map(write).collect()
 }
 
-/// What came of `lmap` on `nodes`, by name.
-fn status(lmap: &KnownLmap, nodes: &[(&str, &NodeVerdict)], now: &Time) -> LmapStatus {
-    let counts = Counts::of(lmap.generation, nodes);
-    let condition = |kind: &str, (status, reason, message): (&str, &str, String)| {
-        let same = lmap.status.condition(kind).filter(|known| known.status == status);
+/// Reports of nodes that are not there, with their uids: a node may have gone, or not be known yet. None without any
+/// node: a cluster has some.
+#[must_use]
+pub fn orphans(cluster: &Cluster) -> BTreeMap<String, String> {
+    let is_gone = |(node, _): &(&String, &Report)| !cluster.nodes.is_empty() && !cluster.nodes.contains_key(*node);
+    cluster.reports.iter().filter(is_gone).map(|(node, report)| (node.clone(), report.uid.clone())).collect()
+}
+
+/// What came of `object` on `nodes`, by name.
+fn status(kind: ObjectKind, object: &KnownObject, nodes: &[(&str, &NodeVerdict)], now: &Time) -> ObjectStatus {
+    let counts = Counts::of(object.generation, nodes);
+    let condition = |type_: &str, (status, reason, message): (&str, &str, String)| {
+        let same = object.status.condition(type_).filter(|known| known.status == status);
         Condition {
-            type_: kind.to_owned(),
+            type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: short(message, MAX_PROBLEM),
-            observed_generation: Some(lmap.generation),
+            observed_generation: Some(object.generation),
             last_transition_time: same.map_or_else(|| now.clone(), |known| known.last_transition_time.clone()),
         }
     };
-    LmapStatus {
-        observed_generation: lmap.generation,
+    ObjectStatus {
+        observed_generation: object.generation,
         nodes_applied: counts.applied,
         nodes_refused: counts.refused,
         nodes_pending: counts.pending,
-        conditions: vec![condition(APPLIED, counts.applied()), condition(CONFLICTED, counts.conflicted())],
+        conditions: vec![condition(APPLIED, counts.applied()), condition(CONFLICTED, counts.conflicted(kind))],
         first_problem: counts.first_problem.map(|problem| short(problem, MAX_PROBLEM)).unwrap_or_default(),
     }
 }
@@ -230,18 +320,18 @@ impl Counts {
     }
 
     /// Status, reason and message of the condition `Conflicted`.
-    fn conflicted(&self) -> (&'static str, &'static str, String) {
+    fn conflicted(&self, kind: ObjectKind) -> (&'static str, &'static str, String) {
         match &self.first_conflict {
             None => ("False", "NoConflict", String::new()),
-            Some(first) => ("True", "OlderLmap", format!("on {} of {} nodes; {first}", self.conflicted, self.all())),
+            Some(first) => ("True", kind.older(), format!("on {} of {} nodes; {first}", self.conflicted, self.all())),
         }
     }
 }
 
 /// What people are told of the transition from `before` to `after`: each reason that is new.
-fn notices(before: &LmapStatus, after: &LmapStatus) -> Vec<Notice> {
-    let of = |status: &LmapStatus, kind| {
-        status.condition(kind).map(|condition| (condition.status.clone(), condition.reason.clone()))
+fn notices(kind: ObjectKind, before: &ObjectStatus, after: &ObjectStatus) -> Vec<Notice> {
+    let of = |status: &ObjectStatus, type_| {
+        status.condition(type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
     };
     let mut notices = Vec::new();
     for condition in &after.conditions {
@@ -256,7 +346,7 @@ fn notices(before: &LmapStatus, after: &LmapStatus) -> Vec<Notice> {
             }
             (CONFLICTED, "True") => (true, "Conflicted", condition.message.clone()),
             (CONFLICTED, "False") if was_true => {
-                (false, "ConflictResolved", "no older Lmap sets one of its services any more".to_owned())
+                (false, "ConflictResolved", format!("no older {} sets one of its services any more", kind.name()))
             }
             _ => continue,
         };

@@ -104,9 +104,7 @@ struct Metadata {
 ///
 /// [`FileError`], about the first document that cannot be taken.
 pub fn parse(file: &str, text: &str) -> Result<FileObjects, FileError> {
-    // Services may be called y, and `adaptive: off` is a word.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+    let documents = read(text)
         .map_err(|error| FileError::Yaml { file: file.to_owned(), cause: error.without_snippet().to_string() })?;
     let mut objects = FileObjects::default();
     for (number, document) in (1..).zip(documents) {
@@ -118,7 +116,18 @@ pub fn parse(file: &str, text: &str) -> Result<FileObjects, FileError> {
     Ok(objects)
 }
 
-fn add(document: Value, objects: &mut FileObjects) -> Result<(), String> {
+/// How these files are read: services may be called y, and `adaptive: off` is a word.
+pub(crate) fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! { strict_booleans: true }
+}
+
+/// The documents of `text`.
+pub(crate) fn read(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
+    serde_saphyr::from_multiple_with_options(text, options())
+}
+
+/// Adds the object of `document`, or says why not.
+pub(crate) fn add(document: Value, objects: &mut FileObjects) -> Result<(), String> {
     let Document { api_version, kind, metadata, spec } =
         serde_json::from_value(document).map_err(|error| error.to_string())?;
     if api_version != "uview.dev/v1alpha1" {

@@ -5,15 +5,17 @@
 //! | --- | --- |
 //! | [`lmap`] | the kind `Lmap`: how the workloads of a namespace are watched |
 //! | [`sampling_policy`] | the kind `SamplingPolicy`: which traces through them are kept |
-//! | [`lmap_status`] | the status of an `Lmap`: what came of it on all nodes |
+//! | [`object_status`] | the status of both: what came of one on all nodes |
 //! | [`node_status`] | the kind `LmapNodeStatus`: what came of each object on one node |
 //! | [`files`] | the same objects as YAML files, for a node without Kubernetes |
+//! | [`check`] | what is wrong with these files, by the definitions' own schemas and rules |
+//! | `rules` | the rules of the definitions, in CEL and in Rust |
 //! | [`duration`] | `200ms` |
 //! | [`plan`] | which LMAPs of this node each `Lmap` is about, and which one has the say |
 //! | [`sampling_plan`] | the same of `SamplingPolicy`s and services |
 //! | [`changes`] | what has to be changed, after what was applied before |
 //! | [`report`] | what came of it, for the status |
-//! | [`aggregate`] | what came of each `Lmap` on all nodes together: statuses to write, and what to tell |
+//! | [`aggregate`] | what came of each object on all nodes together: statuses to write, and what to tell |
 //! | [`manifests`] | the definitions of all kinds, as they are installed |
 //!
 //! Each node does this by itself, for its own pods, from all objects anew (decision D38). An object never has a say
@@ -21,14 +23,17 @@
 
 pub mod aggregate;
 pub mod changes;
+pub mod check;
 pub mod duration;
 pub mod files;
+mod lines;
 pub mod lmap;
-pub mod lmap_status;
 pub mod manifests;
 pub mod node_status;
+pub mod object_status;
 pub mod plan;
 pub mod report;
+mod rules;
 pub mod sampling_plan;
 pub mod sampling_policy;
 #[cfg(test)]
@@ -36,6 +41,6 @@ mod testing;
 mod text;
 
 pub use lmap::{Lmap, LmapSpec};
-pub use lmap_status::LmapStatus;
 pub use node_status::{LmapNodeStatus, NodeReport};
+pub use object_status::ObjectStatus;
 pub use sampling_policy::{SamplingPolicy, SamplingPolicySpec};

@@ -8,17 +8,8 @@ use pods::workload::WorkloadKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::lmap_status::LmapStatus;
-
-const ONE_RULE: &str = "[has(self.workload), has(self.selector), has(self.together)].filter(is, is).size() == 1";
-const ONE_MESSAGE: &str = "set exactly one of workload (one workload), selector (pods by their labels) and together \
-    (one LMAP over several workloads)";
-/// What is no duration is refused with the same words as one that is out of range.
-const INTERVAL_RULE: &str = "!has(self.interval) || (self.interval.matches('^[0-9]{1,7}(us|ms|s|m|h)$') && \
-    duration(self.interval) >= duration('1ms') && duration(self.interval) <= duration('1h'))";
-const ADAPTIVE_RULE: &str = "!has(self.adaptive) || self.adaptive == 'off' || \
-    (self.adaptive.matches('^[0-9]{1,7}(us|ms|s|m|h)$') && \
-    duration(self.adaptive) >= duration('1ms') && duration(self.adaptive) <= duration('1h'))";
+use crate::object_status::ObjectStatus;
+use crate::rules;
 
 /// How the workloads of its namespace are watched on each node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,7 +20,7 @@ const ADAPTIVE_RULE: &str = "!has(self.adaptive) || self.adaptive == 'off' || \
     plural = "lmaps",
     namespaced,
     category = "uview",
-    status = "LmapStatus",
+    status = "ObjectStatus",
     derive = "PartialEq",
     doc = "How the workloads of its namespace are watched: how often, which metrics, and by which detector",
     printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.workload.kind"}"#,
@@ -42,11 +33,10 @@ const ADAPTIVE_RULE: &str = "!has(self.adaptive) || self.adaptive == 'off' || \
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new(ONE_RULE).message(ONE_MESSAGE),
-    validation = Rule::new("!has(self.together) || !has(self.metrics)")
-        .message("with together, name the metrics of each workload beside it: together[].metrics"),
-    validation = Rule::new(INTERVAL_RULE).message("interval must be from 1ms to 1h, such as 200ms"),
-    validation = Rule::new(ADAPTIVE_RULE).message("adaptive must be off, or from 1ms to 1h, such as 50ms"),
+    validation = Rule::new(rules::ONE_OF_THREE.cel).message(rules::ONE_OF_THREE.message),
+    validation = Rule::new(rules::TOGETHER_METRICS.cel).message(rules::TOGETHER_METRICS.message),
+    validation = Rule::new(rules::INTERVAL.cel).message(rules::INTERVAL.message),
+    validation = Rule::new(rules::ADAPTIVE.cel).message(rules::ADAPTIVE.message),
 )]
 pub struct LmapSpec {
     /// One workload of the namespace: the LMAP of each of its services is set.
@@ -154,8 +144,7 @@ pub struct Selector {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)")
-        .message("In and NotIn need values, Exists and DoesNotExist have none"),
+    validation = Rule::new(rules::VALUES.cel).message(rules::VALUES.message),
 )]
 pub struct Condition {
     /// Key of the label.
@@ -221,10 +210,8 @@ pub struct Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!(has(self.aggregation) && has(self.derived))")
-        .message("a derived column has no aggregation: leave one of them out"),
-    validation = Rule::new("!has(self.unit) || has(self.derived)")
-        .message("unit is for derived columns: metrics have the unit that they are registered with"),
+    validation = Rule::new(rules::DERIVED_OR_AGGREGATED.cel).message(rules::DERIVED_OR_AGGREGATED.message),
+    validation = Rule::new(rules::UNIT.cel).message(rules::UNIT.message),
 )]
 pub struct Metric {
     /// Its name: all of its label sets are watched.
@@ -253,12 +240,9 @@ pub struct Metric {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.rank) || !has(self.sketchRows) || self.rank < self.sketchRows")
-        .message("sketchRows must be more than rank: the sketch has a row to spare"),
-    validation = Rule::new("!has(self.rowsKept) || self.rowsKept == 0 || self.rowsKept >= 120")
-        .message("rowsKept must be 0, or 120 to 10000: fewer rows are no fit"),
-    validation = Rule::new("!has(self.percentile) || self.percentile > 0.0")
-        .message("percentile must be above 0, up to 100"),
+    validation = Rule::new(rules::SKETCH_ROWS.cel).message(rules::SKETCH_ROWS.message),
+    validation = Rule::new(rules::ROWS_KEPT.cel).message(rules::ROWS_KEPT.message),
+    validation = Rule::new(rules::PERCENTILE.cel).message(rules::PERCENTILE.message),
 )]
 pub struct Detector {
     /// Form of the score. One other than the agents' has its own defaults.

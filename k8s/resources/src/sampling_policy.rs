@@ -5,10 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::lmap::{Selector, Workload};
-
-const ONE_RULE: &str = "[has(self.workload), has(self.selector)].filter(is, is).size() == 1";
-const ONE_MESSAGE: &str = "set exactly one of workload (one workload) and selector (pods by their labels)";
-const REASONS_RULE: &str = "!has(self.reasons) || self.reasons.all(one, self.reasons.exists_one(other, other == one))";
+use crate::object_status::ObjectStatus;
+use crate::rules;
 
 /// Which traces through the workloads of its namespace are kept, where nodes choose (`otlp.traces.keep: tail`).
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,24 +17,25 @@ const REASONS_RULE: &str = "!has(self.reasons) || self.reasons.all(one, self.rea
     plural = "samplingpolicies",
     namespaced,
     category = "uview",
+    status = "ObjectStatus",
     derive = "PartialEq",
     doc = "Which traces through the workloads of its namespace are kept: for which reasons, and how many of the others",
     printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.workload.kind"}"#,
     printcolumn = r#"{"name":"Workload","type":"string","jsonPath":".spec.workload.name"}"#,
     printcolumn = r#"{"name":"Share","type":"number","jsonPath":".spec.share"}"#,
     printcolumn = r#"{"name":"Reasons","type":"string","jsonPath":".spec.reasons"}"#,
+    printcolumn = r#"{"name":"Applied","type":"string","jsonPath":".status.conditions[?(@.type==\"Applied\")].status"}"#,
+    printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.nodesApplied"}"#,
+    printcolumn = r#"{"name":"Refused","type":"integer","jsonPath":".status.nodesRefused"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new(ONE_RULE).message(ONE_MESSAGE),
-    validation = Rule::new("!has(self.workload) || !has(self.workload.container)")
-        .message("spans are of the whole pod, whichever container sends them: leave container out"),
-    validation = Rule::new("has(self.share) || has(self.reasons)")
-        .message("set share, reasons, or both: without either nothing would change"),
-    validation = Rule::new("!has(self.share) || self.share > 0.0")
-        .message("share must be above 0, up to 1, such as 0.1 for a tenth of the traces"),
-    validation = Rule::new(REASONS_RULE).message("name each of the reasons once"),
+    validation = Rule::new(rules::ONE_OF_TWO.cel).message(rules::ONE_OF_TWO.message),
+    validation = Rule::new(rules::NO_CONTAINER.cel).message(rules::NO_CONTAINER.message),
+    validation = Rule::new(rules::SHARE_OR_REASONS.cel).message(rules::SHARE_OR_REASONS.message),
+    validation = Rule::new(rules::SHARE.cel).message(rules::SHARE.message),
+    validation = Rule::new(rules::REASONS.cel).message(rules::REASONS.message),
 )]
 pub struct SamplingPolicySpec {
     /// One workload of the namespace.

@@ -3,8 +3,10 @@
 
 mod api_server;
 mod custom_resources;
+mod dry_run;
 mod kit;
 mod quick_start;
+mod scaling;
 mod scraping;
 mod traces;
 mod upstream;
@@ -20,7 +22,7 @@ use crate::clock;
 use crate::release::ENTRYPOINT;
 use crate::release::image::{self, Image};
 use kit::{Cluster, SOCKETS, STATE, Status};
-pub use traces::has_host_ports;
+pub use traces::has_iptables;
 use traces::{UPSTREAM, Way};
 
 const IMAGE: &str = "localhost/uview:0.1.0";
@@ -30,7 +32,7 @@ pub const CANNOT: [(&str, &str); 6] = [
     ("cgroup v2, CRI-O and systemd's driver", "no kit has them; pure tests have recorded paths only"),
     ("several nodes, a DPU cluster", "the kit has one node"),
     ("Pod Security admission", "Kubernetes 1.20 has none"),
-    ("DNS and kube-proxy", "the kit has neither: pods speak by addresses"),
+    ("DNS and kube-proxy", "the kit has neither: pods speak by addresses, services by rules of iptables"),
     ("300 running pods", "the kubelet runs 110: most of the 300 wait for a volume, or are refused"),
     ("Kata and gVisor", "the kit has runc only"),
 ];
@@ -100,6 +102,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
         cluster.rolled_out("host-agent")?;
         cluster.rolled_out("nic-agent")
     })?;
+    dry_run::check(cluster, steps)?;
     steps.run("helm test", || cluster.helm("test uview -n uview --timeout 60s"))?;
     steps.run("unchanged pods are named by workload, and armed", || {
         workloads::create(cluster)?;
@@ -117,6 +120,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     traces::check(cluster, &upstream, steps)?;
     custom_resources::plugin(cluster, uview, steps)?;
     custom_resources::check(cluster, &values, steps)?;
+    scaling::check(cluster, &values, steps)?;
     api_server::rights(cluster, steps)?;
     api_server::outages(cluster, steps)?;
     scraping::check(cluster, steps)?;
@@ -127,7 +131,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     }
     steps.run("helm uninstall: no pod and no LMAP is left", || {
         cluster.helm("uninstall uview -n uview")?;
-        cluster.sh("kubectl -n uview wait --for=delete pod -l app.kubernetes.io/name=uview --timeout=60s")?;
+        cluster.sh("kubectl -n uview wait --for=delete pod -l app.kubernetes.io/name=uview --timeout=120s")?;
         let left = cluster
             .sh(&format!("ls -A {SOCKETS}; kubectl get clusterrole,clusterrolebinding -o name | grep uview || true"))?;
         ensure!(left.trim().is_empty(), "after uninstalling there is {left}");

@@ -151,7 +151,7 @@ impl Served {
         let address = serving.as_ref().unwrap().listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
         let (watching, of) = (client.clone(), Arc::clone(&known));
-        tasks.spawn(async move { known::watch(watching, &of).await });
+        tasks.spawn(async move { Box::pin(known::watch(watching, &of)).await });
         tasks.spawn(async move { serve(serving, &client, intervals()).await });
         Self { server, address, folder, agent, _tasks: tasks }
     }

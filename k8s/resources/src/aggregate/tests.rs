@@ -14,15 +14,22 @@ fn verdict(generation: i64, outcome: Outcome) -> NodeVerdict {
     NodeVerdict { generation, outcome, services: Vec::new() }
 }
 
+/// What a node says about the one object.
+fn report(of: NodeVerdict) -> Report {
+    let verdicts = OfKinds { lmaps: BTreeMap::from([(key(), of)]), ..OfKinds::default() };
+    Report { uid: "r".to_owned(), verdicts }
+}
+
 /// A cluster with one object of generation 2, and what nodes say about it.
 fn cluster(said: &[(&str, i64, Outcome)]) -> Cluster {
-    let lmap = KnownLmap { uid: "u".to_owned(), resource_version: "7".to_owned(), generation: 2, ..Default::default() };
-    let report = |(node, generation, outcome): &(&str, i64, Outcome)| {
-        ((*node).to_owned(), BTreeMap::from([(key(), verdict(*generation, outcome.clone()))]))
+    let lmap =
+        KnownObject { uid: "u".to_owned(), resource_version: "7".to_owned(), generation: 2, ..Default::default() };
+    let said_by = |(node, generation, outcome): &(&str, i64, Outcome)| {
+        ((*node).to_owned(), report(verdict(*generation, outcome.clone())))
     };
     Cluster {
-        lmaps: BTreeMap::from([(key(), lmap)]),
-        reports: said.iter().map(report).collect(),
+        objects: OfKinds { lmaps: BTreeMap::from([(key(), lmap)]), ..OfKinds::default() },
+        reports: said.iter().map(said_by).collect(),
         nodes: said.iter().map(|(node, ..)| ((*node).to_owned(), String::new())).collect(),
     }
 }
@@ -31,7 +38,7 @@ fn cluster(said: &[(&str, i64, Outcome)]) -> Cluster {
 fn written(cluster: &mut Cluster, now: i64) -> StatusWrite {
     let writes = reconcile(cluster, &at(now));
     assert_eq!(writes.len(), 1, "{writes:?}");
-    cluster.lmaps.get_mut(&key()).unwrap().status = writes[0].status.clone();
+    cluster.objects.lmaps.get_mut(&key()).unwrap().status = writes[0].status.clone();
     writes[0].clone()
 }
 
@@ -56,7 +63,7 @@ fn a_status_counts_nodes_and_says_why_the_first_refuses() {
 
     let write = written(&mut of, 100);
 
-    let LmapStatus { observed_generation, nodes_applied, nodes_refused, nodes_pending, .. } = write.status;
+    let ObjectStatus { observed_generation, nodes_applied, nodes_refused, nodes_pending, .. } = write.status;
     assert_eq!((observed_generation, nodes_applied, nodes_refused, nodes_pending), (2, 1, 2, 1));
     assert_eq!(write.status.first_problem, "node-2: interval is 1h: at most 60 s are allowed here");
     let [status, reason, message] = condition(&write, APPLIED);
@@ -71,7 +78,7 @@ fn what_is_written_is_not_written_again_and_times_are_those_of_transitions() {
     let first = written(&mut of, 100);
     assert_eq!(reconcile(&of, &at(200)), []);
 
-    of.reports.insert("node-2".to_owned(), BTreeMap::from([(key(), verdict(2, Outcome::Applied))]));
+    of.reports.insert("node-2".to_owned(), report(verdict(2, Outcome::Applied)));
     of.nodes.insert("node-2".to_owned(), String::new());
     let second = written(&mut of, 300);
 
@@ -79,7 +86,7 @@ fn what_is_written_is_not_written_again_and_times_are_those_of_transitions() {
     assert_eq!(condition(&second, APPLIED)[2], "in effect on all 2 nodes that run its pods");
     let time = |write: &StatusWrite, kind| write.status.condition(kind).unwrap().last_transition_time.clone();
     assert_eq!((time(&second, APPLIED), time(&second, CONFLICTED)), (at(100), at(100)), "both hold as before");
-    of.reports.insert("node-2".to_owned(), BTreeMap::from([(key(), verdict(2, refused()))]));
+    of.reports.insert("node-2".to_owned(), report(verdict(2, refused())));
     assert_eq!(time(&written(&mut of, 400), APPLIED), at(400));
 }
 
@@ -109,16 +116,16 @@ fn transitions_are_told_once_and_waiting_is_not() {
     assert_eq!(reasons(&written(&mut of, 1)), []);
 
     let conflict = Outcome::Conflicted("shop/cart is set by the older Lmap shop/slow".to_owned());
-    of.reports.insert("node-1".to_owned(), BTreeMap::from([(key(), verdict(2, conflict))]));
+    of.reports.insert("node-1".to_owned(), report(verdict(2, conflict)));
     let write = written(&mut of, 2);
     assert_eq!(reasons(&write), [(true, "Refused".to_owned()), (true, "Conflicted".to_owned())]);
     assert_eq!(write.notices[1].note, "on 1 of 1 nodes; node-1: shop/cart is set by the older Lmap shop/slow");
 
-    of.reports.insert("node-1".to_owned(), BTreeMap::from([(key(), verdict(2, Outcome::Applied))]));
+    of.reports.insert("node-1".to_owned(), report(verdict(2, Outcome::Applied)));
     assert_eq!(reasons(&written(&mut of, 3)), [(false, "Applied".to_owned()), (false, "ConflictResolved".to_owned())]);
 
     // The number of nodes is no transition.
-    of.reports.insert("node-2".to_owned(), BTreeMap::from([(key(), verdict(2, Outcome::Applied))]));
+    of.reports.insert("node-2".to_owned(), report(verdict(2, Outcome::Applied)));
     of.nodes.insert("node-2".to_owned(), String::new());
     assert_eq!(reasons(&written(&mut of, 4)), []);
 }
@@ -148,4 +155,31 @@ fn a_nodes_report_is_read_as_its_agent_writes_it() {
     assert_eq!(of(("False", "Invalid", "twice"), none), Outcome::Refused("twice".to_owned()));
     let older = ("True", "OlderLmap", "an older one");
     assert_eq!(of(("True", "Applied", ""), older), Outcome::Conflicted("an older one".to_owned()), "in part");
+}
+
+#[test]
+fn a_policy_has_a_status_of_its_own_that_says_which_kind_is_in_the_way() {
+    let mut of = cluster(&[("node-1", 2, Outcome::Applied)]);
+    let policy = KnownObject { uid: "p".to_owned(), generation: 1, ..KnownObject::default() };
+    of.objects.policies.insert(key(), policy);
+    let older = Outcome::Conflicted("shop/cart is set by the older SamplingPolicy shop/all".to_owned());
+    of.reports.get_mut("node-1").unwrap().verdicts.policies.insert(key(), verdict(1, older));
+
+    let writes = reconcile(&of, &at(1));
+
+    let kinds: Vec<_> = writes.iter().map(|write| (write.kind, write.uid.as_str())).collect();
+    assert_eq!(kinds, [(ObjectKind::Lmap, "u"), (ObjectKind::SamplingPolicy, "p")]);
+    assert_eq!(condition(&writes[0], APPLIED)[1], "Applied", "of the same name, and another kind");
+    assert_eq!(condition(&writes[1], CONFLICTED)[1], "OlderSamplingPolicy");
+    assert_eq!(writes[1].status.nodes_refused, 1);
+}
+
+#[test]
+fn a_report_without_its_node_is_an_orphan_but_not_where_no_node_is_known() {
+    let mut of = cluster(&[("node-1", 2, Outcome::Applied), ("node-2", 2, Outcome::Applied)]);
+    assert_eq!(orphans(&of), BTreeMap::new());
+    of.nodes.remove("node-2");
+    assert_eq!(orphans(&of), BTreeMap::from([("node-2".to_owned(), "r".to_owned())]));
+    of.nodes.clear();
+    assert_eq!(orphans(&of), BTreeMap::new());
 }

@@ -14,8 +14,8 @@ use super::{IMAGE, Steps};
 /// Where the agent sends what it keeps: an address of the node that pods reach.
 pub const UPSTREAM: &str = "10.77.0.1:14318";
 
-/// Whether the kit's network can be given host ports: it takes iptables(8).
-pub fn has_host_ports() -> bool {
+/// Whether the kit's network can be given host ports, and addresses of services: both take iptables(8).
+pub fn has_iptables() -> bool {
     Command::new("iptables").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
@@ -35,7 +35,7 @@ impl Way {
     ///
     /// The kit has another network than expected.
     pub fn prepare(cluster: &Cluster) -> Result<Self> {
-        if !has_host_ports() {
+        if !has_iptables() {
             return Ok(Self::PodAddress);
         }
         // The plugin of all usual networks. Senders keep their address, as with Calico and Cilium.

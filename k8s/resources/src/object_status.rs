@@ -1,4 +1,5 @@
-//! The status of an `Lmap`: what came of it on all nodes together. The controller writes it (decision D40).
+//! The status of an `Lmap` or a `SamplingPolicy`: what came of it on all nodes together. The controller writes it
+//! (decision D40).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -7,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// Most bytes of the text about the first problem.
 pub const MAX_PROBLEM: usize = 1024;
 
-/// What came of an Lmap on all nodes that run its pods.
+/// What came of an object on all nodes that run its pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct LmapStatus {
+pub struct ObjectStatus {
     /// The generation of the spec that this is about.
     #[serde(default)]
     pub observed_generation: i64,
@@ -30,13 +31,13 @@ pub struct LmapStatus {
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub first_problem: String,
-    /// `Applied`: it is in effect on all nodes that run its pods. `Conflicted`: an older Lmap sets one of its services.
+    /// `Applied`: it is in effect on all nodes that run its pods. `Conflicted`: an older one sets one of its services.
     #[serde(default)]
     #[schemars(length(max = 4))]
     pub conditions: Vec<Condition>,
 }
 
-impl LmapStatus {
+impl ObjectStatus {
     /// The condition of the type `kind`, if there is one.
     #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
