@@ -95,7 +95,9 @@ pub fn faults(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         Ok(())
     };
     steps.run("a CPU hog in one of two replicas: noticed, named by its workload", || {
-        cluster.sh("kubectl -n shop exec deploy/payment -- sh -c '(while :; do :; done) >/dev/null 2>&1 &'")?;
+        // For a minute: later steps do not need a machine that is busy.
+        let hog = "timeout 60 sh -c \"while :; do :; done\" >/dev/null 2>&1 &";
+        cluster.sh(&format!("kubectl -n shop exec deploy/payment -- sh -c '{hog}'"))?;
         noticed("shop/payment", &["cpu"])
     })?;
     let cart = cluster.container("shop", "app=cart")?;
