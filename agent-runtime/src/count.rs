@@ -7,12 +7,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds 1.
+    /// Adds one to the counter.
     pub fn one_more(&self) {
         self.add(1);
     }
 
-    /// Adds `many`.
+    /// Adds `many` to the counter.
     pub fn add(&self, many: u64) {
         // Relaxed: it orders nothing.
         self.0.fetch_add(many, Ordering::Relaxed);

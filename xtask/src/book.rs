@@ -1,6 +1,7 @@
 //! `cargo xtask book`: the pages of `docs` as a book, by mdbook. Files that a page includes are put in, links that lead
 //! out of the book become the names of files, and every link that is left has to lead somewhere.
 
+mod fields;
 mod links;
 mod pages;
 

@@ -7,8 +7,12 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context as _, Result};
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
+use super::fields;
+
 /// A line that names a file, which becomes a block of code in the book.
 const INCLUDE: &str = "<!-- include ";
+/// A line that names definitions of custom resources, which become tables of fields.
+const FIELDS: &str = "<!-- fields of ";
 
 /// Links of a page, without addresses elsewhere and without their fragments.
 pub fn links(page: &str) -> Vec<String> {
@@ -32,15 +36,18 @@ fn file_of(target: &str) -> Option<&str> {
 /// A file cannot be read.
 pub fn included(page: &str, path: &Path) -> Result<String> {
     let mut out = String::with_capacity(page.len());
+    let folder = path.parent().context("a page is in a folder")?;
+    let read =
+        |name: &str| fs::read_to_string(folder.join(name)).with_context(|| folder.join(name).display().to_string());
     for line in page.lines() {
-        match line.strip_prefix(INCLUDE).and_then(|rest| rest.strip_suffix(" -->")) {
-            None => out.push_str(line),
-            Some(name) => {
-                let file = path.parent().context("a page is in a folder")?.join(name);
-                let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-                let kind = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-                out.extend(["```", kind, "\n", text.trim_end(), "\n```"]);
-            }
+        let named = |mark| line.strip_prefix(mark).and_then(|rest: &str| rest.strip_suffix(" -->"));
+        if let Some(name) = named(INCLUDE) {
+            let kind = name.rsplit('.').next().unwrap_or_default();
+            out.extend(["```", kind, "\n", read(name)?.trim_end(), "\n```"]);
+        } else if let Some(name) = named(FIELDS) {
+            out.push_str(&fields::chapters(&read(name)?)?);
+        } else {
+            out.push_str(line);
         }
         out.push('\n');
     }
