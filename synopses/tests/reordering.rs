@@ -243,8 +243,8 @@ proptest! {
     }
 }
 
-/// Flows of equal probability in one bucket, and one that is as frequent as `heavy` of them: how many checks end, and how
-/// many of them are of the others.
+/// Flows of equal probability in one bucket, and one that is as frequent as `heavy` of them: how many checks end, and
+/// how many of them are of the others.
 fn checks(flows: u64, packets: u64, heavy: u64, seed: u64) -> (u64, u64) {
     // The lemma's checks last for C + 1 = 17 packets of a flow, 16 of them after the first one.
     let (most_packets, least_events) = (15, u16::MAX);
