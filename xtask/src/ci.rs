@@ -83,6 +83,11 @@ fn inside_tests(steps: &mut Steps) {
         ("programs in C", program("cc") && program("make"), "they need cc and make (Debian: apt-get install gcc make)"),
         ("uview.h in C++", program("c++"), "it needs c++ (Debian: apt-get install g++)"),
         ("packets beside tshark", program("tshark"), "it needs tshark (Debian: apt-get install tshark)"),
+        (
+            "the live page in a browser",
+            program("chromedriver"),
+            "it needs a browser (Debian: apt-get install chromium chromium-driver)",
+        ),
         ("bars on labelled data", labelled_data(), "UVIEW_DATA names no folder of labelled data"),
     ] {
         if !there {
