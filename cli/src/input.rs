@@ -5,14 +5,18 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use evaluation::columns::Columns;
-use evaluation::recording_table;
+use evaluation::recording_table::{self, Conventions};
 use evaluation::table::{self, Table};
-use nic_agent::fingerprint;
+use nic_agent::{fingerprint, saturation};
 use recording::{Recording, RecordingError};
+use wire::time::Nanos;
 
 use crate::failure::Failure;
 use crate::output;
 
+/// What the NIC agent makes of names of columns.
+const CONVENTIONS: Conventions =
+    Conventions { fingerprint, saturation: |name, unit, interval_ns| saturation(name, unit, Nanos(interval_ns), 1) };
 /// Larger files are refused.
 const MAX_BYTES: u64 = 1 << 30;
 
@@ -47,7 +51,7 @@ pub fn open(path: &Path, columns: Option<&Path>, what: &str) -> Result<Input, Fa
             return Err(failure.advice("leave --columns out"));
         }
         report_damage(&name, &recording);
-        let rows = recording_table::recording_table(recording, fingerprint).ok_or_else(|| {
+        let rows = recording_table::recording_table(recording, CONVENTIONS).ok_or_else(|| {
             let failure = Failure::to(what).because(format!("{} holds no row", path.display()));
             failure.advice("`uview record` for a longer time: a block is written after 512 rows or 30 s")
         })?;

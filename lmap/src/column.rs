@@ -1,5 +1,7 @@
 //! Columns, as the caller describes them.
 
+use crate::saturation::Saturation;
+
 /// The kind of value in a column, as passed by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnKind {
@@ -10,7 +12,7 @@ pub enum ColumnKind {
 }
 
 /// One column of the rows that a detector is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Column {
     /// The kind of value.
     pub kind: ColumnKind,
@@ -23,15 +25,19 @@ pub struct Column {
     /// Whether any move of it is a fault by itself (a process that is stopped, a scrape without an answer). If it was
     /// constant in training, a row in which it moves is over γ, whatever the rows before it were.
     pub indicator: bool,
+    /// For a column that says how long something waited: what of it is too much by itself. It is judged even if it is
+    /// not watched.
+    pub saturation: Option<Saturation>,
     /// Identifies the column in a [`Model`](crate::Model), for instance a hash of the metric's name. Opaque. Columns
     /// with equal fingerprints are matched in their order.
     pub fingerprint: u64,
 }
 
 impl Column {
-    /// A column of `kind`, level left to training, in group 0, watched, no indicator.
+    /// A column of `kind`, level left to training, in group 0, watched, no indicator, without a rule
+    /// of saturation.
     #[must_use]
     pub const fn new(kind: ColumnKind, fingerprint: u64) -> Self {
-        Self { kind, level: None, group: 0, watched: true, indicator: false, fingerprint }
+        Self { kind, level: None, group: 0, watched: true, indicator: false, saturation: None, fingerprint }
     }
 }

@@ -42,6 +42,7 @@
 //! | explanation | the largest residuals | zⱼ (A z)ⱼ, which add up to the square of the score |
 //! | decomposition | at every row | after l + 1 rows ([`SketchForm`](crate::SketchForm) has both) |
 //! | alarm | a row at or above γ | an episode: 2 of 3 rows, none counted for more than 2γ |
+//! | waiting | a column like others | too much of it for some rows is over γ by itself ([`Saturation`](crate::Saturation)) |
 //!
 //! `docs/detection.md` has the formulas, and what each part contributes.
 
@@ -65,6 +66,7 @@ use crate::model::{Model, ModelError};
 use crate::pipeline::{Pipeline, RowScore};
 use crate::random::Random;
 use crate::rows::{Mark, RowVerdict};
+use crate::saturation::Saturations;
 use crate::settings::Settings;
 use crate::spare_rows::SpareRows;
 use crate::verdict::{DetectorError, InstallOutcome, MAX_COLUMNS, Verdict};
@@ -116,6 +118,8 @@ pub struct Detector {
     steady: Option<f64>,
     episodes: Episodes,
     budget: Budget,
+    /// Columns that are judged by themselves.
+    saturations: Saturations,
     /// An episode was begun between two rows, which the budget has not counted yet.
     begun_between: bool,
     counts: Counts,
@@ -223,6 +227,7 @@ impl Detector {
             steady: None,
             episodes: Episodes::new(settings.episode),
             budget: Budget::default(),
+            saturations: Saturations::new(&columns, settings.warm_up_rows),
             begun_between: false,
             counts: Counts::default(),
             columns: columns.into(),
@@ -241,14 +246,16 @@ impl Detector {
         if self.intake.restarted() {
             (self.smoothed, self.steady) = (None, None);
         }
+        let judged = self.pipeline.is_some() && !self.provisional && !self.is_settling();
+        self.saturations.step(row, self.intake.restarted(), judged);
         let Some(pipeline) = &mut self.pipeline else {
             self.pending = Some(0.0);
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
         let RowScore { score: raw, gate } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
-        // An indicator needs neither smoothing nor time to settle: nothing ordinary moves it.
-        let is_indicated = pipeline.is_indicated();
-        self.pending = Some(gate);
+        // An indicator needs neither smoothing nor time to settle: nothing ordinary moves it. What saturates has lasted.
+        let is_indicated = pipeline.is_indicated() || self.saturations.any();
+        self.pending = Some(if self.saturations.any() { f64::MAX } else { gate });
         self.scored += 1;
         let weight = 2.0 / (self.settings.smoothing_span + 1.0);
         let score = self.smoothed.map_or(raw, |before| before + weight * (raw - before));
@@ -265,6 +272,7 @@ impl Detector {
         self.keep_to_budget(episode);
         if Some(self.episodes.rows()) == self.settings.automatic_fit_rows.map(|rows| rows as u64) {
             self.learning.want_from_ring();
+            self.saturations.forget();
         }
         Ok(verdict)
     }
@@ -482,6 +490,7 @@ impl Detector {
     /// returns the job once there are enough. Scoring goes on meanwhile. May allocate.
     pub fn fit_again(&mut self) -> Option<Job> {
         self.learning.want(self.columns.len(), &self.settings, matches!(self.in_flight, JobInFlight::Fit(_)));
+        self.saturations.forget();
         self.due()
     }
 

@@ -10,6 +10,7 @@
 use crate::column::Column;
 use crate::intake::Intake;
 use crate::pipeline::Pipeline;
+use crate::saturation::Saturations;
 use crate::standard::Role;
 
 /// Learnt directions explain a deviation if they leave less than this share of it.
@@ -36,50 +37,59 @@ pub struct Reason {
     pub seen: f64,
     /// The value expected from the learnt directions, each limited to a plausible size. Where these explain most of the
     /// deviation, how far the row lies along them is what was judged: then it is the mean of training. For a level: the
-    /// value before plus the expected increment. For a column that was constant in training: its value then.
+    /// value before plus the expected increment. For a column that was constant in training: its value then. For one
+    /// that is too much by itself ([`Saturation`](crate::Saturation)): its mean before.
     pub expected: f64,
     /// Whether `seen` is above or below `expected`.
     pub direction: Direction,
     /// Deviations of training (clipped) between the value, or a level's increment, and its mean. For a column that was
-    /// constant: the weight of constants.
+    /// constant: the weight of constants. For one that is too much by itself: deviations from its mean before.
     pub z: f64,
     /// Rows since the column first stood out (by 3 deviations, its own or its residual's) in the current run of unusual
     /// rows; five ordinary rows end a run. 0: since this row, or it does not stand out by itself.
     pub since_rows: u32,
 }
 
+/// The row scored last, and all that judged it.
+#[derive(Clone, Copy)]
+pub(crate) struct JudgedRow<'a> {
+    pub(crate) pipeline: &'a Pipeline,
+    pub(crate) intake: &'a Intake,
+    pub(crate) saturations: &'a Saturations,
+}
+
 /// Fills `out` with the `top` columns of the row scored last, largest share first. O(m (k + top)).
-pub(crate) fn explain(pipeline: &Pipeline, intake: &Intake, top: usize, out: &mut Vec<Reason>) {
+pub(crate) fn explain(judged: JudgedRow<'_>, top: usize, out: &mut Vec<Reason>) {
     out.clear();
     let mut buffer = PullsBuffer::default();
-    let pulls = buffer.pulls(pipeline);
-    let total: f64 = parts(pipeline, intake, pulls).map(|(_, part)| part).sum();
+    let pulls = buffer.pulls(judged.pipeline);
+    let total: f64 = parts(judged, pulls).map(|(_, part)| part).sum();
     if total <= 0.0 {
         return;
     }
-    for (column, part) in parts(pipeline, intake, pulls) {
+    for (column, part) in parts(judged, pulls) {
         let share = part / total;
         let place = out.partition_point(|reason| reason.share >= share);
         if place >= top {
             continue;
         }
         out.truncate(top - 1);
-        out.insert(place, reason(pipeline, intake, column, share));
+        out.insert(place, reason(judged, column, share));
     }
 }
 
 /// Fills `out` with the share of each group, in the order in which groups first appear among the columns.
-pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Column], out: &mut Vec<(u16, f64)>) {
+pub(crate) fn group_shares(judged: JudgedRow<'_>, columns: &[Column], out: &mut Vec<(u16, f64)>) {
     out.clear();
     let mut buffer = PullsBuffer::default();
-    let pulls = buffer.pulls(pipeline);
-    let total: f64 = parts(pipeline, intake, pulls).map(|(_, part)| part).sum();
+    let pulls = buffer.pulls(judged.pipeline);
+    let total: f64 = parts(judged, pulls).map(|(_, part)| part).sum();
     for column in columns {
         if !out.iter().any(|(group, _)| *group == column.group) {
             out.push((column.group, 0.0));
         }
     }
-    for (column, part) in parts(pipeline, intake, pulls) {
+    for (column, part) in parts(judged, pulls) {
         let group = columns[column].group;
         if let Some((_, share)) = out.iter_mut().find(|(known, _)| *known == group)
             && total > 0.0
@@ -90,11 +100,12 @@ pub(crate) fn group_shares(pipeline: &Pipeline, intake: &Intake, columns: &[Colu
 }
 
 /// Fills `out` with the share of each column that has one, in the order of the columns. O(m k).
-pub(crate) fn column_shares(pipeline: &Pipeline, intake: &Intake, out: &mut Vec<(usize, f64)>) {
+pub(crate) fn column_shares(judged: JudgedRow<'_>, out: &mut Vec<(usize, f64)>) {
     out.clear();
     let mut buffer = PullsBuffer::default();
-    let pulls = buffer.pulls(pipeline);
-    out.extend(parts(pipeline, intake, pulls));
+    let pulls = buffer.pulls(judged.pipeline);
+    out.extend(parts(judged, pulls));
+    out.sort_unstable_by_key(|(column, _)| *column);
     let total: f64 = out.iter().map(|(_, part)| part).sum();
     for (_, part) in out.iter_mut() {
         *part /= total;
@@ -138,18 +149,35 @@ impl PullsBuffer {
 }
 
 /// The parts of the square of the score that are above 0, by column. Constants that moved share their bounded part. A
-/// column without any value so far has no part.
-fn parts(pipeline: &Pipeline, intake: &Intake, pulls: &[f64]) -> impl Iterator<Item = (usize, f64)> {
+/// column that is too much by itself has at least the part that brings a score to γ. A column without any value so far
+/// has no part.
+fn parts<'a>(judged: JudgedRow<'a>, pulls: &'a [f64]) -> impl Iterator<Item = (usize, f64)> + 'a {
+    let JudgedRow { pipeline, intake, saturations } = judged;
     // A column that is not watched may have a rounding error in the basis.
     let roles = pipeline.standard.roles.iter().enumerate();
     let watched = roles.filter(|(column, role)| **role == Role::Watched && !intake.value(*column).is_nan());
     let watched =
         watched.map(move |(column, _)| (column, pipeline.scorer.contribution(&pipeline.projection, pulls, column)));
     let each = pipeline.constant_square() / f64::from(pipeline.moved.max(1));
-    watched.chain(pipeline.moved_constants().map(move |column| (column, each))).filter(|(_, part)| *part > 0.0)
+    let parts = watched.chain(pipeline.moved_constants().map(move |column| (column, each)));
+    let is_saturated = move |column| saturations.any() && saturations.over().any(|(over, ..)| over == column);
+    let by_score = parts.filter(move |(column, part)| *part > 0.0 && !is_saturated(*column));
+    let by_itself = saturations.over().map(move |(column, ..)| {
+        let is_watched = pipeline.standard.roles[column] == Role::Watched;
+        let part = if is_watched { pipeline.scorer.contribution(&pipeline.projection, pulls, column) } else { 0.0 };
+        (column, part.max(pipeline.gamma_in_force().powi(2)))
+    });
+    by_score.chain(by_itself)
 }
 
-fn reason(pipeline: &Pipeline, intake: &Intake, column: usize, share: f64) -> Reason {
+fn reason(judged: JudgedRow<'_>, column: usize, share: f64) -> Reason {
+    let JudgedRow { pipeline, intake, saturations } = judged;
+    if let Some((expected, deviation)) = saturations.usual(column) {
+        let seen = intake.value(column);
+        let z = pipeline.standard.soft((seen - expected) / deviation.max(f64::MIN_POSITIVE));
+        let direction = if seen > expected { Direction::Above } else { Direction::Below };
+        return Reason { column, share, seen, expected, direction, z, since_rows: pipeline.onsets.rows(column) };
+    }
     let (projection, standard) = (&pipeline.projection, &pipeline.standard);
     let (seen, before) = (intake.value(column), intake.before(column));
     let since_rows = pipeline.onsets.rows(column);

@@ -73,6 +73,7 @@
 //! | [`preparation`](Preparation) | levels, constants, z and clip by themselves, for detectors to compare with |
 //! | `levels`, `latch`, `standard`, `basis`, `scorer`, `history`, `fit` | the steps of the pipeline |
 //! | `episode`, `budget`, `explain`, `onsets` | from scores to alarms and reasons |
+//! | [`saturation`](Saturation) | columns of waiting, judged by themselves |
 //! | `guard` | limits how fast learnt rows may change what is normal |
 //! | `kernels`, `eigen`, `aligned`, `lanes` | vectorised arithmetic |
 
@@ -108,6 +109,7 @@ mod preparation;
 mod quantile;
 mod random;
 mod rows;
+mod saturation;
 mod scorer;
 mod settings;
 mod spare_rows;
@@ -131,5 +133,6 @@ pub use job::{FitJob, Job, JobResult, ShrinkJob};
 pub use model::{ColumnRole, ColumnSummary, MergeError, Model, ModelError, ModelSummary};
 pub use preparation::Preparation;
 pub use quantile::QUANTILES;
+pub use saturation::Saturation;
 pub use settings::{AlarmBudget, EpisodeRule, LevelRule, ScoreForm, Settings, SettingsError, SketchForm, Threshold};
 pub use verdict::{DetectorError, InstallOutcome, State, Verdict};

@@ -1,6 +1,6 @@
 //! Scoring and learning touch no allocator between jobs.
 
-use lmap::{Column, ColumnKind, Detector, Job, Settings};
+use lmap::{Column, ColumnKind, Detector, Job, Saturation, Settings};
 
 /// A wave, noise, a value now and then missing, a fault now and then.
 fn fill(row: &mut [f64], t: u32, state: &mut u64) {
@@ -17,7 +17,8 @@ fn fill(row: &mut [f64], t: u32, state: &mut u64) {
 
 #[test]
 fn scoring_and_learning_allocate_nothing_between_jobs() {
-    let columns: Vec<Column> = (0..40).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect();
+    let mut columns: Vec<Column> = (0..40).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect();
+    columns[0].saturation = Some(Saturation { least: 0.0, rows: 20 });
     let settings = Settings { rows_kept: 120, automatic_fit_rows: Some(700), ..Settings::default() };
     let mut detector = Detector::new(columns, settings, 5).unwrap();
     let (mut row, mut state, mut reasons, mut shares) =

@@ -18,6 +18,7 @@ mod histograms;
 mod kernels;
 #[cfg(test)]
 mod reference;
+mod saturation;
 mod scalars;
 #[cfg(test)]
 mod tests;
@@ -30,11 +31,13 @@ use transport::{RegionBuffer, Runs};
 use wire::control::{LmapSpec, MetricSpec};
 use wire::id::{MetricId, RegionId};
 use wire::metric::{Kind, Statistic, TickDivider};
+use wire::time::Nanos;
 
 use crate::aggregation::{Aggregations, Method};
 use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
 use derived::DerivedColumn;
 use histograms::{Histograms, Shape};
+pub use saturation::saturation;
 use scalars::{Scalars, Series, SeriesState, SlotKind};
 
 /// Identity of a column across configurations and host agents: its title, and how it is computed.
@@ -67,7 +70,7 @@ pub(crate) fn fingerprint_of(bytes: &[u8]) -> u64 {
 }
 
 impl ColumnInfo {
-    fn all(metric: &MetricSpec) -> impl Iterator<Item = Self> + '_ {
+    fn all(metric: &MetricSpec, interval: Nanos) -> impl Iterator<Item = Self> + '_ {
         let series = &metric.series;
         let making = format!("{:?} {:?} {} {}", series.kind, metric.aggregation, metric.every, series.parts_per_unit);
         series.kind.statistics().iter().map(move |&statistic| {
@@ -81,7 +84,10 @@ impl ColumnInfo {
             };
             let group = series.group as u16;
             let (watched, indicator) = (series.group.is_judged(), series.group.is_indicator());
-            let column = lmap::Column { level, group, watched, indicator, ..lmap::Column::new(kind, title) };
+            let unit = series.column_unit(statistic);
+            let saturation = saturation(series.name.as_str(), unit, interval, metric.every.get());
+            let column =
+                lmap::Column { level, group, watched, indicator, saturation, ..lmap::Column::new(kind, title) };
             let key = ColumnKey { title, making: fingerprint(&making) };
             Self { metric: metric.id, statistic, key, column }
         })
@@ -200,7 +206,7 @@ impl Columns {
             let method = methods.entry(&metric.aggregation).or_insert_with_key(|of| aggregations.find(of)).clone();
             draft.add(metric, infos.len(), method, places);
             metrics.push((metric.id, metric.series.kind, infos.len()));
-            infos.extend(ColumnInfo::all(metric));
+            infos.extend(ColumnInfo::all(metric, Nanos(spec.interval.nanos().get())));
         }
         let Draft { series, aggregated, histograms } = draft;
         let (scalars, members) = (Scalars::new(series, infos.len(), observations_held), Vec::new());

@@ -61,7 +61,7 @@ pub use attachments::{AttachRequest, Effect};
 pub use backoff::Backoff;
 pub use budget::{budget, budget_of};
 pub use check_config::check_config;
-pub use columns::fingerprint;
+pub use columns::{fingerprint, saturation};
 pub use error::UnexpectedMessage;
 pub use jobs::JobId;
 pub use queue_pair::{QueuePairEffect, QueuePairReplyError};

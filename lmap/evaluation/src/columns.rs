@@ -9,7 +9,7 @@ use lmap::{Column, ColumnKind};
 use thiserror::Error;
 
 /// Kinds and groups of the metrics of a table, in its order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
     /// The columns for a detector.
     pub columns: Vec<Column>,

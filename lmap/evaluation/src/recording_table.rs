@@ -1,6 +1,6 @@
 //! Converts a recording to a table and its columns. Pure.
 
-use lmap::{Column, ColumnKind};
+use lmap::{Column, ColumnKind, Saturation};
 use recording::{ColumnKind as RecordedKind, Mark, Recording};
 
 use crate::columns::Columns;
@@ -24,10 +24,18 @@ const MEASUREMENT_GROUP: &str = "measurement";
 /// The group of columns each move of which is a fault by itself.
 const HEALTH_GROUP: &str = "health";
 
+/// What an agent makes of a column's name.
+#[derive(Clone, Copy, Debug)]
+pub struct Conventions {
+    /// Identifies the column of a title in a model.
+    pub fingerprint: fn(&str) -> u64,
+    /// The rule for the column of a metric, by its name, its unit, and the interval in ns.
+    pub saturation: fn(&str, &str, u64) -> Option<Saturation>,
+}
+
 /// Converts `recording`; `None` if it has no rows. Rows have labels if the recording has any labelled span.
-/// `fingerprint` identifies a column in a model.
 #[must_use]
-pub fn recording_table(recording: Recording, fingerprint: fn(&str) -> u64) -> Option<RecordingTable> {
+pub fn recording_table(recording: Recording, conventions: Conventions) -> Option<RecordingTable> {
     let mut groups: Vec<String> = Vec::new();
     let mut column = |column: &recording::Column| {
         let group = groups.iter().position(|known| *known == column.group).unwrap_or_else(|| {
@@ -41,7 +49,10 @@ pub fn recording_table(recording: Recording, fingerprint: fn(&str) -> u64) -> Op
             RecordedKind::Statistic => (ColumnKind::Gauge, Some(false)),
         };
         let (watched, indicator) = (column.group != MEASUREMENT_GROUP, column.group == HEALTH_GROUP);
-        Column { level, group: group as u16, watched, indicator, ..Column::new(kind, fingerprint(&column.title)) }
+        let (group, fingerprint) = (group as u16, (conventions.fingerprint)(&column.title));
+        let metric = column.title.split('{').next().unwrap_or_default();
+        let saturation = (conventions.saturation)(metric, &column.unit, recording.interval_ns);
+        Column { level, group, watched, indicator, saturation, ..Column::new(kind, fingerprint) }
     };
     let columns = recording.columns.iter().map(&mut column).collect();
     let labels = (!recording.spans.is_empty()).then(|| labels(&recording));
@@ -75,6 +86,8 @@ mod tests {
 
     use super::*;
 
+    const BY_LENGTH: Conventions = Conventions { fingerprint: |title| title.len() as u64, saturation: |_, _, _| None };
+
     fn recording(spans: &[Span]) -> Recording {
         let column = |title: &str, group: &str, kind| recording::Column {
             title: title.to_owned(),
@@ -104,7 +117,7 @@ mod tests {
 
     #[test]
     fn kinds_groups_times_and_interval_are_those_of_the_recording() {
-        let recording_table = recording_table(recording(&[]), |title| title.len() as u64).unwrap();
+        let recording_table = recording_table(recording(&[]), BY_LENGTH).unwrap();
 
         assert_eq!((recording_table.service.as_str(), recording_table.interval), ("cart", 0.5));
         assert_eq!(recording_table.columns.groups, ["service", "memory"]);
@@ -127,7 +140,7 @@ mod tests {
 
         let spans = [span(1, 4, Mark::Ignored), span(2, 3, Mark::Anomalous)];
 
-        let table = recording_table(recording(&spans), |_| 0).unwrap().table;
+        let table = recording_table(recording(&spans), BY_LENGTH).unwrap().table;
 
         assert_eq!(table.labels.unwrap(), [Normal, Ignored, Anomalous, Anomalous, Ignored, Normal]);
         assert_eq!(table.faults.unwrap(), ["", "", "leak", "leak", "", ""]);

@@ -3,7 +3,7 @@
 use super::Detector;
 use crate::column::Column;
 use crate::counts::Counts;
-use crate::explain::{self, Reason};
+use crate::explain::{self, JudgedRow, Reason};
 use crate::model::Model;
 use crate::pipeline::Pipeline;
 use crate::quantile::QUANTILES;
@@ -57,8 +57,8 @@ impl Detector {
     /// learning. O(m (k + top)); allocates only if `out` has to grow, and for a basis of more than 64 directions.
     pub fn explain(&self, top: usize, out: &mut Vec<Reason>) {
         out.clear();
-        if let Some(pipeline) = &self.pipeline {
-            explain::explain(pipeline, &self.intake, top, out);
+        if let Some(judged) = self.judged_row() {
+            explain::explain(judged, top, out);
         }
     }
 
@@ -76,8 +76,8 @@ impl Detector {
     /// score is 0. Empty while learning. Allocates only if `out` has to grow.
     pub fn group_shares(&self, out: &mut Vec<(u16, f64)>) {
         out.clear();
-        if let Some(pipeline) = &self.pipeline {
-            explain::group_shares(pipeline, &self.intake, &self.columns, out);
+        if let Some(judged) = self.judged_row() {
+            explain::group_shares(judged, &self.columns, out);
         }
     }
 
@@ -86,9 +86,14 @@ impl Detector {
     /// only if `out` has to grow.
     pub fn column_shares(&self, out: &mut Vec<(usize, f64)>) {
         out.clear();
-        if let Some(pipeline) = &self.pipeline {
-            explain::column_shares(pipeline, &self.intake, out);
+        if let Some(judged) = self.judged_row() {
+            explain::column_shares(judged, out);
         }
+    }
+
+    fn judged_row(&self) -> Option<JudgedRow<'_>> {
+        let Self { pipeline, intake, saturations, .. } = self;
+        pipeline.as_ref().map(|pipeline| JudgedRow { pipeline, intake, saturations })
     }
 
     /// The fitted pipeline, to be saved; `None` until armed, and while a decomposition is in flight.

@@ -13,6 +13,7 @@ mod model;
 mod noise;
 mod oracle;
 mod poisoning;
+mod saturation;
 mod sketch;
 mod staggering;
 mod support;
