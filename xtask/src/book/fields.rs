@@ -41,7 +41,10 @@ fn add(schema: &Value, path: &str, rows: &mut Vec<String>, rules: &mut Vec<Strin
     let named = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
     rules.extend(named.filter_map(|rule| Some(format!("- `{path}`: {}\n", line(rule["message"].as_str()?)))));
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+    let mut fields: Vec<_> = schema["properties"].as_object().into_iter().flatten().collect();
+    // An order of its own: that of the map depends on features of its crate that others switch on.
+    fields.sort_by_key(|(name, _)| (!required.contains(&name.as_str()), *name));
+    for (name, field) in fields {
         let path = format!("{path}.{name}");
         let must = if required.contains(&name.as_str()) { ", required" } else { "" };
         let what = line(field["description"].as_str().unwrap_or_default());
@@ -101,8 +104,8 @@ spec:
         let text = chapters(DEFINITION).unwrap();
 
         let expected = "## Lmap\n\nHow it is watched.\n\n| field | type | what |\n| --- | --- | --- |\n\
-            | `spec.interval` | string, required | Time \\| rows. |\n| `spec.list` | array |  |\n\
-            | `spec.list[].rank` | integer, 1 to 9, default 3 |  |\n| `spec.form` | `scaled`, `absolute` |  |\n\
+            | `spec.interval` | string, required | Time \\| rows. |\n| `spec.form` | `scaled`, `absolute` |  |\n\
+            | `spec.list` | array |  |\n| `spec.list[].rank` | integer, 1 to 9, default 3 |  |\n\
             \nThe API server refuses what breaks a rule, and says so:\n\n- `spec`: a or b\n";
         assert_eq!(text, expected);
         assert!(chapters("kind: X").is_err());
