@@ -10,8 +10,13 @@ use super::{CHART, Steps};
 
 /// Most replicas that the autoscaler may ask for.
 const MOST: u64 = 3;
-/// Busy for a while, then waits, and so on.
-const WORK: &str = "while :; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 0.05; done";
+/// Busy for a while, then waits, and so on, from when there is a file `/state/work`. Replicas that come later have none:
+/// as behind any frontend, the load of all together is the same however many they are.
+const WORK: &str = "while [ ! -e /state/work ]; do sleep 1; done; \
+    while :; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 0.05; done";
+/// What the autoscaler reads.
+const ASK: &str =
+    "kubectl get --raw /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/deployments.apps/elastic/uview_score_ratio";
 /// Without a pause, as long as the file `/state/busy` has something in it.
 const LOAD: &str = "echo 1 >/state/busy; (while [ -s /state/busy ]; do :; done) >/dev/null 2>&1 &";
 /// A certificate for the controller's service, signed by the cluster's own authority.
@@ -89,16 +94,17 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     })?;
     let has_v2 = cluster.sh("kubectl api-versions")?.lines().any(|version| version == "autoscaling/v2");
     cluster.apply("elastic.yaml", &manifest(if has_v2 { "v2" } else { "v2beta2" }))?;
+    let find = "kubectl -n shop get pod -l app=elastic -o jsonpath={.items[0].metadata.name}";
+    let first = Cluster::until_some("there is a pod", || cluster.sh(find))?;
+    let in_pod = |command: &str| cluster.sh(&format!("kubectl -n shop exec {first} -- sh -c '{command}'"));
     steps.run("kubectl get --raw: a Deployment's score over γ, once its LMAP judges", || {
+        Cluster::until_some("the first replica works", || in_pod(": >/state/work"))?;
         cluster.until("shop/elastic is armed", |status| status.is_armed("shop/elastic"))?;
-        let ask = "kubectl get --raw /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/deployments.apps/elastic/";
-        let value = Cluster::until_some("there is a value", || cluster.sh(&format!("{ask}uview_score_ratio")))?;
+        let value = Cluster::until_some("there is a value", || cluster.sh(ASK))?;
         ensure!(value.contains("\"value\":\""), "{value}");
         println!("{value}");
         Ok(())
     })?;
-    let pod = cluster.sh("kubectl -n shop get pod -l app=elastic -o jsonpath={.items[0].metadata.name}")?;
-    let in_pod = |command: &str| cluster.sh(&format!("kubectl -n shop exec {pod} -- sh -c '{command}'"));
     steps.run("a HorizontalPodAutoscaler: more replicas under load, by the score", || {
         in_pod(LOAD)?;
         until_replicas(cluster, "all replicas that are allowed", |replicas| replicas == MOST)
@@ -118,7 +124,8 @@ fn until_replicas(cluster: &Cluster, what: &str, holds: impl Fn(u64) -> bool) ->
     Cluster::until_some(what, || {
         let found: Value = serde_json::from_str(&cluster.sh("kubectl -n shop get hpa,deploy elastic -o json")?)?;
         let ready = found["items"][1]["status"]["readyReplicas"].as_u64().unwrap_or_default();
-        ensure!(ready > 0 && holds(ready), "{ready} replicas are ready; {}", found["items"][0]["status"]);
+        let scaler = &found["items"][0]["status"];
+        ensure!(ready > 0 && holds(ready), "{ready} replicas are ready; {scaler}; {:?}", cluster.sh(ASK));
         Ok(())
     })
 }
