@@ -19,7 +19,7 @@ use wire::rdma::PacketSequence;
 use wire::time::Nanos;
 
 use super::pair::{Pair, measure};
-use super::{Figure, Goal, Unavailable};
+use super::{Figure, Goal};
 use crate::rdma::{self, Peer};
 
 /// READs per chain, and regions per batch.
@@ -45,7 +45,7 @@ pub fn linked(name: &str) -> Result<Figure> {
 }
 
 fn in_guest(name: &str, peer: Peer, what: &str) -> Result<Figure> {
-    let pairs = rdma::measure(peer)?.map_err(Unavailable)?;
+    let pairs = rdma::measure(peer)?;
     let measured = Pair::of(&pairs).context("there are no pairs")?;
     let mut figure = Figure::new(name, "µs", what, measured.in_units_of(1000.0), Goal::AtMost(1.25));
     let note =
