@@ -30,6 +30,8 @@ use crate::process_metrics::RequestSender;
 use crate::region_registration::registrar;
 use crate::span_ring;
 
+pub use self::hooks::WatchError;
+
 /// Messages queued for one worker. A worker that lets more queue up is disconnected; when it reconnects, it is sent
 /// everything again.
 const WORKER_QUEUE: usize = 1024;

@@ -26,7 +26,7 @@ pub use metrics::MonitorMetrics;
 pub use output::Output;
 
 use crate::clock::{self, Clock};
-use crate::node::Node;
+use crate::node::{Node, WatchError};
 use crate::{span_columns, span_metrics};
 
 /// How often rows are collected. Workers batch rows for up to 100 ms.
@@ -156,9 +156,9 @@ impl RemoteMonitor {
             node.unregister(taken.hook);
         }
         for (lmap, name, interval, gamma) in new {
-            // It may have been removed meanwhile.
-            let Ok(watching) = node.watch_rows(lmap, 1, false, ROWS) else { continue };
-            match watching {
+            match node.watch_rows(lmap, 1, false, ROWS) {
+                // It was removed meanwhile.
+                Err(WatchError::NoLmap(_)) => {}
                 Ok((hook, _)) => {
                     let service = shipper.service(name.as_str(), interval);
                     taken.insert(lmap, LmapFeed { service, hook, gamma, is_concerned: false, titles: None });
