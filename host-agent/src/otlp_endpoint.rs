@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hooks::suspects::Calls;
-use hooks::time::UnixNanos;
 use hooks::tracing::Metric;
 use otlp::{Edge, EdgeHandle, Finding, Settings, StartError};
 use tokio::net::TcpListener;
@@ -146,8 +145,8 @@ fn findings(event: &Event) -> impl Iterator<Item = Finding<'_>> {
         let silent = (!event.silent.is_empty()).then_some(silent);
         Finding {
             service: service.as_str(),
-            from: UnixNanos(event.at_unix_ns),
-            at: UnixNanos(event.at_unix_ns),
+            from: event.at,
+            at: event.at,
             breakdown: event.breakdown.clone(),
             score: event.verdict.score,
             gamma: event.verdict.gamma.unwrap_or(0.0),
@@ -163,7 +162,7 @@ mod tests {
 
     use otlp::{Protocol, UpstreamSettings};
     use wire::id::Incarnation;
-    use wire::time::Interval;
+    use wire::time::{Interval, UnixNanos};
 
     use wire::control::{State, Verdict};
     use wire::id::{Epoch, LmapId, WorkerId};
@@ -249,7 +248,7 @@ mod tests {
         Event {
             worker,
             service,
-            at_unix_ns: 5,
+            at: UnixNanos(5),
             verdict,
             reasons,
             breakdown: None,

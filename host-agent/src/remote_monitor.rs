@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hooks::sampling::Row;
-use hooks::time::UnixNanos;
 use otlp::Edge;
 use remote_write::encoding::Version;
 use remote_write::feed::Column;
@@ -20,7 +19,7 @@ use remote_write::shipper::{ClockBehind, Delivery, Shipper, Step, Timestamp};
 use tokio::sync::Notify;
 use wire::control::MetricSpec;
 use wire::id::{HookId, LmapId};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 pub use metrics::MonitorMetrics;
 pub use output::Output;
@@ -108,7 +107,7 @@ impl RemoteMonitor {
     }
 
     fn at(&self) -> Timestamp {
-        Timestamp { monotonic: self.clock.now(), wall: UnixNanos(clock::unix_now().0) }
+        Timestamp { monotonic: self.clock.now(), wall: clock::unix_now() }
     }
 
     /// Collects the rows of all LMAPs of `node` until it drains. Once per baseline interval, also the span metrics of

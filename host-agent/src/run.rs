@@ -8,14 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_runtime::TlsError;
 use agent_runtime::access::UnknownName;
 use agent_runtime::listen::BindError;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload;
 use agent_runtime::server;
 use agent_runtime::socket_file::ListenError;
-use hooks::time::UnixNanos;
+use agent_runtime::{TlsError, chain};
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
@@ -151,7 +150,7 @@ type Monitor = (Arc<RemoteMonitor>, Output);
 
 /// The configured remote monitors.
 fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
-    let began = UnixNanos(clock::unix_now().0);
+    let began = clock::unix_now();
     let by_remote_write = config.remote_write.start(&host_name(), began)?;
     let by_remote_write = by_remote_write.map(|(shipper, client)| (shipper, Output::RemoteWrite(client)));
     let by_otlp = config.otlp_metrics.start(&host_name(), began)?;
@@ -330,7 +329,7 @@ impl Shutdown {
 
 /// The receipt's ledger, with what the previous run stored.
 fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<Arc<Receipts>, RunError> {
-    let began = UnixNanos(clock::unix_now().0.saturating_sub(clock.now().0));
+    let began = clock::unix_now().minus(clock.now());
     let receipts = Receipts::new(&config.receipt, edge.cloned(), host_name(), began);
     let folder = || config.receipt.dir.clone().unwrap_or_default();
     receipts.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
@@ -400,11 +399,11 @@ fn registrations(config: &Config, transports: &mut Vec<String>) -> Result<Option
             transports.insert(0, TRANSPORT.to_owned());
             Ok(Some(Registrations::new(open)))
         }
-        Err(why) if config.transport == Transport::Auto => {
-            tracing::info!(why, "no RDMA on this machine; only local workers can read regions");
+        Err(error) if config.transport == Transport::Auto => {
+            tracing::info!(why = chain(&error), "no RDMA on this machine; only local workers can read regions");
             Ok(None)
         }
-        Err(why) => Err(RunError::Rdma(why)),
+        Err(error) => Err(RunError::Rdma(chain(&error))),
     }
 }
 

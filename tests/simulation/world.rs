@@ -481,7 +481,7 @@ impl World {
         self.stats.verdicts += 1;
         if self.is_quiet && matches!(event.verdict.state, State::Armed | State::Drifted) {
             let (at, service) = (self.now, event.service.clone());
-            self.judged.push(Judgement { at, service, row_unix_ns: event.at_unix_ns });
+            self.judged.push(Judgement { at, service, row_unix_ns: event.at.0 });
         }
         self.ledger.dispatched(event);
         assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");

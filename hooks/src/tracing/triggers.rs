@@ -14,11 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::id::{OperationId, ServiceId};
 use crate::paths::Paths;
-use crate::time::UnixNanos;
 use crate::tracing::breakdown::ScoreBreakdown;
 use crate::tracing::policies::ServiceCatalog;
 use crate::tracing::reason::Reason;

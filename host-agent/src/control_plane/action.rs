@@ -10,7 +10,7 @@ use wire::metric::Group;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::{control, registration};
 use wire::rdma::Endpoint;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::incidents::Suspicion;
 
@@ -44,8 +44,8 @@ pub struct Event {
     pub worker: WorkerId,
     /// The service it is about.
     pub service: ServiceName,
-    /// The tick, in nanoseconds since 1970.
-    pub at_unix_ns: u64,
+    /// Wall-clock time of the tick.
+    pub at: UnixNanos,
     /// The verdict itself.
     pub verdict: Verdict,
     /// Its reasons by name, without metrics that are unknown.

@@ -9,7 +9,7 @@ use wire::metric::{Aggregation, Series, TickDivider, stride};
 use wire::name::{InstanceName, ServiceName};
 use wire::printable;
 use wire::proto::control as proto;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 use super::catalogue::Catalogue;
 use super::declarations::Declarations;
@@ -49,7 +49,7 @@ pub struct Watch {
 #[derive(Debug, Default)]
 pub struct Health {
     pub summary: Option<proto::LmapSummary>,
-    pub at_unix_ns: u64,
+    pub at: UnixNanos,
     /// The score of the last row that was judged; summaries come more often than rows may.
     pub last_score: Option<f32>,
     pub alarm: bool,

@@ -4,7 +4,7 @@ use wire::control::{GroupShare, MetricSpec, Reason};
 use wire::id::{Epoch, LmapId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series};
 use wire::proto::{control, operators as proto};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::lmap::{Lmap, SentConfig, Watch};
 use super::members::{MemberState, Members};
@@ -213,7 +213,7 @@ impl ControlPlane {
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.sent) {
-            (Some(summary), Some(sent)) => with_summary(status, lmap.health.at_unix_ns, summary, sent),
+            (Some(summary), Some(sent)) => with_summary(status, lmap.health.at, summary, sent),
             _ => status,
         }
     }
@@ -248,7 +248,7 @@ pub(crate) fn group_shares(shares: &[GroupShare]) -> Vec<proto::GroupShare> {
 
 fn with_summary(
     status: proto::LmapStatus,
-    at_unix_ns: u64,
+    at: UnixNanos,
     summary: &control::LmapSummary,
     sent: &SentConfig,
 ) -> proto::LmapStatus {
@@ -274,7 +274,7 @@ fn with_summary(
         fetch_us: summary.fetch_us,
         learning_rows: summary.learning_rows,
         learning_needed: summary.learning_needed,
-        at_unix_ns,
+        at_unix_ns: at.0,
         ..status
     }
 }

@@ -3,6 +3,7 @@
 use wire::control::{Episode, Features, State, Verdict};
 use wire::id::{Epoch, ReplicaId, WorkerId};
 use wire::proto::control::Row;
+use wire::time::UnixNanos;
 
 use super::*;
 
@@ -25,7 +26,7 @@ fn event(lmap: u32, score: f64) -> Event {
     Event {
         worker: WorkerId(0),
         service,
-        at_unix_ns: 0,
+        at: UnixNanos(0),
         verdict,
         reasons,
         breakdown: None,

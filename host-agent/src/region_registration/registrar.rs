@@ -21,7 +21,7 @@ use wire::rdma::{Endpoint, PacketSequence};
 use wire::time::Nanos;
 
 use super::held_releases::HeldReleases;
-use super::{AffectedLmaps, Registrations, Renewal};
+use super::{AffectedLmaps, ConnectFailure, Registrations, Renewal};
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
 
@@ -188,7 +188,7 @@ impl Registrar {
                 tracing::info!(%worker, attempt, %peer, "queue pair connected");
                 proto::QueuePairReply { attempt, host: Some((&host).into()), problem: String::new() }
             }
-            Err(problem) => {
+            Err(ConnectFailure { why: problem, .. }) => {
                 tracing::warn!(%worker, attempt, %peer, why = problem, "cannot connect queue pair");
                 node.plane(|plane, _| plane.queue_pair_refused(worker, &problem));
                 proto::QueuePairReply { attempt, host: None, problem }

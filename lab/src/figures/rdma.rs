@@ -16,7 +16,7 @@ use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, Kind};
 use wire::rdma::PacketSequence;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::pair::{Pair, measure};
 use super::{Figure, Goal};
@@ -172,7 +172,7 @@ impl WorkerFixture {
             self.now = self.now.plus(INTERVAL);
             if self.worker.poll(self.now) == Step::Fetch {
                 let fetched = self.reader.fetch(self.worker.batch());
-                black_box(self.worker.fetched(self.now, self.now.0, &fetched));
+                black_box(self.worker.fetched(self.now, UnixNanos(self.now.0), &fetched));
             }
             self.worker.outbox().for_each(drop);
         }

@@ -37,7 +37,9 @@ pub fn measure(peer: Peer) -> Result<Vec<(f64, f64)>> {
     if peer == Peer::Loop {
         match read_loop(&image)? {
             Some(program) => files.push(program),
-            None => return Err(Unavailable(format!("the peer cannot be compiled: install {}", NEEDED.join(", "))).into()),
+            None => {
+                return Err(Unavailable(format!("the peer cannot be compiled: install {}", NEEDED.join(", "))).into());
+            }
         }
     }
     let what = if peer == Peer::Loop { "linked" } else { "one" };

@@ -56,12 +56,12 @@ struct GatedDevice {
 }
 
 impl WorkerDevice for GatedDevice {
-    fn register(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<RegisteredRegion, String> {
+    fn register(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<RegisteredRegion, RegisterError> {
         self.gate.pass();
         self.fake.register(region, memory)
     }
 
-    fn deregister(&mut self, region: RegionId) -> Result<(), String> {
+    fn deregister(&mut self, region: RegionId) -> Result<(), FenceError> {
         self.fake.deregister(region)
     }
 
@@ -69,16 +69,16 @@ impl WorkerDevice for GatedDevice {
         self.fake.refused_deregistrations()
     }
 
-    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectFailure> {
+    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectError> {
         self.fake.connect(psn, peer)
     }
 
-    fn fence(&mut self) -> Result<(), String> {
+    fn fence(&mut self) -> Result<(), FenceError> {
         self.gate.pass();
         self.fake.fence()
     }
 
-    fn revoke(&mut self) -> Result<(), String> {
+    fn revoke(&mut self) -> Result<(), FenceError> {
         self.gate.pass();
         self.fake.revoke()
     }
@@ -255,7 +255,7 @@ fn slots_are_held_back_while_a_worker_that_may_read_them_cannot_be_fenced() {
     let (size, problems) = unfenced();
     assert_eq!((size, agent.node.counts.failed_fences.get()), (("unfenced_workers", 1), 1));
     assert!(
-        problems[0].contains("worker-0 cannot be fenced from RDMA") && problems[0].contains("cannot fence"),
+        problems[0].contains("worker-0 cannot be fenced from RDMA") && problems[0].contains(&chain(&cannot_fence())),
         "{problems:?}"
     );
 
@@ -298,7 +298,9 @@ fn a_lost_device_is_counted_and_its_regions_are_sent_again() {
 
     let asks = |attempt| registrar::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt, peer: end() };
     agent.node.request(asks(1));
-    assert!(matches!(agent.next_message(&mut to_worker), Message::QueuePair(answer) if answer.problem == "refused"));
+    assert!(
+        matches!(agent.next_message(&mut to_worker), Message::QueuePair(answer) if answer.problem == chain(&unplugged()))
+    );
     agent.world.lock().unwrap().is_unplugged = false;
 
     assert_eq!(places(&agent.next_config(&mut to_worker)), [(1 << 16, 1)]);
