@@ -9,6 +9,11 @@ use wire::proto::operators::{
 use crate::operator_calls::{Operators, RunningService};
 use crate::{ANY, Agent, addresses, eventually};
 
+/// The client of docs/look-up/api.md.
+#[path = "../../examples/hook.rs"]
+#[expect(dead_code, reason = "main is for the example alone")]
+mod example;
+
 #[test]
 fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let directory = tempfile::tempdir().unwrap();
@@ -24,7 +29,8 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
     std::fs::write(&nic_config, format!("control: {{address: '{control}'}}\nregions_socket: {regions}\n")).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);
-    let mut operators = Operators::connect(ready["operators"].as_str().unwrap());
+    let address = ready["operators"].as_str().unwrap().to_owned();
+    let mut operators = Operators::connect(&address);
     let service = RunningService::start("shop", &runtime_dir.join("services.sock"));
     let lmap = operators.armed("shop").lmap;
     let recorded = directory.path().join("recorded");
@@ -33,6 +39,12 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let record = record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let is_recorded = || std::fs::read_dir(&recorded).ok()?.next().map(drop);
     eventually("a recording", is_recorded);
+    let example = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut lines = Vec::new();
+        runtime.block_on(example::follow(address, vec![lmap], |line| lines.push(line))).unwrap();
+        lines
+    });
     let Operators { runtime, client } = &mut operators;
     let hook = |features, follow| {
         let lmaps = vec![lmap];
@@ -71,6 +83,9 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let said = record.wait_with_output().unwrap();
     let said = String::from_utf8(said.stderr).unwrap() + &String::from_utf8(said.stdout).unwrap();
     assert!(said.contains("its LMAP was deleted: an operator deleted it"), "{said}");
+
+    let lines = example.join().unwrap();
+    assert_eq!(lines.last().unwrap(), "shop deleted: an operator deleted it", "{lines:?}");
 
     // The one that follows goes on, and says with what.
     let request = NewLmapRequest { service: "shop".to_owned(), ..NewLmapRequest::default() };
