@@ -31,7 +31,7 @@ mod explanation;
 use wire::time::Nanos;
 
 pub use calls::Calls;
-pub use explanation::{Explanation, TOP};
+pub use explanation::{Cause, Explanation, TOP};
 
 /// Scores count until so long after the first alarm: later, victims have the higher scores.
 pub const RANKED_AFTER: Nanos = Nanos::from_secs(2);

@@ -45,7 +45,7 @@ mod settings;
 mod shares;
 mod span_rings;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod unregistered_regions;

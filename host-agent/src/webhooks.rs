@@ -149,8 +149,8 @@ fn alert_events(event: &Event) -> impl Iterator<Item = AlertEvent> {
 /// Summary and description of a verdict: the first reason in a line, then the score and all reasons.
 fn summarise(event: &Event) -> (String, String) {
     let describe = |reason: &NamedReason| {
-        let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
-        format!("{} {seen}, expected {expected}", reason.column)
+        let (seen, expected) = (quantity(reason.seen, reason.unit()), quantity(reason.expected, reason.unit()));
+        format!("{} {seen}, expected {expected}", reason.column())
     };
     let service = &event.service;
     let first = event.reasons.first().map_or_else(|| "out of the ordinary".to_owned(), describe);

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use hooks::suspects::{Calls, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm};
+use hooks::suspects::{Calls, Cause, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm};
 use wire::id::LmapId;
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
@@ -93,8 +93,10 @@ impl Flag {
             self.strength = self.strength.max(verdict.ratio);
         }
         if verdict.at < self.began.plus(verdict.window(EXPLAINED_BY)) {
-            self.explanation
-                .add(verdict.ratio, verdict.reasons.iter().map(|reason| (reason.column.as_str(), reason.share)));
+            let columns: Vec<String> = verdict.reasons.iter().map(NamedReason::column).collect();
+            let reasons = columns.iter().zip(verdict.reasons);
+            let causes = reasons.map(|(column, reason)| Cause::of(column, &reason.series, reason.share));
+            self.explanation.add(verdict.ratio, causes);
             self.peer = self.explanation.peer().map(str::to_owned);
             // The row with the highest score in the window counts.
             if verdict.ratio >= self.strength || self.answers == ResponseChange::Unknown {
@@ -112,7 +114,11 @@ fn answers(reasons: &[NamedReason]) -> ResponseChange {
         return ResponseChange::Less;
     }
     let whole: f64 = reasons.iter().map(|reason| reason.share).sum();
-    let of_spans = reasons.iter().filter(|reason| is_of_spans(&reason.column)).map(|reason| reason.share).sum::<f64>();
+    let of_spans = reasons
+        .iter()
+        .filter(|reason| is_of_spans(reason.series.name.as_str()))
+        .map(|reason| reason.share)
+        .sum::<f64>();
     if of_spans > 0.0 && 4.0 * of_spans >= whole { ResponseChange::Worse } else { ResponseChange::Unknown }
 }
 
@@ -222,9 +228,10 @@ impl Incidents {
 mod tests {
     use std::collections::BTreeSet;
 
-    use wire::metric::Group;
+    use wire::metric::{Series, Statistic};
 
     use super::*;
+    use crate::control_plane::testing::{counter, histogram, labelled};
 
     /// Services by number, and those in alarm.
     #[derive(Default)]
@@ -237,16 +244,15 @@ mod tests {
 
     impl Node {
         fn says(&mut self, at_ms: u64, who: u32, ratio: f64, about: Option<&str>, silent: bool) {
-            let column = about.map_or("work".to_owned(), |peer| format!("calls{{peer=\"{peer}\"}}"));
-            self.says_of(at_ms, who, ratio, (column, 1.0), silent);
+            let series = about.map_or(counter("work"), |peer| labelled(counter("calls"), "peer", peer));
+            self.says_of(at_ms, who, ratio, (series, 1.0), silent);
         }
 
-        fn says_of(&mut self, at_ms: u64, who: u32, ratio: f64, (column, seen): (String, f64), silent: bool) {
+        fn says_of(&mut self, at_ms: u64, who: u32, ratio: f64, (series, seen): (Series, f64), silent: bool) {
             let service = ServiceName::new(NAMES[who as usize]).unwrap();
             let reason = NamedReason {
-                column,
-                group: Group::Service,
-                unit: String::new(),
+                series,
+                statistic: Statistic::Increment,
                 share: 1.0,
                 seen,
                 expected: 0.5,
@@ -283,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_call_graph_of_traces_ranks_services_that_only_send_spans() {
-        let duration = |seen| (r#"traces.span.metrics.duration.mean{span.name="handle"}"#.to_owned(), seen);
+        let duration = |seen| (labelled(histogram("traces.span.metrics.duration"), "span.name", "handle"), seen);
         let mut node = Node::default();
         node.says_of(1000, 3, 17.0, duration(0.9), false);
         node.says_of(1100, 1, 5.0, duration(0.9), false);

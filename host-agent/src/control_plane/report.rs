@@ -15,9 +15,9 @@ use super::{ControlPlane, NamedReason, Suspicion};
 impl From<&NamedReason> for proto::Reason {
     fn from(reason: &NamedReason) -> Self {
         Self {
-            column: reason.column.clone(),
-            group: reason.group.name().to_owned(),
-            unit: reason.unit.clone(),
+            column: reason.column(),
+            group: reason.series.group.name().to_owned(),
+            unit: reason.unit().to_owned(),
             share: reason.share,
             seen: reason.seen,
             expected: reason.expected,

@@ -31,11 +31,9 @@ pub(super) fn named<'a>(
 ) -> Vec<NamedReason> {
     reasons
         .filter_map(|reason| {
-            let series = &sent.metric(reason.metric)?.series;
             Some(NamedReason {
-                column: series.column_title(reason.statistic),
-                group: series.group,
-                unit: series.column_unit(reason.statistic).to_owned(),
+                series: sent.metric(reason.metric)?.series.clone(),
+                statistic: reason.statistic,
                 share: reason.share,
                 seen: reason.seen,
                 expected: reason.expected,
