@@ -45,7 +45,7 @@ impl ControlPlane {
             None => return Err(OperatorError::LastWorker(id)),
         }
         self.cancel_moves_to(id, now);
-        self.drains = Some(now);
+        self.move_times.drain_by(now);
         Ok(self.lmaps_on(id))
     }
 
@@ -82,10 +82,9 @@ impl ControlPlane {
 
     /// Begins moves away from drained workers. What cannot move is tried again later.
     pub(super) fn drain_lmaps(&mut self, now: Nanos) {
-        if self.drains.is_none_or(|at| at > now) {
+        if !self.move_times.take_drain(now) {
             return;
         }
-        self.drains = None;
         // One that leaves hands everything over by itself. One without a connection has no model to give: it comes
         // back, or is fenced.
         let drained = self.workers.iter().filter(|(_, worker)| worker.is_connected() && !worker.leaves());
@@ -118,7 +117,7 @@ impl ControlPlane {
             }
         }
         if remaining > 0 {
-            self.drains.get_or_insert(now.plus(AGAIN_AFTER));
+            self.move_times.drain_again(now.plus(AGAIN_AFTER));
         }
     }
 
@@ -140,7 +139,7 @@ impl ControlPlane {
     /// Goes on with draining after a move from `from` ended.
     pub(super) fn drain_on(&mut self, from: Option<WorkerId>, at: Nanos) {
         if from.and_then(|from| self.workers.get(&from)).is_some_and(|worker| worker.drain.is_some()) {
-            self.drains = Some(self.drains.map_or(at, |before| before.min(at)));
+            self.move_times.drain_by(at);
         }
     }
 

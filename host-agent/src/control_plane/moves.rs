@@ -80,14 +80,14 @@ fn plan(mut loads: Loads, mut movable: Vec<Movable>) -> Vec<(LmapId, WorkerId)> 
 impl ControlPlane {
     /// A worker joined: LMAPs move to it once all that come together are there.
     pub(super) fn rebalance_at(&mut self, at: Nanos) {
-        self.rebalance = Some(self.rebalance.map_or(at, |before| before.max(at)));
+        self.move_times.rebalance_at(at);
     }
 
     pub(super) fn next_move(&self) -> Option<Nanos> {
         let awaited = self.lmaps.values().filter_map(|lmap| match lmap.moving.as_ref()?.stage {
             Stage::AwaitingModel { until } | Stage::Preparing { until, .. } => Some(until),
         });
-        awaited.chain(self.rebalance).chain(self.drains).min()
+        awaited.chain(self.move_times.next()).min()
     }
 
     /// Begins the moves that are due, and goes on with those whose model did not come.
@@ -105,10 +105,9 @@ impl ControlPlane {
             }
         }
         self.drain_lmaps(now);
-        if self.rebalance.is_none_or(|at| at > now) {
+        if !self.move_times.take_rebalance(now) {
             return;
         }
-        self.rebalance = None;
         let loads = self.loads();
         let movable = |can_move: bool| {
             let of = self.lmaps.values().filter(move |lmap| !can_move || lmap.may_move());
@@ -116,7 +115,7 @@ impl ControlPlane {
         };
         let moves = plan(loads.clone(), movable(true).collect());
         if moves.len() < plan(loads, movable(false).collect()).len() {
-            self.rebalance = Some(now.plus(AGAIN_AFTER));
+            self.move_times.rebalance_again(now.plus(AGAIN_AFTER));
         }
         for (lmap, to) in moves {
             self.begin_move(lmap, Some(to), now);
@@ -181,7 +180,7 @@ impl ControlPlane {
         let Some(moving) = lmap.moving.take() else { return };
         let from = lmap.worker;
         self.counters.cancelled_moves += 1;
-        self.rebalance.get_or_insert(now.plus(AGAIN_AFTER));
+        self.move_times.rebalance_again(now.plus(AGAIN_AFTER));
         self.drain_on(from, now.plus(AGAIN_AFTER));
         if let (Some(to), Stage::Preparing { .. }) = (moving.to, moving.stage) {
             self.send_removal_to(to, id);
@@ -237,7 +236,7 @@ impl ControlPlane {
                 lmap.moving = None;
                 self.counters.cancelled_moves += 1;
                 // What is on a drained worker still is moved elsewhere with the next poll.
-                self.drains = Some(Nanos::ZERO);
+                self.move_times.drain_by(Nanos::ZERO);
             } else if from_it && let Some(Move { to, stage }) = lmap.moving.take() {
                 lmap.unplace();
                 if let Stage::Preparing { sent, .. } = stage {
@@ -283,7 +282,7 @@ impl ControlPlane {
     /// A worker hands over what the detectors of an LMAP have learnt.
     pub(super) fn take_model(&mut self, worker: WorkerId, learnt: proto::LearntModel, now: Nanos) {
         let id = LmapId(learnt.lmap);
-        self.awaited_models.remove(&id);
+        self.kept.arrived(id);
         let Some(lmap) = self.lmaps.get(&id).filter(|lmap| lmap.worker == Some(worker)) else {
             self.counters.unexpected_messages += 1;
             return;

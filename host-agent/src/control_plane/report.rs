@@ -124,14 +124,14 @@ impl ControlPlane {
         let replicas = self.services.values().map(|service| service.replicas.len()).sum();
         let services = self.services.values().filter(|service| !service.replicas.is_empty()).count();
         let unplaced = self.lmaps.values().filter(|lmap| lmap.worker.is_none()).count();
-        let unreadable = self.unregistered.len();
+        let unreadable = self.rdma.unregistered();
         [
             ("services", services),
             ("replicas", replicas),
             ("lmaps", self.lmaps.len()),
             ("unplaced_lmaps", unplaced),
             ("unreadable_regions", unreadable),
-            ("unfenced_workers", self.unfenced.len()),
+            ("unfenced_workers", self.rdma.unfenced()),
             ("kept_model_bytes", self.kept.bytes()),
             ("drained_workers", self.drained_workers().count()),
         ]
