@@ -23,7 +23,6 @@ use crate::error::chain;
 use crate::logs::LogError;
 use crate::tls::TlsError;
 
-pub(crate) use keys::Tree;
 pub use keys::{KeyChanges, changed_keys};
 
 /// How often the files are looked at. Contents are compared and not times: Kubernetes replaces a symlink.

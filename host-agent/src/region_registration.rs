@@ -8,6 +8,7 @@
 mod held_releases;
 pub mod registrar;
 mod registrations;
+pub mod request;
 #[cfg(test)]
 mod tests;
 

@@ -15,7 +15,7 @@ use wire::id::Incarnation;
 
 use crate::config::{Config, UpstreamConfig};
 use crate::node::Node;
-use crate::run::RunError;
+use crate::run_error::RunError;
 
 /// Keys, and sections, that are taken over.
 const LIVE: [&str; 10] = [

@@ -8,7 +8,7 @@ use wire::time::Nanos;
 use super::lmap::Lmap;
 use super::moves::AGAIN_AFTER;
 use super::placement::least_loaded;
-use super::worker::Worker;
+use super::worker::{Drain, Worker};
 use super::{ControlPlane, OperatorError};
 
 /// LMAPs of one worker that move at a time. Their models reach the host agent within [`super::moves::MODEL_WITHIN`],
@@ -16,15 +16,6 @@ use super::{ControlPlane, OperatorError};
 pub(super) const AT_ONCE: usize = 64;
 /// Most characters kept of who gave an order.
 const MAX_NAME: usize = 256;
-
-/// An operator's order to take all LMAPs off a worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drain {
-    /// The operator who gave it.
-    pub by: String,
-    /// Whether LMAPs move that lose what they have learnt by it, or end if no other worker takes them.
-    pub forced: bool,
-}
 
 impl ControlPlane {
     /// `drainWorker`: moves all LMAPs of a worker to others, and places none on it until [`Self::undrain_worker`].

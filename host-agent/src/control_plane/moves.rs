@@ -11,7 +11,8 @@ use wire::time::{Interval, Nanos};
 
 use super::ControlPlane;
 use super::kept_models::KeptModel;
-use super::lmap::{Lmap, SentConfig};
+use super::lmap::Lmap;
+use super::lmap_move::{Move, Stage};
 use super::placement::Loads;
 use super::worker::{Departure, Worker};
 
@@ -23,22 +24,6 @@ const ROWS_WITHIN: Nanos = Nanos::from_secs(10);
 pub(super) const AGAIN_AFTER: Nanos = Nanos::from_secs(10);
 /// Loads that differ by less than this share of the larger one are equal: a move has its price.
 const EQUAL_SHARE: f64 = 0.1;
-
-/// A move to another worker that has begun.
-#[derive(Debug)]
-pub struct Move {
-    /// `None`: off its worker, since an operator drains that by force and no other takes it.
-    pub to: Option<WorkerId>,
-    stage: Stage,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// The LMAP's worker was asked for its model.
-    AwaitingModel { until: Nanos },
-    /// The next worker was sent this configuration, and has to have rows by then.
-    Preparing { sent: SentConfig, until: Nanos },
-}
 
 /// An LMAP that may move: its worker and its load.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,8 +9,8 @@ use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
 use super::kept_models::KeptModel;
-use super::lmap::SentConfig;
 use super::release::Release;
+use super::sent_config::SentConfig;
 use super::{Action, ControlPlane};
 
 /// Load and number of LMAPs by worker.

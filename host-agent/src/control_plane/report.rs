@@ -6,8 +6,10 @@ use wire::metric::{Aggregation, Series};
 use wire::proto::{control, operators as proto};
 use wire::time::{Nanos, UnixNanos};
 
-use super::lmap::{Lmap, SentConfig, Watch};
+use super::lmap::Lmap;
 use super::members::{MemberState, Members};
+use super::selection::Watch;
+use super::sent_config::SentConfig;
 use super::verdicts::named;
 use super::worker::Worker;
 use super::{ControlPlane, NamedReason, Suspicion};

@@ -7,7 +7,8 @@ use wire::proto::control as proto;
 use wire::time::{Nanos, UnixNanos};
 
 use super::incidents::AlarmVerdict;
-use super::lmap::{Lmap, SentConfig};
+use super::lmap::Lmap;
+use super::sent_config::SentConfig;
 use super::{Action, ControlPlane, Event, NamedReason, RowBatch};
 
 /// Reasons kept of one verdict.

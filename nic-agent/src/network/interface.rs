@@ -10,6 +10,7 @@ use agent_runtime::clock::unix_now;
 use packets::ring::{Ring, RingSettings, TimestampSource};
 use packets::{Frame, Progress, Source as _, SourceCounts, SourceError, View, parse};
 
+use super::frame_info::FrameInfo;
 use super::interface_stats::InterfaceStats;
 use super::one_way_stream::OneWayStream;
 use super::shards::ShardedStream;
@@ -34,13 +35,6 @@ pub(super) enum MonitoredStream {
     RequestResponse(StreamConfig),
     /// One-way delay and loss, measured with another agent.
     OneWay(Box<OneWayStream>),
-}
-
-/// Properties of a frame besides its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FrameInfo {
-    /// A card or the kernel has merged it from several frames (TSO, GSO, GRO).
-    pub(super) merged: bool,
 }
 
 /// Reads the packets of one interface.

@@ -17,7 +17,7 @@ use wire::proto::registration::{AgentMessage, agent_message};
 use wire::registration::{Hello, PlacedSeries, ServiceMessage, Shards, SlotRun};
 use wire::time::Interval;
 
-use super::super::registrar;
+use super::super::{registrar, request};
 use super::*;
 use crate::clock::Clock;
 use crate::control_plane::{ConnectionId, Identity, Peer, Settings};
@@ -107,7 +107,7 @@ impl Agent {
             gather: Nanos::ZERO,
             ..Settings::new(Incarnation(9), interval)
         };
-        let (requests, inbox) = registrar::channel();
+        let (requests, inbox) = request::channel();
         let node = Arc::new(Node::new(settings, 4, Clock::start(), Some(requests)));
         registrar::start(Registrations::new(Box::new(open)), inbox, &node).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -296,7 +296,7 @@ fn a_lost_device_is_counted_and_its_regions_are_sent_again() {
     agent.next_config(&mut to_worker);
     agent.world.lock().unwrap().is_unplugged = true;
 
-    let asks = |attempt| registrar::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt, peer: end() };
+    let asks = |attempt| request::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt, peer: end() };
     agent.node.request(asks(1));
     assert!(
         matches!(agent.next_message(&mut to_worker), Message::QueuePair(answer) if answer.problem == chain(&unplugged()))
@@ -358,8 +358,8 @@ fn a_refused_deregistration_is_counted() {
 
     agent.node.service_gone(id);
     assert!(matches!(agent.next_message(&mut to_worker), Message::RemoveLmap(_)));
-    agent.node.request(registrar::Request::Deregister(RegionId(1)));
-    agent.node.request(registrar::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt: 1, peer: end() });
+    agent.node.request(request::Request::Deregister(RegionId(1)));
+    agent.node.request(request::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt: 1, peer: end() });
 
     assert!(matches!(agent.next_message(&mut to_worker), Message::QueuePair(answer) if !answer.problem.is_empty()));
     assert_eq!(agent.node.counts.failed_deregistrations.get(), 1);
