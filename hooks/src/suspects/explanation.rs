@@ -44,7 +44,7 @@ impl<'a> Cause<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Part {
+struct ColumnPart {
     column: String,
     peer: Option<String>,
     sum: f64,
@@ -54,7 +54,7 @@ struct Part {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// In order of first appearance.
-    parts: Vec<Part>,
+    parts: Vec<ColumnPart>,
     whole: f64,
 }
 
@@ -68,7 +68,7 @@ impl Explanation {
                 known.sum += part;
             } else if self.parts.len() < MAX_COLUMNS {
                 let (column, peer) = (column.to_owned(), peer.map(str::to_owned));
-                self.parts.push(Part { column, peer, sum: part });
+                self.parts.push(ColumnPart { column, peer, sum: part });
             }
         }
     }
@@ -79,11 +79,11 @@ impl Explanation {
         self.top_parts().into_iter().map(|part| (part.column.as_str(), self.share(part))).collect()
     }
 
-    fn share(&self, part: &Part) -> f64 {
+    fn share(&self, part: &ColumnPart) -> f64 {
         if self.whole > 0.0 { part.sum / self.whole } else { 0.0 }
     }
 
-    fn top_parts(&self) -> Vec<&Part> {
+    fn top_parts(&self) -> Vec<&ColumnPart> {
         let mut top: Vec<_> = self.parts.iter().collect();
         top.sort_by(|one, other| self.share(other).total_cmp(&self.share(one)));
         top.truncate(TOP);

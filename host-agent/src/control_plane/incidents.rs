@@ -10,8 +10,11 @@
 
 use std::collections::BTreeMap;
 
-use hooks::suspects::{Calls, Cause, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm};
+use hooks::suspects::{
+    Calls, Cause, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm, longest_delay,
+};
 use wire::id::LmapId;
+use wire::metric::Statistic;
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
@@ -67,6 +70,8 @@ struct Flag {
     explanation: Explanation,
     peer: Option<String>,
     answers: ResponseChange,
+    /// By how many seconds its responses take longer.
+    slower: Option<f64>,
 }
 
 impl Flag {
@@ -79,12 +84,13 @@ impl Flag {
             explanation: Explanation::default(),
             peer: None,
             answers: ResponseChange::Unknown,
+            slower: None,
         }
     }
 
     /// Adds a verdict. Returns whether the input of the ranking changed.
     fn add(&mut self, verdict: &AlarmVerdict<'_>, incident: Nanos) -> bool {
-        let before = (self.silent, self.strength, self.peer.clone(), self.answers);
+        let before = (self.silent, self.strength, self.peer.clone(), self.answers, self.slower);
         self.silent |= verdict.silent;
         let window = verdict.window(RANKED_AFTER);
         let first = incident.plus(window);
@@ -100,10 +106,10 @@ impl Flag {
             self.peer = self.explanation.peer().map(str::to_owned);
             // The row with the highest score in the window counts.
             if verdict.ratio >= self.strength || self.answers == ResponseChange::Unknown {
-                self.answers = answers(verdict.reasons);
+                (self.answers, self.slower) = (answers(verdict.reasons), slower(verdict.reasons));
             }
         }
-        before != (self.silent, self.strength, self.peer.clone(), self.answers)
+        before != (self.silent, self.strength, self.peer.clone(), self.answers, self.slower)
     }
 }
 
@@ -120,6 +126,13 @@ fn answers(reasons: &[NamedReason]) -> ResponseChange {
         .map(|reason| reason.share)
         .sum::<f64>();
     if of_spans > 0.0 && 4.0 * of_spans >= whole { ResponseChange::Worse } else { ResponseChange::Unknown }
+}
+
+/// By how many seconds something took longer, of the means and quantiles of durations among `reasons`.
+fn slower(reasons: &[NamedReason]) -> Option<f64> {
+    let is_of_a_distribution = |reason: &&NamedReason| matches!(reason.statistic, Statistic::Mean | Statistic::P99);
+    let durations = reasons.iter().filter(is_of_a_distribution);
+    longest_delay(durations.map(|reason| (reason.seen - reason.expected, reason.unit())))
 }
 
 #[derive(Debug)]
@@ -147,6 +160,7 @@ impl Incident {
             silent: flag.silent,
             peer: flag.peer.as_deref(),
             responses: flag.answers,
+            slower: flag.slower,
             strength: flag.strength,
             began: flag.began,
         });
@@ -228,7 +242,7 @@ impl Incidents {
 mod tests {
     use std::collections::BTreeSet;
 
-    use wire::metric::{Series, Statistic};
+    use wire::metric::Series;
 
     use super::*;
     use crate::control_plane::testing::{counter, histogram, labelled};
