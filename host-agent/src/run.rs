@@ -3,7 +3,6 @@
 mod servers;
 mod telemetry;
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use wire::control::{DetectorSpec, LmapSpec, MetricPlace, MetricSpec, Reason, RegionSpec, ReplicaSpec};
-use wire::id::{Epoch, LmapId, MetricId, Owner, ReplicaId, WorkerId};
+use wire::id::{Epoch, LmapId, MetricId, Owner, WorkerId};
 use wire::metric::{Aggregation, Series, TickDivider, stride};
-use wire::name::{InstanceName, ServiceName};
+use wire::name::ServiceName;
 use wire::printable;
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos, UnixNanos};
