@@ -486,8 +486,8 @@ impl World {
         self.ledger.dispatched(event);
         assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");
         for reason in &event.reasons {
-            assert!(values::is_near(&reason.column, reason.seen), "a reason is another metric's: {event:?}");
-            let of = name(values::service_of(values::column(&reason.column).0));
+            assert!(values::is_near(&reason.column(), reason.seen), "a reason is another metric's: {event:?}");
+            let of = name(values::service_of(values::column(&reason.column()).0));
             let is_concerned = event.concerned.is_empty() || event.concerned.contains(&of);
             let is_its = event.service == of || operators::is_over_several(&event.service) && is_concerned;
             assert!(is_its, "a verdict names another service's metric: {event:?}");
