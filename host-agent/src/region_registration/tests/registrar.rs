@@ -279,7 +279,7 @@ fn a_region_registered_after_a_retry_is_sent_and_its_problem_disappears() {
     let unreadable = || agent.node.plane(|plane, _| (plane.sizes()[4], plane.status().problems));
     let (size, problems) = unreadable();
     assert_eq!(size, ("unreadable_regions", 1));
-    assert!(problems[0].contains("region-1 of cart cannot be read: RLIMIT_MEMLOCK"), "{problems:?}");
+    assert!(problems[0].contains("region-1 of cart cannot be read: cannot pin a region"), "{problems:?}");
 
     agent.world.lock().unwrap().capacity = 1;
     assert_eq!(places(&agent.next_config(&mut to_worker)), [(1 << 16, 1)]);
