@@ -14,7 +14,7 @@
 //! | `columns`, `observation`, `histogram`, `aggregation` | slots → values of each replica, in flat arrays → one row |
 //! | `detector_slot`, `detector_settings`, `jobs` | detectors and shadow detectors, their settings, jobs |
 //! | `alarm`, `digest`, `rows`, `outbox` | reports: episodes, summaries, raw rows; bounded queues |
-//! | `attachments`, `region_limits`, `seeds` | regions to attach; limits of what the host agent announces; jitter of retries |
+//! | `attachments`, `region_limits`, `seeds` | regions to attach; limits of what is announced; jitter of retries |
 //! | `queue_pair`, `effect_error` | the RDMA connection to the host agent; why an effect failed |
 //! | `network` | packets of an interface, as services of their own |
 //! | [`runner`](run), [`config`], `metrics` | the edge: threads, sockets, files; time by `agent_runtime::clock` |

@@ -26,8 +26,8 @@ impl Pauses {
         self.longest
     }
 
-    /// The pause after `failures` in a row, from 1. `random` is uniform in \[0, 1) and drawn anew for each call: 0 is the
-    /// whole pause, and 1 would be half of it.
+    /// The pause after `failures` in a row, from 1. `random` is uniform in \[0, 1) and drawn anew for each call: 0 is
+    /// the whole pause, and 1 would be half of it.
     #[must_use]
     pub fn after(self, failures: u32, random: f64) -> Nanos {
         let doublings = failures.saturating_sub(1);

@@ -49,8 +49,8 @@ pub struct Receiver {
     pub url: String,
     /// Headers of each request: tenant, authorization.
     pub headers: Vec<(String, String)>,
-    /// PEM file of the certificate authority for HTTPS, which is read again for each connection; `None`: whom the system
-    /// trusts, by SSL_CERT_FILE and SSL_CERT_DIR if they are set.
+    /// PEM file of the certificate authority for HTTPS, which is read again for each connection; `None`: whom the
+    /// system trusts, by SSL_CERT_FILE and SSL_CERT_DIR if they are set.
     pub ca: Option<PathBuf>,
     /// Time limit for a request, including connecting.
     pub timeout: Duration,
