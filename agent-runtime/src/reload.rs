@@ -155,11 +155,19 @@ pub enum ReloadError {
         key: &'static str,
         /// What is wrong with its files.
         #[source]
-        cause: TlsError,
+        cause: Box<TlsError>,
     },
     /// A part of the agent cannot be made anew.
     #[error(transparent)]
     Part(Box<dyn core::error::Error + Send + Sync>),
+}
+
+impl ReloadError {
+    /// The certificates of section `key` cannot be used.
+    #[must_use]
+    pub fn certificates(key: &'static str, cause: TlsError) -> Self {
+        Self::Certificates { key, cause: Box::new(cause) }
+    }
 }
 
 /// A number that changes with the names or the content of `files`. Not a secure hash.
@@ -255,7 +263,7 @@ mod tests {
         let state = ReloadState::default();
         assert_eq!(state.problem(), None);
 
-        state.note(Err(ReloadError::Certificates { key: "control.tls", cause: TlsError::NoKey("a.key".into()) }));
+        state.note(Err(ReloadError::certificates("control.tls", TlsError::NoKey("a.key".into()))));
         assert!(state.problem().unwrap().ends_with("control.tls: a.key has no private key in PEM"));
         state.note(Ok(Changes::default()));
 

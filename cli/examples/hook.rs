@@ -21,6 +21,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Passes a line for each event of `lmaps`, or of all, to `out`, until the last of them is deleted or the agent ends.
+///
+/// # Errors
+///
+/// The agent cannot be reached, or refuses: it says why.
 pub async fn follow(address: String, lmaps: Vec<u32>, mut out: impl FnMut(String)) -> Result<(), Box<dyn Error>> {
     // Verdicts above γ, and where alarms begin and end.
     let request = RegisterHookRequest { lmaps, min_share: 1.0, ..RegisterHookRequest::default() };

@@ -167,7 +167,7 @@ impl AgentFiles {
             if !is_of_same_kind(before, after) {
                 changes.postpone(key);
             } else if let (Some(live), Some(tls)) = (live, after) {
-                let files = ServerFiles::load(tls).map_err(|cause| ReloadError::Certificates { key, cause })?;
+                let files = ServerFiles::load(tls).map_err(|cause| ReloadError::certificates(key, cause))?;
                 renewal.servers.push((key, live.clone(), files));
             }
         }
@@ -178,7 +178,7 @@ impl AgentFiles {
                 continue;
             };
             let content = client_fingerprint(&tls);
-            let configs = tls.load().map_err(|cause| ReloadError::Certificates { key, cause })?;
+            let configs = tls.load().map_err(|cause| ReloadError::certificates(key, cause))?;
             renewal.clients.push(ClientRenewal { key, place, live: live.clone(), configs, content });
         }
         Ok(renewal)

@@ -135,12 +135,12 @@ impl Reload for AgentFiles {
         changes.at_restart.extend::<Vec<String>>(later);
         let is_live = |key| !fixed.contains(&key);
         let load = |key, tls: &Option<ClientTls>| {
-            client(tls.as_ref().filter(|_| is_live(key))).map_err(|cause| ReloadError::Certificates { key, cause })
+            client(tls.as_ref().filter(|_| is_live(key))).map_err(|cause| ReloadError::certificates(key, cause))
         };
         let peers = &config.network.peers;
         let (control, peers_client) = (load(CONTROL, &config.control.tls)?, load(PEERS_CLIENT, &peers.peers_tls)?);
         let server = peers.tls.as_ref().filter(|_| is_live(PEERS_SERVER)).map(ServerFiles::load).transpose();
-        let server = server.map_err(|cause| ReloadError::Certificates { key: PEERS_SERVER, cause })?;
+        let server = server.map_err(|cause| ReloadError::certificates(PEERS_SERVER, cause))?;
         let endpoint = control.as_ref().map(|files| {
             let at = crate::config::ControlConfig { tls: config.control.tls.clone(), ..self.started.control.clone() };
             control::endpoint(&at, Some(files)).map_err(|error| ReloadError::Part(error.into()))

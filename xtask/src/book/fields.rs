@@ -91,9 +91,9 @@ spec:
             required: [interval]
             x-kubernetes-validations: [{rule: x, message: a or b}]
             properties:
+              form: {type: string, enum: [scaled, absolute]}
               interval: {type: string, description: 'Time | rows.'}
               list: {type: array, items: {properties: {rank: {type: integer, minimum: 1, maximum: 9, default: 3}}}}
-              form: {type: string, enum: [scaled, absolute]}
 ";
 
     #[test]
@@ -101,8 +101,8 @@ spec:
         let text = chapters(DEFINITION).unwrap();
 
         let expected = "## Lmap\n\nHow it is watched.\n\n| field | type | what |\n| --- | --- | --- |\n\
-            | `spec.interval` | string, required | Time \\| rows. |\n| `spec.list` | array |  |\n\
-            | `spec.list[].rank` | integer, 1 to 9, default 3 |  |\n| `spec.form` | `scaled`, `absolute` |  |\n\
+            | `spec.form` | `scaled`, `absolute` |  |\n| `spec.interval` | string, required | Time \\| rows. |\n\
+            | `spec.list` | array |  |\n| `spec.list[].rank` | integer, 1 to 9, default 3 |  |\n\
             \nThe API server refuses what breaks a rule, and says so:\n\n- `spec`: a or b\n";
         assert_eq!(text, expected);
         assert!(chapters("kind: X").is_err());
