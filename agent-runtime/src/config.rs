@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::reload::Tree;
-
 /// Larger configuration files are refused.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Characters of a wrong line that an error message shows.
@@ -134,18 +132,15 @@ pub fn parse<S: Settings>(text: &str) -> Result<S, ConfigError> {
 ///
 /// [`ConfigError`] if it is not valid.
 pub fn parse_unchecked<S: Settings>(text: &str) -> Result<S, ConfigError> {
-    if is_empty(text) {
-        return Ok(S::default());
-    }
-    serde_saphyr::from_str(text).map_err(|error| ConfigError::Parse(with_line(&error, text)))
+    Ok(parse_any(text)?.unwrap_or_default())
 }
 
 fn is_empty(text: &str) -> bool {
     text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
 }
 
-/// The keys and values of a file, whatever they mean; `None` if it has none.
-pub(crate) fn parse_tree(text: &str) -> Result<Option<Tree>, ConfigError> {
+/// What a file says; `None` if it has no keys.
+pub(crate) fn parse_any<T: DeserializeOwned>(text: &str) -> Result<Option<T>, ConfigError> {
     if is_empty(text) {
         return Ok(None);
     }

@@ -7,6 +7,7 @@
 //! | [`budget`] | what an agent may keep in memory, as rows and as a sum |
 //! | [`server`] | HTTP servers with bounded connections whose requests know their sender |
 //! | [`check`], `certificate` | what a start would stumble over (`--check-config`); dates in certificates |
+//! | [`clock`] | monotonic and wall-clock time, CPU time |
 //! | [`connect`] | connections to another agent that know who answered |
 //! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
 //! | [`descriptors`] | file descriptors that are kept back for services |
@@ -26,6 +27,7 @@ pub mod access;
 pub mod budget;
 mod certificate;
 pub mod check;
+pub mod clock;
 pub mod config;
 pub mod connect;
 mod count;

@@ -17,7 +17,12 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-pub(crate) use keys::Tree;
+use crate::access::UnknownName;
+use crate::config::ConfigError;
+use crate::error::chain;
+use crate::logs::LogError;
+use crate::tls::TlsError;
+
 pub use keys::{KeyChanges, changed_keys};
 
 /// How often the files are looked at. Contents are compared and not times: Kubernetes replaces a symlink.
@@ -85,7 +90,7 @@ impl ReloadState {
     }
 
     /// Notes and logs the outcome of a reload.
-    fn note(&self, outcome: Result<Changes, String>) {
+    fn note(&self, outcome: Result<Changes, ReloadError>) {
         match outcome {
             Ok(Changes { taken, at_restart }) => {
                 self.set_problem(None);
@@ -98,7 +103,8 @@ impl ReloadState {
                     tracing::warn!(changed, "these keys take effect with the next start of the agent");
                 }
             }
-            Err(why) => {
+            Err(error) => {
+                let why = chain(&error);
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(why, "the changed configuration cannot be used: the one before stays in use");
                 self.set_problem(Some(format!("changed configuration is not in use: {why}")));
@@ -125,8 +131,43 @@ pub trait Reload: Send + 'static {
     ///
     /// # Errors
     ///
-    /// What is wrong with which file. Nothing has changed.
-    fn reload(&mut self) -> Result<Changes, String>;
+    /// [`ReloadError`]: what is wrong with which file. Nothing has changed.
+    fn reload(&mut self) -> Result<Changes, ReloadError>;
+}
+
+/// Why changed files are not taken over. What was in use before stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// The configuration file cannot be read, or a key has a value that it cannot have.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A role is given to a name that this system does not know.
+    #[error(transparent)]
+    Access(#[from] UnknownName),
+    /// The level of the log cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The certificates of a section cannot be used.
+    #[error("{key}")]
+    Certificates {
+        /// The section of the configuration.
+        key: &'static str,
+        /// What is wrong with its files.
+        #[source]
+        cause: Box<TlsError>,
+    },
+    /// A part of the agent cannot be made anew.
+    #[error(transparent)]
+    Part(Box<dyn core::error::Error + Send + Sync>),
+}
+
+impl ReloadError {
+    /// The certificates of section `key` cannot be used.
+    #[must_use]
+    pub fn certificates(key: &'static str, cause: TlsError) -> Self {
+        Self::Certificates { key, cause: Box::new(cause) }
+    }
 }
 
 /// A number that changes with the names or the content of `files`. Not a secure hash.
@@ -222,8 +263,8 @@ mod tests {
         let state = ReloadState::default();
         assert_eq!(state.problem(), None);
 
-        state.note(Err("no key in a.key".to_owned()));
-        assert!(state.problem().unwrap().ends_with("no key in a.key"));
+        state.note(Err(ReloadError::certificates("control.tls", TlsError::NoKey("a.key".into()))));
+        assert!(state.problem().unwrap().ends_with("control.tls: a.key has no private key in PEM"));
         state.note(Ok(Changes::default()));
 
         assert_eq!((state.problem(), state.failed(), state.taken()), (None, 1, 0));

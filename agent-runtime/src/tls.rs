@@ -92,7 +92,7 @@ pub enum TlsError {
     Name(String),
     /// The system's certificate store is empty or cannot be read.
     #[error(
-        "this system trusts no authority{}: install ca-certificates, or name a file in SSL_CERT_FILE or tls.ca",
+        "this system trusts no authority{}: install ca-certificates, or name a file in SSL_CERT_FILE or as ca (tls.ca) in the configuration",
         .0.as_deref().map(|cause| format!(" ({cause})")).unwrap_or_default()
     )]
     NoSystemRoots(Option<String>),

@@ -1,6 +1,6 @@
 //! The client: connects a service, registers metrics, reports its status.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard};
 
 use wire::histogram::Scale;
 use wire::metric::Kind;
@@ -9,34 +9,15 @@ use region::SlotRun;
 
 use crate::environment;
 use crate::handles::{Binding, Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
-use crate::io_thread::IoThread;
+use crate::io_thread::{IoThread, Shared};
+use crate::metric_spec::MetricSpec;
 use crate::problem::{Cause, Problem};
-use crate::registration::{Handle, MetricSpec, Registration};
+use crate::registration::{Handle, Registration};
 use crate::registry::Registry;
 use crate::service::{Limits, Service};
 use crate::session::Session;
 use crate::spans::{SpanRing, TraceId};
 use crate::status::{Connection, Status};
-
-/// The session, shared by the service and the I/O thread.
-#[derive(Debug)]
-pub(crate) struct Shared(Mutex<Session>);
-
-impl Shared {
-    /// For the I/O thread, which exists only in the process that connected.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// For a child after fork: a lock that was held during the fork is never released in the child.
-    fn try_lock(&self) -> Option<MutexGuard<'_, Session>> {
-        match self.0.try_lock() {
-            Ok(session) => Some(session),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-}
 
 /// A service's connection to the node's host agent. Clones share the connection.
 ///
@@ -84,7 +65,7 @@ pub fn connect(service: Service) -> Client {
     };
     let (process, limits) = (environment::process(), service.bounds());
     let valid = hello.is_some();
-    let shared = Arc::new(Shared(Mutex::new(Session::new(registry, hello, u64::from(process)))));
+    let shared = Arc::new(Shared::new(Session::new(registry, hello, u64::from(process))));
     let mut io_thread = None;
     if valid {
         match IoThread::start(Arc::clone(&shared), service.socket_path()) {

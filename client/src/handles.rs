@@ -10,8 +10,11 @@ use region::{SlotRef, SlotRun, SlotsRef};
 use wire::histogram::Scale;
 use wire::registration::Shards;
 
-use crate::registry::SeriesId;
 use crate::thread_number;
+
+/// Identifies a series within one client. The registry assigns it and never reuses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SeriesId(pub(crate) u64);
 
 /// Words from one shard to the next.
 const STRIDE: usize = Shards::STRIDE as usize;

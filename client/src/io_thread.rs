@@ -6,8 +6,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 use region::fd_passing;
@@ -16,9 +16,32 @@ use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketTy
 use wire::frame::Frames;
 use wire::time::Nanos;
 
-use crate::client::Shared;
 use crate::clock::Clock;
-use crate::session::{Disconnect, Outgoing};
+use crate::session::{Disconnect, Outgoing, Session};
+
+/// The session, shared by the service and the I/O thread.
+#[derive(Debug)]
+pub(crate) struct Shared(Mutex<Session>);
+
+impl Shared {
+    pub(crate) fn new(session: Session) -> Self {
+        Self(Mutex::new(session))
+    }
+
+    /// For the I/O thread, which exists only in the process that connected.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a child after fork: a lock that was held during the fork is never released in the child.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Session>> {
+        match self.0.try_lock() {
+            Ok(session) => Some(session),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
 
 /// Reads of the socket before the deadlines are checked again.
 const MAX_READS: usize = 16;

@@ -64,6 +64,7 @@ mod free_slots;
 mod handles;
 mod io_thread;
 mod link;
+mod metric_spec;
 pub mod open_telemetry;
 mod problem;
 mod registration;

@@ -1,7 +1,8 @@
 //! When to connect and when to raise the heartbeat; the state of the connection. Pure: time is a parameter.
 //!
-//! Failed attempts are retried with exponential back-off: 50 ms, doubled up to 2 s, each ± 25 % at random.
+//! Failed attempts are retried with exponential back-off: 50 ms, doubled up to 2 s, each up to a half less at random.
 
+use wire::backoff::{Backoff, fraction};
 use wire::id::Incarnation;
 use wire::time::Nanos;
 
@@ -9,10 +10,8 @@ use wire::time::Nanos;
 const HEARTBEAT_MS: u32 = 100;
 /// Heartbeat periods that an agent may request.
 const HEARTBEAT_RANGE_MS: (u32, u32) = (10, 60_000);
-/// First pause between two attempts to connect; each further one is twice as long.
-const FIRST_PAUSE: Nanos = Nanos::from_millis(50);
-/// The longest pause.
-const LONGEST_PAUSE: Nanos = Nanos::from_secs(2);
+/// Pauses between two attempts to connect.
+const BACKOFF: Backoff = Backoff::new(Nanos::from_millis(50), Nanos::from_secs(2));
 
 /// What the I/O thread has to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +37,7 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Link {
     phase: Phase,
-    pause: Nanos,
+    backoff: Backoff,
     random: u64,
     heartbeat: Nanos,
     next_beat: Nanos,
@@ -53,7 +52,7 @@ impl Link {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             phase: Phase::Waiting { until: Nanos::ZERO },
-            pause: FIRST_PAUSE,
+            backoff: BACKOFF,
             random: seed | 1,
             heartbeat: Nanos::from_millis(HEARTBEAT_MS.into()),
             next_beat: Nanos::ZERO,
@@ -93,8 +92,8 @@ impl Link {
         if matches!(self.phase, Phase::Waiting { .. }) {
             self.attempts += 1;
         }
-        self.phase = Phase::Waiting { until: now.plus(self.spread(self.pause)) };
-        self.pause = Nanos(self.pause.0 * 2).min(LONGEST_PAUSE);
+        let random = fraction(self.draw());
+        self.phase = Phase::Waiting { until: now.plus(self.backoff.pause(random)) };
         self.error = Some(reason);
     }
 
@@ -115,7 +114,7 @@ impl Link {
         if let Phase::Open { agent, .. } = &mut self.phase {
             *agent = Some(by);
             self.attempts = 0;
-            self.pause = FIRST_PAUSE;
+            self.backoff.reset();
             self.error = None;
             let (shortest, longest) = HEARTBEAT_RANGE_MS;
             let millis = if heartbeat_ms == 0 { HEARTBEAT_MS } else { heartbeat_ms.clamp(shortest, longest) };
@@ -169,12 +168,16 @@ impl Link {
 
     /// `pause` ± 25 % at random.
     pub(crate) fn spread(&mut self, pause: Nanos) -> Nanos {
-        // Marsaglia's xorshift.
+        let half = pause.0 / 2;
+        Nanos(pause.0 - half / 2 + self.draw() % half.max(1))
+    }
+
+    /// The next random number: Marsaglia's xorshift.
+    fn draw(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let half = pause.0 / 2;
-        Nanos(pause.0 - half / 2 + self.random % half.max(1))
+        self.random
     }
 }
 
@@ -209,8 +212,8 @@ mod tests {
 
         assert!(pauses[0] < Nanos::from_millis(100), "{pauses:?}");
         let steps: Vec<_> = pauses.windows(2).map(|pair| pair[1].since(pair[0]).unwrap()).collect();
-        assert!(steps.iter().all(|step| *step <= Nanos::from_millis(2_500)), "{steps:?}");
-        assert!(*steps.last().unwrap() >= Nanos::from_millis(1_500), "{steps:?}");
+        assert!(steps.iter().all(|step| *step <= Nanos::from_secs(2)), "{steps:?}");
+        assert!(*steps.last().unwrap() >= Nanos::from_secs(1), "{steps:?}");
         assert_eq!(link.attempts(), 12);
 
         link.connected();

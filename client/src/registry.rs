@@ -16,9 +16,9 @@ use wire::name::{Labels, MetricName, NameError, Unit};
 use wire::registration::{self, PlacedSeries, ServiceMessage, Shards};
 
 use crate::free_slots::{FreeSlots, SlotAllocation};
-use crate::handles::Binding;
+use crate::handles::{Binding, SeriesId};
+use crate::metric_spec::MetricSpec;
 use crate::problem::{Cause, Problems, shortened};
-use crate::registration::MetricSpec;
 use crate::service::Limits;
 
 /// Upper bound for the size of further regions: 1 MiB. Each is twice as large as the one before.
@@ -29,10 +29,6 @@ const SERIES_PER_MESSAGE: usize = 64;
 const RUNS_PER_MESSAGE: usize = 4_096;
 /// The label set shared by all label sets beyond the limit, as in OpenTelemetry.
 const OVERFLOW_LABEL: (&str, &str) = ("otel.metric.overflow", "true");
-
-/// Identifies a series within one client. The registry assigns it and never reuses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SeriesId(u64);
 
 /// Kind, unit and scale: the same for all series of one metric name.
 #[derive(Clone, Debug)]

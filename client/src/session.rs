@@ -202,7 +202,7 @@ mod tests {
     use wire::metric::{Group, Kind};
 
     use super::*;
-    use crate::registration::MetricSpec;
+    use crate::metric_spec::MetricSpec;
     use crate::service::{Limits, Service};
 
     fn session() -> Session {

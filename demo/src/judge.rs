@@ -267,6 +267,7 @@ fn ranked(flagged: &[FlaggedService]) -> Vec<FlaggedService> {
         silent: one.silent,
         peer: one.points_at.map(Target::name),
         responses: hooks::suspects::ResponseChange::Unknown,
+        slower: None,
         strength: one.strength,
         began: one.delay,
     });

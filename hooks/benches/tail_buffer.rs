@@ -6,12 +6,11 @@ use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
-use hooks::time::UnixNanos;
 use hooks::tracing::{
     Budget, BudgetRule, Keeper, Limits, OrderKey, Origin, Policies, Reason, ServiceCatalog, Span, SpanId, SpanIndex,
     SpanKind, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
 };
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const PER_TRACE: u64 = 8;
 /// Traces whose spans come in turn: far more than a cache holds.

@@ -11,12 +11,11 @@ mod page;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 pub use self::page::{Line, Page, Requests, head_share};
 use crate::id::ServiceId;
 use crate::paths::OTHER;
-use crate::time::UnixNanos;
 use crate::tracing::{DiscardReason, LossReason, Policy, Tally};
 
 /// Length of a day in nanoseconds.

@@ -11,8 +11,8 @@
 //! 2. A service that *points at* another one in alarm comes after all that point at none. It does if a quarter or more
 //!    of what its top metrics explain is about calls to that one ([`Explanation::peer`]): a service that waits for a
 //!    slow callee is a victim. If traces show who calls whom ([`Calls`]), a service whose responses are slow or fail
-//!    points at a service in alarm below it, and one that mainly has less to do than usual points at a service in alarm
-//!    above it.
+//!    points at a service in alarm below it whose delay [`explains`] its own, and one that mainly has less to do than
+//!    usual, or whose delay is too small for what its caller waits, points at a service in alarm above it.
 //! 3. Then the highest score as a multiple of γ decides, and last the earliest alarm.
 //!
 //! # Limits
@@ -26,12 +26,14 @@
 //! - It is one rule for all faults, tuned on the demo's five. It names where to look first, and proves nothing.
 
 mod calls;
+mod delay;
 mod explanation;
 
 use wire::time::Nanos;
 
 pub use calls::Calls;
-pub use explanation::{Explanation, TOP};
+pub use delay::{explains, longest_delay};
+pub use explanation::{Cause, Explanation, TOP};
 
 /// Scores count until so long after the first alarm: later, victims have the higher scores.
 pub const RANKED_AFTER: Nanos = Nanos::from_secs(2);
@@ -41,7 +43,7 @@ pub const EXPLAINED_BY: Nanos = Nanos::from_secs(1);
 
 /// At most so many services in alarm, those with the highest scores, are compared by traces: with more of them the
 /// cause is unknown.
-const SUSPECTS: usize = 16;
+pub const SUSPECTS: usize = 16;
 
 /// Facts about one service in alarm.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,6 +56,8 @@ pub struct ServiceInAlarm<'a> {
     pub peer: Option<&'a str>,
     /// How its responses have changed.
     pub responses: ResponseChange,
+    /// By how many seconds they take longer ([`longest_delay`]); `None` if unknown.
+    pub slower: Option<f64>,
     /// Highest score as a multiple of γ until [`RANKED_AFTER`]; 0 if there was none by then.
     pub strength: f64,
     /// Start of its alarm, on a clock that all services share.
@@ -118,7 +122,10 @@ fn points_at(
     let mut suspects = suspects.iter();
     let pointed = suspects.find(|(_, other)| match one.responses {
         ResponseChange::Unknown => false,
-        ResponseChange::Worse => above(one.service, other.service),
+        ResponseChange::Worse => {
+            let (waits, is_small) = (above(one.service, other.service), above(other.service, one.service));
+            waits && explains(other.slower, one.slower) || is_small && !explains(one.slower, other.slower)
+        }
         ResponseChange::Less => above(other.service, one.service),
     });
     pointed.map(|(at, _)| *at)
@@ -134,6 +141,7 @@ mod tests {
             silent: false,
             peer: None,
             responses: ResponseChange::Unknown,
+            slower: None,
             strength,
             began: Nanos::ZERO,
         }
@@ -204,6 +212,26 @@ mod tests {
         assert_eq!(order(&[less("frontend", 9.0), less("cart", 3.0)]), ["frontend", "cart"], "nobody does more");
         let silent = ServiceInAlarm { silent: true, ..less("store", 0.0) };
         assert_eq!(order(&[worse("frontend", 9.0), silent]), ["store", "frontend"], "a silent one is no victim");
+    }
+
+    #[test]
+    fn a_callee_whose_delay_is_too_small_for_its_callers_is_not_the_cause() {
+        let calls = Calls::new([("frontend", "payment"), ("frontend", "store")]);
+        let worse = |service, strength, slower| ServiceInAlarm {
+            responses: ResponseChange::Worse,
+            slower,
+            ..flagged(service, strength)
+        };
+        let names = |flagged: &[ServiceInAlarm<'_>]| -> Vec<String> {
+            rank(flagged, &calls).iter().map(|ranked| flagged[ranked.flagged].service.to_owned()).collect()
+        };
+        let frontend = worse("frontend", 3.0, Some(0.18));
+
+        assert_eq!(names(&[frontend, worse("payment", 40.0, Some(0.002))]), ["frontend", "payment"]);
+        assert_eq!(names(&[frontend, worse("payment", 2.0, Some(0.1))]), ["payment", "frontend"]);
+        let both = [frontend, worse("payment", 40.0, Some(0.002)), worse("store", 2.0, Some(0.17))];
+        assert_eq!(names(&both), ["store", "payment", "frontend"]);
+        assert_eq!(names(&[frontend, worse("payment", 2.0, None)]), ["payment", "frontend"], "it may be an error");
     }
 
     #[test]

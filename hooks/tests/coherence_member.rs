@@ -7,9 +7,8 @@ use hooks::coherence::{
     Decision, Effect, Entries, Entry, GossipMessage, Item, Member, MemberSettings, ReceiveError, Refusal, Run, RunId,
     Speaker, VersionVector,
 };
-use hooks::time::UnixNanos;
 use hooks::tracing::{Rank, Reason, TraceId, TraceStart};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const NOON: UnixNanos = UnixNanos::from_secs(1_700_000_000);
 

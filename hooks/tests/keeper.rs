@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
-use hooks::time::UnixNanos;
 use hooks::tracing::{
     Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, Metric, OrderKey, Origin,
     PathStep, Policies, Policy, Randomness, Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches,
     TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
 };
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// Midday of some day, in seconds.
 const NOON: u64 = 1_700_000_000;

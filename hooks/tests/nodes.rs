@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
-use hooks::time::UnixNanos;
 use hooks::tracing::{
     Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, OrderKey, Origin, Policies,
     Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule,
     Triggers, Verdict,
 };
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const NODES: usize = 3;
 const TRACES: u64 = 6_000;

@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use hooks::sampling::{ColumnId, Row, Sampler, SamplingPolicy, SamplingRule, Series};
-use hooks::time::UnixNanos;
 use lmap::{Column, ColumnKind, Detector, Settings};
+use wire::time::UnixNanos;
 
 /// Five servers, 38 gauges each; rows without labels, and with.
 const UNITS: usize = 5;

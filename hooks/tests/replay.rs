@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
-use hooks::time::UnixNanos;
 use hooks::tracing::{
     Budget, BudgetRule, Keeper, KeptSpan, Limits, OrderKey, Origin, Policies, Reason, ScoreBreakdown, ServiceCatalog,
     Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, TraceId, TriggerRule, Triggers, Verdict,
 };
 use lmap::{Column, ColumnKind, Detector, Settings};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const MICROS: u64 = 1_000_000;
 

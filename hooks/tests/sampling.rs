@@ -6,9 +6,8 @@ use hooks::sampling::{
     ColumnId, Row, RuleError, Sample, SampleLossReason, Sampler, SamplingPolicy, SamplingRule, Series,
     SuppressionReason,
 };
-use hooks::time::UnixNanos;
 use proptest::prelude::*;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 fn ids(count: u64) -> Vec<ColumnId> {
     (0..count).map(ColumnId).collect()

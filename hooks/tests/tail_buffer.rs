@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hooks::id::{OperationId, OriginId, ServiceId};
-use hooks::time::UnixNanos;
 use hooks::tracing::{
     Completeness, DropReason, KeepOutcome, Limits, LimitsError, LossReason, OfferOutcome, OrderKey, Reason, Span,
     SpanId, SpanIndex, SpanKind, StickyDecision, TailBuffer, Tally, TraceId,
 };
 use proptest::prelude::*;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const KEY: OrderKey = OrderKey::new(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
 

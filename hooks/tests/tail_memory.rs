@@ -4,9 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use hooks::id::{OperationId, OriginId, ServiceId};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Limits, OfferOutcome, OrderKey, Span, SpanId, SpanIndex, SpanKind, TailBuffer, TraceId};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const MIB: usize = 1 << 20;
 const START: u64 = 1_700_000_000_000_000_000;

@@ -7,9 +7,9 @@ use agent_runtime::access::Role;
 use agent_runtime::check::{CAP_SYS_PTRACE, Inspection, SocketState};
 use agent_runtime::program::{self, ConfigArgs};
 use agent_runtime::{OutwardTls, chain};
-use hooks::time::UnixNanos;
 use otlp::UnknownSenders;
 use rustix::process::{Resource, getrlimit};
+use wire::time::UnixNanos;
 
 use crate::clock;
 use crate::config::{self, Config, Transport, UpstreamConfig};
@@ -25,7 +25,7 @@ const SOCKETS: [&str; 4] = ["services.sock", "regions.sock", "control.sock", "op
 /// Checks the configuration that `args` name, without starting an agent. Binds its addresses for a moment.
 #[must_use]
 pub fn check_config(args: &ConfigArgs) -> Inspection {
-    let now_s = i64::try_from(clock::unix_now().0 / 1_000_000_000).unwrap_or(i64::MAX);
+    let now_s = i64::try_from(clock::unix_now().second()).unwrap_or(i64::MAX);
     program::check(args, now_s, inspect)
 }
 
@@ -196,10 +196,12 @@ fn memory_access(config: &Config, to: &mut Inspection) {
         Transport::Shm => to.ok("transport", "shared memory of this machine"),
         wanted => match region_registration::device(device_choice(config)) {
             Ok(_) => to.ok("transport", "this machine has a usable RDMA device"),
-            Err(why) if wanted == Transport::Auto => {
-                to.ok("transport", format!("shared memory of this machine; no RDMA ({why})"));
+            Err(error) if wanted == Transport::Auto => {
+                to.ok("transport", format!("shared memory of this machine; no RDMA ({})", chain(&error)));
             }
-            Err(why) => to.error("transport", format!("no RDMA: {why}"), "`uview check`, or transport: auto"),
+            Err(error) => {
+                to.error("transport", format!("no RDMA: {}", chain(&error)), "`uview check`, or transport: auto");
+            }
         },
     }
     if config.process_metrics.enabled && !Inspection::has_capability(CAP_SYS_PTRACE) {

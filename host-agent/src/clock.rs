@@ -1,40 +1,8 @@
-//! The only place of this crate that reads the clock.
-#![expect(clippy::disallowed_methods, reason = "the only module that reads the clock")]
-
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+//! The agent's clocks: those of both agents, and the one of process start times.
 
 use wire::time::Nanos;
 
-/// Monotonic clock: the time since the agent's start.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock(Instant);
-
-impl Clock {
-    /// A clock that starts now.
-    #[must_use]
-    pub fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    /// The time since the start.
-    #[must_use]
-    pub fn now(&self) -> Nanos {
-        self.0.elapsed().into()
-    }
-}
-
-/// Wall clock: nanoseconds since 1970. May jump.
-#[must_use]
-pub fn unix_now() -> Nanos {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from)
-}
-
-/// CPU time used by this process.
-#[must_use]
-pub fn processor_time() -> Nanos {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Nanos::from_secs(time.tv_sec as u64).plus(Nanos(time.tv_nsec as u64))
-}
+pub use agent_runtime::clock::{Clock, process_cpu, unix_now};
 
 /// Time since boot (CLOCK_BOOTTIME), the clock of process start times in /proc.
 #[must_use]

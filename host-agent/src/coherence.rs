@@ -18,7 +18,8 @@ use tonic::service::Routes;
 use wire::time::Nanos;
 
 use crate::config::CoherenceConfig;
-use crate::run::{RunError, acceptor};
+use crate::listeners::acceptor;
+use crate::run_error::RunError;
 
 /// Connections of peers: of all, and from one address.
 pub(crate) const LIMITS: Limits = Limits { connections: 2_048, connections_per_peer: 64 };

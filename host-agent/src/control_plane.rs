@@ -26,10 +26,13 @@ mod incidents;
 mod interval;
 mod kept_models;
 mod lmap;
+mod lmap_move;
 mod lmap_view;
 mod members;
 mod model_handover;
+mod move_times;
 mod moves;
+mod numbers;
 mod operators;
 mod over_several;
 mod placement;
@@ -40,12 +43,13 @@ mod replica;
 mod report;
 mod scores;
 mod selection;
+mod sent_config;
 mod services;
 mod settings;
 mod shares;
 mod span_rings;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod unregistered_regions;
@@ -64,7 +68,6 @@ pub use agent_runtime::access::Identity;
 use agent_runtime::shares::Shares;
 pub use counters::Counters;
 pub use declared::DeclaredSettings;
-pub use drains::Drain;
 pub use incidents::Suspicion;
 pub use interval::{FastestChoice, IntervalChange, IntervalChoice, IntervalInEffect};
 pub(crate) use kept_models::MAX_KEPT_MODELS;
@@ -82,15 +85,18 @@ pub use scores::LmapScore;
 pub use selection::Choice;
 pub use services::Descriptor;
 pub use settings::{AggregationRule, IdentityRule, Limits, Peer, Settings};
+pub use worker::Drain;
 
 use catalogue::Catalogue;
 use incidents::Incidents;
 use kept_models::KeptModels;
 use lmap::{Lmap, ProblemLog};
+use move_times::MoveTimes;
+use numbers::Numbers;
 use release::{Release, Releases};
 use replica::Replica;
 use shares::NodeShares;
-use unregistered_regions::UnregisteredRegions;
+use unregistered_regions::RdmaAccess;
 use worker::Worker;
 
 /// A service's connection, before and after its hello.
@@ -116,13 +122,6 @@ struct Service {
     unwatched: bool,
 }
 
-/// A release that waits until the changes of these LMAPs are sent. Only then the epochs to be acknowledged are known.
-#[derive(Debug)]
-struct UnsentRelease {
-    lmaps: Vec<LmapId>,
-    release: Release,
-}
-
 /// The state of a node. See the module's documentation.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -140,7 +139,6 @@ pub struct ControlPlane {
     links: BTreeMap<ConnectionId, WorkerId>,
     /// Changed LMAPs, and when their workers are sent the change.
     due: BTreeMap<LmapId, Nanos>,
-    unsent: Vec<UnsentRelease>,
     releases: Releases,
     accepted: BTreeSet<ConnectionId>,
     actions: Vec<Action>,
@@ -149,21 +147,13 @@ pub struct ControlPlane {
     /// Bytes of models, by operator.
     models: Shares<String>,
     problems: ProblemLog,
-    unregistered: UnregisteredRegions,
-    /// Workers that their RDMA devices did not fence, and why.
-    unfenced: BTreeMap<WorkerId, String>,
+    rdma: RdmaAccess,
     /// Lowest share of γ at which a hook wants verdicts.
     wanted_share: f64,
     /// What detectors have learnt, for the next worker that runs their LMAP.
     kept: KeptModels,
-    /// LMAPs whose workers were asked for their models because the agent ends.
-    awaited_models: BTreeSet<LmapId>,
-    /// When LMAPs are next moved to workers that have less to do.
-    rebalance: Option<Nanos>,
-    /// When LMAPs of drained workers are next moved.
-    drains: Option<Nanos>,
-    last_replica: u32,
-    last_lmap: u32,
+    move_times: MoveTimes,
+    numbers: Numbers,
 }
 
 impl ControlPlane {
@@ -172,9 +162,6 @@ impl ControlPlane {
     pub fn new(settings: Settings) -> Self {
         Self {
             kept: KeptModels::new(settings.model_bytes),
-            awaited_models: BTreeSet::new(),
-            rebalance: None,
-            drains: None,
             shares: NodeShares::new(&settings.limits),
             models: Shares::new("bytes of operators' models", "a limit of the program", operators::MAX_MODELS_BYTES),
             settings,
@@ -188,17 +175,15 @@ impl ControlPlane {
             workers: BTreeMap::new(),
             links: BTreeMap::new(),
             due: BTreeMap::new(),
-            unsent: Vec::new(),
             releases: Releases::default(),
             accepted: BTreeSet::new(),
             actions: Vec::new(),
             counters: Counters::default(),
             problems: ProblemLog::default(),
-            unregistered: UnregisteredRegions::default(),
-            unfenced: BTreeMap::new(),
+            rdma: RdmaAccess::default(),
             wanted_share: f64::INFINITY,
-            last_replica: 0,
-            last_lmap: 0,
+            move_times: MoveTimes::default(),
+            numbers: Numbers::default(),
         }
     }
 
@@ -253,7 +238,7 @@ impl ControlPlane {
     /// Number of slot runs and regions that workers have yet to forget.
     #[must_use]
     pub fn pending_releases(&self) -> usize {
-        self.unsent.len() + self.releases.len()
+        self.releases.len()
     }
 
     fn next_deadline(&self) -> Nanos {
@@ -276,8 +261,7 @@ impl ControlPlane {
 
     /// Creates an LMAP for `service`, which has none.
     fn create_lmap(&mut self, service: &ServiceName, now: Nanos) -> LmapId {
-        self.last_lmap += 1;
-        let id = LmapId(self.last_lmap);
+        let id = self.numbers.next_lmap();
         let mut lmap = Lmap::new(id, service.clone(), self.interval_of(service));
         let entry = self.services.entry(service.clone()).or_default();
         entry.unwatched = false;
@@ -336,6 +320,6 @@ impl ControlPlane {
             .get(service)
             .map_or_else(Vec::new, |service| service.former.iter().copied().chain(service.lmap).collect::<Vec<_>>());
         let lmaps = lmaps.into_iter().chain(self.over_several.iter().copied()).collect();
-        self.unsent.push(UnsentRelease { lmaps, release });
+        self.releases.defer(release, lmaps);
     }
 }

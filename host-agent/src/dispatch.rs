@@ -52,7 +52,6 @@ impl Filter {
 /// Memory of a verdict, with its texts and its place in a queue.
 fn event_bytes(event: &Event) -> usize {
     let Event { verdict, reasons, breakdown, silent, concerned, .. } = event;
-    let texts = |reason: &NamedReason| size_of::<NamedReason>() + reason.column.len() + reason.unit.len();
     let shares = verdict.row.as_ref().map_or(0, |row| size_of_val(&row.shares[..]));
     let features = verdict.features.as_ref().map_or(0, wire::control::Features::bytes);
     let listed =
@@ -64,7 +63,7 @@ fn event_bytes(event: &Event) -> usize {
         + shares
         + features
         + listed
-        + reasons.iter().map(texts).sum::<usize>()
+        + reasons.iter().map(NamedReason::bytes).sum::<usize>()
         + operations.map(|name| 48 + name.len()).sum::<usize>()
         + concerned.iter().map(|name| size_of::<ServiceName>() + name.as_str().len()).sum::<usize>()
         + silent.iter().map(|name| size_of::<InstanceName>() + name.as_str().len()).sum::<usize>()

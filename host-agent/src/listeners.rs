@@ -4,15 +4,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use agent_runtime::TlsError;
 use agent_runtime::listen::tcp;
+use agent_runtime::live_tls::LiveServer;
 use agent_runtime::server::Listener;
 use agent_runtime::socket_file::SocketFile;
 use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
+use tokio_rustls::TlsAcceptor;
 use wire::id::Incarnation;
 
 use crate::config::Config;
-use crate::run::RunError;
+use crate::run_error::RunError;
 
 /// Contents of `host-agent.json`, by which others find the running agent.
 #[derive(Debug, Serialize)]
@@ -160,6 +163,11 @@ impl Listeners {
         written.map_err(|cause| RunError::Runtime { path: path.clone(), cause })?;
         Ok(AddressFile(path))
     }
+}
+
+/// The TLS of a gRPC API over TCP.
+pub(crate) fn acceptor(tls: Option<&LiveServer>) -> Result<Option<TlsAcceptor>, TlsError> {
+    tls.map(|tls| tls.acceptor(b"h2")).transpose()
 }
 
 fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), RunError> {

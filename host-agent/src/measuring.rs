@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
 use crate::process_metrics;
-use crate::run::RunError;
+use crate::run_error::RunError;
 
 /// What the threads count: of processes and of cgroups.
 pub(crate) type Counts = (Arc<process_metrics::Counts>, Arc<cgroup_metrics::Counts>);

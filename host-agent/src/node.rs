@@ -27,8 +27,10 @@ use crate::dispatch::Dispatch;
 use crate::edge_counts::EdgeCounts;
 use crate::outbox::{Outbox, OutboxBudget};
 use crate::process_metrics::RequestSender;
-use crate::region_registration::registrar;
+use crate::region_registration::request;
 use crate::span_ring;
+
+pub use self::hooks::WatchError;
 
 /// Messages queued for one worker. A worker that lets more queue up is disconnected; when it reconnects, it is sent
 /// everything again.
@@ -75,7 +77,7 @@ pub struct Node {
     wake: Notify,
     draining: watch::Sender<bool>,
     /// Carries out RDMA work; `None` without RDMA.
-    registrar: Option<registrar::RequestSender>,
+    registrar: Option<request::RequestSender>,
     /// Counters of the edges.
     pub counts: EdgeCounts,
     /// What became of changed configuration.
@@ -101,7 +103,7 @@ impl Node {
     /// A node with at most `hooks` hooks and watchers. `registrar` serves workers that read by RDMA; without it there
     /// are none.
     #[must_use]
-    pub fn new(settings: Settings, hooks: usize, clock: Clock, registrar: Option<registrar::RequestSender>) -> Self {
+    pub fn new(settings: Settings, hooks: usize, clock: Clock, registrar: Option<request::RequestSender>) -> Self {
         let incarnation = settings.incarnation;
         let state = State {
             plane: ControlPlane::new(settings),

@@ -59,12 +59,12 @@ mod tests {
     use std::num::NonZeroU64;
 
     use hooks::sampling::Row;
-    use hooks::time::UnixNanos;
     use remote_write::feed::Column;
     use remote_write::shipper::{Shipper, Timestamp};
     use wire::id::Incarnation;
     use wire::metric::{Group, Kind, Series};
     use wire::name::{Labels, MetricName};
+    use wire::time::UnixNanos;
     use wire::time::{Interval, Nanos};
 
     use super::*;
@@ -90,7 +90,7 @@ mod tests {
         let monitor = Arc::new(RemoteMonitor::new(shipper, Clock::start()));
         let (node, sources) = sources(&monitor);
         let row = |shipper: &mut Shipper, ahead_s: u64| {
-            let wall = UnixNanos(clock::unix_now().0).plus(Nanos::from_secs(ahead_s));
+            let wall = clock::unix_now().plus(Nanos::from_secs(ahead_s));
             let (at, interval) = (Timestamp { monotonic: Nanos(1), wall }, Interval::new(Nanos::from_secs(1)).unwrap());
             let service = shipper.service("cart", interval);
             let series = Series {

@@ -23,7 +23,7 @@ use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
 use crate::control_server::sender;
 use crate::dispatch::StreamId;
 use crate::live_page::LivePage;
-use crate::node::Node;
+use crate::node::{Node, WatchError};
 use crate::open_problems::ProblemSources;
 
 /// Rows queued for a slow watcher.
@@ -306,8 +306,10 @@ impl Operators for OperatorsService {
         let request = request.into_inner();
         let watched = self.node.for_operator(&by, self.hooks, |node| {
             let watched = node.watch_rows(LmapId(request.lmap), request.every, request.follow, ROW_QUEUE);
-            let watched = watched.map_err(|error| translate::status(&error))?;
-            watched.map_err(|error| Status::resource_exhausted(error.to_string()))
+            watched.map_err(|error| match error {
+                WatchError::NoLmap(lmap) => translate::status(&OperatorError::NoLmap(lmap)),
+                WatchError::TooMany(error) => Status::resource_exhausted(error.to_string()),
+            })
         });
         let (id, notified) = watched.map_err(|error| self.over_share(&error))??;
         let registered = WatcherGuard { node: Arc::clone(&self.node), id };

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hooks::suspects::Calls;
-use hooks::time::UnixNanos;
 use hooks::tracing::Metric;
 use otlp::{Edge, EdgeHandle, Finding, Settings, StartError};
 use tokio::net::TcpListener;
@@ -102,7 +101,7 @@ async fn update_call_graph(edge: Arc<Edge>, node: Arc<Node>) {
 
 /// Passes on what `event` means for traces. Span metrics lag behind, so verdicts on them are about earlier requests.
 fn pass_verdict(edge: &Edge, event: &Event, interval: Nanos) {
-    let of_spans = event.reasons.first().is_some_and(|reason| is_of_spans(event, &reason.column));
+    let of_spans = event.reasons.first().is_some_and(|reason| is_of_spans(event, reason.series.name.as_str()));
     for mut finding in findings(event) {
         if let Some((from, at)) = edge.covered_period(finding.at, interval).filter(|_| of_spans) {
             (finding.from, finding.at) = (from, at);
@@ -111,16 +110,16 @@ fn pass_verdict(edge: &Edge, event: &Event, interval: Nanos) {
     }
 }
 
-/// The service that a column of an LMAP over several is of, and the rest of its title; `None` for a derived column.
-fn service_of<'a>(event: &'a Event, column: &'a str) -> Option<(&'a ServiceName, &'a str)> {
+/// The service that a metric of an LMAP over several is of, and the rest of its name; `None` for a derived column.
+fn service_of<'a>(event: &'a Event, metric: &'a str) -> Option<(&'a ServiceName, &'a str)> {
     event
         .concerned
         .iter()
-        .find_map(|service| Some((service, column.strip_prefix(service.as_str())?.strip_prefix('/')?)))
+        .find_map(|service| Some((service, metric.strip_prefix(service.as_str())?.strip_prefix('/')?)))
 }
 
-fn is_of_spans(event: &Event, column: &str) -> bool {
-    span_columns::is_of_spans(service_of(event, column).map_or(column, |(_, column)| column))
+fn is_of_spans(event: &Event, metric: &str) -> bool {
+    span_columns::is_of_spans(service_of(event, metric).map_or(metric, |(_, metric)| metric))
 }
 
 /// What `event` means for traces: nothing unless its service is in alarm or has silent replicas. That of an LMAP over
@@ -133,10 +132,10 @@ fn findings(event: &Event) -> impl Iterator<Item = Finding<'_>> {
     let own = event.concerned.is_empty().then_some(&event.service);
     let services = own.into_iter().chain(&event.concerned).filter(move |_| is_finding);
     services.map(|service| {
-        let is_told = |column: &str| service_of(event, column).is_none_or(|(of, _)| of == service);
-        let metrics = event.reasons.iter().filter(|reason| is_told(&reason.column)).map(|reason| Metric {
-            title: reason.column.as_str().into(),
-            unit: reason.unit.as_str().into(),
+        let is_told = |metric: &str| service_of(event, metric).is_none_or(|(of, _)| of == service);
+        let metrics = event.reasons.iter().filter(|reason| is_told(reason.series.name.as_str())).map(|reason| Metric {
+            title: reason.column().into(),
+            unit: reason.unit().into(),
             seen: reason.seen,
             expected: reason.expected,
         });
@@ -146,8 +145,8 @@ fn findings(event: &Event) -> impl Iterator<Item = Finding<'_>> {
         let silent = (!event.silent.is_empty()).then_some(silent);
         Finding {
             service: service.as_str(),
-            from: UnixNanos(event.at_unix_ns),
-            at: UnixNanos(event.at_unix_ns),
+            from: event.at,
+            at: event.at,
             breakdown: event.breakdown.clone(),
             score: event.verdict.score,
             gamma: event.verdict.gamma.unwrap_or(0.0),
@@ -163,16 +162,17 @@ mod tests {
 
     use otlp::{Protocol, UpstreamSettings};
     use wire::id::Incarnation;
-    use wire::time::Interval;
+    use wire::time::{Interval, UnixNanos};
 
     use wire::control::{State, Verdict};
     use wire::id::{Epoch, LmapId, WorkerId};
-    use wire::metric::Group;
+    use wire::metric::Statistic;
     use wire::name::InstanceName;
 
     use super::*;
     use crate::clock::Clock;
     use crate::control_plane::NamedReason;
+    use crate::control_plane::testing::counter;
     use crate::telemetry_threads::TelemetryThreads;
 
     /// A node without services.
@@ -249,7 +249,7 @@ mod tests {
         Event {
             worker,
             service,
-            at_unix_ns: 5,
+            at: UnixNanos(5),
             verdict,
             reasons,
             breakdown: None,
@@ -276,10 +276,9 @@ mod tests {
 
     #[test]
     fn an_alarm_over_several_services_is_about_those_that_stand_out_each_with_its_own_columns() {
-        let reason = |column: &str| NamedReason {
-            column: column.to_owned(),
-            group: Group::Service,
-            unit: String::new(),
+        let reason = |metric: &str| NamedReason {
+            series: counter(metric),
+            statistic: Statistic::Increment,
             share: 0.3,
             seen: 2.0,
             expected: 1.0,
@@ -299,6 +298,7 @@ mod tests {
             [("cart", titles(["cart/errors", "ratio"])), ("payment", titles(["payment/requests", "ratio"]))]
         );
         assert!(!is_of_spans(&event, "payment/requests"));
-        assert!(is_of_spans(&event, r#"payment/traces.span.metrics.duration.p99{span.name="pay"}"#));
+        assert!(is_of_spans(&event, "payment/traces.span.metrics.duration"));
+        assert!(is_of_spans(&event, "traces.span.metrics.errors"));
     }
 }

@@ -12,7 +12,7 @@ use wire::time::Nanos;
 
 use crate::control_plane::WorkerReadiness;
 
-/// Longer than a client's longest pause between two attempts to connect (2 s and a quarter).
+/// Longer than a client's longest pause between two attempts to connect (2 s).
 const QUIET: Nanos = Nanos::from_secs(3);
 /// Time since the start after which nobody is waited for.
 const LONGEST: Nanos = Nanos::from_secs(30);

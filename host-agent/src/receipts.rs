@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hooks::receipt::{DailyLedger, LedgerLimits, Line, Page, head_share};
-use hooks::time::UnixNanos;
 use hooks::tracing::{DiscardReason, DropReason, LossReason, Policy};
 use otlp::counts::UpstreamLoss;
 use otlp::{Edge, Signal};
@@ -23,11 +22,11 @@ use wire::control::Episode;
 use wire::id::HookId;
 use wire::name::ServiceName;
 use wire::proto::operators as proto;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 pub use self::file_format::{Run, StoredReceipt, StoredReceiptError};
 use self::store::{LoadedReceipt, Store, with_run};
-use crate::clock;
+use crate::clock::{process_cpu, unix_now};
 use crate::config::ReceiptConfig;
 use crate::control_plane::Event;
 use crate::dispatch::{Filter, TooManyHooks};
@@ -128,7 +127,7 @@ impl Receipts {
 
     /// Records what counters have grown by.
     fn record(&self, node: &Node) {
-        let mut counters = vec![("cpu_ms".to_owned(), clock::processor_time().as_millis())];
+        let mut counters = vec![("cpu_ms".to_owned(), process_cpu().as_millis())];
         counters.extend(node.counts.iter().map(|(name, _, value)| (name.to_owned(), value)));
         let delivered = node.inspect(|_, dispatch| dispatch.delivered());
         counters.push(("lost_verdicts".to_owned(), delivered.lost_verdicts));
@@ -235,10 +234,6 @@ impl Receipts {
     }
 }
 
-fn unix_now() -> UnixNanos {
-    UnixNanos(clock::unix_now().0)
-}
-
 impl ReceiptLedger {
     /// The ledger of a run that starts `now`, continuing `found`. Spans buffered by the earlier run are lost.
     fn after(found: Option<LoadedReceipt>, now: UnixNanos) -> Self {
@@ -259,7 +254,7 @@ impl ReceiptLedger {
     /// An alarm began or ended.
     fn record_alarm(&mut self, event: &Event, now: UnixNanos) {
         self.ledger.turn(now);
-        let (service, at) = (&event.service, UnixNanos(event.at_unix_ns));
+        let (service, at) = (&event.service, event.at);
         match event.verdict.episode {
             Episode::Began => {
                 self.ledger.alarm(service.as_str(), true, Nanos::ZERO);
@@ -365,11 +360,11 @@ mod tests {
             features: None,
         };
         let service = ServiceName::new("payment").unwrap();
-        let (at_unix_ns, reasons, silent) = (second * 1_000_000_000, Vec::new(), Vec::new());
+        let (at, reasons, silent) = (UnixNanos::from_secs(second), Vec::new(), Vec::new());
         Event {
             worker: WorkerId(0),
             service,
-            at_unix_ns,
+            at,
             verdict,
             reasons,
             breakdown: None,

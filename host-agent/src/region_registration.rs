@@ -8,12 +8,15 @@
 mod held_releases;
 pub mod registrar;
 mod registrations;
+pub mod request;
 #[cfg(test)]
 mod tests;
 
-use agent_runtime::chain;
 use region::AcceptedRegion;
-use transport::verbs::{ConnectError, Device, DeviceChoice, Library, RegisteredRegion, VerbsHost};
+use transport::verbs::{
+    ConnectError, Device, DeviceChoice, DeviceError, FenceError, Library, LoadError, RegisterError, RegisteredRegion,
+    ResourceError, VerbsHost,
+};
 use wire::id::RegionId;
 use wire::rdma::{Endpoint, PacketSequence};
 
@@ -27,15 +30,15 @@ pub trait WorkerDevice: Send + std::fmt::Debug {
     ///
     /// # Errors
     ///
-    /// Why not, and what to do.
-    fn register(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<RegisteredRegion, String>;
+    /// [`RegisterError`]: why not, and what to do.
+    fn register(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<RegisteredRegion, RegisterError>;
 
     /// Deregisters a region. After success no READ sees it.
     ///
     /// # Errors
     ///
-    /// Why the worker may still read it.
-    fn deregister(&mut self, region: RegionId) -> Result<(), String>;
+    /// [`FenceError`]: the worker may still read it.
+    fn deregister(&mut self, region: RegionId) -> Result<(), FenceError>;
 
     /// Number of regions that the device did not deregister. Until it does, the worker is fenced.
     fn refused_deregistrations(&self) -> usize;
@@ -45,27 +48,28 @@ pub trait WorkerDevice: Send + std::fmt::Debug {
     ///
     /// # Errors
     ///
-    /// Why not. Then no worker is connected, unless the earlier one cannot be fenced.
-    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectFailure>;
+    /// [`ConnectError`]. Then no worker is connected, unless the earlier one cannot be fenced.
+    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectError>;
 
     /// Fences the worker until the next [`Self::connect`]. After success none of its READs sees anything.
     ///
     /// # Errors
     ///
-    /// Why the worker may still read.
-    fn fence(&mut self) -> Result<(), String>;
+    /// [`FenceError`]: the worker may still read.
+    fn fence(&mut self) -> Result<(), FenceError>;
 
     /// Fences the worker for good, and deregisters all regions if there is no other way. May be retried; nothing else
     /// is called afterwards.
     ///
     /// # Errors
     ///
-    /// Why the worker may still read.
-    fn revoke(&mut self) -> Result<(), String>;
+    /// [`FenceError`]: the worker may still read.
+    fn revoke(&mut self) -> Result<(), FenceError>;
 }
 
 /// Why a worker's queue pair could not be connected.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
 pub struct ConnectFailure {
     /// The error with its causes, in one line.
     pub why: String,
@@ -73,35 +77,50 @@ pub struct ConnectFailure {
     pub is_own_device: bool,
 }
 
+/// Why a worker's side of the device was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The RDMA library is missing or too old.
+    #[error(transparent)]
+    Library(#[from] LoadError),
+    /// There is no device, or it cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device lacks what each worker needs.
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+    /// An earlier device does not fence the worker, for this reason. Until it does, no other is opened for it.
+    #[error("{0}")]
+    Unfenced(String),
+}
+
 /// Opens a worker's side of the device, without regions. True: reopen the device, since the open one failed.
-pub type OpenDevice = Box<dyn FnMut(bool) -> Result<Box<dyn WorkerDevice>, String> + Send>;
+pub type OpenDevice = Box<dyn FnMut(bool) -> Result<Box<dyn WorkerDevice>, OpenError> + Send>;
 
 impl WorkerDevice for VerbsHost {
-    fn register(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<RegisteredRegion, String> {
-        Self::register(self, region, memory).map_err(|error| chain(&error))
+    fn register(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<RegisteredRegion, RegisterError> {
+        Self::register(self, region, memory)
     }
 
-    fn deregister(&mut self, region: RegionId) -> Result<(), String> {
-        Self::deregister(self, region).map_err(|error| chain(&error))
+    fn deregister(&mut self, region: RegionId) -> Result<(), FenceError> {
+        Self::deregister(self, region)
     }
 
     fn refused_deregistrations(&self) -> usize {
         Self::refused_deregistrations(self)
     }
 
-    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectFailure> {
-        Self::answer(self, psn, peer).map_err(|error| ConnectFailure {
-            why: chain(&error),
-            is_own_device: ConnectError::is_of_own_device(&error),
-        })
+    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectError> {
+        Self::answer(self, psn, peer)
     }
 
-    fn fence(&mut self) -> Result<(), String> {
-        Self::fence(self).map_err(|error| chain(&error))
+    fn fence(&mut self) -> Result<(), FenceError> {
+        Self::fence(self)
     }
 
-    fn revoke(&mut self) -> Result<(), String> {
-        Self::end(self).map_err(|error| chain(&error))
+    fn revoke(&mut self) -> Result<(), FenceError> {
+        Self::end(self)
     }
 }
 
@@ -110,16 +129,16 @@ impl WorkerDevice for VerbsHost {
 ///
 /// # Errors
 ///
-/// What is missing, and how to get it.
-pub fn device(choice: DeviceChoice) -> Result<OpenDevice, String> {
-    device_of(|| Library::load().map_err(|error| chain(&error)), choice)
+/// [`OpenError`]: what is missing, and how to get it.
+pub fn device(choice: DeviceChoice) -> Result<OpenDevice, OpenError> {
+    device_of(Library::load, choice)
 }
 
 fn device_of(
-    mut library: impl FnMut() -> Result<Library, String> + Send + 'static,
+    mut library: impl FnMut() -> Result<Library, LoadError> + Send + 'static,
     choice: DeviceChoice,
-) -> Result<OpenDevice, String> {
-    let mut open = move || Device::open(&library()?, &choice).map_err(|error| chain(&error));
+) -> Result<OpenDevice, OpenError> {
+    let mut open = move || Ok::<_, OpenError>(Device::open(&library()?, &choice)?);
     let first = open()?;
     let (name, port, gid_index, mtu) = (first.name(), first.port(), first.gid_index(), first.mtu().bytes());
     tracing::info!(device = name, port, gid_index, mtu, "RDMA device opened");
@@ -130,7 +149,7 @@ fn device_of(
             Some(device) => device,
             None => open()?,
         };
-        let exposure = VerbsHost::new(&device).map_err(|error| chain(&error))?;
+        let exposure = VerbsHost::new(&device)?;
         known = Some(device);
         Ok(Box::new(exposure) as Box<dyn WorkerDevice>)
     }))

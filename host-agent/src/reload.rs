@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use agent_runtime::access::Access;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
-use agent_runtime::reload::{Changes, KeyChanges, Reload, Reloadable, changed_keys, fingerprint};
-use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, chain, config as files, logs};
+use agent_runtime::reload::{Changes, KeyChanges, Reload, ReloadError, Reloadable, changed_keys, fingerprint};
+use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, config as files, logs};
 use otlp::SenderRules;
 use wire::id::Incarnation;
 
 use crate::config::{Config, UpstreamConfig};
 use crate::node::Node;
-use crate::run::RunError;
+use crate::run_error::RunError;
 
 /// Keys, and sections, that are taken over.
 const LIVE: [&str; 10] = [
@@ -157,9 +157,8 @@ impl AgentFiles {
     ///
     /// # Errors
     ///
-    /// Those of one section cannot be used.
-    fn certificates(&self, changes: &mut KeyChanges) -> Result<Renewal, String> {
-        let wrong = |key, error: &dyn core::error::Error| format!("{key}: {}", chain(error));
+    /// [`ReloadError::Certificates`] if those of one section cannot be used.
+    fn certificates(&self, changes: &mut KeyChanges) -> Result<Renewal, ReloadError> {
         let mut renewal = Renewal { servers: Vec::new(), clients: Vec::new() };
         let live = [&self.live.control, &self.live.operators, &self.live.otlp, &self.live.coherence];
         for (((key, after), (_, before)), live) in
@@ -168,7 +167,7 @@ impl AgentFiles {
             if !is_of_same_kind(before, after) {
                 changes.postpone(key);
             } else if let (Some(live), Some(tls)) = (live, after) {
-                let files = ServerFiles::load(tls).map_err(|error| wrong(key, &error))?;
+                let files = ServerFiles::load(tls).map_err(|cause| ReloadError::certificates(key, cause))?;
                 renewal.servers.push((key, live.clone(), files));
             }
         }
@@ -179,7 +178,7 @@ impl AgentFiles {
                 continue;
             };
             let content = client_fingerprint(&tls);
-            let configs = tls.load().map_err(|error| wrong(key, &error))?;
+            let configs = tls.load().map_err(|cause| ReloadError::certificates(key, cause))?;
             renewal.clients.push(ClientRenewal { key, place, live: live.clone(), configs, content });
         }
         Ok(renewal)
@@ -218,23 +217,23 @@ impl Reload for AgentFiles {
         self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).collect()
     }
 
-    fn reload(&mut self) -> Result<Changes, String> {
+    fn reload(&mut self) -> Result<Changes, ReloadError> {
         let text = match &self.file {
-            Some(path) => files::read(path).map_err(|error| chain(&error))?,
+            Some(path) => files::read(path)?,
             None => self.text.clone(),
         };
         if self.file.is_some() {
             // Its files are watched from now on, even if they cannot be used yet.
-            self.latest = files::parse_unchecked(&text).map_err(|error| chain(&error))?;
+            self.latest = files::parse_unchecked(&text)?;
         }
         let config = &self.latest;
-        agent_runtime::Settings::check(config).map_err(|error| chain(&error))?;
+        agent_runtime::Settings::check(config)?;
         // Everything is made before anything is taken over.
-        let access = Access::resolve(&config.access).map_err(|error| chain(&error))?;
-        let level = logs::parse_level(&config.log.level).map_err(|error| chain(&error))?;
-        let identities = config.settings(Incarnation(0)).map_err(|error| chain(&error))?.identities;
-        let senders = config.services.senders().map_err(|error| chain(&error))?;
-        let mut changes = changed_keys(&self.text, &text, &LIVE).map_err(|error| chain(&error))?;
+        let access = Access::resolve(&config.access)?;
+        let level = logs::parse_level(&config.log.level)?;
+        let identities = config.settings(Incarnation(0))?.identities;
+        let senders = config.services.senders()?;
+        let mut changes = changed_keys(&self.text, &text, &LIVE)?;
         let renewal = self.certificates(&mut changes)?;
         self.take(renewal, &mut changes);
         self.live.access.replace(access);

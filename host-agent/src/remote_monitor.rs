@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hooks::sampling::Row;
-use hooks::time::UnixNanos;
 use otlp::Edge;
 use remote_write::encoding::Version;
 use remote_write::feed::Column;
@@ -20,13 +19,13 @@ use remote_write::shipper::{ClockBehind, Delivery, Shipper, Step, Timestamp};
 use tokio::sync::Notify;
 use wire::control::MetricSpec;
 use wire::id::{HookId, LmapId};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 pub use metrics::MonitorMetrics;
 pub use output::Output;
 
 use crate::clock::{self, Clock};
-use crate::node::Node;
+use crate::node::{Node, WatchError};
 use crate::{span_columns, span_metrics};
 
 /// How often rows are collected. Workers batch rows for up to 100 ms.
@@ -108,7 +107,7 @@ impl RemoteMonitor {
     }
 
     fn at(&self) -> Timestamp {
-        Timestamp { monotonic: self.clock.now(), wall: UnixNanos(clock::unix_now().0) }
+        Timestamp { monotonic: self.clock.now(), wall: clock::unix_now() }
     }
 
     /// Collects the rows of all LMAPs of `node` until it drains. Once per baseline interval, also the span metrics of
@@ -156,9 +155,9 @@ impl RemoteMonitor {
             node.unregister(taken.hook);
         }
         for (lmap, name, interval, gamma) in new {
-            // It may have been removed meanwhile.
-            let Ok(watching) = node.watch_rows(lmap, 1, false, ROWS) else { continue };
-            match watching {
+            match node.watch_rows(lmap, 1, false, ROWS) {
+                // It was removed meanwhile.
+                Err(WatchError::NoLmap(_)) => {}
                 Ok((hook, _)) => {
                     let service = shipper.service(name.as_str(), interval);
                     taken.insert(lmap, LmapFeed { service, hook, gamma, is_concerned: false, titles: None });

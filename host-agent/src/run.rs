@@ -3,24 +3,18 @@
 mod servers;
 mod telemetry;
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_runtime::TlsError;
-use agent_runtime::access::UnknownName;
-use agent_runtime::listen::BindError;
+use agent_runtime::chain;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload;
 use agent_runtime::server;
-use agent_runtime::socket_file::ListenError;
-use hooks::time::UnixNanos;
 use otlp::Edge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
@@ -29,18 +23,18 @@ pub(crate) use self::servers::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WOR
 use self::servers::{MonitoringSources, serve};
 use self::telemetry::{Servers, Telemetry, TelemetrySettings};
 use crate::clock::{self, Clock};
-use crate::config::{self, Config, ConfigError, Rdma, Transport};
+use crate::config::{self, Config, Rdma, Transport};
 use crate::custom_objects::{self, CustomObjects, WatchedKinds};
 use crate::listeners::Listeners;
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
-use crate::otlp_endpoint::OtlpError;
 use crate::pod_watch::{self, PodWatch};
 use crate::prometheus;
 use crate::receipts::Receipts;
-use crate::region_registration::{self, Registrations, registrar};
+use crate::region_registration::{self, Registrations, registrar, request};
 use crate::reload::{AgentFiles, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
+use crate::run_error::RunError;
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::watched_sources::WatchedSources;
@@ -48,61 +42,6 @@ use crate::webhooks;
 
 /// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
-
-/// Why the agent did not start, or stopped by itself.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// The configuration is invalid.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// `transport: verbs` is configured and RDMA cannot be used.
-    #[error("no RDMA: {0}; run `uview check` for details, or set transport: auto to start without RDMA")]
-    Rdma(String),
-    /// A certificate cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The configuration grants a role to somebody whom this system does not know.
-    #[error(transparent)]
-    Access(#[from] UnknownName),
-    /// A Unix socket cannot be listened on.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// A TCP address cannot be listened on.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The runtime directory, or a file in it, cannot be written.
-    #[error("cannot write {}", .path.display())]
-    Runtime {
-        /// The directory or file.
-        path: PathBuf,
-        /// The cause, from the operating system.
-        #[source]
-        cause: io::Error,
-    },
-    /// A gRPC or HTTP server could not be set up, or failed.
-    #[error("the {0} server failed")]
-    Server(&'static str, #[source] Box<dyn core::error::Error + Send + Sync>),
-    /// The OTLP endpoint could not be started.
-    #[error("the OTLP endpoint cannot start")]
-    Otlp(#[from] OtlpError),
-    /// Cgroups cannot be read.
-    #[error("sources.cgroups cannot be read; mount cgroup2 at /sys/fs/cgroup, or leave it out")]
-    Cgroups(#[source] io::Error),
-    /// There is no service account.
-    #[error(
-        "kubernetes.pods is on, and this is no pod with a service account: automountServiceAccountToken has to be true"
-    )]
-    Kubernetes(#[source] Box<dyn core::error::Error + Send + Sync>),
-    /// A thread could not be started.
-    #[error("cannot start a thread")]
-    Thread(#[source] io::Error),
-}
-
-/// The TLS of a gRPC API over TCP.
-pub(crate) fn acceptor(tls: Option<&LiveServer>) -> Result<Option<TlsAcceptor>, RunError> {
-    Ok(tls.map(|tls| tls.acceptor(b"h2")).transpose()?)
-}
 
 /// Resolves when `node` drains.
 async fn drained(node: Arc<Node>) {
@@ -151,7 +90,7 @@ type Monitor = (Arc<RemoteMonitor>, Output);
 
 /// The configured remote monitors.
 fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
-    let began = UnixNanos(clock::unix_now().0);
+    let began = clock::unix_now();
     let by_remote_write = config.remote_write.start(&host_name(), began)?;
     let by_remote_write = by_remote_write.map(|(shipper, client)| (shipper, Output::RemoteWrite(client)));
     let by_otlp = config.otlp_metrics.start(&host_name(), began)?;
@@ -229,7 +168,7 @@ pub async fn run_from(
     // Each remote monitor watches the rows of every service.
     let watchers = monitors.len() * config.services.limits.connections;
     let registrations = registrations(&config, &mut settings.transports)?;
-    let (requests, inbox) = registrar::channel();
+    let (requests, inbox) = request::channel();
     let transports = settings.transports.join(", ");
     let live = live_parts(&config, &mut telemetry, &monitors)?;
     // One for samples to remote monitors, where there is no OTLP.
@@ -330,7 +269,7 @@ impl Shutdown {
 
 /// The receipt's ledger, with what the previous run stored.
 fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<Arc<Receipts>, RunError> {
-    let began = UnixNanos(clock::unix_now().0.saturating_sub(clock.now().0));
+    let began = clock::unix_now().minus(clock.now());
     let receipts = Receipts::new(&config.receipt, edge.cloned(), host_name(), began);
     let folder = || config.receipt.dir.clone().unwrap_or_default();
     receipts.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
@@ -400,11 +339,11 @@ fn registrations(config: &Config, transports: &mut Vec<String>) -> Result<Option
             transports.insert(0, TRANSPORT.to_owned());
             Ok(Some(Registrations::new(open)))
         }
-        Err(why) if config.transport == Transport::Auto => {
-            tracing::info!(why, "no RDMA on this machine; only local workers can read regions");
+        Err(error) if config.transport == Transport::Auto => {
+            tracing::info!(why = chain(&error), "no RDMA on this machine; only local workers can read regions");
             Ok(None)
         }
-        Err(why) => Err(RunError::Rdma(why)),
+        Err(error) => Err(RunError::Rdma(chain(&error))),
     }
 }
 

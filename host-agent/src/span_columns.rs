@@ -14,9 +14,9 @@ pub(crate) const ERRORS: &str = "traces.span.metrics.errors";
 /// Label with the operation's name.
 pub(crate) const OPERATION: &str = "span.name";
 
-/// Whether an LMAP column is of span metrics, by its title.
-pub(crate) fn is_of_spans(column: &str) -> bool {
-    column.starts_with(DURATION) || column.starts_with(ERRORS)
+/// Whether a metric of this name is made of spans.
+pub(crate) fn is_of_spans(metric: &str) -> bool {
+    metric == DURATION || metric == ERRORS
 }
 
 /// The series of a column as a remote monitor gets it. There, `…duration…_count` belongs to the histogram with buckets,

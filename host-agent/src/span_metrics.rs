@@ -214,13 +214,13 @@ fn placed(name: &str, first: Slot) -> Result<[PlacedSeries; 2], NameError> {
 mod tests {
     use std::os::fd::AsFd as _;
 
-    use hooks::time::UnixNanos;
     use otlp::Timestamp;
     use wire::id::Incarnation;
     use wire::layout::VERSION;
     use wire::proto::operators::LmapInfo;
     use wire::registration::{Hello, ServiceMessage};
     use wire::time::Interval;
+    use wire::time::UnixNanos;
 
     use super::*;
     use crate::clock::Clock;

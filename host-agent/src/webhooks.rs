@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hooks::time::UnixNanos;
 use remote_write::client::Client;
 use webhooks::message::{Sender, render};
 use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, ServiceStatus, Step};
@@ -14,7 +13,7 @@ use wire::id::HookId;
 use wire::quantity::quantity;
 use wire::time::Nanos;
 
-use crate::clock;
+use crate::clock::unix_now;
 use crate::control_plane::{Event, NamedReason};
 use crate::dispatch::{Filter, TooManyHooks};
 use crate::node::Node;
@@ -114,10 +113,6 @@ impl WebhookSender {
     }
 }
 
-fn unix_now() -> UnixNanos {
-    UnixNanos(clock::unix_now().0)
-}
-
 /// The state of all services, as `uview status` shows it.
 fn service_states(node: &Node) -> BTreeMap<String, ServiceStatus> {
     let status = node.inspect(|plane, _| plane.status());
@@ -130,7 +125,7 @@ fn service_states(node: &Node) -> BTreeMap<String, ServiceStatus> {
 
 /// The alerts in `event`: the service's alarm, and its silent replicas.
 fn alert_events(event: &Event) -> impl Iterator<Item = AlertEvent> {
-    let (service, at) = (event.service.as_str(), UnixNanos(event.at_unix_ns));
+    let (service, at) = (event.service.as_str(), event.at);
     let firing = match event.verdict.episode {
         Episode::Began | Episode::On => Some(true),
         Episode::Ended => Some(false),
@@ -154,8 +149,8 @@ fn alert_events(event: &Event) -> impl Iterator<Item = AlertEvent> {
 /// Summary and description of a verdict: the first reason in a line, then the score and all reasons.
 fn summarise(event: &Event) -> (String, String) {
     let describe = |reason: &NamedReason| {
-        let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
-        format!("{} {seen}, expected {expected}", reason.column)
+        let (seen, expected) = (quantity(reason.seen, reason.unit()), quantity(reason.expected, reason.unit()));
+        format!("{} {seen}, expected {expected}", reason.column())
     };
     let service = &event.service;
     let first = event.reasons.first().map_or_else(|| "out of the ordinary".to_owned(), describe);

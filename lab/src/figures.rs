@@ -21,13 +21,15 @@ mod rounds;
 mod scrape;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use remote_write::encoding::Version;
 use serde::{Deserialize, Serialize};
+
+use crate::unavailable::Unavailable;
 
 use agents::Case;
 pub use helpers::{Helper, run as run_helper};
@@ -92,18 +94,6 @@ impl Figure {
         }
     }
 }
-
-/// Why a figure cannot be measured on this machine. It is no error of the run: the previous value is kept.
-#[derive(Clone, Debug)]
-struct Unavailable(String);
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unavailable {}
 
 /// Measures the figure of this name.
 type Measure = fn(&str) -> Result<Figure>;

@@ -10,6 +10,7 @@ mod rdma;
 mod reproduce;
 mod scale;
 mod sources;
+mod unavailable;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};

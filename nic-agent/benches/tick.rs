@@ -13,7 +13,7 @@ use transport::{Access, LocalReader, RegionReader};
 use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const REGIONS: u64 = 64;
 const SLOTS: u32 = 64;
@@ -111,7 +111,7 @@ impl Node {
     fn read(&mut self) {
         if self.worker.poll(self.now) == Step::Fetch {
             let fetched = self.reader.fetch(self.worker.batch());
-            divan::black_box(self.worker.fetched(self.now, 0, &fetched));
+            divan::black_box(self.worker.fetched(self.now, UnixNanos(0), &fetched));
         }
     }
 

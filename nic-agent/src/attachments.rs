@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use wire::backoff::{Backoff, Pauses};
 use wire::id::{Incarnation, RegionId};
 use wire::layout::RegionSize;
 use wire::time::Nanos;
 
-use crate::backoff::{Backoff, Seeds};
 use crate::queue_pair::QueuePairEffect;
 use crate::region_limits::{RegionClaim, RegionLimits, RegionUsage, RegionsError};
+use crate::seeds::Seeds;
 use crate::settings::Fetching;
 
 /// A request to attach a region. Report its outcome to [`Worker::attached`](crate::Worker::attached).
@@ -135,7 +136,7 @@ impl Attachments {
         else {
             return;
         };
-        let again = now.plus(Backoff::new(self.pause.1, self.pause.1).pause(seeds.draw()));
+        let again = now.plus(Pauses::new(self.pause.1, self.pause.1).after(1, seeds.fraction()));
         attachment.state = State::Failed { again };
         self.next_try = self.next_try.min(again);
         self.effects.push(Effect::Detach(region));
@@ -168,7 +169,7 @@ impl Attachments {
             attachment.state = State::Attached;
             attachment.backoff.reset();
         } else {
-            let again = now.plus(attachment.backoff.pause(seeds.draw()));
+            let again = now.plus(attachment.backoff.pause(seeds.fraction()));
             attachment.state = State::Failed { again };
             self.next_try = self.next_try.min(again);
         }

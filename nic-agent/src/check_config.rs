@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use agent_runtime::access::Role;
 use agent_runtime::check::{CAP_NET_RAW, Inspection, Process, SocketState};
+use agent_runtime::clock::unix_now;
 use agent_runtime::program::{self, ConfigArgs};
 
-use crate::clock::unix_now;
 use crate::config::{Config, Transport, UNIX};
 use crate::error::chain;
 use crate::runner::reader::{Reader, is_here};
@@ -15,7 +15,7 @@ use crate::runner::reader::{Reader, is_here};
 /// Checks the configuration that `args` name, without starting an agent. Binds its addresses for a moment.
 #[must_use]
 pub fn check_config(args: &ConfigArgs) -> Inspection {
-    let now_s = i64::try_from(unix_now() / 1_000_000_000).unwrap_or(i64::MAX);
+    let now_s = i64::try_from(unix_now().second()).unwrap_or(i64::MAX);
     program::check(args, now_s, |config, to| inspect(config, args.config.as_deref(), to))
 }
 

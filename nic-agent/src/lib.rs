@@ -14,26 +14,25 @@
 //! | `columns`, `observation`, `histogram`, `aggregation` | slots → values of each replica, in flat arrays → one row |
 //! | `detector_slot`, `detector_settings`, `jobs` | detectors and shadow detectors, their settings, jobs |
 //! | `alarm`, `digest`, `rows`, `outbox` | reports: episodes, summaries, raw rows; bounded queues |
-//! | `attachments`, `region_limits`, `backoff` | regions to attach; limits of what the host agent announces; retries |
-//! | `queue_pair` | the RDMA connection to the host agent |
+//! | `attachments`, `region_limits`, `seeds` | regions to attach; limits of what is announced; jitter of retries |
+//! | `queue_pair`, `effect_error` | the RDMA connection to the host agent; why an effect failed |
 //! | `network` | packets of an interface, as services of their own |
-//! | [`runner`](run), `clock`, [`config`], `metrics` | the edge: threads, sockets, time, files |
+//! | [`runner`](run), [`config`], `metrics` | the edge: threads, sockets, files; time by `agent_runtime::clock` |
 //! | [`budget`](budget()) | what it may keep in memory, computed from the configuration |
 //! | `check_config`, `reload` | files before a start, and those that change while the agent runs |
 
 mod aggregation;
 mod alarm;
 mod attachments;
-mod backoff;
 mod budget;
 mod check_config;
-mod clock;
 mod clock_state;
 mod columns;
 pub mod config;
 mod detector_settings;
 mod detector_slot;
 mod digest;
+mod effect_error;
 mod error;
 mod histogram;
 mod jobs;
@@ -51,6 +50,7 @@ mod reload;
 mod retained_lmap;
 mod rows;
 mod runner;
+mod seeds;
 mod settings;
 mod sliding_rows;
 mod ticker;
@@ -58,10 +58,10 @@ mod worker;
 
 pub use aggregation::{Aggregate, Aggregations};
 pub use attachments::{AttachRequest, Effect};
-pub use backoff::Backoff;
 pub use budget::{budget, budget_of};
 pub use check_config::check_config;
 pub use columns::{fingerprint, saturation};
+pub use effect_error::EffectError;
 pub use error::UnexpectedMessage;
 pub use jobs::JobId;
 pub use queue_pair::{QueuePairEffect, QueuePairReplyError};

@@ -13,7 +13,7 @@ use wire::control::{DetectorSpec, Episode, GroupShare, MetricShare, RowScore, St
 use wire::id::{Epoch, LmapId, MetricId, Owner};
 use wire::name::ServiceName;
 use wire::proto::control as proto;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 use crate::alarm::Alarm;
 use crate::columns::Columns;
@@ -38,7 +38,7 @@ const MIN_SQUARE_SHARE: f64 = 0.01;
 pub(crate) struct Tick {
     /// Monotonic time at which the fetch began.
     pub(crate) at: Nanos,
-    pub(crate) at_unix_ns: u64,
+    pub(crate) wall: UnixNanos,
     /// What of the LMAP is due.
     pub(crate) due: Due,
     /// Whether the batch as a whole was fetched.
@@ -321,9 +321,9 @@ impl LmapRuntime {
             let _ = shared.factory.configure_for(self.interval, &self.detector);
             detectors.columns_changed(self.columns.infos(), &self.model, &mut shared.factory);
         }
-        self.history.push(tick.at_unix_ns, verdict.score, row);
+        self.history.push(tick.wall, verdict.score, row);
         if let Some(subscription) = &mut self.subscription {
-            let (at_unix_ns, score) = (tick.at_unix_ns, verdict.score);
+            let (at_unix_ns, score) = (tick.wall.0, verdict.score);
             let row = || proto::Row { at_unix_ns, score, values: row.to_vec() };
             if let Some(rows) = subscription.push(tick.at, self.interval, row) {
                 shared.outbox.rows(proto::Rows { lmap: self.id.0, epoch: self.epoch.0, rows });

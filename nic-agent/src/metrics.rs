@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agent_runtime::clock::Clock;
 use agent_runtime::reload::ReloadState;
 use agent_runtime::{page, server};
 use axum::Router;
@@ -17,7 +18,6 @@ use prometheus_client::registry::Registry;
 use transport::Loss;
 use wire::time::Nanos;
 
-use crate::clock::Clock;
 use crate::network::{InterfaceSnapshot, Interfaces};
 use crate::worker::WorkerStatus;
 

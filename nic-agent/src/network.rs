@@ -11,6 +11,7 @@
 //! One-way streams are measured together with another agent: packets are collected here, and one more thread (`peers`)
 //! talks to other agents.
 
+mod frame_info;
 mod interface;
 mod interface_stats;
 mod one_way_metrics;

@@ -9,11 +9,13 @@
 //! Each attempt has its own number, and each connection starts at a random packet sequence number. So messages and
 //! packets of an earlier attempt are not mistaken for those of this one.
 
+use wire::backoff::Backoff;
 use wire::proto::control as proto;
 use wire::rdma::{Endpoint, EndpointError, PacketSequence};
 use wire::time::Nanos;
 
-use crate::backoff::{Backoff, Seeds};
+use crate::effect_error::EffectError;
+use crate::seeds::Seeds;
 
 /// The first and the longest pause before the next attempt.
 const BACKOFF: (Nanos, Nanos) = (Nanos::from_millis(10), Nanos::from_secs(1));
@@ -114,7 +116,7 @@ impl QueuePair {
     pub(crate) fn reset(
         &mut self,
         now: Nanos,
-        outcome: Result<Endpoint, String>,
+        outcome: Result<Endpoint, EffectError>,
         seeds: &mut Seeds,
     ) -> Option<proto::ConnectQueuePair> {
         if self.state != State::Resetting {
@@ -128,7 +130,7 @@ impl QueuePair {
             }
             Err(problem) => {
                 self.down(now, seeds);
-                proto::ConnectQueuePair { attempt, worker: None, problem }
+                proto::ConnectQueuePair { attempt, worker: None, problem: problem.to_string() }
             }
         })
     }
@@ -169,7 +171,7 @@ impl QueuePair {
     pub(crate) fn connected(
         &mut self,
         now: Nanos,
-        outcome: Result<(), String>,
+        outcome: Result<(), EffectError>,
         seeds: &mut Seeds,
     ) -> Option<proto::ConnectQueuePair> {
         if self.state != State::Connecting {
@@ -183,7 +185,7 @@ impl QueuePair {
             }
             Err(problem) => {
                 self.down(now, seeds);
-                Some(proto::ConnectQueuePair { attempt: self.attempt, worker: None, problem })
+                Some(proto::ConnectQueuePair { attempt: self.attempt, worker: None, problem: problem.to_string() })
             }
         }
     }
@@ -212,7 +214,7 @@ impl QueuePair {
     }
 
     fn down(&mut self, now: Nanos, seeds: &mut Seeds) {
-        self.state = State::Down { again: now.plus(self.backoff.pause(seeds.draw())) };
+        self.state = State::Down { again: now.plus(self.backoff.pause(seeds.fraction())) };
     }
 }
 

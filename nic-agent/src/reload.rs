@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use agent_runtime::access::Access;
 use agent_runtime::live_tls::{ClientFiles, LiveServer, ServerFiles};
-use agent_runtime::reload::{Changes, Reload, Reloadable, changed_keys};
+use agent_runtime::reload::{Changes, Reload, ReloadError, Reloadable, changed_keys};
 use agent_runtime::{ClientTls, ServerTls, Settings as _, TlsError, config as files, logs};
 use tonic::transport::Endpoint;
 
 use crate::config::Config;
-use crate::error::chain;
 use crate::network::PeerCertificates;
 use crate::runner::RunError;
 use crate::runner::control;
@@ -114,38 +113,37 @@ impl Reload for AgentFiles {
         self.file.iter().chain(clients).chain(servers).cloned().collect()
     }
 
-    fn reload(&mut self) -> Result<Changes, String> {
+    fn reload(&mut self) -> Result<Changes, ReloadError> {
         let text = match &self.file {
-            Some(path) => files::read(path).map_err(|error| chain(&error))?,
+            Some(path) => files::read(path)?,
             None => self.text.clone(),
         };
         if self.file.is_some() {
             // Its files are watched from now on, even if they cannot be used yet.
-            self.latest = files::parse_unchecked(&text).map_err(|error| chain(&error))?;
+            self.latest = files::parse_unchecked(&text)?;
         }
         let config = &self.latest;
-        config.check().map_err(|error| chain(&error))?;
+        config.check()?;
         // Everything is made before anything is taken over.
-        let access = Access::resolve(&config.access).map_err(|error| chain(&error))?;
-        let level = logs::parse_level(&config.log.level).map_err(|error| chain(&error))?;
-        let mut changes = changed_keys(&self.text, &text, &LIVE).map_err(|error| chain(&error))?;
+        let access = Access::resolve(&config.access)?;
+        let level = logs::parse_level(&config.log.level)?;
+        let mut changes = changed_keys(&self.text, &text, &LIVE)?;
         let fixed = self.fixed_sections();
         let of_fixed = |name: &String| fixed.iter().any(|key| name.starts_with(key));
         let (later, taken) = changes.live.into_iter().partition(of_fixed);
         changes.live = taken;
         changes.at_restart.extend::<Vec<String>>(later);
         let is_live = |key| !fixed.contains(&key);
-        let wrong = |key: &str, error: &TlsError| format!("{key}: {}", chain(error));
         let load = |key, tls: &Option<ClientTls>| {
-            client(tls.as_ref().filter(|_| is_live(key))).map_err(|error| wrong(key, &error))
+            client(tls.as_ref().filter(|_| is_live(key))).map_err(|cause| ReloadError::certificates(key, cause))
         };
         let peers = &config.network.peers;
         let (control, peers_client) = (load(CONTROL, &config.control.tls)?, load(PEERS_CLIENT, &peers.peers_tls)?);
         let server = peers.tls.as_ref().filter(|_| is_live(PEERS_SERVER)).map(ServerFiles::load).transpose();
-        let server = server.map_err(|error| wrong(PEERS_SERVER, &error))?;
+        let server = server.map_err(|cause| ReloadError::certificates(PEERS_SERVER, cause))?;
         let endpoint = control.as_ref().map(|files| {
             let at = crate::config::ControlConfig { tls: config.control.tls.clone(), ..self.started.control.clone() };
-            control::endpoint(&at, Some(files)).map_err(|error| chain(&error))
+            control::endpoint(&at, Some(files)).map_err(|error| ReloadError::Part(error.into()))
         });
         if let Some(endpoint) = endpoint.transpose()? {
             self.live.endpoint.replace(endpoint);
@@ -179,6 +177,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::error::chain;
 
     /// Writes a certificate of its own authority, and its key.
     fn write(folder: &Path) {
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(agent.files().len(), 7);
 
         std::fs::write(folder.path().join("a.key"), "no key\n").unwrap();
-        assert!(agent.reload().unwrap_err().contains("a.key"));
+        assert!(chain(&agent.reload().unwrap_err()).contains("a.key"));
         assert!(is_same());
 
         write(folder.path());

@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 
 use wire::id::{Epoch, LmapId};
 use wire::proto::control as proto;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 /// Most values in one message: 256 KiB, far below the limit of a gRPC message.
 const MESSAGE_VALUES: usize = 32_768;
@@ -19,7 +19,7 @@ pub(crate) struct History {
     columns: usize,
     capacity: usize,
     values: Vec<f64>,
-    heads: Vec<(u64, f64)>,
+    heads: Vec<(UnixNanos, f64)>,
     next: usize,
 }
 
@@ -31,11 +31,11 @@ impl History {
 
     /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of::<f64>() * self.values.len() + size_of::<(u64, f64)>() * self.capacity
+        size_of::<f64>() * self.values.len() + size_of::<(UnixNanos, f64)>() * self.capacity
     }
 
     /// Stores a row in place of the oldest. Never allocates.
-    pub(crate) fn push(&mut self, at_unix_ns: u64, score: f64, row: &[f64]) {
+    pub(crate) fn push(&mut self, at: UnixNanos, score: f64, row: &[f64]) {
         if self.capacity == 0 || row.len() != self.columns {
             return;
         }
@@ -44,8 +44,8 @@ impl History {
             place.copy_from_slice(row);
         }
         match self.heads.get_mut(self.next) {
-            Some(head) => *head = (at_unix_ns, score),
-            None => self.heads.push((at_unix_ns, score)),
+            Some(head) => *head = (at, score),
+            None => self.heads.push((at, score)),
         }
         self.next = (self.next + 1) % self.capacity;
     }
@@ -60,7 +60,7 @@ impl History {
     pub(crate) fn rows(&self) -> impl Iterator<Item = proto::Row> + '_ {
         let oldest = if self.heads.len() < self.capacity { 0 } else { self.next };
         (oldest..self.heads.len()).chain(0..oldest).map(|at| {
-            let (at_unix_ns, score) = self.heads[at];
+            let (UnixNanos(at_unix_ns), score) = self.heads[at];
             let values = self.values[at * self.columns..(at + 1) * self.columns].to_vec();
             proto::Row { at_unix_ns, score, values }
         })
@@ -140,11 +140,11 @@ mod tests {
     #[test]
     fn the_last_rows_are_kept_in_order() {
         let mut history = History::new(3, 2);
-        history.push(1, 0.1, &[1.0, 1.5]);
+        history.push(UnixNanos(1), 0.1, &[1.0, 1.5]);
         assert_eq!(times(history.rows()), [1]);
 
         for at in 2..=5 {
-            history.push(at, 0.5, &[at as f64, 0.0]);
+            history.push(UnixNanos(at), 0.5, &[at as f64, 0.0]);
         }
 
         assert_eq!(times(history.rows()), [3, 4, 5]);
@@ -155,7 +155,7 @@ mod tests {
     fn no_history_keeps_nothing() {
         let mut history = History::new(0, 2);
 
-        history.push(1, 0.0, &[1.0, 2.0]);
+        history.push(UnixNanos(1), 0.0, &[1.0, 2.0]);
 
         assert_eq!(history.rows().count(), 0);
     }

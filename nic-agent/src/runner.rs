@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use agent_runtime::TlsError;
 use agent_runtime::access::UnknownName;
+use agent_runtime::clock::Clock;
 use agent_runtime::listen::BindError;
 use agent_runtime::reload::watch;
 use agent_runtime::socket_file::ListenError;
@@ -38,8 +39,8 @@ use wire::proto::control::{HostMessage, WorkerMessage};
 
 use crate::aggregation::Aggregations;
 use crate::attachments::AttachRequest;
-use crate::clock::Clock;
 use crate::config::Config;
+use crate::effect_error::EffectError;
 use crate::error::chain;
 use crate::jobs::JobId;
 use crate::metrics::Board;
@@ -64,7 +65,7 @@ enum Event {
     /// The connection with this number is closed.
     Disconnected(u64),
     /// The outcome of a request for a region's descriptor.
-    Descriptor(AttachRequest, Result<OwnedFd, String>),
+    Descriptor(AttachRequest, Result<OwnedFd, EffectError>),
     /// The result of a job.
     Done(JobId, lmap::JobResult),
     /// A request for the learned model of a service.

@@ -16,17 +16,18 @@ use wire::id::{Epoch, Incarnation, LmapId, RegionId};
 use wire::name::ServiceName;
 use wire::proto::control as proto;
 use wire::rdma::Endpoint;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, Timestamp};
 
 use crate::attachments::{AttachRequest, Attachments, Effect};
-use crate::backoff::Seeds;
 use crate::detector_slot::{DetectorFactory, Detectors};
+use crate::effect_error::EffectError;
 use crate::jobs::{JobId, Jobs};
 use crate::lmap_runtime::{LmapRuntime, SharedState};
 use crate::outbox::Outbox;
 use crate::pace::ExtraReads;
 use crate::queue_pair::QueuePair;
 use crate::retained_lmap::RetainedLmap;
+use crate::seeds::Seeds;
 use crate::settings::{Fetching, WorkerSettings};
 use crate::ticker::Schedule;
 use models::Handover;
@@ -91,7 +92,7 @@ pub struct Worker {
     batch: Vec<RegionBuffer>,
     owners: Vec<(LmapId, usize)>,
     /// Monotonic and wall-clock time of the last fetch, from which the wall-clock time of a summary is computed.
-    wall_clock: Option<(Nanos, u64)>,
+    wall_clock: Option<Timestamp>,
     /// When the batch in flight was started.
     in_flight: Option<Nanos>,
     deferred: VecDeque<proto::HostMessage>,
@@ -214,7 +215,7 @@ impl Worker {
 
     /// The reader has attached a region, or has failed to, for the given reason. Then the worker requests it again
     /// after a pause.
-    pub fn attached(&mut self, now: Nanos, region: RegionId, outcome: Result<(), String>) {
+    pub fn attached(&mut self, now: Nanos, region: RegionId, outcome: Result<(), EffectError>) {
         let attached = outcome.is_ok();
         if !self.attachments.completed(now, region, attached, &mut self.seeds) {
             return;
@@ -227,20 +228,20 @@ impl Worker {
             }
         }
         if let Err(problem) = outcome {
-            self.shared.outbox.problem(region, problem);
+            self.shared.outbox.problem(region, problem.to_string());
         }
     }
 
     /// The device has reset the queue pair, which now has this endpoint, or has failed to. Then the worker tries again
     /// after a pause.
-    pub fn queue_pair_reset(&mut self, now: Nanos, outcome: Result<Endpoint, String>) {
+    pub fn queue_pair_reset(&mut self, now: Nanos, outcome: Result<Endpoint, EffectError>) {
         if let Some(connect) = self.queue_pair.reset(now, outcome, &mut self.seeds) {
             self.shared.outbox.connect(connect);
         }
     }
 
     /// The device has connected the queue pair, or has failed to. Then the worker starts over after a pause.
-    pub fn queue_pair_connected(&mut self, now: Nanos, outcome: Result<(), String>) {
+    pub fn queue_pair_connected(&mut self, now: Nanos, outcome: Result<(), EffectError>) {
         if let Some(problem) = self.queue_pair.connected(now, outcome, &mut self.seeds) {
             self.shared.outbox.connect(problem);
         }

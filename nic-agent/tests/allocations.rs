@@ -9,7 +9,7 @@ use transport::{Access, LocalReader, RegionReader};
 use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const METRICS: u32 = 40;
 const REPLICAS: u64 = 3;
@@ -112,7 +112,7 @@ fn a_tick_with_nothing_to_say_does_not_allocate() {
         let before = allocations::of_process();
         assert_eq!(worker.poll(now), Step::Fetch);
         let fetched = reader.fetch(worker.batch());
-        let refused = worker.fetched(now, 0, &fetched);
+        let refused = worker.fetched(now, UnixNanos(0), &fetched);
         let allocations = allocations::of_process() - before;
 
         assert!(refused.is_empty());

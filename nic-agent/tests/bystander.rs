@@ -12,7 +12,7 @@ use wire::layout::{HEADER_BYTES, MAGIC, PAGE_BYTES, SLOT_BYTES, VERSION};
 use wire::proto::control::host_message::Message as FromHost;
 use wire::proto::control::worker_message::Message as ToHost;
 use wire::proto::control::{self as proto, HostMessage};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const OFFENDER: u32 = 1;
 const BYSTANDER: u32 = 2;
@@ -167,7 +167,7 @@ fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
             assert!(deadline <= now, "nothing is due at {now:?}, only at {deadline:?}");
         }
         let fetched = reader.fetch(worker.batch());
-        refused.extend(worker.fetched(now, now.0, &fetched).iter().map(ToString::to_string));
+        refused.extend(worker.fetched(now, UnixNanos(now.0), &fetched).iter().map(ToString::to_string));
         while let Some((id, job)) = worker.take_job() {
             worker.job_done(id, job.run());
         }

@@ -11,7 +11,7 @@ use transport::{Access, LocalReader, RegionReader};
 use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const INTERVAL: Nanos = Nanos::from_millis(100);
 /// What an LMAP may have without a column: the budget has 4 KiB for each of two detectors, learning and fitted. LMAPs
@@ -108,7 +108,7 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
         }
         while worker.poll(now) == Step::Fetch {
             let fetched = reader.fetch(worker.batch());
-            let refused = worker.fetched(now, now.0, &fetched);
+            let refused = worker.fetched(now, UnixNanos(now.0), &fetched);
             assert!(refused.is_empty(), "{refused:?}");
         }
         while let Some((id, job)) = worker.take_job() {

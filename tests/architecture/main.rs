@@ -1,7 +1,8 @@
 //! The house as ARCHITECTURE.md describes it: who may depend on whom, what pure code may not touch, how long files are,
-//! which words types may not be named by, how long documents may be, what pages about trust say,
-//! and where text of others is made printable.
+//! which words types may not be named by, how long documents may be, what pages about trust say, which files name each
+//! other, and where text of others is made printable.
 
+mod circles;
 mod documents;
 mod language;
 mod printable;

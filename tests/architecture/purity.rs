@@ -26,11 +26,11 @@ const PURE_MODULES: [(&str, &[&str]); 7] = [
             "aggregation",
             "alarm",
             "attachments",
-            "backoff",
             "columns",
             "detector_settings",
             "detector_slot",
             "digest",
+            "effect_error",
             "error",
             "histogram",
             "jobs",
@@ -44,6 +44,7 @@ const PURE_MODULES: [(&str, &[&str]); 7] = [
             "retained_lmap",
             "regions",
             "rows",
+            "seeds",
             "settings",
             "sliding_rows",
             "ticker",
@@ -100,7 +101,7 @@ fn acting(text: &str) -> Option<&'static str> {
 
 /// The paths that a `use` names, up to its semicolon: `std::{fs, sync::{Arc, Mutex}};` is `std::fs`, `std::sync::Arc`,
 /// `std::sync::Mutex`.
-fn imports(rest: &str) -> Vec<String> {
+pub(crate) fn imports(rest: &str) -> Vec<String> {
     let tree: String = rest.chars().take_while(|&c| c != ';').filter(|c| !c.is_whitespace()).collect();
     let (mut paths, mut outer, mut path) = (Vec::new(), Vec::new(), String::new());
     for c in tree.chars() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use host_agent::control_plane::{Action, ConnectionId, ControlPlane, Descriptor, Identity, LmapOptions, Peer};
 use host_agent::dispatch::{Dispatch, Filter};
-use nic_agent::{Effect, Step, Worker};
+use nic_agent::{Effect, EffectError, Step, Worker};
 use prost::Message as _;
 use rand_chacha::ChaCha8Rng;
 use transport::local::Region;
@@ -14,7 +14,7 @@ use wire::name::ServiceName;
 use wire::proto::control::{HostMessage, WorkerMessage};
 use wire::proto::registration::agent_message;
 use wire::registration::ServiceMessage;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::accounts::Account;
 use crate::service::Service;
@@ -257,7 +257,7 @@ impl Node {
             while self.worker.poll(now) == Step::Fetch {
                 self.act();
                 let outcome = self.reader.fetch(self.worker.batch());
-                self.worker.fetched(now, now.0, &outcome);
+                self.worker.fetched(now, UnixNanos(now.0), &outcome);
             }
             self.act();
             while let Some((id, job)) = self.worker.take_job() {
@@ -289,8 +289,8 @@ impl Node {
                         Some(region) => self
                             .reader
                             .attach(request.region, request.size, Access::Memory(region))
-                            .map_err(|error| error.to_string()),
-                        None => Err("no such region".to_owned()),
+                            .map_err(|error| EffectError::of(&error)),
+                        None => Err("no such region".into()),
                     };
                     self.worker.attached(self.now, request.region, outcome);
                 }

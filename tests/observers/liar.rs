@@ -4,10 +4,10 @@ use core::num::NonZeroU64;
 use std::sync::Arc;
 
 use hooks::coherence::{Entries, Entry, GossipMessage, Item, KnownPath, Run, RunId, ServiceVerdict, VersionVector};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Rank, Reason};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use wire::time::UnixNanos;
 
 use crate::{NODES, OPERATIONS, operation, service};
 

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 
 use head_sampling::{Advice, AdviceRule, Mode, VerdictSource};
 use hooks::coherence::{GossipMessage, Member, MemberSettings, Refusal, Run, RunId, Speaker};
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Origin, Switches};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -21,7 +20,7 @@ use otlp::{CoherenceSettings, Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use liar::{Liar, Lies};
 

@@ -195,7 +195,7 @@ impl MessageLedger {
     pub fn dispatched(&mut self, event: &Event) {
         self.dispatched += 1;
         let verdict = &event.verdict;
-        let which = (event.at_unix_ns, verdict.lmap.0, verdict.epoch.0);
+        let which = (event.at.0, verdict.lmap.0, verdict.epoch.0);
         let order = self.order.entry(event.worker).or_default();
         assert!(core::iter::from_fn(|| order.pop_front()).any(|sent| sent == which), "no worker sent this: {event:?}");
         let configured = self.configured.get(&(verdict.lmap.0, event.worker));

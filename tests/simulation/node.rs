@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use nic_agent::{
-    AttachRequest, Effect, Fetching, QueuePairEffect, Step, UnexpectedMessage, Worker, WorkerSettings, WorkerStatus,
+    AttachRequest, Effect, EffectError, Fetching, QueuePairEffect, Step, UnexpectedMessage, Worker, WorkerSettings,
+    WorkerStatus,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -11,7 +12,7 @@ use transport::local::{self, LocalReader, Region};
 use transport::{Access, RegionReader};
 use wire::id::{RegionId, WorkerId};
 use wire::proto::control::{HostMessage, WorkerMessage};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::fetches::FetchLedger;
 use crate::ledger::TickLedger;
@@ -207,7 +208,7 @@ impl Node {
             // With RDMA, the host agent has already disconnected a fenced worker's queue pair.
             self.fetches.is_fenced = self.is_fenced && self.fetching == Fetching::Memory;
             self.fetches.fetched(now, unix_ns, self.worker.batch(), alone, &self.ticks.due(now));
-            let unexpected = self.worker.fetched(now, unix_ns, &outcome);
+            let unexpected = self.worker.fetched(now, UnixNanos(unix_ns), &outcome);
             let is_expected = |unexpected: &UnexpectedMessage| matches!(unexpected, UnexpectedMessage::QueuePair(_));
             assert!(unexpected.iter().all(is_expected), "the host agent sent an unexpected message: {unexpected:?}");
         }
@@ -252,10 +253,10 @@ impl Node {
 
     fn attach_remote(&mut self, now: Nanos, request: &AttachRequest) {
         let outcome = match request.address {
-            0 => Err("it was not registered".to_owned()),
+            0 => Err("it was not registered".into()),
             address => {
                 let attached = self.verbs.attach(request.region, request.size, address, request.rkey);
-                attached.map_err(|problem| problem.to_string())
+                attached.map_err(|problem| EffectError::of(&problem))
             }
         };
         self.attached.extend(outcome.is_ok().then_some(request.region));
@@ -268,10 +269,10 @@ impl Node {
                 continue;
             }
             let outcome = match regions(&request) {
-                None => Err("no such region".to_owned()),
+                None => Err("no such region".into()),
                 Some(region) => {
                     let attached = self.reader.attach(request.region, request.size, Access::Memory(region));
-                    attached.map_err(|problem| problem.to_string())
+                    attached.map_err(|problem| EffectError::of(&problem))
                 }
             };
             self.attached.extend(outcome.is_ok().then_some(request.region));

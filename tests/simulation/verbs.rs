@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nic_agent::EffectError;
 use transport::local::Region;
 use transport::{
     Access, AttachError, BatchError, FetchStatus, LocalReader, RegionBuffer, RegionError, RegionReader as _,
@@ -184,8 +185,8 @@ impl Reader {
         own
     }
 
-    pub fn connect(&mut self, host: Endpoint) -> Result<(), String> {
-        let Link::Prepared(own) = self.link else { return Err("it was not reset".to_owned()) };
+    pub fn connect(&mut self, host: Endpoint) -> Result<(), EffectError> {
+        let Link::Prepared(own) = self.link else { return Err("it was not reset".into()) };
         self.link = Link::Up { own, host };
         Ok(())
     }

@@ -481,13 +481,13 @@ impl World {
         self.stats.verdicts += 1;
         if self.is_quiet && matches!(event.verdict.state, State::Armed | State::Drifted) {
             let (at, service) = (self.now, event.service.clone());
-            self.judged.push(Judgement { at, service, row_unix_ns: event.at_unix_ns });
+            self.judged.push(Judgement { at, service, row_unix_ns: event.at.0 });
         }
         self.ledger.dispatched(event);
         assert!(event.verdict.score.is_finite() && event.verdict.score >= 0.0, "a score is a score: {event:?}");
         for reason in &event.reasons {
-            assert!(values::is_near(&reason.column, reason.seen), "a reason is another metric's: {event:?}");
-            let of = name(values::service_of(values::column(&reason.column).0));
+            assert!(values::is_near(&reason.column(), reason.seen), "a reason is another metric's: {event:?}");
+            let of = name(values::service_of(values::column(&reason.column()).0));
             let is_concerned = event.concerned.is_empty() || event.concerned.contains(&of);
             let is_its = event.service == of || operators::is_over_several(&event.service) && is_concerned;
             assert!(is_its, "a verdict names another service's metric: {event:?}");

@@ -4,11 +4,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use hooks::coherence::{Decision, Effect, GossipMessage, Member, MemberSettings, Refusal, Run, RunId, Speaker};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Rank, Reason, TraceId};
 use prost::Message as _;
 use wire::proto;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// Memory of entries, small enough to be filled.
 const MEMORY: usize = 1 << 16;

@@ -1,11 +1,10 @@
 //! Replies of receivers: the upstream, remote write, webhooks.
 
-use hooks::time::UnixNanos;
 use otlp::{Encoding, Signal};
 use remote_write::encoding::Version;
-use remote_write::reply::{Backoff, Reply, ReplyAction, RequestContext, excerpt, interpret, retry_after};
+use remote_write::reply::{Reply, ReplyAction, RequestContext, RetryRule, excerpt, interpret, retry_after};
 use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Step};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// The wall-clock time at which replies arrive.
 const NOW: UnixNanos = UnixNanos::from_secs(1_700_000_000);
@@ -51,15 +50,15 @@ pub fn receiver_reply(bytes: &[u8]) {
         any_written: flags & 4 != 0,
         retry_after: header,
     };
-    let backoff = Backoff::default();
-    let longest = backoff.max.max(backoff.max_retry_after);
+    let rule = RetryRule::default();
+    let longest = rule.pauses.longest().max(rule.max_retry_after);
     let version = if flags & 8 == 0 { Version::V1 } else { Version::V2 };
     let (negotiable, confirmed, failures) = (flags & 16 != 0, flags & 32 != 0, u32::from_le_bytes([flags; 4]));
     let context = RequestContext { points: POINTS, version, negotiable, confirmed, failures };
     let rejecting = Reply::OtlpAccepted { rejected: written };
     let later = Reply::OtlpFailed { retryable: flags & 1 != 0, retry_after: Some(Nanos(written)) };
     for reply in [&reply, &rejecting, &later, &Reply::None] {
-        match interpret(context, reply, &backoff, NOW, 0.5) {
+        match interpret(context, reply, &rule, NOW, 0.5) {
             ReplyAction::Written(written) => assert!(written <= POINTS, "no more is written than was sent"),
             ReplyAction::Retry(pause) => assert!(pause <= longest && pause > Nanos::ZERO, "{pause:?}"),
             ReplyAction::OtherVersion => assert!(negotiable && version == Version::V2),

@@ -3,6 +3,7 @@
 //! Pure: no clock, thread, socket, file or environment. A service that links the client gets only this crate's default
 //! features; the agents add `grpc`.
 
+pub mod backoff;
 pub mod control;
 mod entries;
 pub mod frame;

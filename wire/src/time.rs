@@ -1,4 +1,5 @@
-//! Time as a number. This crate never reads a clock: `now` is an argument.
+//! Time as a number. This crate never reads a clock: `now` is an argument. Durations and deadlines are [`Nanos`] of a
+//! monotonic clock; times of events are [`UnixNanos`], as the clocks of other machines showed them.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -75,6 +76,71 @@ impl fmt::Display for Nanos {
     }
 }
 
+/// Wall-clock time in nanoseconds since 1970-01-01 UTC, as in spans, verdicts and samples. Often from another machine's
+/// clock: it is never used for deadlines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixNanos(pub u64);
+
+impl UnixNanos {
+    /// `seconds` seconds after 1970; saturates.
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000_000_000))
+    }
+
+    /// `millis` milliseconds after 1970; saturates.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    /// The whole second, rounded down.
+    #[must_use]
+    pub const fn second(self) -> u64 {
+        self.0 / 1_000_000_000
+    }
+
+    /// Whole milliseconds since 1970, rounded down.
+    #[must_use]
+    pub const fn millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// `self` plus `length`; saturates.
+    #[must_use]
+    pub const fn plus(self, length: Nanos) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+
+    /// `self` minus `length`; 1970 at the earliest.
+    #[must_use]
+    pub const fn minus(self, length: Nanos) -> Self {
+        Self(self.0.saturating_sub(length.0))
+    }
+}
+
+impl fmt::Display for UnixNanos {
+    /// Seconds since 1970, to the millisecond.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.second(), self.millis() % 1000)
+    }
+}
+
+/// A moment, by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timestamp {
+    /// Monotonic time since the start of whoever took it; for deadlines.
+    pub monotonic: Nanos,
+    /// Wall-clock time; may jump.
+    pub wall: UnixNanos,
+}
+
 /// The time between two scrapes of one LMAP: 1 ms to 1 hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interval(NonZeroU64);
@@ -127,6 +193,17 @@ mod tests {
         assert_eq!(Nanos(5).since(Nanos(3)), Some(Nanos(2)));
         assert_eq!(Nanos(3).since(Nanos(5)), None);
         assert_eq!(Nanos::NEVER.plus(Nanos(1)), Nanos::NEVER);
+    }
+
+    #[test]
+    fn wall_clock_time_saturates_at_both_ends() {
+        let time = UnixNanos::from_secs(3).plus(Nanos::from_millis(250));
+
+        assert_eq!(time.to_string(), "3.250");
+        assert_eq!(time.second(), 3);
+        assert_eq!(time.minus(Nanos::from_secs(9)), UnixNanos(0));
+        assert_eq!(UnixNanos(0).since(time), Nanos::ZERO);
+        assert_eq!(UnixNanos(u64::MAX).plus(Nanos(1)), UnixNanos(u64::MAX));
     }
 
     #[test]

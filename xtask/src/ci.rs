@@ -67,8 +67,8 @@ fn dependencies(steps: &mut Steps) -> Result<()> {
     }
     steps.run("bans", deny::rules)?;
     match deny::Advisories::fetch()? {
-        Ok(advisories) => steps.run("advisories", || advisories.check()),
-        Err(why) => {
+        deny::Fetched::Database(advisories) => steps.run("advisories", || advisories.check()),
+        deny::Fetched::Unreachable(why) => {
             steps.cannot("advisories", &why);
             Ok(())
         }

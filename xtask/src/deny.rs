@@ -38,8 +38,8 @@ pub fn run() -> Result<()> {
     }
     rules()?;
     match Advisories::fetch()? {
-        Ok(advisories) => advisories.check(),
-        Err(why) => {
+        Fetched::Database(advisories) => advisories.check(),
+        Fetched::Unreachable(why) => {
             println!("NOT RUN: advisories: {why}");
             Ok(())
         }
@@ -58,6 +58,14 @@ pub fn rules() -> Result<()> {
     Ok(())
 }
 
+/// What came of fetching the advisory database.
+pub enum Fetched {
+    /// It is here.
+    Database(Advisories),
+    /// Its address cannot be reached, for this reason: advisories are not checked.
+    Unreachable(String),
+}
+
 /// The advisory database, as cargo-deny keeps it.
 pub struct Advisories {
     config: PathBuf,
@@ -65,13 +73,13 @@ pub struct Advisories {
 }
 
 impl Advisories {
-    /// Fetches the database from the clone that [`DATABASE`] names, else from its address. The inner error says why
-    /// there is none; a clone that was named and cannot be read is an error.
+    /// Fetches the database from the clone that [`DATABASE`] names, else from its address. A clone that was named
+    /// and cannot be read is an error, an address that cannot be reached is none.
     ///
     /// # Errors
     ///
     /// A named clone that cannot be read, or files that cannot be written.
-    pub fn fetch() -> Result<Result<Self, String>> {
+    pub fn fetch() -> Result<Fetched> {
         let folder = workspace().join("target/advisories");
         let advisories = Self { config: folder.join("deny.toml"), clone: named_clone() };
         if let Some(clone) = &advisories.clone {
@@ -89,13 +97,14 @@ impl Advisories {
         command.args([FETCH_WITHIN, "cargo"]).args(advisories.arguments(&["fetch", "db"]));
         let output = advisories.environment(&mut command).output()?;
         if output.status.success() {
-            return Ok(Ok(advisories));
+            return Ok(Fetched::Database(advisories));
         }
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         if let Some(clone) = &advisories.clone {
             bail!("{DATABASE} is {clone}, which cannot be cloned:\n{text}");
         }
-        Ok(Err(format!("the advisory database cannot be fetched: name a clone of {ADDRESS} by {DATABASE}")))
+        let why = format!("the advisory database cannot be fetched: name a clone of {ADDRESS} by {DATABASE}");
+        Ok(Fetched::Unreachable(why))
     }
 
     /// Compares the lock file with the advisories.

@@ -7,6 +7,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use support::workspace;
 
+#[cfg(test)]
+mod api_page;
+
 const FILES: [&str; 6] = ["registration", "attach", "control", "operators", "gossip", "one_way"];
 
 /// Generates wire/src/proto; with `check` only compares.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::config::{ConfigError, parse_tree};
+use crate::config::{ConfigError, parse_any};
 
 /// A value of any YAML document.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Tree {
+enum Tree {
     Map(BTreeMap<String, Tree>),
     List(Vec<Tree>),
     Bool(bool),
@@ -68,7 +68,7 @@ impl KeyChanges {
 pub fn changed_keys(before: &str, after: &str, live: &[&str]) -> Result<KeyChanges, ConfigError> {
     let [before, after] = [before, after].map(|text| {
         let mut keys = BTreeMap::new();
-        parse_tree(text).map(|tree| {
+        parse_any::<Tree>(text).map(|tree| {
             if let Some(tree) = tree {
                 tree.flatten("", &mut keys);
             }

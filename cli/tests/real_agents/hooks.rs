@@ -1,6 +1,7 @@
 //! Streams of verdicts and rows from real agents: what they carry, and how they end when their LMAP is deleted.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use wire::proto::operators::{
     DeleteLmapRequest, HookEvent, NewLmapRequest, RegisterHookRequest, RowEvent, WatchRowsRequest,
@@ -9,34 +10,54 @@ use wire::proto::operators::{
 use crate::operator_calls::{Operators, RunningService};
 use crate::{ANY, Agent, addresses, eventually};
 
+/// The client of docs/look-up/api.md.
+#[path = "../../examples/hook.rs"]
+#[expect(dead_code, reason = "main is for the example alone")]
+mod example;
+
+/// The example's lines about an LMAP, until it is deleted.
+fn follow(address: String, lmap: u32) -> std::thread::JoinHandle<Vec<String>> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut lines = Vec::new();
+        runtime.block_on(example::follow(address, vec![lmap], |line| lines.push(line))).unwrap();
+        lines
+    })
+}
+
+/// Records the service into `folder`.
+fn record(runtime_dir: &Path, folder: &Path) -> Child {
+    let mut record = Command::new(env!("CARGO_BIN_EXE_uview"));
+    record.args(["record", "shop", "--runtime-dir"]).arg(runtime_dir).arg("--out").arg(folder);
+    record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 #[test]
 fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let runtime_dir = directory.path().join("run");
     let (host_config, nic_config) = (directory.path().join("host.yaml"), directory.path().join("nic.yaml"));
-    let text = format!(
-        "runtime_dir: {}\nlmap: {{interval_ms: 10}}\nprocess_metrics: {{enabled: false}}\nmetrics: {ANY}\n",
-        runtime_dir.display()
-    );
-    std::fs::write(&host_config, text).unwrap();
+    let rest = format!("lmap: {{interval_ms: 10}}\nprocess_metrics: {{enabled: false}}\nmetrics: {ANY}\n");
+    std::fs::write(&host_config, format!("runtime_dir: {}\n{rest}", runtime_dir.display())).unwrap();
     let _host = Agent::start("host-agent", &host_config);
     let ready = addresses(&runtime_dir);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
     std::fs::write(&nic_config, format!("control: {{address: '{control}'}}\nregions_socket: {regions}\n")).unwrap();
     let _nic = Agent::start("nic-agent", &nic_config);
-    let mut operators = Operators::connect(ready["operators"].as_str().unwrap());
-    let service = RunningService::start("shop", &runtime_dir.join("services.sock"));
+    let address = ready["operators"].as_str().unwrap().to_owned();
+    let mut operators = Operators::connect(&address);
+    let _service = RunningService::start("shop", &runtime_dir.join("services.sock"));
     let lmap = operators.armed("shop").lmap;
     let recorded = directory.path().join("recorded");
-    let mut record = Command::new(env!("CARGO_BIN_EXE_uview"));
-    record.args(["record", "shop", "--runtime-dir"]).arg(&runtime_dir).arg("--out").arg(&recorded);
-    let record = record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let is_recorded = || std::fs::read_dir(&recorded).ok()?.next().map(drop);
-    eventually("a recording", is_recorded);
+    let record = record(&runtime_dir, &recorded);
+    eventually("a recording", || std::fs::read_dir(&recorded).ok()?.next().map(drop));
+    let example = follow(address, lmap);
     let Operators { runtime, client } = &mut operators;
-    let hook = |features, follow| {
-        let lmaps = vec![lmap];
-        RegisterHookRequest { lmaps, features, follow, ..RegisterHookRequest::default() }
+    let hook = |features, follow| RegisterHookRequest {
+        lmaps: vec![lmap],
+        features,
+        follow,
+        ..RegisterHookRequest::default()
     };
     let mut without = runtime.block_on(client.register_hook(hook(false, false))).unwrap().into_inner();
     let mut with = runtime.block_on(client.register_hook(hook(true, true))).unwrap().into_inner();
@@ -72,6 +93,8 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let said = String::from_utf8(said.stderr).unwrap() + &String::from_utf8(said.stdout).unwrap();
     assert!(said.contains("its LMAP was deleted: an operator deleted it"), "{said}");
 
+    assert_eq!(example.join().unwrap().last().unwrap(), "shop deleted: an operator deleted it");
+
     // The one that follows goes on, and says with what.
     let request = NewLmapRequest { service: "shop".to_owned(), ..NewLmapRequest::default() };
     let successor = runtime.block_on(client.new_lmap(request)).unwrap().into_inner().lmap;
@@ -86,5 +109,4 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     };
     assert_eq!(changes, [(lmap, 0), (lmap, successor)]);
     assert!(event.features.is_none_or(|features| features.values.len() == event.columns.len()));
-    drop(service);
 }

@@ -1,6 +1,6 @@
 //! Derives alarms from verdicts: their start, end, strength and top metrics.
 
-use hooks::suspects::{EXPLAINED_BY, Explanation};
+use hooks::suspects::{Cause, EXPLAINED_BY, Explanation};
 use wire::time::Nanos;
 
 use crate::graph::Target;
@@ -81,7 +81,7 @@ fn explanation(events: &[Event], service: Target, began: Nanos) -> (Vec<Reason>,
     let first: Vec<&Event> = first.collect();
     let mut explanation = Explanation::default();
     for event in &first {
-        explanation.add(event.ratio(), event.reasons.iter().map(|reason| (reason.column.as_str(), reason.share)));
+        explanation.add(event.ratio(), event.reasons.iter().map(|reason| Cause::titled(&reason.column, reason.share)));
     }
     let part = |event: &Event, reason: &Reason| reason.share * event.ratio().powi(2);
     let shown = |column: &str| {

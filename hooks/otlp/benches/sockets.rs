@@ -10,7 +10,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -21,7 +20,7 @@ use otlp::{
     Edge, Finding, Protocol, Settings, SpanMetricsSettings, TailSampler, TailSettings, Timestamp, UpstreamSettings,
 };
 use prost::Message as _;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const PER_TRACE: u64 = 8;
 /// Spans per request, as SDKs send.

@@ -1,13 +1,8 @@
-//! The endpoint's clock: the only code in this crate that reads the time.
-#![expect(clippy::disallowed_methods, reason = "this is where the edges ask for the time")]
+//! The endpoint's clock.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use hooks::time::UnixNanos;
+use agent_runtime::clock::unix_now;
 use tokio::time::Instant;
-use wire::time::Nanos;
-
-use crate::tail::Timestamp;
+use wire::time::{Nanos, Timestamp};
 
 /// Monotonic time since the endpoint's start, by the runtime's clock, which tests may pause, and wall-clock time.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +21,6 @@ impl Clock {
 
     /// Monotonic and wall-clock time; the latter may jump.
     pub(crate) fn timestamp(self) -> Timestamp {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from);
-        Timestamp { monotonic: self.now(), wall: UnixNanos(since_1970.0) }
+        Timestamp { monotonic: self.now(), wall: unix_now() }
     }
 }

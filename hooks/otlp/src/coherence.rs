@@ -8,10 +8,10 @@ use hooks::coherence::{
     Speaker, TenantTraces,
 };
 use hooks::tracing::Verdict;
-use wire::time::Nanos;
+use wire::time::{Nanos, Timestamp};
 
 use crate::edge::Edge;
-use crate::tail::{TailSampler, Timestamp};
+use crate::tail::TailSampler;
 use crate::tenants::DEFAULT;
 
 /// Maximum number of traces for which only one half of the path is known.

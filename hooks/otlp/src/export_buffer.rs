@@ -7,8 +7,8 @@ use crate::codec::{Export, annotate, mark, mark_resource};
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::Exemplar;
 use hooks::receipt::{DailyLedger, LedgerLimits};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Completeness, KeptSpan, Reason, TraceId};
+use wire::time::UnixNanos;
 
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::origins::{Origin, Origins};

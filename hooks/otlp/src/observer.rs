@@ -1,12 +1,11 @@
 //! Finds anomalous operations where all spans pass through, for head sampling: a tail sampler that keeps nothing learns
 //! paths from the spans and receives verdicts.
 
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Origin, ServiceCatalog, Switches};
-use wire::time::Nanos;
+use wire::time::{Nanos, Timestamp, UnixNanos};
 
 use crate::edge::Edge;
-use crate::tail::{OperationPath, TailSampler, TailSettings, Timestamp};
+use crate::tail::{OperationPath, TailSampler, TailSettings};
 use crate::tenants::{DEFAULT, TenantId};
 
 /// Memory for spans whose paths are learnt; spans over it are not learnt from.

@@ -1,8 +1,8 @@
 //! Sends queued requests to the upstream, with exponential back-off, until they expire.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use wire::backoff::Pauses;
 use wire::time::Nanos;
 
 use crate::counts::UpstreamLoss;
@@ -11,10 +11,8 @@ use crate::queue::UpstreamRequest;
 use crate::signal::Signal;
 use crate::tenants::TenantId;
 
-/// Back-off after the first failure. It doubles with each further one.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
-/// Maximum back-off, whatever the upstream asks for.
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// Pauses after failures. The longest holds whatever the upstream asks for.
+const PAUSES: Pauses = Pauses::new(Nanos::from_millis(200), Nanos::from_secs(30));
 /// A request expires after this.
 const MAX_AGE: Nanos = Nanos::from_secs(300);
 
@@ -29,8 +27,7 @@ pub(crate) async fn run(edge: Arc<Edge>, tenant: TenantId, signal: Signal) {
 
 async fn deliver(edge: &Edge, request: &UpstreamRequest) {
     let (counts, queue) = (edge.counts.of(request.signal), edge.queue(request.tenant, request.signal));
-    let mut pause = INITIAL_BACKOFF;
-    loop {
+    for failures in 1_u32.. {
         let sent = tokio::select! {
             biased;
             () = queue.abandoned() => return edge.record_loss(request, UpstreamLoss::Ended),
@@ -50,16 +47,14 @@ async fn deliver(edge: &Edge, request: &UpstreamRequest) {
             return edge.record_loss(request, UpstreamLoss::Refused);
         }
         tracing::debug!(signal = request.signal.name(), reason = failure.text, "a request failed and is retried");
-        // Jitter, up to a half less: requests should not retry all at once.
-        let pause_now = failure.retry_after.unwrap_or_else(|| pause.mul_f64(1.0 - rand::random::<f64>() / 2.0));
-        let pause_now = pause_now.min(MAX_BACKOFF);
-        pause = (pause * 2).min(MAX_BACKOFF);
+        let asked = failure.retry_after.map(Nanos::from);
+        let pause = asked.unwrap_or_else(|| PAUSES.after(failures, rand::random())).min(PAUSES.longest());
         let waited = edge.now().since(request.since).unwrap_or_default();
-        if waited.plus(pause_now.into()) > MAX_AGE {
+        if waited.plus(pause) > MAX_AGE {
             return edge.record_loss(request, UpstreamLoss::Expired);
         }
         tokio::select! {
-            () = tokio::time::sleep(pause_now) => counts.retries.add(1),
+            () = tokio::time::sleep(pause.into()) => counts.retries.add(1),
             () = queue.closed() => return edge.record_loss(request, UpstreamLoss::Ended),
         }
     }

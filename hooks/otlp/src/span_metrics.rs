@@ -11,12 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::codec::RawSpan;
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Exemplar, NameLimits, Names, Rate, Rates};
-use hooks::time::UnixNanos;
 use wire::histogram::Scale;
 use wire::name::ServiceName;
-use wire::time::Nanos;
-
-use crate::tail::Timestamp;
+use wire::time::{Nanos, Timestamp, UnixNanos};
 
 /// Resolution: requests that ended within one step are counted together.
 const STEP: Nanos = Nanos::from_millis(100);

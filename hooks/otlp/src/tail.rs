@@ -8,7 +8,6 @@ use hooks::paths::{
     PathLimits, Paths,
 };
 use hooks::receipt::DailyLedger;
-use hooks::time::UnixNanos;
 use hooks::tracing::{
     Account, Budget, BudgetError, BudgetRule, Completeness, DiscardReason, Keeper, Limits, LimitsError, LookBack,
     LossReason, Metric, OrderKey, Origin, Policies, Policy, Reason, ScoreBreakdown, ServiceCatalog, ServicePolicies,
@@ -17,7 +16,7 @@ use hooks::tracing::{
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wire::time::Nanos;
+use wire::time::{Nanos, Timestamp, UnixNanos};
 
 use crate::coherence::Coherence;
 use crate::export_buffer::{Batch, ExportBuffer};
@@ -32,15 +31,6 @@ const LONGEST_REQUEST: Nanos = Nanos::from_secs(3600);
 const ORIGIN_BYTES: usize = 16 << 20;
 /// How often unused state is removed.
 const SWEEP_EVERY: Nanos = Nanos::from_secs(30);
-
-/// A point in time, by both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timestamp {
-    /// Monotonic time since some start: for timeouts and ages.
-    pub monotonic: Nanos,
-    /// Wall-clock time since 1970: when events happened.
-    pub wall: UnixNanos,
-}
 
 /// Settings of tail sampling.
 #[derive(Clone, Debug)]

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use crate::codec::{Group, WireError, scan};
 use hooks::id::ServiceId;
+use wire::time::Timestamp;
 
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::senders::{SenderCheck, UNVERIFIED};
 use crate::span_metrics::SpanMetrics;
-use crate::tail::{IngestCounts, Source, TailSampler, Timestamp};
+use crate::tail::{IngestCounts, Source, TailSampler};
 
 /// What holds for all spans of one group.
 struct GroupContext<'a> {

@@ -2,7 +2,6 @@
 //! the ledger balances. In virtual time; the allocator counts memory per test thread.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, DropReason, Limits, LossReason, Metric, OrderKey, Policy, Switches};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -11,7 +10,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use otlp::{Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 const MIB: usize = 1 << 20;
 /// For buffered spans; reserved from the start.

@@ -1,11 +1,11 @@
 //! Scanned spans compared with a full decoder, and requests put together again.
 
 use hooks::id::{OperationId, OriginId, ServiceId};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Completeness, KeptSpan, Reason, SpanKind, Threshold};
 use otlp::codec::{Export, WireError, annotate, count, scan};
 use proptest::prelude::*;
 use prost::Message;
+use wire::time::UnixNanos;
 
 #[path = "support/otlp_proto.rs"]
 mod proto;

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches, TraceId};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -13,7 +12,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use otlp::{Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// Midday of some day, in seconds.
 const NOON: u64 = 1_700_000_000;

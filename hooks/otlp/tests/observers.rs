@@ -5,7 +5,6 @@
 use core::num::NonZeroU64;
 
 use hooks::coherence::{MemberSettings, Run, RunId, Speaker};
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Origin, Switches};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -14,7 +13,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use otlp::{AnomalousOperation, CoherenceSettings, Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 fn at(millis: u64) -> Timestamp {
     let monotonic = Nanos::from_millis(millis);

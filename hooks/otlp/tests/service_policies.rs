@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hooks::time::UnixNanos;
 use hooks::tracing::{
     BudgetRule, Limits, OrderKey, Policy, Randomness, ServicePolicies, ServiceRule, Switches, Threshold, TraceId,
 };
@@ -15,7 +14,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use otlp::{Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// Midday of some day, in seconds.
 const NOON: u64 = 1_700_000_000;

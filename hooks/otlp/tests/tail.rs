@@ -2,7 +2,6 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use hooks::paths::Exemplar;
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches, Threshold, TraceId};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -11,7 +10,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use otlp::{Finding, KeptRequest, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// Midday of some day, in seconds.
 const NOON: u64 = 1_700_000_000;

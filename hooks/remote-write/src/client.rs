@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::{OutwardTls, TlsError};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -18,10 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::reply::{self, Reply};
 use crate::shipper::Request;
@@ -32,13 +30,6 @@ pub use get::{GetError, Page};
 const PATH: &str = "/api/v1/write";
 /// Maximum bytes read of a response body; a longer one closes the connection.
 const MAX_BODY: usize = 64 * 1024;
-/// Usual places of the system's trusted certificates.
-const SYSTEM_ROOTS: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 /// Headers set by the protocol: they cannot be configured.
 const RESERVED: [&str; 8] = [
     "content-encoding",
@@ -58,7 +49,8 @@ pub struct Receiver {
     pub url: String,
     /// Headers of each request: tenant, authorization.
     pub headers: Vec<(String, String)>,
-    /// PEM file of the certificate authority for HTTPS; `None`: the system's. It is read again for each connection.
+    /// PEM file of the certificate authority for HTTPS, which is read again for each connection; `None`: whom the
+    /// system trusts, by SSL_CERT_FILE and SSL_CERT_DIR if they are set.
     pub ca: Option<PathBuf>,
     /// Time limit for a request, including connecting.
     pub timeout: Duration,
@@ -91,21 +83,9 @@ pub enum ReceiverError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A file cannot be read.
-    #[error("cannot read {}", .path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the read.
-        #[source]
-        cause: io::Error,
-    },
-    /// The file has no certificate.
-    #[error("no PEM certificate in {}: set the certificate authority of the receiver", .0.display())]
-    NoCertificate(PathBuf),
-    /// The TLS library rejects its configuration.
-    #[error("TLS cannot be set up")]
-    Tls(#[source] rustls::Error),
+    /// The authority's certificate cannot be used, or the system trusts nobody.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Result of a request, for the protocol and for logs.
@@ -162,18 +142,10 @@ fn headers(configured: &[(String, String)]) -> Result<HeaderMap, ReceiverError> 
     Ok(headers)
 }
 
+/// Trusts the authority in `ca`, or whom the system trusts, as all clients of the agents do.
 fn connector(ca: Option<&Path>) -> Result<TlsConnector, ReceiverError> {
-    let system = || SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists()).unwrap_or(Path::new(SYSTEM_ROOTS[0]));
-    let path = ca.unwrap_or_else(system);
-    let pem = std::fs::read(path).map_err(|cause| ReceiverError::Read { path: path.to_owned(), cause })?;
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).flatten());
-    if roots.is_empty() {
-        return Err(ReceiverError::NoCertificate(path.to_owned()));
-    }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(ReceiverError::Tls)?;
-    Ok(TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())))
+    let tls = OutwardTls { ca: ca.map(Path::to_owned), ..OutwardTls::default() };
+    Ok(TlsConnector::from(Arc::new(tls.load()?.library)))
 }
 
 impl Client {

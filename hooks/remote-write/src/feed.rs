@@ -19,9 +19,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use hooks::sampling::{self, ColumnId, Ledger, Row, RuleError, SampleLossReason, Sampler, SamplingRule, WidthError};
-use hooks::time::UnixNanos;
 use wire::metric::{Series as WireSeries, Statistic};
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 use crate::naming;
 use crate::reading::{Reading, ReadingSeries};

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hooks::sampling::{self, Ledger, SampleLossReason};
-use hooks::time::UnixNanos;
+use wire::time::UnixNanos;
 
 use crate::feed::SeriesFactory;
 use crate::feed::clock::start_before;

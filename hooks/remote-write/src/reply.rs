@@ -1,11 +1,11 @@
-//! Interprets a receiver's replies, and computes back-off. Pure: time and randomness are arguments.
+//! Interprets a receiver's replies, and says when to send again. Pure: time and randomness are arguments.
 
 use core::time::Duration;
 use std::time::UNIX_EPOCH;
 
-use hooks::time::UnixNanos;
+use wire::backoff::Pauses;
 use wire::printable;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::encoding::Version;
 
@@ -55,32 +55,30 @@ pub enum ReplyAction {
     Retry(Nanos),
 }
 
-/// Exponential back-off between attempts.
+/// When a request that failed is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    /// First pause; doubled each time.
-    pub initial: Nanos,
-    /// Maximum pause without `Retry-After`.
-    pub max: Nanos,
+pub struct RetryRule {
+    /// Pauses without `Retry-After`.
+    pub pauses: Pauses,
     /// Maximum pause that `Retry-After` can ask for.
     pub max_retry_after: Nanos,
 }
 
-impl Default for Backoff {
+impl Default for RetryRule {
     /// 100 ms to 30 s; 10 minutes for `Retry-After`.
     fn default() -> Self {
-        Self { initial: Nanos::from_millis(100), max: Nanos::from_secs(30), max_retry_after: Nanos::from_secs(600) }
+        let pauses = Pauses::new(Nanos::from_millis(100), Nanos::from_secs(30));
+        Self { pauses, max_retry_after: Nanos::from_secs(600) }
     }
 }
 
-impl Backoff {
-    /// The pause after `failures` in a row (from 1), shortened by up to a half as jitter: `random` is uniform in \[0,
-    /// 1).
+impl RetryRule {
+    /// The pause after `failures` in a row (from 1), or what the receiver `asked` for if that is longer. `random` is
+    /// uniform in \[0, 1).
     #[must_use]
-    pub fn pause(&self, failures: u32, random: f64) -> Nanos {
-        let doubled = self.initial.0.saturating_mul(1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX));
-        let whole = doubled.min(self.max.0);
-        Nanos(whole - (whole as f64 / 2.0 * random.clamp(0.0, 1.0)) as u64)
+    pub fn pause(&self, failures: u32, asked: Option<Nanos>, random: f64) -> Nanos {
+        let asked = asked.unwrap_or(Nanos::ZERO).min(self.max_retry_after);
+        self.pauses.after(failures.max(1), random).max(asked)
     }
 }
 
@@ -128,24 +126,16 @@ pub struct RequestContext {
 /// - 429, 5xx and no reply: retry.
 /// - Everything else: refused, except for what the header says was written (a partial write). No retry.
 #[must_use]
-pub fn interpret(
-    context: RequestContext,
-    reply: &Reply,
-    backoff: &Backoff,
-    now: UnixNanos,
-    random: f64,
-) -> ReplyAction {
-    let pause = backoff.pause(context.failures.max(1), random);
+pub fn interpret(context: RequestContext, reply: &Reply, rule: &RetryRule, now: UnixNanos, random: f64) -> ReplyAction {
+    let retry = |asked| ReplyAction::Retry(rule.pause(context.failures, asked, random));
     let (status, samples_written, any_written, asks) = match reply {
         Reply::Http { status, samples_written, any_written, retry_after, .. } => {
             (status, samples_written, any_written, retry_after)
         }
         Reply::OtlpAccepted { rejected } => return ReplyAction::Written(context.points.saturating_sub(*rejected)),
         Reply::OtlpFailed { retryable: false, .. } => return ReplyAction::Written(0),
-        Reply::OtlpFailed { retryable: true, retry_after: after } => {
-            return ReplyAction::Retry(pause.max(after.unwrap_or(Nanos::ZERO).min(backoff.max_retry_after)));
-        }
-        Reply::None => return ReplyAction::Retry(pause),
+        Reply::OtlpFailed { retryable: true, retry_after: asked } => return retry(*asked),
+        Reply::None => return retry(None),
     };
     let two = context.version == Version::V2;
     match status {
@@ -155,10 +145,7 @@ pub fn interpret(
         200..=299 => ReplyAction::Written(samples_written.unwrap_or(context.points).min(context.points)),
         415 if context.negotiable && two => ReplyAction::OtherVersion,
         400 if context.negotiable && two && !context.confirmed && !any_written => ReplyAction::OtherVersion,
-        429 | 500..=599 => {
-            let asks = asks.as_deref().and_then(|text| retry_after(text, now)).unwrap_or(Nanos::ZERO);
-            ReplyAction::Retry(pause.max(asks.min(backoff.max_retry_after)))
-        }
+        429 | 500..=599 => retry(asks.as_deref().and_then(|text| retry_after(text, now))),
         _ => ReplyAction::Written(samples_written.unwrap_or(0).min(context.points)),
     }
 }
@@ -184,7 +171,7 @@ mod tests {
     }
 
     fn read(context: RequestContext, reply: &Reply) -> ReplyAction {
-        interpret(context, reply, &Backoff::default(), NOW, 0.0)
+        interpret(context, reply, &RetryRule::default(), NOW, 0.0)
     }
 
     #[test]
@@ -263,12 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_a_bound_and_are_spread() {
-        let backoff = Backoff::default();
-        let millis: Vec<_> = (1..=10).map(|failures| backoff.pause(failures, 0.0).as_millis()).collect();
+    fn a_receiver_may_ask_for_a_longer_pause_up_to_ten_minutes_and_for_no_shorter_one() {
+        let rule = RetryRule::default();
+        let seconds = |asked: u64| rule.pause(9, Some(Nanos::from_secs(asked)), 0.0);
 
-        assert_eq!(millis, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
-        assert_eq!(backoff.pause(u32::MAX, 0.0), Nanos::from_secs(30));
-        assert_eq!(backoff.pause(1, 0.5), Nanos::from_millis(75));
+        assert_eq!(rule.pause(0, None, 0.0), Nanos::from_millis(100));
+        assert_eq!(rule.pause(1, None, 0.5), Nanos::from_millis(75));
+        assert_eq!(seconds(1), Nanos::from_millis(25_600));
+        assert_eq!((seconds(60), seconds(100_000)), (Nanos::from_secs(60), Nanos::from_secs(600)));
     }
 }

@@ -6,20 +6,20 @@
 use std::collections::BTreeMap;
 
 use hooks::sampling::{Ledger, Row, RuleError, SampleLossReason, SamplingRule, Series as Resolution, WidthError};
-use hooks::time::UnixNanos;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 mod clock;
 mod settlement;
 
-pub use self::clock::{ClockBehind, Timestamp};
+pub use self::clock::ClockBehind;
 pub use crate::ledger::{Counters, LedgerTotals};
+pub use wire::time::Timestamp;
 
 use crate::encoding::{Encoder, Version};
 use crate::feed::{Column, Feed, FeedStart, SeriesNumbers, Target};
 use crate::queue::{Batch, LimitError, Queue, QueueLimits};
 use crate::reading::Reading;
-use crate::reply::{Backoff, Reply, ReplyAction, RequestContext, interpret};
+use crate::reply::{Reply, ReplyAction, RequestContext, RetryRule, interpret};
 use crate::series::{Point, ServiceNumber};
 
 /// How long a receiver that does not support 2.0 is not offered it again.
@@ -53,8 +53,8 @@ pub struct ShipperSettings {
     pub queue: QueueLimits,
     /// Negotiated or fixed protocol version.
     pub version: VersionPolicy,
-    /// Back-off after failures.
-    pub backoff: Backoff,
+    /// When a failed request is sent again.
+    pub retry: RetryRule,
     /// Start of this process: rows up to this time were its predecessor's.
     pub began: UnixNanos,
 }
@@ -339,7 +339,7 @@ impl Shipper {
             confirmed: self.confirmed,
             failures: in_flight.failures + 1,
         };
-        match interpret(context, reply, &self.settings.backoff, at.wall, random) {
+        match interpret(context, reply, &self.settings.retry, at.wall, random) {
             ReplyAction::Retry(pause) => {
                 self.counters.failed += 1;
                 in_flight.failures += 1;

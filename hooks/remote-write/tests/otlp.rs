@@ -5,7 +5,6 @@ use core::num::NonZeroU64;
 use std::collections::BTreeMap;
 
 use hooks::sampling::{Row, SampleLossReason, SamplingPolicy, SamplingRule, Series as Resolution};
-use hooks::time::UnixNanos;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -16,13 +15,13 @@ use remote_write::encoding::Version;
 use remote_write::feed::Column;
 use remote_write::queue::QueueLimits;
 use remote_write::reading::{Histogram, Reading};
-use remote_write::reply::{Backoff, Reply};
+use remote_write::reply::{Reply, RetryRule};
 use remote_write::series::{Exemplar, ServiceNumber};
 use remote_write::shipper::{Delivery, Shipper, ShipperSettings, Step, Timestamp, VersionPolicy};
 use wire::histogram::Scale;
 use wire::metric::{Group, Kind, Series};
 use wire::name::{Labels, MetricName, Unit};
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 const BEGIN: u64 = 1_700_000_000;
 
@@ -60,7 +59,7 @@ fn shipper() -> (Shipper, ServiceNumber) {
         rule: SamplingRule { policy: SamplingPolicy::Score { theta: 1.0 }, budget: None, ..SamplingRule::default() },
         queue: QueueLimits { linger: Nanos::ZERO, ..QueueLimits::default() },
         version: VersionPolicy::Only(Version::Otlp),
-        backoff: Backoff::default(),
+        retry: RetryRule::default(),
         began: at(0).wall,
     })
     .unwrap();

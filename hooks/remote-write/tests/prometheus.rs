@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hooks::paths::{BOUNDS, Durations};
 use hooks::sampling::{self, Row, SamplingPolicy, SamplingRule, Series as Resolution};
-use hooks::time::UnixNanos;
 use hooks::tracing::TraceId;
 use remote_write::client::{Client, Receiver};
 use remote_write::encoding::{Encoder, Version};
@@ -21,13 +20,13 @@ use remote_write::feed::Column;
 use remote_write::naming::MetricType;
 use remote_write::queue::QueueLimits;
 use remote_write::reading::{Histogram, Reading};
-use remote_write::reply::Backoff;
+use remote_write::reply::RetryRule;
 use remote_write::series::{Exemplar, Owner, Point, Series, SeriesMetadata, ServiceNumber};
 use remote_write::shipper::{Delivery, Shipper, ShipperSettings, Step, Timestamp, VersionPolicy};
 use wire::histogram::Scale;
 use wire::metric::{Group, Kind, Series as Metric};
 use wire::name::{Labels, MetricName, Unit};
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 /// Rows, one a second.
 const SECONDS: u64 = 1200;
@@ -255,7 +254,7 @@ fn settings(begin: u64) -> ShipperSettings {
         rule: SamplingRule { policy: SamplingPolicy::Score { theta: 1.0 }, budget: None, ..SamplingRule::default() },
         queue: QueueLimits::default(),
         version: VersionPolicy::Negotiated,
-        backoff: Backoff::default(),
+        retry: RetryRule::default(),
         began: UnixNanos::from_secs(begin),
     }
 }

@@ -5,17 +5,16 @@
 mod support;
 
 use hooks::sampling::{SampleLossReason, SamplingRule, Series as Resolution};
-use hooks::time::UnixNanos;
 use prost::Message as _;
 use remote_write::encoding::Version;
 use remote_write::message::{Exemplar as SentExemplar, WriteRequest};
 use remote_write::queue::QueueLimits;
 use remote_write::reading::{Histogram, Reading};
-use remote_write::reply::{Backoff, Reply};
+use remote_write::reply::{Reply, RetryRule};
 use remote_write::series::{Exemplar, STALE_NAN, ServiceNumber};
 use remote_write::shipper::{Delivery, Shipper, ShipperSettings, Step, Timestamp, VersionPolicy};
 use support::{Labels, ReceivedSeries};
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 const BEGIN: u64 = 1_700_000_000;
 
@@ -30,7 +29,7 @@ fn shipper(version: Version) -> (Shipper, ServiceNumber) {
         rule: SamplingRule::default(),
         queue: QueueLimits { linger: Nanos::ZERO, ..QueueLimits::default() },
         version: VersionPolicy::Only(version),
-        backoff: Backoff::default(),
+        retry: RetryRule::default(),
         began: at(0).wall,
     })
     .unwrap();

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver as Inbox, Sender};
 use std::time::Duration;
 
+use agent_runtime::TlsError;
 use bytes::Bytes;
 use remote_write::client::{Client, Receiver, ReceiverError, SendReport};
 use remote_write::encoding::{Encoder, Version};
@@ -263,7 +264,7 @@ fn what_nothing_can_be_sent_to_is_refused_with_what_is_wrong() {
         assert!(error.contains(why), "{name}: {error}");
     }
     let nowhere = Receiver { ca: Some("/nowhere.pem".into()), ..receiver("https://x".into()) };
-    assert!(matches!(Client::new(&nowhere), Err(ReceiverError::Read { .. })));
+    assert!(matches!(Client::new(&nowhere), Err(ReceiverError::Tls(TlsError::Read { .. }))));
     let secret = Receiver { headers: vec![("a".into(), "secret".into())], ..receiver("http://x".into()) };
     assert!(!format!("{secret:?}").contains("secret"));
 }

@@ -10,17 +10,16 @@ mod support;
 use core::num::NonZeroU64;
 
 use hooks::sampling::{Row, SampleLossReason, SamplingPolicy, SamplingRule, Series as Resolution};
-use hooks::time::UnixNanos;
 use remote_write::encoding::Version;
 use remote_write::feed::Column;
 use remote_write::queue::QueueLimits;
-use remote_write::reply::{Backoff, Reply};
+use remote_write::reply::{Reply, RetryRule};
 use remote_write::series::{STALE_NAN, ServiceNumber};
 use remote_write::shipper::{Delivery, Shipper, ShipperSettings, Step, Timestamp, VersionPolicy};
 use support::{Labels, ReceivedSeries};
 use wire::metric::{Group, Kind, Series};
 use wire::name::MetricName;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 const BEGIN: u64 = 1_700_000_000;
 
@@ -31,7 +30,7 @@ fn settings() -> ShipperSettings {
         rule: SamplingRule { policy: SamplingPolicy::Score { theta: 1.0 }, budget: None, ..SamplingRule::default() },
         queue: QueueLimits::default(),
         version: VersionPolicy::Negotiated,
-        backoff: Backoff::default(),
+        retry: RetryRule::default(),
         began: UnixNanos::from_secs(BEGIN),
     }
 }

@@ -128,8 +128,8 @@ mod tests {
 
     use super::*;
     use crate::coherence::item::{Decision, Entry, PathPiece, Run, RunId};
-    use crate::time::UnixNanos;
     use crate::tracing::{Reason, TraceId};
+    use wire::time::UnixNanos;
 
     fn block(first: u64, count: usize) -> Entries {
         let (tenant, trace) = (Arc::<str>::from(""), TraceId::new([7; 16]).unwrap());

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use wire::proto::gossip as proto;
 use wire::proto::gossip::entry::Item as ProtoItem;
 use wire::proto::gossip::reason::Reason as ProtoReason;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::coherence::item::{Decision, Entry, Item, KnownPath, OperationRef, PathPiece, Run, RunId, ServiceVerdict};
 use crate::coherence::member::MAX_VERSIONS;
 use crate::coherence::message::{Entries, GossipMessage, VersionVector};
-use crate::time::UnixNanos;
 use crate::tracing::{Metric, Rank, Reason, ScoreBreakdown, TraceId};
 
 /// Largest encoded message that a node accepts: 4 MiB.

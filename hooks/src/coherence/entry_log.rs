@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::coherence::item::{Entry, Item, Run, RunId};
 use crate::coherence::message::{Entries, VersionVector};
-use crate::time::UnixNanos;
 
 /// Largest plausible difference between clocks of two nodes. An entry from further in the future is not applied.
 const SPREAD: Nanos = Nanos::from_secs(10);

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::coherence::entry_log::{EntryLog, is_plausible};
 use crate::coherence::item::{Entry, Run};
 use crate::coherence::message::Entries;
 use crate::coherence::refusal::Refusal;
-use crate::time::UnixNanos;
 
 /// Runs that one peer may relay within the last minutes.
 const MAX_RUNS: usize = 1_024;

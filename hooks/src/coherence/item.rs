@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::time::UnixNanos;
 use crate::tracing::{Reason, ScoreBreakdown, TraceId};
+use wire::time::UnixNanos;
 
 /// Tells runs of one node apart. Random, drawn by the caller when the run starts, and never 0. No clock is in it, so
 /// that a clock that was ahead changes nothing; the order of ids means nothing.

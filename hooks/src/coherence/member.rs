@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::coherence::allowance::Allowances;
 use crate::coherence::entry_log::EntryLog;
@@ -15,7 +15,6 @@ use crate::coherence::pending::PendingDecisions;
 use crate::coherence::refusal::{Refusal, Refusals};
 use crate::coherence::settings::MemberSettings;
 use crate::coherence::speaker::Speaker;
-use crate::time::UnixNanos;
 use crate::tracing::{Rank, TraceStart};
 
 /// Bytes of entries in one message.

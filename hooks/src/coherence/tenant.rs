@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::coherence::item::{Decision, KnownPath, PathPiece, ServiceVerdict};
 use crate::coherence::member::{Effect, Member};
 use crate::coherence::path_join::{PathJoin, PathServices, Step};
 use crate::id::OperationId;
 use crate::paths::{Names, OTHER, Paths};
-use crate::time::UnixNanos;
 use crate::tracing::{Completeness, KeepOutcome, Keeper, KeptSpan, Origin, PathStep, Reason, TraceId, Verdict};
 
 /// Something to export.

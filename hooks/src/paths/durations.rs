@@ -1,8 +1,7 @@
 //! Classic histogram of durations, with the last kept trace of each bucket as an exemplar.
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
-use crate::time::UnixNanos;
 use crate::tracing::TraceId;
 
 /// Number of buckets: one for each bound, and one for what is longer than all.

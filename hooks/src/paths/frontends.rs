@@ -83,8 +83,8 @@ impl Frontends {
 mod tests {
     use super::*;
     use crate::id::{OperationId, OriginId};
-    use crate::time::UnixNanos;
     use crate::tracing::{SpanId, SpanKind};
+    use wire::time::UnixNanos;
 
     fn span(service: u32, kind: SpanKind, root: bool) -> SpanIndex {
         let id = SpanId::new([1; 8]).unwrap();

@@ -4,10 +4,9 @@
 
 use std::collections::VecDeque;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::id::OperationId;
-use crate::time::UnixNanos;
 
 /// Waiting time; enough for rows of up to 10 s.
 const WAIT: Nanos = Nanos::from_secs(30);

@@ -98,8 +98,8 @@ pub(super) const fn micros(length: Nanos) -> u64 {
 mod tests {
     use super::*;
     use crate::id::{OriginId, ServiceId};
-    use crate::time::UnixNanos;
     use crate::tracing::{SpanId, SpanKind};
+    use wire::time::UnixNanos;
 
     #[test]
     fn requests_are_counted_once_by_the_service_that_answers() {

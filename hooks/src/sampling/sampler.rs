@@ -5,7 +5,7 @@ use crate::sampling::ledger::{Ledger, SampleLossReason, SuppressionReason};
 use crate::sampling::ring::Ring;
 use crate::sampling::rule::{RuleError, SamplingPolicy, SamplingRule};
 use crate::sampling::steering::{Allowance, ThresholdSteering};
-use crate::time::UnixNanos;
+use wire::time::UnixNanos;
 
 /// Id of one column of a service. Given out by the caller (a fingerprint of the column's title, for example).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
-use crate::time::UnixNanos;
 use crate::tracing::budget::Payer;
 use crate::tracing::keeper::Piece;
 use crate::tracing::span::TraceId;

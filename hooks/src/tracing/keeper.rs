@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::id::{OperationId, ServiceId};
-use crate::time::UnixNanos;
 use crate::tracing::account::DiscardedSpans;
 use crate::tracing::budget::Payer;
 use crate::tracing::buffer::{Indexes, TailBuffer};

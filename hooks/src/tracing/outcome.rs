@@ -1,9 +1,8 @@
 //! What the tail buffer reports: about a buffered trace, about a span that arrived, about a request to keep a trace.
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::id::OperationId;
-use crate::time::UnixNanos;
 use crate::tracing::account::{LossReason, Tally};
 use crate::tracing::decisions::StickyDecision;
 use crate::tracing::order::Rank;

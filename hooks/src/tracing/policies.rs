@@ -13,36 +13,14 @@ use crate::tracing::outcome::BufferedTrace;
 use crate::tracing::reason::{Policy, Reason};
 use crate::tracing::service_policies::ServicePolicies;
 use crate::tracing::span::{Span, TraceId};
-use crate::tracing::threshold::{Randomness, Threshold};
+use crate::tracing::switches::Switches;
+use crate::tracing::threshold::Randomness;
 use crate::tracing::triggers::{Origin, Triggers};
 
 /// A service's reason for keeping its trace is cut after so many bytes.
 const TEXT_BYTES: usize = 256;
 /// Bytes charged for a trace that is requested before its first span arrives.
 const SMALL: u64 = 1_024;
-
-/// Which policies are on.
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, as in the configuration file")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switches {
-    /// [`Policy::Floor`], and the share that it keeps. The same on all nodes.
-    pub floor: Option<Threshold>,
-    /// Whether [`Policy::Error`] is on.
-    pub error: bool,
-    /// Whether [`Policy::Lmap`] is on.
-    pub lmap: bool,
-    /// Whether [`Policy::Latency`] is on.
-    pub latency: bool,
-    /// Whether [`Policy::Trigger`] is on.
-    pub trigger: bool,
-}
-
-impl Default for Switches {
-    /// All on, the floor at 1 %.
-    fn default() -> Self {
-        Self { floor: Threshold::keeping(0.01).ok(), error: true, lmap: true, latency: true, trigger: true }
-    }
-}
 
 /// What was learnt about services from spans of all tenants.
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,10 @@
 use core::fmt;
 
 use wire::metric::Statistic;
-use wire::quantity::{in_seconds, quantity};
+use wire::quantity::quantity;
 use wire::time::Nanos;
 
+use crate::suspects::longest_delay;
 use crate::tracing::threshold::Threshold;
 
 /// What can select a trace. The order is that of yielding when the budget is short: the last policy yields first.
@@ -135,8 +136,7 @@ impl Reason {
     pub fn slower(&self) -> Option<f64> {
         let Self::Lmap { metrics, .. } = self else { return None };
         let durations = metrics.iter().filter(|metric| metric.is_of_a_distribution());
-        let longer = durations.filter_map(|metric| in_seconds(metric.seen - metric.expected, &metric.unit));
-        longer.filter(|seconds| *seconds > 0.0).max_by(f64::total_cmp)
+        longest_delay(durations.map(|metric| (metric.seen - metric.expected, &*metric.unit)))
     }
 
     /// The policy that selected the trace.

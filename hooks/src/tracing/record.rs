@@ -3,9 +3,9 @@
 //! put back, byte for byte. A span that is written in another order stays whole.
 
 use crate::id::{OperationId, OriginId, ServiceId};
-use crate::time::UnixNanos;
 use crate::tracing::blocks::Reader;
 use crate::tracing::span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
+use wire::time::UnixNanos;
 
 /// Bytes of the longest index: flags, length, two ids, start, duration, and three numbers.
 const MAX: usize = 1 + 5 + 8 + 8 + 8 + 10 + 3 * 5;

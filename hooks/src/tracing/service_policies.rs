@@ -9,8 +9,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::tracing::policies::Switches;
 use crate::tracing::reason::{Policy, Reason};
+use crate::tracing::switches::Switches;
 use crate::tracing::threshold::{ProbabilityError, Randomness, Threshold};
 
 /// Bytes of the text about who asks for a share; more are cut.

@@ -3,10 +3,9 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::id::{OperationId, OriginId, ServiceId};
-use crate::time::UnixNanos;
 use crate::tracing::threshold::{Randomness, Threshold};
 
 /// Id of a trace: 16 bytes, not all zero (W3C Trace Context). Drawn by the service that began the trace; clients may

@@ -2,10 +2,9 @@
 //! and each is a chain in that order, so that the lowest rank is found without a second structure. A list through the
 //! same entries is the order of arrival.
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::id::OperationId;
-use crate::time::UnixNanos;
 use crate::tracing::blocks::Chain;
 use crate::tracing::order::{OrderKey, Rank};
 use crate::tracing::record;

@@ -7,28 +7,24 @@
 //! A verdict sets one bit of its service, whatever number of operations pass through it. An operation's bits are
 //! computed on request, and cached until a bit or a path changes.
 //!
-//! A trace through several services in alarm is kept because of one of them: one that calls none of the others. A
-//! caller waits for its callee, so its own score says nothing about the cause. A service whose alarm is that it has
-//! less to do than usual is not the cause either.
+//! A trace through several services in alarm is kept because of one of them, by the rule of [`crate::suspects`]: one
+//! that calls none of the others whose delay explains its own. A caller waits for its callee, so its own score says
+//! nothing about the cause. A service whose alarm is that it has less to do than usual is not the cause either.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::id::{OperationId, ServiceId};
 use crate::paths::Paths;
-use crate::time::UnixNanos;
+use crate::suspects::{SUSPECTS, explains};
 use crate::tracing::breakdown::ScoreBreakdown;
 use crate::tracing::policies::ServiceCatalog;
 use crate::tracing::reason::Reason;
 
 /// Seconds for which verdicts are remembered.
 const SECONDS: u64 = u128::BITS as u64;
-/// The cause of a trace is searched among so many services in alarm: with more of them it is unknown.
-const SUSPECTS: usize = 16;
-/// Share of a caller's delay from which on its callee explains it.
-const EXPLAINS: f64 = 0.1;
 /// A verdict from further in the future has a wrong clock.
 const AHEAD: Nanos = Nanos::from_secs(10);
 
@@ -234,7 +230,8 @@ impl Triggers {
         let is_victim = |service: ServiceId, own: &AlarmWindow| {
             suspects().any(|(other, window)| {
                 let (waits, is_small) = (called(*other, service), called(service, *other));
-                waits && explains(&window.reason, &own.reason) || is_small && !explains(&own.reason, &window.reason)
+                waits && explains(window.reason.slower(), own.reason.slower())
+                    || is_small && !explains(own.reason.slower(), window.reason.slower())
             })
         };
         // Ties: the heaviest.
@@ -373,15 +370,6 @@ impl Triggers {
             service.bits != 0
         });
         self.below.retain(|service, _| self.services.contains_key(service));
-    }
-}
-
-/// Whether the delay in a callee can be the cause of its caller's delay: it is at least a tenth of it. A service that
-/// took two milliseconds instead of none is not why another took 180. If the metrics are not about durations, it can.
-fn explains(called: &Reason, caller: &Reason) -> bool {
-    match (called.slower(), caller.slower()) {
-        (Some(called), Some(caller)) => called >= EXPLAINS * caller,
-        _ => true,
     }
 }
 

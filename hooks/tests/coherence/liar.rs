@@ -7,9 +7,8 @@ use std::sync::Arc;
 use hooks::coherence::{
     Decision, Entries, Entry, GossipMessage, Item, KnownPath, Run, RunId, ServiceVerdict, VersionVector,
 };
-use hooks::time::UnixNanos;
 use hooks::tracing::{Rank, Reason, TraceId};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::traffic::Random;
 

@@ -9,13 +9,12 @@ use hooks::coherence::{
 };
 use hooks::id::OriginId;
 use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
-use hooks::time::UnixNanos;
 use hooks::tracing::{
     Account, Budget, BudgetRule, Completeness, Keeper, Limits, OrderKey, Origin, Policies, Policy, Reason,
     ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers,
     Verdict,
 };
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::traffic::RecordedSpan;
 

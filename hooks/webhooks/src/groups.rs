@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hooks::time::UnixNanos;
-use remote_write::reply::{Backoff, Reply, retry_after};
-use wire::time::Nanos;
+use remote_write::reply::{Reply, RetryRule, retry_after};
+use wire::time::{Nanos, UnixNanos};
 
 /// An alert that the status of its service contradicts is over only if it had no event for this long: events arrive
 /// before the status changes.
@@ -28,8 +27,8 @@ pub struct GroupingRule {
     pub alerts: usize,
     /// Maximum memory of all alerts, in bytes: further ones are only counted.
     pub bytes: usize,
-    /// Back-off after a failure.
-    pub backoff: Backoff,
+    /// When a failed message is sent again.
+    pub retry: RetryRule,
 }
 
 impl Default for GroupingRule {
@@ -42,7 +41,7 @@ impl Default for GroupingRule {
             groups: 1_000,
             alerts: 100,
             bytes: 16 << 20,
-            backoff: Backoff::default(),
+            retry: RetryRule::default(),
         }
     }
 }
@@ -277,14 +276,13 @@ impl AlertGroups {
         let delivery = match reply {
             Reply::Http { status: 200..=299, .. } => Delivery::Accepted,
             Reply::Http { status: 408 | 429 | 500..=599, retry_after: asked, .. } => {
-                let pause = self.rule.backoff.pause(group.failures.saturating_add(1), random);
-                let asked = asked.as_deref().and_then(|text| retry_after(text, at)).unwrap_or(Nanos::ZERO);
-                Delivery::Retry(pause.max(asked.min(self.rule.backoff.max_retry_after)))
+                let asked = asked.as_deref().and_then(|text| retry_after(text, at));
+                Delivery::Retry(self.rule.retry.pause(group.failures.saturating_add(1), asked, random))
             }
             Reply::Http { .. } => Delivery::Refused,
             // The others belong to OTLP: no webhook replies so.
             Reply::None | Reply::OtlpAccepted { .. } | Reply::OtlpFailed { .. } => {
-                Delivery::Retry(self.rule.backoff.pause(group.failures.saturating_add(1), random))
+                Delivery::Retry(self.rule.retry.pause(group.failures.saturating_add(1), None, random))
             }
         };
         if let Delivery::Retry(pause) = delivery {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hooks::time::UnixNanos;
 use serde::Serialize;
+use wire::time::UnixNanos;
 
 use crate::groups::{Alert, AlertKind, Notification};
 

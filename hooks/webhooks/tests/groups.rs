@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hooks::time::UnixNanos;
 use proptest::prelude::*;
 use remote_write::reply::Reply;
 use webhooks::message::{Sender, render};
 use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, ServiceStatus, Step};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 fn answer(status: u16, retry_after: Option<&str>) -> Reply {
     let retry_after = retry_after.map(str::to_owned);

@@ -1,9 +1,9 @@
 //! Takes the samples of one scrape or export: each has a line, which may be new.
 
+use crate::discards::Discards;
 use crate::distribution::{HistogramPoint, Relation};
 use crate::format::{Description, Sink};
 use crate::lines::{Line, Lines, NoRoom};
-use crate::otlp::Discards;
 use crate::point_times::PointTimes;
 use crate::refused_samples::RefusedSamples;
 use crate::series::{AllSeries, SeriesNumber};

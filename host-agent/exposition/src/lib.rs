@@ -30,6 +30,7 @@
 
 pub mod choice;
 pub mod cost;
+mod discards;
 mod distribution;
 mod format;
 mod intake;
@@ -49,9 +50,10 @@ mod series;
 mod target;
 mod text;
 
+pub use discards::{Discard, Discards};
 pub use distribution::{HistogramPoint, PointBuckets};
 pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink, read};
-pub use otlp::{Discard, Discards, PartCounts};
+pub use otlp::PartCounts;
 pub use program::ProgramState;
 pub use refused_samples::RefusedSamples;
 pub use report::{FamilyReport, TargetReport};

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::discards::Discard;
 use crate::distribution::{Counts, Distribution, HistogramPoint, Relation};
-use crate::otlp::Discard;
 
 /// The number of a sample among those of its target.
 pub type Line = u32;

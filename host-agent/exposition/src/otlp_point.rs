@@ -2,9 +2,9 @@
 
 use core::ops::ControlFlow;
 
+use crate::discards::Discard;
 use crate::distribution::MOST_READ;
 use crate::format::Role;
-use crate::otlp::Discard;
 use crate::protobuf::{Value, fields, varint};
 
 /// Bit of the flags: the series has no value at this time.

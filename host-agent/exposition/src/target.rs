@@ -7,10 +7,11 @@ use wire::name::Labels;
 use wire::registration::PlacedSeries;
 
 use crate::choice::{Candidate, ChoiceSettings, Fate, choose};
+use crate::discards::Discards;
 use crate::format::{Format, FormatError, read};
 use crate::intake::Intake;
 use crate::lines::Lines;
-use crate::otlp::{self, Discards, PartCounts};
+use crate::otlp::{self, PartCounts};
 use crate::output::{NoOutput, Output, REST};
 use crate::point_times::PointTimes;
 use crate::program::ProgramState;

@@ -11,7 +11,9 @@ use hooks::coherence::MAX_MESSAGE_BYTES;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tonic::transport::{Channel, Endpoint};
+use wire::backoff::Backoff;
 use wire::proto::gossip::gossip_client::GossipClient;
+use wire::time::Nanos;
 
 use crate::connected_peer::take;
 use crate::exchange::Counts;
@@ -21,8 +23,8 @@ use crate::local_node::LocalNode;
 const TICK: Duration = Duration::from_millis(100);
 /// Deadline of a call. The next call repeats what was lost.
 const REPLY_WITHIN: Duration = Duration::from_secs(1);
-/// Longest back-off after failed calls, in ticks.
-const MAX_BACKOFF_TICKS: u32 = 20;
+/// Back-off after failed calls. Each peer has its own, so that no jitter is needed.
+const BACKOFF: Backoff = Backoff::new(Nanos::from_millis(200), Nanos::from_secs(2));
 /// Deadline of the last message on shutdown.
 const LEAVE_WITHIN: Duration = Duration::from_millis(300);
 
@@ -62,7 +64,8 @@ pub(crate) async fn call<L: LocalNode>(
     let client = GossipClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let mut peer = Peer { client, connector, shared, name: None, last: None, failures: 0, backoff: 0 };
+    let mut peer =
+        Peer { client, connector, shared, name: None, last: None, backoff: BACKOFF, not_before: Nanos::ZERO };
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while *stop.borrow() == PeerState::Active {
@@ -95,15 +98,15 @@ struct Peer<L> {
     shared: Shared<L>,
     /// The peer's name, known from its first reply.
     name: Option<Arc<str>>,
-    last: Option<wire::time::Nanos>,
-    failures: u32,
-    backoff: u32,
+    last: Option<Nanos>,
+    backoff: Backoff,
+    /// End of the pause after a failed call.
+    not_before: Nanos,
 }
 
 impl<L: LocalNode> Peer<L> {
     async fn turn(&mut self, address: SocketAddr) -> Answer {
-        if self.backoff > 0 {
-            self.backoff -= 1;
+        if self.shared.local.time() < self.not_before {
             return Answer::Other;
         }
         if !self.shared.local.is_due(self.name.as_deref(), self.last) {
@@ -111,20 +114,18 @@ impl<L: LocalNode> Peer<L> {
         }
         match self.exchange().await {
             Ok(answer) => {
-                if self.failures > 0 {
+                if self.backoff.failures() > 0 {
                     tracing::info!(%address, node = self.name.as_deref(), "peer replies again");
                 }
-                (self.failures, self.backoff) = (0, 0);
+                self.backoff.reset();
                 answer
             }
             Err(why) => {
                 self.shared.counts.failed.add(1);
-                if self.failures == 0 {
+                if self.backoff.failures() == 0 {
                     tracing::warn!(%address, node = self.name.as_deref(), why, "peer does not reply; retrying");
                 }
-                self.failures = self.failures.saturating_add(1);
-                self.backoff =
-                    1_u32.checked_shl(self.failures.min(5)).unwrap_or(MAX_BACKOFF_TICKS).min(MAX_BACKOFF_TICKS);
+                self.not_before = self.shared.local.time().plus(self.backoff.pause(0.0));
                 Answer::Other
             }
         }

@@ -16,12 +16,11 @@ use gossip::{Counts, Exchange, LocalNode, PeerSettings};
 use hooks::coherence::{
     Decision, Effect, GossipMessage, Member, MemberSettings, ReceiveError, Refusal, Run, RunId, Speaker,
 };
-use hooks::time::UnixNanos;
 use hooks::tracing::{Reason, TraceId};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tonic::service::Routes;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 fn day() -> UnixNanos {
     UnixNanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64)

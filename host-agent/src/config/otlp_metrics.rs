@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use agent_runtime::ConfigError;
-use hooks::time::UnixNanos;
 use otlp::MetricsExporter;
 use remote_write::encoding::Version;
 use remote_write::queue::QueueLimits;
 use remote_write::shipper::{Shipper, ShipperSettings, VersionPolicy};
 use serde::Deserialize;
+use wire::time::UnixNanos;
 
 use super::otlp::UpstreamConfig;
 use super::remote_write::{DenseConfig, RemoteWriteConfig};

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use agent_runtime::ConfigError;
 use hooks::sampling::{SamplingPolicy, SamplingRule};
-use hooks::time::UnixNanos;
 use remote_write::client::{Client, Receiver};
 use remote_write::encoding::Version;
 use remote_write::naming::label_name;
 use remote_write::queue::QueueLimits;
-use remote_write::reply::Backoff;
+use remote_write::reply::RetryRule;
 use remote_write::shipper::{Shipper, ShipperSettings, VersionPolicy};
 use serde::Deserialize;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// Samples to a remote monitor by Prometheus remote write.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -206,7 +205,7 @@ impl RemoteWriteConfig {
                 VersionConfig::One => VersionPolicy::Only(Version::V1),
                 VersionConfig::Two => VersionPolicy::Only(Version::V2),
             },
-            backoff: Backoff::default(),
+            retry: RetryRule::default(),
             began,
         })
     }

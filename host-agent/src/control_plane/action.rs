@@ -6,11 +6,11 @@ use hooks::tracing::ScoreBreakdown;
 use wire::control::Verdict;
 use wire::id::{Epoch, LmapId, RegionId, ReplicaId, WorkerId};
 use wire::layout::RegionSize;
-use wire::metric::Group;
+use wire::metric::{Series, Statistic};
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::{control, registration};
 use wire::rdma::Endpoint;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::incidents::Suspicion;
 
@@ -21,12 +21,10 @@ pub struct ConnectionId(pub u64);
 /// A column that contributes to a score, by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedReason {
-    /// Metric, statistic and labels.
-    pub column: String,
-    /// What the metric is about.
-    pub group: Group,
-    /// Its unit; empty if not stated.
-    pub unit: String,
+    /// The series of the column. Of an LMAP over several services, its name begins with the service.
+    pub series: Series,
+    /// Which of its columns.
+    pub statistic: Statistic,
     /// Share of the squared score, 0 to 1.
     pub share: f64,
     /// The value, in the unit.
@@ -37,6 +35,29 @@ pub struct NamedReason {
     pub since: Nanos,
 }
 
+impl NamedReason {
+    /// Title of the column: metric, statistic and labels.
+    #[must_use]
+    pub fn column(&self) -> String {
+        self.series.column_title(self.statistic)
+    }
+
+    /// Unit of `seen` and `expected`; empty if not stated.
+    #[must_use]
+    pub fn unit(&self) -> &str {
+        self.series.column_unit(self.statistic)
+    }
+
+    /// Memory in bytes, with its texts.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let Series { name, labels, unit, .. } = &self.series;
+        let label = |(key, value): (&str, &str)| size_of::<(Box<str>, Box<str>)>() + key.len() + value.len();
+        let unit = unit.as_ref().map_or(0, |unit| unit.as_str().len());
+        size_of::<Self>() + name.as_str().len() + unit + labels.iter().map(label).sum::<usize>()
+    }
+}
+
 /// A verdict with the names that hooks need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
@@ -44,8 +65,8 @@ pub struct Event {
     pub worker: WorkerId,
     /// The service it is about.
     pub service: ServiceName,
-    /// The tick, in nanoseconds since 1970.
-    pub at_unix_ns: u64,
+    /// Wall-clock time of the tick.
+    pub at: UnixNanos,
     /// The verdict itself.
     pub verdict: Verdict,
     /// Its reasons by name, without metrics that are unknown.

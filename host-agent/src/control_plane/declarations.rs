@@ -10,7 +10,6 @@ use wire::id::LmapId;
 use wire::metric::{Aggregation, AggregationError, Declaration};
 use wire::time::{Interval, Nanos};
 
-use super::lmap::Lmap;
 use super::{ConnectionId, ControlPlane};
 
 /// Disagreements in the status, at most.
@@ -115,9 +114,9 @@ impl ControlPlane {
 
     /// Series about which replicas declare different things, and what is in effect.
     pub(super) fn disagreements(&self) -> Vec<String> {
-        let of = |lmap: &Lmap| Some((self.services.get(&lmap.service)?, lmap.id));
         let mut lines = Vec::new();
-        for (service, id) in self.lmaps.values().filter_map(of) {
+        let watched = self.lmaps.iter().filter_map(|(id, lmap)| Some((self.services.get(&lmap.service)?, *id)));
+        for (service, id) in watched {
             for key in service.catalogue.disagreeing() {
                 let (Some(lmap), Some(series)) = (self.lmaps.get(&id), service.catalogue.get(key)) else { continue };
                 let Some(declared) = service.catalogue.declared(key) else { continue };

@@ -8,7 +8,7 @@ use wire::time::Nanos;
 use super::lmap::Lmap;
 use super::moves::AGAIN_AFTER;
 use super::placement::least_loaded;
-use super::worker::Worker;
+use super::worker::{Drain, Worker};
 use super::{ControlPlane, OperatorError};
 
 /// LMAPs of one worker that move at a time. Their models reach the host agent within [`super::moves::MODEL_WITHIN`],
@@ -16,15 +16,6 @@ use super::{ControlPlane, OperatorError};
 pub(super) const AT_ONCE: usize = 64;
 /// Most characters kept of who gave an order.
 const MAX_NAME: usize = 256;
-
-/// An operator's order to take all LMAPs off a worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drain {
-    /// The operator who gave it.
-    pub by: String,
-    /// Whether LMAPs move that lose what they have learnt by it, or end if no other worker takes them.
-    pub forced: bool,
-}
 
 impl ControlPlane {
     /// `drainWorker`: moves all LMAPs of a worker to others, and places none on it until [`Self::undrain_worker`].
@@ -45,7 +36,7 @@ impl ControlPlane {
             None => return Err(OperatorError::LastWorker(id)),
         }
         self.cancel_moves_to(id, now);
-        self.drains = Some(now);
+        self.move_times.drain_by(now);
         Ok(self.lmaps_on(id))
     }
 
@@ -82,10 +73,9 @@ impl ControlPlane {
 
     /// Begins moves away from drained workers. What cannot move is tried again later.
     pub(super) fn drain_lmaps(&mut self, now: Nanos) {
-        if self.drains.is_none_or(|at| at > now) {
+        if !self.move_times.take_drain(now) {
             return;
         }
-        self.drains = None;
         // One that leaves hands everything over by itself. One without a connection has no model to give: it comes
         // back, or is fenced.
         let drained = self.workers.iter().filter(|(_, worker)| worker.is_connected() && !worker.leaves());
@@ -118,7 +108,7 @@ impl ControlPlane {
             }
         }
         if remaining > 0 {
-            self.drains.get_or_insert(now.plus(AGAIN_AFTER));
+            self.move_times.drain_again(now.plus(AGAIN_AFTER));
         }
     }
 
@@ -140,7 +130,7 @@ impl ControlPlane {
     /// Goes on with draining after a move from `from` ended.
     pub(super) fn drain_on(&mut self, from: Option<WorkerId>, at: Nanos) {
         if from.and_then(|from| self.workers.get(&from)).is_some_and(|worker| worker.drain.is_some()) {
-            self.drains = Some(self.drains.map_or(at, |before| before.min(at)));
+            self.move_times.drain_by(at);
         }
     }
 

@@ -10,8 +10,11 @@
 
 use std::collections::BTreeMap;
 
-use hooks::suspects::{Calls, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm};
+use hooks::suspects::{
+    Calls, Cause, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm, longest_delay,
+};
 use wire::id::LmapId;
+use wire::metric::Statistic;
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
@@ -67,6 +70,8 @@ struct Flag {
     explanation: Explanation,
     peer: Option<String>,
     answers: ResponseChange,
+    /// By how many seconds its responses take longer.
+    slower: Option<f64>,
 }
 
 impl Flag {
@@ -79,12 +84,13 @@ impl Flag {
             explanation: Explanation::default(),
             peer: None,
             answers: ResponseChange::Unknown,
+            slower: None,
         }
     }
 
     /// Adds a verdict. Returns whether the input of the ranking changed.
     fn add(&mut self, verdict: &AlarmVerdict<'_>, incident: Nanos) -> bool {
-        let before = (self.silent, self.strength, self.peer.clone(), self.answers);
+        let before = (self.silent, self.strength, self.peer.clone(), self.answers, self.slower);
         self.silent |= verdict.silent;
         let window = verdict.window(RANKED_AFTER);
         let first = incident.plus(window);
@@ -93,15 +99,17 @@ impl Flag {
             self.strength = self.strength.max(verdict.ratio);
         }
         if verdict.at < self.began.plus(verdict.window(EXPLAINED_BY)) {
-            self.explanation
-                .add(verdict.ratio, verdict.reasons.iter().map(|reason| (reason.column.as_str(), reason.share)));
+            let columns: Vec<String> = verdict.reasons.iter().map(NamedReason::column).collect();
+            let reasons = columns.iter().zip(verdict.reasons);
+            let causes = reasons.map(|(column, reason)| Cause::of(column, &reason.series, reason.share));
+            self.explanation.add(verdict.ratio, causes);
             self.peer = self.explanation.peer().map(str::to_owned);
             // The row with the highest score in the window counts.
             if verdict.ratio >= self.strength || self.answers == ResponseChange::Unknown {
-                self.answers = answers(verdict.reasons);
+                (self.answers, self.slower) = (answers(verdict.reasons), slower(verdict.reasons));
             }
         }
-        before != (self.silent, self.strength, self.peer.clone(), self.answers)
+        before != (self.silent, self.strength, self.peer.clone(), self.answers, self.slower)
     }
 }
 
@@ -112,8 +120,19 @@ fn answers(reasons: &[NamedReason]) -> ResponseChange {
         return ResponseChange::Less;
     }
     let whole: f64 = reasons.iter().map(|reason| reason.share).sum();
-    let of_spans = reasons.iter().filter(|reason| is_of_spans(&reason.column)).map(|reason| reason.share).sum::<f64>();
+    let of_spans = reasons
+        .iter()
+        .filter(|reason| is_of_spans(reason.series.name.as_str()))
+        .map(|reason| reason.share)
+        .sum::<f64>();
     if of_spans > 0.0 && 4.0 * of_spans >= whole { ResponseChange::Worse } else { ResponseChange::Unknown }
+}
+
+/// By how many seconds something took longer, of the means and quantiles of durations among `reasons`.
+fn slower(reasons: &[NamedReason]) -> Option<f64> {
+    let is_of_a_distribution = |reason: &&NamedReason| matches!(reason.statistic, Statistic::Mean | Statistic::P99);
+    let durations = reasons.iter().filter(is_of_a_distribution);
+    longest_delay(durations.map(|reason| (reason.seen - reason.expected, reason.unit())))
 }
 
 #[derive(Debug)]
@@ -141,6 +160,7 @@ impl Incident {
             silent: flag.silent,
             peer: flag.peer.as_deref(),
             responses: flag.answers,
+            slower: flag.slower,
             strength: flag.strength,
             began: flag.began,
         });
@@ -222,9 +242,10 @@ impl Incidents {
 mod tests {
     use std::collections::BTreeSet;
 
-    use wire::metric::Group;
+    use wire::metric::Series;
 
     use super::*;
+    use crate::control_plane::testing::{counter, histogram, labelled};
 
     /// Services by number, and those in alarm.
     #[derive(Default)]
@@ -237,16 +258,15 @@ mod tests {
 
     impl Node {
         fn says(&mut self, at_ms: u64, who: u32, ratio: f64, about: Option<&str>, silent: bool) {
-            let column = about.map_or("work".to_owned(), |peer| format!("calls{{peer=\"{peer}\"}}"));
-            self.says_of(at_ms, who, ratio, (column, 1.0), silent);
+            let series = about.map_or(counter("work"), |peer| labelled(counter("calls"), "peer", peer));
+            self.says_of(at_ms, who, ratio, (series, 1.0), silent);
         }
 
-        fn says_of(&mut self, at_ms: u64, who: u32, ratio: f64, (column, seen): (String, f64), silent: bool) {
+        fn says_of(&mut self, at_ms: u64, who: u32, ratio: f64, (series, seen): (Series, f64), silent: bool) {
             let service = ServiceName::new(NAMES[who as usize]).unwrap();
             let reason = NamedReason {
-                column,
-                group: Group::Service,
-                unit: String::new(),
+                series,
+                statistic: Statistic::Increment,
                 share: 1.0,
                 seen,
                 expected: 0.5,
@@ -283,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_call_graph_of_traces_ranks_services_that_only_send_spans() {
-        let duration = |seen| (r#"traces.span.metrics.duration.mean{span.name="handle"}"#.to_owned(), seen);
+        let duration = |seen| (labelled(histogram("traces.span.metrics.duration"), "span.name", "handle"), seen);
         let mut node = Node::default();
         node.says_of(1000, 3, 17.0, duration(0.9), false);
         node.says_of(1100, 1, 5.0, duration(0.9), false);

@@ -1,6 +1,6 @@
 //! What detectors have learnt, kept for the next worker that runs their LMAP, and for an interval that comes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wire::control::DetectorSpec;
@@ -48,11 +48,28 @@ pub struct KeptModels {
     bytes: usize,
     limit: usize,
     arrivals: u64,
+    /// LMAPs whose workers were asked for their models because the agent ends.
+    asked: BTreeSet<LmapId>,
 }
 
 impl KeptModels {
     pub const fn new(limit: usize) -> Self {
-        Self { models: BTreeMap::new(), bytes: 0, limit, arrivals: 0 }
+        Self { models: BTreeMap::new(), bytes: 0, limit, arrivals: 0, asked: BTreeSet::new() }
+    }
+
+    /// The worker of `lmap` was asked for its model.
+    pub fn asked(&mut self, lmap: LmapId) {
+        self.asked.insert(lmap);
+    }
+
+    /// What the worker of `lmap` knows of it has come, whether or not that is a model.
+    pub fn arrived(&mut self, lmap: LmapId) {
+        self.asked.remove(&lmap);
+    }
+
+    /// LMAPs whose models were asked for and have not come.
+    pub fn awaited(&self) -> impl Iterator<Item = &LmapId> {
+        self.asked.iter()
     }
 
     /// Keeps a model in the place of an earlier one of the service and interval. Returns the number of models dropped

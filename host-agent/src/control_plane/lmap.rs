@@ -4,52 +4,29 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use wire::control::{DetectorSpec, LmapSpec, MetricPlace, MetricSpec, Reason, RegionSpec, ReplicaSpec};
-use wire::id::{Epoch, LmapId, MetricId, Owner, ReplicaId, WorkerId};
+use wire::id::{Epoch, LmapId, MetricId, Owner, WorkerId};
 use wire::metric::{Aggregation, Series, TickDivider, stride};
-use wire::name::{InstanceName, ServiceName};
+use wire::name::ServiceName;
 use wire::printable;
 use wire::proto::control as proto;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 use super::catalogue::Catalogue;
 use super::declarations::Declarations;
 use super::interval::FastestChoice;
+use super::lmap_move::Move;
 use super::members::{Members, concerned_by};
-use super::moves::Move;
 use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
-use super::selection::{Choice, Selection};
+use super::selection::{Choice, Selection, Watch};
+use super::sent_config::SentConfig;
 use super::settings::Settings;
-
-/// The configuration last sent to a worker.
-#[derive(Debug)]
-pub struct SentConfig {
-    pub epoch: Epoch,
-    pub interval: Interval,
-    /// Sorted by id.
-    pub metrics: Vec<MetricSpec>,
-    pub replicas: BTreeMap<ReplicaId, InstanceName>,
-    /// The columns' titles, in the order of a row.
-    pub columns: Arc<[String]>,
-    /// The services that it watches, if they are several.
-    pub services: Vec<ServiceName>,
-}
-
-/// How a series is watched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watch {
-    pub aggregation: Aggregation,
-    /// It is read every so many rows.
-    pub every: TickDivider,
-    /// Who decided the aggregation: `operator`, `configuration`, `service` or `kind`.
-    pub decided_by: &'static str,
-}
 
 /// The latest state that a worker reported.
 #[derive(Debug, Default)]
 pub struct Health {
     pub summary: Option<proto::LmapSummary>,
-    pub at_unix_ns: u64,
+    pub at: UnixNanos,
     /// The score of the last row that was judged; summaries come more often than rows may.
     pub last_score: Option<f32>,
     pub alarm: bool,
@@ -349,24 +326,6 @@ impl Lmap {
             .map(|(heartbeat, region)| RegionSpec { id: region.id, size: region.size, heartbeat, address: 0, rkey: 0 })
             .collect();
         ReplicaSpec { id: replica.id, instance: replica.instance.clone(), owner: payer, regions, places }
-    }
-}
-
-impl SentConfig {
-    pub fn new(epoch: Epoch, spec: LmapSpec, services: Vec<ServiceName>) -> Self {
-        let columns = spec
-            .metrics
-            .iter()
-            .flat_map(|m| m.series.kind.statistics().iter().map(|&statistic| m.series.column_title(statistic)))
-            .collect();
-        let replicas = spec.replicas.into_iter().map(|replica| (replica.id, replica.instance)).collect();
-        Self { epoch, interval: spec.interval, metrics: spec.metrics, replicas, columns, services }
-    }
-
-    /// The configuration of `metric`, as sent.
-    pub fn metric(&self, metric: MetricId) -> Option<&MetricSpec> {
-        let at = self.metrics.binary_search_by_key(&metric, |spec| spec.id).ok()?;
-        self.metrics.get(at)
     }
 }
 

@@ -14,11 +14,10 @@ use wire::metric::{Aggregation, Series};
 use wire::name::{MetricName, NameError, ServiceName};
 use wire::time::Nanos;
 
-use super::lmap::{Lmap, Watch};
+use super::Catalogue;
 use super::operators::{MemberChoices, OperatorError};
 use super::replica::{Replica, SeriesKey};
-use super::selection::{Selection, stands_for};
-use super::{Catalogue, Settings};
+use super::selection::{Choice, Selection, Watch, stands_for};
 
 /// Services of one LMAP.
 pub const MAX_MEMBERS: usize = 16;
@@ -184,16 +183,15 @@ impl Members {
         split(self.services.keys(), name)
     }
 
-    /// Finds the series of all members anew: `registered` has the catalogue and the replicas of each. O(series of the
-    /// members).
+    /// Finds the series of all members anew: `registered` has the catalogue and the replicas of each, and `watch` says
+    /// how a series of a member is watched. O(series of the members).
     pub fn join<'a>(
         &mut self,
-        lmap: &Lmap,
+        selection: &Selection,
         registered: impl Fn(&ServiceName) -> (Option<&'a Catalogue>, Vec<&'a Replica>),
-        settings: &Settings,
+        watch: impl Fn((&ServiceName, Option<&Choice>), (&SeriesKey, &Series), &Catalogue, &[&Replica]) -> Watch,
         now: Nanos,
     ) {
-        let selection = &lmap.selection;
         let (mut found, mut text, mut left_out) = (BTreeMap::new(), 0, 0);
         for (service, member) in &mut self.services {
             let before = found.len();
@@ -214,8 +212,7 @@ impl Members {
                     continue;
                 }
                 let chosen = selection.choice(&column.name);
-                let mut watch = lmap.watch_of((service, chosen), (key, series), catalogue, settings);
-                watch.every = watch.every.max(lmap.changes_every(key, &replicas));
+                let watch = watch((service, chosen), (key, series), catalogue, &replicas);
                 let (service, key) = (service.clone(), Arc::clone(key));
                 found.insert(Arc::new(column_key), MemberSeries { service, key, series: column, watch });
             }

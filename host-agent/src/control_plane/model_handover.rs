@@ -53,7 +53,7 @@ impl ControlPlane {
         let placed = self.lmaps.values().filter_map(|lmap| Some((lmap.id, lmap.worker?)));
         let asked: Vec<(LmapId, WorkerId)> = placed.filter(|(_, worker)| self.may_give_models(*worker)).collect();
         for (lmap, worker) in asked {
-            self.awaited_models.insert(lmap);
+            self.kept.asked(lmap);
             let epoch = self.workers.get(&worker).map_or(0, |worker| worker.epoch.0);
             self.send(worker, epoch, Message::GiveModel(proto::GiveModel { lmap: lmap.0 }));
         }
@@ -62,7 +62,7 @@ impl ControlPlane {
     /// Number of models that were asked for and may still come.
     pub fn awaited_models(&self) -> usize {
         let worker = |id: &&LmapId| self.lmaps.get(id).and_then(|lmap| lmap.worker);
-        self.awaited_models.iter().filter(|id| worker(id).is_some_and(|worker| self.may_give_models(worker))).count()
+        self.kept.awaited().filter(|id| worker(id).is_some_and(|worker| self.may_give_models(worker))).count()
     }
 
     fn may_give_models(&self, worker: WorkerId) -> bool {

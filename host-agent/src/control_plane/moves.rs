@@ -11,7 +11,8 @@ use wire::time::{Interval, Nanos};
 
 use super::ControlPlane;
 use super::kept_models::KeptModel;
-use super::lmap::{Lmap, SentConfig};
+use super::lmap::Lmap;
+use super::lmap_move::{Move, Stage};
 use super::placement::Loads;
 use super::worker::{Departure, Worker};
 
@@ -23,22 +24,6 @@ const ROWS_WITHIN: Nanos = Nanos::from_secs(10);
 pub(super) const AGAIN_AFTER: Nanos = Nanos::from_secs(10);
 /// Loads that differ by less than this share of the larger one are equal: a move has its price.
 const EQUAL_SHARE: f64 = 0.1;
-
-/// A move to another worker that has begun.
-#[derive(Debug)]
-pub struct Move {
-    /// `None`: off its worker, since an operator drains that by force and no other takes it.
-    pub to: Option<WorkerId>,
-    stage: Stage,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// The LMAP's worker was asked for its model.
-    AwaitingModel { until: Nanos },
-    /// The next worker was sent this configuration, and has to have rows by then.
-    Preparing { sent: SentConfig, until: Nanos },
-}
 
 /// An LMAP that may move: its worker and its load.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,14 +65,14 @@ fn plan(mut loads: Loads, mut movable: Vec<Movable>) -> Vec<(LmapId, WorkerId)> 
 impl ControlPlane {
     /// A worker joined: LMAPs move to it once all that come together are there.
     pub(super) fn rebalance_at(&mut self, at: Nanos) {
-        self.rebalance = Some(self.rebalance.map_or(at, |before| before.max(at)));
+        self.move_times.rebalance_at(at);
     }
 
     pub(super) fn next_move(&self) -> Option<Nanos> {
         let awaited = self.lmaps.values().filter_map(|lmap| match lmap.moving.as_ref()?.stage {
             Stage::AwaitingModel { until } | Stage::Preparing { until, .. } => Some(until),
         });
-        awaited.chain(self.rebalance).chain(self.drains).min()
+        awaited.chain(self.move_times.next()).min()
     }
 
     /// Begins the moves that are due, and goes on with those whose model did not come.
@@ -105,10 +90,9 @@ impl ControlPlane {
             }
         }
         self.drain_lmaps(now);
-        if self.rebalance.is_none_or(|at| at > now) {
+        if !self.move_times.take_rebalance(now) {
             return;
         }
-        self.rebalance = None;
         let loads = self.loads();
         let movable = |can_move: bool| {
             let of = self.lmaps.values().filter(move |lmap| !can_move || lmap.may_move());
@@ -116,7 +100,7 @@ impl ControlPlane {
         };
         let moves = plan(loads.clone(), movable(true).collect());
         if moves.len() < plan(loads, movable(false).collect()).len() {
-            self.rebalance = Some(now.plus(AGAIN_AFTER));
+            self.move_times.rebalance_again(now.plus(AGAIN_AFTER));
         }
         for (lmap, to) in moves {
             self.begin_move(lmap, Some(to), now);
@@ -181,7 +165,7 @@ impl ControlPlane {
         let Some(moving) = lmap.moving.take() else { return };
         let from = lmap.worker;
         self.counters.cancelled_moves += 1;
-        self.rebalance.get_or_insert(now.plus(AGAIN_AFTER));
+        self.move_times.rebalance_again(now.plus(AGAIN_AFTER));
         self.drain_on(from, now.plus(AGAIN_AFTER));
         if let (Some(to), Stage::Preparing { .. }) = (moving.to, moving.stage) {
             self.send_removal_to(to, id);
@@ -237,7 +221,7 @@ impl ControlPlane {
                 lmap.moving = None;
                 self.counters.cancelled_moves += 1;
                 // What is on a drained worker still is moved elsewhere with the next poll.
-                self.drains = Some(Nanos::ZERO);
+                self.move_times.drain_by(Nanos::ZERO);
             } else if from_it && let Some(Move { to, stage }) = lmap.moving.take() {
                 lmap.unplace();
                 if let Stage::Preparing { sent, .. } = stage {
@@ -283,7 +267,7 @@ impl ControlPlane {
     /// A worker hands over what the detectors of an LMAP have learnt.
     pub(super) fn take_model(&mut self, worker: WorkerId, learnt: proto::LearntModel, now: Nanos) {
         let id = LmapId(learnt.lmap);
-        self.awaited_models.remove(&id);
+        self.kept.arrived(id);
         let Some(lmap) = self.lmaps.get(&id).filter(|lmap| lmap.worker == Some(worker)) else {
             self.counters.unexpected_messages += 1;
             return;

@@ -134,7 +134,15 @@ impl ControlPlane {
             let replicas: Vec<&Replica> = of.filter_map(|c| connections.get(c)?.replica.as_ref()).collect();
             (service.map(|service| &service.catalogue), replicas)
         };
-        members.join(lmap, registered, settings, now);
+        let watch = |of: (&ServiceName, Option<&Choice>),
+                     (key, series): (&SeriesKey, &Series),
+                     catalogue: &Catalogue,
+                     replicas: &[&Replica]| {
+            let mut watch = lmap.watch_of(of, (key, series), catalogue, settings);
+            watch.every = watch.every.max(lmap.changes_every(key, replicas));
+            watch
+        };
+        members.join(&lmap.selection, registered, watch, now);
         lmap.number_only(members.series().keys());
         let is_registered = |name: &MetricName| {
             let (service, metric) = members.find(name.as_str())?;

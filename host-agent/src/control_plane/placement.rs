@@ -9,9 +9,9 @@ use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
 use super::kept_models::KeptModel;
-use super::lmap::SentConfig;
 use super::release::Release;
-use super::{Action, ControlPlane, UnsentRelease};
+use super::sent_config::SentConfig;
+use super::{Action, ControlPlane};
 
 /// Load and number of LMAPs by worker.
 pub(super) type Loads = BTreeMap<WorkerId, (f64, usize)>;
@@ -43,18 +43,16 @@ impl ControlPlane {
     /// Collects the epochs to be acknowledged for releases whose changes are sent by now. Releases at once what no
     /// worker knows.
     pub(super) fn track_unsent_releases(&mut self) {
-        let due = &self.due;
-        let sent: Vec<UnsentRelease> =
-            self.unsent.extract_if(.., |unsent| !unsent.lmaps.iter().any(|id| due.contains_key(id))).collect();
-        for UnsentRelease { lmaps, release } in sent {
-            let waiting = self.workers.iter().filter_map(|(&id, worker)| {
+        let (due, workers) = (&self.due, &self.workers);
+        let outstanding = |lmaps: &[LmapId]| {
+            let waiting = workers.iter().filter_map(|(&id, worker)| {
                 let epoch = lmaps.iter().filter_map(|&lmap| worker.outstanding(lmap)).max()?;
                 Some((id, epoch))
             });
-            let waiting = waiting.collect();
-            if let Some(release) = self.releases.add(release, waiting) {
-                self.release(release);
-            }
+            waiting.collect()
+        };
+        for release in self.releases.changes_sent(|lmap| due.contains_key(&lmap), outstanding) {
+            self.release(release);
         }
     }
 
@@ -178,7 +176,7 @@ impl ControlPlane {
     }
 
     fn send_removal(&mut self, id: LmapId) {
-        self.unregistered.forget_lmap(id);
+        self.rdma.forget_lmap(id);
         let knowing = self.workers.iter().filter(|(_, worker)| worker.knows(id));
         let knowing: Vec<WorkerId> = knowing.map(|(&worker, _)| worker).collect();
         for worker in knowing {
@@ -188,7 +186,7 @@ impl ControlPlane {
 
     /// Tells a worker to forget an LMAP.
     pub(super) fn send_removal_to(&mut self, worker: WorkerId, id: LmapId) {
-        self.unregistered.forget(worker, id);
+        self.rdma.forget(worker, id);
         let epoch = self.workers.get_mut(&worker).and_then(|worker| worker.next_epoch(id, false));
         if let Some(epoch) = epoch {
             self.counters.sent_changes += 1;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wire::id::{Epoch, Owner, RegionId, WorkerId};
+use wire::id::{Epoch, LmapId, Owner, RegionId, WorkerId};
 use wire::layout::RegionSize;
 use wire::registration::SlotRun;
 
@@ -24,17 +24,45 @@ struct PendingRelease {
     workers: BTreeMap<WorkerId, Epoch>,
 }
 
-/// All releases that workers have yet to acknowledge.
+/// A release that waits until the changes of these LMAPs are sent. Only then the epochs to be acknowledged are known.
+#[derive(Debug)]
+struct UnsentRelease {
+    lmaps: Vec<LmapId>,
+    release: Release,
+}
+
+/// All releases that workers have yet to hear of, or to acknowledge.
 #[derive(Debug, Default)]
-pub struct Releases(Vec<PendingRelease>);
+pub struct Releases {
+    unsent: Vec<UnsentRelease>,
+    sent: Vec<PendingRelease>,
+}
 
 impl Releases {
+    /// Keeps `release` until every worker that may know one of `lmaps` has forgotten it.
+    pub fn defer(&mut self, release: Release, lmaps: Vec<LmapId>) {
+        self.unsent.push(UnsentRelease { lmaps, release });
+    }
+
+    /// Changes were sent, but those of LMAPs that are `due`. `outstanding` says which epochs of which workers are to be
+    /// acknowledged for some LMAPs. Returns what no worker knows.
+    #[must_use]
+    pub fn changes_sent(
+        &mut self,
+        due: impl Fn(LmapId) -> bool,
+        outstanding: impl Fn(&[LmapId]) -> BTreeMap<WorkerId, Epoch>,
+    ) -> Vec<Release> {
+        let is_sent = |unsent: &mut UnsentRelease| !unsent.lmaps.iter().any(|&lmap| due(lmap));
+        let sent: Vec<UnsentRelease> = self.unsent.extract_if(.., is_sent).collect();
+        sent.into_iter().filter_map(|UnsentRelease { lmaps, release }| self.add(release, outstanding(&lmaps))).collect()
+    }
+
     /// Keeps `release` until each of `workers` has acknowledged its epoch. With no workers, returns it at once.
-    pub fn add(&mut self, release: Release, workers: BTreeMap<WorkerId, Epoch>) -> Option<Release> {
+    fn add(&mut self, release: Release, workers: BTreeMap<WorkerId, Epoch>) -> Option<Release> {
         if workers.is_empty() {
             return Some(release);
         }
-        self.0.push(PendingRelease { release, workers });
+        self.sent.push(PendingRelease { release, workers });
         None
     }
 
@@ -54,11 +82,11 @@ impl Releases {
 
     /// Number of pending releases.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.unsent.len() + self.sent.len()
     }
 
     fn settle(&mut self, forget: impl Fn(&mut BTreeMap<WorkerId, Epoch>)) -> Vec<Release> {
-        self.0
+        self.sent
             .extract_if(.., |waiting| {
                 forget(&mut waiting.workers);
                 waiting.workers.is_empty()
@@ -97,6 +125,21 @@ mod tests {
 
         assert_eq!(releases.fenced(WorkerId(1)), []);
         assert_eq!(releases.acknowledged(WorkerId(0), Epoch(5)), [REGION]);
+    }
+
+    #[test]
+    fn nothing_is_released_before_the_changes_of_its_lmaps_are_sent() {
+        let mut releases = Releases::default();
+        releases.defer(REGION, vec![LmapId(1), LmapId(2)]);
+        let known = |lmaps: &[LmapId]| lmaps.iter().map(|lmap| (WorkerId(0), Epoch(lmap.0.into()))).collect();
+
+        assert_eq!(releases.changes_sent(|lmap| lmap == LmapId(2), known), []);
+        assert_eq!(releases.changes_sent(|_| false, known), []);
+        assert_eq!(releases.len(), 1, "now the worker has to acknowledge");
+        assert_eq!(releases.acknowledged(WorkerId(0), Epoch(2)), [REGION]);
+
+        releases.defer(REGION, vec![LmapId(3)]);
+        assert_eq!(releases.changes_sent(|_| false, |_| BTreeMap::new()), [REGION], "no worker knows it");
     }
 
     #[test]

@@ -4,10 +4,12 @@ use wire::control::{GroupShare, MetricSpec, Reason};
 use wire::id::{Epoch, LmapId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series};
 use wire::proto::{control, operators as proto};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
-use super::lmap::{Lmap, SentConfig, Watch};
+use super::lmap::Lmap;
 use super::members::{MemberState, Members};
+use super::selection::Watch;
+use super::sent_config::SentConfig;
 use super::verdicts::named;
 use super::worker::Worker;
 use super::{ControlPlane, NamedReason, Suspicion};
@@ -15,9 +17,9 @@ use super::{ControlPlane, NamedReason, Suspicion};
 impl From<&NamedReason> for proto::Reason {
     fn from(reason: &NamedReason) -> Self {
         Self {
-            column: reason.column.clone(),
-            group: reason.group.name().to_owned(),
-            unit: reason.unit.clone(),
+            column: reason.column(),
+            group: reason.series.group.name().to_owned(),
+            unit: reason.unit().to_owned(),
             share: reason.share,
             seen: reason.seen,
             expected: reason.expected,
@@ -124,14 +126,14 @@ impl ControlPlane {
         let replicas = self.services.values().map(|service| service.replicas.len()).sum();
         let services = self.services.values().filter(|service| !service.replicas.is_empty()).count();
         let unplaced = self.lmaps.values().filter(|lmap| lmap.worker.is_none()).count();
-        let unreadable = self.unregistered.len();
+        let unreadable = self.rdma.unregistered();
         [
             ("services", services),
             ("replicas", replicas),
             ("lmaps", self.lmaps.len()),
             ("unplaced_lmaps", unplaced),
             ("unreadable_regions", unreadable),
-            ("unfenced_workers", self.unfenced.len()),
+            ("unfenced_workers", self.rdma.unfenced()),
             ("kept_model_bytes", self.kept.bytes()),
             ("drained_workers", self.drained_workers().count()),
         ]
@@ -213,7 +215,7 @@ impl ControlPlane {
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.sent) {
-            (Some(summary), Some(sent)) => with_summary(status, lmap.health.at_unix_ns, summary, sent),
+            (Some(summary), Some(sent)) => with_summary(status, lmap.health.at, summary, sent),
             _ => status,
         }
     }
@@ -248,7 +250,7 @@ pub(crate) fn group_shares(shares: &[GroupShare]) -> Vec<proto::GroupShare> {
 
 fn with_summary(
     status: proto::LmapStatus,
-    at_unix_ns: u64,
+    at: UnixNanos,
     summary: &control::LmapSummary,
     sent: &SentConfig,
 ) -> proto::LmapStatus {
@@ -274,7 +276,7 @@ fn with_summary(
         fetch_us: summary.fetch_us,
         learning_rows: summary.learning_rows,
         learning_needed: summary.learning_needed,
-        at_unix_ns,
+        at_unix_ns: at.0,
         ..status
     }
 }

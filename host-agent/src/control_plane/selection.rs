@@ -25,6 +25,16 @@ pub struct Choice {
     pub unit: Option<Unit>,
 }
 
+/// How a series is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    pub aggregation: Aggregation,
+    /// It is read every so many rows.
+    pub every: TickDivider,
+    /// Who decided the aggregation: `operator`, `configuration`, `service` or `kind`.
+    pub decided_by: &'static str,
+}
+
 /// Memory of a choice or an exclusion besides its texts.
 const ENTRY_BYTES: usize = 160;
 

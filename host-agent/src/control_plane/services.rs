@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::id::{Owner as Payer, RegionId, ReplicaId};
+use wire::id::{Owner as Payer, RegionId};
 use wire::layout::{RegionSize, VERSION};
 use wire::metric::Declaration;
 use wire::name::{InstanceName, ServiceName};
@@ -128,8 +128,8 @@ impl ControlPlane {
     /// [`Self::service_gone`]. Its series come by [`Self::agent_region`]. It does not count towards the limit of
     /// connections.
     pub fn agent_replica(&mut self, connection: ConnectionId, service: ServiceName, instance: InstanceName) {
-        self.last_replica += 1;
-        let replica = Replica::new(ReplicaId(self.last_replica), service.clone(), instance, Payer::Agent);
+        let number = self.numbers.next_replica();
+        let replica = Replica::new(number, service.clone(), instance, Payer::Agent);
         self.services.entry(service).or_default().replicas.insert(connection);
         let peer = Peer { pid: 0, uid: 0, cgroup: String::new() };
         let pod = PodIdentity::Unwatched;
@@ -230,8 +230,7 @@ impl ControlPlane {
         }
         let owner = entry.peer.owner();
         self.shares.join(owner, &service)?;
-        self.last_replica += 1;
-        let replica = ReplicaId(self.last_replica);
+        let replica = self.numbers.next_replica();
         let mut taken = Replica::new(replica, service.clone(), instance.clone(), owner);
         taken.changes_every = changes_every;
         entry.replica = Some(taken);

@@ -10,28 +10,39 @@ use super::ControlPlane;
 /// Regions listed one by one in the status.
 const NAMED: usize = 16;
 
-/// Regions without a key in the configuration last sent, by worker and LMAP, with the reason.
+/// What is wrong with the access of workers that read by RDMA.
 #[derive(Debug, Default)]
-pub(super) struct UnregisteredRegions(BTreeMap<(WorkerId, LmapId), Vec<(RegionId, String)>>);
+pub(super) struct RdmaAccess {
+    /// Regions without a key in the configuration last sent, by worker and LMAP, with the reason.
+    unregistered: BTreeMap<(WorkerId, LmapId), Vec<(RegionId, String)>>,
+    /// Workers that their devices did not fence, and why.
+    unfenced: BTreeMap<WorkerId, String>,
+}
 
-impl UnregisteredRegions {
-    pub(super) fn len(&self) -> usize {
-        self.0.values().map(Vec::len).sum()
+impl RdmaAccess {
+    /// Number of regions without a key.
+    pub(super) fn unregistered(&self) -> usize {
+        self.unregistered.values().map(Vec::len).sum()
+    }
+
+    /// Number of workers that are not fenced.
+    pub(super) fn unfenced(&self) -> usize {
+        self.unfenced.len()
     }
 
     /// The LMAP runs nowhere any more.
     pub(super) fn forget_lmap(&mut self, lmap: LmapId) {
-        self.0.retain(|(_, of), _| *of != lmap);
+        self.unregistered.retain(|(_, of), _| *of != lmap);
     }
 
     /// The LMAP does not run on the worker any more.
     pub(super) fn forget(&mut self, worker: WorkerId, lmap: LmapId) {
-        self.0.remove(&(worker, lmap));
+        self.unregistered.remove(&(worker, lmap));
     }
 
     /// The worker was fenced.
     pub(super) fn forget_worker(&mut self, worker: WorkerId) {
-        self.0.retain(|(of, _), _| *of != worker);
+        self.unregistered.retain(|(of, _), _| *of != worker);
     }
 }
 
@@ -43,9 +54,9 @@ impl ControlPlane {
         // By now the LMAP may run elsewhere, or nowhere.
         let runs = self.lmaps.get(&lmap).is_some_and(|known| known.is_on(worker));
         if but.is_empty() || !runs {
-            self.unregistered.0.remove(&(worker, lmap));
+            self.rdma.unregistered.remove(&(worker, lmap));
         } else {
-            self.unregistered.0.insert((worker, lmap), but);
+            self.rdma.unregistered.insert((worker, lmap), but);
         }
     }
 
@@ -62,12 +73,12 @@ impl ControlPlane {
     /// Sets the workers that their devices did not fence, with the reasons. They may still read their regions, so the
     /// edge gives no slots back meanwhile.
     pub fn set_unfenced(&mut self, unfenced: BTreeMap<WorkerId, String>) {
-        self.unfenced = unfenced;
+        self.rdma.unfenced = unfenced;
     }
 
     /// A status line for each worker that is not fenced.
     pub(super) fn unfenced(&self) -> impl Iterator<Item = String> {
-        self.unfenced.iter().map(|(worker, why)| {
+        self.rdma.unfenced.iter().map(|(worker, why)| {
             format!(
                 "{worker} cannot be fenced from RDMA, so no service gets slots back: {why}; retrying; a restart of the host agent fences it"
             )
@@ -76,12 +87,12 @@ impl ControlPlane {
 
     /// Status lines for unreadable regions, up to [`NAMED`].
     pub(super) fn unreadable(&self) -> Vec<String> {
-        let all = self.unregistered.0.iter().flat_map(|((worker, lmap), but)| {
+        let all = self.rdma.unregistered.iter().flat_map(|((worker, lmap), but)| {
             let service = self.lmaps.get(lmap).map(|lmap| lmap.service.to_string()).unwrap_or_default();
             but.iter().map(move |(region, why)| format!("{worker}: {region} of {service} cannot be read: {why}"))
         });
         let mut lines: Vec<String> = all.take(NAMED).collect();
-        let more = self.unregistered.len() - lines.len();
+        let more = self.rdma.unregistered() - lines.len();
         if more > 0 {
             lines.push(format!("{more} more regions cannot be read"));
         }

@@ -4,10 +4,11 @@ use hooks::tracing::ScoreBreakdown;
 use wire::control::{Episode, Verdict};
 use wire::id::{Epoch, LmapId, WorkerId};
 use wire::proto::control as proto;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::incidents::AlarmVerdict;
-use super::lmap::{Lmap, SentConfig};
+use super::lmap::Lmap;
+use super::sent_config::SentConfig;
 use super::{Action, ControlPlane, Event, NamedReason, RowBatch};
 
 /// Reasons kept of one verdict.
@@ -31,11 +32,9 @@ pub(super) fn named<'a>(
 ) -> Vec<NamedReason> {
     reasons
         .filter_map(|reason| {
-            let series = &sent.metric(reason.metric)?.series;
             Some(NamedReason {
-                column: series.column_title(reason.statistic),
-                group: series.group,
-                unit: series.column_unit(reason.statistic).to_owned(),
+                series: sent.metric(reason.metric)?.series.clone(),
+                statistic: reason.statistic,
                 share: reason.share,
                 seen: reason.seen,
                 expected: reason.expected,
@@ -59,7 +58,7 @@ impl ControlPlane {
                 Err(DropReason::Stale) => self.counters.stale_verdicts += 1,
                 Ok(()) => {
                     self.counters.verdicts += 1;
-                    self.take_verdict(worker, message.at_unix_ns, verdict);
+                    self.take_verdict(worker, UnixNanos(message.at_unix_ns), verdict);
                 }
             }
         }
@@ -79,7 +78,7 @@ impl ControlPlane {
             summary.reasons.truncate(REASONS);
             summary.silent_replicas.truncate(wire::control::MAX_REPLICAS);
             if let Some(lmap) = self.lmaps.get_mut(&id) {
-                lmap.health.at_unix_ns = message.at_unix_ns;
+                lmap.health.at = UnixNanos(message.at_unix_ns);
                 let before = lmap.health.last_score.filter(|_| summary.state() != proto::State::Learning);
                 lmap.health.last_score = summary.scores.last().copied().or(before);
                 lmap.health.summary = Some(summary);
@@ -121,7 +120,7 @@ impl ControlPlane {
         self.incidents.set_calls(calls);
     }
 
-    fn take_verdict(&mut self, worker: WorkerId, at_unix_ns: u64, mut verdict: Verdict) {
+    fn take_verdict(&mut self, worker: WorkerId, at: UnixNanos, mut verdict: Verdict) {
         let Some(lmap) = self.lmaps.get_mut(&verdict.lmap) else {
             return;
         };
@@ -150,7 +149,7 @@ impl ControlPlane {
                 lmap: id,
                 service: &service,
                 interval,
-                at: Nanos(at_unix_ns),
+                at: Nanos(at.0),
                 begins,
                 ratio: verdict.gamma.map_or(0.0, |gamma| verdict.score / gamma),
                 silent: !verdict.silent.is_empty(),
@@ -163,8 +162,7 @@ impl ControlPlane {
         if let Some(lmap) = self.lmaps.get_mut(&id) {
             lmap.health.concerned.clone_from(&concerned);
         }
-        let event =
-            Event { worker, service, at_unix_ns, verdict, reasons, breakdown, silent, suspicion, columns, concerned };
+        let event = Event { worker, service, at, verdict, reasons, breakdown, silent, suspicion, columns, concerned };
         self.actions.push(Action::Dispatch(Box::new(event)));
     }
 }

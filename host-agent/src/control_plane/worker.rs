@@ -9,7 +9,6 @@ use wire::proto::control as proto;
 use wire::time::Nanos;
 
 use super::action::ConnectionId;
-use super::drains::Drain;
 
 /// The latest message about an LMAP to a session, and its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +16,15 @@ pub struct SentLmap {
     pub epoch: Epoch,
     /// True: a configuration. False: its removal.
     pub set: bool,
+}
+
+/// An operator's order to take all LMAPs off a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// The operator who gave it.
+    pub by: String,
+    /// Whether LMAPs move that lose what they have learnt by it, or end if no other worker takes them.
+    pub forced: bool,
 }
 
 /// Whether a worker is about to end.

@@ -350,7 +350,7 @@ impl ControlPlane {
             WorkerRefusal::Left => self.counters.left_workers += 1,
             _ => self.counters.fenced_workers += 1,
         }
-        self.unregistered.forget_worker(id);
+        self.rdma.forget_worker(id);
         // Before anything that it may read is released.
         if session.transport == TRANSPORT {
             self.actions.push(Action::StopReading { worker: id, for_good: true });

@@ -2,9 +2,13 @@
 
 use wire::control::{Episode, Features, State, Verdict};
 use wire::id::{Epoch, ReplicaId, WorkerId};
+use wire::metric::{Series, Statistic};
+use wire::name::Labels;
 use wire::proto::control::Row;
+use wire::time::UnixNanos;
 
 use super::*;
+use crate::control_plane::testing::counter;
 
 fn event(lmap: u32, score: f64) -> Event {
     let verdict = Verdict {
@@ -25,7 +29,7 @@ fn event(lmap: u32, score: f64) -> Event {
     Event {
         worker: WorkerId(0),
         service,
-        at_unix_ns: 0,
+        at: UnixNanos(0),
         verdict,
         reasons,
         breakdown: None,
@@ -214,11 +218,14 @@ fn verdicts_of_hooks_that_see_different_ones_are_bounded_in_bytes_and_the_larges
     let small = dispatch.register(of(0), 16).unwrap();
     dispatch.dispatch(event(0, 1.0));
     let hooks: Vec<_> = (1..=12).map(|lmap| dispatch.register(of(lmap), Dispatch::MAX_QUEUE).unwrap()).collect();
+    let keys = (b'a'..=b'p').map(|key| char::from(key).to_string()).collect::<Vec<_>>();
+    let value = "v".repeat(230);
+    let labels = Labels::new(keys.iter().map(|key| (key.as_str(), value.as_str()))).unwrap();
+    let series = Series { labels, ..counter("calls") };
     let long = |lmap: u32| {
         let reason = NamedReason {
-            column: "c".repeat(4000),
-            group: wire::metric::Group::Service,
-            unit: String::new(),
+            series: series.clone(),
+            statistic: Statistic::Increment,
             share: 1.0,
             seen: 0.0,
             expected: 0.0,

@@ -13,7 +13,7 @@ use wire::proto::registration::{AgentMessage, Refusal, agent_message};
 use super::{Node, State, WORKER_QUEUE};
 use crate::control_plane::{Action, ConnectionId};
 use crate::process_metrics;
-use crate::region_registration::registrar::Request;
+use crate::region_registration::request::Request;
 use crate::span_ring;
 
 impl Node {

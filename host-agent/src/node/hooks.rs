@@ -6,8 +6,20 @@ use tokio::sync::Notify;
 use wire::id::{HookId, LmapId};
 
 use super::Node;
-use crate::control_plane::{Event, OperatorError};
+use crate::control_plane::Event;
 use crate::dispatch::{Delivery, Filter, HookItem, RowItem, StreamId, TooManyHooks, UnknownHook, WatchedRow};
+
+/// Why rows of an LMAP are not watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// There is no such LMAP.
+    #[error("there is no {0}")]
+    NoLmap(LmapId),
+    /// The limit of hooks and watchers is reached.
+    #[error(transparent)]
+    TooMany(#[from] TooManyHooks),
+}
 
 impl Node {
     /// Registers a hook. It is notified when verdicts are queued for it.
@@ -29,25 +41,24 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The outer error if there is no such LMAP, the inner one at the limit of watchers.
+    /// [`WatchError`]: no such LMAP, or the limit of watchers is reached.
     pub fn watch_rows(
         &self,
         lmap: LmapId,
         every: u32,
         follow: bool,
         queue: usize,
-    ) -> Result<Result<(HookId, Arc<Notify>), TooManyHooks>, OperatorError> {
+    ) -> Result<(HookId, Arc<Notify>), WatchError> {
         self.with(|state, _| {
             if state.plane.columns(lmap).is_none() {
-                return Err(OperatorError::NoLmap(lmap));
+                return Err(WatchError::NoLmap(lmap));
             }
-            Ok(state.dispatch.watch(lmap, every, queue).map(|id| {
-                if follow {
-                    state.dispatch.follow(id);
-                }
-                state.subscribe(lmap);
-                (id, state.notified(id))
-            }))
+            let id = state.dispatch.watch(lmap, every, queue)?;
+            if follow {
+                state.dispatch.follow(id);
+            }
+            state.subscribe(lmap);
+            Ok((id, state.notified(id)))
         })
         .0
     }

@@ -249,7 +249,7 @@ pub fn event(hook: HookId, taken: &Delivery<HookItem>, sent: &mut SentTitles) ->
         lost: taken.lost,
         lmap: event.verdict.lmap.0,
         service: event.service.to_string(),
-        at_unix_ns: event.at_unix_ns,
+        at_unix_ns: event.at.0,
         score: event.verdict.score,
         gamma: event.verdict.gamma.unwrap_or(0.0),
         state: event.verdict.state.name().to_owned(),

@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hooks::receipt::{LedgerLimits, Line, Page, Requests};
-use hooks::time::UnixNanos;
 use hooks::tracing::{DiscardReason, DropReason, LossReason, Policy, Tally};
 use serde::{Deserialize, Serialize};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::stored_file::{FileHeader, FileHeaderError};
 

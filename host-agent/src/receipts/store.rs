@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use hooks::time::UnixNanos;
+use wire::time::UnixNanos;
 
 use super::file_format::{MAX_BYTES, MAX_RUNS, Run, StoredReceipt, StoredReceiptError};
 use crate::stored_file::StateFolder;

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -21,63 +21,10 @@ use wire::rdma::{Endpoint, PacketSequence};
 use wire::time::Nanos;
 
 use super::held_releases::HeldReleases;
-use super::{AffectedLmaps, Registrations, Renewal};
+use super::request::Request;
+use super::{AffectedLmaps, ConnectFailure, Registrations, Renewal};
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
-
-/// A request to the registrar. Requests are carried out in order.
-#[derive(Debug)]
-pub enum Request {
-    /// Fill in addresses and keys of regions, then send the message to a worker.
-    Send {
-        /// The worker's connection.
-        to: ConnectionId,
-        /// The worker's number.
-        worker: WorkerId,
-        /// The message to send.
-        message: Box<proto::HostMessage>,
-        /// The regions that the message names, except those already dropped.
-        memories: BTreeMap<RegionId, Arc<AcceptedRegion>>,
-    },
-    /// Connect a worker's queue pair, and send it the reply.
-    Connect {
-        /// The worker's connection.
-        to: ConnectionId,
-        /// The worker's number.
-        worker: WorkerId,
-        /// The worker's attempt, which the reply repeats.
-        attempt: u32,
-        /// The worker's end of the queue pair.
-        peer: Endpoint,
-    },
-    /// Fence a worker.
-    Stop {
-        /// The worker's number.
-        worker: WorkerId,
-        /// Whether its registrations are dropped.
-        for_good: bool,
-    },
-    /// Give slots back to a service.
-    Release {
-        /// The service's connection.
-        to: ConnectionId,
-        /// The message that gives them back.
-        message: AgentMessage,
-    },
-    /// Deregister a region for all workers.
-    Deregister(RegionId),
-    /// Everything to be sent to a worker again is ahead of this request.
-    Resent(WorkerId),
-}
-
-/// Sends requests; never blocks.
-pub type RequestSender = mpsc::Sender<Request>;
-
-/// A channel for requests.
-#[must_use]
-pub fn channel() -> (RequestSender, Receiver<Request>) {
-    mpsc::channel()
-}
 
 /// Starts the thread. It ends when `node` is dropped.
 ///
@@ -188,7 +135,7 @@ impl Registrar {
                 tracing::info!(%worker, attempt, %peer, "queue pair connected");
                 proto::QueuePairReply { attempt, host: Some((&host).into()), problem: String::new() }
             }
-            Err(problem) => {
+            Err(ConnectFailure { why: problem, .. }) => {
                 tracing::warn!(%worker, attempt, %peer, why = problem, "cannot connect queue pair");
                 node.plane(|plane, _| plane.queue_pair_refused(worker, &problem));
                 proto::QueuePairReply { attempt, host: None, problem }

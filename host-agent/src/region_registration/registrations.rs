@@ -4,23 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
+use agent_runtime::chain;
 use region::AcceptedRegion;
-use transport::verbs::RegisteredRegion;
+use transport::verbs::{FenceError, RegisteredRegion};
+use wire::backoff::Backoff;
 use wire::id::{LmapId, RegionId, WorkerId};
 use wire::proto::control as proto;
 use wire::rdma::{Endpoint, PacketSequence};
 use wire::time::Nanos;
 
-use super::{ConnectFailure, OpenDevice, WorkerDevice};
+use super::{ConnectFailure, OpenDevice, OpenError, WorkerDevice};
 
-/// Back-off (first, longest) before a device is opened again.
-const REOPEN: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(5));
-/// Back-off (first, longest) before failed registrations are retried.
-const REGISTER: (Nanos, Nanos) = (Nanos::from_millis(500), Nanos::from_secs(30));
+/// No other process tries the same device at the same time.
+const NO_JITTER: f64 = 0.0;
+/// Back-off before a device is opened again.
+const REOPEN: Backoff = Backoff::new(Nanos::from_millis(100), Nanos::from_secs(5));
+/// Back-off before failed registrations are retried.
+const REGISTER: Backoff = Backoff::new(Nanos::from_millis(500), Nanos::from_secs(30));
 /// Regions of one worker retried per round: each may be a system call that fails late.
 const ROUND: usize = 64;
-/// Back-off (first, longest) before a fence is retried.
-const FENCE: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(30));
+/// Back-off before a fence is retried.
+const FENCE: Backoff = Backoff::new(Nanos::from_millis(100), Nanos::from_secs(30));
 /// After this many failed connections in a row the device is reopened: its address may have changed.
 const REFUSALS: u32 = 4;
 
@@ -43,29 +47,6 @@ pub struct Renewal {
     pub worker: WorkerId,
     /// The affected LMAPs.
     pub lmaps: AffectedLmaps,
-}
-
-/// Exponential back-off: each pause is twice the one before, up to a limit.
-#[derive(Clone, Copy, Debug)]
-struct Backoff {
-    bounds: (Nanos, Nanos),
-    next: Nanos,
-}
-
-impl Backoff {
-    const fn new(bounds: (Nanos, Nanos)) -> Self {
-        Self { bounds, next: bounds.0 }
-    }
-
-    fn take(&mut self) -> Nanos {
-        let pause = self.next;
-        self.next = self.bounds.1.min(pause.plus(pause));
-        pause
-    }
-
-    fn reset(&mut self) {
-        self.next = self.bounds.0;
-    }
 }
 
 /// The device's side of a worker.
@@ -154,19 +135,19 @@ impl Registrations {
     ///
     /// # Errors
     ///
-    /// Why not; the reply to the worker. The worker retries.
+    /// [`ConnectFailure`]; its text is the reply to the worker. The worker retries.
     pub fn connect(
         &mut self,
         now: Nanos,
         worker: WorkerId,
         psn: PacketSequence,
         peer: &Endpoint,
-    ) -> Result<Endpoint, String> {
+    ) -> Result<Endpoint, ConnectFailure> {
         let connected = self.of(now, worker).connect(psn, peer);
         if let Err(ConnectFailure { why, is_own_device: true }) = &connected {
             self.lose(now, worker, why);
         }
-        connected.map_err(|unconnected| unconnected.why)
+        connected
     }
 
     /// The worker was sent its configuration again, as [`Registrations::poll`] asked.
@@ -184,7 +165,7 @@ impl Registrations {
         for (&worker, worker_registrations) in &mut self.workers {
             let (is_kept, fenced) = worker_registrations.deregister(region);
             kept += usize::from(is_kept);
-            failed.extend(fenced.err().map(|why| (worker, why)));
+            failed.extend(fenced.err().map(|error| (worker, chain(&error))));
         }
         for (worker, why) in failed {
             self.lose(now, worker, &why);
@@ -200,9 +181,9 @@ impl Registrations {
                 self.end(now, worker, device);
             }
         } else if let Some(WorkerRegistrations { access: Access::Open(device), .. }) = self.workers.get_mut(&worker)
-            && let Err(why) = device.fence()
+            && let Err(error) = device.fence()
         {
-            self.lose(now, worker, &why);
+            self.lose(now, worker, &chain(&error));
         }
     }
 
@@ -218,7 +199,10 @@ impl Registrations {
         let mut renewals = Vec::new();
         for (&worker, worker_registrations) in &mut self.workers {
             let unfenced = self.unfenced.get(&worker).map(|unfenced| unfenced.why.clone());
-            let mut open = || unfenced.clone().map_or_else(|| (self.open)(true), Err);
+            let mut open = || match &unfenced {
+                Some(why) => Err(OpenError::Unfenced(why.clone())),
+                None => (self.open)(true),
+            };
             if let Some(lmaps) = worker_registrations.poll(now, &mut open) {
                 self.renewed += u64::from(lmaps == AffectedLmaps::All);
                 renewals.push(Renewal { worker, lmaps });
@@ -244,7 +228,10 @@ impl Registrations {
         let Self { open, workers, unfenced, .. } = self;
         let unfenced = unfenced.get(&worker);
         workers.entry(worker).or_insert_with(|| {
-            let given = unfenced.map_or_else(|| open(false), |unfenced| Err(unfenced.why.clone()));
+            let given = match unfenced {
+                Some(unfenced) => Err(OpenError::Unfenced(unfenced.why.clone())),
+                None => open(false),
+            };
             WorkerRegistrations::new(now, given)
         })
     }
@@ -261,9 +248,10 @@ impl Registrations {
 
     /// Fences a worker for good, now or as soon as its device complies.
     fn end(&mut self, now: Nanos, worker: WorkerId, mut device: Box<dyn WorkerDevice>) {
-        if let Err(why) = device.revoke() {
-            let mut fence = Backoff::new(FENCE);
-            let again = now.plus(fence.take());
+        if let Err(error) = device.revoke() {
+            let why = chain(&error);
+            let mut fence = FENCE;
+            let again = now.plus(fence.pause(NO_JITTER));
             self.unfenced.insert(worker, UnfencedWorker { device, why, fence, again });
         }
     }
@@ -274,8 +262,8 @@ impl UnfencedWorker {
     fn is_over(&mut self, now: Nanos) -> bool {
         match self.device.revoke() {
             Ok(()) => true,
-            Err(why) => {
-                (self.why, self.again) = (why, now.plus(self.fence.take()));
+            Err(error) => {
+                (self.why, self.again) = (chain(&error), now.plus(self.fence.pause(NO_JITTER)));
                 false
             }
         }
@@ -283,11 +271,11 @@ impl UnfencedWorker {
 }
 
 impl WorkerRegistrations {
-    fn new(now: Nanos, given: Result<Box<dyn WorkerDevice>, String>) -> Self {
-        let mut reopen = Backoff::new(REOPEN);
+    fn new(now: Nanos, given: Result<Box<dyn WorkerDevice>, OpenError>) -> Self {
+        let mut reopen = REOPEN;
         let access = match given {
             Ok(device) => Access::Open(device),
-            Err(why) => Access::Lost { why, again: now.plus(reopen.take()) },
+            Err(error) => Access::Lost { why: chain(&error), again: now.plus(reopen.pause(NO_JITTER)) },
         };
         Self {
             access,
@@ -295,7 +283,7 @@ impl WorkerRegistrations {
             is_stale: false,
             refusals: 0,
             missing: BTreeMap::new(),
-            register: Backoff::new(REGISTER),
+            register: REGISTER,
             again: Nanos::NEVER,
             after: (RegionId(0), LmapId(0)),
         }
@@ -324,14 +312,14 @@ impl WorkerRegistrations {
             };
             match registered_region {
                 Ok(RegisteredRegion { address, rkey }) => (described.address, described.rkey) = (address, rkey),
-                Err(why) => {
+                Err(error) => {
                     self.missing.insert((region, id), Arc::clone(memory));
-                    failed.push((region, why));
+                    failed.push((region, chain(&error)));
                 }
             }
         }
         if !self.missing.is_empty() && self.again == Nanos::NEVER {
-            self.again = now.plus(self.register.take());
+            self.again = now.plus(self.register.pause(NO_JITTER));
         }
         failed
     }
@@ -354,8 +342,8 @@ impl WorkerRegistrations {
             }
             Err(refused) => {
                 self.refusals += 1;
-                let is_own_device = refused.is_own_device || self.refusals >= REFUSALS;
-                Err(ConnectFailure { is_own_device, ..refused })
+                let is_own_device = refused.is_of_own_device() || self.refusals >= REFUSALS;
+                Err(ConnectFailure { why: chain(&refused), is_own_device })
             }
         }
     }
@@ -364,7 +352,7 @@ impl WorkerRegistrations {
     fn lose(&mut self, now: Nanos, why: &str) -> Option<Box<dyn WorkerDevice>> {
         self.refusals = 0;
         self.missing.clear();
-        let lost = Access::Lost { why: why.to_owned(), again: now.plus(self.reopen.take()) };
+        let lost = Access::Lost { why: why.to_owned(), again: now.plus(self.reopen.pause(NO_JITTER)) };
         match core::mem::replace(&mut self.access, lost) {
             Access::Open(device) => Some(device),
             Access::Lost { .. } => None,
@@ -372,7 +360,7 @@ impl WorkerRegistrations {
     }
 
     /// Whether the device refused to deregister, and the result of the fence in that case.
-    fn deregister(&mut self, region: RegionId) -> (bool, Result<(), String>) {
+    fn deregister(&mut self, region: RegionId) -> (bool, Result<(), FenceError>) {
         self.missing.retain(|(missing, _), _| *missing != region);
         let Access::Open(device) = &mut self.access else { return (false, Ok(())) };
         let before = device.refused_deregistrations();
@@ -383,7 +371,7 @@ impl WorkerRegistrations {
     fn poll(
         &mut self,
         now: Nanos,
-        open: &mut dyn FnMut() -> Result<Box<dyn WorkerDevice>, String>,
+        open: &mut dyn FnMut() -> Result<Box<dyn WorkerDevice>, OpenError>,
     ) -> Option<AffectedLmaps> {
         match &mut self.access {
             Access::Lost { again, .. } if *again > now => None,
@@ -392,8 +380,8 @@ impl WorkerRegistrations {
                     (self.access, self.is_stale) = (Access::Open(device), true);
                     Some(AffectedLmaps::All)
                 }
-                Err(why) => {
-                    self.access = Access::Lost { why, again: now.plus(self.reopen.take()) };
+                Err(error) => {
+                    self.access = Access::Lost { why: chain(&error), again: now.plus(self.reopen.pause(NO_JITTER)) };
                     None
                 }
             },
@@ -412,7 +400,8 @@ impl WorkerRegistrations {
                 if !lmaps.is_empty() {
                     self.register.reset();
                 }
-                self.again = if self.missing.is_empty() { Nanos::NEVER } else { now.plus(self.register.take()) };
+                self.again =
+                    if self.missing.is_empty() { Nanos::NEVER } else { now.plus(self.register.pause(NO_JITTER)) };
                 (!lmaps.is_empty()).then_some(AffectedLmaps::These(lmaps))
             }
             Access::Open(_) => None,

@@ -5,18 +5,20 @@ mod simulated_device;
 mod unfenced;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 
+use agent_runtime::chain;
 use region::{AcceptedRegion, OwnedRegion};
-use transport::verbs::RegisteredRegion;
+use transport::verbs::{ConnectError, DeviceError, FenceError, RegisterError, RegisteredRegion};
 use wire::id::{LmapId, RegionId, WorkerId};
 use wire::layout::RegionSize;
 use wire::proto::control as proto;
 use wire::rdma::{Endpoint, PacketSequence, PathMtu, QueuePairNumber};
 use wire::time::Nanos;
 
-use super::{AffectedLmaps, ConnectFailure, Registrations, Renewal, WorkerDevice};
+use super::{AffectedLmaps, OpenError, Registrations, Renewal, WorkerDevice};
 
 const WORKER: WorkerId = WorkerId(0);
 const LATER: Nanos = Nanos::from_secs(60);
@@ -50,51 +52,53 @@ struct FakeDevice {
 }
 
 impl WorkerDevice for FakeDevice {
-    fn register(&mut self, region: RegionId, _memory: &AcceptedRegion) -> Result<RegisteredRegion, String> {
+    fn register(&mut self, region: RegionId, _memory: &AcceptedRegion) -> Result<RegisteredRegion, RegisterError> {
         let capacity = self.world.lock().unwrap().capacity;
         if !self.registered.contains(&region) && self.registered.len() >= capacity {
-            return Err("RLIMIT_MEMLOCK is too low: raise it".to_owned());
+            return Err(RegisterError::MemoryLimit { bytes: 4096, limit: 0, needed: 4096 });
         }
         self.registered.insert(region);
         Ok(RegisteredRegion { address: region.0 << 16, rkey: region.0 as u32 })
     }
 
-    fn deregister(&mut self, region: RegionId) -> Result<(), String> {
+    fn deregister(&mut self, region: RegionId) -> Result<(), FenceError> {
         let mut world = self.world.lock().unwrap();
         let is_kept = self.registered.remove(&region) && world.cannot_deregister;
         self.kept += usize::from(is_kept);
         world.log.push(format!("deregister {region}"));
-        if is_kept && world.cannot_fence { Err("cannot fence".to_owned()) } else { Ok(()) }
+        if is_kept && world.cannot_fence { Err(cannot_fence()) } else { Ok(()) }
     }
 
     fn refused_deregistrations(&self) -> usize {
         self.kept
     }
 
-    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectFailure> {
+    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectError> {
         let mut world = self.world.lock().unwrap();
-        let is_own_device = world.is_unplugged || world.cannot_fence || self.kept > 0;
-        if is_own_device || world.workers_unreachable {
-            return Err(ConnectFailure { why: "refused".to_owned(), is_own_device });
+        if world.is_unplugged || world.cannot_fence || self.kept > 0 {
+            return Err(unplugged());
+        }
+        if world.workers_unreachable {
+            return Err(ConnectError::NotReset);
         }
         world.log.push(format!("connect {}", peer.qpn.get()));
         Ok(Endpoint { psn, qpn: QueuePairNumber::new(99).unwrap(), ..*peer })
     }
 
-    fn fence(&mut self) -> Result<(), String> {
+    fn fence(&mut self) -> Result<(), FenceError> {
         self.shut_out("fence")
     }
 
-    fn revoke(&mut self) -> Result<(), String> {
+    fn revoke(&mut self) -> Result<(), FenceError> {
         self.shut_out("end")
     }
 }
 
 impl FakeDevice {
-    fn shut_out(&self, how: &str) -> Result<(), String> {
+    fn shut_out(&self, how: &str) -> Result<(), FenceError> {
         let mut world = self.world.lock().unwrap();
         if world.cannot_fence {
-            return Err("cannot fence".to_owned());
+            return Err(cannot_fence());
         }
         world.log.push(how.to_owned());
         Ok(())
@@ -109,6 +113,15 @@ impl Drop for FakeDevice {
     }
 }
 
+fn cannot_fence() -> FenceError {
+    FenceError { device: "fake".to_owned(), regions: 1, cause: io::Error::other("busy") }
+}
+
+/// The device is at fault, not the worker.
+fn unplugged() -> ConnectError {
+    ConnectError::Device { step: "reset", cause: io::Error::other("no such device") }
+}
+
 fn registrations(capacity: usize) -> (Registrations, SharedState) {
     let world = SharedState::default();
     world.lock().unwrap().capacity = capacity;
@@ -117,7 +130,7 @@ fn registrations(capacity: usize) -> (Registrations, SharedState) {
         let mut world = state.lock().unwrap();
         world.log.push(if anew { "open anew" } else { "open" }.to_owned());
         if world.is_unplugged {
-            return Err("no RDMA device".to_owned());
+            return Err(OpenError::Device(DeviceError::NoDevice));
         }
         let fake = FakeDevice { world: Arc::clone(&state), registered: BTreeSet::new(), kept: 0 };
         Ok(Box::new(fake) as Box<dyn WorkerDevice>)
@@ -314,7 +327,7 @@ fn a_lost_device_is_reopened_and_the_worker_configured_again_before_it_is_connec
     assert!(registrations.connect(Nanos::ZERO, WORKER, psn(), &end()).is_ok());
 
     world.lock().unwrap().is_unplugged = true;
-    assert_eq!(registrations.connect(Nanos::ZERO, WORKER, psn(), &end()).unwrap_err(), "refused");
+    assert_eq!(registrations.connect(Nanos::ZERO, WORKER, psn(), &end()).unwrap_err().why, chain(&unplugged()));
     let failed = registrations.fill(Nanos::ZERO, WORKER, &mut lmap(1, 1..=2), &memories);
     assert_eq!(failed.len(), 2, "shown as long as it lasts: {failed:?}");
     let mut now = Nanos::ZERO;
@@ -323,8 +336,8 @@ fn a_lost_device_is_reopened_and_the_worker_configured_again_before_it_is_connec
         now = registrations.next_deadline();
         assert_eq!(registrations.poll(now), []);
         assert_eq!(
-            registrations.connect(now, WORKER, psn(), &end()).unwrap_err(),
-            "no RDMA device; retrying",
+            registrations.connect(now, WORKER, psn(), &end()).unwrap_err().why,
+            format!("{}; retrying", DeviceError::NoDevice),
             "asking does not hasten it"
         );
     }
@@ -332,7 +345,7 @@ fn a_lost_device_is_reopened_and_the_worker_configured_again_before_it_is_connec
     world.lock().unwrap().is_unplugged = false;
     now = registrations.next_deadline();
     assert_eq!(registrations.poll(now), [Renewal { worker: WORKER, lmaps: AffectedLmaps::All }]);
-    assert!(registrations.connect(now, WORKER, psn(), &end()).unwrap_err().contains("still being registered"));
+    assert!(registrations.connect(now, WORKER, psn(), &end()).unwrap_err().why.contains("still being registered"));
     let mut config = lmap(1, 1..=2);
     assert_eq!(registrations.fill(now, WORKER, &mut config, &memories), []);
     assert_eq!(places(&config), [(1 << 16, 1), (2 << 16, 2)]);
@@ -378,7 +391,7 @@ fn a_device_that_is_missing_at_first_is_opened_once_and_then_retried() {
     world.lock().unwrap().is_unplugged = true;
 
     let failed = registrations.fill(Nanos::ZERO, WORKER, &mut lmap(1, 1..=3), &memories(3));
-    assert!(failed.len() == 3 && failed.iter().all(|(_, why)| why == "no RDMA device"), "{failed:?}");
+    assert!(failed.len() == 3 && failed.iter().all(|(_, why)| *why == DeviceError::NoDevice.to_string()), "{failed:?}");
     assert!(registrations.connect(Nanos::ZERO, WORKER, psn(), &end()).is_err());
     assert_eq!(log(&world), ["open"]);
 

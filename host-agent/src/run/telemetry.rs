@@ -14,12 +14,13 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use super::{RunError, host_name};
+use super::host_name;
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::Config;
 use crate::live_page;
 use crate::metric_exports::{ExportSettings, Exports};
 use crate::node::Node;
+use crate::run_error::RunError;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::{head_sampling, metric_exports, otlp_endpoint, span_ring};
 

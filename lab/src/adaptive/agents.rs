@@ -6,7 +6,7 @@ use transport::{Access, LocalReader, RegionReader as _};
 use wire::control::{Episode, LmapSpec, Verdict};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, worker_message};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::service::Service;
 
@@ -53,7 +53,7 @@ impl Agent {
     pub fn step(&mut self, now: Nanos) -> Result<()> {
         while self.worker.poll(now) == Step::Fetch {
             let fetched = self.reader.fetch(self.worker.batch());
-            self.worker.fetched(now, now.0, &fetched);
+            self.worker.fetched(now, UnixNanos(now.0), &fetched);
         }
         while let Some((id, job)) = self.worker.take_job() {
             self.worker.job_done(id, job.run());

@@ -16,10 +16,10 @@ use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, Kind};
 use wire::rdma::PacketSequence;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::pair::{Pair, measure};
-use super::{Figure, Goal, Unavailable};
+use super::{Figure, Goal};
 use crate::rdma::{self, Peer};
 
 /// READs per chain, and regions per batch.
@@ -45,7 +45,7 @@ pub fn linked(name: &str) -> Result<Figure> {
 }
 
 fn in_guest(name: &str, peer: Peer, what: &str) -> Result<Figure> {
-    let pairs = rdma::measure(peer)?.map_err(Unavailable)?;
+    let pairs = rdma::measure(peer)?;
     let measured = Pair::of(&pairs).context("there are no pairs")?;
     let mut figure = Figure::new(name, "µs", what, measured.in_units_of(1000.0), Goal::AtMost(1.25));
     let note =
@@ -172,7 +172,7 @@ impl WorkerFixture {
             self.now = self.now.plus(INTERVAL);
             if self.worker.poll(self.now) == Step::Fetch {
                 let fetched = self.reader.fetch(self.worker.batch());
-                black_box(self.worker.fetched(self.now, self.now.0, &fetched));
+                black_box(self.worker.fetched(self.now, UnixNanos(self.now.0), &fetched));
             }
             self.worker.outbox().for_each(drop);
         }

@@ -12,7 +12,7 @@ use wire::id::RegionId;
 use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, Kind};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::lmap::{Projection, RANK, SKETCH_ROWS};
 use super::metric_set::Noise;
@@ -86,7 +86,7 @@ impl Node {
     fn round(&mut self) {
         if self.worker.poll(self.now) == Step::Fetch {
             let fetched = self.reader.fetch(self.worker.batch());
-            black_box(self.worker.fetched(self.now, self.now.0, &fetched));
+            black_box(self.worker.fetched(self.now, UnixNanos(self.now.0), &fetched));
         }
         while let Some((id, job)) = self.worker.take_job() {
             self.worker.job_done(id, job.run());

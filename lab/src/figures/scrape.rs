@@ -12,7 +12,7 @@ use wire::histogram::Scale;
 use wire::layout::{RegionSize, Slot};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, Kind};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::metric_set::{self, COUNTERS, GAUGES, HISTOGRAMS, Noise};
 use super::pair::measure;
@@ -93,7 +93,7 @@ impl WorkerFixture {
         self.now = self.now.plus(INTERVAL);
         if self.worker.poll(self.now) == Step::Fetch {
             let fetched = self.reader.fetch(self.worker.batch());
-            std::hint::black_box(self.worker.fetched(self.now, self.now.0, &fetched));
+            std::hint::black_box(self.worker.fetched(self.now, UnixNanos(self.now.0), &fetched));
         }
         while let Some((id, job)) = self.worker.take_job() {
             self.worker.job_done(id, job.run());

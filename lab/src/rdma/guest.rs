@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use cargo_metadata::Message;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::unavailable::Unavailable;
 use support::workspace;
 
 /// The image of the guests: Debian's kernel and a file system with soft-RoCE, in target/rdma-vm, together with the
@@ -42,30 +43,30 @@ pub struct RunningGuest {
 }
 
 impl Image {
-    /// The image, built if it is missing or older than its scripts; or the reason why it cannot be built here.
+    /// The image, built if it is missing or older than its scripts.
     ///
     /// # Errors
     ///
-    /// The build failed.
-    pub fn find() -> Result<Result<Self, String>> {
+    /// [`Unavailable`] if it cannot be built here. Or the build failed.
+    pub fn find() -> Result<Self> {
         let (scripts, folder) = (workspace().join("tests/rdma/vm"), workspace().join("target/rdma-vm"));
         if !cfg!(target_arch = "x86_64") {
-            return Ok(Err("the guest is for x86-64".to_owned()));
+            return Err(Unavailable("the guest is for x86-64".to_owned()).into());
         }
         let built = age(&folder.join("base.cpio.gz"));
         let changed = ["build-vm", "guest-init"].into_iter().filter_map(|script| age(&scripts.join(script))).min();
         if built.is_none() || built > changed {
             if !is_root() || !exists("apt-get") {
-                return Ok(Err("there is no guest, and it cannot be built here".to_owned()));
+                return Err(Unavailable("there is no guest, and it cannot be built here".to_owned()).into());
             }
             println!("== building the guest");
             succeed(Command::new(scripts.join("build-vm")).arg(&folder))?;
         }
         let missing = ["qemu-system-x86_64", "cpio"].into_iter().find(|program| !exists(program));
-        Ok(match missing {
-            Some(program) => Err(format!("there is no {program}")),
+        match missing {
+            Some(program) => Err(Unavailable(format!("there is no {program}")).into()),
             None => Ok(Self(folder)),
-        })
+        }
     }
 
     /// The folder with the image and the guests' files.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::guest::{Boot, Image, exists, script, succeed};
 use super::layout::{has_header, install};
+use crate::unavailable::Unavailable;
 use support::programs::Programs;
 
 /// Number of measured pairs, whose median is the ratio.
@@ -24,22 +25,21 @@ pub enum Peer {
     Loop,
 }
 
-/// Pairs of times in nanoseconds, ours and the peer's; or the reason why nothing can be measured here.
+/// Pairs of times in nanoseconds, ours and the peer's.
 ///
 /// # Errors
 ///
-/// The guest or a program in it failed.
-pub fn measure(peer: Peer) -> Result<Result<Vec<(f64, f64)>, String>> {
-    let image = match Image::find()? {
-        Ok(image) => image,
-        Err(why) => return Ok(Err(why)),
-    };
+/// [`Unavailable`] if nothing can be measured here. Or the guest or a program in it failed.
+pub fn measure(peer: Peer) -> Result<Vec<(f64, f64)>> {
+    let image = Image::find()?;
     let tool = image.take(Programs::build()?.path("lab")?, "lab")?;
     let mut files = vec![tool, script("agents/common.sh"), script("agents/ratio.sh")];
     if peer == Peer::Loop {
         match read_loop(&image)? {
             Some(program) => files.push(program),
-            None => return Ok(Err(format!("the peer cannot be compiled: install {}", NEEDED.join(", ")))),
+            None => {
+                return Err(Unavailable(format!("the peer cannot be compiled: install {}", NEEDED.join(", "))).into());
+            }
         }
     }
     let what = if peer == Peer::Loop { "linked" } else { "one" };
@@ -47,7 +47,7 @@ pub fn measure(peer: Peer) -> Result<Result<Vec<(f64, f64)>, String>> {
     let output = image.run(&Boot { name: "ratio", command: &command, files: &files, limit_s: 500, joined: None })?;
     let pairs = pairs(&output)?;
     ensure!(pairs.len() == PAIRS, "{} of {PAIRS} pairs were measured", pairs.len());
-    Ok(Ok(pairs))
+    Ok(pairs)
 }
 
 /// The minimal loop, if it can be compiled.

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use packets::ring::{Ring, RingSettings, TimestampSource};
 use packets::{Frame, Progress, Source as _, SourceCounts, SourceError, View, parse};
 
+use super::frame_info::FrameInfo;
 use super::interface_stats::InterfaceStats;
 use super::one_way_stream::OneWayStream;
 use super::shards::ShardedStream;
 use super::stream::Stream;
-use crate::clock::unix_now;
 use crate::config::{InterfaceConfig, StreamConfig, Timestamps};
 use crate::error::chain;
 
@@ -34,13 +35,6 @@ pub(super) enum MonitoredStream {
     RequestResponse(StreamConfig),
     /// One-way delay and loss, measured with another agent.
     OneWay(Box<OneWayStream>),
-}
-
-/// Properties of a frame besides its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FrameInfo {
-    /// A card or the kernel has merged it from several frames (TSO, GSO, GRO).
-    pub(super) merged: bool,
 }
 
 /// Reads the packets of one interface.
@@ -194,7 +188,7 @@ impl InterfaceReader {
                 latest_ns = frame.time_ns;
                 streams.insert(frame);
             })?;
-            let now_ns = unix_now();
+            let now_ns = unix_now().0;
             let read_ns = read_until(progress, latest_ns, now_ns);
             if latest_ns > 0 {
                 streams.last_ns = latest_ns;
@@ -240,7 +234,7 @@ struct CounterPoll {
 
 impl CounterPoll {
     fn run(&mut self, reader: &InterfaceReader, ring: &mut Ring, streams: &mut Streams) {
-        let now_ns = unix_now();
+        let now_ns = unix_now().0;
         // A wall clock that was set back must not stop the polls.
         if now_ns < self.next_ns && self.next_ns - now_ns <= POLL_NS {
             return;

@@ -10,7 +10,7 @@ use packets::{Filter, Packet, ParseError, View, identity};
 use synopses::rda::Cache;
 use tokio::sync::mpsc::Sender;
 
-use super::interface::FrameInfo;
+use super::frame_info::FrameInfo;
 use super::one_way_metrics::OneWayMetrics;
 use crate::config::StreamConfig;
 use crate::error::chain;

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use agent_runtime::access::{Access, Denied, Identity, Role};
+use agent_runtime::clock::unix_now;
 use agent_runtime::live_tls::{ClientFiles, LiveServer};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{Counts, Limits, Listener, Server};
@@ -32,7 +33,6 @@ use wire::proto::one_way::one_way_server::{OneWay, OneWayServer};
 use self::client::PeerClient;
 use super::one_way_metrics::OneWayMetrics;
 use super::one_way_stream::Command;
-use crate::clock::unix_now;
 use crate::clock_state::clock_state;
 use crate::config::{OneWayConfig, StreamConfig};
 use crate::error::chain;
@@ -154,7 +154,7 @@ impl EffectHandler {
     fn report(&self, report: &Report) {
         self.metrics.write(report);
         let begins_ns = self.plan.as_ref().map(|plan| plan.begin_of(report.interval));
-        let after_ns = self.plan.as_ref().map(|plan| unix_now().saturating_sub(plan.begin_of(report.interval + 1)));
+        let after_ns = self.plan.as_ref().map(|plan| unix_now().0.saturating_sub(plan.begin_of(report.interval + 1)));
         tracing::debug!(
             stream = self.stream,
             interval = report.interval,
@@ -253,17 +253,17 @@ async fn run_sender(
     let (mut failing, mut random) = (false, rand::random::<u64>);
     loop {
         sender.set_clock_state(clock_state());
-        let wait = match sender.poll(unix_now(), &mut random) {
+        let wait = match sender.poll(unix_now().0, &mut random) {
             Action::Send { call, request } => {
                 pending = Some(Box::pin(exchange(client.current(), call, *request)));
                 continue;
             }
-            Action::Wait(until_ns) => Duration::from_nanos(until_ns.saturating_sub(unix_now())).min(MAX_SLEEP),
+            Action::Wait(until_ns) => Duration::from_nanos(until_ns.saturating_sub(unix_now().0)).min(MAX_SLEEP),
         };
         handler.handle(sender.take_effects());
         tokio::select! {
             interval = intervals.recv() => match interval {
-                Some(interval) => sender.add_interval(interval, unix_now(), &mut random),
+                Some(interval) => sender.add_interval(interval, unix_now().0, &mut random),
                 None => return,
             },
             (call, response) = async {
@@ -281,7 +281,7 @@ async fn run_sender(
                     _ => {}
                 }
                 failing = response.is_err();
-                sender.complete(call, response.ok(), unix_now(), &mut random);
+                sender.complete(call, response.ok(), unix_now().0, &mut random);
             }
             () = sleep(wait) => {}
         }
@@ -325,10 +325,10 @@ async fn run_receiver(
     loop {
         tokio::select! {
             interval = intervals.recv() => match interval {
-                Some(interval) => locked(&end).call(|receiver| receiver.add_interval(interval, unix_now())),
+                Some(interval) => locked(&end).call(|receiver| receiver.add_interval(interval, unix_now().0)),
                 None => return,
             },
-            () = sleep(poll_every) => locked(&end).call(|receiver| receiver.poll(unix_now())),
+            () = sleep(poll_every) => locked(&end).call(|receiver| receiver.poll(unix_now().0)),
         }
     }
 }
@@ -351,11 +351,11 @@ impl OneWay for OneWayService {
         let response = if let Some(end) = self.receiving_ends.get(&request.stream) {
             locked(end).call(|receiver| {
                 receiver.set_clock_state(clock_state());
-                receiver.respond(&request, unix_now())
+                receiver.respond(&request, unix_now().0)
             })
         } else {
             let refusal = Refusal::UnknownStream(format!("no stream {:?} arrives here", request.stream));
-            let (epoch, interval, clock_ns) = (request.epoch, request.interval, unix_now());
+            let (epoch, interval, clock_ns) = (request.epoch, request.interval, unix_now().0);
             Response { epoch, interval, clock_ns, clock_state: clock_state(), body: ResponseBody::Refused(refusal) }
         };
         Ok(tonic::Response::new(response.encode()))

@@ -11,7 +11,7 @@ use packets::{Delays, DelaysError, DelaysSettings, Packet, Pair, ParseError, Tra
 use synopses::fridge::{HistogramShape, Quantile, Settings};
 
 use super::Silence;
-use super::interface::FrameInfo;
+use super::frame_info::FrameInfo;
 use super::shards::{ShardReport, ShardedStream};
 use crate::config::StreamConfig;
 

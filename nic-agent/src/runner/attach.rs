@@ -8,8 +8,9 @@ use std::thread;
 
 use transport::attach::{Attacher, RequestError};
 
-use super::{Event, chain};
+use super::Event;
 use crate::attachments::AttachRequest;
+use crate::effect_error::EffectError;
 
 /// Starts the thread. It ends when the sender is dropped. At most one request per configured region is queued.
 ///
@@ -23,9 +24,7 @@ pub(super) fn start(socket: Option<PathBuf>, events: SyncSender<Event>) -> io::R
         for request in requests {
             let outcome = match &socket {
                 Some(socket) => ask(socket, &mut attacher, &request),
-                None => {
-                    Err("this worker has no regions socket: its configuration says regions_socket: null".to_owned())
-                }
+                None => Err("this worker has no regions socket: its configuration says regions_socket: null".into()),
             };
             if events.send(Event::Descriptor(request, outcome)).is_err() {
                 return;
@@ -36,18 +35,20 @@ pub(super) fn start(socket: Option<PathBuf>, events: SyncSender<Event>) -> io::R
 }
 
 /// Sends the request over the open connection, or over a new one if that has failed.
-fn ask(socket: &Path, attacher: &mut Option<Attacher>, request: &AttachRequest) -> Result<OwnedFd, String> {
+fn ask(socket: &Path, attacher: &mut Option<Attacher>, request: &AttachRequest) -> Result<OwnedFd, EffectError> {
     if let Some(known) = attacher {
         match known.request(request.host, request.region, request.size) {
             Ok(descriptor) => return Ok(descriptor),
-            Err(error @ (RequestError::Refused { .. } | RequestError::Size { .. })) => return Err(chain(&error)),
+            Err(error @ (RequestError::Refused { .. } | RequestError::Size { .. })) => {
+                return Err(EffectError::of(&error));
+            }
             Err(_) => *attacher = None,
         }
     }
     let new = Attacher::connect(socket).map_err(|error| format!("cannot connect to {}: {error}", socket.display()))?;
     let new = attacher.insert(new);
     new.request(request.host, request.region, request.size).map_err(|error| {
-        let text = chain(&error);
+        let text = EffectError::of(&error);
         if !matches!(error, RequestError::Refused { .. } | RequestError::Size { .. }) {
             *attacher = None;
         }

@@ -11,15 +11,16 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
+use wire::backoff::Backoff;
 use wire::proto::control::HostMessage;
 use wire::proto::control::control_client::ControlClient;
 use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
 use super::{Connection, Event, RunError, chain, send_event};
-use crate::backoff::{Backoff, Seeds};
 use crate::config::{ControlConfig, UNIX};
 use crate::metrics::Board;
+use crate::seeds::Seeds;
 
 /// Most messages queued for the network; others stay in the worker's outbox.
 const QUEUE_LENGTH: usize = 64;
@@ -116,7 +117,7 @@ pub(super) async fn maintain(
             backoff.reset();
             complained = false;
         }
-        let pause = backoff.pause(seeds.draw());
+        let pause = backoff.pause(seeds.fraction());
         let why = failure.as_ref().map_or_else(String::new, |failure| chain(failure));
         if core::mem::replace(&mut complained, true) {
             tracing::debug!(%pause, why, "no connection to the host agent");

@@ -12,6 +12,7 @@ use wire::rdma::{Endpoint, PacketSequence, TRANSPORT};
 
 use super::{RunError, chain};
 use crate::config::{Config, Rdma, Transport, UNIX};
+use crate::effect_error::EffectError;
 use crate::settings::Fetching;
 
 const SHM: &str = "shm";
@@ -25,10 +26,10 @@ pub(crate) struct Reader {
 }
 
 /// A function that loads libibverbs.
-type LibraryLoader = fn() -> Result<Library, String>;
+type LibraryLoader = fn() -> Result<Library, EffectError>;
 
-fn installed() -> Result<Library, String> {
-    Library::load().map_err(|error| chain(&error))
+fn installed() -> Result<Library, EffectError> {
+    Library::load().map_err(|error| EffectError::of(&error))
 }
 
 /// An RDMA device and its reader. A device that is unplugged and comes back is a new one, to which all regions are
@@ -92,9 +93,9 @@ impl Reader {
                     names.push(TRANSPORT.to_owned());
                 }
                 Err(why) if config.transport == Transport::Auto && has_socket => {
-                    tracing::info!(why, "no RDMA on this machine: only regions of this host can be fetched");
+                    tracing::info!(%why, "no RDMA on this machine: only regions of this host can be fetched");
                 }
-                Err(why) => return Err(RunError::Rdma(why)),
+                Err(why) => return Err(RunError::Rdma(why.to_string())),
             }
         }
         if config.transport != Transport::Verbs && has_socket {
@@ -113,8 +114,8 @@ impl Reader {
         self.fetching
     }
 
-    pub(super) fn attach(&mut self, region: RegionId, size: RegionSize, access: Access) -> Result<(), String> {
-        self.memory.attach(region, size, access).map_err(|error| chain(&error))
+    pub(super) fn attach(&mut self, region: RegionId, size: RegionSize, access: Access) -> Result<(), EffectError> {
+        self.memory.attach(region, size, access).map_err(|error| EffectError::of(&error))
     }
 
     /// Attaches a region of another machine.
@@ -124,14 +125,14 @@ impl Reader {
         size: RegionSize,
         address: u64,
         rkey: u32,
-    ) -> Result<(), String> {
+    ) -> Result<(), EffectError> {
         if address == 0 {
-            return Err("the host agent has not registered it for RDMA; its status says why".to_owned());
+            return Err("the host agent has not registered it for RDMA; its status says why".into());
         }
         let verbs = self.verbs.as_mut().ok_or("there is no RDMA device")?;
         let remote = RemoteRegion { size, address, rkey };
         if let Some(reader) = &mut verbs.reader {
-            reader.attach(region, size, remote.access()).map_err(|error| chain(&error))?;
+            reader.attach(region, size, remote.access()).map_err(|error| EffectError::of(&error))?;
         }
         verbs.regions.insert(region, remote);
         Ok(())
@@ -158,30 +159,30 @@ impl Reader {
     }
 
     /// Resets the queue pair. Opens the device again if that fails.
-    pub(super) fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, String> {
+    pub(super) fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, EffectError> {
         self.verbs.as_mut().ok_or("there is no RDMA device")?.reset(psn)
     }
 
-    pub(super) fn connect(&mut self, host: &Endpoint) -> Result<(), String> {
+    pub(super) fn connect(&mut self, host: &Endpoint) -> Result<(), EffectError> {
         let reader = self.verbs.as_mut().and_then(|verbs| verbs.reader.as_mut()).ok_or("there is no RDMA device")?;
-        reader.connect(host).map_err(|error| chain(&error))
+        reader.connect(host).map_err(|error| EffectError::of(&error))
     }
 }
 
 impl Verbs {
-    fn open(library: LibraryLoader, config: &Rdma) -> Result<Self, String> {
+    fn open(library: LibraryLoader, config: &Rdma) -> Result<Self, EffectError> {
         let Rdma { device, port, gid_index } = config.clone();
         let choice = DeviceChoice { name: device, port: port.map(core::num::NonZero::get), gid_index };
         let reader = reader(library, &choice)?;
         Ok(Self { library, choice, reader: Some(reader), regions: HashMap::new() })
     }
 
-    fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, String> {
+    fn reset(&mut self, psn: PacketSequence) -> Result<Endpoint, EffectError> {
         if let Some(known) = &mut self.reader {
             match known.reset(psn) {
                 Ok(end) => return Ok(end),
                 // Its port is down, or has no address: the next attempt checks again.
-                Err(error) if !error.is_of_own_device() => return Err(chain(&error)),
+                Err(error) if !error.is_of_own_device() => return Err(EffectError::of(&error)),
                 Err(error) => tracing::warn!(why = chain(&error), "the RDMA device does not reset its queue pair"),
             }
         }
@@ -189,16 +190,16 @@ impl Verbs {
         self.reader = None;
         let mut new = reader(self.library, &self.choice)?;
         for (&region, remote) in &self.regions {
-            new.attach(region, remote.size, remote.access()).map_err(|error| chain(&error))?;
+            new.attach(region, remote.size, remote.access()).map_err(|error| EffectError::of(&error))?;
         }
-        self.reader.insert(new).reset(psn).map_err(|error| chain(&error))
+        self.reader.insert(new).reset(psn).map_err(|error| EffectError::of(&error))
     }
 }
 
-fn reader(library: LibraryLoader, choice: &DeviceChoice) -> Result<VerbsReader, String> {
+fn reader(library: LibraryLoader, choice: &DeviceChoice) -> Result<VerbsReader, EffectError> {
     let library = library()?;
-    let device = Device::open(&library, choice).map_err(|error| chain(&error))?;
-    let reader = VerbsReader::new(&device, ReaderLimits::default()).map_err(|error| chain(&error))?;
+    let device = Device::open(&library, choice).map_err(|error| EffectError::of(&error))?;
+    let reader = VerbsReader::new(&device, ReaderLimits::default()).map_err(|error| EffectError::of(&error))?;
     tracing::info!(
         device = device.name(),
         port = device.port(),
@@ -247,7 +248,7 @@ mod tests {
             Reader::open_with(library, &config).map(|(_, names)| names)
         };
         let there: LibraryLoader = || Ok(stand_in::library());
-        let nowhere: LibraryLoader = || Err("no library".to_owned());
+        let nowhere: LibraryLoader = || Err("no library".into());
         let socket = Some("/run/uview/regions.sock");
 
         assert_eq!(of(there, Transport::Auto, socket).unwrap(), ["verbs", "shm"]);
@@ -277,7 +278,7 @@ mod tests {
 
         let refused = reader.attach_remote(RegionId(1), RegionSize::ONE_PAGE, 0, 0).unwrap_err();
 
-        assert!(refused.contains("not registered it for RDMA"), "{refused}");
+        assert!(refused.to_string().contains("not registered it for RDMA"), "{refused}");
     }
 
     /// A reader and a host with one region, both on the stand-in for a device.
@@ -294,12 +295,12 @@ mod tests {
     }
 
     /// Connects both ends, and reads the region.
-    fn read(reader: &mut Reader, host: &mut VerbsHost) -> Result<FetchStatus, String> {
+    fn read(reader: &mut Reader, host: &mut VerbsHost) -> Result<FetchStatus, EffectError> {
         let worker = reader.reset(PacketSequence::from_random(3))?;
-        let answer = host.answer(PacketSequence::from_random(4), &worker).map_err(|error| chain(&error))?;
+        let answer = host.answer(PacketSequence::from_random(4), &worker).map_err(|error| EffectError::of(&error))?;
         reader.connect(&answer)?;
         let mut batch = [RegionBuffer::new(RegionId(1), RegionSize::ONE_PAGE)];
-        reader.fetch(&mut batch).map_err(|error| chain(&error))?;
+        reader.fetch(&mut batch).map_err(|error| EffectError::of(&error))?;
         Ok(batch[0].status.clone())
     }
 
@@ -313,7 +314,7 @@ mod tests {
 
         stand_in::set_faults(Faults { addresses: Some(&[]), ..Faults::default() });
         let refused = reader.reset(PacketSequence::from_random(5)).unwrap_err();
-        assert!(refused.contains("no RoCE v2 address"), "{refused}");
+        assert!(refused.to_string().contains("no RoCE v2 address"), "{refused}");
         stand_in::set_faults(Faults { addresses: Some(&[(MOVED, 2)]), ..Faults::default() });
         assert_eq!(reader.reset(PacketSequence::from_random(5)).unwrap().gid, Some(MOVED.octets()));
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
 use std::thread;
 
+use agent_runtime::clock::{Clock, process_cpu, unix_now};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use tokio::sync::oneshot;
 use transport::{Access, BatchError};
@@ -15,7 +16,6 @@ use wire::time::Nanos;
 use super::reader::Reader;
 use super::{Connection, Event, chain};
 use crate::attachments::{AttachRequest, Effect};
-use crate::clock::{Clock, process_cpu, unix_now};
 use crate::error::UnexpectedMessage;
 use crate::jobs::JobId;
 use crate::metrics::Board;
@@ -126,13 +126,13 @@ impl Runner {
     }
 
     fn fetch(&mut self) {
-        let at_unix_ns = unix_now();
+        let at = unix_now();
         let was_connected = self.worker.is_connected();
         let outcome = self.reader.fetch(self.worker.batch());
         if let (Err(BatchError::Lost(Some(why))), true) = (&outcome, was_connected) {
             tracing::warn!(why = chain(why), "the connection to the host's memory is lost: connecting again");
         }
-        for refused in self.worker.fetched(self.clock.now(), at_unix_ns, &outcome) {
+        for refused in self.worker.fetched(self.clock.now(), at, &outcome) {
             report(&refused);
         }
     }
@@ -232,7 +232,7 @@ impl Runner {
             Effect::QueuePair(QueuePairEffect::Reset(psn)) => {
                 let outcome = self.reader.reset(psn);
                 if let Err(why) = &outcome {
-                    tracing::warn!(why, "the queue pair cannot be reset: trying again");
+                    tracing::warn!(%why, "the queue pair cannot be reset: trying again");
                 }
                 self.worker.queue_pair_reset(self.clock.now(), outcome);
             }
@@ -240,7 +240,7 @@ impl Runner {
                 let outcome = self.reader.connect(&host);
                 match &outcome {
                     Ok(()) => tracing::info!(%host, "connected to the host's memory"),
-                    Err(why) => tracing::warn!(%host, why, "the queue pair cannot be connected: trying again"),
+                    Err(why) => tracing::warn!(%host, %why, "the queue pair cannot be connected: trying again"),
                 }
                 self.worker.queue_pair_connected(self.clock.now(), outcome);
             }

@@ -4,7 +4,7 @@ use transport::Loss;
 use wire::control::State;
 use wire::id::Epoch;
 use wire::proto::control as proto;
-use wire::time::Nanos;
+use wire::time::{Nanos, Timestamp, UnixNanos};
 
 use super::{Link, Worker, retained_models};
 use crate::lmap_runtime::LmapRuntime;
@@ -193,9 +193,9 @@ impl Worker {
         let lmaps: Vec<_> = self.runtimes.values_mut().map(|runtime| runtime.summarise(now, period, shared)).collect();
         if self.link == Link::Up {
             let counters = Some(self.counters());
-            let since = |(then, unix): (Nanos, u64)| unix.saturating_add(now.since(then).unwrap_or(Nanos::ZERO).0);
-            let at_unix_ns = self.wall_clock.map_or(0, since);
-            self.shared.outbox.summary(proto::Summary { at_unix_ns, lmaps, counters });
+            let since = |then: Timestamp| then.wall.plus(now.since(then.monotonic).unwrap_or(Nanos::ZERO));
+            let at = self.wall_clock.map_or(UnixNanos(0), since);
+            self.shared.outbox.summary(proto::Summary { at_unix_ns: at.0, lmaps, counters });
         }
     }
 

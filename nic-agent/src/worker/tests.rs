@@ -27,10 +27,11 @@ use wire::proto::control::host_message::Message as FromHost;
 use wire::proto::control::worker_message::Message as ToHost;
 use wire::proto::control::{self as proto, HostMessage};
 use wire::rdma::Endpoint;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 use super::{Step, Worker};
 use crate::attachments::Effect;
+use crate::effect_error::EffectError;
 use crate::error::UnexpectedMessage;
 use crate::lmap_runtime::LmapRuntime;
 use crate::queue_pair::QueuePairEffect;
@@ -134,10 +135,10 @@ impl Node {
             match effect {
                 Effect::Attach(request) => {
                     let outcome = match self.regions.get(&request.region) {
-                        None => Err("no such region".to_owned()),
+                        None => Err("no such region".into()),
                         Some(region) => {
                             let access = Access::Memory(region.clone());
-                            self.reader.attach(request.region, request.size, access).map_err(|e| e.to_string())
+                            self.reader.attach(request.region, request.size, access).map_err(|e| EffectError::of(&e))
                         }
                     };
                     self.worker.attached(self.now, request.region, outcome);
@@ -145,7 +146,7 @@ impl Node {
                 Effect::Detach(region) => self.reader.detach(region),
                 Effect::Use(fetching) => self.used.push(fetching),
                 Effect::QueuePair(QueuePairEffect::Reset(psn)) => {
-                    let outcome = self.device.map(|end| Endpoint { psn, ..end }).ok_or_else(|| "no device".to_owned());
+                    let outcome = self.device.map(|end| Endpoint { psn, ..end }).ok_or_else(|| "no device".into());
                     self.worker.queue_pair_reset(self.now, outcome);
                 }
                 Effect::QueuePair(QueuePairEffect::Connect(_)) => self.worker.queue_pair_connected(self.now, Ok(())),
@@ -179,7 +180,7 @@ impl Node {
 
     fn fetch(&mut self) {
         let fetched = self.reader.fetch(self.worker.batch());
-        let refused = self.worker.fetched(self.now, WALL_START + self.now.0, &fetched);
+        let refused = self.worker.fetched(self.now, UnixNanos(WALL_START).plus(self.now), &fetched);
         assert!(refused.is_empty(), "{refused:?}");
         self.act();
     }
@@ -306,7 +307,7 @@ fn quick() -> WorkerSettings {
 
 /// Noise that is the same in every run: a number from 0 to 99.
 fn noise(seed: u64) -> u64 {
-    crate::backoff::Seeds::new(seed).draw() % 100
+    crate::seeds::Seeds::new(seed).draw() % 100
 }
 
 impl Node {

@@ -2,7 +2,7 @@
 
 use transport::{BatchError, FetchStatus, RegionBuffer, RegionError};
 use wire::proto::control as proto;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, Timestamp, UnixNanos};
 
 use super::{Link, Step, Worker};
 use crate::attachments::Effect;
@@ -51,10 +51,10 @@ impl Worker {
     }
 
     /// The batch was fetched, or failed as a whole. Ticks all LMAPs that are due, then takes the deferred messages of
-    /// the host agent. `at_unix_ns` is the wall-clock time. Returns the messages that were rejected.
-    pub fn fetched(&mut self, now: Nanos, at_unix_ns: u64, outcome: &Result<(), BatchError>) -> Vec<UnexpectedMessage> {
+    /// the host agent. `wall` is the wall-clock time. Returns the messages that were rejected.
+    pub fn fetched(&mut self, now: Nanos, wall: UnixNanos, outcome: &Result<(), BatchError>) -> Vec<UnexpectedMessage> {
         let Some(at) = self.in_flight.take() else { return Vec::new() };
-        self.wall_clock = Some((now, at_unix_ns));
+        self.wall_clock = Some(Timestamp { monotonic: now, wall });
         if let Err(error) = outcome {
             self.counters.lost(error.loss());
         }
@@ -66,7 +66,7 @@ impl Worker {
             if !due.is_any() {
                 continue;
             }
-            let tick = Tick { at, at_unix_ns, due, batch, alone };
+            let tick = Tick { at, wall, due, batch, alone };
             let before = runtime.regions.discarded;
             let intervals = runtime.intervals();
             let verdict = runtime.tick(tick, &mut self.shared);
@@ -80,12 +80,12 @@ impl Worker {
             if bytes >= ROWS_BYTES {
                 bytes = 0;
                 let verdicts = core::mem::take(&mut verdicts);
-                self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns, verdicts });
+                self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns: wall.0, verdicts });
             }
             self.counters.discarded.add(runtime.regions.discarded.since(before));
         }
         if !verdicts.is_empty() {
-            self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns, verdicts });
+            self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns: wall.0, verdicts });
         }
         if outcome.is_err() {
             self.queue_pair.lost(now, self.link == Link::Up, &mut self.seeds);

@@ -23,8 +23,8 @@ pub(crate) struct Round {
     pub(crate) deadline_ns: u64,
     /// When to send the next request.
     pub(crate) due_ns: u64,
-    /// The pause before the next attempt, in nanoseconds.
-    pub(crate) pause_ns: u64,
+    /// Failed attempts in a row with the same request.
+    pub(crate) failures: u32,
     pub(crate) ours: EndCounters,
     /// In the last interval of a key: pairs of each packet's id and its id under the next key.
     pub(crate) rekeyed: Vec<(u64, u64)>,

@@ -6,6 +6,8 @@ mod start;
 use std::collections::VecDeque;
 
 use synopses::rda::Cache;
+use wire::backoff::Pauses;
+use wire::time::Nanos;
 
 use crate::clock::{ClockOffset, ClockState};
 use crate::collector::{IntervalPackets, Packets};
@@ -20,7 +22,9 @@ use crate::{Counts, Effect, Sampling};
 pub use settings::SenderSettings;
 
 /// Maximum back-off between two attempts to start a run.
-const MAX_PAUSE_NS: u64 = 10_000_000_000;
+const MAX_PAUSE: Nanos = Nanos::from_secs(10);
+/// Nobody else asks the same receiver at the same time.
+const NO_JITTER: f64 = 0.0;
 
 /// What the caller has to do.
 #[derive(Debug, PartialEq)]
@@ -82,7 +86,8 @@ pub struct Sender {
     settings: SenderSettings,
     phase: Phase,
     epoch: u64,
-    pause_ns: u64,
+    /// Attempts to start a run that failed in a row.
+    failures: u32,
     /// How far the receiver's clock was ahead at the last start.
     ahead_ns: u64,
     /// Clock offset measured with the last response.
@@ -111,7 +116,7 @@ impl Sender {
             settings,
             phase: Phase::Idle { retry_ns: 0 },
             epoch: 0,
-            pause_ns: 0,
+            failures: 0,
             ahead_ns: 0,
             clock: None,
             clock_states: [ClockState::Unknown; 2],
@@ -216,13 +221,13 @@ impl Sender {
         }
         self.last = Some(interval);
         self.sampling.interval_ended(counters.overflowed);
-        let (pause_ns, due_ns) = (0, now_ns);
+        let (failures, due_ns) = (0, now_ns);
         let (theirs, clock) = (None, None);
         self.rounds.push_back(Round {
             interval,
             deadline_ns,
             due_ns,
-            pause_ns,
+            failures,
             ours: counters,
             rekeyed,
             theirs,
@@ -264,14 +269,17 @@ impl Sender {
         let length_ns = self.settings.length_ns;
         match interval {
             None => {
-                self.pause_ns = (2 * self.pause_ns).clamp(self.settings.start_margin_ns, MAX_PAUSE_NS);
-                self.phase = Phase::Idle { retry_ns: now_ns.saturating_add(self.pause_ns) };
+                self.failures = self.failures.saturating_add(1);
+                let pauses = Pauses::new(Nanos(self.settings.start_margin_ns), MAX_PAUSE);
+                let pause = pauses.after(self.failures, NO_JITTER);
+                self.phase = Phase::Idle { retry_ns: now_ns.saturating_add(pause.0) };
             }
             Some(interval) => {
                 if let Some(round) = self.rounds.iter_mut().find(|round| round.interval == interval) {
-                    round.pause_ns = (2 * round.pause_ns).clamp(length_ns / 64, length_ns / 2);
+                    round.failures = round.failures.saturating_add(1);
+                    let pauses = Pauses::new(Nanos(length_ns / 64), Nanos(length_ns / 2));
                     let bounded = |after_ns: u64| after_ns.clamp(soon_ns(length_ns).min(length_ns), length_ns);
-                    let pause_ns = retry_after_ns.map_or(round.pause_ns, bounded);
+                    let pause_ns = retry_after_ns.map_or(pauses.after(round.failures, NO_JITTER).0, bounded);
                     round.due_ns = now_ns.saturating_add(pause_ns);
                 }
             }
@@ -344,7 +352,7 @@ impl Sender {
         let interval = round.interval;
         match outcome {
             Outcome::Next => {
-                (round.due_ns, round.pause_ns) = (now_ns, 0);
+                (round.due_ns, round.failures) = (now_ns, 0);
                 return self.insert(round);
             }
             Outcome::RetryAfter(retry_after_ns) => {
@@ -365,7 +373,7 @@ impl Sender {
                 self.effects.extend(sampling.map(Effect::Sample));
                 self.conclusions.add_comparison(*comparison);
                 round.step = Step::Finish;
-                (round.due_ns, round.pause_ns) = (now_ns, 0);
+                (round.due_ns, round.failures) = (now_ns, 0);
                 if now_ns < round.deadline_ns {
                     self.insert(round);
                 }

@@ -94,9 +94,9 @@ spec:
             required: [interval]
             x-kubernetes-validations: [{rule: x, message: a or b}]
             properties:
+              form: {type: string, enum: [scaled, absolute]}
               interval: {type: string, description: 'Time | rows.'}
               list: {type: array, items: {properties: {rank: {type: integer, minimum: 1, maximum: 9, default: 3}}}}
-              form: {type: string, enum: [scaled, absolute]}
 ";
 
     #[test]

@@ -3,8 +3,8 @@
 
 use crate::codec::annotate::{incomplete, text};
 use crate::codec::export;
-use hooks::time::UnixNanos;
 use hooks::tracing::{Completeness, Reason, TraceId};
+use wire::time::UnixNanos;
 
 // Field numbers in `Span`.
 const TRACE: u8 = 1;

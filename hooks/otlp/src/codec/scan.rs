@@ -2,8 +2,8 @@
 
 use crate::codec::fields::{Envelope, Fields, Value, WireError};
 use hooks::id::{OperationId, OriginId, ServiceId};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Span, SpanId, SpanIndex, SpanKind, TraceId, sampling_of};
+use wire::time::UnixNanos;
 
 /// The attribute with which a service triggers the keeping of its trace; its value is the reason.
 const TRIGGER: &[u8] = b"uview.trigger";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hooks::time::UnixNanos;
+use wire::time::UnixNanos;
 
 use super::{Feed, MAX_AHEAD};
 use crate::series::Series;

@@ -1,21 +1,11 @@
 //! What a step of the wall clock does to samples, in numbers.
 
 use hooks::sampling::{SampleLossReason, Series as Resolution};
-use hooks::time::UnixNanos;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::{RESOLUTIONS, Shipper};
 use crate::feed::MAX_AHEAD;
 use crate::series::ServiceNumber;
-
-/// A point in time, by both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timestamp {
-    /// Monotonic time since the agent's start.
-    pub monotonic: Nanos,
-    /// Wall-clock time; may jump.
-    pub wall: UnixNanos,
-}
 
 /// The wall clock was set back, and has not yet reached the times of samples that were sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -328,7 +328,7 @@ fn its_alarm_names_the_services_that_stand_out_and_is_ranked_with_no_service() {
     };
     let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(of(&events[0]), ("shop".to_owned(), names(&["payment"]), true));
-    assert_eq!(events[0].reasons[0].column, "payment/requests");
+    assert_eq!(events[0].reasons[0].column(), "payment/requests");
     assert_eq!(of(&events[1]).1, names(&["cart", "payment"]), "without a reason, it may be any");
 }
 

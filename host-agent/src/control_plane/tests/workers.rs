@@ -242,7 +242,7 @@ fn a_verdict_of_the_present_epoch_is_dispatched_with_names() {
 
     let events = node.dispatched();
     assert_eq!(events[0].service, service("cart"));
-    assert_eq!(events[0].reasons[0].column, "b");
+    assert_eq!(events[0].reasons[0].column(), "b");
     assert_eq!(events[0].reasons[0].since, Nanos::from_millis(300));
     assert_eq!(events[0].silent[0].as_str(), "cart-1");
 }

@@ -17,7 +17,7 @@ use wire::proto::registration::{AgentMessage, agent_message};
 use wire::registration::{Hello, PlacedSeries, ServiceMessage, Shards, SlotRun};
 use wire::time::Interval;
 
-use super::super::registrar;
+use super::super::{registrar, request};
 use super::*;
 use crate::clock::Clock;
 use crate::control_plane::{ConnectionId, Identity, Peer, Settings};
@@ -56,12 +56,12 @@ struct GatedDevice {
 }
 
 impl WorkerDevice for GatedDevice {
-    fn register(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<RegisteredRegion, String> {
+    fn register(&mut self, region: RegionId, memory: &AcceptedRegion) -> Result<RegisteredRegion, RegisterError> {
         self.gate.pass();
         self.fake.register(region, memory)
     }
 
-    fn deregister(&mut self, region: RegionId) -> Result<(), String> {
+    fn deregister(&mut self, region: RegionId) -> Result<(), FenceError> {
         self.fake.deregister(region)
     }
 
@@ -69,16 +69,16 @@ impl WorkerDevice for GatedDevice {
         self.fake.refused_deregistrations()
     }
 
-    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectFailure> {
+    fn connect(&mut self, psn: PacketSequence, peer: &Endpoint) -> Result<Endpoint, ConnectError> {
         self.fake.connect(psn, peer)
     }
 
-    fn fence(&mut self) -> Result<(), String> {
+    fn fence(&mut self) -> Result<(), FenceError> {
         self.gate.pass();
         self.fake.fence()
     }
 
-    fn revoke(&mut self) -> Result<(), String> {
+    fn revoke(&mut self) -> Result<(), FenceError> {
         self.gate.pass();
         self.fake.revoke()
     }
@@ -107,7 +107,7 @@ impl Agent {
             gather: Nanos::ZERO,
             ..Settings::new(Incarnation(9), interval)
         };
-        let (requests, inbox) = registrar::channel();
+        let (requests, inbox) = request::channel();
         let node = Arc::new(Node::new(settings, 4, Clock::start(), Some(requests)));
         registrar::start(Registrations::new(Box::new(open)), inbox, &node).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -255,7 +255,7 @@ fn slots_are_held_back_while_a_worker_that_may_read_them_cannot_be_fenced() {
     let (size, problems) = unfenced();
     assert_eq!((size, agent.node.counts.failed_fences.get()), (("unfenced_workers", 1), 1));
     assert!(
-        problems[0].contains("worker-0 cannot be fenced from RDMA") && problems[0].contains("cannot fence"),
+        problems[0].contains("worker-0 cannot be fenced from RDMA") && problems[0].contains(&chain(&cannot_fence())),
         "{problems:?}"
     );
 
@@ -279,7 +279,7 @@ fn a_region_registered_after_a_retry_is_sent_and_its_problem_disappears() {
     let unreadable = || agent.node.plane(|plane, _| (plane.sizes()[4], plane.status().problems));
     let (size, problems) = unreadable();
     assert_eq!(size, ("unreadable_regions", 1));
-    assert!(problems[0].contains("region-1 of cart cannot be read: RLIMIT_MEMLOCK"), "{problems:?}");
+    assert!(problems[0].contains("region-1 of cart cannot be read: cannot pin a region"), "{problems:?}");
 
     agent.world.lock().unwrap().capacity = 1;
     assert_eq!(places(&agent.next_config(&mut to_worker)), [(1 << 16, 1)]);
@@ -296,9 +296,11 @@ fn a_lost_device_is_counted_and_its_regions_are_sent_again() {
     agent.next_config(&mut to_worker);
     agent.world.lock().unwrap().is_unplugged = true;
 
-    let asks = |attempt| registrar::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt, peer: end() };
+    let asks = |attempt| request::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt, peer: end() };
     agent.node.request(asks(1));
-    assert!(matches!(agent.next_message(&mut to_worker), Message::QueuePair(answer) if answer.problem == "refused"));
+    assert!(
+        matches!(agent.next_message(&mut to_worker), Message::QueuePair(answer) if answer.problem == chain(&unplugged()))
+    );
     agent.world.lock().unwrap().is_unplugged = false;
 
     assert_eq!(places(&agent.next_config(&mut to_worker)), [(1 << 16, 1)]);
@@ -356,8 +358,8 @@ fn a_refused_deregistration_is_counted() {
 
     agent.node.service_gone(id);
     assert!(matches!(agent.next_message(&mut to_worker), Message::RemoveLmap(_)));
-    agent.node.request(registrar::Request::Deregister(RegionId(1)));
-    agent.node.request(registrar::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt: 1, peer: end() });
+    agent.node.request(request::Request::Deregister(RegionId(1)));
+    agent.node.request(request::Request::Connect { to: ConnectionId(1), worker: WORKER, attempt: 1, peer: end() });
 
     assert!(matches!(agent.next_message(&mut to_worker), Message::QueuePair(answer) if !answer.problem.is_empty()));
     assert_eq!(agent.node.counts.failed_deregistrations.get(), 1);

@@ -54,7 +54,7 @@ impl HostAndWorker {
 
     fn connect(&mut self, now: Nanos) -> Result<(), String> {
         let worker = self.reader.reset(psn()).map_err(|error| error.to_string())?;
-        let host = self.registrations.connect(now, WORKER, psn(), &worker)?;
+        let host = self.registrations.connect(now, WORKER, psn(), &worker).map_err(|failure| failure.why)?;
         self.reader.connect(&host).map_err(|error| error.to_string())
     }
 

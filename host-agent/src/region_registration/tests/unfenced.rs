@@ -14,11 +14,14 @@ fn a_worker_that_cannot_be_fenced_is_reported_retried_and_gets_nothing_else_unti
         world.lock().unwrap().cannot_fence = true;
 
         registrations.stop(Nanos::ZERO, WORKER, for_good);
-        assert_eq!(unfenced(&registrations), [(WORKER, "cannot fence".to_owned())]);
+        assert_eq!(unfenced(&registrations), [(WORKER, chain(&cannot_fence()))]);
         let mut now = Nanos::ZERO;
         while now < LATER {
             let failed = registrations.fill(now, WORKER, &mut lmap(1, 1..=2), &memories(2));
-            assert!(failed.len() == 2 && failed[0].1 == "cannot fence", "no other part of it is opened: {failed:?}");
+            assert!(
+                failed.len() == 2 && failed[0].1 == chain(&cannot_fence()),
+                "no other part of it is opened: {failed:?}"
+            );
             assert!(registrations.connect(now, WORKER, psn(), &end()).is_err());
             let next = registrations.next_deadline();
             assert!(now < next && next <= now.plus(Nanos::from_secs(30)));

@@ -6,11 +6,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Account, LossReason};
 use otlp::{Protocol, Settings, SpanMetricsSettings, UpstreamSettings};
 use support::sink::{self, Message};
 use tokio::sync::oneshot;
+use wire::time::UnixNanos;
 
 use super::super::pair::Pair;
 use super::super::{Figure, Goal};

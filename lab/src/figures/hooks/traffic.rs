@@ -1,6 +1,5 @@
 //! OTLP requests of eight services: each service has one span of every trace, in batches like those of SDKs.
 
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -9,7 +8,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use otlp::{TailSettings, Timestamp};
 use prost::Message as _;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// Services on the path of a trace, with one span each.
 pub const SERVICES: u64 = 8;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use hooks::id::{OperationId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Origin, Reason, ServiceCatalog, TriggerRule, Triggers, Verdict};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::super::pair::measure;
 use super::super::{Figure, Goal};

@@ -6,7 +6,6 @@ use core::num::{NonZeroU32, NonZeroU64};
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, ensure};
-use hooks::time::UnixNanos;
 use hooks::tracing::{Metric, ScoreBreakdown};
 use nic_agent::{Effect, Step, Worker, WorkerSettings};
 use otlp::codec::scan;
@@ -20,7 +19,7 @@ use wire::metric::{Aggregation, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName, Unit};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, worker_message};
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 /// The same value as in the host agent's `span_metrics`.
 const DURATION: &str = "traces.span.metrics.duration";
@@ -117,7 +116,7 @@ impl Agents {
     pub fn look(&mut self, now: Timestamp, mut tell: impl FnMut(Finding<'_>)) {
         if self.worker.poll(now.monotonic) == Step::Fetch {
             let fetched = self.reader.fetch(self.worker.batch());
-            self.worker.fetched(now.monotonic, now.wall.0, &fetched);
+            self.worker.fetched(now.monotonic, now.wall, &fetched);
         }
         while let Some((id, job)) = self.worker.take_job() {
             self.worker.job_done(id, job.run());

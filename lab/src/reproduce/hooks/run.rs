@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use hooks::time::UnixNanos;
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Randomness, Switches, Threshold, TraceId};
 use otlp::codec::scan;
 use otlp::{TailSampler, TailSettings, Timestamp};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::agents::Agents;
 use super::faults::{self, EVERY, Fault};

@@ -331,7 +331,7 @@ fn batches_are_counted_by_why_they_were_lost() {
             node.act();
             node.now = deadline;
         }
-        assert_eq!(node.worker.fetched(node.now, WALL_START, &outcome).len(), 0);
+        assert_eq!(node.worker.fetched(node.now, UnixNanos(WALL_START), &outcome).len(), 0);
     }
 
     let status = node.worker.status();

@@ -287,7 +287,7 @@ fn a_batch_that_failed_as_a_whole_is_counted_and_nobody_is_judged_by_it() {
 
     assert_eq!(node.worker.poll(node.now.plus(INTERVAL)), Step::Fetch);
     node.now = node.now.plus(INTERVAL);
-    let refused = node.worker.fetched(node.now, 0, &Err(BatchError::Lost(None)));
+    let refused = node.worker.fetched(node.now, UnixNanos(0), &Err(BatchError::Lost(None)));
     assert!(refused.is_empty());
     node.add(1, 0, 10);
     node.alive();
@@ -328,7 +328,7 @@ fn random_words_never_panic_and_never_give_a_score_that_is_none() {
         replica.places.push(MetricPlace { metric: MetricId(21), region, first: Slot(20) });
     }
     node.set(&spec);
-    let mut seeds = crate::backoff::Seeds::new(5);
+    let mut seeds = crate::seeds::Seeds::new(5);
 
     for tick in 0..200 {
         for region in [1, 2] {

@@ -5,10 +5,11 @@ use core::num::NonZeroU8;
 use core::time::Duration;
 use std::io;
 
-use wire::rdma::{Endpoint, EndpointError, PacketSequence, PathMtu, QueuePairNumber};
+use wire::rdma::{Endpoint, EndpointError, PacketSequence, QueuePairNumber};
 
 use super::device::{Device, UnusableDevice};
-use super::host::FenceError;
+use super::fence_error::FenceError;
+use super::path_mtu::mtu;
 use super::queue_pair::QueuePair;
 use super::sys::{self, AddressVector, GlobalRoute, QueuePairAttributes, mask, state};
 
@@ -194,20 +195,4 @@ pub(super) fn address(device: &Device, peer: &Endpoint) -> Option<AddressVector>
         }
         _ => (device.lid() != 0 && peer.lid != 0).then_some(local),
     }
-}
-
-/// The value of `enum ibv_mtu` for a path MTU.
-const fn mtu(mtu: PathMtu) -> u32 {
-    match mtu {
-        PathMtu::B256 => 1,
-        PathMtu::B512 => 2,
-        PathMtu::B1024 => 3,
-        PathMtu::B2048 => 4,
-        PathMtu::B4096 => 5,
-    }
-}
-
-/// The path MTU for a value of `enum ibv_mtu`; 256 bytes, which every path carries, for an unknown value.
-pub(super) fn path_mtu(raw: u32) -> PathMtu {
-    PathMtu::ALL.into_iter().find(|&known| mtu(known) == raw).unwrap_or(PathMtu::B256)
 }

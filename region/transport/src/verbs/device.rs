@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use wire::rdma::PathMtu;
 
-use super::connect::path_mtu;
 use super::context::{Context, DeviceList};
 use super::library::Library;
+use super::path_mtu::path_mtu;
 use super::sys;
 
 /// Where the kernel lists devices.

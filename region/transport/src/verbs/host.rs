@@ -13,6 +13,7 @@ use wire::rdma::{Endpoint, PacketSequence};
 
 use super::connect::{self, ConnectError, Role};
 use super::device::Device;
+use super::fence_error::FenceError;
 use super::memory::{ProtectionDomain, Registration};
 use super::queue_pair::QueuePair;
 use super::reader::ResourceError;
@@ -61,21 +62,6 @@ pub enum RegisterError {
         #[source]
         cause: io::Error,
     },
-}
-
-/// A worker cannot be fenced: the device neither resets nor destroys its queue pair.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{device} neither resets nor destroys a queue pair, and keeps {regions} regions registered: they may still be read"
-)]
-pub struct FenceError {
-    /// The name of the device.
-    pub device: String,
-    /// Regions that the worker can still read.
-    pub regions: usize,
-    /// The device's error when it was to destroy the queue pair.
-    #[source]
-    pub cause: io::Error,
 }
 
 /// What one worker may read: registered regions, and the queue pair through which it reads. Keys of another worker do

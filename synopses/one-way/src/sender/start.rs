@@ -42,7 +42,7 @@ impl Sender {
                 let plan = plan.clone();
                 self.effects.push_back(Effect::Collect(plan.clone()));
                 self.phase = Phase::Running(plan);
-                (self.pause_ns, self.last, self.sampling) = (0, None, SamplingController::default());
+                (self.failures, self.last, self.sampling) = (0, None, SamplingController::default());
                 self.last_refusal = None;
             }
             // The response came too late. The next attempt starts later.

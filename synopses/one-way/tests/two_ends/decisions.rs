@@ -85,6 +85,22 @@ fn a_receiver_that_cannot_respond_gets_retries_with_back_off() {
     }
 }
 
+/// Its start margin, two intervals, is longer than the longest pause. That was a panic once.
+#[test]
+fn long_intervals_are_started_again_after_their_margin() {
+    let second = 1000 * MS;
+    let mut sender = Sender::new(SenderSettings::new("shop".to_owned(), 60 * second, Synopsis::RDA));
+    let mut now = START;
+
+    for _ in 0..5 {
+        let Action::Send { call, .. } = sender.poll(now, &mut || 7) else { panic!("a start is due") };
+        sender.complete(call, None, now, &mut || 7);
+        let Action::Wait(until) = sender.poll(now, &mut || 7) else { panic!("it pauses") };
+        assert_eq!(until - now, 120 * second);
+        now = until;
+    }
+}
+
 #[test]
 fn a_request_that_the_receiver_finds_invalid_is_a_parameter_mismatch() {
     let mut world = World::new(Scenario::with_seed(64));
