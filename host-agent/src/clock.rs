@@ -16,6 +16,12 @@ impl Clock {
         Self(Instant::now())
     }
 
+    /// A clock that is `ahead` already.
+    #[cfg(test)]
+    pub(crate) fn ahead(ahead: core::time::Duration) -> Self {
+        Self(Instant::now().checked_sub(ahead).expect("the machine runs for longer"))
+    }
+
     /// The time since the start.
     #[must_use]
     pub fn now(&self) -> Nanos {

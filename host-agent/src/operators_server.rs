@@ -6,7 +6,7 @@ pub mod translate;
 
 use std::sync::Arc;
 
-use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::access::{Access, Identity};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::shares::ShareError;
 use tokio::sync::{Notify, mpsc};
@@ -25,6 +25,7 @@ use crate::dispatch::StreamId;
 use crate::live_page::LivePage;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
+use crate::token_access::{Right, Shown, TokenAccess};
 
 /// Rows queued for a slow watcher.
 const ROW_QUEUE: usize = 4096;
@@ -34,19 +35,28 @@ const ROW_QUEUE: usize = 4096;
 #[must_use]
 pub(crate) fn service(
     node: Arc<Node>,
-    access: Reloadable<Access>,
+    callers: Callers,
     (hooks, hook_queue): (usize, usize),
     sources: Arc<ProblemSources>,
     page: Option<Arc<LivePage>>,
 ) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(OperatorsService { node, access, hooks, hook_queue, sources, page })
+    OperatorsServer::new(OperatorsService { node, callers, hooks, hook_queue, sources, page })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
 
+/// Who decides what callers may.
+#[derive(Clone, Debug)]
+pub(crate) struct Callers {
+    /// Those whom the kernel or a certificate names.
+    pub(crate) access: Reloadable<Access>,
+    /// Those over TLS who show a token in place of a certificate; `None`: nobody does.
+    pub(crate) tokens: Option<Arc<TokenAccess>>,
+}
+
 struct OperatorsService {
     node: Arc<Node>,
-    access: Reloadable<Access>,
+    callers: Callers,
     /// Most hooks and watchers of all operators and viewers.
     hooks: usize,
     hook_queue: usize,
@@ -63,16 +73,30 @@ impl OperatorsService {
         Status::resource_exhausted(error.to_string())
     }
 
-    /// Who sent `request`, if they have `role`. `what` completes "may not …".
-    fn require<T>(&self, request: &Request<T>, role: Role, what: &'static str) -> Result<Identity, Status> {
+    /// Who sent `request`, if they may use `right`. `what` completes "may not …".
+    async fn require<T: Sync>(
+        &self,
+        request: &Request<T>,
+        right: Right,
+        what: &'static str,
+    ) -> Result<Identity, Status> {
         let identity = sender(request);
-        let checked = self.access.load().require(&identity, role, what);
-        checked.map_err(|denied| {
-            self.node.counts.denied_calls.one_more();
-            tracing::warn!(%denied, "call refused");
-            Status::permission_denied(denied.to_string())
-        })?;
-        Ok(identity)
+        let refused = match (&identity, &self.callers.tokens) {
+            // Over TLS, and without a certificate: the configuration lets nobody in without either.
+            (Identity::Anyone, Some(tokens)) => {
+                match tokens.allow(&Shown::of(request.metadata()), right, what).await {
+                    Ok(identity) => return Ok(identity),
+                    Err(refusal) => refusal.status(),
+                }
+            }
+            _ => match self.callers.access.load().require(&identity, right.role(), what) {
+                Ok(()) => return Ok(identity),
+                Err(denied) => Status::permission_denied(denied.to_string()),
+            },
+        };
+        self.node.counts.denied_calls.one_more();
+        tracing::warn!(denied = refused.message(), "call refused");
+        Err(refused)
     }
 }
 
@@ -174,7 +198,7 @@ impl Operators for OperatorsService {
     type WatchRowsStream = ReceiverStream<Result<proto::RowEvent, Status>>;
 
     async fn new_lmap(&self, request: Request<proto::NewLmapRequest>) -> Result<Response<proto::NewLmapReply>, Status> {
-        let by = self.require(&request, Role::Operator, "create an LMAP")?;
+        let by = self.require(&request, Right::CreateLmap, "create an LMAP").await?;
         let mut request = request.into_inner();
         let service = translate::service(&request.service)?;
         let model = TrainedModel::new(core::mem::take(&mut request.model)).map_err(|error| {
@@ -199,7 +223,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::ConfigLmapRequest>,
     ) -> Result<Response<proto::ConfigLmapReply>, Status> {
-        let by = self.require(&request, Role::Operator, "configure an LMAP")?;
+        let by = self.require(&request, Right::UpdateLmap, "configure an LMAP").await?;
         let proto::ConfigLmapRequest { lmap, metrics, services } = request.into_inner();
         let id = LmapId(lmap);
         if !(metrics.is_empty() || services.is_empty()) {
@@ -224,7 +248,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DeleteLmapRequest>,
     ) -> Result<Response<proto::DeleteLmapReply>, Status> {
-        let by = self.require(&request, Role::Operator, "delete an LMAP")?;
+        let by = self.require(&request, Right::DeleteLmap, "delete an LMAP").await?;
         let lmap = LmapId(request.into_inner().lmap);
         let deleted = self.node.plane(|plane, now| plane.delete_lmap(now, lmap));
         deleted.map_err(|error| translate::status(&error))?;
@@ -236,7 +260,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::AddMetricRequest>,
     ) -> Result<Response<proto::AddMetricReply>, Status> {
-        let by = self.require(&request, Role::Operator, "add a metric to an LMAP")?;
+        let by = self.require(&request, Right::UpdateLmap, "add a metric to an LMAP").await?;
         let request = request.into_inner();
         let metric = request.metric.ok_or_else(|| Status::invalid_argument("metric is missing"))?;
         let choice = translate::choice(&metric)?;
@@ -251,7 +275,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DeleteMetricRequest>,
     ) -> Result<Response<proto::DeleteMetricReply>, Status> {
-        let by = self.require(&request, Role::Operator, "delete a metric of an LMAP")?;
+        let by = self.require(&request, Right::UpdateLmap, "delete a metric of an LMAP").await?;
         let request = request.into_inner();
         let (lmap, metric) = (LmapId(request.lmap), MetricId(request.metric));
         let deleted = self.node.plane(|plane, now| plane.delete_metric(now, lmap, metric));
@@ -264,7 +288,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::RegisterHookRequest>,
     ) -> Result<Response<Self::RegisterHookStream>, Status> {
-        let by = self.require(&request, Role::Operator, "register a hook")?;
+        let by = self.require(&request, Right::Hook, "register a hook").await?;
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
         let listed = filter.lmaps.clone();
@@ -290,7 +314,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::ResumeHookRequest>,
     ) -> Result<Response<Self::ResumeHookStream>, Status> {
-        let by = self.require(&request, Role::Operator, "resume a hook")?;
+        let by = self.require(&request, Right::Hook, "resume a hook").await?;
         let proto::ResumeHookRequest { hook, after } = request.into_inner();
         let resumed = self.node.resume_hook(HookId(hook), after);
         let (stream, notified) = resumed.map_err(|error| Status::not_found(error.to_string()))?;
@@ -302,7 +326,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::WatchRowsRequest>,
     ) -> Result<Response<Self::WatchRowsStream>, Status> {
-        let by = self.require(&request, Role::Viewer, "watch rows")?;
+        let by = self.require(&request, Right::WatchRows, "watch rows").await?;
         let request = request.into_inner();
         let watched = self.node.for_operator(&by, self.hooks, |node| {
             let watched = node.watch_rows(LmapId(request.lmap), request.every, request.follow, ROW_QUEUE);
@@ -324,7 +348,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::FitAgainRequest>,
     ) -> Result<Response<proto::FitAgainReply>, Status> {
-        let by = self.require(&request, Role::Operator, "fit an LMAP again")?;
+        let by = self.require(&request, Right::UpdateLmap, "fit an LMAP again").await?;
         let lmap = LmapId(request.into_inner().lmap);
         let asked = self.node.plane(|plane, now| plane.fit_again(now, lmap));
         asked.map_err(|error| translate::status(&error))?;
@@ -336,7 +360,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::SetIntervalRequest>,
     ) -> Result<Response<proto::SetIntervalReply>, Status> {
-        let by = self.require(&request, Role::Operator, "set the interval of an LMAP")?;
+        let by = self.require(&request, Right::UpdateLmap, "set the interval of an LMAP").await?;
         let request = request.into_inner();
         let (lmap, change) = (LmapId(request.lmap), translate::interval_change(&request, by.to_string())?);
         let set = self.node.plane(|plane, now| plane.set_interval(now, lmap, &change));
@@ -351,7 +375,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DrainWorkerRequest>,
     ) -> Result<Response<proto::DrainWorkerReply>, Status> {
-        let by = self.require(&request, Role::Operator, "drain a worker")?;
+        let by = self.require(&request, Right::UpdateWorkers, "drain a worker").await?;
         let proto::DrainWorkerRequest { worker, force } = request.into_inner();
         let drained = self.node.plane(|plane, now| plane.drain_worker(now, WorkerId(worker), force, &by.to_string()));
         let lmaps = drained.map_err(|error| translate::status(&error))?;
@@ -363,7 +387,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::UndrainWorkerRequest>,
     ) -> Result<Response<proto::UndrainWorkerReply>, Status> {
-        let by = self.require(&request, Role::Operator, "undrain a worker")?;
+        let by = self.require(&request, Right::UpdateWorkers, "undrain a worker").await?;
         let worker = request.into_inner().worker;
         let undrained = self.node.plane(|plane, now| plane.undrain_worker(now, WorkerId(worker)));
         undrained.map_err(|error| translate::status(&error))?;
@@ -372,7 +396,7 @@ impl Operators for OperatorsService {
     }
 
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
-        self.require(&request, Role::Viewer, "list LMAPs")?;
+        self.require(&request, Right::Read, "list LMAPs").await?;
         let now = self.node.clock().now();
         let reply = self.node.inspect(|plane, _| {
             let mut reply = plane.list();
@@ -386,13 +410,13 @@ impl Operators for OperatorsService {
     }
 
     async fn receipt(&self, request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
-        self.require(&request, Role::Viewer, "read the receipt")?;
+        self.require(&request, Right::Read, "read the receipt").await?;
         let (receipts, node) = (Arc::clone(&self.sources.receipts), Arc::clone(&self.node));
         unblocked(move || receipts.reply(&node)).await.map(Response::new)
     }
 
     async fn paths(&self, request: Request<proto::PathsRequest>) -> Result<Response<proto::PathsReply>, Status> {
-        self.require(&request, Role::Viewer, "read paths")?;
+        self.require(&request, Right::Read, "read paths").await?;
         let edge = self.sources.edge.clone();
         let paths = unblocked(move || edge.as_deref().and_then(paths::reply)).await?;
         let not_buffered = || Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail");
@@ -400,14 +424,14 @@ impl Operators for OperatorsService {
     }
 
     async fn sources(&self, request: Request<proto::SourcesRequest>) -> Result<Response<proto::SourcesReply>, Status> {
-        self.require(&request, Role::Viewer, "read sources")?;
+        self.require(&request, Right::Read, "read sources").await?;
         let watched = self.sources.watched.clone();
         let reply = unblocked(move || watched.reply()).await?;
         Ok(Response::new(proto::SourcesReply { targets: reply }))
     }
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
-        self.require(&request, Role::Viewer, "read the status")?;
+        self.require(&request, Right::Read, "read the status").await?;
         Ok(Response::new(status::status(&self.node, &self.sources)))
     }
 
@@ -415,9 +439,14 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::OpenPageRequest>,
     ) -> Result<Response<proto::OpenPageReply>, Status> {
-        let by = self.require(&request, Role::Viewer, "open the page")?;
+        let by = self.require(&request, Right::Read, "open the page").await?;
         let off = || Status::failed_precondition("there is no page: page.enabled is false");
         let page = self.page.as_ref().ok_or_else(off)?;
+        if matches!(by, Identity::Account(_)) {
+            // Its browser would have to be on this machine; and each request would have to be asked about again.
+            let who = "the page is for users of this machine and holders of certificates: `kubectl uview`, on the node";
+            return Err(Status::failed_precondition(who));
+        }
         tracing::info!(%by, "viewer asked for the page");
         let opened = page.grant(by).map_err(|error| Status::resource_exhausted(error.to_string()))?;
         Ok(Response::new(opened))

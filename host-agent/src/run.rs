@@ -43,6 +43,7 @@ use crate::reload::{AgentFiles, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
+use crate::token_access::TokenAccess;
 use crate::watched_sources::WatchedSources;
 use crate::webhooks;
 
@@ -91,7 +92,8 @@ pub enum RunError {
     Cgroups(#[source] io::Error),
     /// There is no service account.
     #[error(
-        "kubernetes.pods is on, and this is no pod with a service account: automountServiceAccountToken has to be true"
+        "kubernetes.pods or kubernetes.tokens is on, and this is no pod with a service account: \
+         automountServiceAccountToken has to be true"
     )]
     Kubernetes(#[source] Box<dyn core::error::Error + Send + Sync>),
     /// A thread could not be started.
@@ -249,6 +251,7 @@ pub async fn run_from(
     let counts = Counts::default();
     let (pods, objects) = watch_pods(&config, &mut telemetry, &node, threads.handle())?;
     let measuring = MeasuringThreads::start(&config, files, &node, &counts, pods.clone())?;
+    let tokens = token_access(&config, clock)?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
@@ -264,7 +267,7 @@ pub async fn run_from(
     let (otlp, of_status, models_of) = (edge.clone(), Arc::clone(&receipts), models.clone());
     let on = threads.handle().clone();
     let sources =
-        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched, on };
+        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched, tokens, on };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
@@ -369,6 +372,14 @@ fn watch_pods(
         otlp.pods = Some(pods.senders());
     }
     Ok((Some(pods), objects))
+}
+
+/// What decides about callers with tokens, if `config` wants them.
+fn token_access(config: &Config, clock: Clock) -> Result<Option<Arc<TokenAccess>>, RunError> {
+    let Some(plan) = config.kubernetes.tokens() else { return Ok(None) };
+    let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
+    let tokens = TokenAccess::new(plan, api, clock).map_err(|error| RunError::Kubernetes(error.into()))?;
+    Ok(Some(Arc::new(tokens)))
 }
 
 /// The OTLP endpoint of `telemetry`, which `objects` are told of: there they say what is sampled.

@@ -17,11 +17,13 @@ use crate::live_page::{self, LivePage, PageSources};
 use crate::measuring::Counts;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
+use crate::operators_server::Callers;
 use crate::receipts::Receipts;
 use crate::reload::LiveParts;
 use crate::remote_monitor::RemoteMonitor;
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::move_to;
+use crate::token_access::TokenAccess;
 use crate::watched_sources::WatchedSources;
 use crate::{control_server, freed_regions, metrics_endpoint, operators_server, regions_socket, services_socket};
 
@@ -45,6 +47,8 @@ pub(super) struct MonitoringSources {
     pub(super) receipts: Arc<Receipts>,
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
+    /// Decides about callers with tokens; `None`: there are none.
+    pub(super) tokens: Option<Arc<TokenAccess>>,
     /// Threads of the live page.
     pub(super) on: Handle,
 }
@@ -57,7 +61,7 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, on } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, tokens, on } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -69,13 +73,15 @@ pub(super) fn serve(
         models,
         cgroups: Arc::clone(&counts.1),
         watched: watched.clone(),
+        tokens: tokens.clone(),
     });
     let pods = watched.pods.clone();
     let page = listeners.page.as_ref().map(|(_, address)| {
         let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems) };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
-    let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems, page.clone());
+    let callers = Callers { access: live.access.clone(), tokens };
+    let operators = operators_server::service(Arc::clone(node), callers, hooks, problems, page.clone());
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let counted = Arc::clone(node);
