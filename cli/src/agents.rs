@@ -94,6 +94,10 @@ pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
 /// used.
 pub fn controller(args: ControllerArgs) -> Result<Exit, Failure> {
     const WHAT: &str = "run the controller";
+    if args.budget {
+        let budget = controller::budget(args.metrics_api.is_some());
+        return output::print(&budget.to_string()).map(|()| Exit::Fine);
+    }
     logs::init(&args.log()).map_err(|error| Failure::to(WHAT).caused_by(&error).exit_with(Exit::Usage))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = run_until_signal(WHAT, runtime, async |stop| controller::run(args, stop).await)?;

@@ -95,7 +95,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         full: "the answer is refused; further samples are not looked at",
         metric: "refused_samples",
     });
-    Budget { agent: "host agent", prefix: "uview_host", load, bounds, on_disk: on_disk(config).into() }
+    Budget { agent: "host agent", prefix: "uview_host", load: Some(load), bounds, on_disk: on_disk(config).into() }
 }
 
 const SHARE: &str = "user: three times what is free";

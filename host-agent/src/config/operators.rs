@@ -41,7 +41,7 @@ impl Config {
         }
         let wanted = "must be false with kubernetes.tokens: who shows no token would be an operator";
         range(!operators.insecure, "operators.insecure", &true, wanted)?;
-        let wanted = "is the address for callers with tokens (kubernetes.tokens), such as 0.0.0.0:9704";
+        let wanted = "is the address for callers with tokens (kubernetes.tokens), such as 0.0.0.0:9701";
         range(operators.listen.is_some(), "operators.listen", &"missing", wanted)?;
         let wanted = "names certificate and key: with kubernetes.tokens, tokens travel encrypted only";
         range(operators.tls.is_some(), "operators.tls", &"missing", wanted)

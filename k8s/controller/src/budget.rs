@@ -1,9 +1,9 @@
 //! What the controller may keep in memory (`--budget`, docs/bounds.md).
 
-use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, Load, MIB};
+use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, MIB};
 
 use crate::serving::METRICS_LIMITS;
-use crate::{ControllerArgs, agents, bounded, known, metrics_api, questions, run};
+use crate::{agents, bounded, known, metrics_api, questions, run};
 
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
@@ -22,14 +22,14 @@ const AGENT_BYTES: u64 = 16 << 10;
 /// Most agents that are known.
 const AGENTS: u64 = 5_000;
 
-/// What the controller with `args` keeps at most.
+/// What the controller keeps at most, with metrics for autoscalers or without.
 #[must_use]
-pub fn budget(args: &ControllerArgs) -> Budget {
+pub fn budget(with_metrics: bool) -> Budget {
     let mut bounds = Vec::from(cluster());
-    if args.metrics_api.is_some() {
+    if with_metrics {
         bounds.extend(metrics());
     }
-    Budget { agent: "controller", prefix: "uview_controller", load: Load::default(), bounds, on_disk: Vec::new() }
+    Budget { agent: "controller", prefix: "uview_controller", load: None, bounds, on_disk: Vec::new() }
 }
 
 /// What is known of the cluster.
@@ -41,7 +41,7 @@ fn cluster() -> [Bound; 5] {
             "Lmaps, SamplingPolicies, reports and nodes",
             known::MAX_BYTES as u64,
             "16 + 16 + 32 + 8 MiB, twice while they are listed anew; 10,000 of each",
-            "further ones have no status; `refused_objects` counts them",
+            "further ones have no status",
             "refused_objects",
         ),
         bound(
@@ -108,14 +108,10 @@ fn metrics() -> [Bound; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::args;
 
     #[test]
     fn metrics_cost_only_where_they_are_served() {
-        let plain = budget(&args("a"));
-        let mut served = args("a");
-        served.metrics_api = Some("127.0.0.1:0".parse().unwrap());
-        let served = budget(&served);
+        let (plain, served) = (budget(false), budget(true));
 
         assert_eq!((plain.bounds.len(), served.bounds.len()), (5, 10));
         assert!(plain.total() < 512 * MIB && served.total() > plain.total(), "{served}");

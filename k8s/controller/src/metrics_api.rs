@@ -48,11 +48,11 @@ struct Service {
 /// The routes of the API.
 pub(crate) fn router(api: MetricsApi) -> Router {
     Router::new()
-        .merge(openapi::router())
         .route("/apis/custom.metrics.k8s.io/{version}", get(discovery))
         .route("/apis/custom.metrics.k8s.io/{version}/namespaces/{namespace}/{resource}/{name}/{metric}", get(metric))
         .fallback(async || refusal(StatusCode::NOT_FOUND, "there is no such path"))
         .with_state(Arc::new(Service { api, slots: Semaphore::new(AT_A_TIME) }))
+        .merge(openapi::router())
 }
 
 /// Which metrics of which resources there are.
@@ -102,8 +102,8 @@ async fn metric(
     one_more(&service.api.counts.answered);
     match answered {
         Ok(values) => {
-            let item = |(name, value): &'_ (String, Value)| item(&version, (kind, &namespace, name), metric, *value);
-            let items = values.iter().map(item).collect();
+            let items =
+                values.iter().map(|(name, value)| item(&version, (kind, &namespace, name), metric, *value)).collect();
             let api_version = format!("{GROUP}/{version}");
             Json(MetricValueList { kind: "MetricValueList", api_version, metadata: Empty {}, items }).into_response()
         }

@@ -56,7 +56,7 @@ pub(crate) async fn run_in(
     config.default_retry = false;
     let client = bounded::bounded(Client::try_from(config).map_err(RunError::Client)?, bounded::MAX_BYTES);
     let known = Arc::new(ClusterView::default());
-    let leadership = Arc::new(Leadership::new(args.name.clone()));
+    let leadership = Arc::new(Leadership::new(args.name.clone().unwrap_or_default()));
     let counts = Arc::new(Counts::default());
     let metrics = ControllerMetrics {
         counts: Arc::clone(&counts),
