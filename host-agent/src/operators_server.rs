@@ -2,6 +2,7 @@
 
 mod paths;
 pub(crate) mod status;
+mod streams;
 pub mod translate;
 
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use agent_runtime::access::{Access, Identity};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::shares::ShareError;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use wire::control::MAX_MESSAGE_BYTES;
@@ -18,6 +19,7 @@ use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::time::Nanos;
 
+use self::streams::{Next, stream};
 use self::translate::SentTitles;
 use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
 use crate::control_server::sender;
@@ -98,6 +100,25 @@ impl OperatorsService {
         tracing::warn!(denied = refused.message(), "call refused");
         Err(refused)
     }
+
+    /// Resolves once the cluster does not let `by`, who sent `request`, any more; never, if it was no token that let
+    /// them.
+    fn withdrawn<T>(
+        &self,
+        request: &Request<T>,
+        by: &Identity,
+        right: Right,
+        what: &'static str,
+    ) -> impl Future<Output = Status> + Send + use<T> {
+        let tokens = self.callers.tokens.clone().filter(|_| matches!(by, Identity::Account(_)));
+        let shown = Shown::of(request.metadata());
+        async move {
+            match tokens {
+                Some(tokens) => tokens.withdrawn(&shown, right, what).await.status(),
+                None => core::future::pending().await,
+            }
+        }
+    }
 }
 
 /// What `ask` returns, which may wait for the OTLP endpoint's locks: the control plane's threads wait for nobody.
@@ -130,57 +151,15 @@ impl Drop for HookStream {
     }
 }
 
-/// What is next for a stream.
-enum Next<T> {
-    Item(T),
-    /// Nothing is queued now.
-    Wait,
-    /// Nothing any more, in good order or with an error.
-    End(Option<Status>),
-}
-
-/// Sends the items of `next` whenever the hook is notified. Ends when `next` says so, the receiver is gone, or the node
-/// drains and nothing is queued. `next` owns what has to end with the stream.
-fn stream<T: Send + 'static>(
-    node: &Node,
-    notified: Arc<Notify>,
-    mut next: impl FnMut() -> Next<T> + Send + 'static,
-) -> ReceiverStream<Result<T, Status>> {
-    // One item in flight. All others stay in the hook's own queue, where losses are counted.
-    let (sender, receiver) = mpsc::channel(1);
-    let mut draining = node.draining();
-    tokio::spawn(async move {
-        loop {
-            loop {
-                let item = match next() {
-                    Next::Item(item) => Ok(item),
-                    Next::Wait => break,
-                    Next::End(None) => return,
-                    Next::End(Some(status)) => Err(status),
-                };
-                let is_last = item.is_err();
-                if sender.send(item).await.is_err() || is_last {
-                    return;
-                }
-            }
-            if *draining.borrow() {
-                return;
-            }
-            tokio::select! {
-                () = notified.notified() => {}
-                () = sender.closed() => return,
-                _ = draining.changed() => {}
-            }
-        }
-    });
-    ReceiverStream::new(receiver)
-}
-
 /// Verdicts for `attached`, until another stream takes over, or all LMAPs that it lists are deleted.
-fn events(attached: HookStream, notified: Arc<Notify>) -> ReceiverStream<Result<proto::HookEvent, Status>> {
+fn events(
+    attached: HookStream,
+    notified: Arc<Notify>,
+    withdrawn: impl Future<Output = Status> + Send + 'static,
+) -> ReceiverStream<Result<proto::HookEvent, Status>> {
     let node = Arc::clone(&attached.node);
     let mut titles = SentTitles::default();
-    stream(&node, notified, move || {
+    stream(&node, notified, withdrawn, move || {
         let HookStream { node, id, stream } = &attached;
         match node.next_event_for(*id, *stream) {
             Ok(Some(taken)) => Next::Item(translate::event(*id, &taken, &mut titles)),
@@ -289,6 +268,7 @@ impl Operators for OperatorsService {
         request: Request<proto::RegisterHookRequest>,
     ) -> Result<Response<Self::RegisterHookStream>, Status> {
         let by = self.require(&request, Right::Hook, "register a hook").await?;
+        let withdrawn = self.withdrawn(&request, &by, Right::Hook, "register a hook");
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
         let listed = filter.lmaps.clone();
@@ -307,7 +287,8 @@ impl Operators for OperatorsService {
         let stream = self.node.hook_stream(id).ok_or_else(gone)?;
         // One that was deleted before the hook was there would never be told of.
         check().inspect_err(|_| self.node.unregister(id))?;
-        Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id, stream }, notified)))
+        let attached = HookStream { node: Arc::clone(&self.node), id, stream };
+        Ok(Response::new(events(attached, notified, withdrawn)))
     }
 
     async fn resume_hook(
@@ -315,11 +296,13 @@ impl Operators for OperatorsService {
         request: Request<proto::ResumeHookRequest>,
     ) -> Result<Response<Self::ResumeHookStream>, Status> {
         let by = self.require(&request, Right::Hook, "resume a hook").await?;
+        let withdrawn = self.withdrawn(&request, &by, Right::Hook, "resume a hook");
         let proto::ResumeHookRequest { hook, after } = request.into_inner();
         let resumed = self.node.resume_hook(HookId(hook), after);
         let (stream, notified) = resumed.map_err(|error| Status::not_found(error.to_string()))?;
         tracing::info!(%by, hook, after, "hook resumed");
-        Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id: HookId(hook), stream }, notified)))
+        let attached = HookStream { node: Arc::clone(&self.node), id: HookId(hook), stream };
+        Ok(Response::new(events(attached, notified, withdrawn)))
     }
 
     async fn watch_rows(
@@ -327,6 +310,7 @@ impl Operators for OperatorsService {
         request: Request<proto::WatchRowsRequest>,
     ) -> Result<Response<Self::WatchRowsStream>, Status> {
         let by = self.require(&request, Right::WatchRows, "watch rows").await?;
+        let withdrawn = self.withdrawn(&request, &by, Right::WatchRows, "watch rows");
         let request = request.into_inner();
         let watched = self.node.for_operator(&by, self.hooks, |node| {
             let watched = node.watch_rows(LmapId(request.lmap), request.every, request.follow, ROW_QUEUE);
@@ -336,7 +320,7 @@ impl Operators for OperatorsService {
         let (id, notified) = watched.map_err(|error| self.over_share(&error))??;
         let registered = WatcherGuard { node: Arc::clone(&self.node), id };
         let mut sent_columns: Option<Arc<[String]>> = None;
-        let rows = stream(&self.node, notified, move || match registered.node.next_row_item(registered.id) {
+        let rows = stream(&self.node, notified, withdrawn, move || match registered.node.next_row_item(registered.id) {
             Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
             None if registered.node.is_over(registered.id) => Next::End(None),
             None => Next::Wait,

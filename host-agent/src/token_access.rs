@@ -13,6 +13,8 @@ mod refusal;
 mod reviewer;
 mod right;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
 use core::time::Duration;
@@ -39,6 +41,8 @@ const MAX_TOKEN_BYTES: usize = 16 << 10;
 const WITHIN: Duration = Duration::from_secs(2);
 /// After a question without an answer, the next one is asked this much later.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often it is asked whether those who read a stream still may.
+const AGAIN: Duration = Duration::from_secs(30);
 /// How long the status says that there was no answer, unless there is one.
 const TOLD_FOR: Duration = Duration::from_mins(10);
 
@@ -91,6 +95,7 @@ pub(crate) struct TokenAccess {
     answers: Mutex<Answers>,
     slots: Semaphore,
     outage: Mutex<Option<Outage>>,
+    again: Duration,
 }
 
 impl core::fmt::Debug for TokenAccess {
@@ -110,7 +115,7 @@ impl TokenAccess {
         config.default_retry = false;
         let reviewer = Reviewer::new(Client::try_from(config)?, &plan);
         let (answers, outage) = Default::default();
-        Ok(Self { plan, reviewer, clock, answers, slots: Semaphore::new(AT_A_TIME), outage })
+        Ok(Self { plan, reviewer, clock, answers, slots: Semaphore::new(AT_A_TIME), outage, again: AGAIN })
     }
 
     /// Who shows `shown`, if the cluster lets them use `right`. `what` completes "may not …".
@@ -143,6 +148,25 @@ impl TokenAccess {
             None => self.ask_whether(digest, &account, right).await?,
         };
         if is_allowed { Ok(Identity::Account(account.name)) } else { Err(TokenRefusal::denied(&account, right, what)) }
+    }
+
+    /// Resolves once the cluster does not let whoever shows `shown` use `right` any more, or their token has expired. It
+    /// is asked every half minute; as long as it does not answer, what it has said holds.
+    pub(crate) async fn withdrawn(&self, shown: &Shown, right: Right, what: &'static str) -> TokenRefusal {
+        let Shown::Token(token) = shown else { return TokenRefusal::Malformed };
+        let digest = Digest::of(token);
+        let ask = async || {
+            let account = self.ask_who(digest, token).await?;
+            let is_allowed = self.ask_whether(digest, &account, right).await?;
+            if is_allowed { Ok(()) } else { Err(TokenRefusal::denied(&account, right, what)) }
+        };
+        loop {
+            tokio::time::sleep(self.again).await;
+            match ask().await {
+                Ok(()) | Err(TokenRefusal::Unanswered { .. } | TokenRefusal::Busy) => {}
+                Err(refusal) => return refusal,
+            }
+        }
     }
 
     /// What an operator has to know, for the status.

@@ -29,6 +29,7 @@ pub(crate) enum Right {
 
 impl Right {
     /// All of them.
+    #[cfg(test)]
     pub(crate) const ALL: [Self; 7] = [
         Self::Read,
         Self::WatchRows,

@@ -1,7 +1,5 @@
-//! Callers with tokens against the operators' API over TLS, and an API server of the test's own, which decides by the
-//! roles of the chart.
+//! Callers with tokens against the operators' API over TLS, and an API server of the tests' own.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -10,12 +8,7 @@ use agent_runtime::access::{Access, AccessConfig};
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{Limits, Listener, Server};
-use axum::extract::State;
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse as _, Response};
-use axum::{Json, Router};
 use hooks::time::UnixNanos;
-use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
@@ -26,6 +19,7 @@ use wire::proto::operators as proto;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::time::{Interval, Nanos};
 
+use super::testing::{ApiServer, Mood, rules};
 use super::*;
 use crate::config::Config;
 use crate::control_plane::Settings;
@@ -34,30 +28,6 @@ use crate::open_problems::ProblemSources;
 use crate::operators_server::{self, Callers};
 use crate::receipts::Receipts;
 use crate::watched_sources::WatchedSources;
-
-/// The roles of the chart.
-const ROLES: &str = include_str!("../../../k8s/chart/templates/operators-api.yaml");
-
-/// Resource and verb of each rule of the role `name`.
-fn rules(name: &str) -> Vec<(String, String)> {
-    let of_role = |text: &&str| text.contains("kind: ClusterRole\n") && text.contains(&format!("name: {name}\n"));
-    let document = ROLES.split("\n---\n").find(of_role).unwrap();
-    let list = |line: &str, key: &str| -> Option<Vec<String>> {
-        let inner = line.trim().strip_prefix(key)?.trim().strip_prefix('[')?.strip_suffix(']')?;
-        Some(inner.split(", ").map(str::to_owned).collect())
-    };
-    let (mut resources, mut all) = (Vec::new(), Vec::new());
-    for line in document.lines() {
-        if let Some(named) = list(line, "resources:") {
-            resources = named;
-        } else if let Some(verbs) = list(line, "verbs:") {
-            for resource in &resources {
-                all.extend(verbs.iter().map(|verb| (resource.clone(), verb.clone())));
-            }
-        }
-    }
-    all
-}
 
 /// Names in an order, each once.
 fn sorted(mut all: Vec<(String, String)>) -> Vec<(String, String)> {
@@ -73,121 +43,6 @@ fn roles_of_the_chart_have_the_rights_of_viewers_and_operators_and_no_other() {
         let wanted: Vec<_> = rights.map(|right| (right.resource(), right.verb().to_owned())).collect();
 
         assert_eq!(sorted(rules(role)), sorted(wanted), "{role}");
-    }
-}
-
-/// How the API server answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Mood {
-    #[default]
-    Well,
-    /// The agent may not ask.
-    Forbids,
-    /// Never.
-    Silent,
-    /// It knows of no audiences.
-    Old,
-}
-
-#[derive(Debug, Default)]
-struct Cluster {
-    mood: Mood,
-    /// By token: whose it is, and what it is for. One that has expired is not in it.
-    tokens: BTreeMap<String, (String, String)>,
-    /// By account: its role, and on which node; none: on all.
-    bindings: BTreeMap<String, (&'static str, Option<&'static str>)>,
-    /// Bodies of questions.
-    asked: Vec<Value>,
-}
-
-/// The API server. Clones share it.
-#[derive(Clone, Debug, Default)]
-struct ApiServer(Arc<Mutex<Cluster>>);
-
-impl ApiServer {
-    fn with<T>(&self, of: impl FnOnce(&mut Cluster) -> T) -> T {
-        of(&mut self.0.lock().unwrap())
-    }
-
-    fn token(&self, token: &str, account: &str, audience: &str) {
-        let value = (account.to_owned(), audience.to_owned());
-        self.with(|cluster| cluster.tokens.insert(token.to_owned(), value));
-    }
-
-    /// How often it was asked who somebody is, and whether they may.
-    fn asked(&self) -> (usize, usize) {
-        self.with(|cluster| {
-            let who = cluster.asked.iter().filter(|body| body["kind"] == "TokenReview").count();
-            (who, cluster.asked.len() - who)
-        })
-    }
-
-    async fn start(&self) -> kube::Config {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let router = Router::new().fallback(answer).with_state(self.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        kube::Config::new(format!("http://{address}").parse().unwrap())
-    }
-
-    fn answer(&self, path: &str, mut body: Value) -> Value {
-        self.with(|cluster| {
-            cluster.asked.push(body.clone());
-            body["status"] = match path {
-                "/apis/authentication.k8s.io/v1/tokenreviews" => cluster.who(&body["spec"]),
-                "/apis/authorization.k8s.io/v1/subjectaccessreviews" => cluster.may(&body["spec"]),
-                other => panic!("asked for {other}"),
-            };
-            body
-        })
-    }
-}
-
-impl Cluster {
-    fn who(&self, spec: &Value) -> Value {
-        let wanted = spec["audiences"][0].as_str().unwrap();
-        match self.tokens.get(spec["token"].as_str().unwrap()) {
-            Some((account, audience)) if audience == wanted || self.mood == Mood::Old => {
-                let user = json!({"username": account, "uid": "7", "groups": ["system:authenticated"],
-                    "extra": {"pod": ["a"]}});
-                let audiences = if self.mood == Mood::Old { json!([]) } else { json!([audience]) };
-                json!({"authenticated": true, "user": user, "audiences": audiences})
-            }
-            Some((_, audience)) => {
-                let error = format!("token audiences [\"{audience}\"] is invalid for the target audiences [\"{wanted}\"]");
-                json!({"authenticated": false, "error": error})
-            }
-            None => json!({"authenticated": false, "error": "[invalid bearer token, service account token has expired]"}),
-        }
-    }
-
-    fn may(&self, spec: &Value) -> Value {
-        assert_eq!((&spec["uid"], &spec["extra"]["pod"][0]), (&json!("7"), &json!("a")), "who was said is passed on");
-        let attributes = &spec["resourceAttributes"];
-        let (resource, verb) = (attributes["resource"].as_str().unwrap(), attributes["verb"].as_str().unwrap());
-        let resource = match attributes["subresource"].as_str() {
-            Some(of) => format!("{resource}/{of}"),
-            None => resource.to_owned(),
-        };
-        let binding = self.bindings.get(spec["user"].as_str().unwrap());
-        let is_allowed = binding.is_some_and(|(role, node)| {
-            let is_here = node.is_none_or(|node| attributes["name"] == node);
-            let named = (resource.clone(), verb.to_owned());
-            attributes["group"] == "uview.dev" && is_here && rules(role).contains(&named)
-        });
-        json!({"allowed": is_allowed})
-    }
-}
-
-async fn answer(State(server): State<ApiServer>, uri: Uri, Json(body): Json<Value>) -> Response {
-    match server.with(|cluster| cluster.mood) {
-        Mood::Silent => core::future::pending().await,
-        Mood::Forbids => {
-            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 403,
-                "message": "tokenreviews is forbidden", "reason": "Forbidden"});
-            (StatusCode::FORBIDDEN, Json(status)).into_response()
-        }
-        Mood::Well | Mood::Old => (StatusCode::CREATED, Json(server.answer(uri.path(), body))).into_response(),
     }
 }
 
@@ -223,7 +78,8 @@ impl Served {
 
     async fn with(server: ApiServer, config: kube::Config) -> Self {
         let clock = Clock::start();
-        let tokens = Arc::new(TokenAccess::new(plan(), config, clock).unwrap());
+        let tokens = TokenAccess::new(plan(), config, clock).unwrap();
+        let tokens = Arc::new(TokenAccess { again: Duration::from_millis(20), ..tokens });
         let interval = Interval::new(Nanos::from_secs(1)).unwrap();
         let node = Arc::new(Node::new(Settings::new(Incarnation(1), interval), 4, clock, None));
         let receipts = Receipts::new(&Config::default().receipt, None, "node".to_owned(), UnixNanos(0)).unwrap();
@@ -492,4 +348,32 @@ async fn a_flood_of_bad_tokens_is_asked_about_at_a_bounded_rate_and_those_that_a
     assert!(server.asked().0 <= seconds * answers::MAX_PER_S as usize, "{:?} in {seconds} s", server.asked());
     assert_eq!(busy + server.asked().0 - 1, 500);
     tokens.allow(&good, Right::Read, "read").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_the_right_is_withdrawn_and_not_while_the_api_server_is_away() {
+    let served = Served::start().await;
+    let mut client = OperatorsClient::new(served.channel(None).await);
+    let request = shown(proto::RegisterHookRequest::default(), Some("Bearer o"));
+    let mut hook = client.register_hook(request).await.unwrap().into_inner();
+    let asked = || served.server.asked().1;
+    let begun = asked();
+    let more = async |than: usize| {
+        while asked() <= than {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), more(begun + 2)).await.expect("it is asked again and again");
+
+    served.server.with(|cluster| cluster.mood = Mood::Forbids);
+    let ends = tokio::time::timeout(Duration::from_millis(200), hook.message()).await;
+    assert!(ends.is_err(), "{ends:?}");
+    served.server.with(|cluster| {
+        cluster.mood = Mood::Well;
+        cluster.bindings.insert(OPERATOR.to_owned(), ("uview-viewer", None));
+    });
+    let ended = tokio::time::timeout(Duration::from_secs(20), hook.message()).await.unwrap().unwrap_err();
+
+    assert_eq!(ended.code(), Code::PermissionDenied);
+    assert!(ended.message().contains("--clusterrole=uview-operator"), "{ended}");
 }

@@ -11,7 +11,7 @@ use kube::client::Body;
 use tower_service::Service;
 
 /// Most bytes of one answer.
-pub(crate) const MAX_BYTES: usize = 8 << 20;
+pub(crate) const MAX_BYTES: usize = 5 << 20;
 
 /// `client`, whose answers have at most `most` bytes.
 pub(crate) fn bounded(client: Client, most: usize) -> Client {

@@ -8,7 +8,7 @@ use crate::{agents, bounded, known, metrics_api, questions, run};
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
 /// Bytes per byte of an answer while it is decoded; a test counts them.
-pub const DECODED: u64 = 8;
+pub const DECODED: u64 = 10;
 /// Kinds that are watched.
 const WATCHED: u64 = 4;
 /// Most bytes of one object in the API server's store.
@@ -47,7 +47,7 @@ fn cluster() -> [Bound; 5] {
         bound(
             "answers of the API server to lists",
             WATCHED * (1 + DECODED) * bounded::MAX_BYTES as u64,
-            "4 lists × 8 MiB × (1 + 8 decoded)",
+            "4 lists × 5 MiB × (1 + 10 decoded)",
             "the list is an error, and begins anew",
             "",
         ),
@@ -87,7 +87,7 @@ fn metrics() -> [Bound; 5] {
         bound(
             "answers of the API server to questions about pods",
             questions::AT_A_TIME as u64 * (1 + DECODED) * bounded::MAX_BYTES as u64,
-            "2 at a time × 8 MiB × (1 + 8 decoded)",
+            "2 at a time × 5 MiB × (1 + 10 decoded)",
             "others wait; a longer answer is an error",
         ),
         bound(

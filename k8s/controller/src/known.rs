@@ -24,7 +24,7 @@ use tokio_stream::{Stream, StreamExt as _};
 
 /// Objects of one answer: as many as fit into it, whoever wrote them, if each has 1.5 MiB, which is the most that an API
 /// server stores; and those with metadata only.
-const PAGES: [u32; 2] = [5, 100];
+const PAGES: [u32; 2] = [3, 50];
 /// Most objects of one kind.
 const MAX_OBJECTS: usize = 10_000;
 /// Most bytes of all lists. While a kind is listed anew, what was known stays: all are there twice.

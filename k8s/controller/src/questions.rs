@@ -13,7 +13,7 @@ use crate::calls::within;
 /// Questions at a time; others wait.
 pub(crate) const AT_A_TIME: usize = 2;
 /// Pods of one answer, and the most of all answers to one question.
-const PAGE: u32 = 100;
+const PAGE: u32 = 50;
 const MAX_PODS: usize = 5_000;
 /// Most bytes that are kept of the pods of one question.
 pub(crate) const MAX_KEPT_BYTES: usize = 2 << 20;
