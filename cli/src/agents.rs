@@ -1,4 +1,4 @@
-//! The two agents as subcommands, with the same arguments as their own binaries; and the controller of a cluster.
+//! The two agents as subcommands, with the same arguments as their own binaries; and the controller and the CSI driver of a cluster.
 
 use core::error::Error;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use agent_runtime::check::{Inspection, Level};
 use agent_runtime::program::ConfigArgs;
 use agent_runtime::{ConfigError, Settings, logs, stop};
 use controller::{ControllerArgs, RunError as ControllerError};
+use csi::CsiArgs;
 use host_agent::HostAgentArgs;
 use tokio::runtime::Runtime;
 
@@ -107,6 +108,22 @@ pub fn controller(args: ControllerArgs) -> Result<Exit, Failure> {
             ControllerError::NoCluster(_) => failure.advice("controller.enabled of the chart runs it"),
             _ => failure,
         }
+    })
+}
+
+/// Runs the CSI driver of a Kubernetes node until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// [`Failure`] if one of its sockets cannot be listened on.
+pub fn csi(args: CsiArgs) -> Result<Exit, Failure> {
+    const WHAT: &str = "run the CSI driver";
+    logs::init(&args.log()).map_err(|error| Failure::to(WHAT).caused_by(&error).exit_with(Exit::Usage))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = run_until_signal(WHAT, runtime, async |stop| csi::run(args, stop).await)?;
+    ended.map(|()| Exit::Fine).map_err(|error| {
+        let advice = "run it by the chart (csi.enabled), as root with kubelet's directory; or --kubelet DIR";
+        Failure::to(WHAT).caused_by(&error).advice(advice)
     })
 }
 

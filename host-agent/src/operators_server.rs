@@ -85,12 +85,10 @@ impl OperatorsService {
         let identity = sender(request);
         let refused = match (&identity, &self.callers.tokens) {
             // Over TLS, and without a certificate: the configuration lets nobody in without either.
-            (Identity::Anyone, Some(tokens)) => {
-                match tokens.allow(&Shown::of(request.metadata()), right, what).await {
-                    Ok(identity) => return Ok(identity),
-                    Err(refusal) => refusal.status(),
-                }
-            }
+            (Identity::Anyone, Some(tokens)) => match tokens.allow(&Shown::of(request.metadata()), right, what).await {
+                Ok(identity) => return Ok(identity),
+                Err(refusal) => refusal.status(),
+            },
             _ => match self.callers.access.load().require(&identity, right.role(), what) {
                 Ok(()) => return Ok(identity),
                 Err(denied) => Status::permission_denied(denied.to_string()),
@@ -320,11 +318,12 @@ impl Operators for OperatorsService {
         let (id, notified) = watched.map_err(|error| self.over_share(&error))??;
         let registered = WatcherGuard { node: Arc::clone(&self.node), id };
         let mut sent_columns: Option<Arc<[String]>> = None;
-        let rows = stream(&self.node, notified, withdrawn, move || match registered.node.next_row_item(registered.id) {
-            Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
-            None if registered.node.is_over(registered.id) => Next::End(None),
-            None => Next::Wait,
-        });
+        let rows =
+            stream(&self.node, notified, withdrawn, move || match registered.node.next_row_item(registered.id) {
+                Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
+                None if registered.node.is_over(registered.id) => Next::End(None),
+                None => Next::Wait,
+            });
         Ok(Response::new(rows))
     }
 

@@ -64,7 +64,13 @@ impl LiveParts {
         Ok(Self {
             access: Reloadable::new(Access::resolve(&config.access)?),
             control: live(&config.control.tls)?.map(LiveServer::new),
-            operators: config.operators.tls.as_ref().map(|tls| files_of(OPERATORS, tls, config)).transpose()?.map(LiveServer::new),
+            operators: config
+                .operators
+                .tls
+                .as_ref()
+                .map(|tls| files_of(OPERATORS, tls, config))
+                .transpose()?
+                .map(LiveServer::new),
             otlp: live(&config.otlp.tls)?.map(LiveServer::new),
             coherence: None,
             peers: None,

@@ -266,8 +266,17 @@ pub async fn run_from(
     let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
     let (otlp, of_status, models_of) = (edge.clone(), Arc::clone(&receipts), models.clone());
     let on = threads.handle().clone();
-    let sources =
-        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched, tokens, on };
+    let sources = MonitoringSources {
+        connections,
+        counts,
+        otlp,
+        remotes,
+        receipts: of_status,
+        models: models_of,
+        watched,
+        tokens,
+        on,
+    };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());

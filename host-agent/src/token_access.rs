@@ -73,7 +73,8 @@ impl Shown {
         let token = value.to_str().ok().and_then(|text| {
             let (scheme, token) = text.trim().split_once(' ')?;
             let token = token.trim_start();
-            let fits = (1..=MAX_TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
+            let fits =
+                (1..=MAX_TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
             (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| token.to_owned())
         });
         token.map_or(Self::Malformed, Self::Token)
@@ -197,10 +198,7 @@ impl TokenAccess {
     }
 
     /// When it was asked, and what was answered.
-    async fn asked<T>(
-        &self,
-        question: impl Future<Output = Result<T, String>>,
-    ) -> Result<(Duration, T), TokenRefusal> {
+    async fn asked<T>(&self, question: impl Future<Output = Result<T, String>>) -> Result<(Duration, T), TokenRefusal> {
         let asked = self.now();
         if let Some(Outage { why, .. }) =
             lock(&self.outage).clone().filter(|outage| asked.saturating_sub(outage.at) < PAUSE)

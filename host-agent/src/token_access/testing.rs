@@ -112,10 +112,13 @@ impl Cluster {
                 json!({"authenticated": true, "user": user, "audiences": audiences})
             }
             Some((_, audience)) => {
-                let error = format!("token audiences [\"{audience}\"] is invalid for the target audiences [\"{wanted}\"]");
+                let error =
+                    format!("token audiences [\"{audience}\"] is invalid for the target audiences [\"{wanted}\"]");
                 json!({"authenticated": false, "error": error})
             }
-            None => json!({"authenticated": false, "error": "[invalid bearer token, service account token has expired]"}),
+            None => {
+                json!({"authenticated": false, "error": "[invalid bearer token, service account token has expired]"})
+            }
         }
     }
 

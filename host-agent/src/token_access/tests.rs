@@ -38,7 +38,9 @@ fn sorted(mut all: Vec<(String, String)>) -> Vec<(String, String)> {
 
 #[test]
 fn roles_of_the_chart_have_the_rights_of_viewers_and_operators_and_no_other() {
-    for (role, has) in [("uview-viewer", vec!["uview-viewer"]), ("uview-operator", vec!["uview-viewer", "uview-operator"])] {
+    for (role, has) in
+        [("uview-viewer", vec!["uview-viewer"]), ("uview-operator", vec!["uview-viewer", "uview-operator"])]
+    {
         let rights = Right::ALL.into_iter().filter(|right| has.contains(&right.cluster_role()));
         let wanted: Vec<_> = rights.map(|right| (right.resource(), right.verb().to_owned())).collect();
 
@@ -97,7 +99,8 @@ impl Served {
         let service = operators_server::service(node, callers, (4, 16), Arc::new(sources), None);
         let folder = certificates();
         let file = |name: &str| folder.path().join(name);
-        let tls = ServerTls { certificate: file("server.pem"), key: file("server.key"), client_ca: Some(file("ca.pem")) };
+        let tls =
+            ServerTls { certificate: file("server.pem"), key: file("server.key"), client_ca: Some(file("ca.pem")) };
         let acceptor = LiveServer::new(ServerFiles::load_optional(&tls).unwrap()).acceptor(b"h2").unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::Selector;
 use kube::Api;
+use kube::core::Selector;
 use pods::Pod;
 use pods::workload::WorkloadKind;
 
@@ -128,9 +128,8 @@ impl Objects {
     ) -> Result<Vec<(String, Vec<String>)>, ObjectError> {
         let selector = Selector::try_from(selector).map_err(|error| ObjectError::Unknown(error.to_string()))?;
         let selector = selector.to_string();
-        let keep = |pod: &api::Pod| {
-            part(pod, |pod| pod.workload.kind == kind && pod.workload.name == name).map(with_bytes)
-        };
+        let keep =
+            |pod: &api::Pod| part(pod, |pod| pod.workload.kind == kind && pod.workload.name == name).map(with_bytes);
         let parts = self.questions.running_pods(namespace, &selector, keep).await;
         Ok(each_once(parts.map_err(ObjectError::Unknown)?))
     }
@@ -138,8 +137,7 @@ impl Objects {
     /// All running pods with `labels`.
     pub(crate) async fn pods(&self, namespace: &str, labels: &str) -> Result<Vec<Composition>, ObjectError> {
         let keep = |pod: &api::Pod| {
-            let composition =
-                Composition { name: pod.metadata.name.clone().unwrap_or_default(), parts: of_pod(pod) };
+            let composition = Composition { name: pod.metadata.name.clone().unwrap_or_default(), parts: of_pod(pod) };
             let bytes = 64 + composition.name.len() + composition.parts.iter().map(bytes).sum::<usize>();
             Some((composition, bytes))
         };

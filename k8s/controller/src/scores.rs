@@ -88,7 +88,8 @@ impl Page {
     pub(crate) fn within(mut self, room: &Room) -> Result<Self, String> {
         let one = |(_, name): &(Metric, String)| ENTRY_BYTES + name.len();
         let bytes = ENTRY_BYTES + self.values.keys().map(one).sum::<usize>();
-        let none = || format!("{bytes} bytes do not fit: pages of other agents take what there is, {} bytes", room.most());
+        let none =
+            || format!("{bytes} bytes do not fit: pages of other agents take what there is, {} bytes", room.most());
         self.taken = Some(room.take(bytes).ok_or_else(none)?);
         Ok(self)
     }

@@ -18,6 +18,8 @@ const MANIFESTS: &str = "k8s/manifests/uview.yaml";
 /// The chart of custom resources, and their definitions, which the agent prints.
 const CRD_CHART: &str = "k8s/chart-crds";
 const CRDS: &str = "k8s/chart-crds/files/crds.yaml";
+/// The subcommand of the CSI driver.
+const CSI: &str = "csi";
 /// The subcommand of the controller.
 const CONTROLLER: &str = "controller";
 /// A limit is at least this many times the budget. What is reserved is the request, not the limit.
@@ -91,6 +93,7 @@ fn refused(helm: &Path) -> Result<()> {
         // Tokens that would travel without a certificate, and for nobody in particular.
         "hostAgent.operatorsApi.enabled=true",
         "hostAgent.operatorsApi.enabled=true,hostAgent.operatorsApi.secretName=tls,hostAgent.operatorsApi.audience=",
+        "csi.enabled=true,csi.kubeletDir=kubelet",
         // Metrics without a certificate, and a certificate whose authority nobody knows.
         "controller.enabled=true,controller.customMetrics.enabled=true",
         "controller.enabled=true,controller.customMetrics.enabled=true,controller.customMetrics.secretName=tls",
@@ -205,7 +208,9 @@ fn limits(rendered: &str, uview: &Path) -> Result<Vec<String>> {
         }
         let mut names = template.spec.volumes.iter().filter_map(|volume| volume.config_map.as_ref());
         let config_map = &names.next().context("an agent has a configuration")?.name;
-        for container in &template.spec.containers {
+        // The CSI driver keeps nothing.
+        let is_agent = |container: &&Container| container.args.first().is_none_or(|arg| arg != CSI);
+        for container in template.spec.containers.iter().filter(is_agent) {
             let [agent, _, file, ..] = container.args.as_slice() else {
                 bail!("{} has other arguments", container.name)
             };

@@ -70,7 +70,9 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     ensure!(foreign.contains("the API server does not accept the token"), "another audience: {foreign}");
     println!("{drain}{foreign}");
     cluster.sh(&format!("kubectl delete clusterrolebinding {BINDING}"))?;
-    cluster.sh("kubectl -n shop delete serviceaccount dashboard; kubectl -n uview delete secret operators-tls --wait=false")?;
+    cluster.sh(
+        "kubectl -n shop delete serviceaccount dashboard; kubectl -n uview delete secret operators-tls --wait=false",
+    )?;
     steps.run("turned off again", || {
         cluster.helm(&format!("upgrade uview {CHART} -n uview -f {values}"))?;
         cluster.rolled_out("host-agent")
