@@ -43,7 +43,6 @@ use crate::reload::{AgentFiles, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
-use crate::token_access::TokenAccess;
 use crate::watched_sources::WatchedSources;
 use crate::webhooks;
 
@@ -251,7 +250,6 @@ pub async fn run_from(
     let counts = Counts::default();
     let (pods, objects) = watch_pods(&config, &mut telemetry, &node, threads.handle())?;
     let measuring = MeasuringThreads::start(&config, files, &node, &counts, pods.clone())?;
-    let tokens = token_access(&config, clock)?;
     let announced = listeners.announce(&config.runtime_dir.0, incarnation)?;
     listeners.log_start(&config, incarnation, &transports);
     let otlp_listeners = core::mem::take(&mut listeners.otlp).into_iter().map(|(listener, _)| listener);
@@ -266,17 +264,8 @@ pub async fn run_from(
     let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
     let (otlp, of_status, models_of) = (edge.clone(), Arc::clone(&receipts), models.clone());
     let on = threads.handle().clone();
-    let sources = MonitoringSources {
-        connections,
-        counts,
-        otlp,
-        remotes,
-        receipts: of_status,
-        models: models_of,
-        watched,
-        tokens,
-        on,
-    };
+    let sources =
+        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched, on };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
@@ -381,14 +370,6 @@ fn watch_pods(
         otlp.pods = Some(pods.senders());
     }
     Ok((Some(pods), objects))
-}
-
-/// What decides about callers with tokens, if `config` wants them.
-fn token_access(config: &Config, clock: Clock) -> Result<Option<Arc<TokenAccess>>, RunError> {
-    let Some(plan) = config.kubernetes.tokens() else { return Ok(None) };
-    let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
-    let tokens = TokenAccess::new(plan, api, clock).map_err(|error| RunError::Kubernetes(error.into()))?;
-    Ok(Some(Arc::new(tokens)))
 }
 
 /// The OTLP endpoint of `telemetry`, which `objects` are told of: there they say what is sampled.

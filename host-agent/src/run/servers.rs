@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tonic::service::Routes;
 
 use super::{RunError, Tasks, acceptor, drained, spawn, until_drained};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::listeners::Listeners;
 use crate::live_page::{self, LivePage, PageSources};
@@ -47,8 +48,6 @@ pub(super) struct MonitoringSources {
     pub(super) receipts: Arc<Receipts>,
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
-    /// Decides about callers with tokens; `None`: there are none.
-    pub(super) tokens: Option<Arc<TokenAccess>>,
     /// Threads of the live page.
     pub(super) on: Handle,
 }
@@ -61,7 +60,8 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, tokens, on } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, on } = sources;
+    let tokens = token_access(config, node.clock())?;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -114,6 +114,14 @@ pub(super) fn serve(
     spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
     spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
+}
+
+/// What decides about callers with tokens, if `config` wants them.
+fn token_access(config: &Config, clock: Clock) -> Result<Option<Arc<TokenAccess>>, RunError> {
+    let Some(plan) = config.kubernetes.tokens() else { return Ok(None) };
+    let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
+    let tokens = TokenAccess::new(plan, api, clock).map_err(|error| RunError::Kubernetes(error.into()))?;
+    Ok(Some(Arc::new(tokens)))
 }
 
 /// Runs a server that has no error of its own on `threads`.

@@ -295,7 +295,7 @@ mod tests {
 
     /// A value of a MiB, of which there are three at most.
     #[derive(Debug, PartialEq)]
-    struct Heavy;
+    struct Heavy(u8);
 
     impl Weight for Heavy {
         const MOST: usize = 3 << 20;
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_list_takes_as_many_bytes_as_it_may_and_counts_the_others() {
         let (mut listing, mut known) = (Listing::default(), BTreeMap::new());
-        let read = |name: &u32| (*name, Heavy);
+        let read = |name: &u32| (*name, Heavy(1));
         let mut take = |event| listing.take(&mut known, Ok(event), read);
         take(Event::Init);
         (0..5).for_each(|name| take(Event::InitApply(name)));

@@ -17,7 +17,7 @@ fn fields(many: usize) -> Value {
 fn factor<K: DeserializeOwned + Clone>(text: &str) -> f64 {
     let before = allocations::live();
     allocations::take_peak();
-    let list: ObjectList<K> = serde_json::from_str(text).unwrap();
+    let list: ObjectList<K> = serde_json::from_str(text).expect("the text is a list");
     assert!(!list.items.is_empty());
     (allocations::take_peak() - before) as f64 / text.len() as f64
 }

@@ -38,15 +38,12 @@ fn unescaped(text: &[u8]) -> PathBuf {
     let mut rest = text;
     while let [first, after @ ..] = rest {
         let digits = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
+        if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            bytes.push(byte);
+            rest = &after[3..];
+        } else {
+            bytes.push(*first);
+            rest = after;
         }
     }
     PathBuf::from(OsString::from_vec(bytes))

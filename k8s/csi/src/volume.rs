@@ -126,15 +126,15 @@ pub(crate) mod tests {
         NodePublishVolumeRequest {
             volume_id: "csi-1".to_owned(),
             target_path: target.to_owned(),
-            volume_capability: mount(Mount::default()),
+            volume_capability: Some(capability_of(AccessType::Mount(Mount::default()))),
             readonly: true,
             volume_context: context.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             ..NodePublishVolumeRequest::default()
         }
     }
 
-    fn mount(mount: Mount) -> Option<VolumeCapability> {
-        Some(VolumeCapability { access_type: Some(AccessType::Mount(mount)) })
+    fn capability_of(access: AccessType) -> VolumeCapability {
+        VolumeCapability { access_type: Some(access) }
     }
 
     const PODS: &str = "/var/lib/kubelet/pods";
@@ -157,15 +157,19 @@ pub(crate) mod tests {
         let attribute = |of: &mut NodePublishVolumeRequest| drop(of.volume_context.insert("path".into(), "/".into()));
         assert_eq!(refused(attribute), VolumeError::Attribute("path".to_owned()));
         assert_eq!(refused(|of| of.volume_capability = None), VolumeError::Missing("volume_capability"));
-        let unsupported: [Change; 6] = [
-            |of| of.volume_capability = mount(Mount { fs_type: "ext4".into(), ..Mount::default() }),
-            |of| of.volume_capability = mount(Mount { mount_flags: vec!["suid".into()], ..Mount::default() }),
-            |of| of.volume_capability = mount(Mount { volume_mount_group: "7".into(), ..Mount::default() }),
-            |of| {
-                let block = Some(AccessType::Block(Block {}));
-                of.volume_capability = Some(VolumeCapability { access_type: block });
-            },
+        let mounts = [
+            Mount { fs_type: "ext4".to_owned(), ..Mount::default() },
+            Mount { mount_flags: vec!["suid".to_owned()], ..Mount::default() },
+            Mount { volume_mount_group: "7".to_owned(), ..Mount::default() },
+        ];
+        for access in mounts.map(AccessType::Mount).into_iter().chain([AccessType::Block(Block {})]) {
+            let wanted = capability_of(access);
+            let found = super::capability(Some(&wanted));
+            assert!(matches!(found, Err(VolumeError::Unsupported(_))), "{wanted:?}: {found:?}");
+        }
+        let unsupported: [Change; 3] = [
             |of| drop(of.secrets.insert("a".into(), "b".into())),
+            |of| drop(of.publish_context.insert("a".into(), "b".into())),
             |of| of.staging_target_path = "/a".into(),
         ];
         for change in unsupported {
