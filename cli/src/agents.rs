@@ -1,4 +1,5 @@
-//! The two agents as subcommands, with the same arguments as their own binaries; and the controller and the CSI driver of a cluster.
+//! The two agents as subcommands, with the same arguments as their own binaries; and the controller and the CSI driver
+//! of a cluster.
 
 use core::error::Error;
 use std::time::Duration;

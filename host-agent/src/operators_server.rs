@@ -27,7 +27,7 @@ use crate::dispatch::StreamId;
 use crate::live_page::LivePage;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
-use crate::token_access::{Right, Shown, TokenAccess};
+use crate::token_access::{Credential, Right, TokenAccess};
 
 /// Rows queued for a slow watcher.
 const ROW_QUEUE: usize = 4096;
@@ -85,10 +85,12 @@ impl OperatorsService {
         let identity = sender(request);
         let refused = match (&identity, &self.callers.tokens) {
             // Over TLS, and without a certificate: the configuration lets nobody in without either.
-            (Identity::Anyone, Some(tokens)) => match tokens.allow(&Shown::of(request.metadata()), right, what).await {
-                Ok(identity) => return Ok(identity),
-                Err(refusal) => refusal.status(),
-            },
+            (Identity::Anyone, Some(tokens)) => {
+                match tokens.allow(&Credential::of(request.metadata()), right, what).await {
+                    Ok(identity) => return Ok(identity),
+                    Err(refusal) => refusal.status(),
+                }
+            }
             _ => match self.callers.access.load().require(&identity, right.role(), what) {
                 Ok(()) => return Ok(identity),
                 Err(denied) => Status::permission_denied(denied.to_string()),
@@ -109,7 +111,7 @@ impl OperatorsService {
         what: &'static str,
     ) -> impl Future<Output = Status> + Send + use<T> {
         let tokens = self.callers.tokens.clone().filter(|_| matches!(by, Identity::Account(_)));
-        let shown = Shown::of(request.metadata());
+        let shown = Credential::of(request.metadata());
         async move {
             match tokens {
                 Some(tokens) => tokens.withdrawn(&shown, right, what).await.status(),

@@ -57,8 +57,8 @@ pub(crate) struct TokenPlan {
 
 /// What a caller shows.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// No `authorization`.
+pub(crate) enum Credential {
+    /// There is no `authorization`.
     Nothing,
     /// An `authorization` that is no bearer token, or too long.
     Malformed,
@@ -66,7 +66,7 @@ pub(crate) enum Shown {
     Token(String),
 }
 
-impl Shown {
+impl Credential {
     /// What `metadata` has.
     pub(crate) fn of(metadata: &MetadataMap) -> Self {
         let Some(value) = metadata.get("authorization") else { return Self::Nothing };
@@ -126,15 +126,15 @@ impl TokenAccess {
     /// [`TokenRefusal`]: who is refused, why, and what grants it; also if the API server does not answer.
     pub(crate) async fn allow(
         &self,
-        shown: &Shown,
+        shown: &Credential,
         right: Right,
         what: &'static str,
     ) -> Result<Identity, TokenRefusal> {
         let audience = || self.plan.audience.clone();
         let token = match shown {
-            Shown::Token(token) => token,
-            Shown::Nothing => return Err(TokenRefusal::Missing { audience: audience() }),
-            Shown::Malformed => return Err(TokenRefusal::Malformed),
+            Credential::Token(token) => token,
+            Credential::Nothing => return Err(TokenRefusal::Missing { audience: audience() }),
+            Credential::Malformed => return Err(TokenRefusal::Malformed),
         };
         let digest = Digest::of(token);
         let known = lock(&self.answers).token(&digest, self.now());
@@ -151,10 +151,10 @@ impl TokenAccess {
         if is_allowed { Ok(Identity::Account(account.name)) } else { Err(TokenRefusal::denied(&account, right, what)) }
     }
 
-    /// Resolves once the cluster does not let whoever shows `shown` use `right` any more, or their token has expired. It
-    /// is asked every half minute; as long as it does not answer, what it has said holds.
-    pub(crate) async fn withdrawn(&self, shown: &Shown, right: Right, what: &'static str) -> TokenRefusal {
-        let Shown::Token(token) = shown else { return TokenRefusal::Malformed };
+    /// Resolves once the cluster does not let whoever shows `shown` use `right` any more, or their token has expired.
+    /// It is asked every half minute; as long as it does not answer, what it has said holds.
+    pub(crate) async fn withdrawn(&self, shown: &Credential, right: Right, what: &'static str) -> TokenRefusal {
+        let Credential::Token(token) = shown else { return TokenRefusal::Malformed };
         let digest = Digest::of(token);
         let ask = async || {
             let account = self.ask_who(digest, token).await?;

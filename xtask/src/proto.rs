@@ -1,5 +1,6 @@
-//! Generates Rust from the proto files of uview, and from those of kubelet's interfaces. The generated code is committed, so that building uview needs neither protoc
-//! nor this tool, and services with the client compile no code generator. CI compares the files.
+//! Generates Rust from the proto files of uview, and from those of kubelet's interfaces. The generated code is
+//! committed, so that building uview needs neither protoc nor this tool, and services with the client compile no code
+//! generator. CI compares the files.
 
 use std::fs;
 use std::path::Path;

@@ -123,7 +123,8 @@ impl Answers {
         self.refused.insert(digest, (refusal, asked + DENIED_FOR));
     }
 
-    /// Whether the holder of a token may use `right`, as asked at `asked`. Nothing, if the token was displaced meanwhile.
+    /// Whether the holder of a token may use `right`, as asked at `asked`. Nothing, if the token was displaced
+    /// meanwhile.
     pub(super) fn add_decision(&mut self, digest: &Digest, right: Right, is_allowed: bool, asked: Duration) {
         let until = asked + if is_allowed { ALLOWED_FOR } else { DENIED_FOR };
         if let Some(holder) = self.accounts.get_mut(digest) {

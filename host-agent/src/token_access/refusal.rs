@@ -56,7 +56,7 @@ pub(crate) enum TokenRefusal {
         name: String,
         /// Bytes of what is said.
         bytes: usize,
-        /// The most.
+        /// The most that is taken.
         most: usize,
     },
     /// No role of the cluster lets its holder.
@@ -66,9 +66,9 @@ pub(crate) enum TokenRefusal {
         account: String,
         /// Completes "may not …".
         what: &'static str,
-        /// The verb.
+        /// The verb that is needed.
         verb: &'static str,
-        /// The resource.
+        /// The resource that it is about.
         resource: String,
         /// The command that grants it.
         grant: String,
@@ -76,7 +76,7 @@ pub(crate) enum TokenRefusal {
     /// The API server does not answer.
     #[error("the API server does not say what the holder of the token may: {why}; call again in a second")]
     Unanswered {
-        /// What happened.
+        /// What has happened.
         why: String,
     },
     /// Too many unknown tokens at a time.

@@ -17,7 +17,7 @@ pub(crate) enum Right {
     WatchRows,
     /// Hooks: verdicts as they come.
     Hook,
-    /// New LMAPs.
+    /// LMAPs that come.
     CreateLmap,
     /// Metrics, intervals and models of LMAPs.
     UpdateLmap,
@@ -56,7 +56,7 @@ impl Right {
         }
     }
 
-    /// Its verb.
+    /// The verb of it.
     pub(crate) const fn verb(self) -> &'static str {
         match self {
             Self::Read => "get",

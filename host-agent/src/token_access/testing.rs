@@ -41,7 +41,7 @@ pub(super) enum Mood {
     Well,
     /// The agent may not ask.
     Forbids,
-    /// Never.
+    /// It never does.
     Silent,
     /// It knows of no audiences.
     Old,

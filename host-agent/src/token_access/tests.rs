@@ -255,12 +255,12 @@ async fn answers_are_kept_for_seconds_and_then_asked_for_again() {
     server.token("v", VIEWER, "uview");
     server.with(|cluster| cluster.bindings.insert(VIEWER.to_owned(), ("uview-viewer", Some("node-1"))));
     let mut tokens = TokenAccess::new(plan(), server.start().await, Clock::start()).unwrap();
-    let token = Shown::Token("v".to_owned());
+    let token = Credential::Token("v".to_owned());
     for _ in 0..3 {
         let who = tokens.allow(&token, Right::Read, "read").await.unwrap();
         assert_eq!(who, Identity::Account(VIEWER.to_owned()));
         assert!(matches!(tokens.allow(&token, Right::Hook, "hook").await, Err(TokenRefusal::Denied { .. })));
-        let gone = tokens.allow(&Shown::Token("gone".to_owned()), Right::Read, "read").await;
+        let gone = tokens.allow(&Credential::Token("gone".to_owned()), Right::Read, "read").await;
         assert!(matches!(gone, Err(TokenRefusal::Invalid { .. })));
     }
     assert_eq!(server.asked(), (2, 2), "each once");
@@ -284,7 +284,7 @@ async fn a_role_may_be_for_one_node() {
     server.with(|cluster| cluster.bindings.insert(VIEWER.to_owned(), ("uview-viewer", Some("node-2"))));
     let tokens = TokenAccess::new(plan(), server.start().await, Clock::start()).unwrap();
 
-    let here = tokens.allow(&Shown::Token("v".to_owned()), Right::Read, "read").await;
+    let here = tokens.allow(&Credential::Token("v".to_owned()), Right::Read, "read").await;
 
     assert!(matches!(here, Err(TokenRefusal::Denied { .. })), "{here:?}");
 }
@@ -338,12 +338,12 @@ async fn a_flood_of_bad_tokens_is_asked_about_at_a_bounded_rate_and_those_that_a
     server.token("v", VIEWER, "uview");
     server.with(|cluster| cluster.bindings.insert(VIEWER.to_owned(), ("uview-viewer", None)));
     let tokens = TokenAccess::new(plan(), server.start().await, Clock::start()).unwrap();
-    let good = Shown::Token("v".to_owned());
+    let good = Credential::Token("v".to_owned());
     tokens.allow(&good, Right::Read, "read").await.unwrap();
 
     let mut busy = 0;
     for number in 0..500 {
-        let refused = tokens.allow(&Shown::Token(format!("bad-{number}")), Right::Read, "read").await;
+        let refused = tokens.allow(&Credential::Token(format!("bad-{number}")), Right::Read, "read").await;
         busy += usize::from(refused == Err(TokenRefusal::Busy));
     }
 

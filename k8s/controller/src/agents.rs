@@ -1,7 +1,7 @@
 //! Reads what host agents say of their LMAPs: from `/metrics/lmaps` on the addresses of their pods, when somebody asks.
 //!
-//! Bounded: a page is read at most every 5 s, 16 at a time, 1 MiB of each, within 2 s; all of a request within 8 s. What
-//! is kept of pages has 64 MiB; a page goes once it is not fresh any more.
+//! Bounded: a page is read at most every 5 s, 16 at a time, 1 MiB of each, within 2 s; all of a request within 8 s.
+//! What is kept of pages has 64 MiB; a page goes once it is not fresh any more.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

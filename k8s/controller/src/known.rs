@@ -22,8 +22,8 @@ use resources::plan::Key;
 use resources::{Lmap, LmapNodeStatus, NodeReport, SamplingPolicy};
 use tokio_stream::{Stream, StreamExt as _};
 
-/// Objects of one answer: as many as fit into it, whoever wrote them, if each has 1.5 MiB, which is the most that an API
-/// server stores; and those with metadata only.
+/// Objects of one answer: as many as fit into it, whoever wrote them, if each has 1.5 MiB, which is the most that an
+/// API server stores; and those with metadata only.
 const PAGES: [u32; 2] = [3, 50];
 /// Most objects of one kind.
 const MAX_OBJECTS: usize = 10_000;
@@ -167,7 +167,8 @@ impl ClusterView {
         state.lmaps.is_listed && state.policies.is_listed && state.reports.is_listed && state.nodes.is_listed
     }
 
-    /// Statuses that have to be written, the first `most` of those that are `due`; none as long as a list is not complete.
+    /// Statuses that have to be written, the first `most` of those that are `due`; none as long as a list is not
+    /// complete.
     pub(crate) fn writes(&self, now: &Time, most: usize, due: impl Fn(ObjectKind, &Key) -> bool) -> Vec<StatusWrite> {
         if self.is_complete() { reconcile(&self.lock().cluster, now, most, due) } else { Vec::new() }
     }

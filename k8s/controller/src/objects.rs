@@ -146,31 +146,31 @@ impl Objects {
 }
 
 /// A node, and LMAPs on it.
-type Part = (String, Vec<String>);
+type NodeLmaps = (String, Vec<String>);
 
 /// The LMAPs of `pod`, with its node, if it is `wanted`.
-fn part(pod: &api::Pod, wanted: impl Fn(&Pod) -> bool) -> Option<Part> {
+fn part(pod: &api::Pod, wanted: impl Fn(&Pod) -> bool) -> Option<NodeLmaps> {
     let pod = Pod::new(pod).filter(|pod| !pod.is_own && !pod.node.is_empty() && wanted(pod))?;
     Some((pod.node.clone(), services(&pod)))
 }
 
 /// The LMAPs of `pod`, with its node, if it has one.
-fn of_pod(pod: &api::Pod) -> Vec<Part> {
+fn of_pod(pod: &api::Pod) -> Vec<NodeLmaps> {
     part(pod, |_| true).into_iter().collect()
 }
 
 /// Each of `parts` once.
-fn each_once(parts: Vec<Part>) -> Vec<Part> {
-    let all: BTreeSet<Part> = parts.into_iter().collect();
+fn each_once(parts: Vec<NodeLmaps>) -> Vec<NodeLmaps> {
+    let all: BTreeSet<NodeLmaps> = parts.into_iter().collect();
     all.into_iter().collect()
 }
 
 /// Bytes that a part takes.
-fn bytes((node, lmaps): &Part) -> usize {
+fn bytes((node, lmaps): &NodeLmaps) -> usize {
     64 + node.len() + lmaps.iter().map(|name| 24 + name.len()).sum::<usize>()
 }
 
-fn with_bytes(part: Part) -> (Part, usize) {
+fn with_bytes(part: NodeLmaps) -> (NodeLmaps, usize) {
     let bytes = bytes(&part);
     (part, bytes)
 }

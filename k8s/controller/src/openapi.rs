@@ -25,7 +25,7 @@ const JSON: &str = "application/json";
 enum Dialect {
     /// OpenAPI 2.0, known as Swagger.
     Two,
-    /// OpenAPI 3.0.
+    /// OpenAPI 3.0, by group version.
     Three,
 }
 
@@ -62,7 +62,7 @@ impl Document {
     }
 }
 
-/// All documents.
+/// All documents that are served.
 struct Documents {
     two: Document,
     root: Document,

@@ -47,7 +47,8 @@ impl Questions {
         Ok(within(get(self.client.clone())).await?.map(keep))
     }
 
-    /// What `keep` makes of each running pod of `namespace` with `labels`, with the bytes that it takes; `None`: nothing.
+    /// What `keep` makes of each running pod of `namespace` with `labels`, with the bytes that it takes; `None`:
+    /// nothing.
     ///
     /// # Errors
     ///

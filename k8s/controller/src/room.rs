@@ -12,7 +12,7 @@ pub(crate) struct Room {
 
 /// A part of them, given back on drop.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Reservation {
     room: Room,
     bytes: usize,
 }
@@ -29,14 +29,14 @@ impl Room {
     }
 
     /// Takes `bytes`; `None` if there are fewer.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Taken> {
+    pub(crate) fn take(&self, bytes: usize) -> Option<Reservation> {
         let sum = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= self.most);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).ok()?;
-        Some(Taken { room: self.clone(), bytes })
+        Some(Reservation { room: self.clone(), bytes })
     }
 }
 
-impl Drop for Taken {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use exposition::{Description, Format, FormatError, Role, Sink};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::room::{Room, Taken};
+use crate::room::{Reservation, Room};
 
 /// Most LMAPs of one node.
 const MAX_LMAPS: usize = 4096;
@@ -62,7 +62,7 @@ pub(crate) struct Page {
     /// Values by metric and name of the LMAP.
     values: BTreeMap<(Metric, String), f64>,
     /// The bytes that it takes, of those that all pages may.
-    taken: Option<Taken>,
+    taken: Option<Reservation>,
 }
 
 /// What each node said, or why it cannot be read.

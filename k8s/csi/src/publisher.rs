@@ -1,7 +1,7 @@
 //! Mounts and unmounts volumes. Each is idempotent: what is as it should be is left alone, and what was begun is ended.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +12,8 @@ use crate::mounts::{self, Mount};
 
 /// The mounts of this thread's namespace.
 const LIST: &str = "/proc/thread-self/mountinfo";
+/// Longest list of mounts: some hundred bytes for each.
+const MAX_LIST_BYTES: u64 = 16 << 20;
 /// Mounts over each other that are undone at one path.
 const MAX_MOUNTS: usize = 16;
 
@@ -46,7 +48,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Mounts `source`.
+    /// Mounts the directory `source`.
     pub(crate) const fn new(source: PathBuf) -> Self {
         Self { source, alone: Mutex::new(()) }
     }
@@ -119,8 +121,14 @@ fn system(what: &'static str, path: &Path, cause: io::Error) -> PublishError {
 
 /// What is mounted at `target`.
 fn mounted(target: &Path) -> Result<Option<Mount>, PublishError> {
-    let list = File::open(LIST).and_then(|list| mounts::at(BufReader::new(list), target));
-    list.map_err(|cause| system("read", Path::new(LIST), cause))
+    let mut list = Vec::new();
+    let read = File::open(LIST).and_then(|file| file.take(MAX_LIST_BYTES + 1).read_to_end(&mut list));
+    let read = read.map_err(|cause| system("read", Path::new(LIST), cause))?;
+    // Half of a list would say that nothing is there.
+    if read as u64 > MAX_LIST_BYTES {
+        return Err(system("read", Path::new(LIST), io::ErrorKind::FileTooLarge.into()));
+    }
+    Ok(mounts::at(&list, target))
 }
 
 /// Makes the directory `target`, unless it is there and empty.

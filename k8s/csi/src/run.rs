@@ -29,7 +29,7 @@ pub enum RunError {
     /// A directory of kubelet is not there, and cannot be made.
     #[error("cannot make {}", .path.display())]
     Directory {
-        /// The directory.
+        /// The directory that is missing.
         path: PathBuf,
         /// The cause, from the operating system.
         #[source]
