@@ -9,24 +9,21 @@
 //!
 //! On one machine, the kernel says which user and groups a peer has. Over TCP, a certificate does. Root and the agent's
 //! own user have every role. A peer that is nobody in particular (plain TCP, which `insecure: true` allows) has every
-//! role, too: that is what the word is for.
+//! role, too: that is what the word is for. An account of a cluster has no role here: its cluster says what it may.
 
+mod identity;
 mod peer;
 
 use core::fmt;
 
 use nix::unistd::{Group, User};
 use serde::Deserialize;
-use wire::printable;
 
+pub use identity::Identity;
 pub use peer::{Peer, peer, peer_process};
 
-/// Limit of certificate names that are kept of one certificate.
-const MAX_NAMES: usize = 64;
 /// A name in a certificate (URI) that gives a role: `uview:worker`, `uview:operator`, `uview:viewer` or `uview:peer`.
 pub(crate) const ROLE_SCHEME: &str = "uview:";
-/// A name in a certificate (URI) that is a node's name behind this.
-const NODE_SCHEME: &str = "uview:node/";
 
 /// The group that may read, unless the configuration says otherwise.
 const DEFAULT_VIEWERS: &str = "uview";
@@ -71,63 +68,6 @@ impl Role {
             Self::Operator => "operators",
             Self::Viewer => "viewers",
             Self::Peer => "peers",
-        }
-    }
-}
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Identity {
-    /// A user of this machine, as the kernel recorded it at `connect`.
-    User {
-        /// The effective user id.
-        uid: u32,
-        /// The effective group id, and the supplementary ones.
-        groups: Vec<u32>,
-    },
-    /// The holder of a certificate that the configured authority has signed: its DNS names and URIs.
-    Certificate(Vec<String>),
-    /// Anybody who can reach an address that is open on purpose (`insecure: true`).
-    Anyone,
-}
-
-impl Identity {
-    /// The identity in a certificate: its names, up to a limit.
-    #[must_use]
-    pub fn of_certificate(names: impl Iterator<Item = String>) -> Self {
-        Self::Certificate(names.take(MAX_NAMES).collect())
-    }
-
-    /// The names of nodes that a certificate has: its DNS names, and what follows `uview:node/` in its URIs. Names are
-    /// compared letter by letter.
-    pub fn node_names(&self) -> impl Iterator<Item = &str> {
-        let names = match self {
-            Self::Certificate(names) => names.as_slice(),
-            Self::User { .. } | Self::Anyone => &[],
-        };
-        names.iter().filter_map(|name| match name.strip_prefix(NODE_SCHEME) {
-            None if name.starts_with(ROLE_SCHEME) => None,
-            node => Some(node.unwrap_or(name)),
-        })
-    }
-
-    /// The same user or certificate, whatever groups it had.
-    #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::User { uid, .. }, Self::User { uid: other, .. }) => uid == other,
-            _ => self == other,
-        }
-    }
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User { uid, .. } => write!(f, "user {uid}"),
-            Self::Certificate(names) if names.is_empty() => f.write_str("a certificate without a name"),
-            Self::Certificate(names) => write!(f, "certificate {}", printable::line(&names.join(", "))),
-            Self::Anyone => f.write_str("somebody without a certificate"),
         }
     }
 }
@@ -298,6 +238,7 @@ impl Granted {
     fn has(&self, role: Role, identity: &Identity) -> bool {
         match identity {
             Identity::Anyone => true,
+            Identity::Account(_) => false,
             Identity::User { uid, groups } => {
                 self.users.contains(uid) || groups.iter().any(|group| self.groups.contains(group))
             }
@@ -394,7 +335,7 @@ impl Access {
                     None => format!("`access: {{{key}: {{users: [{user}]}}}}` in the agent's configuration"),
                 }
             }
-            Identity::Certificate(_) | Identity::Anyone => format!(
+            Identity::Certificate(_) | Identity::Account(_) | Identity::Anyone => format!(
                 "a certificate with the URI {ROLE_SCHEME}{}, or its name in `access.{key}.certificates` of the agent's configuration",
                 role.name()
             ),
@@ -456,6 +397,14 @@ mod tests {
         assert_eq!(roles(&["uview:peer"]), [false, false, false, true]);
         assert_eq!(roles(&["node-7"]), [false, false, false, true]);
         assert_eq!(roles(&["mallory.example", "uview:workers", "uview:node/node-7"]), [false; 4]);
+    }
+
+    #[test]
+    fn an_account_of_a_cluster_has_no_role_of_this_node() {
+        let access = access("{operators: {certificates: ['system:serviceaccount:a:b'], users: [7001]}}");
+        let account = Identity::Account("system:serviceaccount:a:b".to_owned());
+
+        assert_eq!(ROLES.map(|role| access.has(&account, role)), [false; 4]);
     }
 
     #[test]

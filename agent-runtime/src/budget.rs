@@ -57,8 +57,8 @@ pub struct Budget {
     pub agent: &'static str,
     /// What the metrics' names begin with.
     pub prefix: &'static str,
-    /// What was assumed.
-    pub load: Load,
+    /// What was assumed; `None`: it depends on no service.
+    pub load: Option<Load>,
     /// The rows of its table, in their order.
     pub bounds: Vec<Bound>,
     /// What it keeps in files. Not part of the sum.
@@ -96,12 +96,13 @@ fn mib(bytes: u64) -> u64 {
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { agent, load, bounds, on_disk, .. } = self;
-        writeln!(
-            f,
-            "Memory of the {agent}, at most, with {} services of {} columns each",
-            load.services, load.columns
-        )?;
-        writeln!(f, "(--services and --columns assume others):\n")?;
+        match load {
+            Some(Load { services, columns }) => {
+                writeln!(f, "Memory of the {agent}, at most, with {services} services of {columns} columns each")?;
+                writeln!(f, "(--services and --columns assume others):\n")?;
+            }
+            None => writeln!(f, "Memory of the {agent}, at most:\n")?,
+        }
         let line = |Bound { what, bytes, from, .. }: &Bound| {
             format!("{:>7} MiB  {what}: {}", mib(*bytes), from.replace('`', ""))
         };
@@ -122,7 +123,7 @@ mod tests {
         let bound = |what, bytes, metric| Bound { what, bytes, from: "`limits.x`", payer: "user", full: "-", metric };
         let bounds = vec![bound("rows", 3 * MIB, "lost_rows"), bound("models", MIB + 1, "")];
         let on_disk = vec![bound("files", 2 * MIB, "")];
-        Budget { agent: "NIC agent", prefix: "uview_nic", load: Load::default(), bounds, on_disk }
+        Budget { agent: "NIC agent", prefix: "uview_nic", load: Some(Load::default()), bounds, on_disk }
     }
 
     #[test]

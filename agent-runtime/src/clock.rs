@@ -17,6 +17,13 @@ impl Clock {
         Self(Instant::now())
     }
 
+    /// A clock that was started so long ago; as it starts now, if the machine has not been running for so long.
+    #[must_use]
+    pub fn started_before(ago: core::time::Duration) -> Self {
+        let now = Instant::now();
+        Self(now.checked_sub(ago).unwrap_or(now))
+    }
+
     /// The time since the start.
     #[must_use]
     pub fn now(&self) -> Nanos {

@@ -56,6 +56,23 @@ impl ServerFiles {
     ///
     /// [`TlsError`] if a file cannot be read or has something else in it, or certificate and key do not match.
     pub fn load(tls: &ServerTls) -> Result<Self, TlsError> {
+        Self::load_with(tls, verifier)
+    }
+
+    /// Reads and checks the files, for a listener whose clients may leave out their certificate: they show something
+    /// else. One that is shown has to be good.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`load`](Self::load).
+    pub fn load_optional(tls: &ServerTls) -> Result<Self, TlsError> {
+        Self::load_with(tls, optional_verifier)
+    }
+
+    fn load_with(
+        tls: &ServerTls,
+        verifier: impl FnOnce(RootCertStore, &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError>,
+    ) -> Result<Self, TlsError> {
         let fingerprint = fingerprint(tls.files().map(PathBuf::as_path))?;
         let verifier = match &tls.client_ca {
             None => WebPkiClientVerifier::no_client_auth(),
@@ -90,6 +107,12 @@ fn verifier(roots: RootCertStore, source: &Path) -> Result<Arc<dyn ClientCertVer
     let provider = Arc::new(ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
     verifier.map_err(|_| TlsError::NoCertificate(source.to_owned()))
+}
+
+fn optional_verifier(roots: RootCertStore, source: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    builder.allow_unauthenticated().build().map_err(|_| TlsError::NoCertificate(source.to_owned()))
 }
 
 /// Clients that are known by an authority that is in no file, and by the common names of their certificates.
@@ -310,6 +333,9 @@ mod tests {
         assert!(!live.replace(load("a.pem", "a.key", "a.pem").unwrap()));
         assert!(live.replace(load("a.pem", "a.key", "b.pem").unwrap()), "another authority");
         assert!(live.config().is_ok());
+        let optional = ServerFiles::load_optional(&tls("a.pem", "a.key", "a.pem")).unwrap();
+        assert!(live.client_auth_mandatory() && !optional.verifier.client_auth_mandatory());
+        assert!(optional.verifier.offer_client_auth(), "who has a certificate is asked for it");
     }
 
     #[test]

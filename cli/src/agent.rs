@@ -3,6 +3,7 @@
 //! When the agent is ready, it writes `host-agent.json` into its runtime directory, with the addresses that it listens
 //! on.
 
+mod bearer;
 mod changes;
 
 use core::error::Error;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
@@ -20,6 +22,7 @@ use wire::proto::operators::{
     WatchRowsRequest,
 };
 
+use self::bearer::Bearer;
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -237,7 +240,7 @@ pub fn ready(runtime_dir: &Path) -> Result<Ready, AgentError> {
 /// A connection to the operators' API of a host agent.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    client: OperatorsClient<Channel>,
+    client: OperatorsClient<InterceptedService<Channel, Bearer>>,
     peer: Peer,
 }
 
@@ -273,7 +276,10 @@ impl Connection {
             endpoint = endpoint.tls_config(tls.client()).map_err(no_address)?;
         }
         match endpoint.connect_timeout(CONNECT_TIMEOUT).timeout(REQUEST_TIMEOUT).connect().await {
-            Ok(channel) => Ok(Self { client: OperatorsClient::new(channel), peer }),
+            Ok(channel) => {
+                let token = peer.tls.as_ref().and_then(|tls| tls.token_file().cloned());
+                Ok(Self { client: OperatorsClient::with_interceptor(channel, Bearer(token)), peer })
+            }
             Err(error) => Err(peer.unreachable(innermost(&error)).await),
         }
     }
@@ -388,15 +394,17 @@ impl Peer {
     async fn error(&self, status: &tonic::Status) -> AgentError {
         use tonic::Code::{
             AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, OutOfRange,
-            PermissionDenied, Unavailable,
+            PermissionDenied, Unauthenticated, Unavailable,
         };
-        if status.source().is_some() || matches!(status.code(), Cancelled | DeadlineExceeded | Unavailable) {
+        // One that says Unavailable by itself is there, and cannot do what it would have to do.
+        let is_silent = matches!(status.code(), Unavailable) && status.message().is_empty();
+        if status.source().is_some() || is_silent || matches!(status.code(), Cancelled | DeadlineExceeded) {
             return self.unreachable(innermost(status)).await;
         }
         let message = replies::text(status);
         match status.code() {
-            PermissionDenied => AgentError::Denied(message),
-            NotFound | AlreadyExists | FailedPrecondition | InvalidArgument | OutOfRange => {
+            PermissionDenied | Unauthenticated => AgentError::Denied(message),
+            NotFound | AlreadyExists | FailedPrecondition | InvalidArgument | OutOfRange | Unavailable => {
                 AgentError::Declined(message)
             }
             _ => AgentError::Refused { address: self.address.clone(), message },

@@ -1,4 +1,5 @@
-//! The two agents as subcommands, with the same arguments as their own binaries; and the controller of a cluster.
+//! The two agents as subcommands, with the same arguments as their own binaries; and the controller and the CSI driver
+//! of a cluster.
 
 use core::error::Error;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use agent_runtime::check::{Inspection, Level};
 use agent_runtime::program::ConfigArgs;
 use agent_runtime::{ConfigError, Settings, logs, stop};
 use controller::{ControllerArgs, RunError as ControllerError};
+use csi::CsiArgs;
 use host_agent::HostAgentArgs;
 use tokio::runtime::Runtime;
 
@@ -94,6 +96,10 @@ pub fn nic(args: &ConfigArgs) -> Result<Exit, Failure> {
 /// used.
 pub fn controller(args: ControllerArgs) -> Result<Exit, Failure> {
     const WHAT: &str = "run the controller";
+    if args.budget {
+        let budget = controller::budget(args.metrics_api.is_some());
+        return output::print(&budget.to_string()).map(|()| Exit::Fine);
+    }
     logs::init(&args.log()).map_err(|error| Failure::to(WHAT).caused_by(&error).exit_with(Exit::Usage))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = run_until_signal(WHAT, runtime, async |stop| controller::run(args, stop).await)?;
@@ -103,6 +109,22 @@ pub fn controller(args: ControllerArgs) -> Result<Exit, Failure> {
             ControllerError::NoCluster(_) => failure.advice("controller.enabled of the chart runs it"),
             _ => failure,
         }
+    })
+}
+
+/// Runs the CSI driver of a Kubernetes node until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// [`Failure`] if one of its sockets cannot be listened on.
+pub fn csi(args: CsiArgs) -> Result<Exit, Failure> {
+    const WHAT: &str = "run the CSI driver";
+    logs::init(&args.log()).map_err(|error| Failure::to(WHAT).caused_by(&error).exit_with(Exit::Usage))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = run_until_signal(WHAT, runtime, async |stop| csi::run(args, stop).await)?;
+    ended.map(|()| Exit::Fine).map_err(|error| {
+        let advice = "run it by the chart (csi.enabled), as root with kubelet's directory; or --kubelet DIR";
+        Failure::to(WHAT).caused_by(&error).advice(advice)
     })
 }
 

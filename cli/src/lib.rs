@@ -116,6 +116,8 @@ enum Command {
     NicAgent(agent_runtime::program::ConfigArgs),
     /// Run the controller of a Kubernetes cluster: statuses of Lmaps over all nodes, metrics for autoscalers
     Controller(controller::ControllerArgs),
+    /// Run the CSI driver of a Kubernetes node: pods get the directory of the agents' sockets, read-only
+    Csi(csi::CsiArgs),
     /// Show services, states, scores and top metrics, live
     Top(top::TopArgs),
     /// Open the live page in a browser: services, what stands out, kept traces
@@ -204,6 +206,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::HostAgent(args) => agents::host(&args),
         Command::NicAgent(args) => agents::nic(&args),
         Command::Controller(args) => agents::controller(args),
+        Command::Csi(args) => agents::csi(args),
         Command::Check(args) => check::run(args, environment.runtime_dir),
         Command::Record(args) => record::run(&args, environment.runtime_dir),
         Command::Label(args) => record::label(&args),

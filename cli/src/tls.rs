@@ -32,6 +32,9 @@ pub struct TlsArgs {
     /// Name in the agent's certificate [default: the host of the address]
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub tls_name: Option<String>,
+    /// A token of the agent's cluster in place of a certificate, such as a pod's projected service account token
+    #[arg(long, value_name = "FILE", requires = "tls_ca")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// The TLS configuration for an agent. All files are read and checked.
@@ -59,12 +62,17 @@ impl Tls {
     /// [`TlsError`] if a file cannot be read or has something else in it, certificate and key do not match, or the name
     /// is not valid.
     pub fn load(args: &TlsArgs) -> Result<Option<Self>, TlsError> {
-        let TlsArgs { tls_ca: Some(ca), tls_cert, tls_key, tls_name } = args.clone() else { return Ok(None) };
+        let TlsArgs { tls_ca: Some(ca), tls_cert, tls_key, tls_name, .. } = args.clone() else { return Ok(None) };
         let files = ClientTls { ca: ca.clone(), domain: tls_name, certificate: tls_cert, key: tls_key };
         let ClientConfigs { channel, mut library, .. } = files.load()?;
         library.alpn_protocols.push(PROTOCOL.to_vec());
         let client = channel.timeout(diagnosis::HANDSHAKE_TIMEOUT);
         Ok(Some(Self { args: args.clone(), ca, client, config: Arc::new(library) }))
+    }
+
+    /// The file with the token that calls show.
+    pub(crate) const fn token_file(&self) -> Option<&PathBuf> {
+        self.args.token_file.as_ref()
     }
 
     /// The configuration of a tonic channel.

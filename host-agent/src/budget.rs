@@ -16,7 +16,7 @@ use crate::dispatch::Dispatch;
 use crate::live_page;
 use crate::region_registration::MAX_HELD_BYTES;
 use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WORKER_LIMITS};
-use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models};
+use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models, token_access};
 
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
@@ -95,7 +95,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         full: "the answer is refused; further samples are not looked at",
         metric: "refused_samples",
     });
-    Budget { agent: "host agent", prefix: "uview_host", load, bounds, on_disk: on_disk(config).into() }
+    Budget { agent: "host agent", prefix: "uview_host", load: Some(load), bounds, on_disk: on_disk(config).into() }
 }
 
 const SHARE: &str = "user: three times what is free";
@@ -338,7 +338,7 @@ fn tenants(config: &Config) -> u64 {
 }
 
 /// Connections of all other listeners.
-fn edges(config: &Config) -> [Bound; 3] {
+fn edges(config: &Config) -> [Bound; 4] {
     let all = |limits: ServerLimits| limits.connections as u64;
     let peers = if config.coherence.peers.is_empty() { 0 } else { all(coherence::LIMITS) };
     let page = if config.page.enabled { all(live_page::LIMITS) } else { 0 };
@@ -352,6 +352,14 @@ fn edges(config: &Config) -> [Bound; 3] {
             payer: "user or address",
             full: "refused",
             metric: "refused_api_connections",
+        },
+        Bound {
+            what: "what the API server has said of tokens",
+            bytes: if config.kubernetes.tokens { token_access::BYTES as u64 } else { 0 },
+            from: "with `kubernetes.tokens`: 2 MiB + 8 questions at a time × 64 KiB",
+            payer: "who shows a token: bad ones and good ones have a half each",
+            full: "the oldest are forgotten, and asked about again",
+            metric: "denied_calls",
         },
         Bound {
             what: "replies to operators and viewers that they have not read",
@@ -442,6 +450,7 @@ mod tests {
             "alarms for webhooks",
             "span rings",
             "cgroups",
+            "what the API server has said of tokens",
         ] {
             assert_eq!(row(&plain, what), 0, "{what}");
         }

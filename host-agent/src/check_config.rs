@@ -40,6 +40,7 @@ fn inspect(config: &Config, to: &mut Inspection) {
     cgroups(config, to);
     senders(config, otlp::unknown_senders_here().as_ref(), to);
     resources(config, to);
+    tokens(config, to);
     for warning in config.open_addresses() {
         let key = warning.split(' ').next().unwrap_or("config").to_owned();
         let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
@@ -244,6 +245,21 @@ fn senders(config: &Config, unknown: Option<&UnknownSenders>, to: &mut Inspectio
         Some(UnknownSenders::NoCgroups) if !by_cgroup => to.ok(KEY, "users of senders are known"),
         Some(unknown) => to.warning(KEY, unknown.to_string(), unknown.advice()),
         None => to.ok(KEY, "users and cgroups of senders are known"),
+    }
+}
+
+/// Whether the API server can be asked about tokens.
+fn tokens(config: &Config, to: &mut Inspection) {
+    const KEY: &str = "kubernetes.tokens";
+    if !config.kubernetes.tokens {
+        return;
+    }
+    match kube::Config::incluster() {
+        Ok(_) => to.ok(KEY, format!("tokens for the audience {} are taken", config.kubernetes.audience)),
+        Err(error) => {
+            let what = format!("this is no pod with a service account: {}", chain(&error));
+            to.warning(KEY, what, "automountServiceAccountToken: true, as hostAgent.operatorsApi of the chart has it");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod identity;
 mod kubernetes;
 mod limits;
 mod lmap;
+mod operators;
 mod otlp;
 mod otlp_metrics;
 mod page;
@@ -18,7 +19,7 @@ mod watched_metrics;
 mod webhooks;
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use agent_runtime::config::{load, parse, range};
@@ -36,6 +37,7 @@ pub use self::kubernetes::KubernetesConfig;
 pub(crate) use self::kubernetes::pod_target;
 pub use self::limits::LimitsConfig;
 pub use self::lmap::{AdaptiveConfig, AggregationConfig, LmapConfig};
+pub use self::operators::OperatorsConfig;
 pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
@@ -183,30 +185,6 @@ impl Default for ControlConfig {
     }
 }
 
-/// The operators' API and hooks.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct OperatorsConfig {
-    /// Address for operators, viewers and hooks of other machines; port 0 is any free port. Those of this machine
-    /// connect to `operators.sock`.
-    pub listen: Option<SocketAddr>,
-    /// Whether `listen` takes everybody who connects for an operator.
-    pub insecure: bool,
-    /// Verdicts queued for a slow hook before its oldest are lost.
-    pub hook_queue: NonZeroUsize,
-    /// Limit of hooks and watchers.
-    pub hooks: NonZeroUsize,
-    /// Server TLS, as for `control`.
-    pub tls: Option<ServerTls>,
-}
-
-impl Default for OperatorsConfig {
-    fn default() -> Self {
-        let size = |size| NonZeroUsize::new(size).unwrap_or(NonZeroUsize::MIN);
-        Self { listen: None, insecure: false, hook_queue: size(1024), hooks: size(256), tls: None }
-    }
-}
-
 /// The agent's own metrics and health.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -300,9 +278,9 @@ impl Config {
         self.kubernetes.check()?;
         self.check_resources()?;
         self.page.check()?;
-        let Self { control, operators, .. } = self;
+        let control = &self.control;
         check_listener("control", control.listen, control.tls.as_ref(), control.insecure)?;
-        check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure)?;
+        self.check_operators()?;
         let share = self.control.min_verdict_share;
         range((0.0..=1.0).contains(&share), "control.min_verdict_share", &share, "must be a share of γ from 0 to 1")?;
         let lease = self.control.lease_ms.get();
@@ -372,13 +350,13 @@ impl agent_runtime::Settings for Config {
     }
 
     fn problems(&self) -> Vec<ConfigError> {
-        let Self { control, operators, .. } = self;
+        let control = &self.control;
         let mut found = Vec::new();
         // The settings of the control plane have one problem at most, which may be one of the listeners'.
         for result in [
             self.settings(Incarnation(0)).map(drop),
             check_listener("control", control.listen, control.tls.as_ref(), control.insecure),
-            check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure),
+            self.check_operators(),
             self.remote_write.check(),
             self.otlp_metrics.check(),
             self.sources.check(),

@@ -48,6 +48,7 @@ pub mod span_ring;
 pub mod stored_file;
 mod stored_models;
 mod telemetry_threads;
+mod token_access;
 mod watched_sources;
 mod webhooks;
 

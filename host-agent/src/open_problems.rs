@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
 use crate::stored_models::StoredModels;
+use crate::token_access::TokenAccess;
 use crate::watched_sources::WatchedSources;
 
 /// Where problems may be.
@@ -21,6 +22,8 @@ pub(crate) struct ProblemSources {
     pub(crate) models: Option<Arc<StoredModels>>,
     pub(crate) cgroups: Arc<cgroup_metrics::Counts>,
     pub(crate) watched: WatchedSources,
+    /// `None`: callers show no tokens.
+    pub(crate) tokens: Option<Arc<TokenAccess>>,
 }
 
 impl ProblemSources {
@@ -33,7 +36,8 @@ impl ProblemSources {
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
         let models = self.models.iter().flat_map(|models| models.problems(node));
         let now = node.clock().now();
-        let sources = self.cgroups.problem().into_iter().chain(self.watched.problems(now));
+        let tokens = self.tokens.iter().filter_map(|tokens| tokens.problem());
+        let sources = tokens.chain(self.cgroups.problem()).chain(self.watched.problems(now));
         unverified.chain(unknown).chain(remotes).chain(sources).chain(self.receipts.problem()).chain(models).collect()
     }
 }
@@ -80,7 +84,7 @@ mod tests {
         let remotes = vec![Arc::clone(remote)];
         let receipts = Arc::new(receipts);
         let (cgroups, watched) = (Arc::default(), WatchedSources::default());
-        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, watched })
+        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, watched, tokens: None })
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 mod paths;
 pub(crate) mod status;
+mod streams;
 pub mod translate;
 
 use std::sync::Arc;
 
-use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::access::{Access, Identity};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::shares::ShareError;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use wire::control::MAX_MESSAGE_BYTES;
@@ -18,6 +19,7 @@ use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::time::Nanos;
 
+use self::streams::{Next, stream};
 use self::translate::SentTitles;
 use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
 use crate::control_server::sender;
@@ -25,6 +27,7 @@ use crate::dispatch::StreamId;
 use crate::live_page::LivePage;
 use crate::node::{Node, WatchError};
 use crate::open_problems::ProblemSources;
+use crate::token_access::{Credential, Right, TokenAccess};
 
 /// Rows queued for a slow watcher.
 const ROW_QUEUE: usize = 4096;
@@ -34,19 +37,28 @@ const ROW_QUEUE: usize = 4096;
 #[must_use]
 pub(crate) fn service(
     node: Arc<Node>,
-    access: Reloadable<Access>,
+    callers: Callers,
     (hooks, hook_queue): (usize, usize),
     sources: Arc<ProblemSources>,
     page: Option<Arc<LivePage>>,
 ) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(OperatorsService { node, access, hooks, hook_queue, sources, page })
+    OperatorsServer::new(OperatorsService { node, callers, hooks, hook_queue, sources, page })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
 
+/// Who decides what callers may.
+#[derive(Clone, Debug)]
+pub(crate) struct Callers {
+    /// Those whom the kernel or a certificate names.
+    pub(crate) access: Reloadable<Access>,
+    /// Those over TLS who show a token in place of a certificate; `None`: nobody does.
+    pub(crate) tokens: Option<Arc<TokenAccess>>,
+}
+
 struct OperatorsService {
     node: Arc<Node>,
-    access: Reloadable<Access>,
+    callers: Callers,
     /// Most hooks and watchers of all operators and viewers.
     hooks: usize,
     hook_queue: usize,
@@ -63,16 +75,49 @@ impl OperatorsService {
         Status::resource_exhausted(error.to_string())
     }
 
-    /// Who sent `request`, if they have `role`. `what` completes "may not …".
-    fn require<T>(&self, request: &Request<T>, role: Role, what: &'static str) -> Result<Identity, Status> {
+    /// Who sent `request`, if they may use `right`. `what` completes "may not …".
+    async fn require<T: Sync>(
+        &self,
+        request: &Request<T>,
+        right: Right,
+        what: &'static str,
+    ) -> Result<Identity, Status> {
         let identity = sender(request);
-        let checked = self.access.load().require(&identity, role, what);
-        checked.map_err(|denied| {
-            self.node.counts.denied_calls.one_more();
-            tracing::warn!(%denied, "call refused");
-            Status::permission_denied(denied.to_string())
-        })?;
-        Ok(identity)
+        let refused = match (&identity, &self.callers.tokens) {
+            // Over TLS, and without a certificate: the configuration lets nobody in without either.
+            (Identity::Anyone, Some(tokens)) => {
+                match tokens.allow(&Credential::of(request.metadata()), right, what).await {
+                    Ok(identity) => return Ok(identity),
+                    Err(refusal) => refusal.status(),
+                }
+            }
+            _ => match self.callers.access.load().require(&identity, right.role(), what) {
+                Ok(()) => return Ok(identity),
+                Err(denied) => Status::permission_denied(denied.to_string()),
+            },
+        };
+        self.node.counts.denied_calls.one_more();
+        tracing::warn!(denied = refused.message(), "call refused");
+        Err(refused)
+    }
+
+    /// Resolves once the cluster does not let `by`, who sent `request`, any more; never, if it was no token that let
+    /// them.
+    fn withdrawn<T>(
+        &self,
+        request: &Request<T>,
+        by: &Identity,
+        right: Right,
+        what: &'static str,
+    ) -> impl Future<Output = Status> + Send + use<T> {
+        let tokens = self.callers.tokens.clone().filter(|_| matches!(by, Identity::Account(_)));
+        let shown = Credential::of(request.metadata());
+        async move {
+            match tokens {
+                Some(tokens) => tokens.withdrawn(&shown, right, what).await.status(),
+                None => core::future::pending().await,
+            }
+        }
     }
 }
 
@@ -106,57 +151,15 @@ impl Drop for HookStream {
     }
 }
 
-/// What is next for a stream.
-enum Next<T> {
-    Item(T),
-    /// Nothing is queued now.
-    Wait,
-    /// Nothing any more, in good order or with an error.
-    End(Option<Status>),
-}
-
-/// Sends the items of `next` whenever the hook is notified. Ends when `next` says so, the receiver is gone, or the node
-/// drains and nothing is queued. `next` owns what has to end with the stream.
-fn stream<T: Send + 'static>(
-    node: &Node,
-    notified: Arc<Notify>,
-    mut next: impl FnMut() -> Next<T> + Send + 'static,
-) -> ReceiverStream<Result<T, Status>> {
-    // One item in flight. All others stay in the hook's own queue, where losses are counted.
-    let (sender, receiver) = mpsc::channel(1);
-    let mut draining = node.draining();
-    tokio::spawn(async move {
-        loop {
-            loop {
-                let item = match next() {
-                    Next::Item(item) => Ok(item),
-                    Next::Wait => break,
-                    Next::End(None) => return,
-                    Next::End(Some(status)) => Err(status),
-                };
-                let is_last = item.is_err();
-                if sender.send(item).await.is_err() || is_last {
-                    return;
-                }
-            }
-            if *draining.borrow() {
-                return;
-            }
-            tokio::select! {
-                () = notified.notified() => {}
-                () = sender.closed() => return,
-                _ = draining.changed() => {}
-            }
-        }
-    });
-    ReceiverStream::new(receiver)
-}
-
 /// Verdicts for `attached`, until another stream takes over, or all LMAPs that it lists are deleted.
-fn events(attached: HookStream, notified: Arc<Notify>) -> ReceiverStream<Result<proto::HookEvent, Status>> {
+fn events(
+    attached: HookStream,
+    notified: Arc<Notify>,
+    withdrawn: impl Future<Output = Status> + Send + 'static,
+) -> ReceiverStream<Result<proto::HookEvent, Status>> {
     let node = Arc::clone(&attached.node);
     let mut titles = SentTitles::default();
-    stream(&node, notified, move || {
+    stream(&node, notified, withdrawn, move || {
         let HookStream { node, id, stream } = &attached;
         match node.next_event_for(*id, *stream) {
             Ok(Some(taken)) => Next::Item(translate::event(*id, &taken, &mut titles)),
@@ -174,7 +177,7 @@ impl Operators for OperatorsService {
     type WatchRowsStream = ReceiverStream<Result<proto::RowEvent, Status>>;
 
     async fn new_lmap(&self, request: Request<proto::NewLmapRequest>) -> Result<Response<proto::NewLmapReply>, Status> {
-        let by = self.require(&request, Role::Operator, "create an LMAP")?;
+        let by = self.require(&request, Right::CreateLmap, "create an LMAP").await?;
         let mut request = request.into_inner();
         let service = translate::service(&request.service)?;
         let model = TrainedModel::new(core::mem::take(&mut request.model)).map_err(|error| {
@@ -199,7 +202,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::ConfigLmapRequest>,
     ) -> Result<Response<proto::ConfigLmapReply>, Status> {
-        let by = self.require(&request, Role::Operator, "configure an LMAP")?;
+        let by = self.require(&request, Right::UpdateLmap, "configure an LMAP").await?;
         let proto::ConfigLmapRequest { lmap, metrics, services } = request.into_inner();
         let id = LmapId(lmap);
         if !(metrics.is_empty() || services.is_empty()) {
@@ -224,7 +227,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DeleteLmapRequest>,
     ) -> Result<Response<proto::DeleteLmapReply>, Status> {
-        let by = self.require(&request, Role::Operator, "delete an LMAP")?;
+        let by = self.require(&request, Right::DeleteLmap, "delete an LMAP").await?;
         let lmap = LmapId(request.into_inner().lmap);
         let deleted = self.node.plane(|plane, now| plane.delete_lmap(now, lmap));
         deleted.map_err(|error| translate::status(&error))?;
@@ -236,7 +239,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::AddMetricRequest>,
     ) -> Result<Response<proto::AddMetricReply>, Status> {
-        let by = self.require(&request, Role::Operator, "add a metric to an LMAP")?;
+        let by = self.require(&request, Right::UpdateLmap, "add a metric to an LMAP").await?;
         let request = request.into_inner();
         let metric = request.metric.ok_or_else(|| Status::invalid_argument("metric is missing"))?;
         let choice = translate::choice(&metric)?;
@@ -251,7 +254,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DeleteMetricRequest>,
     ) -> Result<Response<proto::DeleteMetricReply>, Status> {
-        let by = self.require(&request, Role::Operator, "delete a metric of an LMAP")?;
+        let by = self.require(&request, Right::UpdateLmap, "delete a metric of an LMAP").await?;
         let request = request.into_inner();
         let (lmap, metric) = (LmapId(request.lmap), MetricId(request.metric));
         let deleted = self.node.plane(|plane, now| plane.delete_metric(now, lmap, metric));
@@ -264,7 +267,8 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::RegisterHookRequest>,
     ) -> Result<Response<Self::RegisterHookStream>, Status> {
-        let by = self.require(&request, Role::Operator, "register a hook")?;
+        let by = self.require(&request, Right::Hook, "register a hook").await?;
+        let withdrawn = self.withdrawn(&request, &by, Right::Hook, "register a hook");
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
         let listed = filter.lmaps.clone();
@@ -283,26 +287,30 @@ impl Operators for OperatorsService {
         let stream = self.node.hook_stream(id).ok_or_else(gone)?;
         // One that was deleted before the hook was there would never be told of.
         check().inspect_err(|_| self.node.unregister(id))?;
-        Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id, stream }, notified)))
+        let attached = HookStream { node: Arc::clone(&self.node), id, stream };
+        Ok(Response::new(events(attached, notified, withdrawn)))
     }
 
     async fn resume_hook(
         &self,
         request: Request<proto::ResumeHookRequest>,
     ) -> Result<Response<Self::ResumeHookStream>, Status> {
-        let by = self.require(&request, Role::Operator, "resume a hook")?;
+        let by = self.require(&request, Right::Hook, "resume a hook").await?;
+        let withdrawn = self.withdrawn(&request, &by, Right::Hook, "resume a hook");
         let proto::ResumeHookRequest { hook, after } = request.into_inner();
         let resumed = self.node.resume_hook(HookId(hook), after);
         let (stream, notified) = resumed.map_err(|error| Status::not_found(error.to_string()))?;
         tracing::info!(%by, hook, after, "hook resumed");
-        Ok(Response::new(events(HookStream { node: Arc::clone(&self.node), id: HookId(hook), stream }, notified)))
+        let attached = HookStream { node: Arc::clone(&self.node), id: HookId(hook), stream };
+        Ok(Response::new(events(attached, notified, withdrawn)))
     }
 
     async fn watch_rows(
         &self,
         request: Request<proto::WatchRowsRequest>,
     ) -> Result<Response<Self::WatchRowsStream>, Status> {
-        let by = self.require(&request, Role::Viewer, "watch rows")?;
+        let by = self.require(&request, Right::WatchRows, "watch rows").await?;
+        let withdrawn = self.withdrawn(&request, &by, Right::WatchRows, "watch rows");
         let request = request.into_inner();
         let watched = self.node.for_operator(&by, self.hooks, |node| {
             let watched = node.watch_rows(LmapId(request.lmap), request.every, request.follow, ROW_QUEUE);
@@ -314,11 +322,12 @@ impl Operators for OperatorsService {
         let (id, notified) = watched.map_err(|error| self.over_share(&error))??;
         let registered = WatcherGuard { node: Arc::clone(&self.node), id };
         let mut sent_columns: Option<Arc<[String]>> = None;
-        let rows = stream(&self.node, notified, move || match registered.node.next_row_item(registered.id) {
-            Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
-            None if registered.node.is_over(registered.id) => Next::End(None),
-            None => Next::Wait,
-        });
+        let rows =
+            stream(&self.node, notified, withdrawn, move || match registered.node.next_row_item(registered.id) {
+                Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
+                None if registered.node.is_over(registered.id) => Next::End(None),
+                None => Next::Wait,
+            });
         Ok(Response::new(rows))
     }
 
@@ -326,7 +335,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::FitAgainRequest>,
     ) -> Result<Response<proto::FitAgainReply>, Status> {
-        let by = self.require(&request, Role::Operator, "fit an LMAP again")?;
+        let by = self.require(&request, Right::UpdateLmap, "fit an LMAP again").await?;
         let lmap = LmapId(request.into_inner().lmap);
         let asked = self.node.plane(|plane, now| plane.fit_again(now, lmap));
         asked.map_err(|error| translate::status(&error))?;
@@ -338,7 +347,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::SetIntervalRequest>,
     ) -> Result<Response<proto::SetIntervalReply>, Status> {
-        let by = self.require(&request, Role::Operator, "set the interval of an LMAP")?;
+        let by = self.require(&request, Right::UpdateLmap, "set the interval of an LMAP").await?;
         let request = request.into_inner();
         let (lmap, change) = (LmapId(request.lmap), translate::interval_change(&request, by.to_string())?);
         let set = self.node.plane(|plane, now| plane.set_interval(now, lmap, &change));
@@ -353,7 +362,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DrainWorkerRequest>,
     ) -> Result<Response<proto::DrainWorkerReply>, Status> {
-        let by = self.require(&request, Role::Operator, "drain a worker")?;
+        let by = self.require(&request, Right::UpdateWorkers, "drain a worker").await?;
         let proto::DrainWorkerRequest { worker, force } = request.into_inner();
         let drained = self.node.plane(|plane, now| plane.drain_worker(now, WorkerId(worker), force, &by.to_string()));
         let lmaps = drained.map_err(|error| translate::status(&error))?;
@@ -365,7 +374,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::UndrainWorkerRequest>,
     ) -> Result<Response<proto::UndrainWorkerReply>, Status> {
-        let by = self.require(&request, Role::Operator, "undrain a worker")?;
+        let by = self.require(&request, Right::UpdateWorkers, "undrain a worker").await?;
         let worker = request.into_inner().worker;
         let undrained = self.node.plane(|plane, now| plane.undrain_worker(now, WorkerId(worker)));
         undrained.map_err(|error| translate::status(&error))?;
@@ -374,7 +383,7 @@ impl Operators for OperatorsService {
     }
 
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
-        self.require(&request, Role::Viewer, "list LMAPs")?;
+        self.require(&request, Right::Read, "list LMAPs").await?;
         let now = self.node.clock().now();
         let reply = self.node.inspect(|plane, _| {
             let mut reply = plane.list();
@@ -388,13 +397,13 @@ impl Operators for OperatorsService {
     }
 
     async fn receipt(&self, request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
-        self.require(&request, Role::Viewer, "read the receipt")?;
+        self.require(&request, Right::Read, "read the receipt").await?;
         let (receipts, node) = (Arc::clone(&self.sources.receipts), Arc::clone(&self.node));
         unblocked(move || receipts.reply(&node)).await.map(Response::new)
     }
 
     async fn paths(&self, request: Request<proto::PathsRequest>) -> Result<Response<proto::PathsReply>, Status> {
-        self.require(&request, Role::Viewer, "read paths")?;
+        self.require(&request, Right::Read, "read paths").await?;
         let edge = self.sources.edge.clone();
         let paths = unblocked(move || edge.as_deref().and_then(paths::reply)).await?;
         let not_buffered = || Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail");
@@ -402,14 +411,14 @@ impl Operators for OperatorsService {
     }
 
     async fn sources(&self, request: Request<proto::SourcesRequest>) -> Result<Response<proto::SourcesReply>, Status> {
-        self.require(&request, Role::Viewer, "read sources")?;
+        self.require(&request, Right::Read, "read sources").await?;
         let watched = self.sources.watched.clone();
         let reply = unblocked(move || watched.reply()).await?;
         Ok(Response::new(proto::SourcesReply { targets: reply }))
     }
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
-        self.require(&request, Role::Viewer, "read the status")?;
+        self.require(&request, Right::Read, "read the status").await?;
         Ok(Response::new(status::status(&self.node, &self.sources)))
     }
 
@@ -417,9 +426,14 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::OpenPageRequest>,
     ) -> Result<Response<proto::OpenPageReply>, Status> {
-        let by = self.require(&request, Role::Viewer, "open the page")?;
+        let by = self.require(&request, Right::Read, "open the page").await?;
         let off = || Status::failed_precondition("there is no page: page.enabled is false");
         let page = self.page.as_ref().ok_or_else(off)?;
+        if matches!(by, Identity::Account(_)) {
+            // Its browser would have to be on this machine; and each request would have to be asked about again.
+            let who = "the page is for users of this machine and holders of certificates: `kubectl uview`, on the node";
+            return Err(Status::failed_precondition(who));
+        }
         tracing::info!(%by, "viewer asked for the page");
         let opened = page.grant(by).map_err(|error| Status::resource_exhausted(error.to_string()))?;
         Ok(Response::new(opened))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use agent_runtime::access::Access;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::{Changes, KeyChanges, Reload, ReloadError, Reloadable, changed_keys, fingerprint};
-use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, config as files, logs};
+use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, TlsError, config as files, logs};
 use otlp::SenderRules;
 use wire::id::Incarnation;
 
@@ -23,13 +23,14 @@ const LIVE: [&str; 10] = [
     "services.identities",
     "log.level",
     "control.tls",
-    "operators.tls",
+    OPERATORS,
     "otlp.tls",
     "coherence.tls",
     PEERS,
     UPSTREAM,
     METRICS_UPSTREAM,
 ];
+const OPERATORS: &str = "operators.tls";
 const PEERS: &str = "coherence.peers_tls";
 const UPSTREAM: &str = "otlp.upstream.tls";
 const METRICS_UPSTREAM: &str = "otlp_metrics.upstream.tls";
@@ -63,7 +64,13 @@ impl LiveParts {
         Ok(Self {
             access: Reloadable::new(Access::resolve(&config.access)?),
             control: live(&config.control.tls)?.map(LiveServer::new),
-            operators: live(&config.operators.tls)?.map(LiveServer::new),
+            operators: config
+                .operators
+                .tls
+                .as_ref()
+                .map(|tls| files_of(OPERATORS, tls, config))
+                .transpose()?
+                .map(LiveServer::new),
             otlp: live(&config.otlp.tls)?.map(LiveServer::new),
             coherence: None,
             peers: None,
@@ -78,10 +85,15 @@ impl LiveParts {
 fn sections(config: &Config) -> [(&'static str, Option<&ServerTls>); 4] {
     [
         ("control.tls", config.control.tls.as_ref()),
-        ("operators.tls", config.operators.tls.as_ref()),
+        (OPERATORS, config.operators.tls.as_ref()),
         ("otlp.tls", config.otlp.tls.as_ref()),
         ("coherence.tls", config.coherence.tls.as_ref()),
     ]
+}
+
+/// The files of the listener with the section `key`. Whoever may show a token needs no certificate.
+fn files_of(key: &str, tls: &ServerTls, config: &Config) -> Result<ServerFiles, TlsError> {
+    if key == OPERATORS && config.kubernetes.tokens { ServerFiles::load_optional(tls) } else { ServerFiles::load(tls) }
 }
 
 /// The clients of `config` with certificates: the key of each section, and its files.
@@ -167,7 +179,7 @@ impl AgentFiles {
             if !is_of_same_kind(before, after) {
                 changes.postpone(key);
             } else if let (Some(live), Some(tls)) = (live, after) {
-                let files = ServerFiles::load(tls).map_err(|cause| ReloadError::certificates(key, cause))?;
+                let files = files_of(key, tls, &self.started).map_err(|cause| ReloadError::certificates(key, cause))?;
                 renewal.servers.push((key, live.clone(), files));
             }
         }

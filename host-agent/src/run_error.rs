@@ -53,7 +53,8 @@ pub enum RunError {
     Cgroups(#[source] io::Error),
     /// There is no service account.
     #[error(
-        "kubernetes.pods is on, and this is no pod with a service account: automountServiceAccountToken has to be true"
+        "kubernetes.pods or kubernetes.tokens is on, and this is no pod with a service account: \
+         automountServiceAccountToken has to be true"
     )]
     Kubernetes(#[source] Box<dyn core::error::Error + Send + Sync>),
     /// A thread could not be started.

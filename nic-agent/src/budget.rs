@@ -59,7 +59,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(retained(&settings));
     bounds.extend(queues(&settings, load));
     bounds.extend(edges(config));
-    Budget { agent: "NIC agent", prefix: "uview_nic", load, bounds, on_disk: Vec::new() }
+    Budget { agent: "NIC agent", prefix: "uview_nic", load: Some(load), bounds, on_disk: Vec::new() }
 }
 
 /// Bounds of LMAPs that run.

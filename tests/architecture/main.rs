@@ -17,16 +17,22 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// The most lines that a hand-written file may have.
 const MAX_LINES: usize = 600;
+/// Folders of what is made from proto files.
+const GENERATED: [&str; 2] = ["wire/src/proto", "k8s/csi/src/proto"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
+/// Whether `file` is made from proto files by `cargo xtask proto`.
+fn is_generated(file: &Path) -> bool {
+    GENERATED.iter().any(|folder| file.starts_with(root().join(folder)))
+}
+
 /// All hand-written Rust files below `folder`, with their text: neither generated nor built.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
-    let generated = root().join("wire/src/proto");
     let mut files = files(folder);
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "rs") && !file.starts_with(&generated));
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "rs") && !is_generated(file));
     assert!(!files.is_empty(), "no Rust file below {}", folder.display());
     let text = |file: PathBuf| (file.clone(), fs::read_to_string(&file).expect("Rust files are text"));
     files.into_iter().map(text).collect()

@@ -1,7 +1,9 @@
-//! Generates Rust from the proto files. The generated code is committed, so that building uview needs neither protoc
-//! nor this tool, and services with the client compile no code generator. CI compares the files.
+//! Generates Rust from the proto files of uview, and from those of kubelet's interfaces. The generated code is
+//! committed, so that building uview needs neither protoc nor this tool, and services with the client compile no code
+//! generator. CI compares the files.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,31 +13,45 @@ use support::workspace;
 mod api_page;
 
 const FILES: [&str; 6] = ["registration", "attach", "control", "operators", "gossip", "one_way"];
+/// Those of kubelet, with their packages: k8s/csi.
+const OF_KUBELET: [(&str, &str); 2] = [("csi", "csi.v1"), ("registration", "pluginregistration")];
 
-/// Generates wire/src/proto; with `check` only compares.
+/// Generates wire/src/proto and k8s/csi/src/proto; with `check` only compares.
 ///
 /// # Errors
 ///
 /// A proto file that does not compile, a file that cannot be written, or with `check` a file that differs.
 pub fn generate(check: bool) -> Result<()> {
-    let wire = workspace().join("wire");
-    let sources = wire.join("proto");
-    let target = wire.join("src/proto");
     let scratch = workspace().join("target/proto");
     fs::create_dir_all(&scratch)?;
+    let builder = || tonic_prost_build::configure().build_transport(true).out_dir(&scratch);
 
-    let files = FILES.map(|name| format!("{name}.proto"));
-    let descriptors = protox::compile(files, [&sources]).context("the proto files do not compile")?;
-    let mut builder = tonic_prost_build::configure().build_transport(true).out_dir(&scratch);
+    let wire = workspace().join("wire");
+    let mut own = builder();
     for package in ["uview.control.v1", "uview.operators.v1", "uview.gossip.v1", "uview.one_way.v1"] {
-        builder = builder
+        own = own
             .client_mod_attribute(package, "#[cfg(feature = \"grpc\")]")
             .server_mod_attribute(package, "#[cfg(feature = \"grpc\")]");
     }
-    builder.compile_fds(descriptors)?;
+    let names = FILES.map(|name| (name, format!("uview.{name}.v1")));
+    compile(own, &wire, names.iter().map(|(name, package)| (*name, package.as_str())), check)?;
+    compile(builder(), &workspace().join("k8s/csi"), OF_KUBELET.into_iter(), check)
+}
 
-    for name in FILES {
-        let scratch = scratch.join(format!("uview.{name}.v1.rs"));
+/// Generates `src/proto/NAME.rs` of `member` from `proto/NAME.proto`, for each of `files` with its package.
+fn compile<'a>(
+    builder: tonic_prost_build::Builder,
+    member: &Path,
+    files: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+    check: bool,
+) -> Result<()> {
+    let (sources, target) = (member.join("proto"), member.join("src/proto"));
+    let scratch = workspace().join("target/proto");
+    let protos = files.clone().map(|(name, _)| format!("{name}.proto"));
+    let descriptors = protox::compile(protos, [&sources]).context("the proto files do not compile")?;
+    builder.compile_fds(descriptors)?;
+    for (name, package) in files {
+        let scratch = scratch.join(format!("{package}.rs"));
         let formatted = Command::new("rustfmt").args(["--edition", "2024"]).arg(&scratch).status()?;
         ensure!(formatted.success(), "rustfmt refuses {}", scratch.display());
         let generated = fs::read_to_string(scratch)?;

@@ -191,7 +191,7 @@ fn names(chain: &[CertificateDer<'_>]) -> Option<Vec<String>> {
     let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
     match Identity::of_certificate(names.map(str::to_owned)) {
         Identity::Certificate(names) => Some(names),
-        Identity::User { .. } | Identity::Anyone => None,
+        Identity::User { .. } | Identity::Account(_) | Identity::Anyone => None,
     }
 }
 

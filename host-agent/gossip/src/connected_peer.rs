@@ -42,7 +42,7 @@ pub(crate) fn take<L: LocalNode>(
     let names: Vec<&str> = identity.node_names().collect();
     let speaker = match identity {
         Identity::Anyone => Speaker::Anyone,
-        Identity::Certificate(_) | Identity::User { .. } => Speaker::Named(&names),
+        Identity::Certificate(_) | Identity::User { .. } | Identity::Account(_) => Speaker::Named(&names),
     };
     let run = message.run.clone();
     local.receive(message, speaker)?;

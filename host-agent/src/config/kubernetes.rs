@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::ConfigError;
 use super::prometheus::{MAX_TARGETS, PrometheusTarget, size};
 use crate::pod_watch::PodPlan;
+use crate::token_access::TokenPlan;
 
 /// What is known of Kubernetes.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, as in the file")]
@@ -28,6 +29,11 @@ pub struct KubernetesConfig {
     pub lmaps: bool,
     /// Whether `SamplingPolicy`s (uview.dev) say which of their traces are kept, with `otlp.traces.keep: tail`.
     pub sampling_policies: bool,
+    /// Whether callers of `operators.listen` may show a token of the cluster in place of a certificate: its API server
+    /// says whose it is, and whether they may.
+    pub tokens: bool,
+    /// What these tokens have to be for.
+    pub audience: String,
 }
 
 impl Default for KubernetesConfig {
@@ -41,6 +47,8 @@ impl Default for KubernetesConfig {
             pod_monitors: true,
             lmaps: true,
             sampling_policies: true,
+            tokens: false,
+            audience: "uview".to_owned(),
         }
     }
 }
@@ -55,6 +63,10 @@ impl KubernetesConfig {
             let wanted = "must be a namespace, a slash and a workload, such as tracing/otel-collector";
             range(is_service, "kubernetes.forwarders", name, wanted)?;
         }
+        let is_printable = self.audience.bytes().all(|byte| byte.is_ascii_graphic());
+        let fits = is_printable && (1..=253).contains(&self.audience.len());
+        let wanted = "must be a name that tokens are issued for, without spaces: --audience of kubectl create token";
+        range(fits, "kubernetes.audience", &self.audience, wanted)?;
         let Some(node) = &self.node else { return Ok(()) };
         // A selector of fields names it, where a comma begins another condition.
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
@@ -80,6 +92,11 @@ impl KubernetesConfig {
             scrape_targets: self.scrape_targets,
             pod_monitors: self.pod_monitors,
         }))
+    }
+
+    /// Whose tokens are taken; `None`: nobody's.
+    pub(crate) fn tokens(&self) -> Option<TokenPlan> {
+        self.tokens.then(|| TokenPlan { audience: self.audience.clone(), node: self.node.clone() })
     }
 
     /// What custom resources may keep in memory at most: as they are, as they are planned, and one answer of the API

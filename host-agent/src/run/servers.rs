@@ -11,18 +11,21 @@ use tokio::task::JoinSet;
 use tonic::service::Routes;
 
 use super::{Tasks, drained, spawn, until_drained};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::listeners::{Listeners, acceptor};
 use crate::live_page::{self, LivePage, PageSources};
 use crate::measuring::Counts;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
+use crate::operators_server::Callers;
 use crate::receipts::Receipts;
 use crate::reload::LiveParts;
 use crate::remote_monitor::RemoteMonitor;
 use crate::run_error::RunError;
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::move_to;
+use crate::token_access::TokenAccess;
 use crate::watched_sources::WatchedSources;
 use crate::{control_server, freed_regions, metrics_endpoint, operators_server, regions_socket, services_socket};
 
@@ -59,6 +62,7 @@ pub(super) fn serve(
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
     let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, on } = sources;
+    let tokens = token_access(config, node.clock())?;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -70,13 +74,15 @@ pub(super) fn serve(
         models,
         cgroups: Arc::clone(&counts.1),
         watched: watched.clone(),
+        tokens: tokens.clone(),
     });
     let pods = watched.pods.clone();
     let page = listeners.page.as_ref().map(|(_, address)| {
         let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems) };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
-    let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems, page.clone());
+    let callers = Callers { access: live.access.clone(), tokens };
+    let operators = operators_server::service(Arc::clone(node), callers, hooks, problems, page.clone());
     // Each operator's request is one message; a worker's is a stream.
     let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let counted = Arc::clone(node);
@@ -109,6 +115,14 @@ pub(super) fn serve(
     spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
     spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
+}
+
+/// What decides about callers with tokens, if `config` wants them.
+fn token_access(config: &Config, clock: Clock) -> Result<Option<Arc<TokenAccess>>, RunError> {
+    let Some(plan) = config.kubernetes.tokens() else { return Ok(None) };
+    let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
+    let tokens = TokenAccess::new(plan, api, clock).map_err(|error| RunError::Kubernetes(error.into()))?;
+    Ok(Some(Arc::new(tokens)))
 }
 
 /// Runs a server that has no error of its own on `threads`.

@@ -116,6 +116,14 @@ readinessProbe:
 {{- $pods := dict "pods" true "scrape_targets" .Values.pods.scrapeTargets "pod_monitors" .Values.pods.podMonitors "lmaps" .Values.pods.lmaps "sampling_policies" .Values.pods.samplingPolicies "forwarders" .Values.pods.forwarders }}
 {{- $_ := set $config "kubernetes" $pods }}
 {{- end }}
+{{- with .Values.hostAgent.operatorsApi }}
+{{- if .enabled }}
+{{- $tls := dict "certificate" "/etc/uview-operators-tls/tls.crt" "key" "/etc/uview-operators-tls/tls.key" }}
+{{- $_ := set $config "operators" (dict "hooks" 64 "listen" (printf "0.0.0.0:%v" .port) "tls" $tls) }}
+{{- $kubernetes := merge (dict "tokens" true "audience" .audience) (get $config "kubernetes" | default dict) }}
+{{- $_ := set $config "kubernetes" $kubernetes }}
+{{- end }}
+{{- end }}
 {{- if .Values.hostAgent.dpu.enabled }}
 {{- $tls := dict "certificate" "/etc/uview-tls/tls.crt" "key" "/etc/uview-tls/tls.key" "client_ca" "/etc/uview-tls/ca.crt" }}
 {{- $_ := set $config "control" (dict "listen" (printf "0.0.0.0:%v" .Values.hostAgent.dpu.port) "tls" $tls) }}

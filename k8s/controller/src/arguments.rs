@@ -9,8 +9,8 @@ use agent_runtime::{LogConfig, LogFormat};
 #[derive(Clone, Debug, clap::Args)]
 pub struct ControllerArgs {
     /// Name of this replica: its pod's
-    #[arg(long, value_name = "NAME")]
-    pub name: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "budget")]
+    pub name: Option<String>,
     /// Namespace of the lease by which one replica acts, and of the host agents
     #[arg(long, value_name = "NAME", default_value = "uview")]
     pub namespace: String,
@@ -35,6 +35,9 @@ pub struct ControllerArgs {
     /// Write the log as JSON, a line each
     #[arg(long)]
     pub log_json: bool,
+    /// Print what the controller may keep in memory, in rows and as a sum, and exit
+    #[arg(long)]
+    pub budget: bool,
 }
 
 impl ControllerArgs {

@@ -22,33 +22,44 @@ use resources::plan::Key;
 use resources::{Lmap, LmapNodeStatus, NodeReport, SamplingPolicy};
 use tokio_stream::{Stream, StreamExt as _};
 
-/// Objects of one answer: those with much in them, and those with metadata only.
-const PAGES: [u32; 2] = [25, 250];
+/// Objects of one answer: as many as fit into it, whoever wrote them, if each has 1.5 MiB, which is the most that an
+/// API server stores; and those with metadata only.
+const PAGES: [u32; 2] = [3, 50];
 /// Most objects of one kind.
 const MAX_OBJECTS: usize = 10_000;
-/// Most bytes of all objects of one kind. While a kind is listed anew, what was known stays: twice four kinds are half
-/// of the chart's memory limit.
-const MAX_BYTES: usize = 32 << 20;
+/// Most bytes of all lists. While a kind is listed anew, what was known stays: all are there twice.
+pub(crate) const MAX_BYTES: usize = 2 * (2 * KnownObject::MOST + Report::MOST + String::MOST);
 
-/// Bytes that a value takes, about.
+/// What a kind of value takes.
 trait Weight {
+    /// Most bytes of all of them.
+    const MOST: usize;
+
+    /// Bytes that one takes with its name, about.
     fn bytes(&self) -> usize;
 }
 
+/// The uid of a node.
 impl Weight for String {
+    const MOST: usize = 8 << 20;
+
     fn bytes(&self) -> usize {
-        64 + self.len()
+        384 + self.len()
     }
 }
 
 impl Weight for KnownObject {
+    const MOST: usize = 16 << 20;
+
     fn bytes(&self) -> usize {
         let texts = self.status.conditions.iter().map(|condition| 128 + condition.message.len());
-        256 + self.status.first_problem.len() + texts.sum::<usize>()
+        640 + self.status.first_problem.len() + texts.sum::<usize>()
     }
 }
 
 impl Weight for Report {
+    const MOST: usize = 32 << 20;
+
     fn bytes(&self) -> usize {
         let text = |outcome: &Outcome| match outcome {
             Outcome::Applied => 0,
@@ -59,7 +70,7 @@ impl Weight for Report {
             128 + namespace.len() + name.len() + text(&verdict.outcome) + services(verdict)
         };
         let OfKinds { lmaps, policies } = &self.verdicts;
-        64 + lmaps.iter().chain(policies).map(one).sum::<usize>()
+        384 + lmaps.iter().chain(policies).map(one).sum::<usize>()
     }
 }
 
@@ -95,7 +106,7 @@ impl<I: Ord, V: Weight> Listing<I, V> {
             Ok(Event::InitApply(object)) => {
                 let (id, value) = read(&object);
                 let bytes = self.buffer_bytes + value.bytes();
-                if self.buffer.len() < MAX_OBJECTS && bytes <= MAX_BYTES {
+                if self.buffer.len() < MAX_OBJECTS && bytes <= V::MOST {
                     self.buffer_bytes = bytes;
                     self.buffer.insert(id, value);
                 } else {
@@ -119,7 +130,7 @@ impl<I: Ord, V: Weight> Listing<I, V> {
     fn insert(&mut self, known: &mut BTreeMap<I, V>, (id, value): (I, V)) {
         self.bytes -= known.remove(&id).map_or(0, |before| before.bytes());
         let bytes = self.bytes + value.bytes();
-        if bytes <= MAX_BYTES && known.len() < MAX_OBJECTS {
+        if bytes <= V::MOST && known.len() < MAX_OBJECTS {
             self.bytes = bytes;
             known.insert(id, value);
         } else {
@@ -156,9 +167,10 @@ impl ClusterView {
         state.lmaps.is_listed && state.policies.is_listed && state.reports.is_listed && state.nodes.is_listed
     }
 
-    /// Statuses that have to be written; none as long as a list is not complete.
-    pub(crate) fn writes(&self, now: &Time) -> Vec<StatusWrite> {
-        if self.is_complete() { reconcile(&self.lock().cluster, now) } else { Vec::new() }
+    /// Statuses that have to be written, the first `most` of those that are `due`; none as long as a list is not
+    /// complete.
+    pub(crate) fn writes(&self, now: &Time, most: usize, due: impl Fn(ObjectKind, &Key) -> bool) -> Vec<StatusWrite> {
+        if self.is_complete() { reconcile(&self.lock().cluster, now, most, due) } else { Vec::new() }
     }
 
     /// Takes `object`, which was written.
@@ -275,5 +287,41 @@ async fn follow<K>(
             tracing::debug!(kind, error = agent_runtime::chain(error), "the watch begins anew");
         }
         take(&mut known.lock(), event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value of a MiB, of which there are three at most.
+    #[derive(Debug, PartialEq)]
+    struct Heavy(u8);
+
+    impl Weight for Heavy {
+        const MOST: usize = 3 << 20;
+
+        fn bytes(&self) -> usize {
+            1 << 20
+        }
+    }
+
+    #[test]
+    fn a_list_takes_as_many_bytes_as_it_may_and_counts_the_others() {
+        let (mut listing, mut known) = (Listing::default(), BTreeMap::new());
+        let read = |name: &u32| (*name, Heavy(1));
+        let mut take = |event| listing.take(&mut known, Ok(event), read);
+        take(Event::Init);
+        (0..5).for_each(|name| take(Event::InitApply(name)));
+        take(Event::InitDone);
+        assert_eq!((known.keys().copied().collect::<Vec<_>>(), listing.refused), (vec![0, 1, 2], 2));
+
+        let mut take = |event| listing.take(&mut known, Ok(event), read);
+        take(Event::Apply(7));
+        take(Event::Apply(1));
+        take(Event::Delete(0));
+        take(Event::Apply(8));
+        assert_eq!((known.into_keys().collect::<Vec<_>>(), listing.bytes), (vec![1, 2, 8], 3 << 20));
+        assert_eq!(listing.refused, 3);
     }
 }

@@ -13,7 +13,10 @@
 //! | `metrics_api`, `serving`, `front_proxy` | `custom.metrics.k8s.io`, over TLS, and whom it answers |
 //! | `objects` | which LMAPs a pod, a workload or an `Lmap` consists of |
 //! | `agents`, `scores` | what host agents say of their LMAPs; `scores` is pure |
+//! | `openapi` | what that API consists of, for the API server and kubectl |
 //! | `calls` | requests whose refusal says when to ask again |
+//! | `bounded`, `questions`, `room` | what answers, lists and pages may take in memory |
+//! | `budget` | all that may be kept, as `--budget` prints it |
 //! | `counts`, `health` | its own metrics, and whether it is ready |
 //!
 //! What a status says is computed by [`resources::aggregate`], which is pure. No agent depends on this program: without
@@ -21,6 +24,8 @@
 
 mod agents;
 mod arguments;
+mod bounded;
+mod budget;
 mod calls;
 mod clock;
 mod counts;
@@ -33,7 +38,10 @@ mod known;
 mod lease;
 mod metrics_api;
 mod objects;
+mod openapi;
 mod pace;
+mod questions;
+mod room;
 mod run;
 mod scores;
 mod serving;
@@ -44,4 +52,5 @@ mod tests;
 mod writer;
 
 pub use arguments::ControllerArgs;
+pub use budget::{DECODED, budget};
 pub use run::{RunError, run};

@@ -13,20 +13,22 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::{Value as JsonValue, json};
+use serde::Serialize;
+use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::agents::Reader;
 use crate::counts::{Counts, one_more};
 use crate::objects::{Composition, Kind, ObjectError, Objects};
+use crate::openapi;
 use crate::scores::{Metric, Value, value};
 
 /// The API group.
 pub(crate) const GROUP: &str = "custom.metrics.k8s.io";
 /// Its versions that are served.
-const VERSIONS: [&str; 2] = ["v1beta1", "v1beta2"];
+pub(crate) const VERSIONS: [&str; 2] = ["v1beta1", "v1beta2"];
 /// Requests at a time.
-const AT_A_TIME: usize = 32;
+pub(crate) const AT_A_TIME: usize = 16;
 /// Largest value that is told, so that its thousandths are a number of Kubernetes.
 const MAX_VALUE: f64 = 1e12;
 
@@ -50,6 +52,7 @@ pub(crate) fn router(api: MetricsApi) -> Router {
         .route("/apis/custom.metrics.k8s.io/{version}/namespaces/{namespace}/{resource}/{name}/{metric}", get(metric))
         .fallback(async || refusal(StatusCode::NOT_FOUND, "there is no such path"))
         .with_state(Arc::new(Service { api, slots: Semaphore::new(AT_A_TIME) }))
+        .merge(openapi::router())
 }
 
 /// Which metrics of which resources there are.
@@ -99,11 +102,10 @@ async fn metric(
     one_more(&service.api.counts.answered);
     match answered {
         Ok(values) => {
-            let items: Vec<_> =
+            let items =
                 values.iter().map(|(name, value)| item(&version, (kind, &namespace, name), metric, *value)).collect();
             let api_version = format!("{GROUP}/{version}");
-            Json(json!({"kind": "MetricValueList", "apiVersion": api_version, "metadata": {}, "items": items}))
-                .into_response()
+            Json(MetricValueList { kind: "MetricValueList", api_version, metadata: Empty {}, items }).into_response()
         }
         Err((code, text)) => refusal(code, &text),
     }
@@ -146,20 +148,63 @@ impl MetricsApi {
     }
 }
 
+/// An answer. It is written as it is read, without a tree of it in between.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MetricValueList<'a> {
+    kind: &'static str,
+    api_version: String,
+    metadata: Empty,
+    items: Vec<MetricValue<'a>>,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MetricValue<'a> {
+    described_object: DescribedObject<'a>,
+    timestamp: Time,
+    value: String,
+    /// Of the older version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric_name: Option<&'static str>,
+    /// Of the newer version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric: Option<Identifier>,
+}
+
+#[derive(Serialize)]
+struct Identifier {
+    name: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DescribedObject<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    namespace: &'a str,
+    name: &'a str,
+}
+
 /// One value, as `version` has it.
-fn item(version: &str, (kind, namespace, name): (Kind, &str, &str), metric: Metric, value: Value) -> JsonValue {
+fn item<'a>(
+    version: &str,
+    (kind, namespace, name): (Kind, &'a str, &'a str),
+    metric: Metric,
+    value: Value,
+) -> MetricValue<'a> {
     let [kind, api_version] = kind.kind();
-    let mut item = json!({
-        "describedObject": {"kind": kind, "apiVersion": api_version, "namespace": namespace, "name": name},
-        "timestamp": Time(value.at),
-        "value": quantity(value.value),
-    });
-    if version == "v1beta1" {
-        item["metricName"] = json!(metric.name());
-    } else {
-        item["metric"] = json!({"name": metric.name()});
+    let (is_older, metric) = (version == VERSIONS[0], metric.name());
+    MetricValue {
+        described_object: DescribedObject { kind, api_version, namespace, name },
+        timestamp: Time(value.at),
+        value: quantity(value.value),
+        metric_name: is_older.then_some(metric),
+        metric: (!is_older).then_some(Identifier { name: metric }),
     }
-    item
 }
 
 /// `value` in thousandths.

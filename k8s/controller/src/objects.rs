@@ -6,14 +6,13 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Api;
 use kube::core::Selector;
-use kube::{Api, Client};
 use pods::Pod;
 use pods::workload::WorkloadKind;
 
-use crate::agents::running_pods;
-use crate::calls::within;
 use crate::known::ClusterView;
+use crate::questions::Questions;
 
 /// Kinds of objects that have metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +84,7 @@ pub(crate) enum ObjectError {
 /// Asks which LMAPs objects consist of.
 #[derive(Clone)]
 pub(crate) struct Objects {
-    pub(crate) client: Client,
+    pub(crate) questions: Questions,
     pub(crate) known: Arc<ClusterView>,
 }
 
@@ -94,22 +93,23 @@ impl Objects {
     pub(crate) async fn named(&self, kind: Kind, namespace: &str, name: &str) -> Result<Composition, ObjectError> {
         let parts = match kind {
             Kind::Pod => {
-                let pods: Api<api::Pod> = Api::namespaced(self.client.clone(), namespace);
-                let pod = within(pods.get_opt(name)).await.map_err(ObjectError::Unknown)?;
-                let pod = pod.ok_or(ObjectError::Missing("Pod"))?;
-                parts(&[pod], |_| true)
+                let get = async |client| Api::<api::Pod>::namespaced(client, namespace).get_opt(name).await;
+                let parts = self.questions.one(get, |pod| of_pod(&pod)).await.map_err(ObjectError::Unknown)?;
+                each_once(parts.ok_or(ObjectError::Missing("Pod"))?)
             }
             Kind::Deployment => {
-                let all: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
-                let found = within(all.get_opt(name)).await.map_err(ObjectError::Unknown)?;
-                let spec = found.ok_or(ObjectError::Missing("Deployment"))?.spec.unwrap_or_default();
-                self.workload(namespace, (WorkloadKind::Deployment, name), spec.selector).await?
+                let get = async |client| Api::<Deployment>::namespaced(client, namespace).get_opt(name).await;
+                let selector = |of: Deployment| of.spec.unwrap_or_default().selector;
+                let selector = self.questions.one(get, selector).await.map_err(ObjectError::Unknown)?;
+                let selector = selector.ok_or(ObjectError::Missing("Deployment"))?;
+                self.workload(namespace, (WorkloadKind::Deployment, name), selector).await?
             }
             Kind::StatefulSet => {
-                let all: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
-                let found = within(all.get_opt(name)).await.map_err(ObjectError::Unknown)?;
-                let spec = found.ok_or(ObjectError::Missing("StatefulSet"))?.spec.unwrap_or_default();
-                self.workload(namespace, (WorkloadKind::StatefulSet, name), spec.selector).await?
+                let get = async |client| Api::<StatefulSet>::namespaced(client, namespace).get_opt(name).await;
+                let selector = |of: StatefulSet| of.spec.unwrap_or_default().selector;
+                let selector = self.questions.one(get, selector).await.map_err(ObjectError::Unknown)?;
+                let selector = selector.ok_or(ObjectError::Missing("StatefulSet"))?;
+                self.workload(namespace, (WorkloadKind::StatefulSet, name), selector).await?
             }
             Kind::Lmap => {
                 let key = (namespace.to_owned(), name.to_owned());
@@ -127,26 +127,52 @@ impl Objects {
         selector: LabelSelector,
     ) -> Result<Vec<(String, Vec<String>)>, ObjectError> {
         let selector = Selector::try_from(selector).map_err(|error| ObjectError::Unknown(error.to_string()))?;
-        let pods = running_pods(&self.client, namespace, &selector.to_string()).await.map_err(ObjectError::Unknown)?;
-        Ok(parts(&pods, |pod| pod.workload.kind == kind && pod.workload.name == name))
+        let selector = selector.to_string();
+        let keep =
+            |pod: &api::Pod| part(pod, |pod| pod.workload.kind == kind && pod.workload.name == name).map(with_bytes);
+        let parts = self.questions.running_pods(namespace, &selector, keep).await;
+        Ok(each_once(parts.map_err(ObjectError::Unknown)?))
     }
 
     /// All running pods with `labels`.
     pub(crate) async fn pods(&self, namespace: &str, labels: &str) -> Result<Vec<Composition>, ObjectError> {
-        let pods = running_pods(&self.client, namespace, labels).await.map_err(ObjectError::Unknown)?;
-        let composition = |pod: &api::Pod| Composition {
-            name: pod.metadata.name.clone().unwrap_or_default(),
-            parts: parts(core::slice::from_ref(pod), |_| true),
+        let keep = |pod: &api::Pod| {
+            let composition = Composition { name: pod.metadata.name.clone().unwrap_or_default(), parts: of_pod(pod) };
+            let bytes = 64 + composition.name.len() + composition.parts.iter().map(bytes).sum::<usize>();
+            Some((composition, bytes))
         };
-        Ok(pods.iter().map(composition).collect())
+        self.questions.running_pods(namespace, labels, keep).await.map_err(ObjectError::Unknown)
     }
 }
 
-/// The LMAPs of those of `pods` that are `wanted`, by node; each once.
-fn parts(pods: &[api::Pod], wanted: impl Fn(&Pod) -> bool) -> Vec<(String, Vec<String>)> {
-    let pods = pods.iter().filter_map(Pod::new).filter(|pod| !pod.is_own && !pod.node.is_empty() && wanted(pod));
-    let all: BTreeSet<(String, Vec<String>)> = pods.map(|pod| (pod.node.clone(), services(&pod))).collect();
+/// A node, and LMAPs on it.
+type NodeLmaps = (String, Vec<String>);
+
+/// The LMAPs of `pod`, with its node, if it is `wanted`.
+fn part(pod: &api::Pod, wanted: impl Fn(&Pod) -> bool) -> Option<NodeLmaps> {
+    let pod = Pod::new(pod).filter(|pod| !pod.is_own && !pod.node.is_empty() && wanted(pod))?;
+    Some((pod.node.clone(), services(&pod)))
+}
+
+/// The LMAPs of `pod`, with its node, if it has one.
+fn of_pod(pod: &api::Pod) -> Vec<NodeLmaps> {
+    part(pod, |_| true).into_iter().collect()
+}
+
+/// Each of `parts` once.
+fn each_once(parts: Vec<NodeLmaps>) -> Vec<NodeLmaps> {
+    let all: BTreeSet<NodeLmaps> = parts.into_iter().collect();
     all.into_iter().collect()
+}
+
+/// Bytes that a part takes.
+fn bytes((node, lmaps): &NodeLmaps) -> usize {
+    64 + node.len() + lmaps.iter().map(|name| 24 + name.len()).sum::<usize>()
+}
+
+fn with_bytes(part: NodeLmaps) -> (NodeLmaps, usize) {
+    let bytes = bytes(&part);
+    (part, bytes)
 }
 
 /// The services of a pod: its workload's, and those of its containers.
@@ -197,8 +223,9 @@ mod tests {
         let own = pod(json!({"app.kubernetes.io/name": "uview"}), &["host-agent"]);
 
         let services = ["shop/cart", "shop/cart/app", "shop/cart/proxy"].map(str::to_owned).to_vec();
-        assert_eq!(parts(&[cart.clone(), own, cart.clone()], |_| true), [("node-1".to_owned(), services)]);
-        let is_of = |name: &str| parts(core::slice::from_ref(&cart), |pod| pod.workload.name == name).len();
-        assert_eq!([is_of("cart"), is_of("payment")], [1, 0]);
+        let parts = [&cart, &own, &cart].map(of_pod).concat();
+        assert_eq!(each_once(parts), [("node-1".to_owned(), services)]);
+        let is_of = |name: &str| part(&cart, |pod| pod.workload.name == name).is_some();
+        assert_eq!([is_of("cart"), is_of("payment")], [true, false]);
     }
 }

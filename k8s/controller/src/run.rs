@@ -8,6 +8,7 @@ use kube::Client;
 use kube::config::InClusterError;
 
 use crate::ControllerArgs;
+use crate::bounded;
 use crate::counts::{ControllerMetrics, Counts};
 use crate::health::{self, Readiness};
 use crate::known::{self, ClusterView};
@@ -17,7 +18,7 @@ use crate::serving::{Serving, serve};
 use crate::writer::Writer;
 
 /// Connections for `/metrics` and health.
-const HEALTH_LIMITS: Limits = Limits { connections: 32, connections_per_peer: 16 };
+pub(crate) const HEALTH_LIMITS: Limits = Limits { connections: 32, connections_per_peer: 16 };
 
 /// Why the controller does not run.
 #[derive(Debug, thiserror::Error)]
@@ -53,9 +54,9 @@ pub(crate) async fn run_in(
 ) -> Result<(), RunError> {
     // What the API server puts off is computed anew, and not repeated as it was.
     config.default_retry = false;
-    let client = Client::try_from(config).map_err(RunError::Client)?;
+    let client = bounded::bounded(Client::try_from(config).map_err(RunError::Client)?, bounded::MAX_BYTES);
     let known = Arc::new(ClusterView::default());
-    let leadership = Arc::new(Leadership::new(args.name.clone()));
+    let leadership = Arc::new(Leadership::new(args.name.clone().unwrap_or_default()));
     let counts = Arc::new(Counts::default());
     let metrics = ControllerMetrics {
         counts: Arc::clone(&counts),

@@ -10,8 +10,12 @@ use std::sync::Arc;
 use exposition::{Description, Format, FormatError, Role, Sink};
 use k8s_openapi::jiff::Timestamp;
 
+use crate::room::{Reservation, Room};
+
 /// Most LMAPs of one node.
 const MAX_LMAPS: usize = 4096;
+/// Bytes of one value beside its name.
+const ENTRY_BYTES: usize = 96;
 /// From here on, a score says by itself that something is unusual; so does an alarm.
 const UNUSUAL: f64 = 1.0;
 
@@ -51,12 +55,14 @@ impl Metric {
 }
 
 /// What one host agent said, and when.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Page {
     /// When it was read.
     pub(crate) at: Timestamp,
     /// Values by metric and name of the LMAP.
     values: BTreeMap<(Metric, String), f64>,
+    /// The bytes that it takes, of those that all pages may.
+    taken: Option<Reservation>,
 }
 
 /// What each node said, or why it cannot be read.
@@ -69,9 +75,23 @@ impl Page {
     ///
     /// [`FormatError`]: a line that is no sample, or a page that was cut.
     pub(crate) fn read(body: &[u8], at: Timestamp) -> Result<Self, FormatError> {
-        let mut page = Self { at, values: BTreeMap::new() };
+        let mut page = Self { at, values: BTreeMap::new(), taken: None };
         exposition::read(body, Format::OpenMetrics, &mut page)?;
         Ok(page)
+    }
+
+    /// The page, if all have `room` for it.
+    ///
+    /// # Errors
+    ///
+    /// There is none, as a sentence.
+    pub(crate) fn within(mut self, room: &Room) -> Result<Self, String> {
+        let one = |(_, name): &(Metric, String)| ENTRY_BYTES + name.len();
+        let bytes = ENTRY_BYTES + self.values.keys().map(one).sum::<usize>();
+        let none =
+            || format!("{bytes} bytes do not fit: pages of other agents take what there is, {} bytes", room.most());
+        self.taken = Some(room.take(bytes).ok_or_else(none)?);
+        Ok(self)
     }
 }
 

@@ -16,10 +16,11 @@ use crate::known::ClusterView;
 use crate::metrics_api::{self, MetricsApi};
 use crate::objects::Objects;
 use crate::pace::Intervals;
+use crate::questions::Questions;
 use crate::{ControllerArgs, RunError};
 
 /// Connections of API servers.
-const METRICS_LIMITS: Limits = Limits { connections: 64, connections_per_peer: 32 };
+pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 64, connections_per_peer: 32 };
 
 /// The metrics API, which listens, and is served once it is known whom to trust.
 pub(crate) struct Serving {
@@ -44,9 +45,10 @@ impl Serving {
         };
         let (listener, address) = listen::tcp("--metrics-api", address).await?;
         tracing::info!(%address, "custom.metrics.k8s.io");
+        let questions = Questions::new(client.clone());
         let api = MetricsApi {
-            objects: Objects { client: client.clone(), known: Arc::clone(known) },
-            reader: Reader::new(client.clone(), args.namespace.clone(), args.agent_port, Arc::clone(counts)),
+            objects: Objects { questions: questions.clone(), known: Arc::clone(known) },
+            reader: Reader::new(questions, args.namespace.clone(), args.agent_port, Arc::clone(counts)),
             counts: Arc::clone(counts),
         };
         let (name, router, limits) = ("metrics API", metrics_api::router(api), METRICS_LIMITS);

@@ -27,7 +27,7 @@ pub(crate) fn intervals() -> Intervals {
 
 pub(crate) fn args(name: &str) -> ControllerArgs {
     ControllerArgs {
-        name: name.to_owned(),
+        name: Some(name.to_owned()),
         namespace: "uview".to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),
         metrics_api: None,
@@ -36,6 +36,7 @@ pub(crate) fn args(name: &str) -> ControllerArgs {
         agent_port: 9702,
         log_level: "info".to_owned(),
         log_json: false,
+        budget: false,
     }
 }
 

@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Pre
 use kube::core::Request;
 use kube::{Client, Resource as _};
 use resources::aggregate::{ObjectKind, StatusWrite};
+use resources::plan::Key;
 use resources::{Lmap, LmapNodeStatus, SamplingPolicy};
 use serde_json::json;
 use tokio::time::Instant;
@@ -87,9 +88,8 @@ impl Writer {
             return;
         }
         let now = began.elapsed();
-        let mut writes = self.known.writes(&Time(clock::wall()));
-        writes.retain(|write| pace.is_due(&id(write), now));
-        for write in writes.into_iter().take(BATCH) {
+        let due = |kind, key: &Key| pace.is_due(&(kind, key.clone()), now);
+        for write in self.known.writes(&Time(clock::wall()), BATCH, due) {
             if !self.leadership.holds() {
                 return;
             }

@@ -186,14 +186,30 @@ pub struct StatusWrite {
     pub notices: Vec<Notice>,
 }
 
-/// The statuses that differ from what the API server has. Conditions that hold as before keep the time of their
-/// transition, others have `now`.
+/// The statuses that differ from what the API server has: the first `most` of those that are `due`. Conditions that
+/// hold as before keep the time of their transition, others have `now`.
 #[must_use]
-pub fn reconcile(cluster: &Cluster, now: &Time) -> Vec<StatusWrite> {
-    ObjectKind::ALL.into_iter().flat_map(|kind| reconcile_kind(cluster, kind, now)).collect()
+pub fn reconcile(
+    cluster: &Cluster,
+    now: &Time,
+    most: usize,
+    due: impl Fn(ObjectKind, &Key) -> bool,
+) -> Vec<StatusWrite> {
+    let mut writes = Vec::new();
+    for kind in ObjectKind::ALL {
+        let left = most - writes.len();
+        writes.extend(reconcile_kind(cluster, kind, now, left, |key| due(kind, key)));
+    }
+    writes
 }
 
-fn reconcile_kind(cluster: &Cluster, kind: ObjectKind, now: &Time) -> Vec<StatusWrite> {
+fn reconcile_kind(
+    cluster: &Cluster,
+    kind: ObjectKind,
+    now: &Time,
+    most: usize,
+    due: impl Fn(&Key) -> bool,
+) -> Vec<StatusWrite> {
     let mut said: BTreeMap<&Key, Vec<(&str, &NodeVerdict)>> = BTreeMap::new();
     for (node, report) in cluster.reports.iter().filter(|(node, _)| cluster.nodes.contains_key(*node)) {
         for (key, verdict) in report.verdicts.of(kind) {
@@ -212,7 +228,7 @@ fn reconcile_kind(cluster: &Cluster, kind: ObjectKind, now: &Time) -> Vec<Status
             status,
         })
     };
-    cluster.objects.of(kind).iter().filter_map(write).collect()
+    cluster.objects.of(kind).iter().filter(|(key, _)| due(key)).filter_map(write).take(most).collect()
 }
 
 /// Reports of nodes that are not there, with their uids: a node may have gone, or not be known yet. None without any

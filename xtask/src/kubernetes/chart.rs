@@ -18,6 +18,8 @@ const MANIFESTS: &str = "k8s/manifests/uview.yaml";
 /// The chart of custom resources, and their definitions, which the agent prints.
 const CRD_CHART: &str = "k8s/chart-crds";
 const CRDS: &str = "k8s/chart-crds/files/crds.yaml";
+/// The subcommand of the CSI driver.
+const CSI: &str = "csi";
 /// The subcommand of the controller.
 const CONTROLLER: &str = "controller";
 /// A limit is at least this many times the budget. What is reserved is the request, not the limit.
@@ -88,6 +90,10 @@ fn refused(helm: &Path) -> Result<()> {
         // A listener of the network without certificates, and a certificate without a name.
         "hostAgent.dpu.enabled=true",
         "hostAgent.dpu.enabled=true,hostAgent.dpu.issuer.name=fabric",
+        // Tokens that would travel without a certificate, and for nobody in particular.
+        "hostAgent.operatorsApi.enabled=true",
+        "hostAgent.operatorsApi.enabled=true,hostAgent.operatorsApi.secretName=tls,hostAgent.operatorsApi.audience=",
+        "csi.enabled=true,csi.kubeletDir=kubelet",
         // Metrics without a certificate, and a certificate whose authority nobody knows.
         "controller.enabled=true,controller.customMetrics.enabled=true",
         "controller.enabled=true,controller.customMetrics.enabled=true,controller.customMetrics.secretName=tls",
@@ -191,14 +197,20 @@ fn limits(rendered: &str, uview: &Path) -> Result<Vec<String>> {
     let objects = objects(rendered)?;
     let folder = tempfile::tempdir()?;
     let mut lines = Vec::new();
-    // The controller has no configuration, and no budget of its own.
-    let has_budget = |template: &&Template| {
-        template.spec.containers.iter().all(|container| container.args.first().is_none_or(|arg| arg != CONTROLLER))
-    };
-    for template in objects.iter().filter_map(|object| object.spec.template.as_ref()).filter(has_budget) {
+    for template in objects.iter().filter_map(|object| object.spec.template.as_ref()) {
+        if let [container] = template.spec.containers.as_slice()
+            && container.args.first().is_some_and(|arg| arg == CONTROLLER)
+        {
+            // It has no configuration: its arguments say what it serves.
+            let text = output(Command::new(uview).args(&container.args).arg("--budget"))?;
+            lines.push(limit(container, &text)?);
+            continue;
+        }
         let mut names = template.spec.volumes.iter().filter_map(|volume| volume.config_map.as_ref());
         let config_map = &names.next().context("an agent has a configuration")?.name;
-        for container in &template.spec.containers {
+        // The CSI driver keeps nothing.
+        let is_agent = |container: &&Container| container.args.first().is_none_or(|arg| arg != CSI);
+        for container in template.spec.containers.iter().filter(is_agent) {
             let [agent, _, file, ..] = container.args.as_slice() else {
                 bail!("{} has other arguments", container.name)
             };
@@ -209,16 +221,20 @@ fn limits(rendered: &str, uview: &Path) -> Result<Vec<String>> {
             let path = folder.path().join(file);
             fs::write(&path, data.data.get(file).with_context(|| format!("{config_map} has no {file}"))?)?;
             let text = output(Command::new(uview).args([agent, "--budget", "--config"]).arg(&path).args(LOAD))?;
-            let budget = sum(&text).context("--budget prints no sum")?;
-            let limit =
-                container.resources.limits.get("memory").and_then(|limit| limit.as_str()).context("no limit")?;
-            let limit = mebibytes(limit).with_context(|| format!("{limit} is no memory"))?;
-            let name = &container.name;
-            ensure!(limit >= ROOM * budget, "{name}: limit {limit} MiB, its budget is {budget} MiB");
-            lines.push(format!("{name} {limit} of {budget} MiB"));
+            lines.push(limit(container, &text)?);
         }
     }
     Ok(lines)
+}
+
+/// The limit of `container`, which has room for its budget, as `text` has it.
+fn limit(container: &Container, text: &str) -> Result<String> {
+    let budget = sum(text).context("--budget prints no sum")?;
+    let limit = container.resources.limits.get("memory").and_then(|limit| limit.as_str()).context("no limit")?;
+    let limit = mebibytes(limit).with_context(|| format!("{limit} is no memory"))?;
+    let name = &container.name;
+    ensure!(limit >= ROOM * budget, "{name}: limit {limit} MiB, its budget is {budget} MiB");
+    Ok(format!("{name} {limit} of {budget} MiB"))
 }
 
 /// The last line of `--budget` before what is on disk: `1884 MiB  all`.

@@ -8,6 +8,7 @@ mod kit;
 mod quick_start;
 mod scaling;
 mod scraping;
+mod tokens;
 mod traces;
 mod upstream;
 mod workloads;
@@ -125,6 +126,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     api_server::outages(cluster, steps)?;
     scraping::check(cluster, steps)?;
     learnt_survives(cluster, &values, steps)?;
+    tokens::check(cluster, &values, steps)?;
     api_server::many_pods(cluster, steps)?;
     for agent in ["host-agent", "nic-agent"] {
         println!("{agent}: {} MiB resident", cluster.resident(agent)?);

@@ -158,6 +158,20 @@ impl Served {
 
     /// Asks with the certificate `of`; status and body, or why there is no answer.
     async fn ask_as(&self, of: Option<&str>, path: &str) -> Result<(u16, Value), String> {
+        let answer = self.text(of, path, "accept: */*").await?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("no status")?;
+        Ok((status, serde_json::from_str(body).map_err(|error| error.to_string())?))
+    }
+
+    /// Status line and headers of the answer to the front proxy with one header more.
+    async fn head(&self, path: &str, header: &str) -> String {
+        let answer = self.text(Some("proxy"), path, header).await.unwrap();
+        answer.split_once("\r\n\r\n").unwrap().0.to_owned()
+    }
+
+    /// The answer, with its head.
+    async fn text(&self, of: Option<&str>, path: &str, header: &str) -> Result<String, String> {
         let file = |name: String| self.folder.path().join(name);
         let [certificate, key] = ["pem", "key"].map(|end| of.map(|of| file(format!("{of}.{end}"))));
         let tls = ClientTls { ca: file("own.pem".to_owned()), domain: None, certificate, key };
@@ -165,13 +179,11 @@ impl Served {
         let text = |error: std::io::Error| error.to_string();
         let stream = TcpStream::connect(self.address).await.map_err(text)?;
         let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.map_err(text)?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{header}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.map_err(text)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.map_err(text)?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
-        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("no status")?;
-        Ok((status, serde_json::from_str(body).map_err(|error| error.to_string())?))
+        Ok(answer)
     }
 
     async fn ask(&self, path: &str) -> (u16, Value) {
@@ -268,4 +280,89 @@ async fn a_new_authority_is_taken_over_while_it_serves() {
     };
     tokio::time::timeout(crate::testing::WITHIN, taken_over).await.unwrap();
     assert!(served.ask_as(Some("proxy"), API).await.is_err());
+}
+
+/// Whether `value` is as `schema` of `document` says, which knows each of its keys.
+fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let pointer = reference.strip_prefix('#').ok_or("a reference to another document")?;
+        let schema = document.pointer(pointer).ok_or(format!("{reference} leads nowhere"))?;
+        return fits(document, schema, value);
+    }
+    match (schema["type"].as_str(), value) {
+        (Some("string"), Value::String(_)) | (Some("boolean"), Value::Bool(_)) => Ok(()),
+        (Some("array"), Value::Array(all)) => all.iter().try_for_each(|one| fits(document, &schema["items"], one)),
+        (Some("object"), Value::Object(all)) => {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            if let Some(missing) = required.into_iter().find(|key| !all.contains_key(*key)) {
+                return Err(format!("{missing} is missing in {value}"));
+            }
+            all.iter().try_for_each(|(key, value)| {
+                let of = schema["properties"].get(key).ok_or(format!("{key} is unknown in {schema}"))?;
+                fits(document, of, value)
+            })
+        }
+        _ => Err(format!("{value} is no {schema}")),
+    }
+}
+
+/// The path with the names of real objects.
+fn real(path: &str) -> String {
+    let names = [("namespace", "shop"), ("resource", "pods"), ("name", "cart-abc-1"), ("metric", "uview_alarm")];
+    names.iter().fold(path.to_owned(), |path, (key, value)| path.replace(&format!("{{{key}}}"), value))
+}
+
+#[tokio::test]
+async fn openapi_of_both_versions_describes_what_is_answered() {
+    let served = Served::start().await;
+    let (_, two) = served.ask("/openapi/v2").await;
+    let (_, root) = served.ask("/openapi/v3").await;
+    assert_eq!(two["swagger"], "2.0");
+    let mut documents = vec![(two, "/responses/200/schema")];
+    for (name, at) in root["paths"].as_object().unwrap() {
+        let url = at["serverRelativeURL"].as_str().unwrap();
+        assert!(url.starts_with(&format!("/openapi/v3/{name}?hash=")), "{url}");
+        let (status, three) = served.ask(url).await;
+        assert_eq!((status, &three["openapi"]), (200, &json!("3.0.0")));
+        documents.push((three, "/responses/200/content/application~1json/schema"));
+    }
+    let paths: Vec<_> = documents.iter().map(|(document, _)| document["paths"].as_object().unwrap().len()).collect();
+    assert_eq!(paths, [4, 2, 2], "each version has two");
+
+    let mut ids = Vec::new();
+    for (document, schema) in &documents {
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            let (status, answer) = served.ask(&real(path)).await;
+            assert_eq!(status, 200, "{path}");
+            let schema = operations["get"].pointer(schema).unwrap();
+            fits(document, schema, &answer).unwrap();
+            assert!(fits(document, schema, &json!({"more": 1})).is_err());
+            ids.push(operations["get"]["operationId"].as_str().unwrap().to_owned());
+        }
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 4, "names of operations are their own: {ids:?}");
+    let head = served.head("/openapi/v3/apis/custom.metrics.k8s.io/v9", "accept: */*").await;
+    assert!(head.starts_with("HTTP/1.1 404"), "{head}");
+}
+
+#[tokio::test]
+async fn openapi_that_is_known_is_not_sent_again_and_other_forms_are_not_served() {
+    let served = Served::start().await;
+    for path in ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis/custom.metrics.k8s.io/v1beta2"] {
+        let head = served.head(path, "accept: application/json").await;
+        let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("content-type: application/json"), "{head}");
+
+        let head = served.head(path, &format!("if-none-match: \"other\", {tag}")).await;
+        assert!(head.starts_with("HTTP/1.1 304"), "{head}");
+        let head = served.head(path, "if-none-match: \"other\"").await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+        let head = served.head(path, &format!("accept: {protobuf}")).await;
+        assert!(head.starts_with("HTTP/1.1 406"), "{head}");
+        let head = served.head(path, &format!("accept: {protobuf}, application/json;q=0.5")).await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    }
 }

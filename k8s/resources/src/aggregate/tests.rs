@@ -36,7 +36,7 @@ fn cluster(said: &[(&str, i64, Outcome)]) -> Cluster {
 
 /// The one write, after which the API server has its status.
 fn written(cluster: &mut Cluster, now: i64) -> StatusWrite {
-    let writes = reconcile(cluster, &at(now));
+    let writes = reconcile(cluster, &at(now), usize::MAX, |_, _| true);
     assert_eq!(writes.len(), 1, "{writes:?}");
     cluster.objects.lmaps.get_mut(&key()).unwrap().status = writes[0].status.clone();
     writes[0].clone()
@@ -76,7 +76,7 @@ fn a_status_counts_nodes_and_says_why_the_first_refuses() {
 fn what_is_written_is_not_written_again_and_times_are_those_of_transitions() {
     let mut of = cluster(&[("node-1", 2, Outcome::Applied)]);
     let first = written(&mut of, 100);
-    assert_eq!(reconcile(&of, &at(200)), []);
+    assert_eq!(reconcile(&of, &at(200), usize::MAX, |_, _| true), []);
 
     of.reports.insert("node-2".to_owned(), report(verdict(2, Outcome::Applied)));
     of.nodes.insert("node-2".to_owned(), String::new());
@@ -165,7 +165,7 @@ fn a_policy_has_a_status_of_its_own_that_says_which_kind_is_in_the_way() {
     let older = Outcome::Conflicted("shop/cart is set by the older SamplingPolicy shop/all".to_owned());
     of.reports.get_mut("node-1").unwrap().verdicts.policies.insert(key(), verdict(1, older));
 
-    let writes = reconcile(&of, &at(1));
+    let writes = reconcile(&of, &at(1), usize::MAX, |_, _| true);
 
     let kinds: Vec<_> = writes.iter().map(|write| (write.kind, write.uid.as_str())).collect();
     assert_eq!(kinds, [(ObjectKind::Lmap, "u"), (ObjectKind::SamplingPolicy, "p")]);

@@ -132,6 +132,11 @@ impl Cluster {
         self.sh(&format!("{exec} {arguments} --runtime-dir {SOCKETS} 2>&1 || [ $? = 2 ]"))
     }
 
+    /// The path of the program, on the node.
+    pub fn program(&self) -> std::path::Display<'_> {
+        self.uview.display()
+    }
+
     /// Runs `uview ARGUMENTS --json` on the node, which needs no API server.
     ///
     /// # Errors
