@@ -49,7 +49,7 @@ fn a_trace_has_its_spans_and_why_it_is_kept() {
         start: 5_000_000,
         end: 4_000_000,
         outcome: Outcome::Failed,
-        kept: Some(KeepReason { policy: "error".into(), reason: HOSTILE.into() }),
+        kept: Some(KeepReason { policy: "error".into(), reason: HOSTILE.into(), incident: HOSTILE.into() }),
     };
     store.add(1, span.clone());
     store.add(1, Span { id: 2, parent: Some(9), start: 7_000_000, end: 9_000_000, kept: None, ..span });
