@@ -8,6 +8,7 @@ mod limits;
 mod lmap;
 mod otlp;
 mod otlp_metrics;
+mod incidents;
 mod page;
 mod prometheus;
 mod receipt;
@@ -40,6 +41,7 @@ pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
 pub use self::otlp_metrics::OtlpMetricsConfig;
+pub use self::incidents::IncidentsConfig;
 pub use self::page::PageConfig;
 pub(crate) use self::prometheus::changes_every;
 pub use self::prometheus::{PrometheusConfig, PrometheusTarget};
@@ -89,6 +91,8 @@ pub struct Config {
     pub head_sampling: HeadSamplingConfig,
     /// Storage of the receipt's ledger.
     pub receipt: ReceiptConfig,
+    /// Storage of incidents.
+    pub incidents: IncidentsConfig,
     /// Samples to a remote monitor by Prometheus remote write.
     pub remote_write: RemoteWriteConfig,
     /// Samples to a remote monitor as OTLP metrics.
@@ -300,6 +304,7 @@ impl Config {
         self.kubernetes.check()?;
         self.check_resources()?;
         self.page.check()?;
+        self.incidents.check()?;
         let Self { control, operators, .. } = self;
         check_listener("control", control.listen, control.tls.as_ref(), control.insecure)?;
         check_listener("operators", operators.listen, operators.tls.as_ref(), operators.insecure)?;

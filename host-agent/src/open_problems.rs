@@ -6,6 +6,7 @@ use std::sync::Arc;
 use otlp::{Edge, UnknownSenders, UnverifiedSpans};
 
 use crate::cgroup_metrics;
+use crate::incident_book::IncidentBook;
 use crate::node::Node;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
@@ -18,6 +19,8 @@ pub(crate) struct ProblemSources {
     pub(crate) edge: Option<Arc<Edge>>,
     pub(crate) remotes: Vec<Arc<RemoteMonitor>>,
     pub(crate) receipts: Arc<Receipts>,
+    /// `None`: none are kept.
+    pub(crate) incidents: Option<Arc<IncidentBook>>,
     pub(crate) models: Option<Arc<StoredModels>>,
     pub(crate) cgroups: Arc<cgroup_metrics::Counts>,
     pub(crate) watched: WatchedSources,
@@ -34,7 +37,9 @@ impl ProblemSources {
         let models = self.models.iter().flat_map(|models| models.problems(node));
         let now = node.clock().now();
         let sources = self.cgroups.problem().into_iter().chain(self.watched.problems(now));
-        unverified.chain(unknown).chain(remotes).chain(sources).chain(self.receipts.problem()).chain(models).collect()
+        let incidents = self.incidents.iter().filter_map(|incidents| incidents.problem());
+        let stored = self.receipts.problem().into_iter().chain(incidents).chain(models);
+        unverified.chain(unknown).chain(remotes).chain(sources).chain(stored).collect()
     }
 }
 
@@ -80,7 +85,7 @@ mod tests {
         let remotes = vec![Arc::clone(remote)];
         let receipts = Arc::new(receipts);
         let (cgroups, watched) = (Arc::default(), WatchedSources::default());
-        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, watched })
+        (node, ProblemSources { edge: None, remotes, receipts, incidents: None, models: None, cgroups, watched })
     }
 
     #[test]

@@ -277,6 +277,23 @@ impl Recorder {
         self.shelf.take_steps(&open)
     }
 
+    /// `step` was not done: it comes again.
+    pub fn again(&mut self, step: &Step) {
+        self.shelf.again(step);
+    }
+
+    /// Whether all steps that are due were taken, and none came back.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.shelf.is_written()
+    }
+
+    /// Whether an incident is on, or was lately.
+    #[must_use]
+    pub fn is_following(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Changes with each change of the list.
     #[must_use]
     pub const fn revision(&self) -> u64 {

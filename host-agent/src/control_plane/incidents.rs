@@ -10,8 +10,10 @@
 
 use std::collections::BTreeMap;
 
+use ::incidents::recorder::{RankedService, Ranking};
 use hooks::suspects::{Calls, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm};
 use wire::id::LmapId;
+use wire::incident::IncidentId;
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
@@ -155,6 +157,20 @@ impl Incident {
         })
     }
 
+    /// Its services as they are ranked.
+    fn ranking(&self, is_on: impl Fn(LmapId) -> bool) -> Ranking {
+        let service = |(lmap, points_at): &(LmapId, Option<LmapId>)| {
+            let points_at = points_at.and_then(|at| self.flagged.get(&at)).map(|flag| flag.service.to_string());
+            self.flagged.get(lmap).map(|flag| RankedService {
+                service: flag.service.to_string(),
+                points_at: points_at.unwrap_or_default(),
+                began: flag.began,
+                is_on: is_on(*lmap),
+            })
+        };
+        Ranking { id: IncidentId::of(self.began), services: self.ranked.iter().filter_map(service).collect() }
+    }
+
     fn is_on(&self, is_on: impl Fn(LmapId) -> bool) -> bool {
         self.flagged.keys().any(|lmap| is_on(*lmap))
     }
@@ -209,6 +225,11 @@ impl Incidents {
     pub fn suspicion(&self, lmap: LmapId) -> Option<Suspicion> {
         let incident = self.0.iter().rfind(|incident| incident.flagged.contains_key(&lmap))?;
         incident.suspicions().find(|(of, _)| *of == lmap).map(|(_, suspicion)| suspicion)
+    }
+
+    /// The rankings of all incidents, also of those that are over, until the next alarm begins.
+    pub fn rankings(&self, is_on: impl Fn(LmapId) -> bool) -> Vec<Ranking> {
+        self.0.iter().map(|incident| incident.ranking(&is_on)).collect()
     }
 
     /// The suspicions of all services; `is_on` tells which LMAPs are in alarm. Incidents that are over are left out.
@@ -313,6 +334,21 @@ mod tests {
         let suspicion = node.incidents.suspicion(LmapId(1)).unwrap();
         assert_eq!(suspicion.points_at, Some(ServiceName::new("store").unwrap()));
         assert_eq!(suspicion.incident, Nanos::from_millis(1000));
+    }
+
+    #[test]
+    fn a_ranking_has_its_address_and_says_who_is_quiet_again() {
+        let mut node = Node::default();
+        node.says(1000, 1, 50.0, Some("store"), false);
+        node.alarm(1300, 2, 3.0);
+        node.ends(2);
+
+        let rankings = node.incidents.rankings(|lmap| node.on.contains(&lmap));
+
+        let services: Vec<_> =
+            rankings[0].services.iter().map(|of| (of.service.as_str(), of.points_at.as_str(), of.is_on)).collect();
+        assert_eq!(services, [("store", "", false), ("payment", "store", true)]);
+        assert_eq!((rankings.len(), rankings[0].id.to_string().as_str()), (1, "19700101-000001-000"));
     }
 
     #[test]

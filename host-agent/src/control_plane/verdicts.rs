@@ -121,6 +121,12 @@ impl ControlPlane {
         self.incidents.set_calls(calls);
     }
 
+    /// Incidents with their services by suspicion.
+    #[must_use]
+    pub fn incident_rankings(&self) -> Vec<::incidents::recorder::Ranking> {
+        self.incidents.rankings(|id| self.lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm))
+    }
+
     fn take_verdict(&mut self, worker: WorkerId, at_unix_ns: u64, mut verdict: Verdict) {
         let Some(lmap) = self.lmaps.get_mut(&verdict.lmap) else {
             return;

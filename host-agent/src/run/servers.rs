@@ -12,6 +12,8 @@ use tonic::service::Routes;
 
 use super::{RunError, Tasks, acceptor, drained, spawn, until_drained};
 use crate::config::Config;
+use crate::incident_book::IncidentBook;
+use crate::kept_traces::KeptTraces;
 use crate::listeners::Listeners;
 use crate::live_page::{self, LivePage, PageSources};
 use crate::measuring::Counts;
@@ -45,6 +47,8 @@ pub(super) struct MonitoringSources {
     pub(super) receipts: Arc<Receipts>,
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
+    /// Kept traces, and incidents.
+    pub(super) kept: (Arc<KeptTraces>, Arc<IncidentBook>),
     /// Threads of the live page.
     pub(super) on: Handle,
 }
@@ -57,7 +61,7 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, on } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, kept, on } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -66,13 +70,14 @@ pub(super) fn serve(
         edge: otlp.clone(),
         remotes: remotes.clone(),
         receipts,
+        incidents: Some(kept.1),
         models,
         cgroups: Arc::clone(&counts.1),
         watched: watched.clone(),
     });
     let pods = watched.pods.clone();
     let page = listeners.page.as_ref().map(|(_, address)| {
-        let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems) };
+        let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems), traces: kept.0 };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems, page.clone());

@@ -136,7 +136,7 @@ mod tests {
         fit(&mut record);
 
         assert!(record.encoded_len() <= MAX_RECORD_BYTES);
-        assert_eq!((record.traces.len(), record.services.len()), (2, 32));
+        assert_eq!((record.traces.len(), record.services.len()), (3, 32));
         assert!(record.services.iter().all(|service| service.ratios.len() == 600));
     }
 }

@@ -146,6 +146,19 @@ impl Shelf {
         Ok(id)
     }
 
+    /// `step` was not done.
+    pub(super) fn again(&mut self, step: &Step) {
+        match step {
+            Step::Write(id, _) if self.records.contains_key(id) => drop(self.changed.insert(*id)),
+            Step::Remove(id) if !self.records.contains_key(id) => drop(self.gone.insert(*id)),
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_written(&self) -> bool {
+        self.changed.is_empty() && self.gone.is_empty()
+    }
+
     /// What is to be done on the disk. The oldest make room, but for those that are `open`.
     pub(super) fn take_steps(&mut self, open: &BTreeSet<IncidentId>) -> Vec<Step> {
         while self.bytes > self.budget

@@ -4,7 +4,7 @@ use serde_json::Value;
 use wire::proto::operators::{LmapStatus, StatusReply};
 
 use super::*;
-use crate::feed::News;
+use crate::feed::{News, Revisions};
 use crate::history::History;
 use crate::traces::KeepReason;
 
@@ -27,7 +27,7 @@ fn a_service_has_its_buckets_and_episodes() {
         alarm: true,
         ..LmapStatus::default()
     };
-    assert_eq!(feed.look(&StatusReply { lmaps: vec![lmap], ..StatusReply::default() }, 0), News::Event);
+    assert_eq!(feed.look(&StatusReply { lmaps: vec![lmap], ..StatusReply::default() }, Revisions::default()), News::Event);
 
     let document = parsed(&service(&feed, 3).unwrap());
 
