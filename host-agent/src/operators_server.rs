@@ -92,8 +92,7 @@ fn incident(book: Option<&IncidentBook>, asked: &proto::IncidentRequest) -> Resu
         _ => Status::not_found(error.to_string()),
     })?;
     let incident = book.get(id).ok_or_else(none)?;
-    let html = if asked.html { incidents::draw::page(&incident) } else { String::new() };
-    Ok(proto::IncidentReply { incident: Some(incident), html })
+    Ok(proto::IncidentReply { incident: Some(incident) })
 }
 
 /// Unregisters a watcher when its stream ends.

@@ -135,7 +135,7 @@ fn findings<'a>(event: &'a Event, node: &'a str) -> impl Iterator<Item = Finding
     let is_finding = alarm || !event.silent.is_empty();
     let own = event.concerned.is_empty().then_some(&event.service);
     let services = own.into_iter().chain(&event.concerned).filter(move |_| is_finding);
-    services.map(|service| {
+    services.map(move |service| {
         let is_told = |column: &str| service_of(event, column).is_none_or(|(of, _)| of == service);
         let metrics = event.reasons.iter().filter(|reason| is_told(&reason.column)).map(|reason| Metric {
             title: reason.column.as_str().into(),

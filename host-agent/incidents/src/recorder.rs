@@ -40,6 +40,8 @@ const AFTER: Nanos = Nanos::from_secs(30);
 const TRACES_BEFORE: Nanos = Nanos::from_secs(30);
 /// Time between two writes of a record that changes.
 const WRITTEN_EVERY: Nanos = Nanos::from_secs(10);
+/// Services that did not fit and are counted.
+const MAX_LEFT_OUT: usize = 1_000;
 /// Changes of one record.
 const MAX_CHANGES: usize = 64;
 /// Traces that a look goes back beyond those that are new: spans come late.
@@ -110,6 +112,8 @@ struct Open {
     has_changed: bool,
     /// Traces that were taken by the last look.
     traces: u64,
+    /// Services that did not fit.
+    left_out: BTreeSet<String>,
 }
 
 /// All incidents that are kept.
@@ -353,7 +357,10 @@ impl Open {
             return self.record.services.get_mut(known);
         }
         if self.record.services.len() >= MAX_SERVICES {
-            self.record.further_services = self.record.further_services.saturating_add(1);
+            if self.left_out.len() < MAX_LEFT_OUT {
+                self.left_out.insert(name);
+            }
+            self.record.further_services = self.left_out.len() as u32;
             return None;
         }
         let second = (at.0 / 1_000_000_000) as u32;

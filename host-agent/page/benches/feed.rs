@@ -1,6 +1,6 @@
 //! What a look and a viewer cost: 100 services, each with a new summary of ten scores.
 
-use page::feed::{Feed, News};
+use page::feed::{Feed, News, Revisions};
 use page::history::History;
 use wire::proto::operators::{LmapStatus, StatusReply};
 

@@ -2,7 +2,7 @@
 //!
 //! Values of arguments and variables become numbers here, so that nobody keeps or shows them.
 
-use core::hash::{Hash as _, Hasher as _};
+use core::hash::Hasher as _;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::DefaultHasher;

@@ -38,17 +38,11 @@ pub struct IncidentRequest {
     /// An address, its unique beginning, or what follows the slash after the node's name; empty: the newest.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// As a page that needs no other file.
-    #[prost(bool, tag = "2")]
-    pub html: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct IncidentReply {
     #[prost(message, optional, tag = "1")]
     pub incident: ::core::option::Option<Incident>,
-    /// With `html` of the request: the page.
-    #[prost(string, tag = "2")]
-    pub html: ::prost::alloc::string::String,
 }
 /// What is kept of an incident. Stored in files as it is: fields are only ever added.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -222,7 +222,9 @@ fn more_incidents_at_a_time_than_are_followed_close_the_oldest() {
 #[test]
 fn more_services_than_are_kept_are_counted() {
     let mut recorder = Recorder::new("node-3", 4 << 20);
-    (0..40).for_each(|number| says(&mut recorder, &format!("service-{number}"), 1, 0, Phase::Begin, 2.0));
+    for second in 1..4 {
+        (0..40).for_each(|number| says(&mut recorder, &format!("service-{number}"), second, 0, Phase::Middle, 2.0));
+    }
 
     let incident = recorder.get(id(0)).unwrap();
     assert_eq!((incident.services.len(), incident.further_services), (MAX_SERVICES, 8));
