@@ -51,8 +51,8 @@ pub(crate) struct IncidentBook {
     recorder: Mutex<Recorder>,
     node: String,
     sources: EvidenceSources,
-    store: Option<Store>,
-    /// Held while files are written, so that the last write is the newest.
+    /// Locked while files are written, so that the last write is the newest.
+    store: Option<Mutex<Store>>,
     facts: Mutex<ProcessFacts>,
     /// Why the last write failed; `None` if it did not.
     failure: Mutex<Option<String>>,
@@ -82,7 +82,7 @@ impl IncidentBook {
             recorder: Mutex::new(recorder),
             node,
             sources,
-            store,
+            store: store.map(Mutex::new),
             facts: Mutex::new(ProcessFacts::new(Path::new("/proc"))),
             failure: Mutex::default(),
             reloads: Mutex::default(),
@@ -194,8 +194,9 @@ impl IncidentBook {
     /// Writes what has changed, and removes what had to make room; with `must`, also what is not due. What cannot be
     /// written is tried again.
     pub(crate) fn write(&self, node: &Node, must: bool) {
+        let store = self.store.as_ref().map(lock);
         let steps = lock(&self.recorder).take_steps(clock::unix_now(), must);
-        let Some(store) = &self.store else { return };
+        let Some(store) = store else { return };
         let mut failed: Option<(io::Error, Vec<Step>)> = None;
         for step in steps {
             if let Err(error) = store.carry_out(&step) {

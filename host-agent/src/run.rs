@@ -187,20 +187,42 @@ fn spawn_monitors(
 }
 
 /// Writes what is kept on disk, when every span is decided or lost. A write that does not panic has no error.
-async fn write_last(
-    node: Arc<Node>,
-    receipts: Arc<Receipts>,
-    incidents: Arc<IncidentBook>,
-    models: Option<Arc<StoredModels>>,
-) {
+async fn write_last(node: Arc<Node>, records: Records, models: Option<Arc<StoredModels>>) {
     let write = move || {
-        receipts.close(&node);
-        incidents.write(&node, true);
+        records.receipts.close(&node);
+        records.incidents.write(&node, true);
         if let Some(models) = models {
             models.write(&node);
         }
     };
     _ = tokio::task::spawn_blocking(write).await;
+}
+
+/// What the agent records while it runs: the receipt's ledger, incidents, and kept traces for people to look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    pub(crate) receipts: Arc<Receipts>,
+    pub(crate) incidents: Arc<IncidentBook>,
+    pub(crate) traces: Arc<KeptTraces>,
+}
+
+impl Records {
+    /// Goes on with what the previous run stored, and follows `node` on `threads`.
+    fn start(
+        config: &Config,
+        edge: Option<&Arc<Edge>>,
+        (pods, clock): (Option<Arc<PodWatch>>, Clock),
+        node: &Arc<Node>,
+        threads: &Handle,
+    ) -> Result<Self, RunError> {
+        let no_hook = |error: crate::dispatch::TooManyHooks| RunError::Server("operators", error.into());
+        let receipts = receipts(config, edge, clock)?;
+        receipts.start(node, threads).map_err(no_hook)?;
+        let traces = Arc::new(KeptTraces::new(edge.cloned(), config.page.trace_bytes));
+        let incidents = incidents(config, &traces, pods)?;
+        incidents.start(node, threads).map_err(no_hook)?;
+        Ok(Self { receipts, incidents, traces })
+    }
 }
 
 /// Runs the host agent until `shutdown` resolves. Then it sends what is queued, closes everything and removes its
@@ -264,27 +286,14 @@ pub async fn run_from(
     let servers = Servers { access: live.access.clone(), connections: Arc::clone(&connections) };
     let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners, servers).await?;
     let edge = sampling_edge(&telemetry, objects.as_deref());
-    let receipts = receipts(&config, edge.as_ref(), clock)?;
-    receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
-    let traces = Arc::new(KeptTraces::new(edge.clone(), config.page.trace_bytes));
-    let incidents = incidents(&config, &traces, pods.clone())?;
-    incidents.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
+    let records = Records::start(&config, edge.as_ref(), (pods.clone(), clock), &node, threads.handle())?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
     let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
-    let (otlp, of_status, models_of) = (edge.clone(), Arc::clone(&receipts), models.clone());
-    let (on, kept) = (threads.handle().clone(), (traces, Arc::clone(&incidents)));
-    let sources = MonitoringSources {
-        connections,
-        counts,
-        otlp,
-        remotes,
-        receipts: of_status,
-        models: models_of,
-        watched,
-        kept,
-        on,
-    };
+    let (otlp, of_status, models_of) = (edge.clone(), records.clone(), models.clone());
+    let on = threads.handle().clone();
+    let sources =
+        MonitoringSources { connections, counts, otlp, remotes, records: of_status, models: models_of, watched, on };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
@@ -305,7 +314,7 @@ pub async fn run_from(
     }
     node.drain();
     Shutdown { telemetry, tasks, measuring }.end().await;
-    write_last(node, receipts, incidents, models).await;
+    write_last(node, records, models).await;
     match failed {
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(RunError::Server("services", error.into())),

@@ -161,8 +161,10 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     let hash = browser.run("return location.hash");
     assert!(hash.as_str().unwrap().starts_with("#/incident/"), "{hash}");
     view(&browser, hash.as_str().unwrap(), SHOWN);
-    let drawn = browser.run("return document.querySelector('.timeline .line').getAttribute('d').length > 20");
-    assert_eq!(drawn, Value::Bool(true));
+    eventually("the time line has scores", || {
+        let drawn = browser.run("return document.querySelector('.timeline .line').getAttribute('d').length > 40");
+        (drawn == Value::Bool(true)).then_some(())
+    });
     browser.press(ESCAPE);
     assert_eq!(browser.run("return location.hash"), json!("#/incidents"));
     view(&browser, "#/traces", SHOWN);

@@ -3,7 +3,7 @@
 //! Values of arguments and variables become numbers here, so that nobody keeps or shows them.
 
 use core::hash::Hasher as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::DefaultHasher;
 use std::io::Read as _;
@@ -67,7 +67,8 @@ impl ProcessFacts {
 
     /// All replicas by service, with what is known of them. Files of those that are new are read, and of some others.
     pub(super) fn look(&mut self, facts: Vec<ReplicaFacts>) -> BTreeMap<String, Vec<Replica>> {
-        self.known.retain(|number, _| facts.iter().any(|facts| facts.number == *number));
+        let numbers: BTreeSet<u32> = facts.iter().map(|facts| facts.number).collect();
+        self.known.retain(|number, _| numbers.contains(number));
         let readable = facts.iter().filter(|facts| facts.process != 0);
         let (new, old): (Vec<_>, Vec<_>) = readable.partition(|facts| !self.known.contains_key(&facts.number));
         for facts in new.iter().take(READ_AT_ONCE) {

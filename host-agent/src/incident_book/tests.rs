@@ -152,13 +152,13 @@ fn a_smaller_budget_removes_the_oldest_files() {
     let folder = tempfile::tempdir().unwrap();
     let node = node();
     let first = book(Some(folder.path()));
-    for minute in 0..1_200 {
+    for minute in 0..950 {
         alarm(&first, &node, BEGAN.plus(Nanos::from_secs(600 * minute)));
         first.write(&node, true);
     }
     drop(first);
     let files = || fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(files(), 1_200);
+    assert_eq!(files(), 950);
 
     let config = IncidentsConfig { dir: Some(folder.path().to_owned()), bytes: 4 << 20 };
     let sources = EvidenceSources { traces: Arc::new(KeptTraces::new(None, 1 << 20)), pods: None };
@@ -166,6 +166,6 @@ fn a_smaller_budget_removes_the_oldest_files() {
     smaller.write(&node, false);
 
     let kept = smaller.list().incidents.len();
-    assert!(kept < 1_200 && kept == files(), "{kept} {}", files());
+    assert!(kept < 950 && kept == files(), "{kept} {}", files());
     assert!(lock(&smaller.recorder).bytes() <= 4 << 20);
 }

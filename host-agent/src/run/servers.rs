@@ -10,16 +10,13 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 
-use super::{RunError, Tasks, acceptor, drained, spawn, until_drained};
+use super::{Records, RunError, Tasks, acceptor, drained, spawn, until_drained};
 use crate::config::Config;
-use crate::incident_book::IncidentBook;
-use crate::kept_traces::KeptTraces;
 use crate::listeners::Listeners;
 use crate::live_page::{self, LivePage, PageSources};
 use crate::measuring::Counts;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
-use crate::receipts::Receipts;
 use crate::reload::LiveParts;
 use crate::remote_monitor::RemoteMonitor;
 use crate::stored_models::StoredModels;
@@ -44,11 +41,9 @@ pub(super) struct MonitoringSources {
     pub(super) counts: Counts,
     pub(super) otlp: Option<Arc<Edge>>,
     pub(super) remotes: Vec<Arc<RemoteMonitor>>,
-    pub(super) receipts: Arc<Receipts>,
+    pub(super) records: Records,
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
-    /// Kept traces, and incidents.
-    pub(super) kept: (Arc<KeptTraces>, Arc<IncidentBook>),
     /// Threads of the live page.
     pub(super) on: Handle,
 }
@@ -61,7 +56,7 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, kept, on } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, records, models, watched, on } = sources;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
@@ -69,15 +64,15 @@ pub(super) fn serve(
     let problems = Arc::new(ProblemSources {
         edge: otlp.clone(),
         remotes: remotes.clone(),
-        receipts,
-        incidents: Some(kept.1),
+        receipts: records.receipts,
+        incidents: Some(records.incidents),
         models,
         cgroups: Arc::clone(&counts.1),
         watched: watched.clone(),
     });
     let pods = watched.pods.clone();
     let page = listeners.page.as_ref().map(|(_, address)| {
-        let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems), traces: kept.0 };
+        let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems), traces: records.traces };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems, page.clone());
