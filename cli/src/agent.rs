@@ -15,9 +15,9 @@ use thiserror::Error;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    HookEvent, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest, OpenPageReply, OpenPageRequest, PathsReply, PathsRequest, ReceiptReply,
-    ReceiptRequest, RegisterHookRequest, RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
-    WatchRowsRequest,
+    HookEvent, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest, OpenPageReply,
+    OpenPageRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent,
+    SourcesReply, SourcesRequest, StatusReply, StatusRequest, WatchRowsRequest,
 };
 
 use crate::discovery::{self, READY_FILE, RUNTIME_DIR};

@@ -267,8 +267,12 @@ mod tests {
             text: "version 1.3 after 1.2".to_owned(),
             precedes_alarm: true,
         };
-        let span =
-            IncidentSpan { service: "frontend".to_owned(), name: "GET /pay".to_owned(), failed: true, ..IncidentSpan::default() };
+        let span = IncidentSpan {
+            service: "frontend".to_owned(),
+            name: "GET /pay".to_owned(),
+            failed: true,
+            ..IncidentSpan::default()
+        };
         let trace = IncidentTrace {
             id: "ab".repeat(16),
             began_unix_ns: BEGAN + SECOND,
@@ -339,7 +343,7 @@ What was normal before
         assert_eq!(lines[0], "node-3: 2 incidents, in memory only (incidents.dir keeps them)");
         assert!(lines[2].starts_with("INCIDENT             SINCE (UTC)          FOR      TRACES  SERVICES"), "{shown}");
         assert!(lines[3].starts_with("20261127-064215-123  2026-11-27 06:42:15  goes on  7       payment"), "{shown}");
-        assert!(lines[4].contains("and-another-o…"), "{shown}");
+        assert!(lines[4].contains("and-another-…"), "{shown}");
         assert!(lines[3].ends_with("  payment: queue.depth 50 k, expected 50"), "{shown}");
         assert_eq!(table(&IncidentsReply::default()), ": no incident is kept\n");
     }

@@ -12,8 +12,8 @@ use tonic::Streaming;
 use wire::printable;
 use wire::proto::operators::{
     Detector, GroupShare, HookEvent, Incident, IncidentChange, IncidentReply, IncidentService, IncidentSpan,
-    IncidentSummary, IncidentTrace, IncidentsReply, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo,
-    OpenPageReply, PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine,
+    IncidentSummary, IncidentTrace, IncidentsReply, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus,
+    MetricInfo, OpenPageReply, PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine,
     ReceiptReply, ReceiptRun, ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply,
     WorkerStatus,
 };

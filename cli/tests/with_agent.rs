@@ -107,7 +107,8 @@ fn whatever_an_agent_says_it_neither_moves_the_cursor_nor_adds_a_line() {
 #[test]
 fn an_incident_of_a_hostile_agent_is_text_on_the_terminal_and_in_the_file() {
     let directory = tempfile::tempdir().unwrap();
-    let hostile = |what: &str| format!("{what}\n{what}: all is well\u{1b}[2J\u{202e}</style><script>window.hit=1</script>");
+    let hostile =
+        |what: &str| format!("{what}\n{what}: all is well\u{1b}[2J\u{202e}</style><script>window.hit=1</script>");
     let service = IncidentService {
         service: hostile("service"),
         points_at: hostile("peer"),

@@ -3,12 +3,12 @@
 mod coherence;
 mod head_sampling;
 mod identity;
+mod incidents;
 mod kubernetes;
 mod limits;
 mod lmap;
 mod otlp;
 mod otlp_metrics;
-mod incidents;
 mod page;
 mod prometheus;
 mod receipt;
@@ -33,6 +33,7 @@ use crate::{cgroup_metrics, process_metrics, span_metrics};
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
 pub use self::identity::Identity;
+pub use self::incidents::IncidentsConfig;
 pub use self::kubernetes::KubernetesConfig;
 pub(crate) use self::kubernetes::pod_target;
 pub use self::limits::LimitsConfig;
@@ -41,7 +42,6 @@ pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
 pub use self::otlp_metrics::OtlpMetricsConfig;
-pub use self::incidents::IncidentsConfig;
 pub use self::page::PageConfig;
 pub(crate) use self::prometheus::changes_every;
 pub use self::prometheus::{PrometheusConfig, PrometheusTarget};

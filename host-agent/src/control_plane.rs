@@ -60,13 +60,13 @@ use wire::id::{LmapId, Owner, WorkerId};
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos};
 
+pub use self::incidents::Suspicion;
 pub use action::{Action, ConnectionId, Deletion, Event, NamedReason, RowBatch};
 pub use agent_runtime::access::Identity;
 use agent_runtime::shares::Shares;
 pub use counters::Counters;
 pub use declared::DeclaredSettings;
 pub use drains::Drain;
-pub use self::incidents::Suspicion;
 pub use interval::{FastestChoice, IntervalChange, IntervalChoice, IntervalInEffect};
 pub(crate) use kept_models::MAX_KEPT_MODELS;
 pub use kept_models::{KeptModel, ModelKey};
@@ -85,8 +85,8 @@ pub use selection::Choice;
 pub use services::Descriptor;
 pub use settings::{AggregationRule, IdentityRule, Limits, Peer, Settings};
 
-use catalogue::Catalogue;
 use self::incidents::Incidents;
+use catalogue::Catalogue;
 use kept_models::KeptModels;
 use lmap::{Lmap, ProblemLog};
 use release::{Release, Releases};

@@ -151,9 +151,8 @@ impl IncidentBook {
 
     /// Looks at ranking, scores, traces, and at what was changed. Reads files of processes.
     fn look(&self, node: &Node, now: Nanos) {
-        let (rankings, scores, replicas) = node.inspect(|plane, _| {
-            (plane.incident_rankings(), plane.scores().collect::<Vec<_>>(), plane.replica_facts())
-        });
+        let (rankings, scores, replicas) = node
+            .inspect(|plane, _| (plane.incident_rankings(), plane.scores().collect::<Vec<_>>(), plane.replica_facts()));
         let replicas = lock(&self.facts).look(replicas);
         let versions = self.versions();
         let taken = node.reloads.taken();
@@ -223,7 +222,7 @@ impl IncidentBook {
         Some(format!("incidents: they cannot be written, and a restart loses what is not written: {error}"))
     }
 
-    /// The list.
+    /// The list of incidents.
     pub(crate) fn list(&self) -> proto::IncidentsReply {
         let incidents = lock(&self.recorder).list();
         proto::IncidentsReply { node: self.node.clone(), incidents, in_memory: self.store.is_none() }

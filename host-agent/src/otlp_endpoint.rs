@@ -210,7 +210,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (threads, node) = (TelemetryThreads::start(Some(1)).unwrap(), node());
         let interval = Nanos::from_millis(100);
-        let _running = start(&Settings::new(upstream), [listener], (&node, "node-3"), interval, threads.handle()).unwrap();
+        let _running =
+            start(&Settings::new(upstream), [listener], (&node, "node-3"), interval, threads.handle()).unwrap();
         let asking = |patience| tokio::task::spawn_blocking(move || ask(address, patience));
         assert_eq!(asking(Duration::from_mins(1)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
 
@@ -268,7 +269,9 @@ mod tests {
     fn only_alarms_and_silent_replicas_become_findings() {
         let reported = |episode, silent: &[&str]| {
             let event = event(episode, silent);
-            findings(&event, "node-3").next().map(|finding| finding.metrics.iter().map(ToString::to_string).collect::<Vec<_>>())
+            findings(&event, "node-3")
+                .next()
+                .map(|finding| finding.metrics.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
 
         assert_eq!(reported(Episode::Quiet, &[]), None);

@@ -11,11 +11,11 @@ use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
     DeleteMetricReply, DeleteMetricRequest, DrainWorkerReply, DrainWorkerRequest, FitAgainReply, FitAgainRequest,
-    HookEvent, Incident, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest, LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, OpenPageReply,
-    OpenPageRequest, PathsReply, PathsRequest, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest,
-    ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply,
-    SourcesRequest, StatusReply, StatusRequest, UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest,
-    WorkerStatus,
+    HookEvent, Incident, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest,
+    LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, OpenPageReply, OpenPageRequest, PathsReply, PathsRequest,
+    Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest,
+    RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
+    UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.

@@ -78,7 +78,8 @@ fn a_fault_makes_an_incident_that_names_the_restart_before_it_and_survives_one_o
     let ready = addresses(&run);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
     let nic = folder.path().join("nic.yaml");
-    let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\ntransport: shm\nmetrics: {ANY}\n");
+    let text =
+        format!("control: {{address: '{control}'}}\nregions_socket: {regions}\ntransport: shm\nmetrics: {ANY}\n");
     std::fs::write(&nic, text).unwrap();
     let _nic = Agent::start("nic-agent", &nic);
     let (sound, broken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -116,7 +117,10 @@ fn a_fault_makes_an_incident_that_names_the_restart_before_it_and_survives_one_o
     let file = folder.path().join("incident.html");
     said(&run, &["incident", &id[..8], "--html", file.to_str().unwrap()]);
     let page = std::fs::read_to_string(&file).unwrap();
-    assert!(page.contains(SHOWN) && page.contains("suspected cause") && page.contains("class=\"change first\""), "{page}");
+    assert!(
+        page.contains(SHOWN) && page.contains("suspected cause") && page.contains("class=\"change first\""),
+        "{page}"
+    );
     for outside in ["<script", "<link", "<img", "src=", "href=", "http:", "https:"] {
         assert!(!page.contains(outside), "{outside}");
     }

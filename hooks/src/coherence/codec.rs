@@ -354,7 +354,13 @@ mod tests {
         let run = |node: &str, id| Run { node: node.into(), id: RunId(NonZeroU64::new(id).unwrap()) };
         let trace = |number: u8| TraceId::new([number; 16]).unwrap();
         let metric = Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
-        let lmap = Reason::Lmap { service: "payment".into(), score: 9.0, gamma: 3.0, metrics: [metric].into(), incident: "".into() };
+        let lmap = Reason::Lmap {
+            service: "payment".into(),
+            score: 9.0,
+            gamma: 3.0,
+            metrics: [metric].into(),
+            incident: "".into(),
+        };
         let (lmap, tenant) = (Arc::new(lmap), Arc::<str>::from("shop"));
         let latency = Reason::Latency {
             operation: "POST /pay".into(),

@@ -198,7 +198,13 @@ mod tests {
         let metric =
             Metric { title: "http.server.request.duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
         let reasons = [
-            Reason::Lmap { service: "payment".into(), score: 12.34, gamma: 4.1, metrics: [metric].into(), incident: "".into() },
+            Reason::Lmap {
+                service: "payment".into(),
+                score: 12.34,
+                gamma: 4.1,
+                metrics: [metric].into(),
+                incident: "".into(),
+            },
             Reason::Latency {
                 operation: "POST /pay".into(),
                 took: Nanos::from_millis(1_200),

@@ -49,7 +49,7 @@ pub struct Program {
 pub struct Replica {
     /// Number of its registration, never given twice.
     pub number: u32,
-    /// Its name.
+    /// Its own name.
     pub instance: String,
     /// Its process; 0 if it is unknown.
     pub process: u32,
@@ -61,7 +61,7 @@ pub struct Replica {
 
 /// A service as it was at the last look.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownService {
     replicas: BTreeMap<u32, Replica>,
     left: VecDeque<(Nanos, Replica)>,
     versions: Vec<String>,
@@ -70,7 +70,7 @@ struct Known {
 /// What is known of all services, and what was changed lately.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeLog {
-    services: BTreeMap<String, Known>,
+    services: BTreeMap<String, KnownService>,
     changes: VecDeque<IncidentChange>,
 }
 
@@ -89,7 +89,7 @@ impl ChangeLog {
         let Some(known) = self.services.get_mut(service) else {
             if total + replicas.len() <= MAX_REPLICAS {
                 let replicas = replicas.into_iter().map(|replica| (replica.number, replica)).collect();
-                self.services.insert(service.to_owned(), Known { replicas, ..Known::default() });
+                self.services.insert(service.to_owned(), KnownService { replicas, ..KnownService::default() });
             }
             return;
         };
@@ -151,7 +151,7 @@ impl ChangeLog {
         let absent: Vec<String> = self.services.keys().filter(|name| !is_there(name)).cloned().collect();
         for service in absent {
             self.replicas(&service, Vec::new(), at);
-            let is_over = |known: &Known| known.left.is_empty() && known.versions.is_empty();
+            let is_over = |known: &KnownService| known.left.is_empty() && known.versions.is_empty();
             if self.services.get(&service).is_some_and(is_over) {
                 self.services.remove(&service);
             }
@@ -178,11 +178,12 @@ impl ChangeLog {
     }
 }
 
-impl Known {
+impl KnownService {
     /// What it means that `replica` joins.
     fn joins(&mut self, replica: &Replica, said: &mut Vec<(&'static str, String)>) {
         let same = self.left.iter().position(|(_, left)| left.instance == replica.instance);
-        let Some((_, before)) = same.or_else(|| (!self.left.is_empty()).then_some(0)).and_then(|at| self.left.remove(at))
+        let Some((_, before)) =
+            same.or_else(|| (!self.left.is_empty()).then_some(0)).and_then(|at| self.left.remove(at))
         else {
             // What a service has first is no change of it.
             if !self.replicas.is_empty() {
@@ -329,7 +330,8 @@ mod tests {
 
     #[test]
     fn limits_change_while_a_replica_runs() {
-        let limited = |limit: &str| Replica { limits: [("memory", limit.to_owned())].into(), ..replica(1, "cart-1", 0) };
+        let limited =
+            |limit: &str| Replica { limits: [("memory", limit.to_owned())].into(), ..replica(1, "cart-1", 0) };
         let mut log = ChangeLog::default();
         log.replicas("cart", vec![replica(1, "cart-1", 0)], at(0));
         log.replicas("cart", vec![limited("512 MB")], at(1));

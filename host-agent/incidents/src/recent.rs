@@ -1,5 +1,5 @@
-//! Scores of the last minutes of each service, as multiples of γ: what an incident's time line begins with, and what was
-//! normal before it.
+//! Scores of the last minutes of each service, as multiples of γ: what an incident's time line begins with, and what
+//! was normal before it.
 //!
 //! *Memory*: 8 bytes a second, [`SECONDS`] of them, and [`SERVICE_BYTES`] a service; at most [`MAX_SERVICES`] services.
 
@@ -28,8 +28,8 @@ pub struct Usual {
 }
 
 impl Recent {
-    /// Adds a score of `service`, a multiple of γ, in `second` since 1970. Of a second the largest counts; one before the
-    /// newest (a clock that was set back) counts for the newest.
+    /// Adds a score of `service`, a multiple of γ, in `second` since 1970. Of a second the largest counts; one before
+    /// the newest (a clock that was set back) counts for the newest.
     pub fn add(&mut self, service: &str, second: u32, ratio: f32) {
         if !ratio.is_finite() {
             return;

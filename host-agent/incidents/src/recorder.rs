@@ -17,10 +17,10 @@ use wire::incident::IncidentId;
 use wire::proto::operators::{Incident, IncidentService, IncidentSummary, Reason};
 use wire::time::Nanos;
 
-use self::record::{order, push};
 pub use self::record::{MAX_METRICS, MAX_RECORD_BYTES, MAX_SERVICES, MAX_STEPS, summary};
-pub use self::shelf::{FindError, RECORD_COST, RestoreError, Step};
+use self::record::{order, push};
 use self::shelf::Shelf;
+pub use self::shelf::{FindError, RECORD_COST, RestoreError, Step};
 use crate::changes::{ChangeLog, REMEMBERED};
 use crate::evidence::{Evidence, Scene};
 use crate::recent::Recent;
@@ -91,7 +91,7 @@ pub struct Ranking {
 /// A service of an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankedService {
-    /// Its name.
+    /// Name of the service.
     pub service: String,
     /// The service that its metrics name; empty: none.
     pub points_at: String,

@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn of_several_changes_that_of_the_most_suspected_service_and_then_the_latest_counts() {
-        let of_others = [changed("store", "limit", 999), changed("cart", "restart", 998), changed("", "configuration", 999)];
+        let of_others =
+            [changed("store", "limit", 999), changed("cart", "restart", 998), changed("", "configuration", 999)];
         let own = [changed("payment", "restart", 990), changed("payment", "version", 991)];
 
         let first = |changes: &[IncidentChange]| first_change(&incident(changes.to_vec())).cloned().unwrap().text;

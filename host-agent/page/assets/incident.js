@@ -93,11 +93,19 @@ function strip(service, place, { until, x, y, high }) {
 }
 
 function marks(changes, { from, x }, height) {
-  return changes.map(({ at, service, text, first }, number) => at / 1000 < from ? "" : svg("g", { class: `change ${first ? "first" : ""}` },
-    svg("title", {}, service ? `${service}: ${text}` : text),
-    svg("line", { x1: x(at / 1000), x2: x(at / 1000), y1: TOP, y2: height - AXIS }),
-    svg("circle", { cx: x(at / 1000), cy: 12, r: 10 }),
-    svg("text", { x: x(at / 1000), y: 16, "text-anchor": "middle" }, String(number + 1))));
+  let free = 0;
+  return changes.map(({ at, service, text, first }, number) => {
+    if (at / 1000 < from) return "";
+    const line = x(at / 1000);
+    // Numbers of marks that are close stand side by side.
+    const place = Math.min(Math.max(line, free), WIDTH - RIGHT);
+    free = place + 22;
+    return svg("g", { class: `change ${first ? "first" : ""}` },
+      svg("title", {}, service ? `${service}: ${text}` : text),
+      svg("line", { x1: line, x2: line, y1: TOP, y2: height - AXIS }),
+      svg("circle", { cx: place, cy: 12, r: 10 }),
+      svg("text", { x: place, y: 16, "text-anchor": "middle" }, String(number + 1)));
+  });
 }
 
 function axis({ from, span, x }, height) {
@@ -123,7 +131,7 @@ function timeLine(incident) {
 
 function changes({ changes, began }) {
   if (!changes.length) return el("p", { class: "quiet" }, "No restart, other version, configuration or limit was seen from ten minutes before the first alarm on.");
-  return table(["Mark", "When", "Kind", "What"], changes.map(({ at, service, kind, text, first }, number) => {
+  return table(["~Mark", "~When", "~Kind", "What"], changes.map(({ at, service, kind, text, first }, number) => {
     const what = service ? `${service}: ${text}` : text;
     const before = first && at <= began ? `, ${length(Math.max(began - at, 1))} before the first alarm` : "";
     return [String(number + 1), clock(at), kind, first ? el("b", {}, what, before) : what];
@@ -135,7 +143,7 @@ function services({ services, further_services: more }) {
     el("b", {}, of.service), of.rank === 1 ? el("span", { class: "badge cause" }, "suspected cause") : `rank ${of.rank}`,
     clock(of.began), lasted(of), `${figures(of.peak ?? 0)} γ`, of.points_at ? `points at ${of.points_at}` : "",
   ]);
-  return [table(["Service", "Suspicion", "Alarm from", "For", "Highest score", "Points at"], rows),
+  return [table(["Service", "~Suspicion", "~Alarm from", "~For", "~Highest score", "Points at"], rows),
     more ? el("p", { class: "small quiet" }, `${more} further services are not kept.`) : ""];
 }
 
@@ -144,7 +152,7 @@ function metrics({ services }) {
     const rows = of.metrics.slice(0, 5).map(({ title, group, seen, expected, share: part, since }) => [
       el("span", {}, share(part ?? 0), percent(part ?? 0)), breakable(title), seen, expected, since, group]);
     return [el("h3", {}, of.service), of.silent.length ? el("p", {}, `Silent replicas: ${of.silent.join(", ")}`) : "",
-      rows.length ? table(["Share of the score", "Metric", "#Seen", "#Expected", "#For", "Group"], rows) : ""];
+      rows.length ? table(["~Share of the score", "Metric", "#Seen", "#Expected", "#For", "Group"], rows) : ""];
   });
 }
 

@@ -92,7 +92,7 @@ pub enum Document {
     Receipt,
     /// Incidents that are kept, the newest first.
     Incidents,
-    /// One incident.
+    /// The incident with this address.
     Incident(IncidentId),
     /// The same as a file of HTML.
     IncidentFile(IncidentId),
@@ -115,7 +115,7 @@ impl Document {
 pub enum Answer {
     /// This whole response.
     Response(Response),
-    /// A document.
+    /// The text of a document.
     Document(Document),
     /// What changes from now on, as server-sent events.
     Events,
@@ -370,7 +370,8 @@ mod tests {
         assert_eq!(at("/api/incident/20261127-064215-123.html"), Answer::Document(Document::IncidentFile(id)));
         let content_types = (Document::Incident(id).content_type(), Document::IncidentFile(id).content_type());
         assert_eq!(content_types, (JSON, HTML));
-        for path in ["/api/incident/", "/api/incident/7", "/api/incident/20261127-064215-123.htm", "/api/incident/../x"] {
+        for path in ["/api/incident/", "/api/incident/7", "/api/incident/20261127-064215-123.htm", "/api/incident/../x"]
+        {
             assert_eq!(status(&at(path)), 404, "{path}");
         }
         for path in ["/api/", "/api/service/", "/api/service/-1", "/api/trace/ff", "/api/service/1/2", "/index.html"] {

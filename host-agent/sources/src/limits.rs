@@ -59,8 +59,8 @@ pub fn memory(text: &[u8]) -> Option<Option<u64>> {
     number(word).map(|bytes| (bytes < NO_MEMORY_LIMIT).then_some(bytes))
 }
 
-/// The path of a process's cgroup in the hierarchy of `controller`, from a text of /proc/PID/cgroup; an empty controller
-/// is version 2. `None` if it is in none, or outside of the agent's namespace.
+/// The path of a process's cgroup in the hierarchy of `controller`, from a text of /proc/PID/cgroup; an empty
+/// controller is version 2. `None` if it is in none, or outside of the agent's namespace.
 #[must_use]
 pub fn cgroup<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
     let path = text.lines().find_map(|line| {
@@ -92,8 +92,11 @@ mod tests {
     #[test]
     fn soft_limits_of_a_process_are_found() {
         let found: Vec<_> = of_process(LIMITS).collect();
-        let expected =
-            [("limit of processes", Some(63_204)), ("limit of open files", Some(1_024)), ("limit of address space", None)];
+        let expected = [
+            ("limit of processes", Some(63_204)),
+            ("limit of open files", Some(1_024)),
+            ("limit of address space", None),
+        ];
         assert_eq!(found, expected);
     }
 

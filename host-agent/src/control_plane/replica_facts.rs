@@ -7,7 +7,7 @@ use super::ControlPlane;
 /// A replica as it has registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaFacts {
-    /// Its service.
+    /// The service it is of.
     pub service: ServiceName,
     /// Its own name.
     pub instance: InstanceName,

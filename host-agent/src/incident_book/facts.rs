@@ -193,7 +193,8 @@ mod tests {
         fs::write(path("17/cmdline"), b"cart\0--token\0secret\0").unwrap();
         fs::write(path("17/environ"), b"TOKEN=secret\0INVOCATION_ID=7\0").unwrap();
         fs::write(path("17/cgroup"), "0::/a.slice\n").unwrap();
-        fs::write(path("17/limits"), "Max open files            1024                 4096                 files\n").unwrap();
+        fs::write(path("17/limits"), "Max open files            1024                 4096                 files\n")
+            .unwrap();
         fs::write(path("groups/a.slice/cpu.max"), "150000 100000\n").unwrap();
         fs::write(path("groups/a.slice/memory.max"), "max\n").unwrap();
         folder
@@ -239,10 +240,20 @@ mod tests {
         let mut known = ProcessFacts::new(folder.path());
         let all = || (1..=300).map(|number| facts("cart-1", number, 17)).collect::<Vec<_>>();
 
-        let numbers: Vec<_> = (0..3).map(|_| { known.look(all()); known.known.len() }).collect();
+        let numbers: Vec<_> = (0..3)
+            .map(|_| {
+                known.look(all());
+                known.known.len()
+            })
+            .collect();
 
         assert_eq!(numbers, [128, 256, 300]);
-        let turns: Vec<_> = (0..3).map(|_| { known.look(all()); known.last }).collect();
+        let turns: Vec<_> = (0..3)
+            .map(|_| {
+                known.look(all());
+                known.last
+            })
+            .collect();
         assert_ne!(turns[0], turns[1]);
         assert_ne!(turns[1], turns[2]);
     }

@@ -21,7 +21,7 @@ const FILE_MODE: u32 = 0o640;
 /// Bytes on disk beside the records: a draft, and a file that was set aside.
 pub(crate) const FURTHER_BYTES: u64 = 2 * (MAX_RECORD_BYTES + HEADER_BYTES) as u64;
 
-/// The directory.
+/// The directory of records.
 #[derive(Debug)]
 pub(super) struct Store(StateFolder);
 
@@ -71,7 +71,7 @@ impl Store {
         recorder.restore(body).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Does `step`.
+    /// Carries out `step`.
     pub(super) fn carry_out(&self, step: &Step) -> io::Result<()> {
         match step {
             Step::Write(id, bytes) => self.0.replace(&file_name(*id), &HEADER.seal(bytes)),

@@ -72,7 +72,8 @@ pub(super) fn serve(
     });
     let pods = watched.pods.clone();
     let page = listeners.page.as_ref().map(|(_, address)| {
-        let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems), traces: records.traces };
+        let sources =
+            PageSources { access: live.access.clone(), problems: Arc::clone(&problems), traces: records.traces };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
     let operators = operators_server::service(Arc::clone(node), live.access.clone(), hooks, problems, page.clone());

@@ -73,7 +73,9 @@ impl TelemetrySettings {
         let Self { otlp, peers, gossip_tls, advice, exports } = self;
         let interval = config.span_metrics_interval();
         let otlp = otlp
-            .map(|settings| otlp_endpoint::start(&settings, listeners, (node, &host_name()), interval, threads.handle()))
+            .map(|settings| {
+                otlp_endpoint::start(&settings, listeners, (node, &host_name()), interval, threads.handle())
+            })
             .transpose()?;
         let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
         let head_sampling = match config.head_sampling.listen {

@@ -1359,8 +1359,8 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Incidents"));
             self.inner.unary(req, path, codec).await
         }
-        /// One incident: services, metrics, traces and changes. NOT_FOUND if it is not kept (any more), INVALID_ARGUMENT if the
-        /// beginning of an address is that of several.
+        /// One incident: services, metrics, traces and changes. NOT_FOUND if it is not kept (any more), INVALID_ARGUMENT if
+        /// the beginning of an address is that of several.
         pub async fn incident(
             &mut self,
             request: impl tonic::IntoRequest<super::IncidentRequest>,
@@ -1501,8 +1501,8 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::IncidentsRequest>,
         ) -> std::result::Result<tonic::Response<super::IncidentsReply>, tonic::Status>;
-        /// One incident: services, metrics, traces and changes. NOT_FOUND if it is not kept (any more), INVALID_ARGUMENT if the
-        /// beginning of an address is that of several.
+        /// One incident: services, metrics, traces and changes. NOT_FOUND if it is not kept (any more), INVALID_ARGUMENT if
+        /// the beginning of an address is that of several.
         async fn incident(
             &self,
             request: tonic::Request<super::IncidentRequest>,

@@ -20,9 +20,11 @@ fn percent(share: f64) -> String {
 pub(super) fn head(incident: &Incident) -> String {
     let cause = markup(&incident.cause);
     let lead = if cause.is_empty() { String::new() } else { format!("<p class=\"cause\">{cause}</p>\n") };
-    let day = incident.id.get(..8).filter(|_| incident.id.is_ascii()).unwrap_or_default();
+    let digits = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    let day = incident.id.get(..8).filter(digits);
+    let day = day.map(|day| format!("{}-{}-{} ", &day[..4], &day[4..6], &day[6..])).unwrap_or_default();
     let facts = [
-        ("When (UTC)", format!("{day} {}", duration(incident))),
+        ("When (UTC)", format!("{day}{}", duration(incident))),
         ("Services", (incident.services.len() + incident.further_services as usize).to_string()),
         ("Kept traces", incident.kept_traces.to_string()),
         ("Node", incident.node.clone()),
@@ -35,18 +37,25 @@ pub(super) fn head(incident: &Incident) -> String {
     format!("<h1>Incident {}</h1>\n{lead}<dl class=\"facts\">{facts}</dl>\n", markup(&incident.id))
 }
 
-fn table(titles: &[&str], rows: &[String]) -> String {
-    let head: String = titles.iter().map(|title| format!("<th scope=\"col\">{title}</th>")).collect();
-    format!(
-        "<div class=\"wide\"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{}</tbody></table></div>\n",
-        rows.concat()
-    )
+/// A title of a metric, which may be broken where its parts end.
+fn breakable(title: &str) -> String {
+    let parts = title.split_inclusive(['.', '_', '/', '{', ',']);
+    parts.map(|part| markup(part).to_string()).collect::<Vec<_>>().join("<wbr>")
 }
 
-/// A row of cells that are markup already.
-fn row(cells: &[String]) -> String {
-    let cells: String = cells.iter().map(|cell| format!("<td class=\"text\">{cell}</td>")).collect();
-    format!("<tr>{cells}</tr>\n")
+/// A table: titles, then rows. A column whose title begins with a tilde is as narrow as its cells.
+fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
+    let class = |title: &str| if title.starts_with('~') { "narrow" } else { "text" };
+    let head: String = titles
+        .iter()
+        .map(|title| format!("<th scope=\"col\" class=\"{}\">{}</th>", class(title), title.trim_start_matches('~')))
+        .collect();
+    let row = |cells: &Vec<String>| {
+        let cells = cells.iter().zip(titles).map(|(cell, title)| format!("<td class=\"{}\">{cell}</td>", class(title)));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!("<div class=\"wide\"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n")
 }
 
 /// What was changed, the number of its mark first.
@@ -59,10 +68,10 @@ pub(super) fn changes(incident: &Incident) -> String {
     let change = |(number, change): (usize, &wire::proto::operators::IncidentChange)| {
         let text = markup(&words::change(change, incident));
         let text = if change.precedes_alarm { format!("<b>{text}</b>") } else { text };
-        row(&[(number + 1).to_string(), words::clock(change.at_unix_ns), markup(&change.kind), text])
+        vec![(number + 1).to_string(), words::clock(change.at_unix_ns), markup(&change.kind), text]
     };
     let rows: Vec<_> = incident.changes.iter().enumerate().map(change).collect();
-    table(&["Mark", "When", "Kind", "What"], &rows)
+    table(&["~Mark", "~When", "~Kind", "What"], &rows)
 }
 
 /// Services by suspicion.
@@ -79,21 +88,21 @@ pub(super) fn services(incident: &Incident) -> String {
         };
         let points =
             if of.points_at.is_empty() { String::new() } else { format!("points at {}", markup(&of.points_at)) };
-        row(&[
+        vec![
             format!("<b>{}</b>", markup(&of.service)),
             place,
             words::clock(of.began_unix_ns),
             until,
             format!("{:.1} γ", of.peak),
             points,
-        ])
+        ]
     };
     let rows: Vec<_> = incident.services.iter().map(service).collect();
     let more = match incident.further_services {
         0 => String::new(),
         more => format!("<p class=\"small quiet\">{more} further services are not kept.</p>\n"),
     };
-    table(&["Service", "Suspicion", "Alarm from", "For", "Highest score", "Points at"], &rows) + &more
+    table(&["Service", "~Suspicion", "~Alarm from", "~For", "~Highest score", "Points at"], &rows) + &more
 }
 
 /// Metrics that stood out, by service.
@@ -113,20 +122,20 @@ fn metrics_of(of: &IncidentService) -> String {
              rx=\"4\"/><rect class=\"part\" width=\"{width:.1}\" height=\"8\" rx=\"4\"/></svg>{}",
             percent(reason.share)
         );
-        row(&[
+        vec![
             bar,
-            markup(&reason.column),
+            breakable(&reason.column),
             markup(&quantity(reason.seen, &reason.unit)),
             markup(&quantity(reason.expected, &reason.unit)),
             since,
             markup(&reason.group),
-        ])
+        ]
     };
     let rows: Vec<_> = of.metrics.iter().take(METRICS).map(metric).collect();
     if rows.is_empty() && silent.is_empty() {
         return String::new();
     }
-    let titles = ["Share of the score", "Metric", "Seen", "Expected", "For", "Group"];
+    let titles = ["~Share of the score", "Metric", "~Seen", "~Expected", "~For", "~Group"];
     let rows = if rows.is_empty() { String::new() } else { table(&titles, &rows) };
     format!("<h3>{}</h3>\n{silent}{rows}", markup(&of.service))
 }
@@ -142,9 +151,9 @@ pub(super) fn usual(incident: &Incident) -> String {
             }
         };
         let expected = of.metrics.iter().take(METRICS).map(|reason| {
-            format!("{} {}", markup(&reason.column), markup(&quantity(reason.expected, &reason.unit)))
+            format!("{} {}", breakable(&reason.column), markup(&quantity(reason.expected, &reason.unit)))
         });
-        row(&[name, scores, expected.collect::<Vec<_>>().join("<br>")])
+        vec![name, scores, expected.collect::<Vec<_>>().join("<br>")]
     };
     let rows: Vec<_> = incident.services.iter().map(service).collect();
     if rows.is_empty() {

@@ -18,6 +18,8 @@ const TOP: f64 = 26.0;
 const AXIS: f64 = 26.0;
 /// Lower end of the scale: smaller multiples of γ are drawn here.
 const LOW: f64 = 0.1;
+/// Radius of the number of a mark.
+const RADIUS: f64 = 10.0;
 /// Strips that are drawn: those that are suspected most.
 const STRIPS: usize = 10;
 /// Characters of a name beside its strip.
@@ -130,19 +132,22 @@ fn path(service: &IncidentService, scale: &Scale) -> String {
     path
 }
 
-/// What was changed, across all strips.
+/// What was changed, across all strips. Numbers of marks that are close stand side by side.
 fn marks(svg: &mut String, incident: &Incident, scale: &Scale, height: f64) {
+    let mut free = 0.0_f64;
     for (number, change) in incident.changes.iter().enumerate() {
         let second = seconds(change.at_unix_ns);
         if second < scale.from {
             continue;
         }
         let x = scale.x(second);
+        let number_x = x.max(free).min(WIDTH - RIGHT);
+        free = number_x + 2.0 * RADIUS + 2.0;
         let class = if change.precedes_alarm { "change first" } else { "change" };
         _ = write!(
             svg,
             "<g class=\"{class}\"><title>{}</title><line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.0}\"/>\
-             <circle cx=\"{x:.1}\" cy=\"12\" r=\"10\"/><text x=\"{x:.1}\" y=\"16\" text-anchor=\"middle\">{}</text></g>\n",
+             <circle cx=\"{number_x:.1}\" cy=\"12\" r=\"{RADIUS}\"/><text x=\"{number_x:.1}\" y=\"16\" text-anchor=\"middle\">{}</text></g>\n",
             markup(&words::change(change, incident)),
             height - AXIS,
             number + 1,

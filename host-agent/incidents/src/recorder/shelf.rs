@@ -62,7 +62,7 @@ pub enum FindError {
     Elsewhere {
         /// The node that was asked for.
         node: String,
-        /// This node.
+        /// Name of this node.
         here: String,
     },
 }
@@ -73,7 +73,7 @@ struct Record {
     summary: IncidentSummary,
 }
 
-/// The records.
+/// The records by id.
 #[derive(Clone, Debug)]
 pub(super) struct Shelf {
     budget: usize,

@@ -110,7 +110,9 @@ fn a_change_before_the_alarm_is_named_first_and_one_long_before_is_a_mark() {
 
     let marks: Vec<_> = incident.changes.iter().map(|of| (of.text.as_str(), of.precedes_alarm)).collect();
     assert_eq!(marks, [("version 2 after 1", false), ("payment-1 was started again", true)]);
-    assert!(incident.cause.starts_with("payment: payment-1 was started again, 12 s before an alarm; then payment: metric"));
+    assert!(
+        incident.cause.starts_with("payment: payment-1 was started again, 12 s before an alarm; then payment: metric")
+    );
 }
 
 #[test]

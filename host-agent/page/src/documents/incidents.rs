@@ -99,14 +99,10 @@ mod tests {
             ratios: vec![f32::NAN, 0.25, f32::INFINITY],
             ..IncidentService::default()
         };
-        let span = IncidentSpan { id: u64::MAX, service: name(), name: name(), side: name(), ..IncidentSpan::default() };
-        let trace = IncidentTrace {
-            id: name(),
-            policy: name(),
-            reason: name(),
-            spans: vec![span],
-            ..IncidentTrace::default()
-        };
+        let span =
+            IncidentSpan { id: u64::MAX, service: name(), name: name(), side: name(), ..IncidentSpan::default() };
+        let trace =
+            IncidentTrace { id: name(), policy: name(), reason: name(), spans: vec![span], ..IncidentTrace::default() };
         let change = IncidentChange { service: name(), kind: name(), text: name(), ..IncidentChange::default() };
         let whole = Incident {
             id: name(),
@@ -128,6 +124,9 @@ mod tests {
         }
         let parsed: Value = serde_json::from_str(&incident(&whole)).unwrap();
         assert_eq!(parsed["services"][0]["ratios"], json!([null, 0.25, null]));
-        assert_eq!((&parsed["ended"], &parsed["traces"][0]["spans"][0]["id"]), (&Value::Null, &json!("ffffffffffffffff")));
+        assert_eq!(
+            (&parsed["ended"], &parsed["traces"][0]["spans"][0]["id"]),
+            (&Value::Null, &json!("ffffffffffffffff"))
+        );
     }
 }

@@ -27,7 +27,10 @@ fn a_service_has_its_buckets_and_episodes() {
         alarm: true,
         ..LmapStatus::default()
     };
-    assert_eq!(feed.look(&StatusReply { lmaps: vec![lmap], ..StatusReply::default() }, Revisions::default()), News::Event);
+    assert_eq!(
+        feed.look(&StatusReply { lmaps: vec![lmap], ..StatusReply::default() }, Revisions::default()),
+        News::Event
+    );
 
     let document = parsed(&service(&feed, 3).unwrap());
 
