@@ -66,6 +66,14 @@ impl Evidence {
         true
     }
 
+    /// Orders the best anew: others are suspected than when they were looked at.
+    pub fn rank_again(&mut self, scene: &Scene<'_>) {
+        for (known, _, trace) in &mut self.best {
+            *known = worth(trace, scene).unwrap_or(*known);
+        }
+        self.best.sort_by_key(|(worth, _, _)| core::cmp::Reverse(*worth));
+    }
+
     /// Traces of the incident, the best included.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -185,6 +193,19 @@ mod tests {
         let order: Vec<_> = evidence.best().iter().map(|trace| trace.id.trim_start_matches('0').to_owned()).collect();
         assert_eq!(order, ["65", "66", "64", "13", "12"], "cause, named, failed, then the longest");
         assert_eq!(evidence.count(), 23);
+    }
+
+    #[test]
+    fn when_another_service_is_suspected_the_best_are_ordered_anew() {
+        let mut evidence = Evidence::default();
+        evidence.look(1, &trace(&["store"], 10, "lmap", ""), &SCENE);
+        evidence.look(2, &trace(&["payment"], 10, "lmap", ""), &SCENE);
+        let first = |evidence: &Evidence| evidence.best()[0].spans[0].service.clone();
+        assert_eq!(first(&evidence), "store");
+
+        evidence.rank_again(&Scene { services: &["payment", "store"], ..SCENE });
+
+        assert_eq!(first(&evidence), "payment");
     }
 
     #[test]

@@ -112,6 +112,8 @@ struct Open {
     has_changed: bool,
     /// Traces that were taken by the last look.
     traces: u64,
+    /// The service that was suspected then.
+    cause: String,
     /// Services that did not fit.
     left_out: BTreeSet<String>,
 }
@@ -248,16 +250,24 @@ impl Recorder {
     /// Looks at kept traces, while an incident is open.
     pub fn traces(&mut self, traces: &Traces) {
         for (id, open) in &mut self.open {
+            let cause = open.record.services.first().map(|service| service.service.clone()).unwrap_or_default();
+            let is_same = cause == open.cause;
+            open.cause = cause;
             let new = traces.taken().saturating_sub(open.traces).saturating_add(LOOKED_AGAIN);
+            // All of them, if they were chosen by what was suspected before.
+            let new = if is_same { new } else { u64::MAX };
             open.traces = traces.taken();
             let address = id.at(&self.node);
             let services: Vec<&str> = open.record.services.iter().map(|service| service.service.as_str()).collect();
             let from = open.record.began_unix_ns.saturating_sub(TRACES_BEFORE.0);
             let until = if open.record.ended_unix_ns == 0 { u64::MAX } else { open.record.ended_unix_ns };
             let scene = Scene { address: &address, services: &services, during: (from, until) };
+            if !is_same {
+                open.evidence.rank_again(&scene);
+            }
             let newest = traces.newest().take(usize::try_from(new).unwrap_or(usize::MAX));
             let looked: Vec<bool> = newest.map(|(id, trace)| open.evidence.look(id, trace, &scene)).collect();
-            if looked.contains(&true) {
+            if looked.contains(&true) || (!is_same && open.evidence.count() > 0) {
                 open.record.traces = open.evidence.best();
                 open.record.kept_traces = open.evidence.count();
                 open.has_changed = true;

@@ -58,7 +58,8 @@ export function incidents(main) {
 function scales(incident, services) {
   const ends = services.map(({ from, step, ratios }) => from + step * ratios.length);
   const until = Math.max(...ends, (incident.ended ?? incident.began) / 1000);
-  const from = Math.min(...services.map(({ from }) => from), incident.began / 1000);
+  const first = ({ from, step, ratios, began }) => ratios.some((ratio) => ratio !== null) ? from + step * ratios.findIndex((ratio) => ratio !== null) : began / 1000;
+  const from = Math.min(...services.map(first), incident.began / 1000);
   const high = 1.3 * Math.max(10, ...services.flatMap(({ ratios, peak }) => [peak ?? 0, ...ratios.filter((ratio) => ratio !== null)]));
   const span = Math.max(until - from, 1);
   const x = (second) => LEFT + Math.min(Math.max((second - from) / span, 0), 1) * (WIDTH - LEFT - RIGHT);

@@ -55,7 +55,7 @@ fn seconds(unix_ns: u64) -> f64 {
 /// The drawing, as SVG.
 pub(super) fn draw(incident: &Incident) -> String {
     let services = &incident.services[..incident.services.len().min(STRIPS)];
-    let Some(first) = services.iter().map(|service| service.ratios_from_s).min() else { return String::new() };
+    let Some(first) = services.iter().map(first_score).min() else { return String::new() };
     let until = seconds(last(incident));
     let began = seconds(incident.began_unix_ns);
     let from = (first as f64).max(began - 3_600.0).min(began);
@@ -79,6 +79,13 @@ pub(super) fn draw(incident: &Incident) -> String {
            scale. Alarms are shaded; numbers are what was changed."
         + &more
         + "</figcaption></figure>\n"
+}
+
+/// The second of a service's first score; of one without, that of its alarm.
+fn first_score(service: &IncidentService) -> u64 {
+    let known = service.ratios.iter().position(|ratio| ratio.is_finite());
+    let after = known.map(|step| step as u64 * u64::from(service.ratio_step_s.max(1)));
+    after.map_or(service.began_unix_ns / 1_000_000_000, |after| service.ratios_from_s.saturating_add(after))
 }
 
 /// One service: its alarm, γ and the score, red where it is above γ.
