@@ -14,6 +14,26 @@ const OF_PROCESSES: [(&[u8], &str); 4] = [
 /// A limit of memory of version 1 from here on is none: the largest whole page.
 const NO_MEMORY_LIMIT: u64 = 1 << 62;
 
+/// A limit of a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit<T> {
+    /// There is none.
+    Unlimited,
+    /// So much at most.
+    Most(T),
+}
+
+impl<T> Limit<T> {
+    /// The limit; `None` without one.
+    #[must_use]
+    pub fn most(self) -> Option<T> {
+        match self {
+            Self::Unlimited => None,
+            Self::Most(limit) => Some(limit),
+        }
+    }
+}
+
 /// The soft limits in a text of /proc/PID/limits; `None` as a value is unlimited. Lines that the kernel does not write
 /// are left out.
 pub fn of_process(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<u64>)> {
@@ -24,39 +44,39 @@ pub fn of_process(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<u64
     })
 }
 
-/// A limit of CPU time of version 2 (`cpu.max`), in CPUs; `None` inside is unlimited, outside: no such text.
+/// A limit of CPU time of version 2 (`cpu.max`), in CPUs; `None` if the text is none.
 #[must_use]
-pub fn cpus(text: &[u8]) -> Option<Option<f64>> {
+pub fn cpus(text: &[u8]) -> Option<Limit<f64>> {
     let mut words = fields(text);
     let (quota, period) = (words.next()?, number(words.next()?)?);
     if quota == b"max" {
-        return Some(None);
+        return Some(Limit::Unlimited);
     }
     share(number(quota)?, period)
 }
 
 /// A limit of CPU time of version 1 (`cpu.cfs_quota_us` and `cpu.cfs_period_us`), as [`cpus`].
 #[must_use]
-pub fn cpus_of_version_1(quota: &[u8], period: &[u8]) -> Option<Option<f64>> {
+pub fn cpus_of_version_1(quota: &[u8], period: &[u8]) -> Option<Limit<f64>> {
     let quota = fields(quota).next()?;
     if quota.starts_with(b"-") {
-        return Some(None);
+        return Some(Limit::Unlimited);
     }
     share(number(quota)?, number(fields(period).next()?)?)
 }
 
-fn share(quota: u64, period: u64) -> Option<Option<f64>> {
-    (period > 0).then(|| Some(quota as f64 / period as f64))
+fn share(quota: u64, period: u64) -> Option<Limit<f64>> {
+    (period > 0).then(|| Limit::Most(quota as f64 / period as f64))
 }
 
 /// A limit of memory in bytes, of both versions, as [`cpus`].
 #[must_use]
-pub fn memory(text: &[u8]) -> Option<Option<u64>> {
+pub fn memory(text: &[u8]) -> Option<Limit<u64>> {
     let word = fields(text).next()?;
     if word == b"max" {
-        return Some(None);
+        return Some(Limit::Unlimited);
     }
-    number(word).map(|bytes| (bytes < NO_MEMORY_LIMIT).then_some(bytes))
+    number(word).map(|bytes| if bytes < NO_MEMORY_LIMIT { Limit::Most(bytes) } else { Limit::Unlimited })
 }
 
 /// The path of a process's cgroup in the hierarchy of `controller`, from a text of /proc/PID/cgroup; an empty
@@ -102,12 +122,15 @@ mod tests {
 
     #[test]
     fn limits_of_cgroups_of_both_versions_are_read() {
-        assert_eq!(cpus(b"150000 100000\n"), Some(Some(1.5)));
-        assert_eq!((cpus(b"max 100000\n"), cpus(b"max"), cpus(b"1 0")), (Some(None), None, None));
-        assert_eq!(cpus_of_version_1(b"-1\n", b"100000\n"), Some(None));
-        assert_eq!(cpus_of_version_1(b"50000\n", b"100000\n"), Some(Some(0.5)));
-        assert_eq!((memory(b"max\n"), memory(b"268435456\n")), (Some(None), Some(Some(268_435_456))));
-        assert_eq!((memory(b"9223372036854771712\n"), memory(b"")), (Some(None), None));
+        assert_eq!(cpus(b"150000 100000\n"), Some(Limit::Most(1.5)));
+        assert_eq!((cpus(b"max 100000\n"), cpus(b"max"), cpus(b"1 0")), (Some(Limit::Unlimited), None, None));
+        assert_eq!(cpus_of_version_1(b"-1\n", b"100000\n"), Some(Limit::Unlimited));
+        assert_eq!(cpus_of_version_1(b"50000\n", b"100000\n"), Some(Limit::Most(0.5)));
+        assert_eq!(
+            (memory(b"max\n"), memory(b"268435456\n")),
+            (Some(Limit::Unlimited), Some(Limit::Most(268_435_456)))
+        );
+        assert_eq!((memory(b"9223372036854771712\n"), memory(b"")), (Some(Limit::Unlimited), None));
     }
 
     #[test]

@@ -124,10 +124,10 @@ impl ProcessFacts {
                 _ => (None, limits::memory(&file("memory.limit_in_bytes"))),
             };
             if let Some(cpus) = cpus {
-                all.insert("CPU limit", in_words(cpus.map(|cpus| format!("{} CPUs", quantity(cpus, "")))));
+                all.insert("CPU limit", in_words(cpus.most().map(|cpus| format!("{} CPUs", quantity(cpus, "")))));
             }
             if let Some(memory) = memory {
-                all.insert("memory limit", in_words(memory.map(|bytes| quantity(bytes as f64, "By"))));
+                all.insert("memory limit", in_words(memory.most().map(|bytes| quantity(bytes as f64, "By"))));
             }
         }
         all

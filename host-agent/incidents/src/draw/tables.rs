@@ -40,7 +40,7 @@ pub(super) fn head(incident: &Incident) -> String {
 /// A title of a metric, which may be broken where its parts end.
 fn breakable(title: &str) -> String {
     let parts = title.split_inclusive(['.', '_', '/', '{', ',']);
-    parts.map(|part| markup(part).to_string()).collect::<Vec<_>>().join("<wbr>")
+    parts.map(markup).collect::<Vec<_>>().join("<wbr>")
 }
 
 /// A table: titles, then rows. A column whose title begins with a tilde is as narrow as its cells.

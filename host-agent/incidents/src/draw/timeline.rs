@@ -101,7 +101,7 @@ fn strip(svg: &mut String, service: &IncidentService, place: usize, scale: &Scal
     let (high, low) = (scale.y(scale.high), scale.y(LOW));
     let path = path(service, scale);
     // Writing into a string cannot fail.
-    _ = write!(
+    _ = writeln!(
         svg,
         "<g transform=\"translate(0 {top:.0})\">\
          <line class=\"grid\" x1=\"0\" x2=\"{WIDTH}\" y1=\"0\" y2=\"0\"/>\
@@ -111,7 +111,7 @@ fn strip(svg: &mut String, service: &IncidentService, place: usize, scale: &Scal
          <clipPath id=\"above-{place}\"><rect x=\"0\" y=\"0\" width=\"{WIDTH}\" height=\"{gamma:.1}\"/></clipPath>\
          <line class=\"gamma\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{gamma:.1}\" y2=\"{gamma:.1}\"/>\
          <text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">γ</text>\
-         <path class=\"line\" d=\"{path}\"/><path class=\"over\" clip-path=\"url(#above-{place})\" d=\"{path}\"/></g>\n",
+         <path class=\"line\" d=\"{path}\"/><path class=\"over\" clip-path=\"url(#above-{place})\" d=\"{path}\"/></g>",
         markup(&service.service),
         markup(&name),
         service.peak,
@@ -151,10 +151,10 @@ fn marks(svg: &mut String, incident: &Incident, scale: &Scale, height: f64) {
         let number_x = x.max(free).min(WIDTH - RIGHT);
         free = number_x + 2.0 * RADIUS + 2.0;
         let class = if change.precedes_alarm { "change first" } else { "change" };
-        _ = write!(
+        _ = writeln!(
             svg,
             "<g class=\"{class}\"><title>{}</title><line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.0}\"/>\
-             <circle cx=\"{number_x:.1}\" cy=\"12\" r=\"{RADIUS}\"/><text x=\"{number_x:.1}\" y=\"16\" text-anchor=\"middle\">{}</text></g>\n",
+             <circle cx=\"{number_x:.1}\" cy=\"12\" r=\"{RADIUS}\"/><text x=\"{number_x:.1}\" y=\"16\" text-anchor=\"middle\">{}</text></g>",
             markup(&words::change(change, incident)),
             height - AXIS,
             number + 1,
@@ -167,9 +167,9 @@ fn axis(svg: &mut String, scale: &Scale, height: f64) {
     let step = STEPS.into_iter().find(|step| scale.span / (*step as f64) <= 10.0).unwrap_or(86_400);
     let mut at = (scale.from as u64).div_ceil(step) * step;
     while (at as f64) <= scale.from + scale.span {
-        _ = write!(
+        _ = writeln!(
             svg,
-            "<text class=\"axis\" x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>\n",
+            "<text class=\"axis\" x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
             scale.x(at as f64).clamp(LEFT + 20.0, WIDTH - 30.0),
             height - 8.0,
             words::clock(at.saturating_mul(1_000_000_000)),
