@@ -66,6 +66,7 @@ pub struct ReloadState {
     taken: AtomicU64,
     failed: AtomicU64,
     problem: Mutex<Option<String>>,
+    latest: Mutex<Vec<String>>,
 }
 
 impl ReloadState {
@@ -77,6 +78,12 @@ impl ReloadState {
     /// Changes that were refused: a file could not be read or used, and what was in use before stays.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Full names of the keys that were taken over last.
+    #[must_use]
+    pub fn latest(&self) -> Vec<String> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Why the files as they are now cannot be used; `None` if they can.
@@ -95,8 +102,10 @@ impl ReloadState {
             Ok(Changes { taken, at_restart }) => {
                 self.set_problem(None);
                 if !taken.is_empty() {
-                    self.taken.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(changed = taken.join(", "), "configuration taken over");
+                    // Before the number: who sees it finds them.
+                    *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+                    self.taken.fetch_add(1, Ordering::Relaxed);
                 }
                 if !at_restart.is_empty() {
                     let changed = at_restart.join(", ");

@@ -17,9 +17,9 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    HookEvent, ListReply, ListRequest, OpenPageReply, OpenPageRequest, PathsReply, PathsRequest, ReceiptReply,
-    ReceiptRequest, RegisterHookRequest, RowEvent, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
-    WatchRowsRequest,
+    HookEvent, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest, OpenPageReply,
+    OpenPageRequest, PathsReply, PathsRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent,
+    SourcesReply, SourcesRequest, StatusReply, StatusRequest, WatchRowsRequest,
 };
 
 use self::bearer::Bearer;
@@ -329,6 +329,30 @@ impl Connection {
     /// As [`status`](Self::status).
     pub async fn sources(&mut self) -> Result<SourcesReply, AgentError> {
         match self.client.sources(SourcesRequest {}).await {
+            Ok(reply) => Ok(printable(reply.into_inner())),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// The incidents that are kept, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn incidents(&mut self) -> Result<IncidentsReply, AgentError> {
+        match self.client.incidents(IncidentsRequest {}).await {
+            Ok(reply) => Ok(printable(reply.into_inner())),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// The incident that `id` names: an address, its unique beginning, or nothing for the newest.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if there is none, or several.
+    pub async fn incident(&mut self, id: String) -> Result<IncidentReply, AgentError> {
+        match self.client.incident(IncidentRequest { id }).await {
             Ok(reply) => Ok(printable(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }

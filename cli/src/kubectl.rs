@@ -35,8 +35,20 @@ plugin `kubectl uview`:
 The exit code is that of the command; with --all, of the first that is not 0.";
 
 /// Commands that ask an agent, and read or write no file.
-const COMMANDS: [&str; 10] =
-    ["check", "drain", "lmap", "metric", "paths", "receipt", "sources", "status", "top", "undrain"];
+const COMMANDS: [&str; 12] = [
+    "check",
+    "drain",
+    "incident",
+    "incidents",
+    "lmap",
+    "metric",
+    "paths",
+    "receipt",
+    "sources",
+    "status",
+    "top",
+    "undrain",
+];
 /// Containers of the host agent's pods.
 const LABEL: &str = "app.kubernetes.io/name=uview,app.kubernetes.io/component=host-agent";
 

@@ -6,6 +6,7 @@
 //! | [`status`] | agent, workers, LMAPs (local metrics analysis pipelines) and problems, printed once |
 //! | [`top`] | the same as a live view |
 //! | [`open`] | an address of the live page |
+//! | [`incidents`] | incidents that are kept, one of them in words, or as a file of HTML |
 //! | [`drain`] | takes all LMAPs off a worker, and lets it have some again |
 //! | [`metric`] | how the metrics of a service become columns |
 //! | [`lmaps`] | LMAPs: their intervals, and those over several services |
@@ -42,6 +43,7 @@ pub mod eval;
 pub mod exit;
 pub mod failure;
 pub mod figures;
+pub mod incidents;
 pub mod input;
 pub mod kubectl;
 pub mod lmaps;
@@ -123,6 +125,11 @@ enum Command {
     /// Open the live page in a browser: services, what stands out, kept traces
     #[command(long_about = open::LONG_ABOUT)]
     Open(open::OpenArgs),
+    /// List incidents: alarms that belong together, with the suspected cause
+    Incidents(incidents::IncidentsArgs),
+    /// Print an incident: services, metrics, traces, what was changed; or write it as a page
+    #[command(long_about = incidents::LONG_ABOUT)]
+    Incident(incidents::IncidentArgs),
     /// Watch a program as it is, by its process id, name, command line or systemd unit
     #[command(long_about = watch::LONG_ABOUT)]
     Watch(watch::WatchArgs),
@@ -232,6 +239,8 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
         Command::Open(args) => open::run(args, environment),
+        Command::Incidents(args) => incidents::list(&args, environment.runtime_dir),
+        Command::Incident(args) => incidents::show(&args, environment.runtime_dir),
         Command::Watch(args) => watch::run(args, environment),
         Command::Child(args) => demonstration::become_child(&args, environment.program),
         Command::Shop(args) => demonstration::serve(&args),

@@ -11,8 +11,9 @@ use std::hash::BuildHasher;
 use tonic::Streaming;
 use wire::printable;
 use wire::proto::operators::{
-    Detector, GroupShare, HookEvent, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo,
-    OpenPageReply, PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine,
+    Detector, GroupShare, HookEvent, Incident, IncidentChange, IncidentReply, IncidentService, IncidentSpan,
+    IncidentSummary, IncidentTrace, IncidentsReply, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus,
+    MetricInfo, OpenPageReply, PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine,
     ReceiptReply, ReceiptRun, ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply,
     WorkerStatus,
 };
@@ -116,6 +117,21 @@ messages! {
     Reason { column, group, unit; share, seen, expected, since_us }
     GroupShare { group; share }
     OpenPageReply { url; lifetime_ms }
+    IncidentsReply { node, incidents; in_memory }
+    IncidentSummary { id, cause, services; began_unix_ns, ended_unix_ns, kept_traces }
+    IncidentReply { incident }
+    Incident {
+        id, node, services, changes, traces, cause;
+        began_unix_ns, ended_unix_ns, further_services, kept_traces, cut_short
+    }
+    IncidentService {
+        service, points_at, metrics, silent_replicas;
+        rank, began_unix_ns, ended_unix_ns, alarms, peak, peak_unix_ns, usual, usual_maximum, usual_seconds,
+        ratios_from_s, ratio_step_s, ratios
+    }
+    IncidentChange { service, kind, text; at_unix_ns, precedes_alarm }
+    IncidentTrace { id, policy, reason, spans; began_unix_ns, took_ns, further_spans }
+    IncidentSpan { service, name, side; id, parent, after_ns, took_ns, failed }
     HookEvent {
         service, state, episode, reasons, silent_replicas, points_at, groups, columns, change, concerned;
         hook, sequence, lost, lmap, at_unix_ns, score, gamma, rank, features, epoch

@@ -13,7 +13,10 @@ use std::time::Duration;
 use fake_agent::{FakeAgent, status};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use wire::proto::operators::{LmapInfo, MetricInfo, RowEvent};
+use wire::proto::operators::{
+    Incident, IncidentChange, IncidentService, IncidentSpan, IncidentSummary, IncidentTrace, IncidentsReply, LmapInfo,
+    MetricInfo, Reason, RowEvent,
+};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -98,6 +101,67 @@ fn whatever_an_agent_says_it_neither_moves_the_cursor_nor_adds_a_line() {
         assert!(!text.lines().any(|line| line.contains(": all is well") && !line.contains("\\u{a}")), "{text}");
         assert!(text.contains("service\\u{a}") || text.contains("service\\\\u{a}") || command[0] == "check", "{text}");
     }
+    agent.stop();
+}
+
+#[test]
+fn an_incident_of_a_hostile_agent_is_text_on_the_terminal_and_in_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let hostile =
+        |what: &str| format!("{what}\n{what}: all is well\u{1b}[2J\u{202e}</style><script>window.hit=1</script>");
+    let service = IncidentService {
+        service: hostile("service"),
+        points_at: hostile("peer"),
+        silent_replicas: vec![hostile("replica")],
+        metrics: vec![Reason { column: hostile("column"), unit: hostile("unit"), ..Reason::default() }],
+        ..IncidentService::default()
+    };
+    let change = IncidentChange { text: hostile("change"), kind: hostile("kind"), ..IncidentChange::default() };
+    let span = IncidentSpan { service: hostile("service"), name: hostile("span"), ..IncidentSpan::default() };
+    let trace = IncidentTrace {
+        id: hostile("trace"),
+        policy: hostile("policy"),
+        reason: hostile("reason"),
+        spans: vec![span],
+        ..IncidentTrace::default()
+    };
+    let incident = Incident {
+        id: "20261127-064215-123".to_owned(),
+        node: hostile("node"),
+        cause: hostile("cause"),
+        services: vec![service],
+        changes: vec![change],
+        traces: vec![trace],
+        ..Incident::default()
+    };
+    let summary = IncidentSummary {
+        id: hostile("id"),
+        cause: hostile("cause"),
+        services: vec![hostile("service")],
+        ..IncidentSummary::default()
+    };
+    let listed = IncidentsReply { node: hostile("node"), incidents: vec![summary], in_memory: false };
+    let agent = FakeAgent::with_incident(ANY_PORT, incident, listed);
+    let address = agent.address.to_string();
+    let page = directory.path().join("incident.html");
+    let file = ["incident", "2026", "--html", page.to_str().unwrap()];
+
+    for command in [&["incidents"][..], &["incidents", "--json"], &["incident"], &["incident", "--json"], &file] {
+        let output = uview(&[command, &["--operators", &address]].concat());
+
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let odd = text.chars().find(|&c| c != '\n' && !wire::printable::is_printable(c));
+        assert_eq!(odd, None, "{command:?}: {text:?}");
+        assert!(!text.lines().any(|line| line.contains(": all is well") && !line.contains("\\u{a}")), "{text}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("cause\\u{a}cause: all is well") && page.ends_with("</html>\n"));
+    assert!(!page.contains("<script") && page.matches("</style>").count() == 1);
+
+    let none = uview(&["incident", "1999", "--operators", &address]);
+    let said = String::from_utf8(none.stderr).unwrap();
+    assert!(!none.status.success() && said.contains("no incident 1999"), "{said}");
     agent.stop();
 }
 

@@ -74,7 +74,13 @@ impl Shop {
     fn verdict(&mut self, service: ServiceId, second: u64) {
         let metric = Metric { title: "queue".into(), unit: "{job}".into(), seen: 40.0, expected: 2.0 };
         let service_name = self.names.service_name(service).into();
-        let reason = Reason::Lmap { service: service_name, score: 9.0, gamma: 3.0, metrics: [metric].into() };
+        let reason = Reason::Lmap {
+            service: service_name,
+            score: 9.0,
+            gamma: 3.0,
+            metrics: [metric].into(),
+            incident: "".into(),
+        };
         let at = UnixNanos::from_secs(second);
         let reason = Arc::new(reason);
         self.keeper.verdict(

@@ -159,7 +159,13 @@ impl World {
     }
 
     fn verdict(&mut self, second: u64) {
-        let reason = Reason::Lmap { service: "payment".into(), score: 9.0, gamma: 3.0, metrics: Box::default() };
+        let reason = Reason::Lmap {
+            service: "payment".into(),
+            score: 9.0,
+            gamma: 3.0,
+            metrics: Box::default(),
+            incident: "".into(),
+        };
         let at = UnixNanos::from_secs(NOON + second);
         let verdict = Verdict {
             service: PAYMENT,

@@ -1,5 +1,6 @@
 //! What the host agent may keep in memory, computed from its configuration (`--budget`, docs/bounds.md).
 
+mod incidents;
 mod models;
 mod page;
 mod spans;
@@ -86,6 +87,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
     bounds.extend(spans::bounds(config));
     bounds.extend(edges(config));
     bounds.push(page::bound(config, load));
+    bounds.push(incidents::bound(config, load));
     bounds.push(Bound {
         what: "Prometheus targets: answers, samples, windows",
         bytes: config.sources.prometheus.bytes() + config.kubernetes.scrape_bytes(),
@@ -244,7 +246,7 @@ fn regions(config: &Config) -> [Bound; 3] {
 }
 
 /// What is kept in files.
-fn on_disk(config: &Config) -> [Bound; 2] {
+fn on_disk(config: &Config) -> [Bound; 3] {
     let models = if config.lmap.models_dir.is_some() { stored_models::disk_bytes(config.lmap.model_bytes) } else { 0 };
     let ledger = if config.receipt.dir.is_some() { 3 * receipts::MAX_BYTES as u64 } else { 0 };
     [
@@ -264,6 +266,7 @@ fn on_disk(config: &Config) -> [Bound; 2] {
             full: "the oldest days are dropped",
             metric: "",
         },
+        incidents::on_disk(config),
     ]
 }
 
@@ -402,6 +405,7 @@ mod tests {
     fn each_key_moves_its_own_row() {
         for (text, what, bytes) in [
             ("services: {limits: {series: 1000}}", "series", 2_400_000),
+            ("incidents: {bytes: 5000000}", "incidents", 5_000_000 + 16 * MIB + 9 * MIB + 10 * 2_432),
             ("lmap: {model_bytes: 5}", "learnt models", 5 + MAX_KEPT_MODELS as u64 * MODEL_BYTES),
             (
                 "services: {limits: {regions: 10}}",
@@ -465,7 +469,7 @@ mod tests {
 
         assert_eq!(stored.total(), kept.total());
         let bytes: Vec<_> = stored.on_disk.iter().map(|bound| bound.bytes).collect();
-        assert_eq!(bytes, [3_000_000 + 4096 * 5120, 0]);
+        assert_eq!(bytes, [3_000_000 + 4096 * 5120, 0, 0]);
     }
 
     #[test]

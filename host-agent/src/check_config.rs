@@ -59,6 +59,9 @@ fn directories(config: &Config, to: &mut Inspection) -> Option<u32> {
     if let Some(folder) = &config.receipt.dir {
         to.directory("receipt.dir", folder);
     }
+    if let Some(folder) = &config.incidents.dir {
+        to.directory("incidents.dir", folder);
+    }
     if let Some(folder) = &config.lmap.models_dir {
         to.directory("lmap.models_dir", folder);
     }
@@ -336,6 +339,7 @@ mod tests {
              access: {{operators: {{users: [nobody-at-all]}}}}\n\
              receipt: {{dir: {0}/file}}\n\
              lmap: {{models_dir: {0}/file}}\n\
+             incidents: {{dir: {0}/file}}\n\
              remote_write: {{url: 'ftp://x/'}}\n\
              webhooks: [{{name: a, url: 'http://a.example/', headers: {{authorization: x}}}}]\n\
              log: {{level: 'info,x=loud'}}\n",
@@ -349,6 +353,7 @@ mod tests {
             "log.level",
             "access.operators.users",
             "receipt.dir",
+            "incidents.dir",
             "lmap.models_dir",
             "metrics.listen",
             "operators.tls.certificate",

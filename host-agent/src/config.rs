@@ -3,6 +3,7 @@
 mod coherence;
 mod head_sampling;
 mod identity;
+mod incidents;
 mod kubernetes;
 mod limits;
 mod lmap;
@@ -33,6 +34,7 @@ use crate::{cgroup_metrics, process_metrics, span_metrics};
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
 pub use self::identity::Identity;
+pub use self::incidents::IncidentsConfig;
 pub use self::kubernetes::KubernetesConfig;
 pub(crate) use self::kubernetes::pod_target;
 pub use self::limits::LimitsConfig;
@@ -91,6 +93,8 @@ pub struct Config {
     pub head_sampling: HeadSamplingConfig,
     /// Storage of the receipt's ledger.
     pub receipt: ReceiptConfig,
+    /// Storage of incidents.
+    pub incidents: IncidentsConfig,
     /// Samples to a remote monitor by Prometheus remote write.
     pub remote_write: RemoteWriteConfig,
     /// Samples to a remote monitor as OTLP metrics.
@@ -278,6 +282,7 @@ impl Config {
         self.kubernetes.check()?;
         self.check_resources()?;
         self.page.check()?;
+        self.incidents.check()?;
         let control = &self.control;
         check_listener("control", control.listen, control.tls.as_ref(), control.insecure)?;
         self.check_operators()?;

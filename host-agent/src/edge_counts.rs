@@ -32,6 +32,8 @@ counts! {
     broken_workers;
     /// Writes of the receipt's ledger that failed; the next one is tried as usual.
     failed_receipt_writes;
+    /// Writes of records of incidents that failed; the next one is tried as usual.
+    failed_incident_writes;
     /// Writes of stored models that failed; the next one is tried as usual.
     failed_model_writes;
     /// Files of stored models that could not be read and were moved aside.

@@ -20,6 +20,8 @@ pub mod edge_counts;
 mod filled_region;
 mod freed_regions;
 mod head_sampling;
+mod incident_book;
+mod kept_traces;
 mod listeners;
 mod live_page;
 mod measuring;

@@ -3,7 +3,6 @@
 //! One task looks at the status twice a second, and takes traces that were kept. A viewer has a task that sends what is
 //! new, one piece at a time: who does not read holds up nobody, and is closed.
 
-mod kept_spans;
 mod viewers;
 
 use std::net::SocketAddr;
@@ -19,16 +18,17 @@ use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, header};
 use page::documents::{self, Keeping};
-use page::feed::{Feed, News};
+use page::feed::{Feed, News, Revisions};
 use page::history::History;
 use page::routing::{self, Answer, Document, Doorkeeper, Method};
 use page::sessions::{Secret, Sessions, TOKEN_LIFETIME, TooManyTokens};
-use page::traces::Traces;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 use wire::proto::operators as proto;
 
 use crate::config::PageConfig;
+use crate::incident_book::IncidentBook;
+use crate::kept_traces::KeptTraces;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::operators_server::status::status;
@@ -37,8 +37,6 @@ use crate::operators_server::status::status;
 pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 256 };
 /// Viewers that are sent what changes.
 pub(crate) const MAX_VIEWERS: usize = 128;
-/// Bytes of requests with kept spans that wait for the next look.
-pub(crate) const KEPT_BYTES: usize = 4 << 20;
 /// Time between two looks; workers send summaries once a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -47,6 +45,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub(crate) struct PageSources {
     pub(crate) access: Reloadable<Access>,
     pub(crate) problems: Arc<ProblemSources>,
+    pub(crate) traces: Arc<KeptTraces>,
 }
 
 /// The page of this agent.
@@ -58,7 +57,6 @@ pub(crate) struct LivePage {
     sources: PageSources,
     sessions: Mutex<Sessions<Identity>>,
     feed: Mutex<Feed>,
-    traces: Mutex<Traces>,
     /// Says that there is an event.
     changed: watch::Sender<()>,
     /// Viewers that may still begin.
@@ -80,7 +78,6 @@ impl LivePage {
             sources,
             sessions: Mutex::default(),
             feed: Mutex::new(Feed::new(History::new(config.history_bytes))),
-            traces: Mutex::new(Traces::new(config.trace_bytes)),
             changed: watch::Sender::new(()),
             free: Arc::new(Semaphore::new(MAX_VIEWERS)),
         })
@@ -105,13 +102,10 @@ impl LivePage {
 
     /// Looks at the status, and at what was kept.
     fn look(&self) {
-        if let Some(edge) = &self.sources.problems.edge {
-            let mut traces = lock(&self.traces);
-            edge.take_kept().for_each(|request| kept_spans::add(&request, &mut traces));
-        }
-        let taken = lock(&self.traces).taken();
+        let traces = self.sources.traces.look().taken();
+        let incidents = self.sources.problems.incidents.as_ref().map_or(0, |incidents| incidents.revision());
         let status = status(&self.node, &self.sources.problems);
-        let news = lock(&self.feed).look(&status, taken);
+        let news = lock(&self.feed).look(&status, Revisions { traces, incidents });
         if news == News::Event {
             self.changed.send_replace(());
         }
@@ -121,16 +115,21 @@ impl LivePage {
     fn document(&self, document: Document) -> Option<String> {
         match document {
             Document::Service(lmap) => documents::service(&lock(&self.feed), lmap),
-            Document::Traces => Some(documents::traces(&lock(&self.traces), self.keeping())),
-            Document::Trace(id) => documents::trace(&lock(&self.traces), id),
+            Document::Traces => Some(documents::traces(&self.sources.traces.look(), self.keeping())),
+            Document::Trace(id) => documents::trace(&self.sources.traces.look(), id),
+            Document::Incidents => Some(documents::incidents(&self.incidents()?.list())),
+            Document::Incident(id) => Some(documents::incident(&self.incidents()?.get(id)?)),
+            Document::IncidentFile(id) => Some(incidents::draw::page(&self.incidents()?.get(id)?)),
             Document::Receipt => Some(documents::receipt(&self.sources.problems.receipts.reply(&self.node))),
         }
     }
 
     fn keeping(&self) -> Keeping {
-        let edge = self.sources.problems.edge.as_ref();
-        let buffers = edge.is_some_and(|edge| edge.with_tail(|_, _| ()).is_some());
-        if buffers { Keeping::Tail } else { Keeping::Nothing }
+        if self.sources.traces.are_chosen() { Keeping::Tail } else { Keeping::Nothing }
+    }
+
+    fn incidents(&self) -> Option<&IncidentBook> {
+        self.sources.problems.incidents.as_deref()
     }
 }
 
@@ -196,7 +195,7 @@ async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response
             // Not here: the receipt waits for the OTLP endpoint's locks, and a large trace takes its time.
             let text = tokio::task::spawn_blocking(move || of.document(document)).await.ok().flatten();
             match text {
-                Some(text) => with_headers(200, routing::JSON, None, Body::from(text)),
+                Some(text) => with_headers(200, document.content_type(), None, Body::from(text)),
                 None => with_headers(404, routing::JSON, None, Body::from("null")),
             }
         }

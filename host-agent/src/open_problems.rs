@@ -6,6 +6,7 @@ use std::sync::Arc;
 use otlp::{Edge, UnknownSenders, UnverifiedSpans};
 
 use crate::cgroup_metrics;
+use crate::incident_book::IncidentBook;
 use crate::node::Node;
 use crate::receipts::Receipts;
 use crate::remote_monitor::RemoteMonitor;
@@ -19,6 +20,8 @@ pub(crate) struct ProblemSources {
     pub(crate) edge: Option<Arc<Edge>>,
     pub(crate) remotes: Vec<Arc<RemoteMonitor>>,
     pub(crate) receipts: Arc<Receipts>,
+    /// `None`: none are kept.
+    pub(crate) incidents: Option<Arc<IncidentBook>>,
     pub(crate) models: Option<Arc<StoredModels>>,
     pub(crate) cgroups: Arc<cgroup_metrics::Counts>,
     pub(crate) watched: WatchedSources,
@@ -38,7 +41,9 @@ impl ProblemSources {
         let now = node.clock().now();
         let tokens = self.tokens.iter().filter_map(|tokens| tokens.problem());
         let sources = tokens.chain(self.cgroups.problem()).chain(self.watched.problems(now));
-        unverified.chain(unknown).chain(remotes).chain(sources).chain(self.receipts.problem()).chain(models).collect()
+        let incidents = self.incidents.iter().filter_map(|incidents| incidents.problem());
+        let stored = self.receipts.problem().into_iter().chain(incidents).chain(models);
+        unverified.chain(unknown).chain(remotes).chain(sources).chain(stored).collect()
     }
 }
 
@@ -84,7 +89,17 @@ mod tests {
         let remotes = vec![Arc::clone(remote)];
         let receipts = Arc::new(receipts);
         let (cgroups, watched) = (Arc::default(), WatchedSources::default());
-        (node, ProblemSources { edge: None, remotes, receipts, models: None, cgroups, watched, tokens: None })
+        let sources = ProblemSources {
+            edge: None,
+            remotes,
+            receipts,
+            incidents: None,
+            models: None,
+            cgroups,
+            watched,
+            tokens: None,
+        };
+        (node, sources)
     }
 
     #[test]

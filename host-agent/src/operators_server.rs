@@ -10,6 +10,7 @@ use std::sync::Arc;
 use agent_runtime::access::{Access, Identity};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::shares::ShareError;
+use incidents::recorder::FindError;
 use tokio::sync::Notify;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -24,6 +25,7 @@ use self::translate::SentTitles;
 use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
 use crate::control_server::sender;
 use crate::dispatch::StreamId;
+use crate::incident_book::IncidentBook;
 use crate::live_page::LivePage;
 use crate::node::{Node, WatchError};
 use crate::open_problems::ProblemSources;
@@ -124,6 +126,18 @@ impl OperatorsService {
 /// What `ask` returns, which may wait for the OTLP endpoint's locks: the control plane's threads wait for nobody.
 async fn unblocked<R: Send + 'static>(ask: impl FnOnce() -> R + Send + 'static) -> Result<R, Status> {
     tokio::task::spawn_blocking(ask).await.map_err(|_| Status::internal("the call ended without a reply"))
+}
+
+/// The incident that `asked` names.
+fn incident(book: Option<&IncidentBook>, asked: &proto::IncidentRequest) -> Result<proto::IncidentReply, Status> {
+    let none = || Status::not_found("no incidents are kept");
+    let book = book.ok_or_else(none)?;
+    let id = book.find(&asked.id).map_err(|error| match error {
+        FindError::Several { .. } => Status::invalid_argument(error.to_string()),
+        _ => Status::not_found(error.to_string()),
+    })?;
+    let incident = book.get(id).ok_or_else(none)?;
+    Ok(proto::IncidentReply { incident: Some(incident) })
 }
 
 /// Unregisters a watcher when its stream ends.
@@ -420,6 +434,24 @@ impl Operators for OperatorsService {
     async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
         self.require(&request, Right::Read, "read the status").await?;
         Ok(Response::new(status::status(&self.node, &self.sources)))
+    }
+
+    async fn incidents(
+        &self,
+        request: Request<proto::IncidentsRequest>,
+    ) -> Result<Response<proto::IncidentsReply>, Status> {
+        self.require(&request, Right::Read, "read incidents").await?;
+        let book = self.sources.incidents.clone();
+        unblocked(move || book.map(|book| book.list()).unwrap_or_default()).await.map(Response::new)
+    }
+
+    async fn incident(
+        &self,
+        request: Request<proto::IncidentRequest>,
+    ) -> Result<Response<proto::IncidentReply>, Status> {
+        self.require(&request, Right::Read, "read incidents").await?;
+        let (book, asked) = (self.sources.incidents.clone(), request.into_inner());
+        unblocked(move || incident(book.as_deref(), &asked)).await?.map(Response::new)
     }
 
     async fn open_page(

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
+use wire::incident::IncidentId;
 use wire::name::ServiceName;
 use wire::time::Nanos;
 
@@ -40,11 +41,12 @@ pub enum OtlpError {
 }
 
 /// Starts the endpoint on `listeners`, in the runtime of `threads`. It gets the verdicts of `node` like any hook,
-/// through its own queue. Writes span metrics into regions every `interval`.
+/// through its own queue; addresses of incidents have the node's `name`. Writes span metrics into regions every
+/// `interval`.
 pub(crate) fn start(
     settings: &Settings,
     listeners: impl IntoIterator<Item = TcpListener>,
-    node: &Arc<Node>,
+    (node, name): (&Arc<Node>, &str),
     interval: Nanos,
     threads: &Handle,
 ) -> Result<EdgeHandle, OtlpError> {
@@ -64,14 +66,14 @@ pub(crate) fn start(
     if settings.tail.is_some() || settings.observed.is_some() {
         let (id, notified) =
             node.register_hook(Filter { lmaps: BTreeSet::new(), min_share: 1.0, ..Filter::default() }, VERDICTS)?;
-        let (node, edge) = (Arc::clone(node), Arc::clone(running.edge()));
+        let (node, edge, name) = (Arc::clone(node), Arc::clone(running.edge()), name.to_owned());
         tokio::spawn(async move {
             tokio::select! {
                 () = node.drained() => {}
                 () = async {
                     loop {
                         while let Some(taken) = node.next_event(id) {
-                            pass_verdict(&edge, &taken.item, interval);
+                            pass_verdict(&edge, &taken.item, &name, interval);
                         }
                         notified.notified().await;
                     }
@@ -100,9 +102,9 @@ async fn update_call_graph(edge: Arc<Edge>, node: Arc<Node>) {
 }
 
 /// Passes on what `event` means for traces. Span metrics lag behind, so verdicts on them are about earlier requests.
-fn pass_verdict(edge: &Edge, event: &Event, interval: Nanos) {
+fn pass_verdict(edge: &Edge, event: &Event, node: &str, interval: Nanos) {
     let of_spans = event.reasons.first().is_some_and(|reason| is_of_spans(event, reason.series.name.as_str()));
-    for mut finding in findings(event) {
+    for mut finding in findings(event, node) {
         if let Some((from, at)) = edge.covered_period(finding.at, interval).filter(|_| of_spans) {
             (finding.from, finding.at) = (from, at);
         }
@@ -125,13 +127,14 @@ fn is_of_spans(event: &Event, metric: &str) -> bool {
 /// What `event` means for traces: nothing unless its service is in alarm or has silent replicas. That of an LMAP over
 /// several services is about those whose columns stand out. Each is told its own columns, and what is derived: others
 /// may be another tenant's.
-fn findings(event: &Event) -> impl Iterator<Item = Finding<'_>> {
+fn findings<'a>(event: &'a Event, node: &'a str) -> impl Iterator<Item = Finding<'a>> {
     let verdict = &event.verdict;
+    let incident = event.suspicion.as_ref().map(|suspicion| IncidentId::of(suspicion.incident).at(node));
     let alarm = matches!(verdict.episode, Episode::Began | Episode::On);
     let is_finding = alarm || !event.silent.is_empty();
     let own = event.concerned.is_empty().then_some(&event.service);
     let services = own.into_iter().chain(&event.concerned).filter(move |_| is_finding);
-    services.map(|service| {
+    services.map(move |service| {
         let is_told = |metric: &str| service_of(event, metric).is_none_or(|(of, _)| of == service);
         let metrics = event.reasons.iter().filter(|reason| is_told(reason.series.name.as_str())).map(|reason| Metric {
             title: reason.column().into(),
@@ -151,6 +154,7 @@ fn findings(event: &Event) -> impl Iterator<Item = Finding<'_>> {
             score: event.verdict.score,
             gamma: event.verdict.gamma.unwrap_or(0.0),
             metrics: silent.into_iter().chain(metrics).collect(),
+            incident: incident.clone().unwrap_or_default().into(),
         }
     })
 }
@@ -171,8 +175,8 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::control_plane::NamedReason;
     use crate::control_plane::testing::counter;
+    use crate::control_plane::{NamedReason, Suspicion};
     use crate::telemetry_threads::TelemetryThreads;
 
     /// A node without services.
@@ -206,7 +210,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (threads, node) = (TelemetryThreads::start(Some(1)).unwrap(), node());
         let interval = Nanos::from_millis(100);
-        let _running = start(&Settings::new(upstream), [listener], &node, interval, threads.handle()).unwrap();
+        let _running =
+            start(&Settings::new(upstream), [listener], (&node, "node-3"), interval, threads.handle()).unwrap();
         let asking = |patience| tokio::task::spawn_blocking(move || ask(address, patience));
         assert_eq!(asking(Duration::from_mins(1)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
 
@@ -264,7 +269,9 @@ mod tests {
     fn only_alarms_and_silent_replicas_become_findings() {
         let reported = |episode, silent: &[&str]| {
             let event = event(episode, silent);
-            findings(&event).next().map(|finding| finding.metrics.iter().map(ToString::to_string).collect::<Vec<_>>())
+            findings(&event, "node-3")
+                .next()
+                .map(|finding| finding.metrics.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
 
         assert_eq!(reported(Episode::Quiet, &[]), None);
@@ -272,6 +279,17 @@ mod tests {
         assert_eq!(reported(Episode::Began, &[]), Some(vec![]));
         assert_eq!(reported(Episode::On, &[]), Some(vec![]));
         assert_eq!(reported(Episode::Quiet, &["payment-1"]).unwrap(), ["silent replicas 1, expected 0"]);
+    }
+
+    #[test]
+    fn a_finding_has_the_address_of_its_incident() {
+        let incident = UnixNanos(1_795_761_735_123_456_789);
+        let mut event = event(Episode::Began, &[]);
+        assert_eq!(&*findings(&event, "node-3").next().unwrap().incident, "");
+
+        event.suspicion = Some(Suspicion { rank: 1, points_at: None, incident });
+
+        assert_eq!(&*findings(&event, "node-3").next().unwrap().incident, "node-3/20261127-064215-123");
     }
 
     #[test]
@@ -288,7 +306,7 @@ mod tests {
         event.concerned = ["cart", "payment"].map(|name| ServiceName::new(name).unwrap()).to_vec();
         event.reasons = ["payment/requests", "cart/errors", "ratio"].map(reason).to_vec();
 
-        let told: Vec<_> = findings(&event)
+        let told: Vec<_> = findings(&event, "node-3")
             .map(|of| (of.service, of.metrics.iter().map(|metric| metric.title.to_string()).collect::<Vec<_>>()))
             .collect();
 

@@ -25,6 +25,8 @@ use self::telemetry::{Servers, Telemetry, TelemetrySettings};
 use crate::clock::{self, Clock};
 use crate::config::{self, Config, Rdma, Transport};
 use crate::custom_objects::{self, CustomObjects, WatchedKinds};
+use crate::incident_book::{EvidenceSources, IncidentBook};
+use crate::kept_traces::KeptTraces;
 use crate::listeners::Listeners;
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
@@ -124,14 +126,42 @@ fn spawn_monitors(
 }
 
 /// Writes what is kept on disk, when every span is decided or lost. A write that does not panic has no error.
-async fn write_last(node: Arc<Node>, receipts: Arc<Receipts>, models: Option<Arc<StoredModels>>) {
+async fn write_last(node: Arc<Node>, records: Records, models: Option<Arc<StoredModels>>) {
     let write = move || {
-        receipts.close(&node);
+        records.receipts.close(&node);
+        records.incidents.write(&node, true);
         if let Some(models) = models {
             models.write(&node);
         }
     };
     _ = tokio::task::spawn_blocking(write).await;
+}
+
+/// What the agent records while it runs: the receipt's ledger, incidents, and kept traces for people to look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    pub(crate) receipts: Arc<Receipts>,
+    pub(crate) incidents: Arc<IncidentBook>,
+    pub(crate) traces: Arc<KeptTraces>,
+}
+
+impl Records {
+    /// Goes on with what the previous run stored, and follows `node` on `threads`.
+    fn start(
+        config: &Config,
+        edge: Option<&Arc<Edge>>,
+        (pods, clock): (Option<Arc<PodWatch>>, Clock),
+        node: &Arc<Node>,
+        threads: &Handle,
+    ) -> Result<Self, RunError> {
+        let no_hook = |error: crate::dispatch::TooManyHooks| RunError::Server("operators", error.into());
+        let receipts = receipts(config, edge, clock)?;
+        receipts.start(node, threads).map_err(no_hook)?;
+        let traces = Arc::new(KeptTraces::new(edge.cloned(), config.page.trace_bytes));
+        let incidents = incidents(config, &traces, pods)?;
+        incidents.start(node, threads).map_err(no_hook)?;
+        Ok(Self { receipts, incidents, traces })
+    }
 }
 
 /// Runs the host agent until `shutdown` resolves. Then it sends what is queued, closes everything and removes its
@@ -178,8 +208,8 @@ pub async fn run_from(
     // Each region takes a descriptor; one user's must not take those of another, or of connections.
     settings.limits.regions = settings.limits.regions.min(files / 2).max(1);
     let mut listeners = Listeners::open(&config).await?;
-    // One more hook: the receipt's.
-    let hooks = config.operators.hooks.get() + watchers + config.webhooks.len() + 1;
+    // Two more hooks: the receipt's, and that of incidents.
+    let hooks = config.operators.hooks.get() + watchers + config.webhooks.len() + 2;
     let node = Arc::new(Node::new(settings, hooks, clock, registrations.is_some().then_some(requests)));
     if let Some(registrations) = registrations {
         registrar::start(registrations, inbox, &node).map_err(RunError::Thread)?;
@@ -195,15 +225,14 @@ pub async fn run_from(
     let servers = Servers { access: live.access.clone(), connections: Arc::clone(&connections) };
     let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners, servers).await?;
     let edge = sampling_edge(&telemetry, objects.as_deref());
-    let receipts = receipts(&config, edge.as_ref(), clock)?;
-    receipts.start(&node, threads.handle()).map_err(|error| RunError::Server("operators", error.into()))?;
+    let records = Records::start(&config, edge.as_ref(), (pods.clone(), clock), &node, threads.handle())?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
     let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
-    let (otlp, of_status, models_of) = (edge.clone(), Arc::clone(&receipts), models.clone());
+    let (otlp, of_status, models_of) = (edge.clone(), records.clone(), models.clone());
     let on = threads.handle().clone();
     let sources =
-        MonitoringSources { connections, counts, otlp, remotes, receipts: of_status, models: models_of, watched, on };
+        MonitoringSources { connections, counts, otlp, remotes, records: of_status, models: models_of, watched, on };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
@@ -224,7 +253,7 @@ pub async fn run_from(
     }
     node.drain();
     Shutdown { telemetry, tasks, measuring }.end().await;
-    write_last(node, receipts, models).await;
+    write_last(node, records, models).await;
     match failed {
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(RunError::Server("services", error.into())),
@@ -273,6 +302,18 @@ fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<A
     let receipts = Receipts::new(&config.receipt, edge.cloned(), host_name(), began);
     let folder = || config.receipt.dir.clone().unwrap_or_default();
     receipts.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
+}
+
+/// Incidents, with what the previous run stored.
+fn incidents(
+    config: &Config,
+    traces: &Arc<KeptTraces>,
+    pods: Option<Arc<PodWatch>>,
+) -> Result<Arc<IncidentBook>, RunError> {
+    let sources = EvidenceSources { traces: Arc::clone(traces), pods };
+    let incidents = IncidentBook::open(&config.incidents, host_name(), sources);
+    let folder = || config.incidents.dir.clone().unwrap_or_default();
+    incidents.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
 }
 
 /// The directory of models, if there is one. `node` keeps what the previous run stored.

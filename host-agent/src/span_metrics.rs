@@ -30,7 +30,7 @@ use crate::span_columns::{DURATION, ERRORS, OPERATION};
 pub(crate) use durations::{ByService, read};
 
 /// Instance name of the replica with a service's span metrics.
-const INSTANCE: &str = "spans";
+pub(crate) const INSTANCE: &str = "spans";
 /// Slots per operation: errors, then the histogram of durations.
 const SLOTS: u32 = 1 + SpanMetrics::SCALE.slots();
 

@@ -10,6 +10,7 @@ use webhooks::message::{Sender, render};
 use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, ServiceStatus, Step};
 use wire::control::Episode;
 use wire::id::HookId;
+use wire::incident::IncidentId;
 use wire::quantity::quantity;
 use wire::time::Nanos;
 
@@ -70,7 +71,7 @@ impl WebhookSender {
         loop {
             while let Some(taken) = self.node.next_event(self.id) {
                 let now = self.node.clock().now();
-                alert_events(&taken.item).for_each(|sight| self.groups.record(sight, now));
+                alert_events(&taken.item, &self.from.node).for_each(|sight| self.groups.record(sight, now));
             }
             self.node.counts.over_limit_webhook_alerts.add(self.groups.over_limit());
             let wait = self.send_due().await;
@@ -124,16 +125,19 @@ fn service_states(node: &Node) -> BTreeMap<String, ServiceStatus> {
 }
 
 /// The alerts in `event`: the service's alarm, and its silent replicas.
-fn alert_events(event: &Event) -> impl Iterator<Item = AlertEvent> {
+fn alert_events(event: &Event, node: &str) -> impl Iterator<Item = AlertEvent> {
     let (service, at) = (event.service.as_str(), event.at);
     let firing = match event.verdict.episode {
         Episode::Began | Episode::On => Some(true),
         Episode::Ended => Some(false),
         Episode::Quiet => None,
     };
+    let incident = event.suspicion.as_ref().map(|suspicion| IncidentId::of(suspicion.incident).at(node));
+    let incident = incident.unwrap_or_default();
     let anomaly = firing.map(|firing| {
+        let (service, kind, incident) = (service.to_owned(), AlertKind::Anomaly, incident.clone());
         let (summary, description) = summarise(event);
-        AlertEvent { service: service.to_owned(), kind: AlertKind::Anomaly, firing, at, summary, description }
+        AlertEvent { service, kind, firing, at, summary, description, incident }
     });
     let silent = event.silent.iter().map(move |instance| AlertEvent {
         service: service.to_owned(),
@@ -142,6 +146,7 @@ fn alert_events(event: &Event) -> impl Iterator<Item = AlertEvent> {
         at,
         summary: format!("{service}: replica {instance} is silent"),
         description: String::new(),
+        incident: incident.clone(),
     });
     anomaly.into_iter().chain(silent)
 }

@@ -3,9 +3,10 @@
 use crate::{root, sources};
 
 /// Members that are pure as a whole.
-const PURE_MEMBERS: [&str; 11] = [
+const PURE_MEMBERS: [&str; 12] = [
     "hooks/src",
     "host-agent/exposition/src",
+    "host-agent/incidents/src",
     "host-agent/page/src",
     "host-agent/sources/src",
     "k8s/resources/src",

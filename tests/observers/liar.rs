@@ -72,7 +72,8 @@ impl Liar {
     }
 
     fn verdict(service: &str, wall: UnixNanos) -> Entry {
-        let reason = Reason::Lmap { service: service.into(), score: 1e9, gamma: 1.0, metrics: [].into() };
+        let reason =
+            Reason::Lmap { service: service.into(), score: 1e9, gamma: 1.0, metrics: [].into(), incident: "".into() };
         let verdict = ServiceVerdict {
             service: service.into(),
             from: wall,

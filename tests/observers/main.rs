@@ -95,7 +95,16 @@ fn request(service: &str, trace: u128, parent: &[u8], name: &str, when: Timestam
 }
 
 fn finding(service: &str, when: Timestamp) -> Finding<'_> {
-    Finding { service, from: when.wall, at: when.wall, breakdown: None, score: 12.0, gamma: 4.0, metrics: Vec::new() }
+    Finding {
+        service,
+        from: when.wall,
+        at: when.wall,
+        breakdown: None,
+        score: 12.0,
+        gamma: 4.0,
+        metrics: Vec::new(),
+        incident: "".into(),
+    }
 }
 
 /// All nodes, head sampling at `front`, and the liar.

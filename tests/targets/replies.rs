@@ -72,7 +72,15 @@ fn webhook(reply: &Reply, longest: Nanos) {
     let mut groups = AlertGroups::new(GroupingRule::default());
     let (service, text) = ("payment".to_owned(), String::new());
     let kind = AlertKind::Anomaly;
-    let event = AlertEvent { service, kind, firing: true, at: NOW, summary: text.clone(), description: text };
+    let event = AlertEvent {
+        service,
+        kind,
+        firing: true,
+        at: NOW,
+        summary: text.clone(),
+        description: text.clone(),
+        incident: text,
+    };
     let mut now = Nanos::from_secs(1);
     groups.record(event, now);
     for _ in 0..20 {

@@ -9,6 +9,7 @@ mod entries;
 pub mod frame;
 pub mod histogram;
 pub mod id;
+pub mod incident;
 pub mod layout;
 pub mod metric;
 pub mod name;

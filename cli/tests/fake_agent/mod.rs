@@ -11,11 +11,11 @@ use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::proto::operators::{
     AddMetricReply, AddMetricRequest, ConfigLmapReply, ConfigLmapRequest, DeleteLmapReply, DeleteLmapRequest,
     DeleteMetricReply, DeleteMetricRequest, DrainWorkerReply, DrainWorkerRequest, FitAgainReply, FitAgainRequest,
-    HookEvent, ListReply, ListRequest, LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, OpenPageReply,
-    OpenPageRequest, PathsReply, PathsRequest, Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest,
-    ReceiptRun, RegisterHookRequest, ResumeHookRequest, RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply,
-    SourcesRequest, StatusReply, StatusRequest, UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest,
-    WorkerStatus,
+    HookEvent, Incident, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest,
+    LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, OpenPageReply, OpenPageRequest, PathsReply, PathsRequest,
+    Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest,
+    RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
+    UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -34,6 +34,11 @@ impl FakeAgent {
     /// Listens on `address`, whose port may be 0, lists one LMAP, and sends its rows.
     pub fn with_rows(address: SocketAddr, lmap: LmapInfo, rows: Vec<RowEvent>) -> Self {
         Self::serve(address, Replies { list: ListReply { lmaps: vec![lmap] }, rows, ..Replies::default() })
+    }
+
+    /// Listens on `address`, whose port may be 0, and has this incident.
+    pub fn with_incident(address: SocketAddr, incident: Incident, incidents: IncidentsReply) -> Self {
+        Self::serve(address, Replies { incident: Some(incident), incidents, ..Replies::default() })
     }
 
     fn serve(address: SocketAddr, replies: Replies) -> Self {
@@ -136,6 +141,8 @@ struct Replies {
     status: StatusReply,
     list: ListReply,
     rows: Vec<RowEvent>,
+    incidents: IncidentsReply,
+    incident: Option<Incident>,
 }
 
 type ReplyResult<T> = Result<Response<T>, Status>;
@@ -212,6 +219,17 @@ impl Operators for Replies {
 
     async fn sources(&self, _: Request<SourcesRequest>) -> ReplyResult<SourcesReply> {
         Ok(Response::new(SourcesReply::default()))
+    }
+
+    async fn incidents(&self, _: Request<IncidentsRequest>) -> ReplyResult<IncidentsReply> {
+        Ok(Response::new(self.incidents.clone()))
+    }
+
+    async fn incident(&self, request: Request<IncidentRequest>) -> ReplyResult<IncidentReply> {
+        let asked = request.into_inner().id;
+        let found = self.incident.clone().filter(|incident| incident.id.starts_with(&asked));
+        let none = || Status::not_found(format!("no incident {asked}: 1 are kept"));
+        found.map(|incident| Response::new(IncidentReply { incident: Some(incident) })).ok_or_else(none)
     }
 
     async fn open_page(&self, _: Request<OpenPageRequest>) -> ReplyResult<OpenPageReply> {

@@ -154,6 +154,19 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     let drawn = browser.run("return document.querySelector('.chart .line').getAttribute('d').length > 20");
     assert_eq!(drawn, Value::Bool(true));
     shows(&browser, "goes on");
+    view(&browser, "#/incidents", SHOWN);
+    browser.press("j");
+    browser.press(ENTER);
+    shows(&browser, "What was normal before");
+    let hash = browser.run("return location.hash");
+    assert!(hash.as_str().unwrap().starts_with("#/incident/"), "{hash}");
+    view(&browser, hash.as_str().unwrap(), SHOWN);
+    eventually("the time line has scores", || {
+        let drawn = browser.run("return document.querySelector('.timeline .line').getAttribute('d').length > 40");
+        (drawn == Value::Bool(true)).then_some(())
+    });
+    browser.press(ESCAPE);
+    assert_eq!(browser.run("return location.hash"), json!("#/incidents"));
     view(&browser, "#/traces", SHOWN);
     browser.press("j");
     browser.press(ENTER);

@@ -6,6 +6,7 @@ mod cgroups;
 mod drains;
 mod hooks;
 mod hostile_text;
+mod incidents;
 mod intervals;
 mod kills;
 mod live_page;

@@ -205,7 +205,16 @@ fn release() {
     (0..RELEASED).for_each(|trace| give(&mut tail, 10_000 + trace, at(70_000 + trace / 11)));
     let metrics = vec![Metric { title: "duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 }];
     let (from, until) = (at(70_000).wall, at(71_000).wall);
-    let finding = Finding { service: "payment", from, at: until, breakdown: None, score: 40.0, gamma: 4.0, metrics };
+    let finding = Finding {
+        service: "payment",
+        from,
+        at: until,
+        breakdown: None,
+        score: 40.0,
+        gamma: 4.0,
+        metrics,
+        incident: "".into(),
+    };
     let clock = Instant::now();
     tail.verdict(finding, at(77_000));
     tail.tick(at(77_100));

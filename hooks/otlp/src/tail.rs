@@ -89,6 +89,8 @@ pub struct Finding<'a> {
     pub gamma: f64,
     /// Metrics that contributed, largest first.
     pub metrics: Vec<Metric>,
+    /// Address of the incident: node, slash, id; empty: unknown.
+    pub incident: Box<str>,
 }
 
 /// An operation of a frontend, and the services on its path.
@@ -235,13 +237,13 @@ impl TailSampler {
     /// An LMAP found its service anomalous. Buffered spans are searched at the next [`tick`](Self::tick). If LMAPs keep
     /// no traces because of this service, nobody is told.
     pub fn verdict(&mut self, finding: Finding<'_>, now: Timestamp) {
-        let Finding { service: name, from, at, breakdown, score, gamma, metrics } = finding;
+        let Finding { service: name, from, at, breakdown, score, gamma, metrics, incident } = finding;
         if self.policies().services().is_off(name, Policy::Lmap) {
             return;
         }
         self.first_verdict.get_or_insert(now.monotonic);
         let service = self.names.service(name, now.monotonic);
-        let reason = Reason::Lmap { service: name.into(), score, gamma, metrics: metrics.into() };
+        let reason = Reason::Lmap { service: name.into(), score, gamma, metrics: metrics.into(), incident };
         let weight = if gamma > 0.0 { score / gamma } else { score };
         let verdict = Verdict {
             service,

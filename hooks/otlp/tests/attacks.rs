@@ -138,7 +138,16 @@ fn taught(victim: &mut Victim) {
 fn alarm(victim: &mut Victim, [from, until]: [u64; 2], now: u64) {
     let metrics = vec![Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 }];
     let (from, at_end) = (at(from).wall, at(until).wall);
-    let finding = Finding { service: "payment", from, at: at_end, breakdown: None, score: 12.0, gamma: 4.0, metrics };
+    let finding = Finding {
+        service: "payment",
+        from,
+        at: at_end,
+        breakdown: None,
+        score: 12.0,
+        gamma: 4.0,
+        metrics,
+        incident: "".into(),
+    };
     victim.tail.verdict(finding, at(now));
     victim.tail.tick(at(now));
 }

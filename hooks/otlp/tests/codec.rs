@@ -201,7 +201,13 @@ fn annotated(trace_state: &str, reason: &Reason, completeness: Completeness) -> 
 
 #[test]
 fn a_kept_root_span_says_why_and_what_is_missing() {
-    let reason = Reason::Lmap { service: "payment".into(), score: 9.0, gamma: 3.0, metrics: Box::default() };
+    let reason = Reason::Lmap {
+        service: "payment".into(),
+        score: 9.0,
+        gamma: 3.0,
+        metrics: Box::default(),
+        incident: "node-3/20261127-064215-123".into(),
+    };
 
     let span = annotated("vendor=x,ot=th:8;rv:ffffffffffffff", &reason, Completeness::Missing { spans: 3 });
 
@@ -212,6 +218,7 @@ fn a_kept_root_span_says_why_and_what_is_missing() {
         attribute("uview.reason", text("payment: score 9.0, threshold 3.0")),
         attribute("uview.score", Any::Number(9.0)),
         attribute("uview.threshold", Any::Number(3.0)),
+        attribute("uview.incident", text("node-3/20261127-064215-123")),
         attribute("uview.incomplete", text("node-7: 3 spans are missing")),
     ];
     assert_eq!(span.attributes, expected);

@@ -137,6 +137,7 @@ fn traces_that_hung_for_ten_seconds_are_kept_whole_when_the_verdict_comes_after_
         score: 40.0,
         gamma: 4.0,
         metrics: vec![metric],
+        incident: "".into(),
     };
     tail.verdict(finding, at(VERDICT));
     batches.play(&mut tail, VERDICT + 2 * BATCH);

@@ -101,7 +101,16 @@ fn learn(nodes: &mut [TailSampler; 2]) -> u64 {
 }
 
 fn finding(service: &str, when: Timestamp) -> Finding<'_> {
-    Finding { service, from: when.wall, at: when.wall, breakdown: None, score: 12.0, gamma: 4.0, metrics: Vec::new() }
+    Finding {
+        service,
+        from: when.wall,
+        at: when.wall,
+        breakdown: None,
+        score: 12.0,
+        gamma: 4.0,
+        metrics: Vec::new(),
+        incident: "".into(),
+    }
 }
 
 fn pay(origin: Origin) -> AnomalousOperation {

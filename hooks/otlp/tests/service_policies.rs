@@ -179,6 +179,7 @@ fn kept_by_lmap(policies: &[Policy]) -> usize {
         score: 12.0,
         gamma: 4.0,
         metrics: Vec::new(),
+        incident: "".into(),
     };
     tail.verdict(finding, at(71_000));
     tail.tick(at(72_000));

@@ -88,7 +88,16 @@ fn attribute_of(span: &Span, key: &str) -> Option<String> {
 
 fn finding(service: &str, when: Timestamp) -> Finding<'_> {
     let metric = Metric { title: "request.duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
-    Finding { service, from: when.wall, at: when.wall, breakdown: None, score: 12.0, gamma: 4.0, metrics: vec![metric] }
+    Finding {
+        service,
+        from: when.wall,
+        at: when.wall,
+        breakdown: None,
+        score: 12.0,
+        gamma: 4.0,
+        metrics: vec![metric],
+        incident: "".into(),
+    }
 }
 
 #[test]

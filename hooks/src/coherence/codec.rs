@@ -287,7 +287,7 @@ fn of_reason(reason: &Reason) -> Option<ProtoReason> {
         Reason::Error { service, operation } => {
             ProtoReason::Error(proto::ErrorReason { service: cut(service), operation: cut(operation) })
         }
-        Reason::Lmap { service, score, gamma, metrics } => {
+        Reason::Lmap { service, score, gamma, metrics, incident } => {
             let metrics = metrics.iter().take(MAX_PARTS).map(|metric| proto::Metric {
                 title: cut(&metric.title),
                 unit: cut(&metric.unit),
@@ -295,7 +295,13 @@ fn of_reason(reason: &Reason) -> Option<ProtoReason> {
                 expected: metric.expected,
             });
             let metrics = metrics.collect();
-            ProtoReason::Lmap(proto::LmapReason { service: cut(service), score: *score, gamma: *gamma, metrics })
+            ProtoReason::Lmap(proto::LmapReason {
+                service: cut(service),
+                score: *score,
+                gamma: *gamma,
+                metrics,
+                incident: cut(incident),
+            })
         }
         Reason::Latency { operation, took, quantile, usual } => ProtoReason::Latency(proto::LatencyReason {
             operation: cut(operation),
@@ -325,7 +331,7 @@ fn reason(reason: &proto::Reason) -> Result<Arc<Reason>, DecodeError> {
             };
             let metrics = lmap.metrics.iter().map(metric).collect::<Result<_, DecodeError>>()?;
             let (score, gamma) = (finite(lmap.score)?, finite(lmap.gamma)?);
-            Reason::Lmap { service: text(&lmap.service)?, score, gamma, metrics }
+            Reason::Lmap { service: text(&lmap.service)?, score, gamma, metrics, incident: text(&lmap.incident)? }
         }
         ProtoReason::Latency(latency) => Reason::Latency {
             operation: text(&latency.operation)?,
@@ -347,7 +353,13 @@ mod tests {
         let run = |node: &str, id| Run { node: node.into(), id: RunId(NonZeroU64::new(id).unwrap()) };
         let trace = |number: u8| TraceId::new([number; 16]).unwrap();
         let metric = Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
-        let lmap = Reason::Lmap { service: "payment".into(), score: 9.0, gamma: 3.0, metrics: [metric].into() };
+        let lmap = Reason::Lmap {
+            service: "payment".into(),
+            score: 9.0,
+            gamma: 3.0,
+            metrics: [metric].into(),
+            incident: "".into(),
+        };
         let (lmap, tenant) = (Arc::new(lmap), Arc::<str>::from("shop"));
         let latency = Reason::Latency {
             operation: "POST /pay".into(),

@@ -94,6 +94,8 @@ pub enum Reason {
         gamma: f64,
         /// Metrics that explain the score, the heaviest first.
         metrics: Box<[Metric]>,
+        /// Address of the incident: node, slash, id; empty: unknown.
+        incident: Box<str>,
     },
     /// The request was slow ([`Policy::Latency`]).
     Latency {
@@ -120,9 +122,9 @@ impl Reason {
         let texts = match self {
             Self::Floor { .. } => 0,
             Self::Error { service, operation } => service.len() + operation.len(),
-            Self::Lmap { service, metrics, .. } => {
+            Self::Lmap { service, metrics, incident, .. } => {
                 let metric = |metric: &Metric| size_of::<Metric>() + metric.title.len() + metric.unit.len();
-                service.len() + metrics.iter().map(metric).sum::<usize>()
+                service.len() + incident.len() + metrics.iter().map(metric).sum::<usize>()
             }
             Self::Latency { operation, .. } => operation.len(),
             Self::Trigger { text } => text.len(),
@@ -174,7 +176,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Floor { threshold } => write!(f, "one of {} %", quantity(threshold.probability() * 100.0, "")),
             Self::Error { service, operation } => write!(f, "{service}: {operation} ended in an error"),
-            Self::Lmap { service, score, gamma, metrics } => {
+            Self::Lmap { service, score, gamma, metrics, .. } => {
                 write!(f, "{service}: score {score:.1}, threshold {gamma:.1}")?;
                 metrics.iter().try_for_each(|metric| write!(f, "; {metric}"))
             }
@@ -196,7 +198,13 @@ mod tests {
         let metric =
             Metric { title: "http.server.request.duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
         let reasons = [
-            Reason::Lmap { service: "payment".into(), score: 12.34, gamma: 4.1, metrics: [metric].into() },
+            Reason::Lmap {
+                service: "payment".into(),
+                score: 12.34,
+                gamma: 4.1,
+                metrics: [metric].into(),
+                incident: "".into(),
+            },
             Reason::Latency {
                 operation: "POST /pay".into(),
                 took: Nanos::from_millis(1_200),

@@ -107,7 +107,13 @@ impl Liar {
         let mut message = GossipMessage { level: None, ..self.empty() };
         let verdicts = self.verdicts.get_or_insert_default();
         if verdicts.last().is_none_or(|last| last.at.second() < wall.second()) {
-            let reason = Reason::Lmap { service: SERVICE.into(), score: 1e9, gamma: 1.0, metrics: [].into() };
+            let reason = Reason::Lmap {
+                service: SERVICE.into(),
+                score: 1e9,
+                gamma: 1.0,
+                metrics: [].into(),
+                incident: "".into(),
+            };
             let item = Item::Verdict(ServiceVerdict {
                 service: SERVICE.into(),
                 from: wall,

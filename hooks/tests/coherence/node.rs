@@ -157,7 +157,13 @@ impl Node {
     /// An LMAP of this node finds `service` anomalous.
     pub fn verdict(&mut self, service: &str, millis: u64) {
         let (now, wall) = (self.now(millis), self.wall(millis));
-        let reason = Arc::new(Reason::Lmap { service: service.into(), score: 9.0, gamma: 3.0, metrics: [].into() });
+        let reason = Arc::new(Reason::Lmap {
+            service: service.into(),
+            score: 9.0,
+            gamma: 3.0,
+            metrics: [].into(),
+            incident: "".into(),
+        });
         let output = ServiceVerdict {
             service: service.into(),
             from: wall,

@@ -70,6 +70,8 @@ pub struct AlertEvent {
     pub summary: String,
     /// Full text; may be empty.
     pub description: String,
+    /// Address of the incident: node, slash, id; empty: unknown.
+    pub incident: String,
 }
 
 /// Current status of a service at the agent.
@@ -92,6 +94,8 @@ pub struct Alert {
     pub summary: String,
     /// Full text; may be empty.
     pub description: String,
+    /// Address of the incident; empty: unknown.
+    pub incident: String,
     /// Monotonic time of the last event.
     updated: Nanos,
 }
@@ -135,7 +139,7 @@ impl Alert {
             AlertKind::Anomaly => 0,
             AlertKind::SilentReplica(instance) => instance.len(),
         };
-        ALERT_BYTES + service.len() + instance + self.summary.len() + self.description.len()
+        ALERT_BYTES + service.len() + instance + self.summary.len() + self.description.len() + self.incident.len()
     }
 }
 
@@ -199,7 +203,7 @@ impl AlertGroups {
 
     /// Records an event.
     pub fn record(&mut self, event: AlertEvent, now: Nanos) {
-        let AlertEvent { service, kind, firing, at, summary, description } = event;
+        let AlertEvent { service, kind, firing, at, summary, description, incident } = event;
         if !firing {
             if let Some(group) = self.groups.get_mut(&service) {
                 group.end(|known, _| *known == kind, at, now);
@@ -211,7 +215,7 @@ impl AlertGroups {
         // An alert that ended and was not sent yet has come back: it is the same alert.
         let goes_on = known.is_some_and(|alert| alert.ended.is_none());
         let began = known.map_or(at, |alert| if goes_on { alert.began } else { alert.began.min(at) });
-        let alert = Alert { began, ended: None, summary, description, updated: now };
+        let alert = Alert { began, ended: None, summary, description, incident, updated: now };
         let before = known.map_or(0, |alert| alert.bytes(&service, &kind));
         let after = self.bytes - before + alert.bytes(&service, &kind);
         let has_place = known.is_some()

@@ -66,7 +66,8 @@ impl<'a> AlertMessage<'a> {
                 labels.insert("instance", instance);
             }
         }
-        let annotations = [("summary", &*alert.summary), ("description", &*alert.description)];
+        let annotations =
+            [("summary", &*alert.summary), ("description", &*alert.description), ("incident", &*alert.incident)];
         Self {
             status: status(alert.ended.is_none()),
             fingerprint: format!("{:016x}", fingerprint(&labels)),

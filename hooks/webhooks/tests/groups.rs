@@ -23,7 +23,15 @@ fn day(n: u64) -> UnixNanos {
 
 fn event(service: &str, kind: AlertKind, firing: bool, at: u64) -> AlertEvent {
     let summary = format!("{service} at {at}");
-    AlertEvent { service: service.to_owned(), kind, firing, at: day(at), summary, description: String::new() }
+    AlertEvent {
+        service: service.to_owned(),
+        kind,
+        firing,
+        at: day(at),
+        summary,
+        description: String::new(),
+        incident: String::new(),
+    }
 }
 
 fn from() -> Sender {

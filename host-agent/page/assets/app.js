@@ -5,11 +5,12 @@ import { el, length, say } from "./elements.js";
 import { overview } from "./overview.js";
 import { service } from "./service.js";
 import { trace, traces } from "./traces.js";
+import { incident, incidents } from "./incident.js";
 import { receipt } from "./receipt.js";
 import { node } from "./node.js";
 
-const VIEWS = [["Overview", "#/"], ["Traces", "#/traces"], ["Receipt", "#/receipt"], ["Node", "#/node"]];
-const KEYS = [["/", "filter services"], ["j k", "next, previous"], ["Enter", "open"], ["Esc", "back"], ["1 to 4", "views"], ["?", "these keys"]];
+const VIEWS = [["Overview", "#/"], ["Incidents", "#/incidents"], ["Traces", "#/traces"], ["Receipt", "#/receipt"], ["Node", "#/node"]];
+const KEYS = [["/", "filter services"], ["j k", "next, previous"], ["Enter", "open"], ["Esc", "back"], ["1 to 5", "views"], ["?", "these keys"]];
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -23,7 +24,8 @@ function view(path) {
   const [name, id] = path.replace("#/", "").split("/");
   if (name === "service" && /^\d+$/.test(id)) return ["#/", (into) => service(into, Number(id))];
   if (name === "trace" && /^[0-9a-f]{32}$/.test(id)) return ["#/traces", (into) => trace(into, id)];
-  const views = { traces, receipt, node };
+  if (name === "incident" && /^\d{8,}-\d{6}-\d{3}$/.test(id)) return ["#/incidents", (into) => incident(into, id)];
+  const views = { incidents, traces, receipt, node };
   return Object.hasOwn(views, name) ? [`#/${name}`, views[name]] : ["#/", overview];
 }
 
@@ -59,6 +61,7 @@ function key(event) {
     if (document.activeElement === field && field.value) { field.value = ""; field.dispatchEvent(new Event("input")); }
     else if (document.activeElement === field) field.blur();
     else if (location.hash.startsWith("#/trace/")) location.hash = "#/traces";
+    else if (location.hash.startsWith("#/incident/")) location.hash = "#/incidents";
     else location.hash = "#/";
     return;
   }
@@ -67,7 +70,7 @@ function key(event) {
   else if (event.key === "j" || event.key === "ArrowDown" && main.querySelector(".service:focus, .trace:focus")) { event.preventDefault(); move(1); }
   else if (event.key === "k" || event.key === "ArrowUp" && main.querySelector(".service:focus, .trace:focus")) { event.preventDefault(); move(-1); }
   else if (event.key === "?") dialog.showModal();
-  else if (/^[1-4]$/.test(event.key)) location.hash = VIEWS[Number(event.key) - 1][1];
+  else if (/^[1-5]$/.test(event.key)) location.hash = VIEWS[Number(event.key) - 1][1];
 }
 
 window.addEventListener("hashchange", show);

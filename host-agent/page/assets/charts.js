@@ -7,7 +7,7 @@ const SPARK = { width: 240, height: 38, points: 120, high: 30 };
 let clips = 0;
 
 /** Height of a multiple of γ, 0 at the bottom to 1 at the top. */
-function level(ratio, high) {
+export function level(ratio, high) {
   const value = Math.log(Math.max(ratio, LOW) / LOW) / Math.log(high / LOW);
   return Math.min(Math.max(value, 0), 1);
 }

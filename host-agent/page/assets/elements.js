@@ -65,10 +65,10 @@ export const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u2
 /** A share as percent. */
 export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
 
-/** A table: titles, then rows of cells. A title that begins with a hash is of numbers. */
+/** A table: titles, then rows of cells. A title that begins with a hash is of numbers, one with a tilde of a narrow column. */
 export function table(titles, rows) {
-  const kind = titles.map((title) => title.startsWith("#") ? "number" : "text");
-  const head = titles.map((title, at) => el("th", { class: kind[at], scope: "col" }, title.replace("#", "")));
+  const kind = titles.map((title) => ({ "#": "number", "~": "narrow" })[title[0]] ?? "text");
+  const head = titles.map((title, at) => el("th", { class: kind[at], scope: "col" }, title.replace(/^[#~]/, "")));
   const body = rows.map((cells) => el("tr", {}, cells.map((cell, at) => el("td", { class: kind[at] }, cell))));
   return el("div", { class: "wide" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
 }

@@ -3,6 +3,7 @@
 import { byUrgency, follow, isUrgent, ratio, state, words } from "./feed.js";
 import { breakable, el, figures, say } from "./elements.js";
 import { spark } from "./charts.js";
+import { list as incidents } from "./incident.js";
 
 function headline() {
   const all = [...state.lmaps.values()];
@@ -70,7 +71,8 @@ export function overview(main) {
   const filter = el("input", { type: "search", placeholder: "Filter services", "aria-label": "Filter services", input: () => update(new Set()) });
   const list = el("ul", { class: "services" });
   const none = el("p", { class: "quiet" });
-  main.replaceChildren(title, lead, problems, el("div", { class: "bar-of-tools" }, filter), list, none);
+  const [newest, endIncidents] = incidents(5);
+  main.replaceChildren(title, lead, problems, el("div", { class: "bar-of-tools" }, filter), list, none, el("h2", {}, "Incidents"), newest);
   const rows = new Map();
 
   function order(ids) {
@@ -103,5 +105,6 @@ export function overview(main) {
     say(none, shown.length || !state.lmaps.size ? "" : "No service matches the filter.");
   }
   update(new Set());
-  return follow(update);
+  const unfollow = follow(update);
+  return () => { unfollow(); endIncidents(); };
 }

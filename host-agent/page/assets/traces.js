@@ -77,7 +77,8 @@ function tree(spans) {
   return ordered.concat(spans.filter(({ id }) => !seen.has(id)).map((span) => [span, 0]));
 }
 
-function waterfall(trace) {
+/** The spans of a trace as bars over time, each below its caller. */
+export function waterfall(trace) {
   const services = [...new Set(trace.spans.map(({ service }) => service))];
   const whole = Math.max(trace.took, 1);
   const row = ([span, depth]) => {

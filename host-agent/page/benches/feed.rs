@@ -1,6 +1,6 @@
 //! What a look and a viewer cost: 100 services, each with a new summary of ten scores.
 
-use page::feed::{Feed, News};
+use page::feed::{Feed, News, Revisions};
 use page::history::History;
 use wire::proto::operators::{LmapStatus, StatusReply};
 
@@ -33,7 +33,7 @@ fn status(second: u64) -> StatusReply {
 /// A feed that has seen five minutes.
 fn feed() -> Feed {
     let mut feed = Feed::new(History::new(16 << 20));
-    (1..300).for_each(|second| assert_eq!(feed.look(&status(second), 0), News::Event));
+    (1..300).for_each(|second| assert_eq!(feed.look(&status(second), Revisions::default()), News::Event));
     feed
 }
 
@@ -46,14 +46,14 @@ fn look(bencher: divan::Bencher<'_, '_>) {
             second += 1;
             status(second)
         })
-        .bench_local_refs(|status| feed.look(status, 0));
+        .bench_local_refs(|status| feed.look(status, Revisions::default()));
 }
 
 /// The look at the same status again.
 #[divan::bench]
 fn look_at_nothing_new(bencher: divan::Bencher<'_, '_>) {
     let (mut feed, status) = (feed(), status(299));
-    bencher.bench_local(|| feed.look(&status, 0));
+    bencher.bench_local(|| feed.look(&status, Revisions::default()));
 }
 
 /// What one viewer costs for each event, beside its socket: the event, copied in pieces.
@@ -77,7 +77,7 @@ fn snapshot(bencher: divan::Bencher<'_, '_>) {
         // A snapshot serves for eight events.
         for _ in 0..9 {
             second += 1;
-            assert_eq!(feed.look(&status(second), 0), News::Event);
+            assert_eq!(feed.look(&status(second), Revisions::default()), News::Event);
         }
         feed.next(None)
     });

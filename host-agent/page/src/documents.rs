@@ -1,10 +1,13 @@
-//! JSON of one service, of traces and of the receipt.
+//! JSON of one service, of traces, of incidents and of the receipt.
+
+mod incidents;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use wire::proto::operators::{ReceiptDay, ReceiptLine, ReceiptReply};
 
+pub use self::incidents::{incident, incidents};
 use crate::feed::Feed;
 use crate::history::{Alarm, Bucket, Episode};
 use crate::shown;

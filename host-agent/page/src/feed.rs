@@ -30,6 +30,15 @@ const SNAPSHOT_SERVES: u64 = 8;
 
 type Fields = Map<String, Value>;
 
+/// Numbers that change when there is something new to fetch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Revisions {
+    /// Traces that were kept by now.
+    pub traces: u64,
+    /// State of the list of incidents.
+    pub incidents: u64,
+}
+
 /// An LMAP as it was sent last.
 #[derive(Clone, Debug)]
 struct Card {
@@ -74,16 +83,16 @@ impl Feed {
         }
     }
 
-    /// Takes a look: `status` of the agent, and how many traces were kept by now. Returns whether there is a new event.
-    /// O(LMAPs), once for all viewers.
-    pub fn look(&mut self, status: &StatusReply, traces: u64) -> News {
+    /// Takes a look: `status` of the agent, and what there is to fetch. Returns whether there is a new event. O(LMAPs),
+    /// once for all viewers.
+    pub fn look(&mut self, status: &StatusReply, revisions: Revisions) -> News {
         let gone: Vec<u32> = {
             let known = |id: &u32| status.lmaps.iter().any(|lmap| lmap.lmap == *id);
             self.cards.keys().copied().filter(|id| !known(id)).collect()
         };
         self.cards.retain(|id, _| !gone.contains(id));
         let changed: Vec<Value> = status.lmaps.iter().filter_map(|lmap| self.lmap(lmap)).collect();
-        let node = differences(&mut self.node, node(status, traces));
+        let node = differences(&mut self.node, node(status, revisions));
         if gone.is_empty() && changed.is_empty() && node.is_empty() {
             return News::None;
         }
@@ -276,13 +285,14 @@ fn worker(worker: &WorkerStatus) -> Value {
 }
 
 /// What is sent of the node.
-fn node(status: &StatusReply, traces: u64) -> Fields {
+fn node(status: &StatusReply, revisions: Revisions) -> Fields {
     let all = [
         ("version", json!(status.version)),
         ("workers", json!(status.workers.iter().map(worker).collect::<Vec<_>>())),
         ("problems", json!(status.problems)),
         ("warnings", json!(status.warnings)),
-        ("traces", json!(traces)),
+        ("traces", json!(revisions.traces)),
+        ("incidents", json!(revisions.incidents)),
     ];
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

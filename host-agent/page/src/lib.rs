@@ -11,7 +11,7 @@
 //! | [`history`] | scores of each service at falling resolution, and its episodes, within a budget of bytes |
 //! | [`feed`] | what changed since the last look, written once for all viewers |
 //! | [`traces`] | kept traces, within a budget of bytes |
-//! | [`documents`] | JSON of one service, of traces and of the receipt |
+//! | [`documents`] | JSON of one service, of traces, of incidents and of the receipt |
 //! | `shown` | makes texts of others printable |
 
 pub mod assets;

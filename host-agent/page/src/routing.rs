@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use wire::incident::IncidentId;
 use wire::time::Nanos;
 
 use crate::assets::{Asset, asset};
@@ -78,7 +79,7 @@ pub struct Response {
     pub body: Cow<'static, str>,
 }
 
-/// JSON that is made when it is asked for.
+/// JSON, or a file, that is made when it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
     /// History and episodes of the LMAP with this number.
@@ -89,6 +90,23 @@ pub enum Document {
     Trace(u128),
     /// Spans seen, kept and lost.
     Receipt,
+    /// Incidents that are kept, the newest first.
+    Incidents,
+    /// The incident with this address.
+    Incident(IncidentId),
+    /// The same as a file of HTML.
+    IncidentFile(IncidentId),
+}
+
+impl Document {
+    /// The content type of it.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::IncidentFile(_) => HTML,
+            _ => JSON,
+        }
+    }
 }
 
 /// What to answer.
@@ -97,7 +115,7 @@ pub enum Document {
 pub enum Answer {
     /// This whole response.
     Response(Response),
-    /// The JSON of a document.
+    /// The text of a document.
     Document(Document),
     /// What changes from now on, as server-sent events.
     Events,
@@ -194,7 +212,12 @@ fn content(path: &str) -> Option<Answer> {
         "events" => return Some(Answer::Events),
         "traces" => Document::Traces,
         "receipt" => Document::Receipt,
+        "incidents" => Document::Incidents,
         other => match other.split_once('/')? {
+            ("incident", id) => match id.strip_suffix(".html") {
+                Some(id) => Document::IncidentFile(id.parse().ok()?),
+                None => Document::Incident(id.parse().ok()?),
+            },
             ("service", lmap) => Document::Service(lmap.parse().ok()?),
             ("trace", id) if id.len() == 32 => Document::Trace(u128::from_str_radix(id, 16).ok()?),
             _ => return None,
@@ -341,6 +364,16 @@ mod tests {
         assert_eq!(at("/api/traces"), Answer::Document(Document::Traces));
         let trace = at("/api/trace/000000000000000000000000000000ff");
         assert_eq!(trace, Answer::Document(Document::Trace(255)));
+        let id: IncidentId = "20261127-064215-123".parse().unwrap();
+        assert_eq!(at("/api/incidents"), Answer::Document(Document::Incidents));
+        assert_eq!(at("/api/incident/20261127-064215-123"), Answer::Document(Document::Incident(id)));
+        assert_eq!(at("/api/incident/20261127-064215-123.html"), Answer::Document(Document::IncidentFile(id)));
+        let content_types = (Document::Incident(id).content_type(), Document::IncidentFile(id).content_type());
+        assert_eq!(content_types, (JSON, HTML));
+        for path in ["/api/incident/", "/api/incident/7", "/api/incident/20261127-064215-123.htm", "/api/incident/../x"]
+        {
+            assert_eq!(status(&at(path)), 404, "{path}");
+        }
         for path in ["/api/", "/api/service/", "/api/service/-1", "/api/trace/ff", "/api/service/1/2", "/index.html"] {
             assert_eq!(status(&at(path)), 404, "{path}");
         }

@@ -68,21 +68,24 @@ pub struct KeepReason {
     pub policy: Box<str>,
     /// The reason, a sentence.
     pub reason: Box<str>,
+    /// Address of the incident that it is about; empty: none.
+    pub incident: Box<str>,
 }
 
 impl Span {
     /// The same span with texts that can be shown and are not too long.
     fn bounded(mut self) -> Self {
         (self.service, self.name) = (shown(&self.service, MAX_NAME), shown(&self.name, MAX_NAME));
-        let kept = self.kept.map(|KeepReason { policy, reason }| KeepReason {
+        let kept = self.kept.map(|KeepReason { policy, reason, incident }| KeepReason {
             policy: shown(&policy, MAX_NAME),
             reason: shown(&reason, MAX_REASON),
+            incident: shown(&incident, MAX_NAME),
         });
         Self { kept, ..self }
     }
 
     fn bytes(&self) -> usize {
-        let kept = self.kept.as_ref().map_or(0, |kept| kept.policy.len() + kept.reason.len());
+        let kept = self.kept.as_ref().map_or(0, |kept| kept.policy.len() + kept.reason.len() + kept.incident.len());
         SPAN_BYTES + self.service.len() + self.name.len() + kept
     }
 }
@@ -229,7 +232,7 @@ mod tests {
     #[test]
     fn a_trace_is_put_together_from_its_spans_in_any_order() {
         let mut traces = Traces::new(1 << 20);
-        let kept = KeepReason { policy: "lmap".into(), reason: "payment: score 12".into() };
+        let kept = KeepReason { policy: "lmap".into(), reason: "payment: score 12".into(), incident: "".into() };
         traces.add(7, Span { outcome: Outcome::Failed, ..span(2, Some(1), 105) });
         traces.add(7, span(2, Some(1), 105));
         traces.add(7, Span { kept: Some(kept.clone()), ..span(1, None, 100) });

@@ -4,7 +4,7 @@ use agent_runtime::budget::{Bound, Load};
 use page::feed::MAX_EVENT_BYTES;
 
 use crate::config::Config;
-use crate::live_page::KEPT_BYTES;
+use crate::kept_traces::KEPT_BYTES;
 
 /// An LMAP as it was sent last, with the metrics that explain its score.
 const CARD_BYTES: u64 = 4 << 10;
@@ -14,11 +14,14 @@ const SNAPSHOTS: u64 = 4;
 /// The page's history, traces, and what it sends; connections are with others.
 pub(super) fn bound(config: &Config, load: Load) -> Bound {
     let page = &config.page;
-    let fixed = page.history_bytes as u64 + page.trace_bytes as u64 + (KEPT_BYTES + MAX_EVENT_BYTES) as u64;
+    // Traces are for incidents, too.
+    let traces = page.trace_bytes as u64 + KEPT_BYTES as u64;
+    let fixed = page.history_bytes as u64 + MAX_EVENT_BYTES as u64;
+    let shown = if page.enabled { fixed + load.services * CARD_BYTES * (1 + SNAPSHOTS) } else { 0 };
     Bound {
         what: "the page: scores of a day, kept traces, what viewers are sent",
-        bytes: if page.enabled { fixed + load.services * CARD_BYTES * (1 + SNAPSHOTS) } else { 0 },
-        from: "`page.history_bytes` + `page.trace_bytes` + 6 MiB + services × 5 × 4 KiB, with `page.enabled`",
+        bytes: traces + shown,
+        from: "`page.trace_bytes` + 4 MiB; with `page.enabled` + `page.history_bytes` + 2 MiB + services × 5 × 4 KiB",
         payer: "node; of the history, services alike",
         full: "it reaches back less; the oldest traces make room",
         metric: "slow_page_viewers",

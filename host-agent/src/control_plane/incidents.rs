@@ -10,13 +10,15 @@
 
 use std::collections::BTreeMap;
 
+use ::incidents::recorder::{RankedService, Ranking};
 use hooks::suspects::{
     Calls, Cause, EXPLAINED_BY, Explanation, RANKED_AFTER, ResponseChange, ServiceInAlarm, longest_delay,
 };
 use wire::id::LmapId;
+use wire::incident::IncidentId;
 use wire::metric::Statistic;
 use wire::name::ServiceName;
-use wire::time::{Interval, Nanos};
+use wire::time::{Interval, Nanos, UnixNanos};
 
 use super::NamedReason;
 use crate::span_columns::is_of_spans;
@@ -34,8 +36,8 @@ pub struct Suspicion {
     pub rank: u32,
     /// The service of the same incident that this one's reasons name.
     pub points_at: Option<ServiceName>,
-    /// When the incident's first alarm began, since 1970.
-    pub incident: Nanos,
+    /// When the incident's first alarm began.
+    pub incident: UnixNanos,
 }
 
 /// A verdict during an alarm.
@@ -44,8 +46,8 @@ pub struct AlarmVerdict<'a> {
     pub lmap: LmapId,
     pub service: &'a ServiceName,
     pub interval: Interval,
-    /// Time of the tick, since 1970.
-    pub at: Nanos,
+    /// Time of the tick.
+    pub at: UnixNanos,
     /// Whether it is the alarm's first verdict.
     pub begins: bool,
     /// The score as a multiple of γ.
@@ -64,7 +66,7 @@ impl AlarmVerdict<'_> {
 #[derive(Debug)]
 struct Flag {
     service: ServiceName,
-    began: Nanos,
+    began: UnixNanos,
     silent: bool,
     strength: f64,
     explanation: Explanation,
@@ -89,7 +91,7 @@ impl Flag {
     }
 
     /// Adds a verdict. Returns whether the input of the ranking changed.
-    fn add(&mut self, verdict: &AlarmVerdict<'_>, incident: Nanos) -> bool {
+    fn add(&mut self, verdict: &AlarmVerdict<'_>, incident: UnixNanos) -> bool {
         let before = (self.silent, self.strength, self.peer.clone(), self.answers, self.slower);
         self.silent |= verdict.silent;
         let window = verdict.window(RANKED_AFTER);
@@ -137,8 +139,8 @@ fn slower(reasons: &[NamedReason]) -> Option<f64> {
 
 #[derive(Debug)]
 struct Incident {
-    began: Nanos,
-    latest: Nanos,
+    began: UnixNanos,
+    latest: UnixNanos,
     flagged: BTreeMap<LmapId, Flag>,
     /// By descending suspicion, each with the LMAP that it points at.
     ranked: Vec<(LmapId, Option<LmapId>)>,
@@ -162,7 +164,7 @@ impl Incident {
             responses: flag.answers,
             slower: flag.slower,
             strength: flag.strength,
-            began: flag.began,
+            began: Nanos(flag.began.0),
         });
         let ranked = hooks::suspects::rank(&flagged.collect::<Vec<_>>(), calls).into_iter();
         self.ranked = ranked.map(|place| (ids[place.flagged], place.points_at.map(|at| ids[at]))).collect();
@@ -173,6 +175,20 @@ impl Incident {
             let points_at = points_at.and_then(|at| self.flagged.get(&at)).map(|flag| flag.service.clone());
             (*lmap, Suspicion { rank, points_at, incident: self.began })
         })
+    }
+
+    /// Its services as they are ranked.
+    fn ranking(&self, is_on: impl Fn(LmapId) -> bool) -> Ranking {
+        let service = |(lmap, points_at): &(LmapId, Option<LmapId>)| {
+            let points_at = points_at.and_then(|at| self.flagged.get(&at)).map(|flag| flag.service.to_string());
+            self.flagged.get(lmap).map(|flag| RankedService {
+                service: flag.service.to_string(),
+                points_at: points_at.unwrap_or_default(),
+                began: flag.began,
+                is_on: is_on(*lmap),
+            })
+        };
+        Ranking { id: IncidentId::of(self.began), services: self.ranked.iter().filter_map(service).collect() }
     }
 
     fn is_on(&self, is_on: impl Fn(LmapId) -> bool) -> bool {
@@ -231,6 +247,11 @@ impl Incidents {
         incident.suspicions().find(|(of, _)| *of == lmap).map(|(_, suspicion)| suspicion)
     }
 
+    /// The rankings of all incidents, also of those that are over, until the next alarm begins.
+    pub fn rankings(&self, is_on: impl Fn(LmapId) -> bool) -> Vec<Ranking> {
+        self.0.iter().map(|incident| incident.ranking(&is_on)).collect()
+    }
+
     /// The suspicions of all services; `is_on` tells which LMAPs are in alarm. Incidents that are over are left out.
     pub fn suspicions(&self, is_on: impl Fn(LmapId) -> bool) -> BTreeMap<LmapId, Suspicion> {
         let on = self.0.iter().filter(|incident| incident.is_on(&is_on));
@@ -277,7 +298,7 @@ mod tests {
                 lmap: LmapId(who),
                 service: &service,
                 interval: Interval::new(Nanos::from_millis(100)).unwrap(),
-                at: Nanos::from_millis(at_ms),
+                at: UnixNanos::from_millis(at_ms),
                 begins,
                 ratio,
                 silent,
@@ -332,7 +353,22 @@ mod tests {
         assert_eq!(node.ranks(), [("payment", 2), ("store", 1)]);
         let suspicion = node.incidents.suspicion(LmapId(1)).unwrap();
         assert_eq!(suspicion.points_at, Some(ServiceName::new("store").unwrap()));
-        assert_eq!(suspicion.incident, Nanos::from_millis(1000));
+        assert_eq!(suspicion.incident, UnixNanos::from_millis(1000));
+    }
+
+    #[test]
+    fn a_ranking_has_its_address_and_says_who_is_quiet_again() {
+        let mut node = Node::default();
+        node.says(1000, 1, 50.0, Some("store"), false);
+        node.alarm(1300, 2, 3.0);
+        node.ends(2);
+
+        let rankings = node.incidents.rankings(|lmap| node.on.contains(&lmap));
+
+        let services: Vec<_> =
+            rankings[0].services.iter().map(|of| (of.service.as_str(), of.points_at.as_str(), of.is_on)).collect();
+        assert_eq!(services, [("store", "", false), ("payment", "store", true)]);
+        assert_eq!((rankings.len(), rankings[0].id.to_string().as_str()), (1, "19700101-000001-000"));
     }
 
     #[test]

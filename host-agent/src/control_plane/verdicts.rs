@@ -120,6 +120,12 @@ impl ControlPlane {
         self.incidents.set_calls(calls);
     }
 
+    /// Incidents with their services by suspicion.
+    #[must_use]
+    pub fn incident_rankings(&self) -> Vec<::incidents::recorder::Ranking> {
+        self.incidents.rankings(|id| self.lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm))
+    }
+
     fn take_verdict(&mut self, worker: WorkerId, at: UnixNanos, mut verdict: Verdict) {
         let Some(lmap) = self.lmaps.get_mut(&verdict.lmap) else {
             return;
@@ -149,7 +155,7 @@ impl ControlPlane {
                 lmap: id,
                 service: &service,
                 interval,
-                at: Nanos(at.0),
+                at,
                 begins,
                 ratio: verdict.gamma.map_or(0.0, |gamma| verdict.score / gamma),
                 silent: !verdict.silent.is_empty(),

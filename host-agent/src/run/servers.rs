@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 
-use super::{Tasks, drained, spawn, until_drained};
+use super::{Records, Tasks, drained, spawn, until_drained};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::listeners::{Listeners, acceptor};
@@ -19,7 +19,6 @@ use crate::measuring::Counts;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
 use crate::operators_server::Callers;
-use crate::receipts::Receipts;
 use crate::reload::LiveParts;
 use crate::remote_monitor::RemoteMonitor;
 use crate::run_error::RunError;
@@ -46,7 +45,7 @@ pub(super) struct MonitoringSources {
     pub(super) counts: Counts,
     pub(super) otlp: Option<Arc<Edge>>,
     pub(super) remotes: Vec<Arc<RemoteMonitor>>,
-    pub(super) receipts: Arc<Receipts>,
+    pub(super) records: Records,
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
     /// Threads of the live page.
@@ -61,7 +60,7 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, receipts, models, watched, on } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, records, models, watched, on } = sources;
     let tokens = token_access(config, node.clock())?;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
@@ -70,7 +69,8 @@ pub(super) fn serve(
     let problems = Arc::new(ProblemSources {
         edge: otlp.clone(),
         remotes: remotes.clone(),
-        receipts,
+        receipts: records.receipts,
+        incidents: Some(records.incidents),
         models,
         cgroups: Arc::clone(&counts.1),
         watched: watched.clone(),
@@ -78,7 +78,8 @@ pub(super) fn serve(
     });
     let pods = watched.pods.clone();
     let page = listeners.page.as_ref().map(|(_, address)| {
-        let sources = PageSources { access: live.access.clone(), problems: Arc::clone(&problems) };
+        let sources =
+            PageSources { access: live.access.clone(), problems: Arc::clone(&problems), traces: records.traces };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
     let callers = Callers { access: live.access.clone(), tokens };

@@ -17,12 +17,11 @@ use tokio::task::JoinSet;
 use super::host_name;
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::Config;
-use crate::live_page;
 use crate::metric_exports::{ExportSettings, Exports};
 use crate::node::Node;
 use crate::run_error::RunError;
 use crate::telemetry_threads::TelemetryThreads;
-use crate::{head_sampling, metric_exports, otlp_endpoint, span_ring};
+use crate::{head_sampling, kept_traces, metric_exports, otlp_endpoint, span_ring};
 
 /// Settings of what runs on the telemetry threads, besides remote monitors.
 pub(super) struct TelemetrySettings {
@@ -57,7 +56,7 @@ impl TelemetrySettings {
         let peers = config.coherence.settings(&config.otlp)?;
         if let Some(otlp) = &mut otlp {
             otlp.admits = leaves_enough;
-            otlp.watched_kept = config.page.enabled.then_some(live_page::KEPT_BYTES);
+            otlp.watched_kept = Some(kept_traces::KEPT_BYTES);
             otlp.observed = config.observes_spans().then(|| config.otlp.traces.frontends.clone());
         }
         let exports = config.otlp.metrics.settings(config.otlp.request_bytes)?;
@@ -75,7 +74,9 @@ impl TelemetrySettings {
         let Self { otlp, peers, gossip_tls, advice, exports } = self;
         let interval = config.span_metrics_interval();
         let otlp = otlp
-            .map(|settings| otlp_endpoint::start(&settings, listeners, node, interval, threads.handle()))
+            .map(|settings| {
+                otlp_endpoint::start(&settings, listeners, (node, &host_name()), interval, threads.handle())
+            })
             .transpose()?;
         let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
         let head_sampling = match config.head_sampling.listen {

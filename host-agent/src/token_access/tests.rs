@@ -89,6 +89,7 @@ impl Served {
             edge: None,
             remotes: Vec::new(),
             receipts: Arc::new(receipts),
+            incidents: None,
             models: None,
             cgroups: Arc::default(),
             watched: WatchedSources::default(),

@@ -119,6 +119,8 @@ fn a_receiver_that_hangs_and_dies_delays_no_other_and_gets_the_alarm_later() {
     assert_eq!((&message["version"], &message["receiver"]), (&Value::from("4"), &Value::from("good")));
     assert_eq!(message["alerts"][0]["startsAt"], "2023-11-14T22:13:20.000Z");
     assert!(message["alerts"][0]["annotations"]["description"].as_str().unwrap().contains("score 20.0, threshold 4.0"));
+    let incident = message["alerts"][0]["annotations"]["incident"].as_str().unwrap();
+    assert!(incident.ends_with("/20231114-221320-000"), "{incident}");
     // The worker was not delayed.
     assert_eq!((agent.counter("lost_verdicts"), agent.counter("refused_webhooks")), (0, 0));
 }

@@ -101,6 +101,7 @@ readinessProbe:
   "runtime_dir" .Values.hostAgent.socketDir
   "metrics" (dict "listen" "0.0.0.0:9702")
   "receipt" (dict "dir" .Values.hostAgent.stateDir)
+  "incidents" (dict "dir" (printf "%s/incidents" .Values.hostAgent.stateDir))
   "lmap" (dict "models_dir" (printf "%s/models" .Values.hostAgent.stateDir) "model_bytes" 33554432)
   "services" (dict "limits" (dict "connections" 512 "services" 512 "series" 65536 "regions" 8192 "region_bytes" 268435456))
   "operators" (dict "hooks" 64)

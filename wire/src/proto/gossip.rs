@@ -204,6 +204,9 @@ pub struct LmapReason {
     pub gamma: f64,
     #[prost(message, repeated, tag = "4")]
     pub metrics: ::prost::alloc::vec::Vec<Metric>,
+    /// Address of the incident: node, slash, id; empty: unknown, as from an earlier release.
+    #[prost(string, tag = "5")]
+    pub incident: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Metric {

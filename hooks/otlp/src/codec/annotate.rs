@@ -15,6 +15,7 @@ const ATTRIBUTES: u8 = 9;
 /// | --- | --- | --- |
 /// | `uview.policy` | spans without a parent | floor, error, lmap, latency, trigger |
 /// | `uview.reason` | the same | the reason as text, with units |
+/// | `uview.incident` | the same, if the policy is lmap and the incident is known | its address: node, slash, id |
 /// | `uview.score`, `uview.threshold` | the same, if the policy is lmap | the score and γ |
 /// | `uview.incomplete` | spans exported while something was missing | the node, and how many spans, if that is known |
 pub fn annotate(span: &KeptSpan<'_>, node: &str, into: &mut Vec<u8>) {
@@ -23,9 +24,12 @@ pub fn annotate(span: &KeptSpan<'_>, node: &str, into: &mut Vec<u8>) {
     if span.index.parent.is_none() {
         text("uview.policy", span.reason.policy().name(), into);
         text("uview.reason", &span.reason.to_string(), into);
-        if let Reason::Lmap { score, gamma, .. } = span.reason {
+        if let Reason::Lmap { score, gamma, incident, .. } = span.reason {
             number("uview.score", *score, into);
             number("uview.threshold", *gamma, into);
+            if !incident.is_empty() {
+                text("uview.incident", incident, into);
+            }
         }
     }
     incomplete(span.completeness, node, into);

@@ -82,7 +82,13 @@ fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, 
     let metric = Metric { title: title.into(), unit: unit.into(), seen, expected };
     let usual = Metric { title: "usual".into(), unit: "".into(), seen: 1.0, expected: 1.0 };
     let service_name = service.to_string().into();
-    let reason = Reason::Lmap { service: service_name, score: weight, gamma: 1.0, metrics: [metric, usual].into() };
+    let reason = Reason::Lmap {
+        service: service_name,
+        score: weight,
+        gamma: 1.0,
+        metrics: [metric, usual].into(),
+        incident: "".into(),
+    };
     Verdict { reason: Arc::new(reason), ..verdict(service, second, weight) }
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 use wire::proto::operators::{LmapStatus, StatusReply};
 
 use super::*;
-use crate::feed::News;
+use crate::feed::{News, Revisions};
 use crate::history::History;
 use crate::traces::KeepReason;
 
@@ -27,7 +27,10 @@ fn a_service_has_its_buckets_and_episodes() {
         alarm: true,
         ..LmapStatus::default()
     };
-    assert_eq!(feed.look(&StatusReply { lmaps: vec![lmap], ..StatusReply::default() }, 0), News::Event);
+    assert_eq!(
+        feed.look(&StatusReply { lmaps: vec![lmap], ..StatusReply::default() }, Revisions::default()),
+        News::Event
+    );
 
     let document = parsed(&service(&feed, 3).unwrap());
 
@@ -49,7 +52,7 @@ fn a_trace_has_its_spans_and_why_it_is_kept() {
         start: 5_000_000,
         end: 4_000_000,
         outcome: Outcome::Failed,
-        kept: Some(KeepReason { policy: "error".into(), reason: HOSTILE.into() }),
+        kept: Some(KeepReason { policy: "error".into(), reason: HOSTILE.into(), incident: HOSTILE.into() }),
     };
     store.add(1, span.clone());
     store.add(1, Span { id: 2, parent: Some(9), start: 7_000_000, end: 9_000_000, kept: None, ..span });

@@ -37,11 +37,11 @@ fn data(event: &Event) -> Value {
 #[test]
 fn an_event_has_what_changed_and_nothing_else() {
     let mut feed = feed();
-    assert_eq!(feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), 0), News::Event);
-    assert_eq!(feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), 0), News::None);
+    assert_eq!(feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), Revisions::default()), News::Event);
+    assert_eq!(feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), Revisions::default()), News::None);
 
     let alarm = LmapStatus { alarm: true, rank: 1, ..lmap(1, "cart", 10) };
-    assert_eq!(feed.look(&status(vec![alarm, lmap(2, "store", 9)]), 0), News::Event);
+    assert_eq!(feed.look(&status(vec![alarm, lmap(2, "store", 9)]), Revisions::default()), News::Event);
 
     let event = feed.next(Some(1)).unwrap();
     assert!(event.text.starts_with("id: 2\nevent: delta\ndata: {") && event.text.ends_with("}\n\n"), "{event:?}");
@@ -60,11 +60,11 @@ fn what_is_over_is_null_and_what_is_gone_is_named() {
         ..Reason::default()
     };
     let alarm = LmapStatus { rank: 1, reasons: vec![reason], ..lmap(1, "cart", 9) };
-    _ = feed.look(&status(vec![alarm, lmap(2, "store", 9)]), 0);
-    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), 3);
+    _ = feed.look(&status(vec![alarm, lmap(2, "store", 9)]), Revisions::default());
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions { traces: 3, incidents: 2 });
 
     let expected = json!({
-        "gone": [2], "lmaps": [{ "id": 1, "rank": null, "reasons": null }], "node": { "traces": 3 },
+        "gone": [2], "lmaps": [{ "id": 1, "rank": null, "reasons": null }], "node": { "traces": 3, "incidents": 2 },
     });
     assert_eq!(data(&feed.next(Some(1)).unwrap()), expected);
 }
@@ -73,11 +73,11 @@ fn what_is_over_is_null_and_what_is_gone_is_named() {
 fn a_viewer_that_begins_or_is_too_slow_gets_everything_at_once() {
     let mut feed = feed();
     let all = |second| status((0..100).map(|id| lmap(id, &format!("service-{id}"), second)).collect());
-    _ = feed.look(&all(1), 0);
+    _ = feed.look(&all(1), Revisions::default());
     let first = feed.next(None).unwrap();
     assert_eq!(data(&first)["lmaps"].as_array().unwrap().len(), 100);
     for second in 2..2_000 {
-        _ = feed.look(&all(second), 0);
+        _ = feed.look(&all(second), Revisions::default());
     }
 
     assert!(first.text.contains("event: snapshot"));
@@ -94,7 +94,7 @@ fn a_viewer_that_begins_or_is_too_slow_gets_everything_at_once() {
 #[test]
 fn all_viewers_share_one_text() {
     let mut feed = feed();
-    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), 0);
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions::default());
 
     let (one, other) = (feed.next(None).unwrap(), feed.next(None).unwrap());
     assert!(Arc::ptr_eq(&one.text, &other.text));
@@ -109,7 +109,7 @@ fn whatever_a_service_is_called_an_event_has_one_line_of_data() {
     let reason =
         Reason { column: hostile.to_owned(), unit: hostile.to_owned(), group: hostile.to_owned(), ..Reason::default() };
     let all = LmapStatus { reasons: vec![reason], points_at: hostile.to_owned(), ..lmap(1, hostile, 9) };
-    _ = feed.look(&status(vec![all]), 0);
+    _ = feed.look(&status(vec![all]), Revisions::default());
 
     for event in [feed.next(None).unwrap(), feed.next(Some(0)).unwrap()] {
         assert_eq!(event.text.trim_end().lines().count(), 3, "{}", event.text);
@@ -121,10 +121,10 @@ fn whatever_a_service_is_called_an_event_has_one_line_of_data() {
 #[test]
 fn scores_of_a_summary_are_remembered_once() {
     let mut feed = feed();
-    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), 0);
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions::default());
     let again = LmapStatus { scores: vec![7.0], ..lmap(1, "cart", 9) };
-    _ = feed.look(&status(vec![again]), 0);
-    _ = feed.look(&status(vec![lmap(1, "cart", 10)]), 0);
+    _ = feed.look(&status(vec![again]), Revisions::default());
+    _ = feed.look(&status(vec![lmap(1, "cart", 10)]), Revisions::default());
 
     assert_eq!(feed.history.recent("cart", 9).collect::<Vec<_>>(), [2.0, 2.0]);
 }

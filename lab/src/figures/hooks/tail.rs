@@ -100,7 +100,16 @@ fn release_once() -> Result<(f64, f64)> {
     (0..RELEASED).try_for_each(|trace| give(&mut tail, 10_000 + trace, 70_000 + trace / 11))?;
     let metrics = vec![Metric { title: "duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 }];
     let (from, until, last) = (at(70_000).wall, at(71_000).wall, service(SERVICES - 1));
-    let finding = Finding { service: &last, from, at: until, breakdown: None, score: 40.0, gamma: 4.0, metrics };
+    let finding = Finding {
+        service: &last,
+        from,
+        at: until,
+        breakdown: None,
+        score: 40.0,
+        gamma: 4.0,
+        metrics,
+        incident: "".into(),
+    };
     let (mut finding, mut batches) = (Some(finding), Vec::new());
     let ours = clock::processor_time(&mut || {
         finding.take().into_iter().for_each(|finding| tail.verdict(finding, at(77_000)));

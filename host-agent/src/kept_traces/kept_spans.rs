@@ -21,6 +21,7 @@ fn kept(service: &str, raw: &RawSpan<'_>) -> Span {
     let reason = raw.text(b"uview.reason").map(|reason| KeepReason {
         policy: raw.text(b"uview.policy").unwrap_or_default().into(),
         reason: reason.into(),
+        incident: raw.text(b"uview.incident").unwrap_or_default().into(),
     });
     Span {
         id: u64::from_be_bytes(raw.id.bytes()),

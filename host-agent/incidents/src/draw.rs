@@ -1,0 +1,74 @@
+//! An incident as one page of HTML that needs no other file and no network: to be attached to a post-mortem.
+//!
+//! Whatever services say becomes text ([`wire::printable::markup`]); there is no script, and a policy within the page
+//! forbids everything but its own style. Attributes of spans are not in it, and neither are values of variables.
+
+mod tables;
+mod timeline;
+mod waterfall;
+
+use page::assets::asset;
+use wire::printable::markup;
+use wire::proto::operators::Incident;
+
+use crate::words;
+
+/// What the file needs beside the style of the live page.
+const STYLE: &str = include_str!("draw/incident.css");
+
+/// The one source of style: this file itself.
+const INLINE: &str = concat!("'un", "safe-inline'");
+
+/// The page of `incident`.
+#[must_use]
+pub fn page(incident: &Incident) -> String {
+    let style = asset("/style.css").map_or("", |asset| asset.text);
+    let (id, node) = (markup(&incident.id), markup(&incident.node));
+    let parts = [
+        tables::head(incident),
+        section("Time line", &timeline::draw(incident)),
+        section("What was changed", &tables::changes(incident)),
+        section("Services, the suspected cause first", &tables::services(incident)),
+        section("What stood out", &tables::metrics(incident)),
+        section("Kept traces", &waterfall::draw(incident)),
+        section("What was normal before", &tables::usual(incident)),
+    ];
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src {INLINE}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>Incident {id} of {node}</title>\n\
+         <style>\n{style}{STYLE}</style>\n</head>\n<body>\n<main>\n{}</main>\n</body>\n</html>\n",
+        parts.concat()
+    )
+}
+
+fn section(title: &str, body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!("<section>\n<h2>{title}</h2>\n{body}</section>\n") }
+}
+
+/// The last moment that is drawn or counted, in nanoseconds since 1970.
+fn last(incident: &Incident) -> u64 {
+    let scored = incident.services.iter().map(|service| {
+        let seconds = service.ratios.len() as u64 * u64::from(service.ratio_step_s.max(1));
+        service.ratios_from_s.saturating_add(seconds).saturating_mul(1_000_000_000)
+    });
+    scored.max().unwrap_or_default().max(incident.ended_unix_ns).max(incident.began_unix_ns)
+}
+
+/// From when to when, and how long.
+fn duration(incident: &Incident) -> String {
+    let (began, ended) = (incident.began_unix_ns, incident.ended_unix_ns);
+    let since = words::clock(began);
+    match ended {
+        0 => format!("since {since}, it goes on"),
+        _ => {
+            let cut = if incident.cut_short { ", cut short by the end of the agent" } else { "" };
+            let length = words::length(ended.saturating_sub(began));
+            format!("{since} to {}, {length}{cut}", words::clock(ended))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! What /proc says about replicas: their programs, once, and their limits, again and again.
+//!
+//! Values of arguments and variables become numbers here, so that nobody keeps or shows them.
+
+use core::hash::Hasher as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::hash::DefaultHasher;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use incidents::changes::{MAX_VARIABLES, Program, Replica};
+use sources::cgroup::hierarchies::{Controller, Hierarchy, hierarchies};
+use sources::limits;
+use wire::quantity::quantity;
+
+use crate::control_plane::ReplicaFacts;
+
+/// Replicas whose files are read in one look.
+const READ_AT_ONCE: usize = 128;
+/// Bytes of a file that are read.
+const MAX_BYTES: u64 = 64 << 10;
+/// Replicas of this agent's own that nobody starts again: those of spans, and of what scraping costs.
+const OWN: &str = "/scrape";
+/// Variables that differ with each start, whatever was configured.
+const VOLATILE: [&str; 12] = [
+    "_",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LISTEN_FDNAMES",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "OLDPWD",
+    "PWD",
+    "SHLVL",
+    "SYSTEMD_EXEC_PID",
+    "WATCHDOG_PID",
+    "WINDOWID",
+];
+
+type Limits = BTreeMap<&'static str, String>;
+
+/// What was read of a replica.
+#[derive(Clone, Debug, Default)]
+struct Read {
+    program: Option<Program>,
+    limits: Limits,
+}
+
+/// What is known of replicas, by their numbers.
+#[derive(Debug)]
+pub(super) struct ProcessFacts {
+    proc: PathBuf,
+    hierarchies: Vec<Hierarchy>,
+    known: BTreeMap<u32, Read>,
+    /// The replica whose files were read last.
+    last: u32,
+}
+
+impl ProcessFacts {
+    /// Reads below `proc`, usually /proc.
+    pub(super) fn new(proc: &Path) -> Self {
+        let mounts = read(&proc.join("self/mountinfo")).unwrap_or_default();
+        Self { proc: proc.to_owned(), hierarchies: hierarchies(&mounts), known: BTreeMap::new(), last: 0 }
+    }
+
+    /// All replicas by service, with what is known of them. Files of those that are new are read, and of some others.
+    pub(super) fn look(&mut self, facts: Vec<ReplicaFacts>) -> BTreeMap<String, Vec<Replica>> {
+        let numbers: BTreeSet<u32> = facts.iter().map(|facts| facts.number).collect();
+        self.known.retain(|number, _| numbers.contains(number));
+        let readable = facts.iter().filter(|facts| facts.process != 0);
+        let (new, old): (Vec<_>, Vec<_>) = readable.partition(|facts| !self.known.contains_key(&facts.number));
+        for facts in new.iter().take(READ_AT_ONCE) {
+            let process = self.proc.join(facts.process.to_string());
+            let read = Read { program: program(&process), limits: self.limits(&process) };
+            self.known.insert(facts.number, read);
+        }
+        let left = READ_AT_ONCE.saturating_sub(new.len());
+        let (before, after): (Vec<_>, Vec<_>) = old.into_iter().partition(|facts| facts.number <= self.last);
+        for facts in after.into_iter().chain(before).take(left) {
+            let limits = self.limits(&self.proc.join(facts.process.to_string()));
+            self.last = facts.number;
+            if let Some(known) = self.known.get_mut(&facts.number).filter(|_| !limits.is_empty()) {
+                known.limits = limits;
+            }
+        }
+        let mut services: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
+        for ReplicaFacts { service, instance, number, process } in facts {
+            if instance.as_str() == crate::span_metrics::INSTANCE || instance.as_str().ends_with(OWN) {
+                continue;
+            }
+            let Read { program, limits } = self.known.get(&number).cloned().unwrap_or_default();
+            let replica = Replica { number, instance: instance.to_string(), process, program, limits };
+            services.entry(service.to_string()).or_default().push(replica);
+        }
+        services
+    }
+
+    /// Limits of a process and of its cgroup, in words.
+    fn limits(&self, process: &Path) -> Limits {
+        let mut all = Limits::new();
+        let text = read(&process.join("limits")).unwrap_or_default();
+        for (name, limit) in limits::of_process(&text) {
+            let unit = if name.contains("memory") || name.contains("address") { "By" } else { "" };
+            all.insert(name, in_words(limit.map(|limit| quantity(limit as f64, unit))));
+        }
+        let groups = read(&process.join("cgroup")).unwrap_or_default();
+        let groups = String::from_utf8_lossy(&groups);
+        for Hierarchy { controller, root } in &self.hierarchies {
+            let name = match controller {
+                Controller::Unified => "",
+                Controller::Cpu => "cpu",
+                Controller::Memory => "memory",
+                _ => continue,
+            };
+            let Some(path) = limits::cgroup(&groups, name) else { continue };
+            let file = |name: &str| read(&root.join(path).join(name)).unwrap_or_default();
+            let (cpus, memory) = match controller {
+                Controller::Unified => (limits::cpus(&file("cpu.max")), limits::memory(&file("memory.max"))),
+                Controller::Cpu => {
+                    (limits::cpus_of_version_1(&file("cpu.cfs_quota_us"), &file("cpu.cfs_period_us")), None)
+                }
+                _ => (None, limits::memory(&file("memory.limit_in_bytes"))),
+            };
+            if let Some(cpus) = cpus {
+                all.insert("CPU limit", in_words(cpus.most().map(|cpus| format!("{} CPUs", quantity(cpus, "")))));
+            }
+            if let Some(memory) = memory {
+                all.insert("memory limit", in_words(memory.most().map(|bytes| quantity(bytes as f64, "By"))));
+            }
+        }
+        all
+    }
+}
+
+fn in_words(limit: Option<String>) -> String {
+    limit.unwrap_or_else(|| "unlimited".to_owned())
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn hash(value: impl core::hash::Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The program of a process; `None` if this agent may not read it, or the process has ended.
+fn program(process: &Path) -> Option<Program> {
+    let exe = process.join("exe");
+    let path = fs::read_link(&exe).ok()?.display().to_string();
+    let file = fs::metadata(&exe).ok()?;
+    let file = hash((file.dev(), file.ino(), file.mtime(), file.mtime_nsec(), file.len()));
+    let variables = read(&process.join("environ")).unwrap_or_default();
+    let pairs = variables.split(|byte| *byte == 0).filter_map(|pair| {
+        let (name, value) = pair.split_at_checked(pair.iter().position(|byte| *byte == b'=')?)?;
+        let name = core::str::from_utf8(name).ok().filter(|name| name.len() <= 120 && !VOLATILE.contains(name))?;
+        Some((name.to_owned(), hash(value)))
+    });
+    let variables = pairs.take(MAX_VARIABLES).collect();
+    Some(Program { path, file, arguments: hash(read(&process.join("cmdline"))?), variables })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use wire::name::{InstanceName, ServiceName};
+
+    use super::*;
+
+    fn facts(instance: &str, number: u32, process: u32) -> ReplicaFacts {
+        let (service, instance) = (ServiceName::new("cart").unwrap(), InstanceName::new(instance).unwrap());
+        ReplicaFacts { service, instance, number, process }
+    }
+
+    /// A folder as /proc, with one process, and cgroups of version 2.
+    fn proc() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["self", "17", "groups/a.slice"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        let mount = format!("41 31 0:38 / {} rw - cgroup2 cgroup2 rw\n", path("groups").display());
+        fs::write(path("self/mountinfo"), mount).unwrap();
+        fs::write(path("cart"), "program").unwrap();
+        symlink(path("cart"), path("17/exe")).unwrap();
+        fs::write(path("17/cmdline"), b"cart\0--token\0secret\0").unwrap();
+        fs::write(path("17/environ"), b"TOKEN=secret\0INVOCATION_ID=7\0").unwrap();
+        fs::write(path("17/cgroup"), "0::/a.slice\n").unwrap();
+        fs::write(path("17/limits"), "Max open files            1024                 4096                 files\n")
+            .unwrap();
+        fs::write(path("groups/a.slice/cpu.max"), "150000 100000\n").unwrap();
+        fs::write(path("groups/a.slice/memory.max"), "max\n").unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_replica_has_its_program_and_its_limits_and_no_secret() {
+        let folder = proc();
+        let mut known = ProcessFacts::new(folder.path());
+
+        let found = known.look(vec![facts("cart-1", 1, 17), facts("spans", 2, 0), facts("cart-1/scrape", 3, 0)]);
+
+        let replica = &found["cart"][0];
+        let limits: Vec<_> = replica.limits.iter().map(|(name, limit)| (*name, limit.as_str())).collect();
+        let expected = [("CPU limit", "1.5 CPUs"), ("limit of open files", "1024"), ("memory limit", "unlimited")];
+        assert_eq!((limits, found["cart"].len()), (expected.to_vec(), 1));
+        let program = replica.program.clone().unwrap();
+        assert_eq!(program.variables.keys().collect::<Vec<_>>(), ["TOKEN"]);
+        assert!(program.path.ends_with("/cart") && !format!("{known:?}").contains("secret"));
+    }
+
+    #[test]
+    fn limits_are_read_again_and_programs_are_not() {
+        let folder = proc();
+        let mut known = ProcessFacts::new(folder.path());
+        let first = known.look(vec![facts("cart-1", 1, 17)]);
+        fs::write(folder.path().join("groups/a.slice/memory.max"), "268435456\n").unwrap();
+        fs::write(folder.path().join("17/cmdline"), b"other").unwrap();
+
+        let second = known.look(vec![facts("cart-1", 1, 17)]);
+
+        assert_eq!(second["cart"][0].limits["memory limit"], "268.4 MB");
+        assert_eq!(first["cart"][0].program, second["cart"][0].program);
+        fs::remove_dir_all(folder.path().join("17")).unwrap();
+        let third = known.look(vec![facts("cart-1", 1, 17)]);
+        assert_eq!(third["cart"][0].limits, second["cart"][0].limits, "what has ended keeps what is known");
+        assert!(known.look(Vec::new()).is_empty() && known.known.is_empty());
+    }
+
+    #[test]
+    fn not_all_are_read_at_once_and_each_has_its_turn() {
+        let folder = proc();
+        let mut known = ProcessFacts::new(folder.path());
+        let all = || (1..=300).map(|number| facts("cart-1", number, 17)).collect::<Vec<_>>();
+
+        let numbers: Vec<_> = (0..3)
+            .map(|_| {
+                known.look(all());
+                known.known.len()
+            })
+            .collect();
+
+        assert_eq!(numbers, [128, 256, 300]);
+        let turns: Vec<_> = (0..3)
+            .map(|_| {
+                known.look(all());
+                known.last
+            })
+            .collect();
+        assert_ne!(turns[0], turns[1]);
+        assert_ne!(turns[1], turns[2]);
+    }
+}
