@@ -11,7 +11,7 @@ use super::settings::{Settings, SettingsError};
 use crate::digest::Digest;
 
 /// What a register keeps of its items' ranks, and what the registers say together.
-pub trait Registers {
+pub trait Registers: Copy {
     /// A register. Its default is the empty one.
     type Register: Copy + Default + PartialEq;
 

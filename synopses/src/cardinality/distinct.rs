@@ -54,7 +54,7 @@ impl Tally {
 }
 
 /// A count of distinct items in a window that slides. See the [module](super).
-pub trait Cardinality: Sized {
+pub trait Cardinality: Clone {
     /// Adds an item at a time in nanoseconds. Times may go back a little ([`Tally::late`]). O(1), now and then O(m).
     fn insert(&mut self, digest: Digest, now_ns: u64);
 
