@@ -465,9 +465,7 @@ fn decode_cardinality(bytes: &[u8]) {
     check(LogLog::decode(bytes, MAX_SLOTS).ok(), |synopsis| LogLog::decode(&synopsis.encode(), MAX_SLOTS).ok());
     check(Pcsa::decode(bytes, MAX_SLOTS).ok(), |synopsis| Pcsa::decode(&synopsis.encode(), MAX_SLOTS).ok());
     check(StHll::decode(bytes, MAX_SLOTS).ok(), |synopsis| StHll::decode(&synopsis.encode(), MAX_SLOTS).ok());
-    check(SlidingHll::decode(bytes, MAX_SLOTS).ok(), |synopsis| {
-        SlidingHll::decode(&synopsis.encode(), MAX_SLOTS).ok()
-    });
+    check(SlidingHll::decode(bytes, MAX_SLOTS).ok(), |synopsis| SlidingHll::decode(&synopsis.encode(), MAX_SLOTS).ok());
     check(TsPcsa::decode(bytes, MAX_SLOTS).ok(), |synopsis| TsPcsa::decode(&synopsis.encode(), MAX_SLOTS).ok());
 }
 

@@ -21,7 +21,7 @@
 //! - Silence empties the youngest registers, and the harmonic mean takes most notice of these: after a gap of W/10 at
 //!   1,000 items per register, plain ST-HLL shows a fifth. With skipped registers (ST-HLL+) gaps up to 2W · skipped/m
 //!   do little. Take [`TsPcsa`] for traffic that comes in bursts.
-//! - Items that come again and again are over-counted, by up to 12 % (plain) or 2 % (ST-HLL+).
+//! - If some items come again and again, the count is up to 12 % too large; that of ST-HLL+ is off by −7 to +2 %.
 //!
 //! # Parameters
 //!

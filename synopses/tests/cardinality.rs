@@ -129,9 +129,7 @@ fn what_cannot_be_merged_says_why() {
     let of = |origin_ns| st_hll(StHllSettings { origin_ns, ..StHllSettings::plus(common) });
     let refused = of(0).merge(&of(1_000)).map_err(|error| error.to_string());
     assert_eq!(refused, Err("origin in nanoseconds: 0 here, 1000 there".to_owned()));
-    let of = |positions| {
-        TsPcsa::new(TsPcsaSettings { positions, ..TsPcsaSettings::plus(common) }).expect("possible")
-    };
+    let of = |positions| TsPcsa::new(TsPcsaSettings { positions, ..TsPcsaSettings::plus(common) }).expect("possible");
     assert!(matches!(of(8).merge(&of(9)), Err(MergeError::Setting { what: "positions", ours: 8, theirs: 9 })));
 }
 

@@ -154,7 +154,7 @@ fn distinct_items_and_their_estimates_touch_no_allocator() {
             let mut sum = 0.0;
             for number in 0..20_000_u64 {
                 // Several windows, with late items.
-                let now = number * 300_000 - (number % 7) * 100_000;
+                let now = 3_000_000 + number * 300_000 - (number % 7) * 400_000;
                 synopsis.insert(Digest(number), now);
                 if number.is_multiple_of(1_000) {
                     sum += synopsis.estimate(now, window_ns).expect("the window").count;
@@ -164,7 +164,7 @@ fn distinct_items_and_their_estimates_touch_no_allocator() {
             assert!(sum > 1_000.0);
         };
         assert_eq!(allocations::during(work).allocations, 0);
-        assert!(synopsis.tally().late > 1_000);
+        assert!(synopsis.tally().late > 10);
     }
 
     let common = CardinalitySettings::default();

@@ -69,7 +69,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let scale = if reduced { Scale::REDUCED } else { Scale::FULL };
     let tables = reproductions(&name, scale, two_agents.as_deref());
-    let mut tables = tables.ok_or("the publication has to be fridges, finecomb, rda, rap, reordering or cardinality")?;
+    let mut tables =
+        tables.ok_or("the publication has to be fridges, finecomb, rda, rap, reordering or cardinality")?;
     for table in &mut tables {
         table.sort();
         println!("{}: {}", table.name, table.summary());

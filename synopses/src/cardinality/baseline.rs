@@ -98,7 +98,7 @@ impl Estimator for HyperLogLog {
 
 impl Estimator for LogLogMean {
     fn count(registers: &[u8], settings: &Settings) -> Count {
-        let empty = registers.iter().filter(|rank| **rank == 0).count();
+        let empty = registers.iter().map(|rank| usize::from(*rank == 0)).sum();
         let sum = registers.iter().map(|rank| u64::from(*rank)).sum();
         log_log(sum, settings.registers, empty)
     }

@@ -239,8 +239,9 @@ impl TsPcsa {
         found.tally = tally(&mut reader)?;
         found.latest_ns = time(&mut reader, common.start_ns)?;
         found.pruned_ns = time(&mut reader, common.start_ns)?;
-        if found.pruned_ns > found.latest_ns {
-            return Err(DecodeError::Field("a time"));
+        // The latest insertion pruned if it was time.
+        if found.latest_ns.checked_sub(found.pruned_ns).is_none_or(|since| since > settings.prune_ns) {
+            return Err(DecodeError::Field("a time of pruning"));
         }
         found.begin_slot(found.latest_ns);
         let bytes = found.cells.bytes_mut();

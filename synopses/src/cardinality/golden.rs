@@ -103,12 +103,8 @@ fn st_hll() {
         (256, 1_500, 375, 1_318, 7, [4_574.586_039, 4_655.120_384, 4_489.194_722, 4_530.808_526]),
     ];
     for (registers, at, slot, sum, empty, counts) in vectors {
-        let kinds = [
-            (0, Age::EndOfSlot),
-            (0, Age::Exact),
-            (registers / 8, Age::EndOfSlot),
-            (registers / 8, Age::Exact),
-        ];
+        let kinds =
+            [(0, Age::EndOfSlot), (0, Age::Exact), (registers / 8, Age::EndOfSlot), (registers / 8, Age::Exact)];
         for ((skipped, age), count) in kinds.into_iter().zip(counts) {
             let plain = StHllSettings::plain(settings(registers));
             let raw = StHllSettings { skipped, age, correction: Correction::None, ..plain };
@@ -142,7 +138,8 @@ fn sliding_hll() {
         assert_close(found.estimate(ms(1_999), ms(window)).expect("a possible window").count, count);
     }
     // Stale entries leave a list only when something comes to its register.
-    let fresh = found.lists.iter().flat_map(|list| list.iter()).filter(|(time, _)| *time >= ms(1_999 - 512)).count();
+    let fresh =
+        found.lists.iter().flat_map(super::sliding::Maxima::iter).filter(|(time, _)| *time >= ms(1_999 - 512)).count();
     assert_eq!(fresh, 248);
 }
 

@@ -100,7 +100,7 @@ pub(super) fn probabilistic(runs: u64, registers: usize, empty: usize) -> Count 
 
 /// Linear counting of registers of different ages: the rate λ for which as many registers are expected to be empty as
 /// `empty` says, which is above 0 and below their number. `shares` are the registers' ages by m.
-pub(super) fn staggered(shares: impl Iterator<Item = f64> + Clone, empty: usize) -> f64 {
+pub(super) fn staggered(shares: &(impl Iterator<Item = f64> + Clone), empty: usize) -> f64 {
     // The expected number falls and is convex: from 0 on Newton's steps never go too far.
     let mut rate = 0.0;
     for _ in 0..100 {
@@ -111,8 +111,8 @@ pub(super) fn staggered(shares: impl Iterator<Item = f64> + Clone, empty: usize)
             slope += share * chance;
         }
         let step = value / slope;
-        // A register of age 0 is empty for every rate; the comparison is false for a NaN, too.
-        if !(step > 1e-12 * rate) {
+        // A register of age 0 is empty for every rate: if there are no others, there is no slope.
+        if step.is_nan() || step <= 1e-12 * rate {
             break;
         }
         rate += step;
@@ -122,7 +122,7 @@ pub(super) fn staggered(shares: impl Iterator<Item = f64> + Clone, empty: usize)
 
 /// Maximum likelihood of registers of different ages. `terms` are each register's age by m, times 2⁻ʳᵃⁿᵏ, and whether
 /// it has an item at all. The rate λ solves λ Σ a = Σ z/(eᶻ − 1) with z = λ a, the latter sum over those with items.
-pub(super) fn likelihood(terms: impl Iterator<Item = (f64, bool)> + Clone) -> f64 {
+pub(super) fn likelihood(terms: &(impl Iterator<Item = (f64, bool)> + Clone)) -> f64 {
     let (mut all, mut with_items) = (0.0, 0.0);
     for (term, has_items) in terms.clone() {
         all += term;

@@ -390,10 +390,7 @@ mod tests {
     fn an_error_names_the_least_possible_value() {
         let plus = TsPcsaSettings::plus(Settings::default());
 
-        assert_eq!(
-            TsPcsaSettings { bits: 5, ..plus }.checked(),
-            Err(SettingsError::Bits { bits: 5, least: 6 })
-        );
+        assert_eq!(TsPcsaSettings { bits: 5, ..plus }.checked(), Err(SettingsError::Bits { bits: 5, least: 6 }));
         for slot_ns in [0, 3, 500_000_000, 1_000_000_000] {
             let refused = TsPcsaSettings { slot_ns, bits: 24, ..plus }.checked();
             assert_eq!(refused, Err(SettingsError::Slot { slot_ns, window_ns: 1_000_000_000 }));

@@ -128,7 +128,7 @@ impl StHll {
         let kept = registers - self.settings.skipped;
         if self.settings.correction == Correction::Likelihood {
             let terms = self.kept(now_ns).map(|one| (one.share * inverse_power(one.rank), one.rank > 0));
-            return Count::of(likelihood(terms) * window, super::Range::Middle);
+            return Count::of(likelihood(&terms) * window, super::Range::Middle);
         }
         let (mut sum, mut empty) = (0.0, 0);
         for one in self.kept(now_ns) {
@@ -143,7 +143,7 @@ impl StHll {
             Correction::Published => published(raw, &self.settings.common, kept, empty),
             Correction::Staggered if empty == kept => Count::NONE,
             Correction::Staggered if empty > 0 => {
-                let few = staggered(self.kept(now_ns).map(|one| one.share), empty) * window;
+                let few = staggered(&self.kept(now_ns).map(|one| one.share), empty) * window;
                 if few <= 5.0 * registers as f64 {
                     Count::of(few, super::Range::Small)
                 } else {

@@ -26,7 +26,12 @@ fn expected(items: impl Fn(f64) -> f64, skipped: f64) -> f64 {
 }
 
 /// The same by runs, as a mean. Items come in time as the profile says; `persistent` ones per register at the end.
-fn simulated(settings_of: impl Fn(u64) -> StHllSettings, items: impl Fn(f64) -> f64, persistent: f64, runs: u64) -> f64 {
+fn simulated(
+    settings_of: impl Fn(u64) -> StHllSettings,
+    items: impl Fn(f64) -> f64,
+    persistent: f64,
+    runs: u64,
+) -> f64 {
     let registers = REGISTERS as f64;
     let sum: f64 = (0..runs)
         .map(|run| {
@@ -71,7 +76,9 @@ fn both(items: impl Fn(f64) -> f64 + Copy, persistent: f64, runs: u64) -> [f64; 
 
 #[test]
 fn a_steady_load_without_correction_is_biased_as_computed() {
-    for (load, full, skipping) in [(1.0, 0.493, 0.346), (2.5, 0.161, 0.067_5), (5.0, 0.074_5, 0.012_3), (10.0, 0.035_9, 8e-4)] {
+    for (load, full, skipping) in
+        [(1.0, 0.493, 0.346), (2.5, 0.161, 0.067_5), (5.0, 0.074_5, 0.012_3), (10.0, 0.035_9, 8e-4)]
+    {
         let [plain, plus] = both(|x| 2.0 * load * x, 0.0, 40).map(|found| found / load - 1.0);
         assert!((plain - full).abs() < 2e-3 && (plus - skipping).abs() < 2e-3, "{load}: {plain}, {plus}");
     }

@@ -55,16 +55,15 @@ impl Synopsis {
     pub fn new(kind: Kind, registers: usize, window_ns: u64, items: f64, seed: u64) -> Self {
         let common = Settings { registers, window_ns, start_ns: 0, hash: Hash::Seeded(seed) };
         let st_hll = |settings: StHllSettings| {
-            Self::StHll(
-                StHll::new(StHllSettings { correction: Correction::Published, ..settings }).expect("possible"),
-            )
+            Self::StHll(StHll::new(StHllSettings { correction: Correction::Published, ..settings }).expect("possible"))
         };
         match kind {
             Kind::StHll => st_hll(StHllSettings::plain(common)),
             Kind::StHllPlus => st_hll(StHllSettings::plus(common)),
             Kind::Sliding => Self::Sliding(SlidingHll::new(common).expect("possible")),
             Kind::TsPcsaPlus => {
-                let settings = TsPcsaSettings { positions: positions(items, registers), ..TsPcsaSettings::plus(common) };
+                let settings =
+                    TsPcsaSettings { positions: positions(items, registers), ..TsPcsaSettings::plus(common) };
                 Self::TsPcsa(TsPcsa::new(settings).expect("possible"))
             }
         }

@@ -19,8 +19,7 @@ const GAMMA: f64 = 1.332_746;
 fn standard_error<T: Cardinality>(new: impl Fn(Settings) -> T) -> f64 {
     let squares: Vec<f64> = (0..RUNS)
         .map(|seed| {
-            let settings =
-                Settings { registers: REGISTERS, window_ns: 1 << 40, start_ns: 0, hash: Hash::Seeded(seed) };
+            let settings = Settings { registers: REGISTERS, window_ns: 1 << 40, start_ns: 0, hash: Hash::Seeded(seed) };
             let mut synopsis = new(settings);
             (0..ITEMS).for_each(|item| synopsis.insert(Digest(item), item));
             let found = synopsis.estimate(ITEMS, settings.window_ns).expect("the window").count;
@@ -49,9 +48,10 @@ pub fn claims() -> Vec<Claim> {
         standard_error(|settings| Pcsa::new(settings).expect("possible")),
         standard_error(|settings| LogLog::new(settings).expect("possible")),
     ];
-    let fits = found.iter().zip([1.04, 0.78, 1.30]).all(|(found, published): (&f64, f64)| {
-        (found / published - 1.0).abs() <= 0.08
-    });
+    let fits = found
+        .iter()
+        .zip([1.04, 0.78, 1.30])
+        .all(|(found, published): (&f64, f64)| (found / published - 1.0).abs() <= 0.08);
     let off = (5.0_f64.log2() + GAMMA) / mean_rank(5.0) - 1.0;
     let items = 100_000;
     let variance = (1..=items).map(|item| f64::from(item).powi(-2)).sum::<f64>() / (LN_2 * LN_2);

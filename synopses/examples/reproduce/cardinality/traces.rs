@@ -242,8 +242,7 @@ impl StandIn {
                 published: "more than 50 %, up to 55 %",
                 ours: format!("W = 1 s: {}; W = 0.1 s: {}", each(gains[0]), each(gains[1])),
                 tolerance: "ST-HLL more than 50 % for one window; ours: at least 40 % for both",
-                verdict: self
-                    .verdict(st_hll.iter().any(|gain| *gain > 0.5), st_hll.iter().all(|gain| *gain >= 0.4)),
+                verdict: self.verdict(st_hll.iter().any(|gain| *gain > 0.5), st_hll.iter().all(|gain| *gain >= 0.4)),
             },
             Claim {
                 id: self.ids[3],
@@ -287,9 +286,9 @@ impl StandIn {
         let each = pooled.map(gain);
         let all = mean(&each);
         let ordered = REGISTERS.into_iter().filter(|registers| *registers <= 2_048).all(|registers| {
-            [&self.second, &self.tenth].iter().all(|errors| {
-                errors.absolute(Kind::TsPcsaPlus, registers) < errors.absolute(Kind::StHll, registers)
-            })
+            [&self.second, &self.tenth]
+                .iter()
+                .all(|errors| errors.absolute(Kind::TsPcsaPlus, registers) < errors.absolute(Kind::StHll, registers))
         });
         let beside = [64, 512, 2_048].map(|registers| {
             let of = |kind| 100.0 * self.tenth.absolute(kind, registers);
@@ -333,15 +332,7 @@ pub fn claims(scale: Scale) -> (Vec<Claim>, Figure) {
     let fitted = StandIn {
         second: persistent(SECOND_NS, 75_000, runs),
         tenth: persistent(SECOND_NS / 10, 15_000, runs),
-        ids: [
-            "C6-fitted",
-            "C7-fitted",
-            "C8-fitted",
-            "C9-fitted",
-            "C10-fitted",
-            "C14-fitted",
-            "C15-fitted",
-        ],
+        ids: ["C6-fitted", "C7-fitted", "C8-fitted", "C9-fitted", "C10-fitted", "C14-fitted", "C15-fitted"],
         is_fitted: true,
     };
     let mut claims = as_packets.claims();
@@ -360,10 +351,6 @@ fn figure(errors: &Errors) -> Figure {
         x: Axis { title: "bytes", logarithmic: true, least: 128.0, most: 4_096.0 },
         y: Axis { title: "mean absolute error in per cent", logarithmic: false, least: 0.0, most: 25.0 },
         legend: SeriesLabelPosition::UpperRight,
-        lines: vec![
-            line("Sliding HLL", Kind::Sliding),
-            line("ST-HLL", Kind::StHll),
-            line("ST-HLL+", Kind::StHllPlus),
-        ],
+        lines: vec![line("Sliding HLL", Kind::Sliding), line("ST-HLL", Kind::StHll), line("ST-HLL+", Kind::StHllPlus)],
     }
 }

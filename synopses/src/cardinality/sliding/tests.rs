@@ -3,7 +3,9 @@ use alloc::vec::Vec;
 
 fn list(entries: &[(u64, u8)]) -> Maxima {
     let mut list = Maxima::EMPTY;
-    entries.iter().for_each(|(time, rank)| list.insert(*time, *rank));
+    for (time, rank) in entries {
+        list.insert(*time, *rank);
+    }
     list
 }
 

@@ -13,13 +13,13 @@ fn one_register_is_reset_per_slot() {
 
     // A slot is 100 ns.
     staggered.tick(99);
-    assert_eq!(staggered.registers.iter().filter(|rank| **rank == 0).count(), 0);
+    assert!(staggered.registers.iter().all(|rank| *rank == 9));
     staggered.tick(350);
     assert_eq!(&staggered.registers[..5], [9, 0, 0, 0, 9]);
     staggered.tick(200);
     assert_eq!(staggered.slot, 3, "a slot never comes again");
     staggered.tick(1_500);
-    assert_eq!(staggered.registers.iter().filter(|rank| **rank == 0).count(), 15);
+    assert!(staggered.registers[1..].iter().all(|rank| *rank == 0));
     assert_eq!(staggered.registers[0], 9, "its turn is slot 16");
     staggered.registers.fill(9);
     staggered.tick(1_500 + 1_600);
@@ -51,4 +51,3 @@ fn a_register_without_an_age_adds_nothing() {
     let expected = 0.673 * 16.0 / (120.0 * 100.0 / 16.0 / 2.0) * 800.0;
     assert!((count - expected).abs() < 1e-9, "{count}, expected {expected}");
 }
-

@@ -15,7 +15,11 @@ fn the_stamp_of_a_slot_changes_when_the_slot_does() {
                 if now_ns >= stamped.next_ns {
                     stamped.begin_slot(now_ns);
                 }
-                assert_eq!(stamped.stamp, stamped.stamp_of(stamped.rounded(now_ns)), "{rounding:?}, {slot_ns}, {now_ns}");
+                assert_eq!(
+                    stamped.stamp,
+                    stamped.stamp_of(stamped.rounded(now_ns)),
+                    "{rounding:?}, {slot_ns}, {now_ns}"
+                );
             }
         }
     }
