@@ -13,7 +13,7 @@ use crate::scale::Scale;
 /// All claims on cardinality.
 pub fn reproduction(scale: Scale) -> Reproduction {
     let mut claims = constants::claims();
-    claims.extend(windows::claims(scale));
+    claims.extend(windows::claims());
     let (of_traces, by_memory) = traces::claims(scale);
     claims.extend(of_traces);
     let (of_stamps, saw_tooth) = stamps::claims(scale);

@@ -76,11 +76,15 @@ fn persistent(window_ns: u64, items: u64, runs: u64) -> Errors {
             inside += u64::from(at > end - 1.0);
             item += 1;
             let now_ns = (at * window_ns as f64) as u64;
-            bank.values_mut().for_each(|synopsis| synopsis.insert(item, now_ns));
+            for synopsis in bank.values_mut() {
+                synopsis.insert(item, now_ns);
+            }
         }
         let end_ns = (end * window_ns as f64) as u64;
         for persistent in 0..items - fresh {
-            bank.values_mut().for_each(|synopsis| synopsis.insert(u64::MAX - persistent, end_ns));
+            for synopsis in bank.values_mut() {
+                synopsis.insert(u64::MAX - persistent, end_ns);
+            }
         }
         let truth = (inside + items - fresh) as f64;
         for (key, synopsis) in &bank {

@@ -5,7 +5,9 @@ use std::f64::consts::TAU;
 
 use super::bench::{Kind, Random, Synopsis, mean, mean_absolute};
 use crate::claim::{Claim, judged, judged_by_own_bar};
-use crate::scale::Scale;
+
+/// Seeds of traffic and hashes, in the reduced form, too: they take seconds.
+const SEEDS: u64 = 5;
 
 /// Traffic of one packet per flow, at a rate that changes.
 struct Wave {
@@ -42,11 +44,11 @@ struct Following {
 
 impl Wave {
     /// Estimates once per reset after the first two windows, over all seeds.
-    fn follow(&self, kind: Kind, registers: usize, seeds: u64) -> Following {
+    fn follow(&self, kind: Kind, registers: usize) -> Following {
         let slot_ns = (2 * self.window_ns).div_ceil(registers as u64);
         let sigma = 1.04 / (registers as f64).sqrt();
         let (mut within, mut relative, mut of_peak) = (Vec::new(), Vec::new(), Vec::new());
-        for seed in 0..seeds {
+        for seed in 0..SEEDS {
             let mut random = Random::new(seed + 1);
             let mut synopsis = Synopsis::new(kind, registers, self.window_ns, self.most, seed);
             let mut window: VecDeque<u64> = VecDeque::new();
@@ -82,11 +84,10 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-pub fn claims(scale: Scale) -> Vec<Claim> {
-    let seeds = if scale.full { 5 } else { 2 };
-    let [few, many] = [128, 512].map(|registers| SQUARE.follow(Kind::StHll, registers, seeds));
-    let [few_plus, many_plus] = [128, 512].map(|registers| SQUARE.follow(Kind::StHllPlus, registers, seeds));
-    let [few_sine, many_sine] = [128, 512].map(|registers| SINE.follow(Kind::StHll, registers, seeds));
+pub fn claims() -> Vec<Claim> {
+    let [few, many] = [128, 512].map(|registers| SQUARE.follow(Kind::StHll, registers));
+    let [few_plus, many_plus] = [128, 512].map(|registers| SQUARE.follow(Kind::StHllPlus, registers));
+    let [few_sine, many_sine] = [128, 512].map(|registers| SINE.follow(Kind::StHll, registers));
     let each = |few: &Following, many: &Following| {
         let of = |found: &Following| format!("{} ({:.1} %)", percent(found.within), 100.0 * found.relative);
         format!("{} and {}", of(few), of(many))
