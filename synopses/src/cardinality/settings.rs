@@ -200,7 +200,7 @@ pub struct TsPcsaSettings {
     pub offsets: bool,
     /// Rounding of times.
     pub rounding: Rounding,
-    /// Who prunes.
+    /// Who removes stale time stamps.
     pub pruning: Pruning,
     /// a W, the longest time between two prunings in nanoseconds, at least 1 and at most 2⁶².
     pub prune_ns: u64,

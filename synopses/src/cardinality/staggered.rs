@@ -54,7 +54,7 @@ impl StHll {
         Ok(found)
     }
 
-    /// The settings.
+    /// The synopsis' settings.
     #[must_use]
     pub const fn stagger(&self) -> &StHllSettings {
         &self.settings

@@ -68,7 +68,7 @@ impl TsPcsa {
         Ok(found)
     }
 
-    /// The settings.
+    /// The synopsis' settings.
     #[must_use]
     pub const fn stamping(&self) -> &TsPcsaSettings {
         &self.settings
