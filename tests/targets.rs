@@ -393,6 +393,7 @@ fn decode_synopsis(bytes: &[u8]) {
     decode_rda(bytes);
     decode_heavy_hitters(bytes);
     decode_reordering(bytes);
+    decode_cardinality(bytes);
 }
 
 /// Heavy hitters with arbitrary content: counts stay sorted, and a table goes on.
@@ -436,6 +437,36 @@ fn decode_reordering(bytes: &[u8]) {
         });
         reordering.close(Boundary::Reseed(1), check);
     }
+}
+
+/// Registers, lists and time stamps with arbitrary content: counts are numbers, whatever comes after.
+fn decode_cardinality(bytes: &[u8]) {
+    use synopses::cardinality::{Cardinality, Hll, LogLog, Pcsa, SlidingHll, StHll, TsPcsa};
+
+    fn check<T: Cardinality>(synopsis: Option<T>, again: impl Fn(&T) -> Option<T>) {
+        let Some(mut synopsis) = synopsis else { return };
+        let again = again(&synopsis).expect("accepted input survives a round trip");
+        assert_eq!((again.tally(), again.settings()), (synopsis.tally(), synopsis.settings()));
+        let window_ns = synopsis.settings().window_ns;
+        let is_number = |synopsis: &T, now: u64| {
+            let found = synopsis.estimate(now, window_ns);
+            assert!(found.is_ok_and(|found| found.count.is_finite() && found.count >= 0.0 && found.rate.is_finite()));
+        };
+        is_number(&synopsis, 0);
+        insert_packets(|digest, now| synopsis.insert(digest, now));
+        synopsis.merge(&again).expect("one kind");
+        // Time stamps may not have been pruned for a while.
+        let _ = synopsis.estimate(u64::MAX, window_ns);
+        insert_packets(|digest, now| synopsis.insert(digest, now.saturating_add(window_ns)));
+        is_number(&synopsis, 0);
+    }
+
+    check(Hll::decode(bytes, MAX_SLOTS).ok(), |synopsis| Hll::decode(&synopsis.encode(), MAX_SLOTS).ok());
+    check(LogLog::decode(bytes, MAX_SLOTS).ok(), |synopsis| LogLog::decode(&synopsis.encode(), MAX_SLOTS).ok());
+    check(Pcsa::decode(bytes, MAX_SLOTS).ok(), |synopsis| Pcsa::decode(&synopsis.encode(), MAX_SLOTS).ok());
+    check(StHll::decode(bytes, MAX_SLOTS).ok(), |synopsis| StHll::decode(&synopsis.encode(), MAX_SLOTS).ok());
+    check(SlidingHll::decode(bytes, MAX_SLOTS).ok(), |synopsis| SlidingHll::decode(&synopsis.encode(), MAX_SLOTS).ok());
+    check(TsPcsa::decode(bytes, MAX_SLOTS).ok(), |synopsis| TsPcsa::decode(&synopsis.encode(), MAX_SLOTS).ok());
 }
 
 /// Cells and counters with arbitrary content: decoding always terminates.

@@ -35,6 +35,8 @@ pub enum Publication {
     Rap(Synopsis),
     /// Reordering of TCP by prefix on synthetic traffic.
     Reordering(Synopsis),
+    /// Distinct flows in sliding windows, on synthetic traffic; a minute of a core.
+    Cardinality(Synopsis),
     /// RDA, and two agents in network namespaces, which need root and `ip`; five minutes.
     Rda(Synopsis),
     /// Traces of faults that the trace hooks keep, against head sampling and plain policies, in virtual time.
@@ -71,6 +73,7 @@ pub fn run(what: &Publication) -> Result<()> {
         Publication::Finecomb(synopsis) => of_synopsis("finecomb", synopsis, &[]),
         Publication::Rap(synopsis) => of_synopsis("rap", synopsis, &[]),
         Publication::Reordering(synopsis) => of_synopsis("reordering", synopsis, &[]),
+        Publication::Cardinality(synopsis) => of_synopsis("cardinality", synopsis, &[]),
         Publication::Rda(synopsis) => rda(synopsis),
         Publication::Hooks(synopsis) => hooks::run(synopsis),
         Publication::Sampling(args) => sampling::run(args, named_by_environment()),

@@ -49,10 +49,22 @@ pub enum Kind {
     Reordering = 11,
     /// A [`crate::reordering::PrefixTally`].
     PrefixTally = 12,
+    /// A [`crate::cardinality::Hll`].
+    Hll = 13,
+    /// A [`crate::cardinality::LogLog`].
+    LogLog = 14,
+    /// A [`crate::cardinality::Pcsa`].
+    Pcsa = 15,
+    /// A [`crate::cardinality::StHll`].
+    StHll = 16,
+    /// A [`crate::cardinality::SlidingHll`].
+    SlidingHll = 17,
+    /// A [`crate::cardinality::TsPcsa`].
+    TsPcsa = 18,
 }
 
 /// All kinds of synopses.
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 18] = [
     Kind::Fridge,
     Kind::Fridges,
     Kind::Histogram,
@@ -65,6 +77,12 @@ pub const KINDS: [Kind; 12] = [
     Kind::DWayRap,
     Kind::Reordering,
     Kind::PrefixTally,
+    Kind::Hll,
+    Kind::LogLog,
+    Kind::Pcsa,
+    Kind::StHll,
+    Kind::SlidingHll,
+    Kind::TsPcsa,
 ];
 
 /// Why bytes were not decoded.

@@ -1,5 +1,5 @@
-//! Packet synopses: estimates of the delay, the loss and the order of *all* packets, each of which touches only a few
-//! bytes of memory.
+//! Packet synopses: estimates of the delay, the loss, the order and the variety of *all* packets, each of which touches
+//! only a few bytes of memory.
 //!
 //! Pure structs: no clock, thread, socket or file. Times and packets are arguments. The crate uses only `core`, `alloc`
 //! and libm, so that results are the same on every machine. Nothing is allocated per packet.
@@ -18,6 +18,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`cardinality`] | distinct items of the last seconds: sources, flows, ports |
 //! | [`digest`] | digests of packets |
 //! | [`fridge`] | distribution of the delay between requests and responses |
 //! | [`finecomb`] | mean and deviation of the one-way delay, and loss, between two points |
@@ -29,6 +30,7 @@
 
 extern crate alloc;
 
+pub mod cardinality;
 pub mod digest;
 pub mod encoding;
 pub mod finecomb;

@@ -2,6 +2,10 @@
 
 use std::num::NonZeroU64;
 
+use synopses::cardinality::{
+    Cardinality, Hll, LogLog, Pcsa, Settings as CardinalitySettings, SlidingHll, StHll, StHllSettings, TsPcsa,
+    TsPcsaSettings,
+};
 use synopses::digest::{Digest, DigestKey};
 use synopses::finecomb::{Bank, FineComb, Receiver, Sampling, Settings as CombSettings};
 use synopses::fridge::{Coin, Fridge, Fridges, FridgesSettings, Histogram, HistogramShape, Sample, Settings, Stamp};
@@ -140,4 +144,36 @@ fn segments_and_reports_touch_no_allocator() {
     }
     // More prefixes than the tally has entries.
     assert!(reports > 100 && tally.dropped() > 0, "{reports}");
+}
+
+#[test]
+fn distinct_items_and_their_estimates_touch_no_allocator() {
+    fn check<T: Cardinality>(mut synopsis: T, other: &T) {
+        let window_ns = synopsis.settings().window_ns;
+        let work = || {
+            let mut sum = 0.0;
+            for number in 0..20_000_u64 {
+                // Several windows, with late items.
+                let now = 3_000_000 + number * 300_000 - (number % 7) * 400_000;
+                synopsis.insert(Digest(number), now);
+                if number.is_multiple_of(1_000) {
+                    sum += synopsis.estimate(now, window_ns).expect("the window").count;
+                }
+            }
+            synopsis.merge(other).expect("one kind");
+            assert!(sum > 1_000.0);
+        };
+        assert_eq!(allocations::during(work).allocations, 0);
+        assert!(synopsis.tally().late > 10);
+    }
+
+    let common = CardinalitySettings::default();
+    check(Hll::new(common).expect("possible"), &Hll::new(common).expect("possible"));
+    check(LogLog::new(common).expect("possible"), &LogLog::new(common).expect("possible"));
+    check(Pcsa::new(common).expect("possible"), &Pcsa::new(common).expect("possible"));
+    check(SlidingHll::new(common).expect("possible"), &SlidingHll::new(common).expect("possible"));
+    let plus = StHllSettings::plus(CardinalitySettings { registers: 16, ..common });
+    check(StHll::new(plus).expect("possible"), &StHll::new(plus).expect("possible"));
+    let plus = TsPcsaSettings::plus(common);
+    check(TsPcsa::new(plus).expect("possible"), &TsPcsa::new(plus).expect("possible"));
 }
