@@ -1,9 +1,5 @@
 //! What is mounted at a path, from the kernel's list (`/proc/thread-self/mountinfo`). Pure.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::{Path, PathBuf};
-
 /// Something that is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -12,7 +8,7 @@ pub(crate) struct Mount {
 }
 
 /// The topmost mount at `path` in `list`; `None`: there is none.
-pub(crate) fn at(list: &[u8], path: &Path) -> Option<Mount> {
+pub(crate) fn at(list: &[u8], path: &[u8]) -> Option<Mount> {
     let mut found = None;
     for line in list.split(|byte| *byte == b'\n') {
         // Number, parent, device, root, mount point, options.
@@ -27,7 +23,7 @@ pub(crate) fn at(list: &[u8], path: &Path) -> Option<Mount> {
 }
 
 /// A path in the list: spaces, tabs, line feeds and backslashes stand as three octal digits behind a backslash.
-fn unescaped(text: &[u8]) -> PathBuf {
+fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, after @ ..] = rest {
@@ -40,7 +36,7 @@ fn unescaped(text: &[u8]) -> PathBuf {
             rest = after;
         }
     }
-    PathBuf::from(OsString::from_vec(bytes))
+    bytes
 }
 
 #[cfg(test)]
@@ -55,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_topmost_mount_at_a_path_is_found_whatever_its_name_and_the_list_has() {
-        let mounted = |path: &str| at(LIST.as_bytes(), Path::new(path)).map(|mount| mount.is_read_only);
+        let mounted = |path: &str| at(LIST.as_bytes(), path.as_bytes()).map(|mount| mount.is_read_only);
 
         assert_eq!(mounted("/pods/a/mount"), Some(true));
         assert_eq!(mounted("/pods/b \\c/mount"), Some(false));

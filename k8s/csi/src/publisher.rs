@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -128,7 +129,7 @@ fn mounted(target: &Path) -> Result<Option<Mount>, PublishError> {
     if read as u64 > MAX_LIST_BYTES {
         return Err(system("read", Path::new(LIST), io::ErrorKind::FileTooLarge.into()));
     }
-    Ok(mounts::at(&list, target))
+    Ok(mounts::at(&list, target.as_os_str().as_bytes()))
 }
 
 /// Makes the directory `target`, unless it is there and empty.
