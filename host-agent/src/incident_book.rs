@@ -209,7 +209,9 @@ impl IncidentBook {
                     tracing::warn!(%error, "cannot write incidents; retrying. A restart loses what is not written");
                 }
                 let mut recorder = lock(&self.recorder);
-                steps.iter().for_each(|step| recorder.again(step));
+                for step in &steps {
+                    recorder.again(step);
+                }
             }
             None if lock(&self.recorder).is_written() => drop(lock(&self.failure).take()),
             None => {}

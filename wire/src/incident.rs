@@ -111,7 +111,7 @@ mod tests {
 
         assert_eq!((id.to_string(), id.at("node-3")), ("20261127-064215-123".to_owned(), format!("node-3/{id}")));
         assert_eq!(id.to_string().parse(), Ok(id));
-        assert_eq!(IncidentId::of(UnixNanos::ZERO).to_string(), "19700101-000000-000");
+        assert_eq!(IncidentId::of(UnixNanos(0)).to_string(), "19700101-000000-000");
         assert_eq!(IncidentId::of(UnixNanos(951_782_400_000_000_000)).to_string(), "20000229-000000-000");
     }
 

@@ -32,7 +32,9 @@ impl Replica {
                     return;
                 }
                 let noise = (tick.wrapping_mul(6_364_136_223_846_793_005) >> 40) % 100;
-                calm.iter().for_each(|gauge| gauge.set(50.0 + noise as f64));
+                for gauge in &calm {
+                    gauge.set(50.0 + noise as f64);
+                }
                 queue.set(if broken.load(Relaxed) { 50_000.0 + 1_000.0 * noise as f64 } else { noise as f64 });
                 std::thread::sleep(Duration::from_millis(2));
             }

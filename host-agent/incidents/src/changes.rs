@@ -111,17 +111,14 @@ impl ChangeLog {
             }
         }
         for (number, replica) in now {
-            match known.replicas.get_mut(&number) {
-                Some(before) => {
-                    limits(before, &replica, &mut said);
-                    // Facts may come later than the replica itself.
-                    let program = replica.program.or_else(|| before.program.take());
-                    *before = Replica { program, ..replica };
-                }
-                None => {
-                    known.joins(&replica, &mut said);
-                    known.replicas.insert(number, replica);
-                }
+            if let Some(before) = known.replicas.get_mut(&number) {
+                limits(before, &replica, &mut said);
+                // Facts may come later than the replica itself.
+                let program = replica.program.or_else(|| before.program.take());
+                *before = Replica { program, ..replica };
+            } else {
+                known.joins(&replica, &mut said);
+                known.replicas.insert(number, replica);
             }
         }
         for (kind, text) in said {
@@ -200,7 +197,7 @@ impl KnownService {
             format!("{} is there in place of {}", short(&replica.instance), short(&before.instance))
         };
         if before.process != 0 && replica.process != 0 && before.process != replica.process {
-            text += &format!(" (process {}, before {})", replica.process, before.process);
+            text = format!("{text} (process {}, before {})", replica.process, before.process);
         }
         said.push(("restart", text));
         if let (Some(before), Some(now)) = (&before.program, &replica.program) {

@@ -46,10 +46,10 @@ fn breakable(title: &str) -> String {
 /// A table: titles, then rows. A column whose title begins with a tilde is as narrow as its cells.
 fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let class = |title: &str| if title.starts_with('~') { "narrow" } else { "text" };
-    let head: String = titles
+    let head = titles
         .iter()
-        .map(|title| format!("<th scope=\"col\" class=\"{}\">{}</th>", class(title), title.trim_start_matches('~')))
-        .collect();
+        .map(|title| format!("<th scope=\"col\" class=\"{}\">{}</th>", class(title), title.trim_start_matches('~')));
+    let head = head.collect::<Vec<_>>().concat();
     let row = |cells: &Vec<String>| {
         let cells = cells.iter().zip(titles).map(|(cell, title)| format!("<td class=\"{}\">{cell}</td>", class(title)));
         format!("<tr>{}</tr>\n", cells.collect::<String>())

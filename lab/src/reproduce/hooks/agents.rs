@@ -162,6 +162,7 @@ impl Agents {
             score: verdict.score,
             gamma: verdict.gamma.unwrap_or(0.0),
             metrics: metrics.collect(),
+            incident: Box::default(),
         });
     }
 }
