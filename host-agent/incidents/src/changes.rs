@@ -8,6 +8,7 @@
 //! *Memory*: about [`REPLICA_BYTES`] for each of [`MAX_REPLICAS`] replicas, and [`MAX_CHANGES`] changes of at most 600
 //! bytes.
 
+use core::fmt::Write as _;
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::printable::line;
@@ -111,17 +112,14 @@ impl ChangeLog {
             }
         }
         for (number, replica) in now {
-            match known.replicas.get_mut(&number) {
-                Some(before) => {
-                    limits(before, &replica, &mut said);
-                    // Facts may come later than the replica itself.
-                    let program = replica.program.or_else(|| before.program.take());
-                    *before = Replica { program, ..replica };
-                }
-                None => {
-                    known.joins(&replica, &mut said);
-                    known.replicas.insert(number, replica);
-                }
+            if let Some(before) = known.replicas.get_mut(&number) {
+                limits(before, &replica, &mut said);
+                // Facts may come later than the replica itself.
+                let program = replica.program.or_else(|| before.program.take());
+                *before = Replica { program, ..replica };
+            } else {
+                known.joins(&replica, &mut said);
+                known.replicas.insert(number, replica);
             }
         }
         for (kind, text) in said {
@@ -200,7 +198,8 @@ impl KnownService {
             format!("{} is there in place of {}", short(&replica.instance), short(&before.instance))
         };
         if before.process != 0 && replica.process != 0 && before.process != replica.process {
-            text += &format!(" (process {}, before {})", replica.process, before.process);
+            // Writing into a string cannot fail.
+            _ = write!(text, " (process {}, before {})", replica.process, before.process);
         }
         said.push(("restart", text));
         if let (Some(before), Some(now)) = (&before.program, &replica.program) {

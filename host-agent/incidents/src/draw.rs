@@ -60,14 +60,12 @@ fn last(incident: &Incident) -> u64 {
 fn duration(incident: &Incident) -> String {
     let (began, ended) = (incident.began_unix_ns, incident.ended_unix_ns);
     let since = words::clock(began);
-    match ended {
-        0 => format!("since {since}, it goes on"),
-        _ => {
-            let cut = if incident.cut_short { ", cut short by the end of the agent" } else { "" };
-            let length = words::length(ended.saturating_sub(began));
-            format!("{since} to {}, {length}{cut}", words::clock(ended))
-        }
+    if ended == 0 {
+        return format!("since {since}, it goes on");
     }
+    let cut = if incident.cut_short { ", cut short by the end of the agent" } else { "" };
+    let length = words::length(ended.saturating_sub(began));
+    format!("{since} to {}, {length}{cut}", words::clock(ended))
 }
 
 #[cfg(test)]
