@@ -8,6 +8,7 @@
 //! *Memory*: about [`REPLICA_BYTES`] for each of [`MAX_REPLICAS`] replicas, and [`MAX_CHANGES`] changes of at most 600
 //! bytes.
 
+use core::fmt::Write as _;
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::printable::line;
@@ -197,7 +198,8 @@ impl KnownService {
             format!("{} is there in place of {}", short(&replica.instance), short(&before.instance))
         };
         if before.process != 0 && replica.process != 0 && before.process != replica.process {
-            text = format!("{text} (process {}, before {})", replica.process, before.process);
+            // Writing into a string cannot fail.
+            _ = write!(text, " (process {}, before {})", replica.process, before.process);
         }
         said.push(("restart", text));
         if let (Some(before), Some(now)) = (&before.program, &replica.program) {

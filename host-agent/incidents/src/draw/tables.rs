@@ -46,10 +46,12 @@ fn breakable(title: &str) -> String {
 /// A table: titles, then rows. A column whose title begins with a tilde is as narrow as its cells.
 fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let class = |title: &str| if title.starts_with('~') { "narrow" } else { "text" };
-    let head = titles
-        .iter()
-        .map(|title| format!("<th scope=\"col\" class=\"{}\">{}</th>", class(title), title.trim_start_matches('~')));
-    let head = head.collect::<Vec<_>>().concat();
+    let head = titles.iter().fold(String::new(), |mut out, title| {
+        let shown = title.trim_start_matches('~');
+        // Writing into a string cannot fail.
+        _ = write!(out, "<th scope=\"col\" class=\"{}\">{shown}</th>", class(title));
+        out
+    });
     let row = |cells: &Vec<String>| {
         let cells = cells.iter().zip(titles).map(|(cell, title)| format!("<td class=\"{}\">{cell}</td>", class(title)));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
