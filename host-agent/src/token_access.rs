@@ -4,10 +4,12 @@
 //! | module | what |
 //! | --- | --- |
 //! | `right` | which verb of which resource each call of the operators' API needs; pure |
+//! | `account` | accounts of a cluster; pure |
 //! | `answers` | what was said lately, bounded in number, bytes and time; pure |
 //! | `refusal` | why a caller is refused, with the command that grants it; pure |
 //! | `reviewer` | asks the API server |
 
+mod account;
 mod answers;
 mod refusal;
 mod reviewer;
@@ -25,9 +27,10 @@ use kube::Client;
 use tokio::sync::Semaphore;
 use tonic::metadata::MetadataMap;
 
+use self::account::Account;
 use self::answers::{Answers, Digest, KnownToken};
 use self::refusal::TokenRefusal;
-use self::reviewer::{Account, Reviewer};
+use self::reviewer::Reviewer;
 pub(crate) use self::right::Right;
 use crate::clock::Clock;
 

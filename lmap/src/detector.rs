@@ -42,7 +42,7 @@
 //! | explanation | the largest residuals | zⱼ (A z)ⱼ, which add up to the square of the score |
 //! | decomposition | at every row | after l + 1 rows ([`SketchForm`](crate::SketchForm) has both) |
 //! | alarm | a row at or above γ | an episode: 2 of 3 rows, none counted for more than 2γ |
-//! | waiting | a column like others | too much of it for some rows is over γ by itself ([`Saturation`](crate::Saturation)) |
+//! | waiting | a column like others | too much of it is over γ by itself ([`Saturation`](crate::Saturation)) |
 //!
 //! `docs/detection.md` has the formulas, and what each part contributes.
 
@@ -253,7 +253,7 @@ impl Detector {
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
         let RowScore { score: raw, gate } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
-        // An indicator needs neither smoothing nor time to settle: nothing ordinary moves it. What saturates has lasted.
+        // Nothing ordinary moves an indicator, and what saturates has lasted: neither needs smoothing or time to settle.
         let is_indicated = pipeline.is_indicated() || self.saturations.any();
         self.pending = Some(if self.saturations.any() { f64::MAX } else { gate });
         self.scored += 1;

@@ -6,6 +6,7 @@ use crate::lanes::{padded, padded_narrow};
 use crate::latch::Latches;
 use crate::pipeline::Constant;
 use crate::rows::Mark;
+use crate::saturation::Saturations;
 use crate::settings::{ScoreForm, Settings};
 use crate::standard::Role;
 
@@ -40,7 +41,8 @@ impl Footprint {
         let (m, rows) = (columns, settings.last_fit_rows().max(settings.rows_kept));
         let learning = rows * (size_of::<f64>() * m + size_of::<Mark>())
             + settings.spare_rows * (size_of::<f64>() * padded(m) + size_of::<Mark>())
-            + m * (2 * size_of::<f64>() + size_of::<Column>());
+            + m * (2 * size_of::<f64>() + size_of::<Column>())
+            + Saturations::MAX_BYTES;
         let pipeline = Sizes::of(m, rows, settings);
         Self {
             learning: learning + FIXED_BYTES,

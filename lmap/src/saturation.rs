@@ -11,13 +11,13 @@
 //! that made them so.
 //!
 //! # Memory
-//! Columns beyond the first [`MAX_COLUMNS`] that have the rule are not judged by it: about 250 B for each of these. What
-//! is learnt is in no [`Model`](crate::Model): after a restart it is learnt anew.
+//! About 240 B for each of the first [`MAX_COLUMNS`] columns with the rule; others are not judged by it. What is learnt
+//! is in no [`Model`](crate::Model): after a restart it is learnt anew.
 
 use crate::column::Column;
 
 /// The most columns that are judged.
-pub(crate) const MAX_COLUMNS: usize = 16;
+pub(crate) const MAX_COLUMNS: usize = 12;
 /// The most rows of a lasting value.
 const MAX_ROWS: usize = 32;
 /// How many times as far from the mean as the largest lasting value so far.
@@ -54,7 +54,7 @@ struct Watched {
     column: usize,
     rule: Saturation,
     /// The last values; a ring. A value is learnt when it leaves it.
-    recent: Vec<f64>,
+    recent: Vec<f32>,
     next: usize,
     rows: u64,
     mean: f64,
@@ -65,11 +65,16 @@ struct Watched {
 }
 
 impl Saturations {
+    /// The most memory of any number of columns.
+    pub(crate) const MAX_BYTES: usize = MAX_COLUMNS * (size_of::<Watched>() + MAX_ROWS * size_of::<f32>());
+
     /// Of `columns`; each is judged after `learn` rows.
     pub(crate) fn new(columns: &[Column], learn: usize) -> Self {
         let with_rule = columns.iter().enumerate().filter_map(|(at, column)| Some((at, column.saturation?)));
         let watched = with_rule.take(MAX_COLUMNS).map(|(column, rule)| Watched::new(column, rule));
-        Self { columns: watched.collect(), learn: learn as u64, any: false }
+        let mut columns: Vec<_> = watched.collect();
+        columns.shrink_to_fit();
+        Self { columns, learn: learn as u64, any: false }
     }
 
     /// Processes the newest row, as it came: NaN is no value. `restarted`: it does not follow the row before. Unless
@@ -100,13 +105,17 @@ impl Saturations {
         self.over().find(|(over, ..)| *over == column).map(|(_, mean, deviation)| (mean, deviation))
     }
 
-    /// Learns anew what is normal.
+    pub(crate) fn bytes(&self) -> usize {
+        let each = |of: &Watched| size_of::<Watched>() + size_of::<f32>() * of.recent.capacity();
+        self.columns.iter().map(each).sum()
+    }
+
+    /// Learns anew what is normal. Never allocates.
     pub(crate) fn forget(&mut self) {
         self.any = false;
         for watched in &mut self.columns {
-            *watched =
-                Watched { recent: core::mem::take(&mut watched.recent), ..Watched::new(watched.column, watched.rule) };
-            watched.recent.clear();
+            watched.start_again(true);
+            (watched.rows, watched.mean, watched.variance, watched.lasted, watched.over) = (0, 0.0, 0.0, 0.0, false);
         }
     }
 }
@@ -125,10 +134,10 @@ impl Watched {
             self.start_again(was_over);
             return;
         }
-        let left = (self.recent.len() == rows).then(|| self.recent[self.next]);
+        let left = (self.recent.len() == rows).then(|| f64::from(self.recent[self.next]));
         match left {
-            Some(_) => self.recent[self.next] = value,
-            None => self.recent.push(value),
+            Some(_) => self.recent[self.next] = value as f32,
+            None => self.recent.push(value as f32),
         }
         self.next = (self.next + 1) % rows;
         if self.recent.len() < rows {
@@ -152,10 +161,10 @@ impl Watched {
 
     /// What two thirds of the last rows reach.
     fn lasting(&self) -> f64 {
-        let mut sorted = [f64::INFINITY; MAX_ROWS];
+        let mut sorted = [f32::INFINITY; MAX_ROWS];
         sorted[..self.recent.len()].copy_from_slice(&self.recent);
-        let (_, lasting, _) = sorted.select_nth_unstable_by(self.recent.len() / 3, f64::total_cmp);
-        *lasting
+        let (_, lasting, _) = sorted.select_nth_unstable_by(self.recent.len() / 3, f32::total_cmp);
+        f64::from(*lasting)
     }
 
     fn limit(&self) -> f64 {

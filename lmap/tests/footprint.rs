@@ -1,7 +1,7 @@
 //! What a detector says of its memory is what it has allocated, and what is stated as the most is never exceeded: while
 //! it learns, in each of its jobs, and after the last fit, on rows without any structure, which give the largest rank.
 
-use lmap::{Column, ColumnKind, Detector, Footprint, ScoreForm, Settings};
+use lmap::{Column, ColumnKind, Detector, Footprint, Saturation, ScoreForm, Settings};
 
 /// A detector knows its memory to this share,
 const KNOWN_TO: f64 = 0.05;
@@ -38,7 +38,10 @@ fn fill(row: &mut [f64], state: &mut u64) {
 /// Runs a detector of `columns` columns past its last fit. Checks at each row what it says of its memory.
 fn life(columns: usize, settings: &Settings) -> PeakMemory {
     let kind = |fingerprint| if fingerprint % 2 == 0 { ColumnKind::Gauge } else { ColumnKind::Increment };
-    let all = (0..columns as u64).map(|fingerprint| Column::new(kind(fingerprint), fingerprint)).collect();
+    // As many as are judged by themselves, and more.
+    let rule = |fingerprint| (fingerprint < 20).then_some(Saturation { least: f64::MAX, rows: 32 });
+    let column = |fingerprint| Column { saturation: rule(fingerprint), ..Column::new(kind(fingerprint), fingerprint) };
+    let all = (0..columns as u64).map(column).collect();
     let (mut row, mut state, mut seen, settings) = (vec![0.0; columns], 1, PeakMemory::default(), settings.clone());
     let last = settings.fit_again_rows.last().copied().unwrap_or(settings.warm_up_rows);
     let before = live();

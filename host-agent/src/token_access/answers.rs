@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
+use super::account::Account;
 use super::refusal::TokenRefusal;
-use super::reviewer::Account;
 use super::right::Right;
 
 /// How long an account is known by its token, and that it may.

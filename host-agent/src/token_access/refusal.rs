@@ -4,7 +4,7 @@ use tonic::Status;
 use wire::printable;
 
 use super::MAX_TOKEN_BYTES;
-use super::reviewer::Account;
+use super::account::Account;
 use super::right::{GROUP, Right};
 
 /// What the name of a service account begins with.

@@ -1,54 +1,20 @@
 //! Asks the API server who the holder of a token is, and whether they may.
 
-use std::collections::BTreeMap;
-
 use agent_runtime::chain;
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus, UserInfo};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use wire::printable;
 
 use super::TokenPlan;
+use super::account::Account;
 use super::answers::MAX_ACCOUNT_BYTES;
 use super::refusal::TokenRefusal;
 use super::right::{GROUP, RESOURCE, Right};
 
 /// Characters of what the API server says that a refusal repeats.
 const MAX_REASON: usize = 256;
-
-/// Whose token it is, as the API server says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Account {
-    /// The name, such as `system:serviceaccount:shop:dashboard`.
-    pub(super) name: String,
-    uid: Option<String>,
-    groups: Vec<String>,
-    extra: BTreeMap<String, Vec<String>>,
-}
-
-impl Account {
-    /// Bytes that it takes, about.
-    pub(super) fn bytes(&self) -> usize {
-        let text = |text: &String| 32 + text.len();
-        let extra = self.extra.iter().map(|(key, values)| 64 + text(key) + values.iter().map(text).sum::<usize>());
-        let own = 128 + text(&self.name) + self.uid.as_ref().map_or(0, text);
-        own + self.groups.iter().map(text).sum::<usize>() + extra.sum::<usize>()
-    }
-
-    /// One without groups.
-    #[cfg(test)]
-    pub(super) fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), uid: None, groups: Vec::new(), extra: BTreeMap::new() }
-    }
-}
-
-impl From<UserInfo> for Account {
-    fn from(UserInfo { extra, groups, uid, username }: UserInfo) -> Self {
-        let (groups, extra) = (groups.unwrap_or_default(), extra.unwrap_or_default());
-        Self { name: username.unwrap_or_default(), uid, groups, extra }
-    }
-}
 
 /// Asks one API server.
 pub(super) struct Reviewer {

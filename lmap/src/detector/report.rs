@@ -162,7 +162,7 @@ impl Detector {
         let columns = size_of::<Column>() * self.columns.len();
         let expectation = self.expectation.as_ref().map_or(0, |of| of.bytes());
         let kept = self.learning.bytes() + self.given_out.reserved;
-        self.intake.bytes() + expectation + pipeline + kept + self.spare.bytes() + columns
+        self.intake.bytes() + expectation + pipeline + kept + self.spare.bytes() + self.saturations.bytes() + columns
     }
 
     /// Of [`memory_bytes`](Self::memory_bytes), what is in use: without the place for rows that have not come yet.

@@ -10,8 +10,8 @@ use super::{CHART, Steps};
 
 /// Most replicas that the autoscaler may ask for.
 const MOST: u64 = 3;
-/// Busy for a while, then waits, and so on, from when there is a file `/state/work`. Replicas that come later have none:
-/// as behind any frontend, the load of all together is the same however many they are.
+/// Busy for a while, then waits, and so on, from when there is a file `/state/work`. Replicas that come later have
+/// none: as behind any frontend, the load of all together is the same however many they are.
 const WORK: &str = "while [ ! -e /state/work ]; do sleep 1; done; \
     while :; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 0.05; done";
 /// What the autoscaler reads.
