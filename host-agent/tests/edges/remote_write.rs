@@ -81,7 +81,7 @@ fn rows_become_a_baseline_and_a_dense_series_that_end_with_their_service() {
         Row { at_unix_ns: begin + n * 1_000_000_000, score, values: vec![3.0] }
     };
     worker.send(FromWorker::Summary(Summary { at_unix_ns: begin, lmaps: vec![summary], ..Summary::default() }));
-    wait_for("the agent watches the rows", || (metric(&agent, "uview_host_hooks") == 2).then_some(()));
+    wait_for("the agent watches the rows", || (metric(&agent, "uview_host_hooks") == 3).then_some(()));
     // γ is read with each collection.
     wait_for("γ is known", || {
         let known = agent.status().lmaps.iter().any(|lmap| lmap.gamma == 10.0);
