@@ -78,6 +78,7 @@ fn type_of(field: &Field, message: &MessageType) -> String {
         1 => "double",
         2 => "float",
         4 => "uint64",
+        6 => "fixed64",
         8 => "bool",
         9 => "string",
         12 => "bytes",
