@@ -253,7 +253,7 @@ impl Detector {
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
         let RowScore { score: raw, gate } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
-        // Nothing ordinary moves an indicator, and what saturates has lasted: they need no smoothing, and no time to settle.
+        // Nothing ordinary moves an indicator, and what saturates has lasted: no smoothing, no time to settle.
         let is_indicated = pipeline.is_indicated() || self.saturations.any();
         self.pending = Some(if self.saturations.any() { f64::MAX } else { gate });
         self.scored += 1;
