@@ -13,4 +13,5 @@ mod fields;
 pub mod limits;
 pub mod process;
 pub mod selection;
+pub mod socket_diag;
 pub mod sockets;

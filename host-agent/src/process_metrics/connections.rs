@@ -1,10 +1,15 @@
-//! TCP connections of a program, from the descriptors of its processes and the tables of its network namespace.
+//! TCP connections of a program, from the descriptors of its processes and the sockets of its network namespace: by
+//! netlink in this process's own, else from the tables in /proc, which have a line for each connection that is over and
+//! waits (TIME_WAIT), too. Of those a busy server has tens of thousands.
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
-use sources::sockets::{Connections, counter, sockets};
+use rustix::fd::OwnedFd;
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use sources::socket_diag::{self, AddressFamily, Message};
+use sources::sockets::{Connections, Socket, counter, sockets};
 use wire::time::Nanos;
 
 use super::candidates::add_sockets;
@@ -14,6 +19,9 @@ use super::measures::{Measure, Values};
 const MAX_SOCKETS: usize = 65_536;
 /// Most bytes of a table of the kernel: 150 for each connection of the namespace. Of a larger one nothing is reported.
 const MAX_BYTES: u64 = 32 << 20;
+
+/// Bytes of what the kernel sends at once by netlink: it fills at most so much.
+const MESSAGE: usize = 32 << 10;
 
 /// Bytes of tables that are read per second, on average: two to three percent of a core (`benches/connections.rs`).
 const BYTES_PER_S: u64 = 1 << 20;
@@ -33,9 +41,9 @@ pub struct ConnectionReader {
 }
 
 impl ConnectionReader {
-    /// The connections of processes `pids`, which share the network namespace of the first. `None` if they cannot be
-    /// read, or there are too many.
-    pub fn connections(&mut self, pids: impl Iterator<Item = u32>) -> Option<Connections> {
+    /// The connections of processes `pids`, which share the network namespace of the first; `same_network`: it is known
+    /// to be that of this process. `None` if they cannot be read, or there are too many.
+    pub fn connections(&mut self, pids: impl Iterator<Item = u32>, same_network: bool) -> Option<Connections> {
         self.inodes.clear();
         self.bytes = 0;
         let mut first = None;
@@ -50,6 +58,10 @@ impl ConnectionReader {
         if self.inodes.is_empty() {
             return first.map(|_| Connections::default());
         }
+        // Without `tcp_diag`, or where netlink is forbidden, the tables say it.
+        if same_network && let Ok(connections) = self.by_netlink() {
+            return Some(connections);
+        }
         let mut connections = Connections::default();
         for table in ["tcp", "tcp6"] {
             // A kernel without IPv6 has no second table.
@@ -58,10 +70,47 @@ impl ConnectionReader {
             if read.is_none() && table == "tcp" {
                 return None;
             }
-            let own = |socket: &sources::sockets::Socket| self.inodes.contains(&socket.inode);
+            let own = |socket: &Socket| self.inodes.contains(&socket.inode);
             sockets(&self.text).filter(own).for_each(|socket| connections.add(&socket));
         }
         Some(connections)
+    }
+
+    /// The connections among the sockets of this process's network namespace.
+    fn by_netlink(&mut self) -> io::Result<Connections> {
+        let mut connections = Connections::default();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            self.bytes += TABLE_BYTES;
+            match self.dump(family, &mut connections) {
+                // A kernel without IPv6.
+                Err(_) if family == AddressFamily::Inet6 => {}
+                done => done?,
+            }
+        }
+        Ok(connections)
+    }
+
+    /// Adds those of one family.
+    fn dump(&mut self, family: AddressFamily, connections: &mut Connections) -> io::Result<()> {
+        let of = (net::AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC);
+        let kernel: OwnedFd = net::socket_with(of.0, of.1, of.2, Some(netlink::SOCK_DIAG))?;
+        net::send(&kernel, &socket_diag::request(family), SendFlags::empty())?;
+        self.text.clear();
+        self.text.resize(MESSAGE, 0);
+        loop {
+            // The kernel has filled the next message when it is asked for it.
+            let (_, length) = net::recv(&kernel, &mut self.text[..], RecvFlags::DONTWAIT)?;
+            self.bytes += length as u64;
+            for message in socket_diag::messages(self.text.get(..length).unwrap_or_default()) {
+                match message {
+                    Message::Socket(socket) if self.inodes.contains(&socket.inode) => connections.add(&socket),
+                    Message::Socket(_) => {}
+                    Message::Done => return Ok(()),
+                    Message::Refused(number) => return Err(io::Error::from_raw_os_error(number)),
+                    Message::Unknown => return Err(io::ErrorKind::InvalidData.into()),
+                }
+            }
+        }
     }
 
     /// What the last reading cost, in bytes of text.
@@ -118,10 +167,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn netlink_says_the_same_as_the_tables_and_costs_nothing_for_connections_that_are_over() {
+        let mut reader = ConnectionReader::default();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, server) = (std::net::TcpStream::connect(address).unwrap(), listener.accept().unwrap().0);
+        let _waits = std::net::TcpStream::connect(address).unwrap();
+        let unread = std::io::Write::write(&mut &client, &[0; 77]).unwrap();
+        let mut read =
+            |same| reader.connections(core::iter::once(std::process::id()), same).map(|of| (of, reader.bytes()));
+        // Other tests of this process may open and close connections in between.
+        let same = (0..1_000).find_map(|_| {
+            let (by_netlink, by_tables) = (read(true)?.0, read(false)?.0);
+            (by_netlink == by_tables).then_some(by_netlink)
+        });
+        let said = same.expect("both say the same");
+        assert!(said.unread_bytes >= unread as u64 && said.unaccepted >= 1, "{said:?}");
+        let before = read(true).unwrap().1;
+
+        // Whoever closes first leaves a connection that is over and waits.
+        drop((client, server));
+        for _ in 0..1_000 {
+            let client = std::net::TcpStream::connect(address).unwrap();
+            drop((client, listener.accept().unwrap()));
+        }
+
+        let (netlink, tables) = (read(true).unwrap().1, read(false).unwrap().1);
+        assert!(netlink < before + 10_000, "{netlink}, {before} before");
+        assert!(tables > netlink + 100_000, "{tables} by the tables, {netlink} by netlink");
+    }
+
+    #[test]
     fn a_reading_is_followed_by_a_pause_in_proportion_to_its_bytes() {
         let mut reader = ConnectionReader::default();
         let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        reader.connections(core::iter::once(std::process::id())).unwrap();
+        reader.connections(core::iter::once(std::process::id()), true).unwrap();
         // This process has a socket, so that tables were read.
         assert!(reader.bytes() >= TABLE_BYTES, "{}", reader.bytes());
 

@@ -121,7 +121,8 @@ impl Family {
 
     fn read_connections(&mut self, now: Nanos) {
         self.connections = Values::default();
-        let found = self.reader.connections(self.members.keys().copied());
+        let same_network = self.members.values().next().is_some_and(|first| first.measured.has_same_network());
+        let found = self.reader.connections(self.members.keys().copied(), same_network);
         if let Some(found) = found {
             connections::set(&found, &mut self.connections);
         }

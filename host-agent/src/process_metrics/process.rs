@@ -61,6 +61,7 @@ pub struct MeasuredProcess {
     tick_ns: u64,
     page_bytes: u64,
     own_network: bool,
+    same_network: bool,
     stopped: bool,
     delay_accounting: bool,
     cpu: CpuTime,
@@ -111,6 +112,7 @@ impl MeasuredProcess {
             tick_ns,
             page_bytes: procfs::page_size(),
             own_network: its.is_some() && own != its,
+            same_network: its.is_some() && own == its,
             stopped: stat.stopped,
             delay_accounting: accounting.is_ok_and(|text| text.trim() == "1"),
             cpu: CpuTime::new(stat.user_ticks, stat.system_ticks, tick_ns),
@@ -124,6 +126,11 @@ impl MeasuredProcess {
     /// Whether it has another network namespace than this process.
     pub const fn has_own_network(&self) -> bool {
         self.own_network
+    }
+
+    /// Whether it is known to have the network namespace of this process.
+    pub const fn has_same_network(&self) -> bool {
+        self.same_network
     }
 
     /// Whether it was stopped by a signal when it was last sampled.
