@@ -34,6 +34,8 @@ counts! {
     failed_receipt_writes;
     /// Writes of records of incidents that failed; the next one is tried as usual.
     failed_incident_writes;
+    /// Changes noted for incidents: restarts, versions, limits, and the agent's own configuration.
+    noted_changes;
     /// Writes of stored models that failed; the next one is tried as usual.
     failed_model_writes;
     /// Files of stored models that could not be read and were moved aside.

@@ -158,6 +158,7 @@ impl IncidentBook {
         let taken = node.reloads.taken();
         let reloaded = core::mem::replace(&mut *lock(&self.reloads), taken) < taken;
         let mut recorder = lock(&self.recorder);
+        let noted = recorder.changes.noted();
         let second = (now.0 / 1_000_000_000) as u32;
         for score in scores {
             recorder.recent.add(&score.lmap, second, score.ratio.unwrap_or(f64::NAN) as f32);
@@ -173,6 +174,7 @@ impl IncidentBook {
         for (service, versions) in versions {
             recorder.changes.versions(&service, versions, now);
         }
+        node.counts.noted_changes.add(recorder.changes.noted() - noted);
         recorder.look(&rankings, now);
         if recorder.is_following() {
             recorder.traces(&self.sources.traces.look());

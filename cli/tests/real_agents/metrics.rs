@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::{ANY, Agent, addresses, eventually, free_port};
 
 /// The metrics page at an address; `None` until it is complete.
-fn page(address: &str) -> Option<String> {
+pub fn page(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;

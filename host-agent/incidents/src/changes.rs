@@ -73,6 +73,7 @@ struct KnownService {
 pub struct ChangeLog {
     services: BTreeMap<String, KnownService>,
     changes: VecDeque<IncidentChange>,
+    noted: u64,
 }
 
 fn short(text: &str) -> String {
@@ -158,6 +159,7 @@ impl ChangeLog {
 
     /// Notes a change of `service`, empty for no single one, in the words `text`.
     pub fn add(&mut self, service: &str, kind: &str, text: String, at: UnixNanos) {
+        self.noted += 1;
         if self.changes.len() >= MAX_CHANGES {
             self.changes.pop_front();
         }
@@ -168,6 +170,12 @@ impl ChangeLog {
             text,
             precedes_alarm: false,
         });
+    }
+
+    /// How many changes were noted so far.
+    #[must_use]
+    pub fn noted(&self) -> u64 {
+        self.noted
     }
 
     /// Changes between two moments since 1970, oldest first.
