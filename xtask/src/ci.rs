@@ -41,20 +41,28 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     let uview = programs.path("uview")?.display().to_string();
     of_lab(&mut steps, &programs, "clients of Python, Node and Rust", "clients", &["clients", "--uview", &uview])?;
     remote_write(&mut steps)?;
-    on_kubernetes(&mut steps, &programs)?;
-    match book::missing() {
-        None => steps.run("book", book::make)?,
-        Some(why) => steps.cannot("book", why),
-    }
-    bindings::run(&mut steps)?;
-    unsafe_code(&mut steps)?;
-    match fuzzing::missing() {
-        None => steps.run("fuzzing", fuzzing::run)?,
-        Some(why) => steps.cannot("fuzzing", &why),
-    }
+    // Like the guests, a cluster mostly waits.
+    steps.beside(|steps| on_kubernetes(steps, &programs), beside_the_cluster)?;
     inside_tests(&mut steps);
     println!("== done\n{}", steps.report());
     Ok(())
+}
+
+/// What needs processors only, measures no time, and comes last.
+fn beside_the_cluster(steps: &mut Steps) -> Result<()> {
+    match book::missing() {
+        None => steps.run("book", || book::make(false))?,
+        Some(why) => steps.cannot("book", why),
+    }
+    bindings::run(steps)?;
+    unsafe_code(steps)?;
+    match fuzzing::missing() {
+        None => steps.run("fuzzing", fuzzing::run),
+        Some(why) => {
+            steps.cannot("fuzzing", &why);
+            Ok(())
+        }
+    }
 }
 
 /// Licences, sources, bans and advisories of dependencies.

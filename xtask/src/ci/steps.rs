@@ -21,7 +21,7 @@ pub struct Steps {
 struct Ended {
     name: String,
     took: Duration,
-    /// It ran beside the guests, with low priority.
+    /// It ran beside another, with low priority.
     beside: bool,
 }
 
@@ -64,14 +64,14 @@ impl Steps {
     ) -> Result<()> {
         let spare = || {
             // Holds for this thread and for the processes that it starts.
-            nice(LOWEST_PRIORITY).context("cannot lower the priority of the steps beside the guests")?;
+            nice(LOWEST_PRIORITY).context("cannot lower the priority of the steps beside others")?;
             let mut steps = Self::default();
             let ended = spare(&mut steps);
             Ok((steps, ended))
         };
         let (ended, spare) = std::thread::scope(|scope| {
             let spare = scope.spawn(spare);
-            (main(self), spare.join().unwrap_or_else(|_| Err(anyhow!("the steps beside the guests panicked"))))
+            (main(self), spare.join().unwrap_or_else(|_| Err(anyhow!("the steps beside others panicked"))))
         });
         let (steps, ended_beside) = spare?;
         self.ended.extend(steps.ended.into_iter().map(|step| Ended { beside: true, ..step }));
@@ -91,7 +91,7 @@ impl Steps {
     /// The time of each step, then everything that was not run.
     pub fn report(&self) -> String {
         let ended = self.ended.iter().map(|step| {
-            let beside = if step.beside { "  (beside the guests)" } else { "" };
+            let beside = if step.beside { "  (beside others)" } else { "" };
             format!("{:<40} {:>9}{beside}", step.name, minutes(step.took))
         });
         let alone: Duration = self.ended.iter().filter(|step| !step.beside).map(|step| step.took).sum();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_beside_the_guests_have_low_priority_and_are_reported() {
+    fn steps_beside_others_have_low_priority_and_are_reported() {
         let niceness = || nice(0).map_err(anyhow::Error::from);
         let (mut steps, before, mut beside) = (Steps::default(), niceness().unwrap(), None);
 
