@@ -4,6 +4,7 @@
 mod api_server;
 mod custom_resources;
 mod dry_run;
+mod inline_volume;
 mod kit;
 mod quick_start;
 mod scaling;
@@ -127,6 +128,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     scraping::check(cluster, steps)?;
     learnt_survives(cluster, &values, steps)?;
     tokens::check(cluster, &values, steps)?;
+    inline_volume::check(cluster, &values, steps)?;
     api_server::many_pods(cluster, steps)?;
     for agent in ["host-agent", "nic-agent"] {
         println!("{agent}: {} MiB resident", cluster.resident(agent)?);

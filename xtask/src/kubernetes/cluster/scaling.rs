@@ -92,6 +92,16 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
         let versions = "apiservice/v1beta1.custom.metrics.k8s.io apiservice/v1beta2.custom.metrics.k8s.io";
         cluster.sh(&format!("kubectl wait --for=condition=Available {versions} --timeout=60s"))
     })?;
+    steps.run("OpenAPI of the API server: what the controller serves is in it", || {
+        // The API server gathers it from all that serve groups, once a minute or so.
+        Cluster::until_some("the paths are there", || {
+            let known =
+                cluster.sh("kubectl get --raw /openapi/v2 | grep -o '/apis/custom.metrics.k8s.io/[^\"]*' | sort -u")?;
+            ensure!(known.contains("/apis/custom.metrics.k8s.io/v1beta2/namespaces/{namespace}/"), "{known:?}");
+            println!("{known}");
+            Ok(())
+        })
+    })?;
     let has_v2 = cluster.sh("kubectl api-versions")?.lines().any(|version| version == "autoscaling/v2");
     cluster.apply("elastic.yaml", &manifest(if has_v2 { "v2" } else { "v2beta2" }))?;
     let find = "kubectl -n shop get pod -l app=elastic -o jsonpath={.items[0].metadata.name}";
