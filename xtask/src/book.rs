@@ -1,11 +1,12 @@
 //! `cargo xtask book`: the pages of `docs` as a book, by mdbook. Files that a page includes are put in, links that lead
 //! out of the book become the names of files, and every link that is left has to lead somewhere.
 
+mod diagrams;
 mod fields;
 mod links;
 mod pages;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,12 +23,13 @@ pub fn missing() -> Option<&'static str> {
     (!works).then_some("it needs mdbook (cargo install mdbook)")
 }
 
-/// Makes the book in `target/book`, and checks its links.
+/// Makes the book in `target/book`, and checks its links. `draw`: diagrams without a picture are drawn first.
 ///
 /// # Errors
 ///
-/// A page that is in no chapter, a file that cannot be read, mdbook's own errors, and links that lead nowhere.
-pub fn make() -> Result<()> {
+/// A page that is in no chapter, a file that cannot be read, a diagram without a picture, mdbook's own errors, and links
+/// that lead nowhere.
+pub fn make(draw: bool) -> Result<()> {
     let (docs, source) = (workspace().join("docs"), workspace().join("target/book-source"));
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).context("docs/SUMMARY.md")?;
     let chapters: BTreeSet<PathBuf> = pages::links(&summary).into_iter().map(PathBuf::from).collect();
@@ -38,20 +40,34 @@ pub fn make() -> Result<()> {
         files.iter().filter(is_page).filter(|path| !names(path) && !chapters.contains(*path)).collect();
     ensure!(outside.is_empty(), "pages that are not in docs/SUMMARY.md: {outside:?}");
 
+    let mut pages = BTreeMap::new();
+    for file in &chapters {
+        let path = docs.join(file);
+        let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        pages.insert(file.clone(), pages::included(&page, &path)?);
+    }
+    if draw {
+        diagrams::draw(&docs, &pages.values().cloned().collect::<Vec<_>>())?;
+    }
+    let mut used = BTreeSet::new();
     if source.exists() {
         fs::remove_dir_all(&source)?;
     }
     for file in &files {
         let (from, to) = (docs.join(file), source.join("docs").join(file));
         fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
-        if chapters.contains(file) {
-            let page = fs::read_to_string(&from).with_context(|| from.display().to_string())?;
-            let page = pages::included(&page, &docs.join(file))?;
+        if let Some(page) = pages.get(file) {
+            let page = diagrams::drawn(page, file, &docs, &mut used)?;
             fs::write(&to, pages::inside(&page, file, &chapters))?;
         } else {
             fs::copy(&from, &to)?;
         }
     }
+    let unused = diagrams::unused(&docs, &used)?;
+    ensure!(
+        unused.is_empty(),
+        "pictures of diagrams that are gone; `cargo xtask book --draw` removes them: {unused:?}"
+    );
     fs::copy(workspace().join("book.toml"), source.join("book.toml"))?;
     let into = workspace().join("target/book");
     let status = Command::new("mdbook").arg("build").arg("--dest-dir").arg(&into).arg(&source).status()?;

@@ -30,7 +30,11 @@ enum Task {
         build: bool,
     },
     /// Make a book of the pages in docs, in target/book, and check its links.
-    Book,
+    Book {
+        /// Draw diagrams that have no picture first. Needs npm and Chromium.
+        #[arg(long)]
+        draw: bool,
+    },
     /// Run everything that CI runs.
     Ci {
         /// Leave out `cargo test --workspace`: it has been run, in so many seconds.
@@ -71,7 +75,7 @@ enum Task {
 fn main() -> Result<()> {
     match Arguments::parse().task {
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
-        Task::Book => book::make(),
+        Task::Book { draw } => book::make(draw),
         Task::Ci { tests_took } => ci::run(tests_took),
         Task::Deny => deny::run(),
         Task::Kubernetes { write, uview } => kubernetes::run(write, uview),

@@ -11,6 +11,8 @@ use super::fields;
 
 /// A line that names a file, which becomes a block of code in the book.
 const INCLUDE: &str = "<!-- include ";
+/// A line that names a page of the folder above, which is put in as it is.
+const PAGE: &str = "<!-- page ../";
 /// A line that names definitions of custom resources, which become tables of fields.
 const FIELDS: &str = "<!-- fields of ";
 
@@ -44,6 +46,9 @@ pub fn included(page: &str, path: &Path) -> Result<String> {
         if let Some(name) = named(INCLUDE) {
             let kind = name.rsplit('.').next().unwrap_or_default();
             out.extend(["```", kind, "\n", read(name)?.trim_end(), "\n```"]);
+        } else if let Some(name) = named(PAGE) {
+            // Its links begin in the folder above.
+            out.push_str(read(&format!("../{name}"))?.replace("](docs/", "](").trim_end());
         } else if let Some(name) = named(FIELDS) {
             out.push_str(&fields::chapters(&read(name)?)?);
         } else {
