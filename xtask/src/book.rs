@@ -53,7 +53,8 @@ pub fn make(draw: bool) -> Result<()> {
     if source.exists() {
         fs::remove_dir_all(&source)?;
     }
-    for file in &files {
+    // With what was drawn.
+    for file in &self::files(&docs)? {
         let (from, to) = (docs.join(file), source.join("docs").join(file));
         fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
         if let Some(page) = pages.get(file) {
@@ -70,7 +71,8 @@ pub fn make(draw: bool) -> Result<()> {
     );
     fs::copy(workspace().join("book.toml"), source.join("book.toml"))?;
     let into = workspace().join("target/book");
-    let status = Command::new("mdbook").arg("build").arg("--dest-dir").arg(&into).arg(&source).status()?;
+    let status =
+        Command::new("mdbook").arg("build").arg("--dest-dir").arg(&into).arg(&source).status().context("mdbook")?;
     ensure!(status.success(), "mdbook ended with {status}");
     let broken = links::broken(&into)?;
     ensure!(broken.is_empty(), "links of the book lead nowhere:\n{}", broken.join("\n"));

@@ -107,7 +107,7 @@ fn picture(scratch: &Path, script: &Path, source: &str) -> Result<String> {
     // In a script, nothing may look like its end.
     let source = serde_json::to_string(source)?.replace("</", "<\\/");
     let html = format!(
-        "<meta charset=utf-8><script src='file://{}'></script><script>
+        "<meta charset=utf-8><body><script src='file://{}'></script><script>
 mermaid.initialize({{startOnLoad: false, theme: 'neutral', htmlLabels: false, flowchart: {{htmlLabels: false}}}});
 mermaid.render('diagram', {source}).then(drawn => {{
   document.body.replaceChildren(Object.assign(document.createElement('pre'), {{textContent: drawn.svg}}));
