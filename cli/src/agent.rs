@@ -382,13 +382,14 @@ impl Connection {
         }
     }
 
-    /// Subscribes to every `every`th row of an LMAP. The stream begins with the rows that the worker has buffered.
+    /// Subscribes to every `every`th row of an LMAP and of those that follow it. The stream begins with the rows that the
+    /// worker has buffered.
     ///
     /// # Errors
     ///
     /// As [`status`](Self::status). Later errors end the stream.
     pub async fn watch_rows(&mut self, lmap: u32, every: u32) -> Result<Messages<RowEvent>, AgentError> {
-        match self.client.watch_rows(WatchRowsRequest { lmap, every, ..WatchRowsRequest::default() }).await {
+        match self.client.watch_rows(WatchRowsRequest { lmap, every, follow: true }).await {
             Ok(reply) => Ok(Messages::of(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }

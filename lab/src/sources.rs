@@ -10,6 +10,7 @@ mod probe;
 mod programs;
 mod schedule;
 mod tables;
+mod visible;
 mod ways;
 
 use std::fs;
@@ -26,8 +27,9 @@ use wire::time::Nanos;
 
 use crate::clients::shop::Process;
 use crate::clock::{Stopwatch, unix_ns};
+use demo::judge::GRACE;
 use faults::ActiveFault;
-use judge::{InjectedFault, Record, Statement, Way, Word};
+use judge::{InjectedFault, Record, RunJudgement, Statement, Way, Word};
 use probe::Felt;
 use programs::RunningProgram;
 use schedule::{Fault, Pace, PlannedFault, Program};
@@ -61,7 +63,7 @@ pub struct SourcesArgs {
     /// Run the lines of the pages in docs/start instead.
     #[arg(long, conflicts_with_all = ["quick", "write"])]
     pages: bool,
-    /// Keep the folder with all logs, with recordings of all rows, and with the faults to label them.
+    /// Keep the folder with all logs, recordings of all rows, and the faults to label them.
     #[arg(long)]
     keep: bool,
 }
@@ -164,18 +166,17 @@ struct Testbed {
 
 fn one_run(
     seed: u64,
-    (uview, recorded): (&Path, bool),
+    (uview, keep): (&Path, bool),
     present: &[Program],
     pace: &Pace,
     (folder, not_run): (&Path, &mut Vec<String>),
 ) -> Result<Run> {
     let load_before = procfs::LoadAverage::current().map_or(f64::NAN, |load| f64::from(load.one));
     let mut testbed = Testbed::start(uview, present, pace, folder)?;
-    let mut recorders = Vec::new();
-    if recorded {
-        recorders.push(ways::record(uview, &testbed.watch_agents, &folder.join("watch"))?);
-        recorders.push(ways::record(uview, &testbed.endpoint_agents, &folder.join("endpoint"))?);
-    }
+    let recorders = [
+        ways::record(uview, &testbed.watch_agents, &folder.join("watch"))?,
+        ways::record(uview, &testbed.endpoint_agents, &folder.join("endpoint"))?,
+    ];
     testbed.until_armed(present, pace)?;
     println!("{:>6.1} s  all are armed; {:.0} s without a fault", testbed.now_s(), pace.healthy.as_secs_f64());
     let before = testbed.used()?;
@@ -195,11 +196,12 @@ fn one_run(
         testbed.inject(&planned, folder, pace)?;
     }
     testbed.record.ended = testbed.now();
-    drop(recorders);
-    if recorded {
+    recorders.into_iter().try_for_each(Process::finish)?;
+    if keep {
         fs::write(folder.join("faults.csv"), testbed.faults_file())?;
     }
-    let judgement = judge::judge(&testbed.record, present);
+    let mut judgement = judge::judge(&testbed.record, present);
+    testbed.mark_visible(&mut judgement, folder)?;
     Ok(Run { seed, judgement, cost, load_before })
 }
 
@@ -241,6 +243,24 @@ impl Testbed {
         let end = self.now().plus(length);
         while self.now() < end {
             self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Says of each fault whether it shows in what its way has recorded below `folder`.
+    fn mark_visible(&self, judgement: &mut RunJudgement, folder: &Path) -> Result<()> {
+        let zero = unix_ns().saturating_sub(self.now().0);
+        let range = |started: Nanos, ended: Nanos| (zero + started.0, zero + ended.0);
+        let all: Vec<_> = self.record.faults.iter().map(|one| range(one.started, one.ended.plus(GRACE))).collect();
+        for one in &mut judgement.faults {
+            let way = match one.way {
+                Way::Watch => "watch",
+                Way::Endpoint => "endpoint",
+            };
+            let path = folder.join(way).join("rows").join(format!("{}.uvrec", one.program));
+            let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+            let rows = recording::decode(&bytes).with_context(|| path.display().to_string())?;
+            one.shows = visible::shows(&rows, range(one.began, one.ended), &all);
         }
         Ok(())
     }

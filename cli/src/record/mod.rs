@@ -12,7 +12,7 @@ use agent_runtime::stop;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use wire::proto::operators::LmapInfo;
+use wire::proto::operators::{LmapInfo, RowEvent};
 use wire::quantity::{number, quantity};
 
 use crate::agent::{self, AgentArgs, Connection};
@@ -206,7 +206,7 @@ impl<'a> Recorder<'a> {
         for lmap in lmaps {
             let wanted = self.args.services.is_empty() || self.args.services.contains(&lmap.service);
             if !wanted || !self.begun.insert(lmap.service.clone()) {
-                continue; // a new LMAP of the same service may have other metrics, so that its rows do not fit the file
+                continue; // the recording goes on with the next LMAP of a service
             }
             let limits = Limits { folder: self.args.out.clone(), most_bytes: self.args.most_mib << 20 };
             self.tasks.spawn(follow(self.connection.clone(), lmap.clone(), self.args.every, limits, stopped.clone()));
@@ -231,7 +231,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Records one LMAP until its stream ends or `stopped` changes.
+/// Records one service until its stream ends or `stopped` changes: its LMAP, and those that follow it.
 async fn follow(
     mut connection: Connection,
     lmap: LmapInfo,
@@ -245,38 +245,77 @@ async fn follow(
     };
     let interval_ns = lmap.interval_us.saturating_mul(1000).saturating_mul(u64::from(every)).max(1);
     let mut sink = Sink::new(&lmap.service, interval_ns, limits);
-    let mut titles = Titles::of(&lmap);
     let mut rows = match connection.watch_rows(lmap.lmap, every).await {
         Ok(rows) => rows,
         Err(error) => return sink.end(Some(&format!("its rows cannot be watched: {error}"))).map_err(failed),
     };
+    let mut source = Source { titles: Titles::of(&lmap), lmap: lmap.lmap, interval_us: lmap.interval_us, gone: None };
     let mut flushes = interval(FLUSH_EVERY);
     flushes.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             message = rows.next() => match message {
                 Ok(Some(row)) => {
-                    if let Some(change) = &row.change {
-                        return sink.end(Some(&format!("its LMAP was deleted: {}", change.reason))).map_err(failed);
-                    }
-                    if !row.columns.is_empty() {
-                        if !titles.know(&row.columns)
-                            && let Ok(reply) = connection.list().await
-                            && let Some(found) = reply.lmaps.iter().find(|found| found.lmap == lmap.lmap)
-                        {
-                            titles = Titles::of(found);
-                        }
-                        sink.columns(titles.columns(&row.columns)).map_err(failed)?;
-                    }
-                    if !sink.row(&row).map_err(failed)? {
-                        return sink.end(Some("its file has reached --most-mib")).map_err(failed);
+                    if let Some(note) = source.take(&row, &mut sink, &mut connection).await.map_err(failed)? {
+                        return sink.end(Some(&note)).map_err(failed);
                     }
                 }
                 Ok(None) => return sink.end(Some("the agent ended the stream of rows")).map_err(failed),
                 Err(why) => return sink.end(Some(&format!("the stream of rows failed: {why}"))).map_err(failed),
             },
             _ = flushes.tick() => sink.flush().map_err(failed)?,
-            _ = stopped.changed() => return sink.end(None).map_err(failed),
+            _ = stopped.changed() => return sink.end(source.gone.as_deref()).map_err(failed),
         }
+    }
+}
+
+/// What rows of a service come from.
+struct Source {
+    titles: Titles,
+    lmap: u32,
+    interval_us: u64,
+    /// Why there is no LMAP now.
+    gone: Option<String>,
+}
+
+impl Source {
+    /// Takes an event. Returns why the recording ends, if it does.
+    async fn take(
+        &mut self,
+        row: &RowEvent,
+        sink: &mut Sink,
+        connection: &mut Connection,
+    ) -> Result<Option<String>, SinkError> {
+        if let Some(change) = &row.change {
+            let note = format!("its LMAP was deleted: {}", change.reason);
+            if change.last {
+                return Ok(Some(note));
+            }
+            self.gone = (change.successor == 0).then_some(note);
+            if self.gone.is_none() {
+                self.lmap = change.successor;
+                return Ok(self.learn_titles(connection).await);
+            }
+            return Ok(None);
+        }
+        if !row.columns.is_empty() {
+            if !self.titles.know(&row.columns)
+                && let Some(note) = self.learn_titles(connection).await
+            {
+                return Ok(Some(note));
+            }
+            sink.columns(self.titles.columns(&row.columns))?;
+        }
+        let goes_on = sink.row(row)?;
+        Ok((!goes_on).then(|| "its file has reached --most-mib".to_owned()))
+    }
+
+    /// Asks for the columns of the LMAP. Returns why its rows cannot follow those of before, if so.
+    async fn learn_titles(&mut self, connection: &mut Connection) -> Option<String> {
+        let reply = connection.list().await.ok()?;
+        let found = reply.lmaps.iter().find(|found| found.lmap == self.lmap)?;
+        self.titles = Titles::of(found);
+        let is_same = found.interval_us == self.interval_us;
+        (!is_same).then(|| format!("its new LMAP has another interval: {} µs", found.interval_us))
     }
 }

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::load;
 use super::tools::Tools;
@@ -45,6 +46,18 @@ impl Process {
     /// Kills it (SIGKILL).
     pub fn kill(mut self) {
         self.end();
+    }
+
+    /// Asks it to end (SIGTERM), and waits until it has.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be waited for.
+    pub fn finish(mut self) -> Result<()> {
+        // Fails only if it has ended already.
+        _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        self.0.wait()?;
+        Ok(())
     }
 
     /// Whether it still runs.

@@ -95,6 +95,13 @@ pub struct FaultJudgement {
     pub hidden: bool,
     /// What clients felt of it.
     pub effect: Effect,
+    /// Whether it shows in what the way records: [`super::visible`]. Set afterwards.
+    pub shows: bool,
+    /// From when to when, since the begin of the run.
+    #[serde(skip)]
+    pub began: Nanos,
+    #[serde(skip)]
+    pub ended: Nanos,
 }
 
 /// What requests of a client say about a fault.
@@ -241,6 +248,9 @@ fn fault_judgement(
         reason,
         hidden: alarms.iter().any(covers),
         effect: Effect::default(),
+        shows: true,
+        began: fault.started,
+        ended: fault.ended,
     }
 }
 

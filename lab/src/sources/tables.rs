@@ -72,11 +72,19 @@ impl Report {
             let all = self.runs.iter().flat_map(|run| &run.judgement.faults).filter(|one| one.way == way);
             let (restarts, others): (Vec<_>, Vec<_>) = all.partition(|one| one.fault == Fault::Restart);
             let (felt, unfelt): (Vec<_>, Vec<_>) = others.into_iter().partition(|one| one.effect.is_felt());
-            let noticed = unfelt.iter().filter(|one| one.is_right(limit)).count();
-            let aside =
-                format!("  {}: of {} more that no client felt, {noticed} were noticed", name(way), unfelt.len());
+            let (felt, unseen): (Vec<_>, Vec<_>) = felt.into_iter().partition(|one| one.shows);
+            let noticed = |of: &[&FaultJudgement]| of.iter().filter(|one| one.is_right(limit)).count();
+            let aside = format!(
+                "  {}: of {} more that clients felt, and that show in nothing that it reads, {} were noticed; of {} \
+                 that no client felt, {}",
+                name(way),
+                unseen.len(),
+                noticed(&unseen),
+                unfelt.len(),
+                noticed(&unfelt)
+            );
             for (what, asked, faults) in [
-                ("faults that clients felt: noticed in time", format!("all within {limit}"), felt),
+                ("faults that clients felt and that show: noticed in time", format!("all within {limit}"), felt),
                 ("restarts without an alarm", "all".to_owned(), restarts),
             ] {
                 let right = faults.iter().filter(|one| one.is_right(limit)).count();
@@ -171,8 +179,9 @@ impl Report {
         let right = faults.iter().filter(|one| one.is_right(limit)).count();
         let mut times: Vec<f64> = faults.iter().filter_map(|one| one.noticed_s).collect();
         times.sort_by(f64::total_cmp);
-        let hidden = faults.iter().filter(|one| one.hidden).count();
-        let hidden = if hidden > 0 { format!("; {hidden} began in an alarm") } else { String::new() };
+        let some = |many: usize, what| if many > 0 { format!("; {many} {what}") } else { String::new() };
+        let hidden = some(faults.iter().filter(|one| one.hidden).count(), "began in an alarm")
+            + &some(faults.iter().filter(|one| !one.shows).count(), "do not show");
         let range = match (times.first(), times.last()) {
             (Some(first), Some(last)) => format!(", after {first:.1} to {last:.1} s"),
             _ => String::new(),
@@ -221,6 +230,9 @@ mod tests {
             reason: String::new(),
             hidden: noticed_s.is_none(),
             effect: Effect { usual_ms: 1.0, during_ms: 5.0, failed: 0.0 },
+            shows: true,
+            began: Nanos::ZERO,
+            ended: Nanos::ZERO,
         };
         let judgement = RunJudgement {
             faults: vec![fault],
@@ -233,12 +245,27 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_that_shows_in_nothing_is_counted_apart() {
+        let mut report = report(None);
+        assert!(!report.bars().0);
+        report.runs[0].judgement.faults[0].shows = false;
+
+        let text = report.tables();
+
+        assert!(report.bars().0, "{text}");
+        assert!(text.contains("0 of 1 in time; 1 began in an alarm; 1 do not show"), "{text}");
+        assert!(text.contains("of 1 more that clients felt, and that show in nothing that it reads, 0 were"), "{text}");
+    }
+
+    #[test]
     fn a_row_says_how_many_were_noticed_in_time_and_when() {
         let text = report(Some(2.5)).tables();
 
         assert!(text.contains("| redis | SIGSTOP | 1.00 → 5.00, 0 % failed; felt in 1 of 1 | 1 of 1 in time, after 2.5 to 2.5 s |  |\n"), "{text}");
         assert!(
-            text.contains("✓ `uview watch`: faults that clients felt: noticed in time: 1 of 1 (asked: all within "),
+            text.contains(
+                "✓ `uview watch`: faults that clients felt and that show: noticed in time: 1 of 1 (asked: all within "
+            ),
             "{text}"
         );
         assert!(text.contains("– endpoint: false alarms: 0 in 3.0 service-minutes"), "{text}");
