@@ -228,3 +228,44 @@ async fn a_mount_that_was_interrupted_is_completed_and_what_others_put_there_sta
     assert_eq!(running.unpublish(&file).await.unwrap_err().code(), Code::Internal, "it is not empty");
     assert!(file.join("of-somebody").exists());
 }
+
+/// Plays kubelet's part beside a driver in its container: `cargo xtask kubernetes` runs it on a node, whose kubelet may be
+/// older than 1.26 and send a path as authority, which HTTP/2 does not allow.
+#[tokio::test]
+#[ignore = "it needs a driver in a container; UVIEW_KUBELET_DIR names kubelet's directory"]
+#[expect(clippy::disallowed_methods, reason = "only the environment says where the node's kubelet is")]
+async fn a_driver_in_its_container_mounts_on_the_node_and_takes_the_mount_away() {
+    let kubelet = PathBuf::from(std::env::var_os("UVIEW_KUBELET_DIR").expect("UVIEW_KUBELET_DIR"));
+    let registration = kubelet.join("plugins_registry").join(format!("{DRIVER}-reg.sock"));
+    let mut registration = RegistrationClient::new(Running::channel(&registration).await);
+    let info = registration.get_info(InfoRequest {}).await.unwrap().into_inner();
+    let mut node = NodeClient::new(Running::channel(Path::new(&info.endpoint)).await);
+    let pod = kubelet.join("pods").join(format!("uview-test-{}", std::process::id()));
+    let volumes = pod.join("volumes/kubernetes.io~csi/sockets");
+    std::fs::create_dir_all(&volumes).unwrap();
+    let target = volumes.join("mount").display().to_string();
+    let options = || {
+        let list = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+        let mut lines = list.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        lines.find(|parts| parts[4] == target).map(|parts| parts[5].to_owned())
+    };
+
+    let published = node.node_publish_volume(inline(&target)).await;
+    let (mounted, has_socket) = (options(), Path::new(&target).join("services.sock").exists());
+    let request = NodeUnpublishVolumeRequest { volume_id: "csi-1".to_owned(), target_path: target.clone() };
+    let unpublished = node.node_unpublish_volume(request).await;
+    let left = options();
+    let mut writable = inline(&target);
+    writable.readonly = false;
+    let refused = node.node_publish_volume(writable).await;
+    std::fs::remove_dir_all(&pod).unwrap();
+
+    published.unwrap();
+    unpublished.unwrap();
+    let mounted = mounted.expect("the mount reaches the node");
+    println!("{mounted}");
+    let has = |option: &str| mounted.split(',').any(|of| of == option);
+    assert!(has_socket && ["ro", "nosuid", "nodev", "noexec"].iter().all(|option| has(option)), "{mounted}");
+    assert_eq!(left, None, "it is still mounted");
+    assert!(refused.unwrap_err().message().contains("readOnly: true"));
+}
