@@ -25,10 +25,14 @@ Each service has an LMAP (local metrics analysis pipeline) of its own, by its na
   uview lmap payment --interval default              as its metrics and the configuration say
   uview lmap payment --adaptive 50ms                 fetched every 50 ms while something seems wrong
   uview lmap payment --adaptive off                  fetched for its rows only
+  uview lmap payment --normal-now                    what it does now is normal
 
 What is normal is learnt for each interval by itself, from 120 rows. The former interval goes on judging until the new one
 is learnt, and what was learnt at an earlier interval is known when it comes back. An alarm that is on goes on. Intervals
 are within lmap.fastest_ms and lmap.slowest_ms of the host agent's configuration.
+
+With --normal-now it learns anew from 120 rows, whatever their score. It goes on judging by what was normal meanwhile, so
+that an alarm ends once they are learnt.
 
 An LMAP over several services learns how their metrics move together, and alarms when they do not any more: as many
 payments as ever, but twice as many requests for each.
@@ -56,6 +60,9 @@ pub struct LmapArgs {
     metrics: Vec<String>,
     #[command(flatten)]
     interval: IntervalArgs,
+    /// What it does now is normal: learn that from its next rows
+    #[arg(long, requires = "name", conflicts_with_all = ["metrics", "interval", "adaptive", "delete"])]
+    normal_now: bool,
     /// Do not watch these services together any more
     #[arg(long, requires = "name", conflicts_with_all = ["metrics", "interval", "adaptive"])]
     delete: bool,
@@ -74,6 +81,7 @@ pub struct LmapArgs {
 pub fn run(args: &LmapArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
     let what = match &args.name {
         Some(name) if args.delete => format!("delete the LMAP {name}"),
+        Some(name) if args.normal_now => format!("learn anew what is normal of {name}"),
         Some(name) if !args.metrics.is_empty() => format!("watch several services by the LMAP {name}"),
         Some(name) if args.interval.asks() => format!("set the interval of {name}"),
         Some(name) => format!("show the LMAP {name}"),
@@ -107,6 +115,13 @@ async fn carry_out(args: &LmapArgs, target: &Target, what: &str) -> Result<Strin
             .map_err(failed)?;
     }
     let mut said = None;
+    if args.normal_now {
+        let lmap = find(&mut agent, name, what).await?;
+        agent.fit_again(lmap.lmap).await.map_err(failed)?;
+        said = Some(format!(
+            "{name}: what it does now is learnt as normal, from 120 rows; until then it is judged as before\n"
+        ));
+    }
     if args.interval.asks() {
         let lmap = find(&mut agent, name, what).await?;
         let reply = agent.set_interval(args.interval.request(lmap.lmap)).await.map_err(failed)?;

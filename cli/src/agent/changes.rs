@@ -1,8 +1,8 @@
 //! Calls that change something.
 
 use wire::proto::operators::{
-    AddMetricRequest, ConfigLmapRequest, DeleteLmapRequest, DeleteMetricRequest, DrainWorkerRequest, MetricConfig,
-    NewLmapRequest, ServiceMetrics, SetIntervalReply, SetIntervalRequest, UndrainWorkerRequest,
+    AddMetricRequest, ConfigLmapRequest, DeleteLmapRequest, DeleteMetricRequest, DrainWorkerRequest, FitAgainRequest,
+    MetricConfig, NewLmapRequest, ServiceMetrics, SetIntervalReply, SetIntervalRequest, UndrainWorkerRequest,
 };
 
 use super::{AgentError, Connection};
@@ -88,6 +88,18 @@ impl Connection {
     /// As [`status`](Self::status); [`AgentError::Declined`] if there is none.
     pub async fn delete_lmap(&mut self, lmap: u32) -> Result<(), AgentError> {
         match self.client.delete_lmap(DeleteLmapRequest { lmap }).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Declares what an LMAP sees now to be normal: it learns anew from 120 rows, and judges as before meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`] if the agent cannot be asked, has no such LMAP, or no worker runs it.
+    pub async fn fit_again(&mut self, lmap: u32) -> Result<(), AgentError> {
+        match self.client.fit_again(FitAgainRequest { lmap }).await {
             Ok(_) => Ok(()),
             Err(status) => Err(self.peer.error(&status).await),
         }

@@ -76,6 +76,27 @@ fn an_anomaly_is_fetched_faster_and_afterwards_only_rows_are() {
 }
 
 #[test]
+fn what_a_service_does_in_an_alarm_is_normal_once_an_operator_says_so() {
+    let mut host = Host::with("models_every_s: 300");
+    let _nic = host.nic_agent(0);
+    let service = Queue::start(&host.services);
+    host.operators.armed("shop");
+    service.is_long.store(true, Relaxed);
+    let alarm = host.operators.when("shop", "in alarm", |lmap| lmap.alarm);
+
+    let (code, text) = host.uview(&["lmap", "shop", "--normal-now"]);
+
+    assert!(code == Some(0) && text.contains("shop: what it does now is learnt as normal"), "{code:?}: {text}");
+    let calm = host.operators.when("shop", "calm with a long queue", |lmap| lmap.state == "armed" && !lmap.alarm);
+    assert!(calm.samples - alarm.samples >= WARM_UP, "it learns from rows that follow: {alarm:?} {calm:?}");
+    // The other way round, it is an anomaly now.
+    service.is_long.store(false, Relaxed);
+    host.operators.when("shop", "in alarm without a queue", |lmap| lmap.alarm);
+    let (code, text) = host.uview(&["lmap", "shops", "--normal-now"]);
+    assert!(code == Some(1) && text.contains("no LMAP has that name"), "{code:?}: {text}");
+}
+
+#[test]
 fn an_operator_changes_the_interval_while_the_former_one_judges_and_comes_back_without_learning() {
     let mut host = Host::with("models_every_s: 300");
     let _nic = host.nic_agent(0);
