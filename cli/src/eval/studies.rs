@@ -1,4 +1,4 @@
-//! Compares variants of uview's detector on every unit, as a Markdown table for `docs/detection.md`.
+//! Compares variants of uview's detector on every unit, as a Markdown table for `docs/reproduction/detection.md`.
 
 use std::fmt::Write as _;
 

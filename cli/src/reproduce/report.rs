@@ -65,7 +65,7 @@ vary. [sampling.md](sampling.md) has the same definition. *Centred*: the mean of
 pub fn page(claims: &[Claim], curves: &[SamplingCurve], runs: &[OverloadRun]) -> String {
     let mut text = format!(
         "# Chapter 4 of uView, claim by claim\n\nMade by `cargo lab reproduce uview`, with the data that `UVIEW_DATA` names \
-         ([detection.md](../detection.md) says what it is). Verdicts: {}.\n\n{}\n\n{HEAD}\n\n{}",
+         ([detection.md](detection.md) says what it is). Verdicts: {}.\n\n{}\n\n{HEAD}\n\n{}",
         Verdict::summary(claims.iter().map(|claim| claim.verdict)),
         Verdict::MEANING,
         table(claims)
