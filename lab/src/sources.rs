@@ -60,7 +60,7 @@ pub struct SourcesArgs {
     /// Write docs/reproduction/sources.json and sources.md.
     #[arg(long, conflicts_with = "quick")]
     write: bool,
-    /// Run the lines of the pages in docs/start instead.
+    /// Run the lines of pages of the book instead.
     #[arg(long, conflicts_with_all = ["quick", "write"])]
     pages: bool,
     /// Keep the folder with all logs, recordings of all rows, and the faults to label them.

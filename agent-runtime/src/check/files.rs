@@ -57,7 +57,10 @@ impl Inspection {
                 }
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let existing = path.ancestors().skip(1).find(|ancestor| ancestor.exists());
+                // The parent of a plain name is the working directory, and an empty path.
+                let parents = path.ancestors().skip(1);
+                let mut parents = parents.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+                let existing = parents.find(|ancestor| ancestor.exists());
                 if existing.is_some_and(|ancestor| ancestor.is_dir() && is_writable(ancestor)) {
                     self.ok(key, format!("{shown} does not exist and can be created"));
                 } else {

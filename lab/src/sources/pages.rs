@@ -1,4 +1,5 @@
-//! Runs the lines of the pages in docs/start, as they are written, each in a folder of its own.
+//! Runs the lines of pages of the book, as they are written, each in a folder of its own: those of docs/start until the
+//! alarm for which their last lines wait, and others until what they show has come.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +12,15 @@ use support::workspace;
 use super::programs::{FOLDERS, program};
 
 /// The pages, and what they take beside uview.
-const PAGES: [(&str, &[&str]); 6] = [
-    ("redis", &["redis-server", "redis-benchmark"]),
-    ("nginx", &["nginx", "wrk"]),
-    ("postgres", &["postgres", "pgbench", "setpriv"]),
-    ("python", &["python3", "curl"]),
-    ("node", &["node", "curl"]),
-    ("container", &["sh"]),
+const PAGES: [(&str, &[&str]); 8] = [
+    ("start/redis", &["redis-server", "redis-benchmark"]),
+    ("start/nginx", &["nginx", "wrk"]),
+    ("start/postgres", &["postgres", "pgbench", "setpriv"]),
+    ("start/python", &["python3", "curl"]),
+    ("start/node", &["node", "curl"]),
+    ("start/container", &["sh"]),
+    ("traces", &["python3", "curl"]),
+    ("tune-alarms", &["redis-server", "redis-benchmark"]),
 ];
 /// Limit for a page, in seconds.
 const LIMIT: &str = "180";
@@ -26,22 +29,22 @@ const LIMIT: &str = "180";
 ///
 /// # Errors
 ///
-/// The lines of a page fail, or no alarm comes.
+/// The lines of a page fail, or what it waits for does not come.
 pub fn run(uview: &Path) -> Result<()> {
     let mut failed = Vec::new();
     for (page, needs) in PAGES {
         let missing: Vec<_> = needs.iter().filter(|name| program(name).is_none()).collect();
         if !missing.is_empty() {
-            println!("NOT RUN: docs/start/{page}.md: not installed: {missing:?}");
+            println!("NOT RUN: docs/{page}.md: not installed: {missing:?}");
             continue;
         }
-        let outcome = run_page(&workspace().join(format!("docs/start/{page}.md")), uview);
-        println!("docs/start/{page}.md: {}", outcome.as_ref().map_or_else(|error| format!("{error:#}"), Clone::clone));
+        let outcome = run_page(&workspace().join(format!("docs/{page}.md")), uview);
+        println!("docs/{page}.md: {}", outcome.as_ref().map_or_else(|error| format!("{error:#}"), Clone::clone));
         if outcome.is_err() {
             failed.push(page);
         }
     }
-    ensure!(failed.is_empty(), "pages that do not come to an alarm: {}", failed.join(", "));
+    ensure!(failed.is_empty(), "pages whose lines do not come to their end: {}", failed.join(", "));
     Ok(())
 }
 
@@ -50,7 +53,7 @@ fn lines(page: &str) -> Option<&str> {
     Some(page.split_once("```sh\n")?.1.split_once("```")?.0)
 }
 
-/// Runs a page, whose last lines wait for the alarm.
+/// Runs a page, whose lines wait for what they show.
 fn run_page(path: &Path, uview: &Path) -> Result<String> {
     let page = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let lines = lines(&page).context("it has no block of lines")?;
@@ -68,7 +71,7 @@ fn run_page(path: &Path, uview: &Path) -> Result<String> {
     end_all_in(folder.path());
     let status = status?;
     ensure!(status.success(), "its lines ended with {status}");
-    Ok("came to an alarm".to_owned())
+    Ok("came to its end".to_owned())
 }
 
 /// Kills what the page has left: all processes whose folder is the page's.
@@ -87,7 +90,7 @@ mod tests {
     fn a_page_is_its_first_block_of_lines_and_all_pages_have_one() {
         assert_eq!(lines("Text\n```sh\none\ntwo\n```\n```sh\nthree\n```\n"), Some("one\ntwo\n"));
         for (page, _) in PAGES {
-            let text = fs::read_to_string(workspace().join(format!("docs/start/{page}.md"))).unwrap();
+            let text = fs::read_to_string(workspace().join(format!("docs/{page}.md"))).unwrap();
             assert!(lines(&text).is_some_and(|lines| lines.contains("uview ")), "{page}");
         }
     }
