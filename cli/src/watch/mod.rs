@@ -31,6 +31,9 @@ use service::Replica;
 const WHAT: &str = "watch the program";
 /// Time between two questions about the state of the LMAP.
 const ASK_EVERY: Duration = Duration::from_secs(2);
+/// Looks between two samples at what the program waits for, and the least time between two.
+const LOOKS: u32 = 10;
+const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 /// Reasons of an alarm that are printed.
 const REASONS: usize = 3;
 
@@ -243,11 +246,14 @@ impl Watch {
         let mut signal = std::pin::pin!(signal);
         let mut samples = interval(self.interval);
         samples.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut looks = interval((self.interval / LOOKS).max(SHORTEST_LOOK));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut questions = interval(ASK_EVERY);
         loop {
             tokio::select! {
                 () = &mut signal => return Ok(Exit::Fine),
                 _ = samples.tick() => self.sample()?,
+                _ = looks.tick() => self.family.look(Nanos::from(self.clock.now())),
                 _ = questions.tick() => {
                     own.as_mut().map_or(Ok(()), OwnAgents::check)?;
                     let reply = connection.status().await.map_err(failed)?;

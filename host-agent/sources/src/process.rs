@@ -16,6 +16,8 @@ pub trait FromText: Sized {
 pub struct Stat {
     /// Whether a signal or a debugger has stopped it.
     pub stopped: bool,
+    /// Whether it sleeps so that no signal wakes it (state D), as for a disk.
+    pub disk_sleep: bool,
     /// Minor page faults, without I/O.
     pub minor_faults: u64,
     /// Major page faults, with I/O.
@@ -95,6 +97,7 @@ impl FromText for Stat {
         };
         Some(Self {
             stopped: matches!(text.get(name_ends + 2), Some(b'T' | b't')),
+            disk_sleep: text.get(name_ends + 2) == Some(&b'D'),
             minor_faults: field(10)?,
             major_faults: field(12)?,
             user_ticks: field(14)?,
@@ -171,6 +174,7 @@ mod tests {
 
         let expected = Stat {
             stopped: false,
+            disk_sleep: false,
             minor_faults: 1206,
             major_faults: 7,
             user_ticks: 12,
@@ -182,6 +186,9 @@ mod tests {
             disk_wait_ticks: Some(42),
         };
         assert_eq!(stat, expected);
+        let in_state =
+            |state: &str| Stat::from_text(&String::from_utf8_lossy(STAT).replace(") S ", state).into_bytes());
+        assert!(in_state(") D ").unwrap().disk_sleep && in_state(") T ").unwrap().stopped);
     }
 
     #[test]

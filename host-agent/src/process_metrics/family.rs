@@ -8,6 +8,10 @@ use super::connections::{self, ConnectionReader};
 use super::measures::{Measure, SLOW, Values};
 use super::process::MeasuredProcess;
 
+/// Processes that are looked at between samples; further ones are not.
+const LOOKED_AT: usize = 64;
+/// The longest time for which one look stands.
+const LOOK_STANDS: Nanos = Nanos(250_000_000);
 /// Files that are kept open for all of them; with more threads, CPU time is accurate to a clock tick only.
 const FILES: usize = 512;
 
@@ -31,6 +35,7 @@ pub struct Family {
     shared_again: u64,
     begun: bool,
     last_sample: Option<Nanos>,
+    last_look: Option<Nanos>,
     slow_every: Nanos,
     last_slow: Option<Nanos>,
     reader: ConnectionReader,
@@ -58,6 +63,7 @@ impl Family {
             shared_again: 0,
             begun: false,
             last_sample: None,
+            last_look: None,
             slow_every,
             last_slow: None,
             reader: ConnectionReader::default(),
@@ -117,6 +123,20 @@ impl Family {
             }
         }
         self.sums()
+    }
+
+    /// Looks, between two samples, which processes sleep for a disk. Most kernels do not account for that time (sysctl
+    /// `kernel.task_delayacct`, off since Linux 5.14): each look stands for the time since the one before. The more
+    /// looks between two samples, the better the estimate. Nothing is done where the kernel accounts for it.
+    pub fn look(&mut self, now: Nanos) {
+        if self.members.values().next().is_none_or(|first| first.measured.accounts_for_disks()) {
+            return;
+        }
+        let stands = self.last_look.and_then(|last| now.since(last)).unwrap_or_default().min(LOOK_STANDS);
+        self.last_look = Some(now);
+        let looked_at = self.members.values().take(LOOKED_AT);
+        let asleep = looked_at.filter(|member| member.measured.is_in_disk_sleep()).count() as u64;
+        add(&mut self.counted, Measure::DiskWait, stands.0.saturating_mul(asleep));
     }
 
     fn read_connections(&mut self, now: Nanos) {
@@ -300,6 +320,43 @@ mod tests {
 
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn time_in_uninterruptible_sleep_is_estimated_from_looks_where_the_kernel_does_not_account_for_it() {
+        // Until its child executes a program, a process that made it by vfork sleeps uninterruptibly. The child waits for
+        // the writer of a pipe, which opens it only at the end.
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let script = "import os, sys\nos.posix_spawn('/bin/true', ['true'], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, \
+                      sys.argv[1], os.O_RDONLY, 0)])\nprint(1, flush=True)\nimport time\ntime.sleep(100)";
+        let python = Command::new("python3").args(["-c", script]).arg(&pipe).spawn();
+        let Ok(python) = python else {
+            println!("NOT RUN: it needs python3");
+            return;
+        };
+        let python = Killed(python);
+        let pids: BTreeSet<u32> = [python.0.id()].into();
+        let mut family = Family::new(SLOW);
+        family.sample(&pids, Nanos::ZERO);
+        let (mut now, mut before) = (Nanos::ZERO, 0);
+        let mut grows = |family: &mut Family| {
+            now = now.plus(Nanos::from_millis(100));
+            family.look(now);
+            let waited = family.sums().get(Measure::DiskWait).unwrap_or_default();
+            core::mem::replace(&mut before, waited) != waited
+        };
+        if family.members.values().all(|member| member.measured.accounts_for_disks()) {
+            assert!(!grows(&mut family), "the kernel accounts for it");
+            return;
+        }
+
+        assert!((0..1_000_000).any(|_| grows(&mut family)), "it waits for its child");
+        let waited = family.sums().get(Measure::DiskWait).unwrap();
+        assert_eq!(waited % 100_000_000, 0, "{waited}");
+        std::fs::write(&pipe, "").unwrap();
+        assert!((0..1_000_000).any(|_| !grows(&mut family)), "its child has gone on");
     }
 
     #[test]

@@ -138,6 +138,17 @@ impl MeasuredProcess {
         self.stopped
     }
 
+    /// Whether the kernel accounts for the time that processes wait for disks.
+    pub const fn accounts_for_disks(&self) -> bool {
+        self.delay_accounting
+    }
+
+    /// Whether it sleeps for a disk now.
+    pub fn is_in_disk_sleep(&self) -> bool {
+        let stat: Option<Stat> = read(&self.stat);
+        stat.is_some_and(|stat| stat.started == self.started && stat.disk_sleep)
+    }
+
     /// Number of files open for it.
     pub fn files(&self) -> usize {
         2 + usize::from(self.io.is_some()) + usize::from(self.statm.is_some()) + self.tasks.files()
