@@ -1,7 +1,7 @@
 //! Which series of a target are watched. The same windows give the same choice.
 //!
 //! 1. What the configuration leaves out goes, and what tells nothing: constants, times of day, and what an exporter
-//!    says of its own process, since the service is another one. Of errors and requests a first move is news, and of
+//!    says of its own process and requests, since the service is another one. Of errors and requests a first move is news, and of
 //!    other things it is not: checkpoints, collections. So counters of these that stand still are constants, too.
 //! 2. The rest is ordered: errors and requests before health and other things, histograms before counters before
 //!    gauges, the busiest series of a name first. Names take turns, three series each, so that one with many label sets
@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::naming::{Subject, is_exporter, is_of_process, is_time_of_day, subject};
+use crate::scraping::{is_of_scraping, of_scraping};
 
 /// Series with at least this correlation say the same.
 const SAME: f64 = 0.99;
@@ -89,7 +90,7 @@ pub enum LeftOut {
     Constant,
     /// It tells when something was, and always rises.
     TimeOfDay,
-    /// It is about the process of an exporter, not about the service.
+    /// It is about the process of an exporter, or its requests, not about the service.
     Exporter,
     /// Another series that is watched says the same: its number among the candidates.
     Redundant(usize),
@@ -213,13 +214,14 @@ impl<'c> Chooser<'c> {
     fn leave_out(&mut self) {
         let named = |list: &[String], name: &str| list.iter().any(|pattern| matches(pattern, name));
         let is_exporter = self.candidates.iter().any(|candidate| is_exporter(candidate.name));
+        let scraping = if is_exporter { of_scraping(self.candidates) } else { BTreeSet::new() };
         for ((fate, candidate), moved) in self.fates.iter_mut().zip(self.candidates).zip(self.moved) {
             let Candidate { name, form, .. } = *candidate;
             let why = if named(&self.settings.deny, name) {
                 LeftOut::Denied
             } else if !self.settings.allow.is_empty() && !named(&self.settings.allow, name) {
                 LeftOut::NotAllowed
-            } else if is_exporter && is_of_process(name) {
+            } else if is_exporter && (is_of_process(name) || is_of_scraping(candidate, &scraping)) {
                 LeftOut::Exporter
             } else if form == Form::Gauge && is_time_of_day(name, moved.last) {
                 LeftOut::TimeOfDay

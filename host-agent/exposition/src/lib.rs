@@ -46,6 +46,7 @@ mod program;
 mod protobuf;
 mod refused_samples;
 mod report;
+mod scraping;
 mod series;
 mod target;
 mod text;
