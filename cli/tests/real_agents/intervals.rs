@@ -79,6 +79,7 @@ fn an_anomaly_is_fetched_faster_and_afterwards_only_rows_are() {
 fn what_a_service_does_in_an_alarm_is_normal_once_an_operator_says_so() {
     let mut host = Host::with("models_every_s: 300");
     let _nic = host.nic_agent(0);
+    host.operators.new_lmap("shop", Detector::default(), Vec::new(), 100);
     let service = Queue::start(&host.services);
     host.operators.armed("shop");
     service.is_long.store(true, Relaxed);

@@ -40,6 +40,11 @@ impl CsiArgs {
         self.kubelet.join("plugins").join(DRIVER).join("csi.sock")
     }
 
+    /// Where the directory is mounted first.
+    pub(crate) fn stage(&self) -> PathBuf {
+        self.kubelet.join("plugins").join(DRIVER).join("stage")
+    }
+
     /// The socket by which kubelet learns of the driver.
     pub(crate) fn registration(&self) -> PathBuf {
         self.kubelet.join("plugins_registry").join(format!("{DRIVER}-reg.sock"))

@@ -3,8 +3,8 @@
 /// Something that is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Whether it is for reading only.
-    pub(crate) is_read_only: bool,
+    /// Whether it is for reading only, and without devices, programs and their rights.
+    pub(crate) is_guarded: bool,
 }
 
 /// The topmost mount at `path` in `list`; `None`: there is none.
@@ -15,8 +15,9 @@ pub(crate) fn at(list: &[u8], path: &[u8]) -> Option<Mount> {
         let mut fields = line.split(|byte| *byte == b' ').skip(4);
         let (Some(point), Some(options)) = (fields.next(), fields.next()) else { continue };
         if unescaped(point) == path {
-            let is_read_only = options.split(|byte| *byte == b',').any(|option| option == b"ro");
-            found = Some(Mount { is_read_only });
+            let has = |wanted: &&[u8]| options.split(|byte| *byte == b',').any(|option| option == *wanted);
+            let is_guarded = [&b"ro"[..], b"nosuid", b"nodev", b"noexec"].iter().all(has);
+            found = Some(Mount { is_guarded });
         }
     }
     found
@@ -45,13 +46,13 @@ mod tests {
 
     const LIST: &str = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
         90 22 0:25 /uview /pods/a/mount rw,nosuid shared:9 - tmpfs tmpfs rw\n\
-        91 90 0:25 /uview /pods/a/mount ro,nosuid,nodev - tmpfs tmpfs rw\n\
-        92 22 0:25 /uview /pods/b\\040\\134c/mount rw - tmpfs tmpfs rw\n\
+        91 90 0:25 /uview /pods/a/mount ro,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw\n\
+        92 22 0:25 /uview /pods/b\\040\\134c/mount ro,nosuid,nodev - tmpfs tmpfs rw\n\
         nonsense\n\\9 \\ \\04 \\400 \\xyz \\";
 
     #[test]
     fn the_topmost_mount_at_a_path_is_found_whatever_its_name_and_the_list_has() {
-        let mounted = |path: &str| at(LIST.as_bytes(), path.as_bytes()).map(|mount| mount.is_read_only);
+        let mounted = |path: &str| at(LIST.as_bytes(), path.as_bytes()).map(|mount| mount.is_guarded);
 
         assert_eq!(mounted("/pods/a/mount"), Some(true));
         assert_eq!(mounted("/pods/b \\c/mount"), Some(false));

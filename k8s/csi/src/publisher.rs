@@ -41,17 +41,23 @@ pub(crate) enum PublishError {
 }
 
 /// Mounts one directory at many places.
+///
+/// What a mount may do does not travel: where the driver runs in a container, a mount reaches the node as it was when it
+/// was made, and what is set on it afterwards stays in the container. So the directory is first mounted at a place of the
+/// driver's own, from which everything else is copied, flags included.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     source: PathBuf,
+    /// The place of the driver's own. Others do not look there.
+    stage: PathBuf,
     /// One change at a time.
     alone: Mutex<()>,
 }
 
 impl Publisher {
-    /// Mounts the directory `source`.
-    pub(crate) const fn new(source: PathBuf) -> Self {
-        Self { source, alone: Mutex::new(()) }
+    /// Mounts the directory `source`, by way of `stage`, whose parent is there.
+    pub(crate) const fn new(source: PathBuf, stage: PathBuf) -> Self {
+        Self { source, stage, alone: Mutex::new(()) }
     }
 
     /// Whether there is something to mount.
@@ -69,22 +75,37 @@ impl Publisher {
         if !self.is_ready() {
             return Err(PublishError::NoSource(self.source.clone()));
         }
+        self.mount_stage()?;
         match mounted(target)? {
             Some(_) if !self.is_source(target)? => return Err(PublishError::Foreign(target.to_owned())),
-            Some(Mount { is_read_only: true }) => return Ok(()),
-            // An earlier call was interrupted.
-            Some(Mount { is_read_only: false }) => {}
-            None => {
-                make(target)?;
-                mount_bind(&self.source, target).map_err(|cause| system("mount at", target, cause.into()))?;
-            }
+            Some(Mount { is_guarded: true }) => return Ok(()),
+            // Of an older driver.
+            Some(Mount { is_guarded: false }) => take_off(target)?,
+            None => make(target)?,
         }
+        mount_bind(&self.stage, target).map_err(|cause| system("mount at", target, cause.into()))
+    }
+
+    /// Has the directory at the stage, guarded.
+    fn mount_stage(&self) -> Result<(), PublishError> {
+        let stage = &self.stage;
+        if matches!(mounted(stage)?, Some(Mount { is_guarded: true })) && self.is_source(stage)? {
+            return Ok(());
+        }
+        take_off(stage)?;
+        make(stage)?;
+        mount_bind(&self.source, stage).map_err(|cause| system("mount at", stage, cause.into()))?;
         // A mount is for writing at first, whatever it is asked for.
         let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount_remount(target, flags, "").map_err(|cause| {
-            _ = unmount(target, UnmountFlags::NOFOLLOW);
-            system("make read-only", target, cause.into())
+        mount_remount(stage, flags, "").map_err(|cause| {
+            _ = unmount(stage, UnmountFlags::NOFOLLOW);
+            system("make read-only", stage, cause.into())
         })
+    }
+
+    /// Has nothing at the stage. Volumes stay.
+    pub(crate) fn end(&self) -> Result<(), PublishError> {
+        self.unpublish(&self.stage)
     }
 
     /// Has nothing at `target`, not even the directory.
@@ -94,12 +115,7 @@ impl Publisher {
     /// [`PublishError`]: it is in use, or something else is in the directory.
     pub(crate) fn unpublish(&self, target: &Path) -> Result<(), PublishError> {
         let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
-        for _ in 0..MAX_MOUNTS {
-            if mounted(target)?.is_none() {
-                break;
-            }
-            unmount(target, UnmountFlags::NOFOLLOW).map_err(|cause| system("unmount", target, cause.into()))?;
-        }
+        take_off(target)?;
         match fs::remove_dir(target) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(system("remove", target, cause)),
             _ => Ok(()),
@@ -118,6 +134,17 @@ impl Publisher {
 
 fn system(what: &'static str, path: &Path, cause: io::Error) -> PublishError {
     PublishError::System { what, path: path.to_owned(), cause }
+}
+
+/// Has nothing mounted at `target`.
+fn take_off(target: &Path) -> Result<(), PublishError> {
+    for _ in 0..MAX_MOUNTS {
+        if mounted(target)?.is_none() {
+            break;
+        }
+        unmount(target, UnmountFlags::NOFOLLOW).map_err(|cause| system("unmount", target, cause.into()))?;
+    }
+    Ok(())
 }
 
 /// What is mounted at `target`.

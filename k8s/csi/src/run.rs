@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agent_runtime::chain;
 use agent_runtime::server::{Limits, Listener, Server};
 use agent_runtime::socket_file::{ListenError, SocketFile};
 use tokio::net::UnixListener;
@@ -49,11 +50,12 @@ pub enum RunError {
 ///
 /// [`RunError`] if one of its sockets cannot be listened on.
 pub async fn run(args: CsiArgs, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+    let publisher = Arc::new(Publisher::new(args.source.clone(), args.stage()));
     let driver = Driver {
         node: args.node.clone(),
         socket: args.socket(),
         pods: args.pods(),
-        publisher: Arc::new(Publisher::new(args.source.clone())),
+        publisher: Arc::clone(&publisher),
         own_uid: rustix::process::geteuid().as_raw(),
     };
     let node = NodeServer::new(driver.clone()).max_decoding_message_size(MAX_MESSAGE);
@@ -76,6 +78,9 @@ pub async fn run(args: CsiArgs, stop: impl Future<Output = ()>) -> Result<(), Ru
     };
     tokio::join!(volumes.serve(ended()), registration.serve(ended()), stopping);
     drop(own);
+    if let Err(error) = publisher.end() {
+        tracing::warn!(error = chain(&error), "a mount of the driver's own is left");
+    }
     Ok(())
 }
 

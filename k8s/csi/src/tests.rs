@@ -172,10 +172,23 @@ async fn a_pod_gets_the_sockets_and_cannot_write_among_them() {
     }
     let running = Running::start().await;
     let (first, second) = (running.target("pod-1"), running.target("pod-2"));
+    // What is mounted there reaches a node, too, which has a view of its own.
+    let node = running.mounts.0.path().join("node");
+    std::fs::create_dir(&node).unwrap();
+    rustix::mount::mount_bind(running.args.pods(), running.args.pods()).unwrap();
+    rustix::mount::mount_change(running.args.pods(), rustix::mount::MountPropagationFlags::SHARED).unwrap();
+    rustix::mount::mount_bind(running.args.pods(), &node).unwrap();
+    let on_node = node.join(first.strip_prefix(running.args.pods()).unwrap());
+    let is_guarded_on_node = || {
+        let list = std::fs::read("/proc/thread-self/mountinfo").unwrap();
+        crate::mounts::at(&list, on_node.as_os_str().as_encoded_bytes()).map(|mount| mount.is_guarded)
+    };
     // Twice, as kubelet does if an answer is lost.
     for target in [&first, &first, &second] {
         running.publish(target).await.unwrap();
     }
+
+    assert_eq!(is_guarded_on_node(), Some(true));
 
     // A socket of later is reached through the directory.
     let listener = UnixListener::bind(running.args.source.join("services.sock")).unwrap();
@@ -194,6 +207,7 @@ async fn a_pod_gets_the_sockets_and_cannot_write_among_them() {
         running.unpublish(target).await.unwrap();
         assert!(!target.exists());
     }
+    assert_eq!(is_guarded_on_node(), None);
     assert!(second.join("own").exists() && running.args.source.join("own").exists());
     running.unpublish(&second).await.unwrap();
     assert!(running.args.source.join("own").exists());
