@@ -382,8 +382,8 @@ impl Connection {
         }
     }
 
-    /// Subscribes to every `every`th row of an LMAP and of those that follow it. The stream begins with the rows that the
-    /// worker has buffered.
+    /// Subscribes to every `every`th row of an LMAP and of those that follow it. The stream begins with the rows that
+    /// the worker has buffered.
     ///
     /// # Errors
     ///

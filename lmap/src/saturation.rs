@@ -8,8 +8,8 @@
 //! The *lasting* value is what two thirds of the last n rows reach ([`Saturation::rows`]; of three rows the median). It
 //! is too much from `max(least, 1.5 mean, mean + 6 σ, mean + 2 (L − mean))` on, where L is the largest lasting value
 //! while it learns, and mean and σ are those of all rows so far. Once it judges, a larger lasting value that is not too
-//! much moves L by a tenth of the way: what crept up once for some seconds is not normal for ever. Rows that are too much are not learnt, nor are those before them
-//! that made them so.
+//! much moves L by a tenth of the way: what crept up once for some seconds is not normal for ever. Rows that are too
+//! much are not learnt, nor are those before them that made them so.
 //!
 //! # Memory
 //! About 240 B for each of the first [`MAX_COLUMNS`] columns with the rule; others are not judged by it. What is learnt

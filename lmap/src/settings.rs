@@ -1,7 +1,8 @@
 //! Every constant of the pipeline as a field, with its default.
 //!
 //! The defaults were chosen on three data sets, one configuration for all; `docs/reproduction/detection.md` says what
-//! such a choice is worth on data that it has not seen. [`Settings::paper`] is the pipeline as μView (Sec. 4.4) describes it.
+//! such a choice is worth on data that it has not seen. [`Settings::paper`] is the pipeline as μView (Sec. 4.4)
+//! describes it.
 
 use thiserror::Error;
 

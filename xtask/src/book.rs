@@ -27,8 +27,8 @@ pub fn missing() -> Option<&'static str> {
 ///
 /// # Errors
 ///
-/// A page that is in no chapter, a file that cannot be read, a diagram without a picture, mdbook's own errors, and links
-/// that lead nowhere.
+/// A page that is in no chapter, a file that cannot be read, a diagram without a picture, mdbook's own errors, and
+/// links that lead nowhere.
 pub fn make(draw: bool) -> Result<()> {
     let (docs, source) = (workspace().join("docs"), workspace().join("target/book-source"));
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).context("docs/SUMMARY.md")?;

@@ -1,8 +1,8 @@
 //! Which series of a target are watched. The same windows give the same choice.
 //!
 //! 1. What the configuration leaves out goes, and what tells nothing: constants, times of day, and what an exporter
-//!    says of its own process and requests, since the service is another one. Of errors and requests a first move is news, and of
-//!    other things it is not: checkpoints, collections. So counters of these that stand still are constants, too.
+//!    says of its own process and requests, since the service is another one. Of errors and requests a first move is
+//!    news, and of other things it is not: checkpoints. So counters of these that stand still are constants, too.
 //! 2. The rest is ordered: errors and requests before health and other things, histograms before counters before
 //!    gauges, the busiest series of a name first. Names take turns, three series each, so that one with many label sets
 //!    leaves room for others.

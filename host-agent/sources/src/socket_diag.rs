@@ -27,9 +27,9 @@ const TIME_WAIT: u32 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AddressFamily {
-    /// Of IPv4.
+    /// Sockets of IPv4.
     Inet = 2,
-    /// Of IPv6, which take connections by IPv4, too.
+    /// Sockets of IPv6, which take connections by IPv4, too.
     Inet6 = 10,
 }
 

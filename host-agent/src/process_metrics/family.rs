@@ -324,8 +324,8 @@ mod tests {
 
     #[test]
     fn time_in_uninterruptible_sleep_is_estimated_from_looks_where_the_kernel_does_not_account_for_it() {
-        // Until its child executes a program, a process that made it by vfork sleeps uninterruptibly. The child waits for
-        // the writer of a pipe, which opens it only at the end.
+        // Until its child executes a program, a process that made it by vfork sleeps uninterruptibly. The child waits
+        // for the writer of a pipe, which opens it only at the end.
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -93,8 +93,8 @@ measures! {
     Reads: Counter "process.io.operations" ["io.direction" = "read"] "{operation}" Io Fast;
     /// Number of write calls.
     Writes: Counter "process.io.operations" ["io.direction" = "write"] "{operation}" Io Fast;
-    /// Time that threads waited for block devices, where the kernel accounts for it. Of watched programs elsewhere: that
-    /// processes slept uninterruptibly, from ten looks per sample.
+    /// Time that threads waited for block devices, where the kernel accounts for it. Of watched programs elsewhere:
+    /// that processes slept uninterruptibly, from ten looks per sample.
     DiskWait: Counter "process.disk.wait_time" [] "ns" Io Fast;
     /// Bytes received, for a process with a network namespace of its own.
     NetworkReceived: Counter "process.network.io" ["network.io.direction" = "receive"] "By" Network Slow;

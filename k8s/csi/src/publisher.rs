@@ -42,9 +42,9 @@ pub(crate) enum PublishError {
 
 /// Mounts one directory at many places.
 ///
-/// What a mount may do does not travel: where the driver runs in a container, a mount reaches the node as it was when it
-/// was made, and what is set on it afterwards stays in the container. So the directory is first mounted at a place of the
-/// driver's own, from which everything else is copied, flags included.
+/// What a mount may do does not travel: where the driver runs in a container, a mount reaches the node as it was when
+/// it was made, and what is set on it afterwards stays in the container. So the directory is first mounted at a place
+/// of the driver's own, from which everything else is copied, flags included.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     source: PathBuf,

@@ -243,8 +243,8 @@ async fn a_mount_that_was_interrupted_is_completed_and_what_others_put_there_sta
     assert!(file.join("of-somebody").exists());
 }
 
-/// Plays kubelet's part beside a driver in its container: `cargo xtask kubernetes` runs it on a node, whose kubelet may be
-/// older than 1.26 and send a path as authority, which HTTP/2 does not allow.
+/// Plays kubelet's part beside a driver in its container: `cargo xtask kubernetes` runs it on a node, whose kubelet may
+/// be older than 1.26 and send a path as authority, which HTTP/2 does not allow.
 #[tokio::test]
 #[ignore = "it needs a driver in a container; UVIEW_KUBELET_DIR names kubelet's directory"]
 #[expect(clippy::disallowed_methods, reason = "only the environment says where the node's kubelet is")]

@@ -1,6 +1,6 @@
 //! Diagrams of pages: blocks of mermaid, which code hosts draw by themselves, become pictures in the book. Pictures are
-//! drawn once, by hand (`cargo xtask book --draw`, which needs npm and Chromium), and are files of the repository, named
-//! by the hash of their source: a diagram that was changed has no picture until it is drawn again.
+//! drawn once, by hand (`cargo xtask book --draw`, which needs npm and Chromium), and are files of the repository,
+//! named by the hash of their source: a diagram that was changed has no picture until it is drawn again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,7 +1,8 @@
 //! The CSI driver in its container: its mounts reach the node and go again, and its socket is where kubelet looks.
 //!
-//! A kubelet before 1.26 sends a socket's path as HTTP/2's authority, which is none, and the driver's library refuses it
-//! as the standard asks (kubernetes/kubernetes#112597). Where the kit's is so old, a test plays its part, on the node.
+//! A kubelet before 1.26 sends a socket's path as HTTP/2's authority, which is none, and the driver's library refuses
+//! it as the standard asks (kubernetes/kubernetes#112597). Where the kit's is so old, a test plays its part, on the
+//! node.
 
 use anyhow::{Context as _, Result, ensure};
 use support::programs::Programs;
