@@ -485,9 +485,10 @@ impl Detector {
         }
     }
 
-    /// "This is normal now": fits again on all rows kept, whatever their score. Returns the job if there are
-    /// [`Settings::warm_up_rows`] of them. Otherwise the detector starts to keep rows, and [`learn`](Self::learn)
-    /// returns the job once there are enough. Scoring goes on meanwhile. May allocate.
+    /// "This is normal now": fits again on the newest rows, whatever their score. Returns the job if they are kept
+    /// ([`Settings::rows_kept`]), the fits of the start are over, and there are [`Settings::warm_up_rows`] of them.
+    /// Otherwise the detector starts to keep rows, and [`learn`](Self::learn) returns the job once there are enough.
+    /// Scoring goes on meanwhile. May allocate.
     pub fn fit_again(&mut self) -> Option<Job> {
         self.learning.want(self.columns.len(), &self.settings, matches!(self.in_flight, JobInFlight::Fit(_)));
         self.saturations.forget();

@@ -79,9 +79,12 @@ impl Learning {
         self.next_fit(settings).map(|needed| (self.seen, needed))
     }
 
-    /// Requests a fit on all rows kept or to come, whatever their score. Allocates if no rows are kept.
+    /// Requests a fit on the newest rows ([`Settings::rows_kept`]), or, without those, on rows to come, whatever their
+    /// score. Rows of the schedule are all since the start, most of them of what was normal before: they go. Allocates
+    /// unless the newest are kept.
     pub(crate) fn want(&mut self, columns: usize, settings: &Settings, fit_is_out: bool) {
-        if self.rows.is_none() && !fit_is_out {
+        let keeps_newest = self.rows.is_some() && self.next_fit(settings).is_none();
+        if !keeps_newest && !fit_is_out {
             *self = Self::new(columns, settings);
         }
         self.wanted = true;

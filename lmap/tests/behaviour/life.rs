@@ -208,8 +208,42 @@ fn fitting_again_while_a_fit_is_out_is_remembered() {
     assert!(detector.fit_again().is_none());
     detector.install(job.run());
 
-    let _ = detector.score(&service.row()).unwrap();
-    assert!(matches!(detector.learn(), Some(Job::Fit(_))));
+    let rows = (1..=200).find(|_| {
+        let _ = detector.score(&service.row()).unwrap();
+        match detector.learn() {
+            Some(Job::Fit(_)) => true,
+            Some(job) => {
+                detector.install(job.run());
+                false
+            }
+            None => false,
+        }
+    });
+    assert_eq!(rows, Some(120), "rows from before the wish do not count");
+}
+
+#[test]
+fn what_is_normal_now_is_learnt_without_what_was_normal_at_the_start() {
+    let mut detector = detector(12, Settings::default());
+    let mut service = Service::new(12, 8);
+    for _ in 0..150 {
+        let _ = run(&mut detector, &service.row());
+    }
+    let mut next = move || {
+        let mut row = service.row();
+        row[3..8].iter_mut().for_each(|value| *value = 900.0 - *value);
+        row
+    };
+    assert!((0..20).any(|_| run(&mut detector, &next()).episode == Episode::Began));
+
+    // The rows that it was armed by are kept, for the fit at 600.
+    assert!(detector.fit_again().is_none());
+    for _ in 0..130 {
+        let _ = run(&mut detector, &next());
+    }
+
+    let over = (0..300).filter(|_| run(&mut detector, &next()).over).count();
+    assert!(over < 30, "{over} of 300 rows");
 }
 
 #[test]
