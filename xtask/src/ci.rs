@@ -5,6 +5,7 @@ mod bindings;
 mod fuzzing;
 mod steps;
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use support::{MISSING, workspace};
 
 use crate::{arm64, book, demo, deny, kubernetes, licences, proto};
 use steps::Steps;
+
+/// Where Debian has PostgreSQL, which is in nobody's PATH.
+const POSTGRES: &str = "/usr/lib/postgresql";
 
 /// Runs all checks and prints how long each took. `tests_took`: the tests were run already, in so many seconds.
 ///
@@ -42,14 +46,18 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     of_lab(&mut steps, &programs, "clients of Python, Node and Rust", "clients", &["clients", "--uview", &uview])?;
     remote_write(&mut steps)?;
     // Like the guests, a cluster mostly waits.
-    steps.beside(|steps| on_kubernetes(steps, &programs), beside_the_cluster)?;
+    steps.beside(|steps| on_kubernetes(steps, &programs), |steps| beside_the_cluster(steps, &programs))?;
     inside_tests(&mut steps);
     println!("== done\n{}", steps.report());
     Ok(())
 }
 
 /// What needs processors only, measures no time, and comes last.
-fn beside_the_cluster(steps: &mut Steps) -> Result<()> {
+fn beside_the_cluster(steps: &mut Steps, programs: &Programs) -> Result<()> {
+    let uview = programs.path("uview")?.display().to_string();
+    steps.run("lines of pages", || {
+        succeed(programs.command("lab", ".")?.args(["sources", "--pages", "--uview", &uview]))
+    })?;
     match book::missing() {
         None => steps.run("book", || book::make(false))?,
         Some(why) => steps.cannot("book", why),
@@ -95,6 +103,11 @@ fn inside_tests(steps: &mut Steps) {
             "the live page in a browser",
             program("chromedriver"),
             "it needs a browser (Debian: apt-get install chromium chromium-driver)",
+        ),
+        (
+            "lines of the pages on nginx and PostgreSQL",
+            program("wrk") && Path::new(POSTGRES).exists(),
+            "they need wrk and PostgreSQL (Debian: apt-get install wrk postgresql)",
         ),
         ("bars on labelled data", labelled_data(), "UVIEW_DATA names no folder of labelled data"),
     ] {
