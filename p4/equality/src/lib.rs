@@ -1,0 +1,10 @@
+//! What P4 programs do, compared with what the library does: an interpreter of compiled programs, and what each
+//! program's registers are by the library.
+
+pub mod fridge;
+pub mod frames;
+pub mod interpreter;
+pub mod programs;
+pub mod registers;
+pub mod traffic;
+pub mod vectors;

@@ -1,0 +1,187 @@
+//! Random traffic that tries what parsers and synopses get wrong: repeated and late requests, clocks that jump, tags,
+//! options, both versions of IP, padding, fragments, and frames with flipped, missing and additional bytes. A seed
+//! determines all of it.
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use crate::frames::Captured;
+
+/// Connections that there are at a time.
+const CONNECTIONS: usize = 300;
+/// Flags of TCP.
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+const FIN: u8 = 0x01;
+
+/// Endless traffic.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    random: ChaCha8Rng,
+    connections: Vec<Connection>,
+    time_ns: u64,
+    /// Share of frames that are damaged.
+    damaged: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    ends: [[u8; 16]; 2],
+    ports: [u16; 2],
+    v6: bool,
+    sequence: u32,
+    identification: u16,
+}
+
+/// The parts of a frame that its kind does not determine.
+struct Segment<'a> {
+    connection: &'a Connection,
+    from_server: bool,
+    flags: u8,
+    numbers: [u32; 2],
+    udp: bool,
+}
+
+impl Traffic {
+    /// Traffic in which a share of `damaged` frames is damaged.
+    #[must_use]
+    pub fn new(seed: u64, damaged: f64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let connections = (0..CONNECTIONS).map(|_| connection(&mut random)).collect();
+        Self { random, connections, time_ns: 1_700_000_000_000_000_000, damaged }
+    }
+
+    /// The next frame's time. Clocks jump now and then, by more than half of what 32 bits of ticks can tell apart.
+    fn pass_time(&mut self) -> u64 {
+        self.time_ns += match self.random.random_range(0..1_000) {
+            0 => 1 << 41,
+            1 => 1 << 33,
+            _ => self.random.random_range(0..200_000),
+        };
+        let back = if self.random.random_bool(0.01) { self.random.random_range(0..5_000_000) } else { 0 };
+        self.time_ns - back
+    }
+
+    fn segment(&mut self) -> Vec<u8> {
+        let place = self.random.random_range(0..CONNECTIONS);
+        let kind = self.random.random_range(0..100);
+        if kind < 30 {
+            // Another request, or the last one again.
+            self.connections[place].sequence = match self.random.random_range(0..10) {
+                0..3 => self.connections[place].sequence,
+                3 => u32::MAX,
+                _ => self.random.random(),
+            };
+        }
+        self.connections[place].identification = self.random.random();
+        let connection = self.connections[place];
+        let sequence = connection.sequence;
+        let (flags, numbers, from_server) = match kind {
+            0..45 => (SYN | self.random.random_range(0..4) << 6, [sequence, 0], false),
+            45..80 => (SYN | ACK, [self.random.random(), sequence.wrapping_add(1)], true),
+            80..85 => (FIN | ACK, [sequence, 9], self.random.random()),
+            _ => (ACK, [sequence, self.random.random()], self.random.random()),
+        };
+        let udp = kind >= 90;
+        self.frame(&Segment { connection: &connection, from_server, flags, numbers, udp })
+    }
+
+    fn frame(&mut self, segment: &Segment<'_>) -> Vec<u8> {
+        let random = &mut self.random;
+        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        if random.random_bool(0.1) {
+            for _ in 0..random.random_range(1..6) {
+                let kind: [u8; 2] = [[0x81, 0], [0x88, 0xa8], [0x91, 0]][random.random_range(0..3)];
+                bytes.extend(kind);
+                bytes.extend(random.random::<[u8; 2]>());
+            }
+        }
+        let transport = transport(random, segment);
+        let Connection { v6, identification, ends, .. } = *segment.connection;
+        let [from, to] = if segment.from_server { [ends[1], ends[0]] } else { ends };
+        let protocol = if segment.udp { 17 } else { 6 };
+        if v6 {
+            let first = if random.random_bool(0.03) { [0, 43, 44, 51, 60][random.random_range(0..5)] } else { protocol };
+            bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            bytes.extend((transport.len() as u16).to_be_bytes());
+            bytes.extend([first, 64]);
+            bytes.extend([from, to].concat());
+        } else {
+            let options = if random.random_bool(0.1) { random.random_range(0..=10) } else { 0 };
+            let fragment = u16::from(random.random_bool(0.01)) * 185;
+            bytes.extend([8, 0, 0x45 + options, 0]);
+            bytes.extend((20 + 4 * u16::from(options) + transport.len() as u16).to_be_bytes());
+            bytes.extend(identification.to_be_bytes());
+            bytes.extend(fragment.to_be_bytes());
+            bytes.extend([64, protocol, 0, 0]);
+            bytes.extend([&from[12..], &to[12..]].concat());
+            bytes.extend(vec![1; 4 * usize::from(options)]);
+        }
+        bytes.extend(transport);
+        if bytes.len() < 60 {
+            bytes.resize(60, 0);
+        }
+        bytes
+    }
+
+    fn damage(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.random.random_range(0..bytes.len());
+        match self.random.random_range(0..5) {
+            0 => bytes.truncate(at),
+            1 => bytes.extend(vec![0xee; at]),
+            // Most fields of interest are among the first bytes.
+            2 => bytes[at.min(60)] = self.random.random(),
+            3 => bytes.truncate(at.min(70)),
+            _ => bytes[at] ^= 1 << self.random.random_range(0..8),
+        }
+    }
+}
+
+impl Iterator for Traffic {
+    type Item = Captured;
+
+    fn next(&mut self) -> Option<Captured> {
+        let time_ns = self.pass_time();
+        let mut bytes = self.segment();
+        if self.random.random_bool(self.damaged) {
+            self.damage(&mut bytes);
+        }
+        Some(Captured { time_ns, bytes })
+    }
+}
+
+fn connection(random: &mut ChaCha8Rng) -> Connection {
+    Connection {
+        ends: [random.random(), random.random()],
+        ports: [random.random(), [80, 443, 53][random.random_range(0..3)]],
+        v6: random.random_bool(0.3),
+        sequence: random.random(),
+        identification: 0,
+    }
+}
+
+/// A TCP or UDP header and its payload.
+fn transport(random: &mut ChaCha8Rng, segment: &Segment<'_>) -> Vec<u8> {
+    let mut ports = segment.connection.ports;
+    if segment.from_server {
+        ports.reverse();
+    }
+    let mut bytes = ports.map(u16::to_be_bytes).concat();
+    let payload = match random.random_range(0..4) {
+        0 => 0,
+        1 => random.random_range(0..40),
+        _ => random.random_range(0..120),
+    };
+    if segment.udp {
+        bytes.extend((8 + payload as u16).to_be_bytes());
+        bytes.extend(random.random::<[u8; 2]>());
+    } else {
+        let options = if random.random_bool(0.5) { random.random_range(0..=10) } else { 0 };
+        bytes.extend(segment.numbers.map(u32::to_be_bytes).concat());
+        bytes.extend([0x50 + (options << 4), segment.flags, 0xff, 0xff]);
+        bytes.extend(random.random::<[u8; 4]>());
+        bytes.extend((0..4 * options).map(|_| random.random::<u8>()));
+    }
+    bytes.extend((0..payload).map(|_| random.random::<u8>()));
+    bytes
+}
