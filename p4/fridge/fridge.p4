@@ -60,7 +60,7 @@ struct metadata_t {
 #include "../shared/parser.p4"
 #include "../shared/frames.p4"
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control Fridge(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     register<bit<32>>(SLOTS) prints;
     register<bit<32>>(SLOTS) ticks;
     register<bit<32>>(SLOTS) stamps;
@@ -77,7 +77,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
     /// Kind of pair, ends, and sequence number of the request, as `RequestIds` has them.
     bit<360> id;
-    bit<64> digest;
+    bit<64> identity;
     bit<32> index;
     bit<32> print;
     bit<32> coin;
@@ -90,11 +90,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         // From bytes 16 and 13, then from 0 and 29.
         sum = sum + mix16(id[231:104], s4, s5) + mix16(id[255:128], s6, s7);
         sum = sum + mix16(id[359:232], s0, s1) + mix16(id[127:0], s2, s3);
-        digest = avalanche(sum);
-        bit<64> random = finalise(digest ^ mixer);
-        index = place(random[63:32], SLOTS);
-        coin = random[31:0];
-        print = fingerprint(digest, mixer);
+        identity = avalanche(sum);
+        bit<64> mixed = finalise(identity ^ mixer);
+        index = place(mixed[63:32], SLOTS);
+        coin = mixed[31:0];
+        print = fingerprint(identity, mixer);
     }
 
     table keys {
@@ -187,4 +187,4 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-V1Switch(FrameParser(), NoChecksum(), Ingress(), NoEgress(), NoChecksum(), FrameDeparser()) main;
+V1Switch(FrameParser(), NoChecksum(), Fridge(), NoEgress(), NoChecksum(), FrameDeparser()) main;

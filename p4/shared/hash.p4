@@ -40,14 +40,14 @@ bit<64> finalise(in bit<64> value) {
 }
 
 /// A 32-bit fingerprint of a digest.
-bit<32> fingerprint(in bit<64> digest, in bit<64> mixer) {
-    bit<64> product = (digest ^ (mixer[31:0] ++ mixer[63:32])) * APART;
+bit<32> fingerprint(in bit<64> identity, in bit<64> mixer) {
+    bit<64> product = (identity ^ (mixer[31:0] ++ mixer[63:32])) * APART;
     return product[63:32];
 }
 
 /// An index below `size`: the upper half of a product instead of a remainder. A shift if `size` is a power of two.
-bit<32> place(in bit<32> random, in bit<32> size) {
-    bit<64> product = (bit<64>)random * (bit<64>)size;
+bit<32> place(in bit<32> mixed, in bit<32> size) {
+    bit<64> product = (bit<64>)mixed * (bit<64>)size;
     return product[63:32];
 }
 

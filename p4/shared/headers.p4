@@ -14,6 +14,9 @@
 #define NAME_PAYLOAD 0
 #endif
 
+/// Ethernet's kind of a frame that begins an interval; one for local experiments (IEEE 802).
+const bit<16> SYNC = 0x88b6;
+
 /// In front of a frame from the agent: the time at which it was captured, in nanoseconds since 1970.
 header replay_t {
     bit<64> time_ns;
@@ -25,8 +28,13 @@ header ethernet_t {
     bit<16> kind;
 }
 
+/// Behind Ethernet's header, of kind `SYNC`: an interval of this number begins.
+header sync_t {
+    bit<32> interval;
+}
+
 header tag_t {
-    bit<16> control;
+    bit<16> identifier;
     bit<16> kind;
 }
 
@@ -91,6 +99,7 @@ header bytes1_t  { bit<8>   data; }
 struct headers_t {
     replay_t       replay;
     ethernet_t     ethernet;
+    sync_t         sync;
     tag_t          tag0;
     tag_t          tag1;
     tag_t          tag2;

@@ -85,8 +85,21 @@ parser FrameParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             0x9100: first_tag;
             0x0800: ipv4;
             0x86dd: ipv6;
+            SYNC: sync;
             default: other_link;
         }
+    }
+
+    state sync {
+        transition select(meta.packet.left) {
+            0 .. 3: other_link;
+            default: sync_whole;
+        }
+    }
+
+    state sync_whole {
+        packet.extract(hdr.sync);
+        transition other_link;
     }
 
     TAG_STATE(first_tag, tag0, second_tag)
@@ -305,6 +318,7 @@ control FrameDeparser(packet_out packet, in headers_t hdr) {
     apply {
         // Without the replay header: the frame that was captured.
         packet.emit(hdr.ethernet);
+        packet.emit(hdr.sync);
         packet.emit(hdr.tag0);
         packet.emit(hdr.tag1);
         packet.emit(hdr.tag2);

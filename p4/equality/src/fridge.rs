@@ -4,14 +4,13 @@ use packets::pair::Pair;
 use synopses::digest::DigestKey;
 use synopses::fridge::{Fridge, Settings, SettingsError};
 
+use crate::encoding::Reader;
 use crate::frames::{Captured, Frames};
 use crate::programs::Constant;
 use crate::registers::Registers;
 
 /// Slots of the ring of reports.
 const REPORTS: usize = 1024;
-/// Bytes of a synopsis' header.
-const HEAD: usize = 14;
 
 /// The settings that the compiled program has: small, so that requests evict each other.
 #[must_use]
@@ -109,43 +108,24 @@ impl crate::programs::Reference for Reference {
 /// The slots and the insertion counter, from the fridge's encoding (`synopses/src/fridge/codec.rs`).
 fn put_slots(fridge: &Fridge, registers: &mut Registers) {
     let encoded = fridge.encode();
-    let mut bytes = &encoded[HEAD..];
-    let slots = number(&mut bytes) as usize;
+    let mut reader = Reader::of(&encoded);
+    let slots = reader.number() as usize;
     // Probability, four settings of a byte, seed.
-    bytes = &bytes[8 + 4 + 8..];
-    let insertions = word(&mut bytes) | word(&mut bytes) << 32;
-    bytes = &bytes[8..];
+    reader.skip(8 + 4 + 8);
+    let insertions = reader.word() | reader.word() << 32;
+    reader.skip(8);
     for _ in 0..10 {
-        number(&mut bytes);
+        reader.number();
     }
     let mut columns = [vec![0; slots], vec![0; slots], vec![0; slots]];
     let mut at = 0;
-    for _ in 0..number(&mut bytes) {
-        at += number(&mut bytes) as usize;
-        columns.iter_mut().for_each(|column| column[at] = word(&mut bytes));
+    for _ in 0..reader.number() {
+        at += reader.number() as usize;
+        columns.iter_mut().for_each(|column| column[at] = reader.word());
         at += 1;
     }
     for (name, column) in ["prints", "ticks", "stamps"].into_iter().zip(columns) {
         registers.insert(name.to_owned(), column);
     }
     registers.insert("insertions".to_owned(), vec![insertions]);
-}
-
-fn word(bytes: &mut &[u8]) -> u64 {
-    let Some((word, rest)) = bytes.split_first_chunk::<4>() else { return 0 };
-    *bytes = rest;
-    u64::from(u32::from_le_bytes(*word))
-}
-
-fn number(bytes: &mut &[u8]) -> u64 {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let Some((byte, rest)) = bytes.split_first() else { break };
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if *byte < 0x80 {
-            break;
-        }
-    }
-    number
 }

@@ -1,6 +1,8 @@
 //! What P4 programs do, compared with what the library does: an interpreter of compiled programs, and what each
 //! program's registers are by the library.
 
+mod encoding;
+pub mod finecomb;
 pub mod fridge;
 pub mod frames;
 pub mod interpreter;

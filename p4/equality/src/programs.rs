@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use crate::finecomb;
 use crate::fridge;
 use crate::frames::Captured;
 use crate::interpreter::{Fault, LoadError, Machine, Program};
@@ -36,14 +37,27 @@ pub struct Subject {
 }
 
 /// All programs.
-pub const SUBJECTS: [Subject; 1] = [Subject {
-    name: "fridge",
-    constants: || fridge::constants().map_err(|error| Unequal::Settings(error.to_string())),
-    reference: || match fridge::Reference::new() {
-        Ok(reference) => Ok(Box::new(reference)),
-        Err(error) => Err(Unequal::Settings(error.to_string())),
+pub const SUBJECTS: [Subject; 2] = [
+    Subject {
+        name: "fridge",
+        constants: || fridge::constants().map_err(refused),
+        reference: || boxed(fridge::Reference::new().map_err(refused)?),
     },
-}];
+    Subject {
+        name: "finecomb-sender",
+        constants: || finecomb::constants().map_err(refused),
+        reference: || boxed(finecomb::Reference::new().map_err(refused)?),
+    },
+];
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn refused(error: impl ToString) -> Unequal {
+    Unequal::Settings(error.to_string())
+}
+
+fn boxed(reference: impl Reference + 'static) -> Result<Box<dyn Reference>, Unequal> {
+    Ok(Box::new(reference))
+}
 
 /// Why a program was not found equal to the library.
 #[derive(Debug, Error)]

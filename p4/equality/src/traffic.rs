@@ -5,6 +5,7 @@
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+use crate::finecomb::SYNC;
 use crate::frames::Captured;
 
 /// Connections that there are at a time.
@@ -20,6 +21,8 @@ pub struct Traffic {
     random: ChaCha8Rng,
     connections: Vec<Connection>,
     time_ns: u64,
+    /// Number of the interval.
+    interval: u32,
     /// Share of frames that are damaged.
     damaged: f64,
 }
@@ -48,7 +51,7 @@ impl Traffic {
     pub fn new(seed: u64, damaged: f64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let connections = (0..CONNECTIONS).map(|_| connection(&mut random)).collect();
-        Self { random, connections, time_ns: 1_700_000_000_000_000_000, damaged }
+        Self { random, connections, time_ns: 1_700_000_000_000_000_000, interval: 0, damaged }
     }
 
     /// The next frame's time. Clocks jump now and then, by more than half of what 32 bits of ticks can tell apart.
@@ -124,6 +127,17 @@ impl Traffic {
         bytes
     }
 
+    /// Begins the next interval. Some come again, or late.
+    fn sync(&mut self) -> Vec<u8> {
+        let back = u32::from(self.random.random_bool(0.2)) * self.random.random_range(0..3);
+        self.interval += u32::from(back == 0);
+        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        bytes.extend(SYNC);
+        bytes.extend(self.interval.wrapping_sub(back).to_be_bytes());
+        bytes.resize(60, 0);
+        bytes
+    }
+
     fn damage(&mut self, bytes: &mut Vec<u8>) {
         let at = self.random.random_range(0..bytes.len());
         match self.random.random_range(0..5) {
@@ -142,7 +156,7 @@ impl Iterator for Traffic {
 
     fn next(&mut self) -> Option<Captured> {
         let time_ns = self.pass_time();
-        let mut bytes = self.segment();
+        let mut bytes = if self.random.random_range(0..150) == 0 { self.sync() } else { self.segment() };
         if self.random.random_bool(self.damaged) {
             self.damage(&mut bytes);
         }

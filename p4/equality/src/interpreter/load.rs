@@ -73,8 +73,25 @@ struct Json {
 #[derive(Deserialize)]
 struct JsonHeaderType {
     name: String,
-    fields: Vec<(String, Value, bool)>,
+    fields: Vec<JsonField>,
     max_length: Option<u32>,
+}
+
+/// A field: its name, its width in bits or `*`, and whether it has a sign; one of variable width may lack that.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum JsonField {
+    Whole(String, Value, bool),
+    Short(String, Value),
+}
+
+impl JsonField {
+    fn parts(&self) -> (&String, &Value, bool) {
+        match self {
+            Self::Whole(name, width, signed) => (name, width, *signed),
+            Self::Short(name, width) => (name, width, false),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -214,8 +231,8 @@ impl Program {
             let kind = kind.ok_or_else(|| missing("header type", &header.header_type))?;
             let first = self.widths.len();
             let mut variable = false;
-            for (name, width, signed) in &kind.fields {
-                if *signed {
+            for (name, width, signed) in kind.fields.iter().map(JsonField::parts) {
+                if signed {
                     return Err(LoadError::Unknown { what: "signed field", name: name.clone() });
                 }
                 let width = match (width.as_u64(), kind.max_length) {
@@ -232,7 +249,7 @@ impl Program {
             // The field that says whether it is there is the last one.
             let valid = self.widths.len();
             self.widths.push(1);
-            let fields = kind.fields.iter().map(|(name, _, _)| name.clone()).collect();
+            let fields = kind.fields.iter().map(|field| field.parts().0.clone()).collect();
             let name = header.name.clone();
             self.headers.push(Header { name, fields, first, variable, valid });
         }
