@@ -58,8 +58,8 @@ pub fn run(plan: &Plan) -> Result<()> {
         folders.sort();
         for folder in folders {
             let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let sent = switch::check(&json, &folder).with_context(|| format!("{program}, {name}"))?;
-            println!("{program}, {name}: registers after {} frames are equal, {sent} frames left as they came", sent);
+            let frames = switch::check(&json, &folder).with_context(|| format!("{program}, {name}"))?;
+            println!("{program}, {name}: registers are equal after {frames} frames, which left as they came");
         }
     }
     Ok(())

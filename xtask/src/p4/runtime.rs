@@ -36,34 +36,29 @@ impl Runtime {
         Ok(Self(stream))
     }
 
+    /// Lets the queue in front of each port hold this many frames; 64 by default.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub fn set_queues(&mut self, frames: u32) -> Result<()> {
+        let mut arguments = Vec::from([WORD, 0, 1]);
+        arguments.extend(frames.to_be_bytes());
+        self.call("simple_switch:set_all_egress_queue_depths", &arguments)?;
+        // What is returned, a word, is always 0.
+        self.bytes(1 + 2 + 4 + 1).map(drop)
+    }
+
     /// All entries of an array of registers.
     ///
     /// # Errors
     ///
     /// There is no such array, or the connection broke.
     pub fn registers(&mut self, name: &str) -> Result<Vec<i64>> {
-        let mut call = Vec::new();
-        call.extend(CALL.to_be_bytes());
-        text(&mut call, "standard:bm_register_read_all");
-        call.extend(0_u32.to_be_bytes());
         // The first argument is the context, which is 0.
-        call.push(WORD);
-        call.extend(1_u16.to_be_bytes());
-        call.extend(0_u32.to_be_bytes());
-        call.push(TEXT);
-        call.extend(2_u16.to_be_bytes());
-        text(&mut call, name);
-        call.push(STOP);
-        self.0.write_all(&call)?;
-        self.reply(name)
-    }
-
-    fn reply(&mut self, name: &str) -> Result<Vec<i64>> {
-        ensure!(self.word()? == REPLY, "the switch does not reply to a read of {name}");
-        let length = self.word()?;
-        ensure!(length < 256, "a reply to a call with a name of {length} bytes");
-        self.bytes(length as usize)?;
-        self.word()?;
+        let mut arguments = Vec::from([WORD, 0, 1, 0, 0, 0, 0, TEXT, 0, 2]);
+        text(&mut arguments, name);
+        self.call("standard:bm_register_read_all", &arguments)?;
         let kind = self.bytes(1)?[0];
         let field = self.bytes(2)?;
         // Field 0 is the result, any other one an exception, of which nothing more is to be had.
@@ -74,6 +69,21 @@ impl Runtime {
         let bytes = self.bytes(size as usize * 8)?;
         ensure!(self.bytes(1)?[0] == STOP, "a reply with more than the registers {name}");
         Ok(bytes.as_chunks::<8>().0.iter().map(|entry| i64::from_be_bytes(*entry)).collect())
+    }
+
+    /// Sends a call, and reads its reply up to the first field.
+    fn call(&mut self, method: &str, arguments: &[u8]) -> Result<()> {
+        let mut call = CALL.to_be_bytes().to_vec();
+        text(&mut call, method);
+        call.extend(0_u32.to_be_bytes());
+        call.extend(arguments);
+        call.push(STOP);
+        self.0.write_all(&call)?;
+        ensure!(self.word()? == REPLY, "the switch does not reply to {method}");
+        let length = self.word()?;
+        ensure!(length < 256, "a reply to a call with a name of {length} bytes");
+        // The name, and the call's number.
+        self.bytes(length as usize + 4).map(drop)
     }
 
     fn word(&mut self) -> Result<u32> {

@@ -20,6 +20,10 @@ use crate::clock::Deadline;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Between two looks at the switch.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Frames that may wait in front of a port. With the 64 of the default some are dropped if threads do not run in turn.
+const QUEUE: u32 = 1 << 20;
+/// So many looks without another frame, and no more is expected.
+const QUIET: usize = 20;
 /// Lengths of a capture's header, and of a frame's.
 const FILE_HEADER: usize = 24;
 const FRAME_HEADER: usize = 16;
@@ -35,7 +39,7 @@ impl Drop for Switch {
     }
 }
 
-/// Runs the vector in `folder`. Returns the number of frames that left.
+/// Runs the vector in `folder`. Returns the number of frames.
 ///
 /// # Errors
 ///
@@ -55,6 +59,7 @@ pub fn check(json: &Path, folder: &Path) -> Result<usize> {
             Err(_) => sleep(PAUSE),
         }
     };
+    runtime.set_queues(QUEUE)?;
     let counter = names.get("frames").context("no register counts frames")?;
     while runtime.registers(counter)? != [frames.len() as i64] {
         ensure!(!deadline.is_over(), "the switch did not process {} frames in {PATIENCE:?}", frames.len());
@@ -66,13 +71,23 @@ pub fn check(json: &Path, folder: &Path) -> Result<usize> {
         same(name, expected, &found)?;
     }
     ensure!(registers.len() == names.len(), "the program has registers that the library knows nothing of");
-    let left = || self::frames(&folder.join("wire0_out.pcap"));
-    while left().is_ok_and(|left| left.len() < frames.len()) && !deadline.is_over() {
+    let left = left(&folder.join("wire0_out.pcap"), frames.len())?;
+    drop(switch);
+    ensure!(left.len() == frames.len(), "{} frames left, {} came", left.len(), frames.len());
+    ensure!(left == frames, "frames left with other bytes, or in another order");
+    Ok(frames.len())
+}
+
+/// The frames in a file that is being written, once all are there or none was added for a while.
+fn left(file: &Path, all: usize) -> Result<Vec<Vec<u8>>> {
+    let (mut found, mut quiet) = (0, 0);
+    while found < all && quiet < QUIET {
+        let now = frames(file).map_or(0, |frames| frames.len());
+        quiet = if now > found { 0 } else { quiet + 1 };
+        found = now;
         sleep(PAUSE);
     }
-    drop(switch);
-    ensure!(left()? == frames, "frames that left are not those that came");
-    Ok(frames.len())
+    frames(file)
 }
 
 fn same(name: &str, expected: &[u64], found: &[i64]) -> Result<()> {
@@ -87,9 +102,10 @@ fn same(name: &str, expected: &[u64], found: &[i64]) -> Result<()> {
 
 fn start(json: &Path, folder: &Path, port: u16) -> Result<Switch> {
     let log = fs::File::create(folder.join("switch.log"))?;
+    // It waits two seconds before the first frame, in which its queues are made larger.
     let child = Command::new(SWITCH)
         .current_dir(folder)
-        .args(["--interface", "64@agent64", "--interface", "0@wire0", "--use-files", "0"])
+        .args(["--interface", "64@agent64", "--interface", "0@wire0", "--use-files", "2"])
         .args(["--thrift-port", &port.to_string()])
         .arg(json)
         .stdin(Stdio::null())
