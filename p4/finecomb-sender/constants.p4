@@ -1,11 +1,11 @@
 // Constants of the tested program. Written by `cargo run -p equality -- constants`, from the settings and the key in
-// `equality/src/finecomb-sender.rs`. The secret is public: take another one.
+// `equality/src`. The secret is public: take another one.
 
 /// A tick is 2 to the power of this many nanoseconds.
 #define TICK_SHIFT 10
 
 const bit<32> BUCKETS = 0x40;
-const bit<32> STASH = 0x8;
+const bit<32> STASHED_MOST = 0x8;
 const bit<64> SAMPLED = 0x99999999999997ff;
 const bit<64> SAMPLE = 0xf7b990666472ed33;
 const bit<64> ROW = 0xf82c4787d8fa226b;

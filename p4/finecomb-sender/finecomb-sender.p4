@@ -22,8 +22,8 @@
 // # Differences from the library
 //
 // - Counts have 32 bits. Sums of 64 bits are two halves: a register of hardware has 32.
-// - An interval begins with a frame of kind 0x88b6 that has its number, and the lowest bit of that number chooses one of
-//   two sets of buckets. The library's caller calls `sync`.
+// - An interval begins with a frame of kind 0x88b6 that has its number, and uses the other one of two sets of buckets. The
+//   library's caller has a `FineComb` for each interval.
 // - One bank. Several are several copies of the buckets, each with its own hashes that are sampled.
 // - Packets with extension headers of IPv6 are refused.
 

@@ -1,5 +1,5 @@
 // Constants of the tested program. Written by `cargo run -p equality -- constants`, from the settings and the key in
-// `equality/src/fridge.rs`. The secret is public: take another one.
+// `equality/src`. The secret is public: take another one.
 
 /// A tick is 2 to the power of this many nanoseconds.
 #define TICK_SHIFT 10

@@ -15,8 +15,9 @@ struct keys_t {
 
 /// What is known of a packet of the stream.
 struct sampled_t {
-    /// Number of the interval.
-    bit<32> interval;
+    /// Intervals that began since the switch started, and whether this frame begins one.
+    bit<32> begun;
+    bit<1>  begins;
     /// Number of the packet, of all packets of the stream.
     bit<32> number;
     /// Whether it is in the sample, and then its row and the value that is added up by XOR.
@@ -29,16 +30,18 @@ struct sampled_t {
 ///
 /// | name | entries × bits | what |
 /// | --- | --- | --- |
-/// | interval | 1 × 32 | number of the interval; its lowest bit is its parity |
+/// | interval | 1 × 32 | number of the interval, as its first frame says |
+/// | begun | 1 × 32 | intervals that began; the lowest bit chooses the entries |
 /// | number | 1 × 32 | packets since the switch started |
-/// | packets | 2 × 32 | packets of each parity, sampled or not |
+/// | packets | 2 × 32 | packets of an interval, sampled or not |
 /// | sums_low, sums_high | 2 M × 32 each | sum of timestamps in nanoseconds, modulo 2⁶⁴ |
 /// | counts | 2 M × 32 | sampled packets |
 /// | values_low, values_high | 2 M × 32 each | XOR of values |
 ///
-/// The agent empties a parity's entries after it has read them, before the next interval of that parity.
+/// The agent empties entries after it has read them, before the next interval but one begins.
 control Interval(in headers_t hdr, in packet_t packet, out sampled_t found) {
     register<bit<32>>(1) interval;
+    register<bit<32>>(1) begun;
     register<bit<32>>(1) number;
     register<bit<32>>(2) packets;
     register<bit<32>>(2 * BUCKETS) sums_low;
@@ -68,17 +71,22 @@ control Interval(in headers_t hdr, in packet_t packet, out sampled_t found) {
         found.row = 0;
         found.value = 0;
         found.number = 0;
-        interval.read(found.interval, 0);
+        found.begins = 0;
+        begun.read(found.begun, 0);
         if (hdr.sync.isValid()) {
-            // Repeated and older ones are ignored, in serial numbers.
-            bit<32> later = hdr.sync.interval - found.interval;
+            // Repeated and older ones are ignored, in serial numbers. One that is missing makes an interval longer.
+            bit<32> current;
+            interval.read(current, 0);
+            bit<32> later = hdr.sync.interval - current;
             if (later != 0 && later[31:31] == 0) {
                 interval.write(0, hdr.sync.interval);
-                found.interval = hdr.sync.interval;
+                found.begun = found.begun + 1;
+                begun.write(0, found.begun);
+                found.begins = 1;
             }
         }
         if (packet.usable == 1) {
-            bit<32> parity = (bit<32>)found.interval[0:0];
+            bit<32> parity = (bit<32>)found.begun[0:0];
             bit<32> counted;
             number.read(found.number, 0);
             found.number = found.number + 1;

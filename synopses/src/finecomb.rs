@@ -46,7 +46,7 @@
 pub use crate::moments::Deviation;
 pub use aggregator::{Constants, FineComb, MergeError};
 pub use estimate::{Estimate, Health};
-pub use receiver::{Interval, Receiver};
+pub use receiver::{Interval, Receiver, Stash, StashedPacket};
 pub use recovery::Solver;
 pub use settings::{Bank, MAX_BANKS, MAX_BUCKETS, Rule, Sampling, Settings, SettingsError, Spread};
 

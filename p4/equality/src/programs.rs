@@ -37,7 +37,7 @@ pub struct Subject {
 }
 
 /// All programs.
-pub const SUBJECTS: [Subject; 2] = [
+pub const SUBJECTS: [Subject; 3] = [
     Subject {
         name: "fridge",
         constants: || fridge::constants().map_err(refused),
@@ -47,6 +47,11 @@ pub const SUBJECTS: [Subject; 2] = [
         name: "finecomb-sender",
         constants: || finecomb::constants().map_err(refused),
         reference: || boxed(finecomb::Reference::new().map_err(refused)?),
+    },
+    Subject {
+        name: "finecomb-receiver",
+        constants: || finecomb::constants().map_err(refused),
+        reference: || boxed(finecomb::ReceiverReference::new().map_err(refused)?),
     },
 ];
 
@@ -123,11 +128,9 @@ impl Subject {
     ///
     /// [`Unequal::Settings`] if the library refuses the settings.
     pub fn constants_text(&self) -> Result<String, Unequal> {
-        let mut text = format!(
-            "// Constants of the tested program. Written by `cargo run -p equality -- constants`, from the settings and \
-             the key in\n// `equality/src/{}.rs`. The secret is public: take another one.\n\n",
-            self.name
-        );
+        let mut text = "// Constants of the tested program. Written by `cargo run -p equality -- constants`, from the \
+                        settings and the key in\n// `equality/src`. The secret is public: take another one.\n\n"
+            .to_owned();
         text.push_str("/// A tick is 2 to the power of this many nanoseconds.\n#define TICK_SHIFT 10\n\n");
         for (name, bits, value) in (self.constants)()? {
             let _ = writeln!(text, "const bit<{bits}> {name} = {value:#x};");
