@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use support::programs::Programs;
 use support::{MISSING, workspace};
 
-use crate::{arm64, book, demo, deny, kubernetes, licences, proto};
+use crate::{arm64, book, demo, deny, kubernetes, licences, p4, proto};
 use steps::Steps;
 
 /// Runs all checks and prints how long each took. `tests_took`: the tests were run already, in so many seconds.
@@ -45,6 +45,10 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     match book::missing() {
         None => steps.run("book", book::make)?,
         Some(why) => steps.cannot("book", why),
+    }
+    match p4::missing() {
+        None => steps.run("P4 programs in the reference switch", || p4::run(&p4::Plan::default()))?,
+        Some(why) => steps.cannot("P4 programs in the reference switch", &why),
     }
     bindings::run(&mut steps)?;
     unsafe_code(&mut steps)?;

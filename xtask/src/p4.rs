@@ -28,6 +28,12 @@ pub struct Plan {
     pub seed: u64,
 }
 
+impl Default for Plan {
+    fn default() -> Self {
+        Self { write: false, frames: 10_000, seed: 1 }
+    }
+}
+
 /// Why programs cannot be compiled or run here.
 pub fn missing() -> Option<String> {
     let missing: Vec<_> = [COMPILER, SWITCH].into_iter().filter(|name| version(name).is_err()).collect();
@@ -84,7 +90,11 @@ fn compile(program: &str, scratch: &Path, write: bool) -> Result<()> {
     let compiled = scratch.join(program).with_extension("json");
     let (folder, source) = (workspace().join("p4").join(program), format!("{program}.p4"));
     // Relative paths: the output names them.
-    let status = Command::new(COMPILER).current_dir(folder).args([&source, "--excludeMidendPasses", WITHOUT, "-o"]).arg(&compiled).status()?;
+    let status = Command::new(COMPILER)
+        .current_dir(folder)
+        .args([&source, "--excludeMidendPasses", WITHOUT, "-o"])
+        .arg(&compiled)
+        .status()?;
     ensure!(status.success(), "{COMPILER} refuses {source}");
     let kept = workspace().join("p4").join(program).join(program);
     let before = fs::read(kept.with_extension("json")).unwrap_or_default();

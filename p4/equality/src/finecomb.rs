@@ -5,9 +5,8 @@ use synopses::digest::{Digest, DigestKey};
 use synopses::finecomb::{FineComb, Receiver, Settings, SettingsError, StashedPacket};
 
 use crate::encoding::Reader;
-use crate::fridge::key;
 use crate::frames::{Captured, Frames};
-use crate::programs::Constant;
+use crate::model::{self, Constant, key};
 use crate::registers::Registers;
 
 /// Ethernet's kind of a frame that begins an interval (`shared/headers.p4`).
@@ -30,7 +29,9 @@ pub fn constants() -> Result<Vec<Constant>, SettingsError> {
     let mut constants = vec![("BUCKETS".to_owned(), 32, settings.buckets as u64)];
     constants.extend(settings.banks.iter().map(|bank| ("STASHED_MOST".to_owned(), 32, bank.stash as u64)));
     constants.extend(of.samples.iter().map(|(_, more)| ("SAMPLED".to_owned(), 64, *more)));
-    constants.extend(["SAMPLE", "ROW", "VALUE"].into_iter().zip(of.mixers).map(|(name, mixer)| (name.to_owned(), 64, mixer)));
+    constants.extend(
+        ["SAMPLE", "ROW", "VALUE"].into_iter().zip(of.mixers).map(|(name, mixer)| (name.to_owned(), 64, mixer)),
+    );
     let words = key().secret_words().into_iter().take(16).enumerate();
     constants.extend(words.map(|(at, word)| (format!("SECRET_{at}"), 64, word)));
     Ok(constants)
@@ -93,7 +94,7 @@ impl Reference {
     }
 }
 
-impl crate::programs::Reference for Reference {
+impl model::Reference for Reference {
     fn process(&mut self, captured: &Captured) {
         self.insert(captured);
     }
@@ -218,7 +219,7 @@ impl ReceiverReference {
     }
 }
 
-impl crate::programs::Reference for ReceiverReference {
+impl model::Reference for ReceiverReference {
     fn process(&mut self, captured: &Captured) {
         // The frame may begin an interval: what is stashed until now is needed.
         if begins(captured).is_some() {

@@ -60,7 +60,7 @@ fn has_extension(bytes: &[u8]) -> bool {
     let mut at = 12;
     for _ in 0..=4 {
         match bytes.get(at..at + 2) {
-            Some([0x81, 0] | [0x88, 0xa8] | [0x91, 0]) => at += 4,
+            Some([0x81 | 0x91, 0] | [0x88, 0xa8]) => at += 4,
             Some([0x86, 0xdd]) => {
                 let header = bytes.get(at + 2..at + 42);
                 return header.is_some_and(|ip| ip[0] >> 4 == 6 && matches!(ip[6], 0 | 43 | 44 | 51 | 60));

@@ -6,7 +6,7 @@ use synopses::fridge::{Fridge, Settings, SettingsError};
 
 use crate::encoding::Reader;
 use crate::frames::{Captured, Frames};
-use crate::programs::Constant;
+use crate::model::{self, Constant, key};
 use crate::registers::Registers;
 
 /// Slots of the ring of reports.
@@ -16,12 +16,6 @@ const REPORTS: usize = 1024;
 #[must_use]
 pub fn settings() -> Settings {
     Settings { slots: 256, probability: 0.75, seed: 0x0f1d_9e00, ..Settings::default() }
-}
-
-/// The key of the compiled program's digests.
-#[must_use]
-pub fn key() -> DigestKey {
-    DigestKey::new(0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978)
 }
 
 /// The program's constants, for `constants.p4`.
@@ -64,10 +58,9 @@ impl Reference {
             report_insertions: vec![0; REPORTS],
         })
     }
-
 }
 
-impl crate::programs::Reference for Reference {
+impl model::Reference for Reference {
     fn process(&mut self, captured: &Captured) {
         let Some(packet) = self.frames.count(captured) else { return };
         let roles = Pair::Handshake.roles(&packet, &self.key);
@@ -121,7 +114,9 @@ fn put_slots(fridge: &Fridge, registers: &mut Registers) {
     let mut at = 0;
     for _ in 0..reader.number() {
         at += reader.number() as usize;
-        columns.iter_mut().for_each(|column| column[at] = reader.word());
+        for column in &mut columns {
+            column[at] = reader.word();
+        }
         at += 1;
     }
     for (name, column) in ["prints", "ticks", "stamps"].into_iter().zip(columns) {

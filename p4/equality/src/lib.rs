@@ -3,9 +3,10 @@
 
 mod encoding;
 pub mod finecomb;
-pub mod fridge;
 pub mod frames;
+pub mod fridge;
 pub mod interpreter;
+pub mod model;
 pub mod programs;
 pub mod registers;
 pub mod traffic;

@@ -9,21 +9,11 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::finecomb;
-use crate::fridge;
 use crate::frames::Captured;
+use crate::fridge;
 use crate::interpreter::{Fault, LoadError, Machine, Program};
+use crate::model::{Constant, Reference};
 use crate::registers::{Registers, differences, of};
-
-/// What the library does with the frames that a program gets.
-pub trait Reference {
-    /// Does what the library does with a frame.
-    fn process(&mut self, captured: &Captured);
-    /// The registers that the program has by now.
-    fn registers(&self) -> Registers;
-}
-
-/// A constant of a program: its name, its bits, its value.
-pub type Constant = (String, u32, u64);
 
 /// A program and its model.
 #[derive(Clone, Copy, Debug)]
@@ -41,17 +31,17 @@ pub const SUBJECTS: [Subject; 3] = [
     Subject {
         name: "fridge",
         constants: || fridge::constants().map_err(refused),
-        reference: || boxed(fridge::Reference::new().map_err(refused)?),
+        reference: || fridge::Reference::new().map(boxed).map_err(refused),
     },
     Subject {
         name: "finecomb-sender",
         constants: || finecomb::constants().map_err(refused),
-        reference: || boxed(finecomb::Reference::new().map_err(refused)?),
+        reference: || finecomb::Reference::new().map(boxed).map_err(refused),
     },
     Subject {
         name: "finecomb-receiver",
         constants: || finecomb::constants().map_err(refused),
-        reference: || boxed(finecomb::ReceiverReference::new().map_err(refused)?),
+        reference: || finecomb::ReceiverReference::new().map(boxed).map_err(refused),
     },
 ];
 
@@ -60,8 +50,8 @@ fn refused(error: impl ToString) -> Unequal {
     Unequal::Settings(error.to_string())
 }
 
-fn boxed(reference: impl Reference + 'static) -> Result<Box<dyn Reference>, Unequal> {
-    Ok(Box::new(reference))
+fn boxed(reference: impl Reference + 'static) -> Box<dyn Reference> {
+    Box::new(reference)
 }
 
 /// Why a program was not found equal to the library.

@@ -27,7 +27,11 @@ pub fn differences(expected: &Registers, found: &Registers) -> String {
     let mut lines = Vec::new();
     for (name, entries) in expected {
         let Some(others) = found.get(name).filter(|others| others.len() == entries.len()) else {
-            lines.push(format!("{name}: {} entries expected, {:?} found", entries.len(), found.get(name).map(Vec::len)));
+            lines.push(format!(
+                "{name}: {} entries expected, {:?} found",
+                entries.len(),
+                found.get(name).map(Vec::len)
+            ));
             continue;
         };
         let differ = entries.iter().zip(others).enumerate().filter(|(_, (expected, found))| expected != found);

@@ -104,7 +104,8 @@ impl Traffic {
         let [from, to] = if segment.from_server { [ends[1], ends[0]] } else { ends };
         let protocol = if segment.udp { 17 } else { 6 };
         if v6 {
-            let first = if random.random_bool(0.03) { [0, 43, 44, 51, 60][random.random_range(0..5)] } else { protocol };
+            let first =
+                if random.random_bool(0.03) { [0, 43, 44, 51, 60][random.random_range(0..5)] } else { protocol };
             bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
             bytes.extend((transport.len() as u16).to_be_bytes());
             bytes.extend([first, 64]);

@@ -82,7 +82,9 @@ impl Vector {
     /// [`VectorError::Unequal`] if the library refuses the settings.
     pub fn of(name: &str, subject: &Subject, frames: Vec<Captured>) -> Result<Self, VectorError> {
         let mut reference = (subject.reference)()?;
-        frames.iter().for_each(|captured| reference.process(captured));
+        for captured in &frames {
+            reference.process(captured);
+        }
         Ok(Self { name: name.to_owned(), frames, registers: reference.registers() })
     }
 
@@ -102,7 +104,8 @@ impl Vector {
             (name.clone(), (entries.len(), entries[..used].to_vec()))
         });
         let filled: std::collections::BTreeMap<_, _> = filled.collect();
-        let lines: Vec<_> = filled.iter().map(|line| serde_json::json!([line.0, line.1.0, line.1.1]).to_string()).collect();
+        let lines: Vec<_> =
+            filled.iter().map(|line| serde_json::json!([line.0, line.1.0, line.1.1]).to_string()).collect();
         fs::write(&file, format!("[\n{}\n]\n", lines.join(",\n"))).map_err(at(&file))
     }
 

@@ -2,7 +2,10 @@
 
 use std::fs;
 
+use equality::frames::Captured;
+use equality::interpreter::{Machine, Sent};
 use equality::programs::{SUBJECTS, Subject, Unequal};
+use equality::registers::{differences, of};
 use equality::traffic::Traffic;
 use equality::vectors::{Vector, folder};
 
@@ -13,9 +16,9 @@ const EVERY: usize = 500;
 fn compare(subject: &Subject, seed: u64, frames: usize) {
     for (seed, damaged) in [(seed, 0.0), (seed + 1, 0.2)] {
         let traffic = Traffic::new(seed, damaged).take(frames / 2);
-        if let Err(error) = subject.compare(traffic, EVERY) {
-            panic!("{}, seed {seed}, {damaged} damaged: {}", subject.name, chain(&error));
-        }
+        let outcome = subject.compare(traffic, EVERY).map_err(|error| chain(&error));
+
+        assert!(outcome.is_ok(), "{}, seed {seed}, {damaged} damaged: {outcome:?}", subject.name);
     }
 }
 
@@ -77,7 +80,12 @@ fn each_program_was_compiled_from_the_sources_that_are_here() {
         let lock = fs::read_to_string(subject.file("lock")).expect("a lock beside each compiled program");
         let digest = subject.sources_digest().expect("sources of each program");
 
-        assert_eq!(lock.lines().next(), Some(&*format!("sources {digest}")), "{}: cargo xtask p4 --write", subject.name);
+        assert_eq!(
+            lock.lines().next(),
+            Some(&*format!("sources {digest}")),
+            "{}: cargo xtask p4 --write",
+            subject.name
+        );
     }
 }
 
@@ -88,4 +96,23 @@ fn a_program_that_does_something_else_is_found_out() {
     let found = subject.compare(Traffic::new(1, 0.0).take(10), EVERY);
 
     assert!(matches!(found, Err(Unequal::Registers { frames: 10, .. })), "{found:?}");
+}
+
+#[test]
+fn a_frame_from_the_wire_leaves_by_the_other_end_and_has_the_time_of_the_switch() {
+    let subject = &SUBJECTS[0];
+    let mut machine = Machine::new(subject.load().expect("a compiled program").into());
+    let frames: Vec<Captured> = Traffic::new(5, 0.0).take(200).collect();
+    let mut reference = (subject.reference)().expect("settings of the tested program");
+    for (at, captured) in (1_u64..).zip(frames) {
+        // The clock of a switch counts microseconds.
+        let (time_us, port) = (at * 700, (at % 2) as u16);
+        let sent = machine.process(port, time_us, &captured.bytes).expect("a frame");
+        reference.process(&Captured { time_ns: time_us * 1_000, bytes: captured.bytes.clone() });
+
+        assert_eq!(sent, Some(Sent { port: port ^ 1, bytes: captured.bytes }));
+    }
+
+    assert_eq!(differences(&reference.registers(), &of(&machine)), "");
+    assert!(reference.registers()["matched"][0] > 5);
 }

@@ -306,9 +306,7 @@ fn states(parsers: &[JsonParser], names: &Names) -> Result<(Vec<State>, usize), 
 fn parser_step(step: &JsonOperation, names: &Names) -> Result<Step, LoadError> {
     match (step.op.as_str(), step.parameters.as_slice()) {
         ("extract", [header]) => Ok(Step::Extract(names.header_of(header)?)),
-        ("extract_VL", [header, bits]) => {
-            Ok(Step::ExtractVariable(names.header_of(header)?, expression(bits, names)?))
-        }
+        ("extract_VL", [header, bits]) => Ok(Step::ExtractVariable(names.header_of(header)?, expression(bits, names)?)),
         ("set", [field, value]) => Ok(Step::Set(names.field_of(field)?, expression(value, names)?)),
         // A primitive of actions in a parser.
         ("primitive", [inner]) => {

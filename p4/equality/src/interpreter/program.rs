@@ -87,8 +87,16 @@ pub(crate) struct Transition {
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// A table without a key: its action, the action's data, and what follows.
-    Table { action: usize, data: Vec<Number>, next: Option<usize> },
-    Condition { test: Expression, yes: Option<usize>, no: Option<usize> },
+    Table {
+        action: usize,
+        data: Vec<Number>,
+        next: Option<usize>,
+    },
+    Condition {
+        test: Expression,
+        yes: Option<usize>,
+        no: Option<usize>,
+    },
 }
 
 /// A step of an action.
