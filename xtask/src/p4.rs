@@ -1,5 +1,5 @@
-//! `cargo xtask p4`: compiles the P4 programs, and runs them in the reference switch with the frames of the golden vectors
-//! and random ones. Registers and frames have to be those of the library.
+//! `cargo xtask p4`: compiles the P4 programs, and runs them in the reference switch with the frames of the golden
+//! vectors and random ones. Registers and frames have to be those of the library.
 
 mod runtime;
 mod switch;
@@ -22,7 +22,7 @@ const WITHOUT: &str = "P4::LocalCopyPropagation";
 pub struct Plan {
     /// Keep what was compiled.
     pub write: bool,
-    /// Random frames.
+    /// Number of random frames.
     pub frames: usize,
     /// Seed of the random frames.
     pub seed: u64,

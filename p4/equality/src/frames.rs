@@ -13,9 +13,9 @@ const EXTENSION: usize = 15;
 /// A frame and when it was captured, in nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// When.
+    /// When it was captured.
     pub time_ns: u64,
-    /// What, from the Ethernet header on.
+    /// Its bytes from the Ethernet header on.
     pub bytes: Vec<u8>,
 }
 

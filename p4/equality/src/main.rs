@@ -41,7 +41,7 @@ enum Task {
     Stage {
         /// Name of the program.
         program: String,
-        /// Random frames.
+        /// Number of random frames.
         #[arg(long, default_value_t = 10_000)]
         frames: usize,
         /// Seed of the random traffic.

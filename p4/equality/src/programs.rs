@@ -26,7 +26,7 @@ pub struct Subject {
     pub reference: fn() -> Result<Box<dyn Reference>, Unequal>,
 }
 
-/// All programs.
+/// All programs that there are.
 pub const SUBJECTS: [Subject; 3] = [
     Subject {
         name: "fridge",
@@ -73,7 +73,7 @@ pub enum Unequal {
     /// A frame does not leave as it came.
     #[error("frame {0} left with other bytes, by another port, or not at all")]
     Frame(usize),
-    /// Registers differ.
+    /// Registers differ from the library's.
     #[error("registers after {frames} frames differ:\n{differences}")]
     Registers {
         /// Frames until then.
@@ -100,7 +100,7 @@ impl Subject {
         SUBJECTS.iter().find(|subject| subject.name == name)
     }
 
-    /// Its folder.
+    /// Folder of its files.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         root().join(self.name)

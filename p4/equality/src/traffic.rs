@@ -15,7 +15,7 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const FIN: u8 = 0x01;
 
-/// Endless traffic.
+/// Traffic without an end.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     random: ChaCha8Rng,

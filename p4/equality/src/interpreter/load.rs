@@ -52,7 +52,7 @@ pub enum LoadError {
         what: &'static str,
         /// What was found.
         found: u64,
-        /// The limit.
+        /// The largest possible value.
         most: u64,
     },
 }

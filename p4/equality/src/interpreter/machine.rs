@@ -50,7 +50,7 @@ pub enum Fault {
 pub struct Sent {
     /// The port by which it leaves.
     pub port: u16,
-    /// Its bytes.
+    /// Its bytes as sent.
     pub bytes: Vec<u8>,
 }
 
@@ -80,7 +80,7 @@ impl Machine {
         }
     }
 
-    /// The program.
+    /// The program that it runs.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program

@@ -156,7 +156,7 @@ pub(crate) enum Binary {
 }
 
 impl Program {
-    /// Its registers.
+    /// Its arrays of registers.
     #[must_use]
     pub fn registers(&self) -> &[RegisterArray] {
         &self.registers
