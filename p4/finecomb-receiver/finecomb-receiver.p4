@@ -1,5 +1,5 @@
-// FineComb, the receiver's end: buckets as at the sender's end, and the sampled packets near the ends of intervals, among
-// which the agent looks for those that changed the interval on their way.
+// FineComb, the receiver's end: buckets as at the sender's end, and the sampled packets near the ends of intervals,
+// among which the agent looks for those that changed the interval on their way.
 //
 // # Source
 //
@@ -8,13 +8,13 @@
 //
 // # Guarantee
 //
-// The same frames at the same times give the buckets and the stashed packets of the library's `Receiver`, bit for bit, for
-// each interval.
+// The same frames at the same times give the buckets and the stashed packets of the library's `Receiver`, bit for bit,
+// for each interval.
 //
 // # Parameters
 //
-// In `constants.p4`: buckets M of one bank, the largest hash that is sampled, w stashed packets before and after an end, a
-// power of two, the key of digests and the mixers, which are parameters of an action.
+// In `constants.p4`: buckets M of one bank, the largest hash that is sampled, w stashed packets before and after an
+// end, a power of two, the key of digests and the mixers, which are parameters of an action.
 //
 // # Registers
 //
@@ -31,9 +31,10 @@
 // # Differences from the library
 //
 // - Counts have 32 bits. Sums of 64 bits are two halves: a register of hardware has 32.
-// - An interval begins with a frame of kind 0x88b6 that has its number, and uses the other one of two sets of buckets. The
-//   library's caller has a `FineComb` for each interval.
-// - The agent has as long as an interval to read the stash of an end: it is emptied when the next interval but one begins.
+// - An interval begins with a frame of kind 0x88b6 that has its number, and uses the other one of two sets of buckets.
+//   The library's caller has a `FineComb` for each interval.
+// - The agent has as long as an interval to read the stash of an end: it is emptied when the next interval but one
+//   begins.
 // - One bank. Several are several copies of the buckets, each with its own hashes that are sampled.
 // - Packets with extension headers of IPv6 are refused.
 

@@ -1,5 +1,5 @@
-// FineComb, the sender's end: sums of timestamps, counts and XORs of digests, of which the receiver's agent computes mean
-// and deviation of the one-way delay, and loss. Without the XORs it is LDA.
+// FineComb, the sender's end: sums of timestamps, counts and XORs of digests, of which the receiver's agent computes
+// mean and deviation of the one-way delay, and loss. Without the XORs it is LDA.
 //
 // # Source
 //
@@ -12,8 +12,8 @@
 //
 // # Parameters
 //
-// In `constants.p4`: buckets M of one bank, the largest hash that is sampled, the key of digests and the mixers, which are
-// parameters of an action.
+// In `constants.p4`: buckets M of one bank, the largest hash that is sampled, the key of digests and the mixers, which
+// are parameters of an action.
 //
 // # Registers
 //
@@ -22,8 +22,8 @@
 // # Differences from the library
 //
 // - Counts have 32 bits. Sums of 64 bits are two halves: a register of hardware has 32.
-// - An interval begins with a frame of kind 0x88b6 that has its number, and uses the other one of two sets of buckets. The
-//   library's caller has a `FineComb` for each interval.
+// - An interval begins with a frame of kind 0x88b6 that has its number, and uses the other one of two sets of buckets.
+//   The library's caller has a `FineComb` for each interval.
 // - One bank. Several are several copies of the buckets, each with its own hashes that are sampled.
 // - Packets with extension headers of IPv6 are refused.
 

@@ -13,8 +13,8 @@
 //
 // # Parameters
 //
-// In `constants.p4`: slots M, a power of two; p as a threshold of 33 bits; the tick, 2^10 ns; the key of digests and the
-// fridge's mixer, as parameters of an action, so that the agent can change them without a new program.
+// In `constants.p4`: slots M, a power of two; p as a threshold of 33 bits; the tick, 2^10 ns; the key of digests and
+// the fridge's mixer, as parameters of an action, so that the agent can change them without a new program.
 //
 // # Registers
 //
@@ -35,7 +35,8 @@
 //
 // - Counters have 32 bits and wrap; the library's have 64. The agent adds up differences.
 // - Weights are the agent's: a pipeline has no logarithm. So is the count of clamped ones.
-// - Samples are in a ring; the agent loses some if it polls less often than every 1024 samples, and sees it in `matched`.
+// - Samples are in a ring; the agent loses some if it polls less often than every 1024 samples, and sees it in
+//   `matched`.
 // - Without the replay's time, a frame has the switch's time in microseconds.
 // - Packets with extension headers of IPv6 are refused.
 

@@ -1,8 +1,8 @@
 // The name of a packet, by which two points recognise it: `packets::identity::digest`.
 //
-// 35 bytes of addresses, identification and protocol, then the TCP or UDP header without its checksum, then the first 32
-// bytes of payload: 43 to 127 bytes. XXH3 reads them from both ends, so the name is kept twice, at either end of a wide
-// word.
+// 35 bytes of addresses, identification and protocol, then the TCP or UDP header without its checksum, then the first
+// 32 bytes of payload: 43 to 127 bytes. XXH3 reads them from both ends, so the name is kept twice, at either end of a
+// wide word.
 
 #ifndef NAME_P4
 #define NAME_P4

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use equality::programs::{SUBJECTS, Subject};
 use equality::traffic::Traffic;
-use equality::vectors::{Vector, folder};
+use equality::vectors::Vector;
 use serde_json::Value;
 
 /// Frames between two comparisons of all registers.
@@ -76,7 +76,7 @@ fn constants() -> Result<()> {
 fn vectors() -> Result<()> {
     for subject in &SUBJECTS {
         for vector in Vector::golden(subject)? {
-            vector.write(&folder(subject))?;
+            vector.write(subject)?;
         }
     }
     Ok(())
@@ -104,10 +104,10 @@ fn strip(json: &mut Value) {
 }
 
 fn stage(subject: &Subject, frames: usize, seed: u64, into: &std::path::Path) -> Result<()> {
-    let traffic = || Traffic::new(seed, 0.1).take(frames);
-    subject.compare(traffic(), EVERY)?;
-    let random = Vector::of("random", subject, traffic().collect())?;
-    for vector in Vector::read_all(&folder(subject))?.iter().chain([&random]) {
+    let traffic = Traffic::new(seed, 0.1).take(frames);
+    let random = Vector::of("random", subject, traffic.collect())?;
+    for vector in Vector::read_all(subject)?.iter().chain([&random]) {
+        subject.compare(vector.frames.iter().cloned(), EVERY).with_context(|| vector.name.clone())?;
         vector.stage(&into.join(&vector.name))?;
     }
     Ok(())

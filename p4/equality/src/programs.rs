@@ -158,8 +158,8 @@ impl Subject {
         Ok(Program::load(&read(&self.file("json"))?)?)
     }
 
-    /// Sends `frames` to the interpreter and to the library, and compares all registers after every `every` frames and at
-    /// the end, and each frame that leaves. Returns the registers at the end.
+    /// Sends `frames` to the interpreter and to the library, and compares all registers after every `every` frames and
+    /// at the end, and each frame that leaves. Returns the registers at the end.
     ///
     /// # Errors
     ///

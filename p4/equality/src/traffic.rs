@@ -140,6 +140,10 @@ impl Traffic {
     }
 
     fn damage(&mut self, bytes: &mut Vec<u8>) {
+        if self.random.random_bool(0.6) {
+            self.damage_lengths(bytes);
+            return;
+        }
         let at = self.random.random_range(0..bytes.len());
         match self.random.random_range(0..5) {
             0 => bytes.truncate(at),
@@ -150,6 +154,43 @@ impl Traffic {
             _ => bytes[at] ^= 1 << self.random.random_range(0..8),
         }
     }
+}
+
+impl Traffic {
+    /// Changes one or two of the lengths in the headers, or where the frame ends, near what is just possible.
+    fn damage_lengths(&mut self, bytes: &mut Vec<u8>) {
+        let ip = ip_header(bytes);
+        let random = &mut self.random;
+        let v6 = bytes.get(ip).is_some_and(|byte| byte >> 4 == 6);
+        let options = bytes.get(ip).map_or(0, |byte| usize::from(byte & 15) * 4);
+        let segment = ip + if v6 { 40 } else { options };
+        for _ in 0..random.random_range(1..3) {
+            let (at, value) = match random.random_range(0..6) {
+                0 => (ip, (if v6 { 0x60 } else { 0x40 }) + random.random_range(0..8)),
+                1 => (ip + if v6 { 5 } else { 3 }, random.random_range(0..90)),
+                // Of TCP, and of UDP.
+                2 => (segment + 12, random.random_range(0..16) << 4),
+                3 => (segment + 5, random.random_range(0..60)),
+                4 => (segment + 4, random.random_range(0..2)),
+                _ => {
+                    bytes.truncate((segment + random.random_range(0..64)).saturating_sub(22));
+                    continue;
+                }
+            };
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+        }
+    }
+}
+
+/// Where the IP header begins.
+fn ip_header(bytes: &[u8]) -> usize {
+    let mut at = 12;
+    while let Some([0x81 | 0x91, 0] | [0x88, 0xa8]) = bytes.get(at..at + 2) {
+        at += 4;
+    }
+    at + 2
 }
 
 impl Iterator for Traffic {
@@ -163,6 +204,52 @@ impl Iterator for Traffic {
         }
         Some(Captured { time_ns, bytes })
     }
+}
+
+/// Frames at every edge of what parsers accept: whole ones, then each cut at every byte, and with every value of each
+/// length in its headers that a few bits allow.
+#[must_use]
+pub fn edges() -> Vec<Captured> {
+    let mut traffic = Traffic::new(4, 0.0);
+    let connections = [(false, 0), (true, 1)].map(|(v6, place)| Connection { v6, ..traffic.connections[place] });
+    let mut frames = Vec::new();
+    for connection in &connections {
+        for (flags, from_server, udp) in [(SYN, false, false), (SYN | ACK, true, false), (ACK, false, true)] {
+            let numbers = [connection.sequence, connection.sequence.wrapping_add(1)];
+            let segment = Segment { connection, from_server, flags, numbers, udp };
+            let whole = core::iter::repeat_with(|| traffic.frame(&segment)).find(|bytes| bytes.len() < 110);
+            frames.extend(whole.iter().flat_map(|whole| variants(whole)));
+        }
+    }
+    (0..).zip(frames).map(|(at, bytes)| Captured { time_ns: 1_700_000_000_000_000_000 + at * 5_000, bytes }).collect()
+}
+
+/// A frame, and all that it may become.
+fn variants(whole: &[u8]) -> Vec<Vec<u8>> {
+    let ip = ip_header(whole);
+    let v6 = whole.get(ip).is_some_and(|byte| byte >> 4 == 6);
+    let segment = ip + whole.get(ip).map_or(0, |byte| if v6 { 40 } else { usize::from(byte & 15) * 4 });
+    let mut variants = vec![whole.to_vec()];
+    variants.extend((0..whole.len()).map(|length| whole[..length].to_vec()));
+    // The IP header's version and length, the packet's length, the fragment's offset, then lengths of TCP and UDP.
+    let length = ip + if v6 { 5 } else { 3 };
+    for (at, values, shift) in [
+        (ip, 3..8, 4),
+        (ip, 0x40..0x50, 0),
+        (length, 0..100, 0),
+        (ip + 6, 0..64, 0),
+        (segment + 12, 0..16, 4),
+        (segment + 5, 0..64, 0),
+    ] {
+        variants.extend(values.map(|value: u8| {
+            let mut other = whole.to_vec();
+            if let Some(byte) = other.get_mut(at) {
+                *byte = value << shift;
+            }
+            other
+        }));
+    }
+    variants
 }
 
 fn connection(random: &mut ChaCha8Rng) -> Connection {

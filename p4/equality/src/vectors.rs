@@ -1,5 +1,5 @@
-//! Golden vectors: frames in a capture file, and the registers that they lead to. And the same as a running switch
-//! needs it.
+//! Golden vectors: frames in a capture file, and the registers that each program has after them. And the same as a
+//! running switch needs it.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::frames::{AGENT_PORT, Captured};
 use crate::programs::{Subject, Unequal, read, root};
 use crate::registers::Registers;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, edges};
 
 /// Longer frames are not written.
 const SNAP: u32 = 1 << 16;
@@ -51,10 +51,14 @@ pub struct Vector {
 const GOLDEN: [(&str, u64, f64, usize); 3] =
     [("whole", 1, 0.0, 400), ("damaged", 2, 0.3, 400), ("broken", 3, 1.0, 200)];
 
-/// The folder of a program's vectors.
+/// The folder of all vectors: captures, and a folder of registers for each program.
 #[must_use]
-pub fn folder(subject: &Subject) -> PathBuf {
-    root().join("vectors").join(subject.name)
+pub fn folder() -> PathBuf {
+    root().join("vectors")
+}
+
+fn registers_file(subject: &Subject, name: &str) -> PathBuf {
+    folder().join(subject.name).join(name).with_extension("json")
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> VectorError {
@@ -72,7 +76,8 @@ impl Vector {
         let vector = |(name, seed, damaged, count): (&str, _, _, _)| {
             Self::of(name, subject, Traffic::new(seed, damaged).take(count).collect())
         };
-        GOLDEN.into_iter().map(vector).collect()
+        let edges = Self::of("edges", subject, edges());
+        GOLDEN.into_iter().map(vector).chain([edges]).collect()
     }
 
     /// These frames, with the library's registers.
@@ -88,16 +93,17 @@ impl Vector {
         Ok(Self { name: name.to_owned(), frames, registers: reference.registers() })
     }
 
-    /// Writes its two files into `folder`.
+    /// Writes the capture, which all programs share, and the registers of a program.
     ///
     /// # Errors
     ///
     /// [`VectorError::File`] if that fails.
-    pub fn write(&self, folder: &Path) -> Result<(), VectorError> {
-        fs::create_dir_all(folder).map_err(at(folder))?;
+    pub fn write(&self, subject: &Subject) -> Result<(), VectorError> {
+        let file = registers_file(subject, &self.name);
+        let (folder, registers) = (folder(), file.parent().unwrap_or(&file));
+        fs::create_dir_all(registers).map_err(at(registers))?;
         let frames = self.frames.iter().map(|captured| (captured.time_ns, captured.bytes.clone()));
         capture(&folder.join(&self.name).with_extension("pcap"), frames)?;
-        let file = folder.join(&self.name).with_extension("json");
         // Zeros at the end are left out.
         let filled = self.registers.iter().map(|(name, entries)| {
             let used = entries.iter().rposition(|entry| *entry != 0).map_or(0, |last| last + 1);
@@ -109,43 +115,43 @@ impl Vector {
         fs::write(&file, format!("[\n{}\n]\n", lines.join(",\n"))).map_err(at(&file))
     }
 
-    /// All vectors in `folder`.
+    /// All vectors that are kept, with the registers of a program.
     ///
     /// # Errors
     ///
     /// [`VectorError`] if one cannot be read.
-    pub fn read_all(folder: &Path) -> Result<Vec<Self>, VectorError> {
-        let mut vectors = Vec::new();
-        for entry in fs::read_dir(folder).map_err(at(folder))? {
-            let file = entry.map_err(at(folder))?.path();
+    pub fn read_all(subject: &Subject) -> Result<Vec<Self>, VectorError> {
+        let (mut vectors, folder) = (Vec::new(), folder());
+        for entry in fs::read_dir(&folder).map_err(at(&folder))? {
+            let file = entry.map_err(at(&folder))?.path();
             if file.extension().is_some_and(|extension| extension == "pcap") {
-                vectors.push(Self::read(&file)?);
+                vectors.push(Self::read(&file, subject)?);
             }
         }
         vectors.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(vectors)
     }
 
-    fn read(file: &Path) -> Result<Self, VectorError> {
+    fn read(file: &Path, subject: &Subject) -> Result<Self, VectorError> {
         let in_file = |error| VectorError::Capture(file.to_path_buf(), error);
         let mut capture = Capture::new(fs::File::open(file).map_err(at(file))?).map_err(in_file)?;
         let mut frames = Vec::new();
         let mut keep =
             |frame: &Frame<'_>| frames.push(Captured { time_ns: frame.time_ns, bytes: frame.bytes.to_vec() });
         while !matches!(capture.read(&mut keep).map_err(in_file)?, Progress::End) {}
-        let json = file.with_extension("json");
+        let name = file.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let json = registers_file(subject, &name);
         let lines: Vec<(String, usize, Vec<u64>)> =
             serde_json::from_str(&read(&json)?).map_err(|error| VectorError::Registers(json, error))?;
         let filled = lines.into_iter().map(|(name, size, mut entries)| {
             entries.resize(size, 0);
             (name, entries)
         });
-        let name = file.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(Self { name, frames, registers: filled.collect() })
     }
 
-    /// Writes what a switch needs to run it: frames that arrive from the agent, those that leave, and the registers, each
-    /// array with all of its entries.
+    /// Writes what a switch needs to run it: frames that arrive from the agent, those that leave, and the registers,
+    /// each array with all of its entries.
     ///
     /// # Errors
     ///

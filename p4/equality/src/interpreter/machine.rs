@@ -93,8 +93,8 @@ impl Machine {
         self.registers[place].iter().map(Number::to_u64).collect()
     }
 
-    /// Processes a frame that arrives at `port`, `time_us` microseconds after the switch started. Returns the frame that
-    /// leaves, if one does.
+    /// Processes a frame that arrives at `port`, `time_us` microseconds after the switch started. Returns the frame
+    /// that leaves, if one does.
     ///
     /// # Errors
     ///
