@@ -231,6 +231,13 @@ fn variants(whole: &[u8]) -> Vec<Vec<u8>> {
     let segment = ip + whole.get(ip).map_or(0, |byte| if v6 { 40 } else { usize::from(byte & 15) * 4 });
     let mut variants = vec![whole.to_vec()];
     variants.extend((0..whole.len()).map(|length| whole[..length].to_vec()));
+    // Five tags, of which four are allowed, as far as they are there.
+    let (addresses, behind) = whole.split_at(whole.len().min(12));
+    for tags in 1..=5 {
+        let tagged = [addresses, &[0x81, 0, 0, 5].repeat(tags), behind].concat();
+        variants.extend((12..tagged.len().min(40)).map(|length| tagged[..length].to_vec()));
+        variants.push(tagged);
+    }
     // The IP header's version and length, the packet's length, the fragment's offset, then lengths of TCP and UDP.
     let length = ip + if v6 { 5 } else { 3 };
     for (at, values, shift) in [

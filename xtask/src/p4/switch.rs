@@ -17,7 +17,7 @@ use super::runtime::Runtime;
 use crate::clock::Deadline;
 
 /// How long all frames may take.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 /// Between two looks at the switch.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Frames that may wait in front of a port. With the 64 of the default some are dropped if threads do not run in turn.
