@@ -42,6 +42,17 @@ impl DigestKey {
     pub fn digest(&self, bytes: &[u8]) -> Digest {
         Digest(XxHash3_64::oneshot_with_secret(&self.secret, bytes).expect("192 bytes are a secret, 136 are enough"))
     }
+
+    /// The secret of XXH3 as little-endian numbers, for a data plane that computes the same digests (`p4/`). Whoever has
+    /// it can craft collisions.
+    #[must_use]
+    pub fn secret_words(&self) -> [u64; SECRET / 8] {
+        let mut words = [0; SECRET / 8];
+        for (word, bytes) in words.iter_mut().zip(self.secret.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        words
+    }
 }
 
 impl core::fmt::Debug for DigestKey {
@@ -57,6 +68,11 @@ pub(crate) struct Mixer(u64);
 impl Mixer {
     pub(crate) const fn new(seed: u64, purpose: u64) -> Self {
         Self(finalise(finalise(seed.wrapping_add(APART)) ^ purpose.wrapping_mul(APART)))
+    }
+
+    /// What a digest is combined with before it is mixed.
+    pub(crate) const fn constant(self) -> u64 {
+        self.0
     }
 
     pub(crate) const fn mix(self, digest: Digest) -> u64 {

@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use support::programs::Programs;
 use support::{MISSING, workspace};
 
-use crate::{arm64, book, demo, deny, kubernetes, licences, proto};
+use crate::{arm64, book, demo, deny, kubernetes, licences, p4, proto};
 use steps::Steps;
 
 /// Where Debian has PostgreSQL, which is in nobody's PATH.
@@ -61,6 +61,10 @@ fn beside_the_cluster(steps: &mut Steps, programs: &Programs) -> Result<()> {
     match book::missing() {
         None => steps.run("book", || book::make(false))?,
         Some(why) => steps.cannot("book", why),
+    }
+    match p4::missing() {
+        None => steps.run("P4 programs in the reference switch", || p4::run(&p4::Plan::default()))?,
+        Some(why) => steps.cannot("P4 programs in the reference switch", &why),
     }
     bindings::run(steps)?;
     unsafe_code(steps)?;

@@ -8,6 +8,7 @@ mod demo;
 mod deny;
 mod kubernetes;
 mod licences;
+mod p4;
 mod proto;
 mod release;
 
@@ -54,6 +55,18 @@ enum Task {
     },
     /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
+    /// Compile the P4 programs, and run them in the reference switch: registers and frames have to be the library's.
+    P4 {
+        /// Keep what was compiled.
+        #[arg(long)]
+        write: bool,
+        /// Random frames, beside the golden vectors.
+        #[arg(long, default_value_t = 10_000)]
+        frames: usize,
+        /// Seed of the random frames.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Build an archive for users, an image for Kubernetes, a bill of materials and checksums, the same bytes from the
     /// same commit.
     Release {
@@ -80,6 +93,7 @@ fn main() -> Result<()> {
         Task::Deny => deny::run(),
         Task::Kubernetes { write, uview } => kubernetes::run(write, uview),
         Task::Licences => licences::check(),
+        Task::P4 { write, frames, seed } => p4::run(&p4::Plan { write, frames, seed }),
         Task::Release { target, into } => release::run(target.as_deref(), &into),
         Task::Proto { check } => proto::generate(check),
     }

@@ -80,6 +80,15 @@ pub struct FineComb {
     pub(super) packets: u64,
 }
 
+/// Numbers that follow from the settings, for a data plane that does the same (`p4/`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constants {
+    /// The numbers that the seed became, from which sample, row and XOR value are derived.
+    pub mixers: [u64; 3],
+    /// The hashes that each bank samples: the first one, and how many follow it.
+    pub samples: Box<[(u64, u64)]>,
+}
+
 /// Two instances with different settings.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("two ends or intervals with different settings cannot be combined")]
@@ -139,6 +148,16 @@ impl FineComb {
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What a data plane needs beside the settings to do the same.
+    #[must_use]
+    pub fn constants(&self) -> Constants {
+        let Sampler { shares, sample, row, digest, .. } = &self.sampler;
+        Constants {
+            mixers: [sample, row, digest].map(|mixer| mixer.constant()),
+            samples: shares.iter().map(|share| share.ends()).collect(),
+        }
     }
 
     /// Number of packets, sampled or not.

@@ -10,12 +10,25 @@ use crate::digest::Digest;
 
 /// A sampled packet near an end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct StashedPacket {
-    pub(super) digest: u64,
-    pub(super) time_ns: u64,
-    pub(super) row: u32,
+pub struct StashedPacket {
+    /// What it adds to its bucket's XOR.
+    pub digest: u64,
+    /// When it arrived, in nanoseconds of the clock that both ends share.
+    pub time_ns: u64,
+    /// Row of its bucket.
+    pub row: u32,
     /// Sequence number of its arrival, which identifies a packet that is near both ends of an interval.
-    pub(super) number: u64,
+    pub number: u64,
+}
+
+/// The packets that one bank stashed near an end of an interval: the last ones before it, in the order of the ring that
+/// holds them, and the first ones after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stash<'a> {
+    /// Packets before the end.
+    pub before: &'a [StashedPacket],
+    /// Packets after the end.
+    pub after: &'a [StashedPacket],
 }
 
 /// The stash of one bank at one end of an interval: the last sampled packets before it, and the first ones after it.
@@ -32,6 +45,10 @@ impl Boundary {
     fn new(most: usize) -> Self {
         let ring = core::iter::repeat_n(StashedPacket::default(), most).collect();
         Self { ring, next: 0, wrapped: false, after: Vec::with_capacity(most) }
+    }
+
+    fn stash(&self) -> Stash<'_> {
+        Stash { before: self.before(), after: &self.after }
     }
 
     /// The last packets before the end.
@@ -86,6 +103,16 @@ impl Interval {
     #[must_use]
     pub const fn finecomb(&self) -> &FineComb {
         &self.finecomb
+    }
+
+    /// The stashes of each bank at the start of the interval.
+    pub fn start(&self) -> impl Iterator<Item = Stash<'_>> {
+        self.start.iter().map(Boundary::stash)
+    }
+
+    /// The stashes of each bank at the end of the interval.
+    pub fn end(&self) -> impl Iterator<Item = Stash<'_>> {
+        self.end.iter().map(Boundary::stash)
     }
 }
 

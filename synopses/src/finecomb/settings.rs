@@ -173,6 +173,11 @@ pub(super) struct HashRange {
 }
 
 impl HashRange {
+    /// The first hash, and how many follow it.
+    pub(super) const fn ends(self) -> (u64, u64) {
+        (self.from, self.more)
+    }
+
     #[inline]
     pub(super) const fn has(self, hash: u64) -> bool {
         hash.wrapping_sub(self.from) <= self.more

@@ -28,6 +28,15 @@ pub struct Fridge {
     per_count: f64,
 }
 
+/// Numbers that follow from a fridge's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constants {
+    /// p × 2³², from 1 to 2³².
+    pub threshold: u64,
+    /// The number that the seed became, from which slots, coins and fingerprints are derived.
+    pub mixer: u64,
+}
+
 /// Slot, fingerprint and coin of a request.
 struct Spot {
     index: usize,
@@ -74,6 +83,12 @@ impl Fridge {
     #[must_use]
     pub fn probability(&self) -> f64 {
         self.threshold as f64 / ALWAYS as f64
+    }
+
+    /// What a data plane needs beside the settings to do the same (`p4/fridge`).
+    #[must_use]
+    pub const fn constants(&self) -> Constants {
+        Constants { threshold: self.threshold, mixer: self.mixer.constant() }
     }
 
     /// Counts of events so far.

@@ -1,0 +1,247 @@
+//! `p4/finecomb-sender` and `p4/finecomb-receiver`.
+
+use packets::identity;
+use synopses::digest::{Digest, DigestKey};
+use synopses::finecomb::{FineComb, Receiver, Settings, SettingsError, StashedPacket};
+
+use crate::encoding::Reader;
+use crate::frames::{Captured, Frames};
+use crate::model::{self, Constant, key};
+use crate::registers::Registers;
+
+/// Ethernet's kind of a frame that begins an interval (`shared/headers.p4`).
+pub const SYNC: [u8; 2] = [0x88, 0xb6];
+
+/// The settings that the compiled programs have.
+#[must_use]
+pub fn settings() -> Settings {
+    Settings::one_bank(64, 0.6, 8, 0x00c0_4b00)
+}
+
+/// The programs' constants, for `constants.p4`.
+///
+/// # Errors
+///
+/// [`SettingsError`] if the settings are not possible.
+pub fn constants() -> Result<Vec<Constant>, SettingsError> {
+    let settings = settings();
+    let of = FineComb::new(&settings)?.constants();
+    let mut constants = vec![("BUCKETS".to_owned(), 32, settings.buckets as u64)];
+    constants.extend(settings.banks.iter().map(|bank| ("STASHED_MOST".to_owned(), 32, bank.stash as u64)));
+    constants.extend(of.samples.iter().map(|(_, more)| ("SAMPLED".to_owned(), 64, *more)));
+    constants.extend(
+        ["SAMPLE", "ROW", "VALUE"].into_iter().zip(of.mixers).map(|(name, mixer)| (name.to_owned(), 64, mixer)),
+    );
+    let words = key().secret_words().into_iter().take(16).enumerate();
+    constants.extend(words.map(|(at, word)| (format!("SECRET_{at}"), 64, word)));
+    Ok(constants)
+}
+
+/// The number in a frame that begins an interval.
+#[must_use]
+pub fn begins(captured: &Captured) -> Option<u32> {
+    let behind = captured.bytes.get(12..)?.strip_prefix(&SYNC)?;
+    behind.first_chunk::<4>().map(|number| u32::from_be_bytes(*number))
+}
+
+/// What a frame was.
+enum Event {
+    Sync,
+    Packet(Digest),
+    Other,
+}
+
+/// The library's buckets of every other interval.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    frames: Frames,
+    key: DigestKey,
+    interval: u32,
+    /// Intervals that began.
+    begun: usize,
+    number: u64,
+    parities: [FineComb; 2],
+}
+
+impl Reference {
+    /// Before the first frame.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] if the settings are not possible.
+    pub fn new() -> Result<Self, SettingsError> {
+        let empty = FineComb::new(&settings())?;
+        let parities = [empty.clone(), empty];
+        Ok(Self { frames: Frames::default(), key: key(), interval: 0, begun: 0, number: 0, parities })
+    }
+
+    /// Does what the library does with a frame. Returns what it was.
+    fn insert(&mut self, captured: &Captured) -> Event {
+        let packet = self.frames.count(captured);
+        if let Some(number) = begins(captured) {
+            let later = number.wrapping_sub(self.interval);
+            if later != 0 && later < 1 << 31 {
+                self.interval = number;
+                self.begun += 1;
+                return Event::Sync;
+            }
+        }
+        let Some(packet) = packet else { return Event::Other };
+        let digest = identity::digest(&packet, &self.key);
+        self.number += 1;
+        self.parities[self.begun % 2].insert(digest, captured.time_ns);
+        Event::Packet(digest)
+    }
+}
+
+impl model::Reference for Reference {
+    fn process(&mut self, captured: &Captured) {
+        self.insert(captured);
+    }
+
+    fn registers(&self) -> Registers {
+        let mut registers = Registers::new();
+        self.frames.put(&mut registers);
+        registers.insert("interval".to_owned(), vec![u64::from(self.interval)]);
+        registers.insert("begun".to_owned(), vec![self.begun as u64]);
+        registers.insert("number".to_owned(), vec![self.number]);
+        registers.insert("packets".to_owned(), self.parities.iter().map(FineComb::packets).collect());
+        for finecomb in &self.parities {
+            put_buckets(finecomb, &mut registers);
+        }
+        registers
+    }
+}
+
+/// Adds the buckets, from their encoding (`synopses/src/finecomb/codec.rs`).
+fn put_buckets(finecomb: &FineComb, registers: &mut Registers) {
+    let encoded = finecomb.encode();
+    let mut reader = Reader::of(&encoded);
+    let buckets = reader.number();
+    reader.skip(1);
+    for _ in 0..reader.number() {
+        reader.skip(8);
+        reader.number();
+        reader.skip(8);
+    }
+    reader.skip(4);
+    reader.number();
+    for _ in 0..buckets {
+        let count = reader.number();
+        let mut words = [count, 0, 0, 0, 0];
+        if count > 0 {
+            words[1..].iter_mut().for_each(|word| *word = reader.word());
+        }
+        for (name, word) in ["counts", "sums_low", "sums_high", "values_low", "values_high"].into_iter().zip(words) {
+            registers.entry(name.to_owned()).or_default().push(word);
+        }
+    }
+}
+
+/// Ends of intervals whose stashes there are.
+const ENDS: usize = 4;
+/// Registers of a stashed packet.
+const COLUMNS: [&str; 6] = ["values_low", "values_high", "times_low", "times_high", "rows", "numbers"];
+
+/// The library's receiver.
+#[derive(Clone, Debug)]
+pub struct ReceiverReference {
+    buckets: Reference,
+    receiver: Receiver,
+    /// Registers of the lists before and after the ends of intervals, as far as they are known.
+    before: List,
+    after: List,
+}
+
+/// A list of stashed packets for each end.
+#[derive(Clone, Debug)]
+struct List {
+    counts: [u64; ENDS],
+    columns: [Vec<u64>; 6],
+}
+
+impl List {
+    fn new(most: usize) -> Self {
+        Self { counts: [0; ENDS], columns: core::array::from_fn(|_| vec![0; ENDS * most]) }
+    }
+
+    /// Writes the packets of an end. What is behind them stays as it was.
+    fn put(&mut self, end: usize, packets: &[StashedPacket]) {
+        let first = end % ENDS * self.columns[0].len() / ENDS;
+        for (at, packet) in packets.iter().enumerate() {
+            let StashedPacket { digest, time_ns, row, number } = *packet;
+            let halves = |word: u64| [word & 0xffff_ffff, word >> 32];
+            let ([low, high], [early, late]) = (halves(digest), halves(time_ns));
+            let words = [low, high, early, late, u64::from(row), number];
+            for (column, word) in self.columns.iter_mut().zip(words) {
+                column[first + at] = word;
+            }
+        }
+    }
+
+    fn registers(&self, name: &str, registers: &mut Registers) {
+        registers.insert(format!("{name}_count"), self.counts.to_vec());
+        for (column, entries) in COLUMNS.iter().zip(&self.columns) {
+            registers.insert(format!("{name}_{column}"), entries.clone());
+        }
+    }
+}
+
+impl ReceiverReference {
+    /// Before the first frame.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] if the settings are not possible.
+    pub fn new() -> Result<Self, SettingsError> {
+        let most = settings().banks.first().map_or(0, |bank| bank.stash);
+        let (before, after) = (List::new(most), List::new(most));
+        Ok(Self { buckets: Reference::new()?, receiver: Receiver::new(&settings())?, before, after })
+    }
+
+    /// Writes down what is stashed at both ends of the current interval.
+    fn keep(&mut self) {
+        // As if the interval ended now.
+        let mut ended = self.receiver.clone();
+        ended.sync();
+        let Some(interval) = ended.take() else { return };
+        let end = self.buckets.begun + 1;
+        for stash in interval.start() {
+            self.after.put(end - 1, stash.after);
+            self.after.counts[(end - 1) % ENDS] = stash.after.len() as u64;
+        }
+        for stash in interval.end() {
+            self.before.put(end, stash.before);
+        }
+        let mut buckets = Registers::new();
+        put_buckets(interval.finecomb(), &mut buckets);
+        self.before.counts[end % ENDS] = buckets.get("counts").map_or(0, |counts| counts.iter().sum());
+    }
+}
+
+impl model::Reference for ReceiverReference {
+    fn process(&mut self, captured: &Captured) {
+        // The frame may begin an interval: what is stashed until now is needed.
+        if begins(captured).is_some() {
+            self.keep();
+        }
+        match self.buckets.insert(captured) {
+            Event::Sync => {
+                self.receiver.sync();
+                let end = (self.buckets.begun + 1) % ENDS;
+                (self.before.counts[end], self.after.counts[end]) = (0, 0);
+            }
+            Event::Packet(digest) => self.receiver.insert(digest, captured.time_ns),
+            Event::Other => {}
+        }
+    }
+
+    fn registers(&self) -> Registers {
+        let mut registers = self.buckets.registers();
+        let mut now = self.clone();
+        now.keep();
+        now.before.registers("before", &mut registers);
+        now.after.registers("after", &mut registers);
+        registers
+    }
+}

@@ -1,0 +1,126 @@
+//! `p4/fridge`: handshakes.
+
+use packets::pair::Pair;
+use synopses::digest::DigestKey;
+use synopses::fridge::{Fridge, Settings, SettingsError};
+
+use crate::encoding::Reader;
+use crate::frames::{Captured, Frames};
+use crate::model::{self, Constant, key};
+use crate::registers::Registers;
+
+/// Slots of the ring of reports.
+const REPORTS: usize = 1024;
+
+/// The settings that the compiled program has: small, so that requests evict each other.
+#[must_use]
+pub fn settings() -> Settings {
+    Settings { slots: 256, probability: 0.75, seed: 0x0f1d_9e00, ..Settings::default() }
+}
+
+/// The program's constants, for `constants.p4`.
+///
+/// # Errors
+///
+/// [`SettingsError`] if the settings are not possible.
+pub fn constants() -> Result<Vec<Constant>, SettingsError> {
+    let (settings, words) = (settings(), key().secret_words());
+    let of = Fridge::new(settings)?.constants();
+    let mut constants = vec![("SLOTS".to_owned(), 32, settings.slots as u64)];
+    constants.push(("THRESHOLD".to_owned(), 33, of.threshold));
+    constants.push(("MIXER".to_owned(), 64, of.mixer));
+    constants.extend(words.into_iter().take(8).enumerate().map(|(at, word)| (format!("SECRET_{at}"), 64, word)));
+    Ok(constants)
+}
+
+/// The library's fridge, with the registers that the program would have.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    frames: Frames,
+    fridge: Fridge,
+    key: DigestKey,
+    report_ticks: Vec<u64>,
+    report_insertions: Vec<u64>,
+}
+
+impl Reference {
+    /// Before the first frame.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] if the settings are not possible.
+    pub fn new() -> Result<Self, SettingsError> {
+        Ok(Self {
+            frames: Frames::default(),
+            fridge: Fridge::new(settings())?,
+            key: key(),
+            report_ticks: vec![0; REPORTS],
+            report_insertions: vec![0; REPORTS],
+        })
+    }
+}
+
+impl model::Reference for Reference {
+    fn process(&mut self, captured: &Captured) {
+        let Some(packet) = self.frames.count(captured) else { return };
+        let roles = Pair::Handshake.roles(&packet, &self.key);
+        if let Some(digest) = roles.request {
+            self.fridge.insert(digest, captured.time_ns);
+        }
+        if let Some(digest) = roles.response {
+            let at = self.fridge.tally().matched as usize % REPORTS;
+            if let Some(report) = self.fridge.match_response(digest, captured.time_ns) {
+                self.report_ticks[at] = report.delay_ns >> settings().tick_shift;
+                self.report_insertions[at] = u64::from(report.insertions);
+            }
+        }
+    }
+
+    fn registers(&self) -> Registers {
+        let mut registers = Registers::new();
+        self.frames.put(&mut registers);
+        let tally = self.fridge.tally();
+        for (name, count) in [
+            ("requests", tally.requests),
+            ("duplicates", tally.duplicate_requests),
+            ("evicted", tally.evicted),
+            ("responses", tally.responses),
+            ("matched", tally.matched),
+            ("unmatched", tally.unmatched),
+            ("clock_anomaly", tally.clock_anomaly),
+        ] {
+            registers.insert(name.to_owned(), vec![count]);
+        }
+        registers.insert("report_ticks".to_owned(), self.report_ticks.clone());
+        registers.insert("report_insertions".to_owned(), self.report_insertions.clone());
+        put_slots(&self.fridge, &mut registers);
+        registers
+    }
+}
+
+/// The slots and the insertion counter, from the fridge's encoding (`synopses/src/fridge/codec.rs`).
+fn put_slots(fridge: &Fridge, registers: &mut Registers) {
+    let encoded = fridge.encode();
+    let mut reader = Reader::of(&encoded);
+    let slots = reader.number() as usize;
+    // Probability, four settings of a byte, seed.
+    reader.skip(8 + 4 + 8);
+    let insertions = reader.word() | reader.word() << 32;
+    reader.skip(8);
+    for _ in 0..10 {
+        reader.number();
+    }
+    let mut columns = [vec![0; slots], vec![0; slots], vec![0; slots]];
+    let mut at = 0;
+    for _ in 0..reader.number() {
+        at += reader.number() as usize;
+        for column in &mut columns {
+            column[at] = reader.word();
+        }
+        at += 1;
+    }
+    for (name, column) in ["prints", "ticks", "stamps"].into_iter().zip(columns) {
+        registers.insert(name.to_owned(), column);
+    }
+    registers.insert("insertions".to_owned(), vec![insertions]);
+}

@@ -1,0 +1,13 @@
+//! Runs compiled P4 programs as the reference switch does: its parser, tables without keys, actions, registers and
+//! arithmetic of any width. A program that uses anything else is refused with the name of the construct.
+
+pub use load::LoadError;
+pub use machine::{Fault, Machine, Sent};
+pub use number::Number;
+pub use program::{Program, RegisterArray};
+
+mod load;
+mod machine;
+mod number;
+mod operands;
+mod program;

@@ -1,0 +1,164 @@
+//! A compiled program, with names resolved.
+
+use super::number::Number;
+
+/// Number of a field, of all fields of all headers.
+pub(crate) type FieldId = usize;
+
+/// A program for the reference switch, as far as this interpreter knows it.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    pub(crate) headers: Vec<Header>,
+    /// Width of each field in bits; of a field of variable width the largest one.
+    pub(crate) widths: Vec<u32>,
+    pub(crate) states: Vec<State>,
+    pub(crate) first_state: usize,
+    pub(crate) deparser: Vec<usize>,
+    pub(crate) registers: Vec<RegisterArray>,
+    pub(crate) actions: Vec<Vec<Primitive>>,
+    pub(crate) nodes: Vec<Node>,
+    /// First nodes of ingress and egress.
+    pub(crate) pipelines: [Option<usize>; 2],
+    pub(crate) standard: Standard,
+}
+
+/// A header, or a struct of metadata.
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    pub(crate) name: String,
+    /// Names, and the first one's number.
+    pub(crate) fields: Vec<String>,
+    pub(crate) first: FieldId,
+    /// Whether it consists of one field of variable width.
+    pub(crate) variable: bool,
+    /// The field that says whether it is there: one bit.
+    pub(crate) valid: FieldId,
+}
+
+/// What the switch itself writes and reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standard {
+    pub(crate) ingress_port: FieldId,
+    pub(crate) egress_spec: FieldId,
+    pub(crate) egress_port: FieldId,
+    pub(crate) packet_length: FieldId,
+    pub(crate) ingress_global_timestamp: FieldId,
+    pub(crate) parser_error: FieldId,
+}
+
+/// An array of registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisterArray {
+    /// Its name, with those of its controls.
+    pub name: String,
+    /// Number of entries.
+    pub size: usize,
+    /// Bits of an entry.
+    pub width: u32,
+}
+
+/// A state of the parser.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) steps: Vec<Step>,
+    /// Fields of the key with their widths in bits, the first one in front.
+    pub(crate) key: Vec<Expression>,
+    pub(crate) key_widths: Vec<u32>,
+    pub(crate) transitions: Vec<Transition>,
+}
+
+/// What a state does.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Extract(usize),
+    ExtractVariable(usize, Expression),
+    Set(FieldId, Expression),
+}
+
+/// To the next state, or to the end, if the key is `value` where `mask` is set.
+#[derive(Clone, Debug)]
+pub(crate) struct Transition {
+    pub(crate) value: Number,
+    pub(crate) mask: Option<Number>,
+    pub(crate) next: Option<usize>,
+}
+
+/// A table or a condition.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    /// A table without a key: its action, the action's data, and what follows.
+    Table {
+        action: usize,
+        data: Vec<Number>,
+        next: Option<usize>,
+    },
+    Condition {
+        test: Expression,
+        yes: Option<usize>,
+        no: Option<usize>,
+    },
+}
+
+/// A step of an action.
+#[derive(Clone, Debug)]
+pub(crate) enum Primitive {
+    Assign(FieldId, Expression),
+    /// A header's copy, with whether it is there.
+    AssignHeader(usize, usize),
+    SetValid(usize, bool),
+    Read(FieldId, usize, Expression),
+    Write(usize, Expression, Expression),
+    Drop(FieldId),
+}
+
+/// A value that is computed. Truths are 1 and 0.
+#[derive(Clone, Debug)]
+pub(crate) enum Expression {
+    Constant(Number),
+    Field(FieldId),
+    /// Data of the table's entry.
+    Data(usize),
+    Unary(Unary, Box<Expression>),
+    Binary(Binary, Box<Expression>, Box<Expression>),
+    Choice(Box<[Expression; 3]>),
+}
+
+/// An operation with one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unary {
+    Invert,
+    Negate,
+    Not,
+    /// Whether it is not 0.
+    Truth,
+    Same,
+}
+
+/// An operation with two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binary {
+    Plus,
+    Minus,
+    Times,
+    Left,
+    Right,
+    BitAnd,
+    BitOr,
+    BitXor,
+    Equal,
+    Unequal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    And,
+    Or,
+}
+
+impl Program {
+    /// Its arrays of registers.
+    #[must_use]
+    pub fn registers(&self) -> &[RegisterArray] {
+        &self.registers
+    }
+}

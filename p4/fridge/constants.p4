@@ -1,0 +1,17 @@
+// Constants of the tested program. Written by `cargo run -p equality -- constants`, from the settings and the key in
+// `equality/src`. The secret is public: take another one.
+
+/// A tick is 2 to the power of this many nanoseconds.
+#define TICK_SHIFT 10
+
+const bit<32> SLOTS = 0x100;
+const bit<33> THRESHOLD = 0xc0000000;
+const bit<64> MIXER = 0x4981d8149ab075bd;
+const bit<64> SECRET_0 = 0x998aae8b5ea9b473;
+const bit<64> SECRET_1 = 0xded969f9f71c121c;
+const bit<64> SECRET_2 = 0x68b6b672930bf0d3;
+const bit<64> SECRET_3 = 0x161de34b3d38178c;
+const bit<64> SECRET_4 = 0x6daeaeb73f5a3055;
+const bit<64> SECRET_5 = 0x4a389fa360cb4082;
+const bit<64> SECRET_6 = 0xcf34ff4ac72763bd;
+const bit<64> SECRET_7 = 0xea9bf1946ee0979e;

@@ -1,0 +1,54 @@
+// Digests and what synopses derive from them: `synopses/src/digest.rs`. XXH3-64 with a secret needs products of
+// 64 by 64 bits, which bmv2 has and a pipeline of hardware has not.
+
+#ifndef HASH_P4
+#define HASH_P4
+
+const bit<64> PRIME = 0x9e3779b185ebca87;
+const bit<64> AVALANCHE = 0x165667919e3779f9;
+/// 2⁶⁴ divided by the golden ratio.
+const bit<64> APART = 0x9e3779b97f4a7c15;
+
+/// Eight bytes of a packet as a little-endian number.
+bit<64> little(in bit<64> bytes) {
+    return bytes[7:0] ++ bytes[15:8] ++ bytes[23:16] ++ bytes[31:24] ++ bytes[39:32] ++ bytes[47:40]
+        ++ bytes[55:48] ++ bytes[63:56];
+}
+
+/// The halves of a product, as XXH3 combines them.
+bit<64> fold(in bit<64> a, in bit<64> b) {
+    bit<128> product = (bit<128>)a * (bit<128>)b;
+    return product[127:64] ^ product[63:0];
+}
+
+/// Sixteen bytes with sixteen bytes of the secret, which are two little-endian numbers.
+bit<64> mix16(in bit<128> bytes, in bit<64> low, in bit<64> high) {
+    return fold(little(bytes[127:64]) ^ low, little(bytes[63:0]) ^ high);
+}
+
+/// The end of XXH3.
+bit<64> avalanche(in bit<64> sum) {
+    bit<64> word = (sum ^ (sum >> 37)) * AVALANCHE;
+    return word ^ (word >> 32);
+}
+
+/// The finaliser of SplitMix64.
+bit<64> finalise(in bit<64> value) {
+    bit<64> first = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
+    bit<64> second = (first ^ (first >> 27)) * 0x94d049bb133111eb;
+    return second ^ (second >> 31);
+}
+
+/// A 32-bit fingerprint of a digest.
+bit<32> fingerprint(in bit<64> identity, in bit<64> mixer) {
+    bit<64> product = (identity ^ (mixer[31:0] ++ mixer[63:32])) * APART;
+    return product[63:32];
+}
+
+/// An index below `size`: the upper half of a product instead of a remainder. A shift if `size` is a power of two.
+bit<32> place(in bit<32> mixed, in bit<32> size) {
+    bit<64> product = (bit<64>)mixed * (bit<64>)size;
+    return product[63:32];
+}
+
+#endif
