@@ -84,6 +84,8 @@ pub struct Response {
 pub enum Document {
     /// History and episodes of the LMAP with this number.
     Service(u32),
+    /// Services, who calls whom, and operations.
+    Map,
     /// Kept traces, the newest first.
     Traces,
     /// Spans of the trace with this id.
@@ -210,6 +212,7 @@ fn content(path: &str) -> Option<Answer> {
     }
     let document = match path.strip_prefix("/api/")? {
         "events" => return Some(Answer::Events),
+        "map" => Document::Map,
         "traces" => Document::Traces,
         "receipt" => Document::Receipt,
         "incidents" => Document::Incidents,
@@ -361,6 +364,7 @@ mod tests {
 
         assert_eq!(at("/api/events"), Answer::Events);
         assert_eq!(at("/api/service/12"), Answer::Document(Document::Service(12)));
+        assert_eq!(at("/api/map"), Answer::Document(Document::Map));
         assert_eq!(at("/api/traces"), Answer::Document(Document::Traces));
         let trace = at("/api/trace/000000000000000000000000000000ff");
         assert_eq!(trace, Answer::Document(Document::Trace(255)));
