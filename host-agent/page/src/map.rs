@@ -88,6 +88,8 @@ pub struct Look {
 pub struct Map {
     looks: VecDeque<(Nanos, Look)>,
     asked: Nanos,
+    /// The newest as JSON, once somebody needed it.
+    written: Option<Arc<str>>,
 }
 
 impl Map {
@@ -100,6 +102,7 @@ impl Map {
 
     /// Takes a look of `now`.
     pub fn take(&mut self, look: Look, now: Nanos) {
+        self.written = None;
         self.looks.push_back((now, look));
         // One that is old enough stays.
         while self.looks.len() > 2 && self.looks.get(1).is_some_and(|(at, _)| is_over(*at, now)) {
@@ -110,13 +113,20 @@ impl Map {
     /// Drops all looks if nobody has asked for a minute.
     pub fn forget(&mut self, now: Nanos) {
         if now.since(self.asked).is_some_and(|length| length >= FORGET_AFTER) {
-            self.looks.clear();
+            (self.written, self.looks) = (None, VecDeque::new());
         }
     }
 
-    /// The map as JSON; `is_urgent` names services that are shown however few requests they have.
-    #[must_use]
-    pub fn json(&self, is_urgent: impl Fn(&str) -> bool) -> String {
+    /// The map as JSON, written once for all viewers; `is_urgent` names services that are shown however few requests
+    /// they have.
+    pub fn json(&mut self, is_urgent: impl Fn(&str) -> bool) -> String {
+        if self.written.is_none() {
+            self.written = Some(self.write(is_urgent).into());
+        }
+        self.written.as_deref().unwrap_or_default().to_owned()
+    }
+
+    fn write(&self, is_urgent: impl Fn(&str) -> bool) -> String {
         let Some((at, look)) = self.looks.back() else { return shown::json(Value::Null) };
         let before = self.looks.front().filter(|(before, _)| before < at);
         let over = before.and_then(|(before, _)| at.since(*before)).map(Nanos::as_secs_f64);
