@@ -4,8 +4,8 @@
 use crate::codec::{Group, RawSpan, WireError};
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{
-    CallCounts, FinishedRequest, FrontendRule, Frontends, Latencies, LatencyRule, LearningQueue, NameLimits, Names, OTHER,
-    PathLimits, Paths,
+    CallCounts, FinishedRequest, FrontendRule, Frontends, Latencies, LatencyRule, LearningQueue, NameLimits, Names,
+    OTHER, PathLimits, Paths,
 };
 use hooks::receipt::DailyLedger;
 use hooks::tracing::{

@@ -35,12 +35,14 @@ function placed(map, wanted) {
   const services = map.services.map(({ name }) => !wanted || fits(name));
   const entries = map.operations.filter(({ path, service, name }) => path && (!wanted || fits(name) || services[service]));
   if (wanted) entries.forEach(({ path }) => path.forEach((service) => { services[service] = true; }));
-  const shown = [...services.keys()].filter((service) => services[service]);
+  const byName = (a, b) => a.name.localeCompare(b.name);
+  // By name, so that places stay while rates change.
+  const shown = [...services.keys()].filter((service) => services[service]).sort((a, b) => byName(map.services[a], map.services[b]));
   const number = new Map(shown.map((service, at) => [service, at]));
   const calls = map.calls.filter(([from, to]) => number.has(from) && number.has(to));
   const roots = [...new Set(entries.map(({ service }) => service))].filter((service) => number.has(service));
   const inColumns = columns(shown.length, calls.map(([from, to]) => [number.get(from), number.get(to)]), roots.map((service) => number.get(service)));
-  const drawn = entries.slice(0, ENTRY.most);
+  const drawn = entries.slice(0, ENTRY.most).sort(byName);
   const left = drawn.length ? ENTRY.width + 52 : 0;
   const rows = Math.max(1, ...inColumns.map((column) => column.length));
   const height = Math.max(rows * BOX.down, drawn.length * (ENTRY.height + 8)) + 24;

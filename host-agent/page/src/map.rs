@@ -169,7 +169,8 @@ fn drawn(look: &Look, before: Option<&Look>, over: Option<f64>, is_urgent: impl 
     let [most_services, most_entries, most_others, most_calls] = SHOWN;
     let all_services = order.len();
     order.truncate(most_services);
-    let places: BTreeMap<&Arc<str>, usize> = order.iter().enumerate().map(|(place, (name, _))| (*name, place)).collect();
+    let places: BTreeMap<&Arc<str>, usize> =
+        order.iter().enumerate().map(|(place, (name, _))| (*name, place)).collect();
     let figures = |counts: &Counts| figures(counts, over, &look.bounds);
     let shown_services: Vec<_> = order
         .iter()

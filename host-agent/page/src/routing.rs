@@ -84,6 +84,8 @@ pub struct Response {
 pub enum Document {
     /// History and episodes of the LMAP with this number.
     Service(u32),
+    /// Each metric of the LMAP with this number.
+    Metrics(u32),
     /// Services, who calls whom, and operations.
     Map,
     /// Kept traces, the newest first.
@@ -221,6 +223,7 @@ fn content(path: &str) -> Option<Answer> {
                 Some(id) => Document::IncidentFile(id.parse().ok()?),
                 None => Document::Incident(id.parse().ok()?),
             },
+            ("metrics", lmap) => Document::Metrics(lmap.parse().ok()?),
             ("service", lmap) => Document::Service(lmap.parse().ok()?),
             ("trace", id) if id.len() == 32 => Document::Trace(u128::from_str_radix(id, 16).ok()?),
             _ => return None,
@@ -364,6 +367,7 @@ mod tests {
 
         assert_eq!(at("/api/events"), Answer::Events);
         assert_eq!(at("/api/service/12"), Answer::Document(Document::Service(12)));
+        assert_eq!(at("/api/metrics/12"), Answer::Document(Document::Metrics(12)));
         assert_eq!(at("/api/map"), Answer::Document(Document::Map));
         assert_eq!(at("/api/traces"), Answer::Document(Document::Traces));
         let trace = at("/api/trace/000000000000000000000000000000ff");

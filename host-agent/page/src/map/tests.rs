@@ -17,7 +17,8 @@ fn look(requests: u64) -> Look {
         (pair("frontend", "GET /"), counts(requests, 0, requests * 6)),
         (pair("payment", "charge"), counts(requests, requests / 4, requests * 4)),
     ];
-    let calls = [(pair("frontend", "payment"), Counts { classes: [].into(), ..counts(requests / 16, 0, requests / 4) })];
+    let calls =
+        [(pair("frontend", "payment"), Counts { classes: [].into(), ..counts(requests / 16, 0, requests / 4) })];
     Look {
         operations: Some(operations.into()),
         calls: Some(calls.into()),
@@ -47,7 +48,10 @@ fn rates_are_of_the_last_seconds() {
 
     assert_eq!(drawn["over"], 8.0, "the look at 10 s is compared with that at 18 s");
     // The one that stands out is first.
-    assert_eq!(drawn["services"][0], json!({ "name": "payment", "operations": 1, "figures": [160.0, 0.25, 4.0, 10.0] }));
+    assert_eq!(
+        drawn["services"][0],
+        json!({ "name": "payment", "operations": 1, "figures": [160.0, 0.25, 4.0, 10.0] })
+    );
     let entry = json!({ "service": 1, "name": "GET /", "path": [1, 0], "figures": [160.0, 0.0, 6.0, 10.0] });
     assert_eq!(drawn["operations"][0], entry);
     assert_eq!(drawn["operations"][1]["path"], Value::Null, "no request enters there");
