@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use support::programs::Programs;
 use support::{MISSING, workspace};
 
-use crate::{arm64, book, demo, deny, kubernetes, licences, proto};
+use crate::{arm64, book, demo, deny, kubernetes, licences, monitoring, proto};
 use steps::Steps;
 
 /// Runs all checks and prints how long each took. `tests_took`: the tests were run already, in so many seconds.
@@ -28,6 +28,7 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     }
     steps.run("format", || cargo(&["fmt", "--all", "--check"]))?;
     steps.run("generated code", || proto::generate(true))?;
+    steps.run("dashboards and alerts", || monitoring::generate(true))?;
     dependencies(&mut steps)?;
     steps.run("clippy", || {
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])

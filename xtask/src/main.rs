@@ -8,6 +8,7 @@ mod demo;
 mod deny;
 mod kubernetes;
 mod licences;
+mod monitoring;
 mod proto;
 mod release;
 
@@ -50,6 +51,12 @@ enum Task {
     },
     /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
+    /// Generate dashboards, alerts and the runbook from the table of metrics in docs/metrics.md.
+    Monitoring {
+        /// Only compare; fail if a file differs.
+        #[arg(long)]
+        check: bool,
+    },
     /// Build an archive for users, an image for Kubernetes, a bill of materials and checksums, the same bytes from the
     /// same commit.
     Release {
@@ -76,6 +83,7 @@ fn main() -> Result<()> {
         Task::Deny => deny::run(),
         Task::Kubernetes { write, uview } => kubernetes::run(write, uview),
         Task::Licences => licences::check(),
+        Task::Monitoring { check } => monitoring::generate(check),
         Task::Release { target, into } => release::run(target.as_deref(), &into),
         Task::Proto { check } => proto::generate(check),
     }
