@@ -78,7 +78,7 @@ function box(map, at, service, select) {
   const urgent = lmap && isUrgent(lmap), cause = urgent && lmap.rank === 1;
   const said = `${name}. ${cause ? "Suspected cause. " : urgent ? "In alarm. " : ""}${brief(of)}`;
   const words = cause ? "▲ suspected cause" : urgent ? "▲ in alarm" : brief([of[0], 0, of[2]]);
-  return svg("g", { class: `node${urgent ? " alarm" : ""}${cause ? " cause" : ""}`, tabindex: 0, role: "button", "aria-label": said, "data-key": `service ${name}`, transform: `translate(${x} ${y})`, ...pressed(() => select({ service: name })) },
+  return svg("g", { class: `node${urgent ? " alarm" : ""}${cause ? " suspect" : ""}`, tabindex: 0, role: "button", "aria-label": said, "data-key": `service ${name}`, transform: `translate(${x} ${y})`, ...pressed(() => select({ service: name })) },
     svg("title", {}, urgent ? `${said}` : name),
     svg("rect", { width: BOX.width, height: BOX.height, rx: 8 }),
     svg("text", { class: "name", x: 12, y: 22 }, cut(name, of[1] ? 13 : 19)),

@@ -24,8 +24,8 @@ function lines(past, names, { log, text, label }) {
   if (!shown.length) return null;
   const all = past.flatMap(({ values }) => shown.map((name) => values[name])).filter((one) => Number.isFinite(one) && (!log || one > 0));
   if (!all.length) return null;
-  let [low, high] = [log ? Math.min(...all) / 1.5 : 0, Math.max(...all) * (log ? 1.5 : 1.2)];
-  if (high <= low) high = low + (log ? low : 0.01);
+  let [low, high] = [log ? Math.min(...all) / 2 : 0, Math.max(...all) * (log ? 2 : 1.2)];
+  if (high <= low) high = low + 0.01;
   const scale = log ? Math.log : (one) => one;
   const { width, height, left, right, top, bottom } = CHART;
   const [from, to] = [past[0].at, Math.max(past.at(-1).at, past[0].at + 30_000)];
@@ -38,7 +38,7 @@ function lines(past, names, { log, text, label }) {
     return [svg("path", { class: `line t${place}`, d: path }),
       last && svg("text", { class: `axis t${place}`, x: x(last.at) + 6, y: y(last.values[name]) + 4 }, names[name])];
   });
-  const ticks = (log ? [low * 1.5, Math.sqrt(low * high), high / 1.5] : [0, high / 1.2]).map((one) => [
+  const ticks = (log ? [low * 1.3, Math.sqrt(low * high), high / 1.3] : [0, high / 1.2]).map((one) => [
     svg("line", { class: "grid", x1: left, x2: width - right, y1: y(one), y2: y(one) }),
     svg("text", { class: "axis", x: left - 6, y: y(one) + 4, "text-anchor": "end" }, text(one))]);
   return svg("svg", { class: "stream", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ticks, drawn.flat().filter(Boolean),
@@ -63,7 +63,7 @@ function distribution(metrics) {
       expected > 0 ? svg("path", { class: "usual", d: `M${x(expected)} 28l-5 -8h10z` }, svg("title", {}, `${name}, expected ${delay(expected)}`)) : "",
       svg("line", { class: `mark t${at}`, x1: x(seen), x2: x(seen), y1: 27, y2: 53 }),
       svg("text", { class: "axis", x: x(seen), y: 70, "text-anchor": x(seen) > 430 ? "end" : x(seen) < 90 ? "start" : "middle" }, `${name} ${delay(seen)}`)]),
-    svg("text", { class: "axis", x: 512, y: 12, "text-anchor": "end" }, "▾ expected"));
+    marks.some(([, , expected]) => expected > 0) ? svg("text", { class: "axis", x: 512, y: 12, "text-anchor": "end" }, "▾ expected") : "");
 }
 
 /** Metrics with labels, by what they measure: the talkers of a stream, for example. The largest come first. */

@@ -6,6 +6,8 @@ use wire::time::Nanos;
 
 /// Services at which all viewers together may look.
 pub const MAX_LOOKED: usize = 32;
+/// Bytes of their metrics: a thousand each.
+pub const MAX_BYTES: usize = 2 << 20;
 /// Somebody who has not asked for so long looks elsewhere.
 const LOOKS_FOR: Nanos = Nanos::from_secs(5);
 

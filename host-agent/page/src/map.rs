@@ -3,8 +3,8 @@
 //! Counters only rise. Two looks at them, some seconds apart, give rates. The agent looks while somebody sees the map,
 //! at most once in [`LOOK_EVERY`], for all viewers together.
 //!
-//! *Memory*: at most [`MAX_OPERATIONS`] operations in each of at most five looks, about 200 bytes each, and nothing a
-//! minute after the last viewer.
+//! *Memory*: at most [`MAX_BYTES`], and nothing a minute after the last viewer: four looks with [`MAX_OPERATIONS`]
+//! operations, about 256 bytes each. Names and calls of paths are bounded where they are learnt.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,12 +16,16 @@ use crate::shown;
 
 /// A look serves all that ask within this time.
 pub const LOOK_EVERY: Nanos = Nanos::from_secs(2);
-/// Operations that are read: the first ones.
-pub const MAX_OPERATIONS: usize = 20_000;
+/// Operations that are read one by one; those beyond are read together, by service.
+pub const MAX_OPERATIONS: usize = 4_000;
+/// Bytes of all looks.
+pub const MAX_BYTES: usize = 4 << 20;
 /// Services, operations where requests enter, other operations, and pairs of caller and callee that are shown.
 const SHOWN: [usize; 4] = [250, 300, 700, 2_000];
-/// Rates are over so long, if the agent has looked for so long.
+/// Rates are over so long at least, if the agent has looked for so long.
 const OVER: Nanos = Nanos::from_secs(8);
+/// Looks are so far apart, but for the newest one.
+const APART: Nanos = Nanos::from_secs(4);
 /// Looks are dropped when nobody has asked for so long.
 const FORGET_AFTER: Nanos = Nanos::from_secs(60);
 
@@ -40,7 +44,7 @@ pub struct Counts {
 
 impl Counts {
     /// Adds `other`.
-    fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.errors += other.errors;
         self.took = self.took.plus(other.took);
@@ -71,7 +75,7 @@ impl Counts {
 pub struct Look {
     /// Requests of each operation, by service and operation; `None` if spans are not counted.
     pub operations: Option<BTreeMap<(Arc<str>, Arc<str>), Counts>>,
-    /// Operations that were not read, for their number.
+    /// Operations that were not read one by one.
     pub unread: usize,
     /// Calls by caller and callee; `None` if paths are not learnt.
     pub calls: Option<BTreeMap<(Arc<str>, Arc<str>), Counts>>,
@@ -103,6 +107,12 @@ impl Map {
     /// Takes a look of `now`.
     pub fn take(&mut self, look: Look, now: Nanos) {
         self.written = None;
+        // The newest one stays only if it is not too near to the one before.
+        if let [.., (before, _), (last, _)] = self.looks.make_contiguous()
+            && last.since(*before).is_none_or(|length| length < APART)
+        {
+            self.looks.pop_back();
+        }
         self.looks.push_back((now, look));
         // One that is old enough stays.
         while self.looks.len() > 2 && self.looks.get(1).is_some_and(|(at, _)| is_over(*at, now)) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hooks::paths::{BOUNDS, CALLS_FROM};
+use hooks::paths::{BOUNDS, CALLS_FROM, OTHER};
 use otlp::{Edge, TenantId};
 use page::map::{Counts, Look, MAX_OPERATIONS};
 
@@ -32,13 +32,13 @@ fn read_operations(edge: &Edge, look: &mut Look) {
         for service in metrics.services() {
             let name: Arc<str> = service.name().into();
             for (_, operation, rate) in service.operations() {
-                if operations.len() >= MAX_OPERATIONS {
-                    unread += 1;
-                    continue;
-                }
                 let (took, classes) = (rate.classes.sum(), rate.classes.counts()[..].into());
                 let counts = Counts { requests: rate.requests, errors: rate.errors, took, classes };
-                operations.insert((Arc::clone(&name), operation.into()), counts);
+                let is_beyond = operations.len() >= MAX_OPERATIONS;
+                unread += usize::from(is_beyond);
+                let operation: Arc<str> = if is_beyond { OTHER.into() } else { operation.into() };
+                let of: &mut Counts = operations.entry((Arc::clone(&name), operation)).or_default();
+                of.add(&counts);
             }
         }
         (operations, unread)

@@ -53,7 +53,7 @@ const ALERTS: [Alert; 15] = [
         todo: &[
             "`uview open` (in clusters `kubectl uview --node NODE open`): the suspected cause is on top, with the metrics that stand out. In words: `uview incident`.",
             "What was changed less than a minute before is named first.",
-            "If it is normal from now on: `uview lmap SERVICE --fit-again`.",
+            "What is meant to stay so is learnt in time; `FitAgain` of the [API](look-up/api.md) does it at once.",
         ],
     },
     Alert {
@@ -161,7 +161,10 @@ const ALERTS: [Alert; 15] = [
         severity: Severity::Ticket,
         summary: "{{ $labels.instance }} loses spans: {{ $labels.reason }}",
         means: "Traces are kept with gaps, or not at all. The receipt counts them (`uview receipt`).",
-        todo: &["Memory: raise `otlp.traces.bytes`, or `decision_wait_ms` down.", "Upstream: see UviewLostRequests."],
+        todo: &[
+            "Memory: raise `otlp.traces.memory_bytes`, or lower `decision_wait_ms`.",
+            "Upstream: see UviewLostRequests.",
+        ],
     },
     Alert {
         name: "UviewLostRequests",
@@ -246,9 +249,9 @@ pub fn runbook() -> String {
          [deploy/grafana](../deploy/grafana) dashboards of the same metrics ([all of them](metrics.md)). `cargo xtask monitoring`\n\
          makes these files, and this page.\n\n\
          ```yaml\n# prometheus.yml\nrule_files: [uview-alerts.yaml]\nscrape_configs:\n  - job_name: uview-host-agent\n    \
-         static_configs: [{targets: ['node-3:9703']}]\n  - job_name: uview-lmaps\n    metrics_path: /metrics/lmaps\n    \
-         static_configs: [{targets: ['node-3:9703']}]\n  - job_name: uview-nic-agent\n    \
-         static_configs: [{targets: ['node-3:9704']}]\n```\n\n\
+         static_configs: [{targets: ['node-3:9702']}]\n  - job_name: uview-lmaps\n    metrics_path: /metrics/lmaps\n    \
+         static_configs: [{targets: ['node-3:9702']}]\n  - job_name: uview-nic-agent\n    \
+         static_configs: [{targets: ['node-3:9703']}]\n```\n\n\
          | alert | severity | raised when |\n| --- | --- | --- |\n",
     );
     for Alert { name, query, condition, lasts, severity, .. } in &ALERTS {

@@ -46,7 +46,8 @@ fn rates_are_of_the_last_seconds() {
 
     let drawn = json(&mut map);
 
-    assert_eq!(drawn["over"], 8.0, "the look at 10 s is compared with that at 18 s");
+    assert!(map.looks.len() <= 4, "{}", map.looks.len());
+    assert_eq!(drawn["over"], 10.0, "the look at 8 s is compared with that at 18 s");
     // The one that stands out is first.
     assert_eq!(
         drawn["services"][0],
