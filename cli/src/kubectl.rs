@@ -29,8 +29,8 @@ Run a command of an operator in the agent of a Kubernetes node
   uview kubectl --node worker-3 open       the live page, through a tunnel, until Ctrl-C
 
 kubectl is called as it is configured, with --context and --kubeconfig if they are given. You need the rights `get` and
-`list` on `pods`, and `create` on `pods/exec`, in the agents' namespace; for `open` also `create` on `pods/portforward`. Under the name `kubectl-uview` in PATH, it is the
-plugin `kubectl uview`:
+`list` on `pods`, and `create` on `pods/exec`, in the agents' namespace; for `open` also `create` on `pods/portforward`.
+Under the name `kubectl-uview` in PATH, it is the plugin `kubectl uview`:
 
   ln -s $(command -v uview) ~/.local/bin/kubectl-uview
   kubectl uview --node worker-3 status

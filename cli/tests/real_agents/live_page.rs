@@ -203,11 +203,10 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
         let says = browser.run("return document.querySelector('.lead').innerText");
         says.as_str()?.contains("Rates are of the last").then_some(())
     });
-    assert_eq!(
-        browser.run("return document.querySelectorAll('svg.map .node').length"),
-        json!(2),
-        "a service, an operation"
-    );
+    eventually("an operation leads to the shop, which calls its depot", || {
+        let parts = "['.node', '.node.entry', '.call'].map((of) => document.querySelectorAll(`svg.map ${of}`).length)";
+        (browser.run(&format!("return {parts}")) == json!([3, 1, 2])).then_some(())
+    });
     browser.press("j");
     browser.press(ENTER);
     view(&browser, "#/map", "Mean delay");

@@ -19,6 +19,9 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
+/// Counters that are not in seconds; to rename them would break who reads them.
+const ABBREVIATED: [&str; 2] = ["uview_host_raised_probabilities_wait_ms_total ", "uview_host_scrape_us_total "];
+
 /// A Prometheus, ended with its test.
 struct Prometheus {
     process: Child,
@@ -124,7 +127,11 @@ fn promtool(arguments: &[&str], input: &str) {
     let mut process = command.spawn().unwrap();
     process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = process.wait_with_output().unwrap();
-    assert!(output.status.success(), "promtool {arguments:?}: {output:?}");
+    // 3: lint only.
+    let said = String::from_utf8(output.stderr).unwrap();
+    let is_known = |line: &str| ABBREVIATED.iter().any(|name| line.starts_with(name) && line.contains("abbreviated"));
+    let is_fine = output.status.success() || output.status.code() == Some(3) && said.lines().all(is_known);
+    assert!(is_fine, "promtool {arguments:?}: {:?}: {said}", output.status);
 }
 
 /// Both agents with all that they can export, and the addresses of their metrics.
