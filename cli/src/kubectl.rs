@@ -3,6 +3,8 @@
 //! The agent is found by its labels, and the command runs in its container (`kubectl exec`). So the cluster's roles say
 //! who may (`create` on `pods/exec` in the agents' namespace), and no port of the agent has to be open.
 
+mod open;
+
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal as _};
 use std::path::Path;
@@ -12,7 +14,7 @@ use serde::Deserialize;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output;
+use crate::{Display, output};
 
 /// The name by which kubectl calls a plugin for `kubectl uview`.
 pub const PLUGIN: &str = "kubectl-uview";
@@ -24,10 +26,11 @@ Run a command of an operator in the agent of a Kubernetes node
   uview kubectl --node worker-3 top        live, on that node
   uview kubectl --all status               on one node after the other
   uview kubectl --all lmap shop/payment --interval 200ms
+  uview kubectl --node worker-3 open       the live page, through a tunnel, until Ctrl-C
 
 kubectl is called as it is configured, with --context and --kubeconfig if they are given. You need the rights `get` and
-`list` on `pods`, and `create` on `pods/exec`, in the agents' namespace. Under the name `kubectl-uview` in PATH, it is the
-plugin `kubectl uview`:
+`list` on `pods`, and `create` on `pods/exec`, in the agents' namespace; for `open` also `create` on `pods/portforward`.
+Under the name `kubectl-uview` in PATH, it is the plugin `kubectl uview`:
 
   ln -s $(command -v uview) ~/.local/bin/kubectl-uview
   kubectl uview --node worker-3 status
@@ -35,13 +38,14 @@ plugin `kubectl uview`:
 The exit code is that of the command; with --all, of the first that is not 0.";
 
 /// Commands that ask an agent, and read or write no file.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "check",
     "drain",
     "incident",
     "incidents",
     "lmap",
     "metric",
+    "open",
     "paths",
     "receipt",
     "sources",
@@ -131,13 +135,16 @@ pub fn as_plugin(mut arguments: Vec<OsString>) -> Vec<OsString> {
 ///
 /// [`Failure`] if kubectl cannot be run or fails, the command is none that an agent can carry out, or no agent or more
 /// than one is there without a choice.
-pub fn run(args: &KubectlArgs) -> Result<Exit, Failure> {
+pub fn run(args: &KubectlArgs, display: Display) -> Result<Exit, Failure> {
     let what = format!("run `uview {}` on a node", args.command.join(" "));
     if !args.command.first().is_some_and(|command| COMMANDS.contains(&command.as_str())) {
         let why = format!("only commands that ask an agent run there: {}", COMMANDS.join(", "));
         return Err(Failure::to(what).because(why).exit_with(Exit::Usage));
     }
     let agents = args.choose(args.agents(&what)?).map_err(|why| Failure::to(&what).because(why))?;
+    if args.command.first().is_some_and(|command| command == "open") {
+        return args.open(&agents, &what, display);
+    }
     let mut result = Exit::Fine;
     for agent in &agents {
         if args.all {

@@ -233,7 +233,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Sources(args) => sources::run(&args, environment.runtime_dir),
         Command::Status(args) => status::run(args, environment.runtime_dir),
         Command::Metric(args) => metric::run(&args, environment.runtime_dir),
-        Command::Kubectl(args) => kubectl::run(&args),
+        Command::Kubectl(args) => kubectl::run(&args, environment.display),
         Command::Lmap(args) => lmaps::run(&args, environment.runtime_dir),
         Command::Drain(args) => drain::run(args, environment.runtime_dir),
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),

@@ -65,7 +65,7 @@ fn is_page(url: &str) -> bool {
 
 /// Opens `url` in the desktop's browser; `None` if that cannot be started. A file that only this user can read names
 /// the address: everybody may see the arguments of a process.
-fn show(url: &str) -> Option<()> {
+pub(crate) fn show(url: &str) -> Option<()> {
     let own = Permissions::from_mode(0o700);
     let folder = tempfile::Builder::new().prefix("uview-open-").permissions(own).tempdir().ok()?;
     let file = folder.path().join("page.html");

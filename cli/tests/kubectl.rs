@@ -12,6 +12,9 @@ case "$*" in
     *" get pods "*) echo '{"items": [
         {"metadata": {"name": "agent-1"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}},
         {"metadata": {"name": "agent-2"}, "spec": {"nodeName": "n2"}, "status": {"phase": "Running"}}]}' ;;
+    *" exec agent-1 "*" uview open --print") echo 'http://127.0.0.1:9705/open?token=00ff' ;;
+    *" exec agent-2 "*" uview open --print") echo 'http://evil.example/open?token=00ff' ;;
+    *" port-forward "*) echo "$*" >> "$0.said"; echo "Forwarding from 127.0.0.1:9705 -> 9705"; echo "Handling connection" ;;
     *" exec agent-2 "*) echo "$*"; exit 2 ;;
     *" exec "*) echo "$*" ;;
     *) echo "error: You must be logged in" >&2; exit 1 ;;
@@ -24,6 +27,32 @@ fn run(program: &Path, folder: &Path, arguments: &[&str]) -> (Option<i32>, Strin
     let Output { status, stdout, stderr } =
         Command::new(program).args(arguments).env_clear().env("PATH", path).output().unwrap();
     (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
+}
+
+#[test]
+fn the_page_is_opened_through_a_tunnel_to_the_port_of_its_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubectl = folder.path().join("kubectl");
+    fs::write(&kubectl, KUBECTL).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let uview = Path::new(env!("CARGO_BIN_EXE_uview"));
+    let open = |arguments: &[&str]| run(uview, folder.path(), &[&["kubectl"], arguments].concat());
+
+    let (code, text) = open(&["--node", "n1", "open", "--print"]);
+    assert_eq!((code, text.as_str()), (Some(0), "http://127.0.0.1:9705/open?token=00ff\n"));
+    let said = fs::read_to_string(folder.path().join("kubectl.said")).unwrap();
+    assert_eq!(said, "--namespace uview port-forward --address 127.0.0.1 pod/agent-1 9705:9705\n");
+
+    let (code, text) = open(&["--node", "n2", "open"]);
+    assert!(code == Some(1) && text.contains("no address of its page"), "{code:?}: {text}");
+    for arguments in [&["--all", "open"][..], &["--node", "n1", "open", "--json"]] {
+        let (code, text) = open(arguments);
+        assert!(code == Some(64) && text.contains("one page at a time"), "{code:?}: {text}");
+    }
+    let broken = KUBECTL.replace("; echo \"Forwarding", "; exit 1; echo \"Forwarding");
+    fs::write(&kubectl, broken).unwrap();
+    let (code, text) = open(&["--node", "n1", "open"]);
+    assert!(code == Some(1) && text.contains("the tunnel to port 9705 of agent-1 ended"), "{code:?}: {text}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ mod rates;
 
 pub use durations::{BOUNDS, CLASSES, Durations, Exemplar, class};
 pub use frontends::{FrontendRule, Frontends};
-pub use graph::{PathLimits, Paths};
+pub use graph::{CALLS_FROM, CallCounts, PathLimits, Paths};
 pub use latencies::{Latencies, LatencyRule};
 pub use learning_queue::{FinishedRequest, LearningQueue};
 pub use names::{ForgottenNames, NameLimits, Names, OTHER};

@@ -387,7 +387,11 @@ fn who_calls_whom_is_learnt_from_traces_that_leave_whether_they_are_kept_or_not(
         shop.tick(Nanos::from_secs(if kept { 1 } else { 60 }));
 
         assert_eq!(shop.kept.len(), if kept { 200 } else { 0 });
-        assert_eq!(shop.keeper.calls(), BTreeSet::from([(shop.frontend, shop.payment)]));
+        let calls = shop.keeper.calls();
+        assert_eq!(calls.keys().collect::<Vec<_>>(), [&(shop.frontend, shop.payment)]);
+        let counted = calls[&(shop.frontend, shop.payment)];
+        // One trace in sixteen, by its id.
+        assert!(4 < counted.calls && counted.calls < 30, "{counted:?}");
         assert!(shop.keeper.calls().is_empty());
     }
 }

@@ -3,6 +3,7 @@
 //! One task looks at the status twice a second, and takes traces that were kept. A viewer has a task that sends what is
 //! new, one piece at a time: who does not read holds up nobody, and is closed.
 
+mod map_look;
 mod viewers;
 
 use std::net::SocketAddr;
@@ -20,10 +21,13 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Respo
 use page::documents::{self, Keeping};
 use page::feed::{Feed, News, Revisions};
 use page::history::History;
+use page::looked::Looked;
+use page::map::Map;
 use page::routing::{self, Answer, Document, Doorkeeper, Method};
 use page::sessions::{Secret, Sessions, TOKEN_LIFETIME, TooManyTokens};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::MissedTickBehavior;
+use wire::id::LmapId;
 use wire::proto::operators as proto;
 
 use crate::config::PageConfig;
@@ -57,6 +61,8 @@ pub(crate) struct LivePage {
     sources: PageSources,
     sessions: Mutex<Sessions<Identity>>,
     feed: Mutex<Feed>,
+    map: Mutex<Map>,
+    looked: Mutex<Looked>,
     /// Says that there is an event.
     changed: watch::Sender<()>,
     /// Viewers that may still begin.
@@ -78,6 +84,8 @@ impl LivePage {
             sources,
             sessions: Mutex::default(),
             feed: Mutex::new(Feed::new(History::new(config.history_bytes))),
+            map: Mutex::default(),
+            looked: Mutex::default(),
             changed: watch::Sender::new(()),
             free: Arc::new(Semaphore::new(MAX_VIEWERS)),
         })
@@ -105,6 +113,10 @@ impl LivePage {
         let traces = self.sources.traces.look().taken();
         let incidents = self.sources.problems.incidents.as_ref().map_or(0, |incidents| incidents.revision());
         let status = status(&self.node, &self.sources.problems);
+        let now = self.node.clock().now();
+        lock(&self.map).forget(now);
+        let looked = lock(&self.looked).current(now);
+        self.node.look_at(&looked.into_iter().map(LmapId).collect());
         let news = lock(&self.feed).look(&status, Revisions { traces, incidents });
         if news == News::Event {
             self.changed.send_replace(());
@@ -115,6 +127,8 @@ impl LivePage {
     fn document(&self, document: Document) -> Option<String> {
         match document {
             Document::Service(lmap) => documents::service(&lock(&self.feed), lmap),
+            Document::Metrics(lmap) => self.metrics(LmapId(lmap)),
+            Document::Map => Some(self.map()),
             Document::Traces => Some(documents::traces(&self.sources.traces.look(), self.keeping())),
             Document::Trace(id) => documents::trace(&self.sources.traces.look(), id),
             Document::Incidents => Some(documents::incidents(&self.incidents()?.list())),
@@ -122,6 +136,24 @@ impl LivePage {
             Document::IncidentFile(id) => Some(incidents::draw::page(&self.incidents()?.get(id)?)),
             Document::Receipt => Some(documents::receipt(&self.sources.problems.receipts.reply(&self.node))),
         }
+    }
+
+    /// Each metric of `lmap`, which is fetched as long as somebody asks for it.
+    fn metrics(&self, lmap: LmapId) -> Option<String> {
+        let (at, each) = self.node.inspect(|plane, _| plane.each_column(lmap))?;
+        let room = lock(&self.looked).ask(lmap.0, self.node.clock().now());
+        Some(documents::metrics(at, &each, room))
+    }
+
+    /// The map, as of the last look. All that ask wait for whoever looks.
+    fn map(&self) -> String {
+        let urgent = lock(&self.feed).urgent();
+        let mut map = lock(&self.map);
+        let now = self.node.clock().now();
+        if map.ask(now) {
+            map.take(map_look::look(self.sources.problems.edge.as_deref()), now);
+        }
+        map.json(|service| urgent.contains(service))
     }
 
     fn keeping(&self) -> Keeping {

@@ -5,7 +5,7 @@ mod facts;
 mod hooks;
 mod operators;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -178,6 +178,14 @@ impl Node {
     pub fn inspect<R>(&self, look: impl FnOnce(&ControlPlane, &Dispatch) -> R) -> R {
         let state = self.lock();
         look(&state.plane, &state.dispatch)
+    }
+
+    /// Somebody looks at these LMAPs: each of their columns is fetched.
+    pub(crate) fn look_at(&self, looked: &BTreeSet<LmapId>) {
+        if self.inspect(|plane, _| plane.is_looked_at(looked)) {
+            return;
+        }
+        self.with(|state, _| state.plane.look_at(looked));
     }
 
     /// A service connected just now. Messages to it go through the outbox.

@@ -112,6 +112,20 @@ pub(crate) fn column_shares(judged: JudgedRow<'_>, out: &mut Vec<(usize, f64)>) 
     }
 }
 
+/// Fills `out` with each column that is judged and has a value, in the order of the columns. O(m k).
+pub(crate) fn explain_each(judged: JudgedRow<'_>, out: &mut Vec<Reason>) {
+    out.clear();
+    let mut shares = Vec::new();
+    column_shares(judged, &mut shares);
+    let mut shares = shares.into_iter().peekable();
+    for (column, role) in judged.pipeline.standard.roles.iter().enumerate() {
+        let share = shares.next_if(|(of, _)| *of == column).map_or(0.0, |(_, share)| share);
+        if *role != Role::Unwatched && !judged.intake.value(column).is_nan() {
+            out.push(reason(judged, column, share));
+        }
+    }
+}
+
 /// Fills `out` with the residual of each column, NaN for one that is not watched or has no value. O(m).
 pub(crate) fn residuals(pipeline: &Pipeline, intake: &Intake, out: &mut Vec<f32>) {
     out.clear();

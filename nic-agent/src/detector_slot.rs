@@ -434,9 +434,20 @@ impl Detectors {
 
     /// Fills `out` with the `top` columns of the row that was scored last, without columns that the LMAP no longer has.
     pub(crate) fn explain(&self, top: usize, scratch: &mut Vec<lmap::Reason>, out: &mut Vec<Reason>) {
-        out.clear();
         self.current.detector.explain(top, scratch);
-        out.extend(scratch.iter().filter_map(|reason| {
+        self.place(scratch, out);
+    }
+
+    /// As [`Self::explain`], each column that is judged and has a value, in no order.
+    pub(crate) fn explain_each(&self, scratch: &mut Vec<lmap::Reason>, out: &mut Vec<Reason>) {
+        self.current.detector.explain_each(scratch);
+        self.place(scratch, out);
+    }
+
+    /// Fills `out` with `reasons` by the LMAP's columns.
+    fn place(&self, reasons: &[lmap::Reason], out: &mut Vec<Reason>) {
+        out.clear();
+        out.extend(reasons.iter().filter_map(|reason| {
             let column = self.current.positions.get(reason.column).copied().flatten()?;
             let lmap::Reason { share, seen, expected, since_rows, .. } = *reason;
             Some(Reason { column, share, seen, expected, since_rows })

@@ -121,6 +121,8 @@ pub(crate) struct LmapRuntime {
     subscription: Option<Subscription>,
     /// Whether verdicts carry their row.
     pub(crate) gives_features: bool,
+    /// Whether summaries carry each column.
+    pub(crate) gives_columns: bool,
 }
 
 impl LmapRuntime {
@@ -138,8 +140,8 @@ impl LmapRuntime {
             self.columns = self.columns.take_over(old.columns);
             self.last_row = old.last_row;
         }
-        let Self { model_given, score, digest, subscription, gives_features, .. } = old;
-        Self { model_given, score, digest, subscription, gives_features, ..self }
+        let Self { model_given, score, digest, subscription, gives_features, gives_columns, .. } = old;
+        Self { model_given, score, digest, subscription, gives_features, gives_columns, ..self }
     }
 
     /// Sends the buffered rows: they belong to this configuration.

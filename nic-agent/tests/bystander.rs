@@ -134,7 +134,8 @@ fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
         transport: "shm".into(),
         ..proto::HostWelcome::default()
     };
-    let watch = |lmap| FromHost::SubscribeRows(proto::SubscribeRows { lmap, every: 1, features: false });
+    let watch =
+        |lmap| FromHost::SubscribeRows(proto::SubscribeRows { lmap, every: 1, features: false, columns: false });
     let messages = [
         (0, FromHost::Welcome(welcome)),
         (1, FromHost::SetLmap(spec(OFFENDER, model))),

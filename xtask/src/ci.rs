@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use support::programs::Programs;
 use support::{MISSING, workspace};
 
-use crate::{arm64, book, demo, deny, kubernetes, licences, p4, proto};
+use crate::{arm64, book, demo, deny, kubernetes, licences, monitoring, p4, proto};
 use steps::Steps;
 
 /// Where Debian has PostgreSQL, which is in nobody's PATH.
@@ -32,6 +32,7 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     }
     steps.run("format", || cargo(&["fmt", "--all", "--check"]))?;
     steps.run("generated code", || proto::generate(true))?;
+    steps.run("dashboards and alerts", || monitoring::generate(true))?;
     dependencies(&mut steps)?;
     steps.run("clippy", || {
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])

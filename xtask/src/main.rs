@@ -8,6 +8,7 @@ mod demo;
 mod deny;
 mod kubernetes;
 mod licences;
+mod monitoring;
 mod p4;
 mod proto;
 mod release;
@@ -55,6 +56,12 @@ enum Task {
     },
     /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
+    /// Generate dashboards, alerts and the runbook from the table of metrics in docs/metrics.md.
+    Monitoring {
+        /// Only compare; fail if a file differs.
+        #[arg(long)]
+        check: bool,
+    },
     /// Compile the P4 programs, and run them in the reference switch: registers and frames have to be the library's.
     P4 {
         /// Keep what was compiled.
@@ -93,6 +100,7 @@ fn main() -> Result<()> {
         Task::Deny => deny::run(),
         Task::Kubernetes { write, uview } => kubernetes::run(write, uview),
         Task::Licences => licences::check(),
+        Task::Monitoring { check } => monitoring::generate(check),
         Task::P4 { write, frames, seed } => p4::run(&p4::Plan { write, frames, seed }),
         Task::Release { target, into } => release::run(target.as_deref(), &into),
         Task::Proto { check } => proto::generate(check),

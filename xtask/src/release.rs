@@ -41,8 +41,8 @@ const FILES: [(&str, &str); 11] = [
     ("host-agent/src/config/default.yaml", "defaults/host-agent.yaml"),
     ("nic-agent/src/config/default.yaml", "defaults/nic-agent.yaml"),
 ];
-/// A folder that is packed as a whole: units, users, folders, and configurations to begin with.
-const UNITS: &str = "deploy/systemd";
+/// Folders that are packed as a whole: units, users, folders and configurations to begin with; alerts; dashboards.
+const FOLDERS: [&str; 3] = ["deploy/systemd", "deploy/prometheus", "deploy/grafana"];
 
 /// What the image is called, as the chart's values have it.
 const REPOSITORY: &str = "localhost/uview";
@@ -216,10 +216,12 @@ fn files() -> Result<Vec<Entry>> {
     for (from, to) in FILES {
         entries.push(Entry::text(to, read(from.as_ref())?));
     }
-    for unit in fs::read_dir(workspace().join(UNITS))? {
-        let name = unit?.file_name().into_string().ok().context("a unit's name is no text")?;
-        let path = format!("{UNITS}/{name}");
-        entries.push(Entry::text(&path, read(path.as_ref())?));
+    for folder in FOLDERS {
+        for file in fs::read_dir(workspace().join(folder))? {
+            let name = file?.file_name().into_string().ok().context("a file's name is no text")?;
+            let path = format!("{folder}/{name}");
+            entries.push(Entry::text(&path, read(path.as_ref())?));
+        }
     }
     Ok(entries)
 }

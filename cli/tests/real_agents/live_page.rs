@@ -18,7 +18,7 @@ const HOSTILE: &str = "<img src=x onerror=window.hit=1><script>window.hit=1</scr
 const SHOWN: &str = "<img src=x onerror=window.hit=1><script>window.hit=1</script>\\u{202e}";
 
 /// A service with a metric that jumps once `broken`.
-fn serve(socket: PathBuf, broken: &'static AtomicBool) {
+pub fn serve(socket: PathBuf, broken: &'static AtomicBool) {
     std::thread::spawn(move || {
         let uview = client::connect(client::Service::new("payment").instance("payment-1").socket(socket));
         let calm: Vec<_> = (0..4).map(|number| uview.gauge(&format!("calm.{number}")).register()).collect();
@@ -34,25 +34,44 @@ fn serve(socket: PathBuf, broken: &'static AtomicBool) {
     });
 }
 
-/// Sends a failed request of two spans.
-fn send(otlp: &str) -> Option<()> {
+/// Spans of one service: its name, and trace, id, parent and status code of each.
+fn resource(service: &str, spans: impl Iterator<Item = (u32, u32, u32, u32)>) -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let span = |id: &str, parent: &str, start: u64| {
+    let id = |number| if number == 0 { String::new() } else { format!("{number:016x}") };
+    let span = |(trace, span, parent, code): (u32, u32, u32, u32)| {
+        let start = now - 9_000_000 + 4_000_000 * u64::from(parent > 0);
         json!({
-            "traceId": format!("{:032x}", 0xabc), "spanId": id, "parentSpanId": parent, "name": HOSTILE, "kind": 2,
-            "startTimeUnixNano": (now - start).to_string(), "endTimeUnixNano": now.to_string(), "status": { "code": 2 },
+            "traceId": format!("{trace:032x}"), "spanId": id(span), "parentSpanId": id(parent), "name": HOSTILE, "kind": 2,
+            "startTimeUnixNano": start.to_string(), "endTimeUnixNano": now.to_string(), "status": { "code": code },
         })
     };
-    let spans = [span("0000000000000001", "", 9_000_000), span("0000000000000002", "0000000000000001", 5_000_000)];
-    let name = json!({ "key": "service.name", "value": { "stringValue": HOSTILE } });
-    let resource = json!({ "resource": { "attributes": [name] }, "scopeSpans": [{ "spans": spans }] });
-    let body = json!({ "resourceSpans": [resource] }).to_string();
+    let name = json!({ "key": "service.name", "value": { "stringValue": service } });
+    let spans: Vec<_> = spans.map(span).collect();
+    json!({ "resource": { "attributes": [name] }, "scopeSpans": [{ "spans": spans }] })
+}
+
+/// Sends spans; `None` if they are not accepted.
+fn post(otlp: &str, resources: &[Value]) -> Option<()> {
+    let body = json!({ "resourceSpans": resources }).to_string();
     let mut stream = std::net::TcpStream::connect(otlp).ok()?;
     let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
     write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()?;
     let mut answer = [0; 15];
     std::io::Read::read_exact(&mut stream, &mut answer).ok()?;
     answer.starts_with(b"HTTP/1.1 200").then_some(())
+}
+
+/// Sends a failed request of two spans.
+fn send(otlp: &str) -> Option<()> {
+    post(otlp, &[resource(HOSTILE, [(0xabc, 1, 0, 2), (0xabc, 2, 1, 2)].into_iter())])
+}
+
+/// Sends 200 requests of a shop, each of which calls its depot: paths are learnt from one in sixteen.
+fn shop(otlp: &str) -> Option<()> {
+    let requests = 0x1000..0x10c8_u32;
+    let shop = resource("shop", requests.clone().map(|trace| (trace, 1, 0, 0)));
+    let depot = resource("depot", requests.map(|trace| (trace, 2, 1, 0)));
+    post(otlp, &[shop, depot])
 }
 
 /// Both agents in `folder`. Rows are taken every 20 ms, so that an LMAP is armed after a few seconds.
@@ -154,6 +173,10 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     let drawn = browser.run("return document.querySelector('.chart .line').getAttribute('d').length > 20");
     assert_eq!(drawn, Value::Bool(true));
     shows(&browser, "goes on");
+    eventually("each metric is shown, also those that explain nothing", || {
+        let text = browser.run("return document.body.innerText");
+        (0..4).all(|number| text.as_str().is_some_and(|text| text.contains(&format!("calm.{number}")))).then_some(())
+    });
     view(&browser, "#/incidents", SHOWN);
     browser.press("j");
     browser.press(ENTER);
@@ -174,6 +197,23 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     assert_eq!(hash, json!(format!("#/trace/{:032x}", 0xabc)));
     view(&browser, hash.as_str().unwrap(), "ended in an error");
     assert_eq!(browser.run("return document.querySelectorAll('.span rect').length"), json!(2));
+    eventually("requests are accepted", || shop(&otlp));
+    view(&browser, "#/map", "2 services");
+    eventually("the map has rates", || {
+        let says = browser.run("return document.querySelector('.lead').innerText");
+        says.as_str()?.contains("Rates are of the last").then_some(())
+    });
+    eventually("an operation leads to the shop, which calls its depot", || {
+        let parts = "['.node', '.node.entry', '.call'].map((of) => document.querySelectorAll(`svg.map ${of}`).length)";
+        (browser.run(&format!("return {parts}")) == json!([3, 1, 2])).then_some(())
+    });
+    browser.press("j");
+    browser.press(ENTER);
+    view(&browser, "#/map", "Mean delay");
+    browser.press("/nobody");
+    shows(&browser, "No service matches the filter.");
+    browser.run("document.activeElement.blur()");
+    view(&browser, "#/network", "network.streams");
     // Names that are not printable are counted together.
     view(&browser, "#/receipt", "_other");
     view(&browser, "#/node", "Reads by");

@@ -11,6 +11,7 @@ mod intervals;
 mod kills;
 mod live_page;
 mod metrics;
+mod monitoring;
 mod operator_calls;
 mod otlp_metrics;
 mod over_several;

@@ -18,11 +18,11 @@ pub fn page(address: &str) -> Option<String> {
 }
 
 /// Remote monitors that do not exist.
-const REMOTE: &str =
+pub const REMOTE: &str =
     "remote_write: {url: 'http://127.0.0.1:1'}\notlp_metrics: {upstream: {endpoint: 'http://127.0.0.1:1'}}\n";
 
 /// An OTLP endpoint that buffers spans, which has the most metrics.
-const OTLP: &str = concat!(
+pub const OTLP: &str = concat!(
     "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}, listen_grpc: 127.0.0.1:0, listen_http: 127.0.0.1:0, ",
     "traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}}\n",
     // A peer that does not exist.

@@ -4,8 +4,8 @@
 use crate::codec::{Group, RawSpan, WireError};
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{
-    FinishedRequest, FrontendRule, Frontends, Latencies, LatencyRule, LearningQueue, NameLimits, Names, OTHER,
-    PathLimits, Paths,
+    CallCounts, FinishedRequest, FrontendRule, Frontends, Latencies, LatencyRule, LearningQueue, NameLimits, Names,
+    OTHER, PathLimits, Paths,
 };
 use hooks::receipt::DailyLedger;
 use hooks::tracing::{
@@ -276,8 +276,8 @@ impl TailSampler {
             self.export_buffer.mark(trace, &reason, Completeness::Unknown, None, now.wall);
         }
         if !self.exchange(now) {
-            for (caller, callee) in self.keeper.calls() {
-                self.paths.learn_call(caller, callee, now.monotonic);
+            for (pair, counts) in self.keeper.calls() {
+                self.paths.count_calls(pair, counts, now.monotonic);
             }
             for passed in self.keeper.path_steps() {
                 self.paths.take(&passed, now.monotonic);
@@ -345,6 +345,12 @@ impl TailSampler {
     pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
         let names = |(caller, callee)| (self.names.service_name(caller), self.names.service_name(callee));
         self.paths.calls().map(names)
+    }
+
+    /// The same with the calls that were counted.
+    pub fn counted_calls(&self) -> impl Iterator<Item = (&str, &str, CallCounts)> {
+        let name = |service| self.names.service_name(service);
+        self.paths.counted_calls().map(move |(caller, callee, counts)| (name(caller), name(callee), counts))
     }
 
     /// Service and origin of a group, which counts as `service`, received with forwarded headers, from a pod if known.

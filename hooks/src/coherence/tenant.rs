@@ -64,8 +64,8 @@ impl TenantTraces<'_> {
                 member.piece(piece, now, wall);
             }
         }
-        for (caller, callee) in self.keeper.calls() {
-            self.paths.learn_call(caller, callee, now);
+        for (pair, counts) in self.keeper.calls() {
+            self.paths.count_calls(pair, counts, now);
         }
         for passed in self.keeper.path_steps() {
             self.paths.take(&passed, now);

@@ -35,6 +35,40 @@ impl Default for PathLimits {
 /// After so many observations the set of requested operations counts as complete.
 const SETTLED: u32 = 32;
 
+/// Calls of one service to another: about one in [`CALLS_FROM`] is counted. Failures are not: a trace with one is often
+/// kept before the caller's span arrives, so that their share would be too small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// Number of calls.
+    pub calls: u64,
+    /// Sum of the times that they took in the callee.
+    pub took: Nanos,
+}
+
+/// Calls are counted of one trace in so many, by the hash of its id.
+pub const CALLS_FROM: u64 = 16;
+
+impl CallCounts {
+    /// A call that took `took`.
+    #[must_use]
+    pub const fn one(took: Nanos) -> Self {
+        Self { calls: 1, took }
+    }
+
+    /// Counts `other`, too.
+    pub fn add(&mut self, other: Self) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.took = self.took.plus(other.took);
+    }
+}
+
+/// Calls that were seen, and when the last one was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Call {
+    seen: Nanos,
+    counts: CallCounts,
+}
+
 /// A service on a path.
 #[derive(Clone, Debug, Default)]
 struct Step {
@@ -54,7 +88,7 @@ pub struct Paths {
     limits: PathLimits,
     passed: BTreeMap<OperationId, BTreeMap<ServiceId, Step>>,
     through: BTreeMap<ServiceId, BTreeSet<OperationId>>,
-    calls: BTreeMap<ServiceId, BTreeMap<ServiceId, Nanos>>,
+    calls: BTreeMap<ServiceId, BTreeMap<ServiceId, Call>>,
     /// How many of [`PathLimits::pairs`] there are.
     pairs: usize,
     version: u64,
@@ -138,6 +172,11 @@ impl Paths {
     /// [`PathLimits::services`] callees each, and as many callers as operations; calls beyond that are counted and not
     /// learnt.
     pub fn learn_call(&mut self, caller: ServiceId, callee: ServiceId, now: Nanos) {
+        self.count_calls((caller, callee), CallCounts::default(), now);
+    }
+
+    /// As [`learn_call`](Self::learn_call), with what is known of the calls since the last time.
+    pub fn count_calls(&mut self, (caller, callee): (ServiceId, ServiceId), counts: CallCounts, now: Nanos) {
         let known = self.calls.get(&caller);
         let is_known = known.is_some_and(|callees| callees.contains_key(&callee));
         let is_long =
@@ -148,9 +187,13 @@ impl Paths {
             return;
         }
         match self.calls.entry(caller).or_default().entry(callee) {
-            Entry::Occupied(mut seen) => *seen.get_mut() = now.max(*seen.get()),
+            Entry::Occupied(mut known) => {
+                let call = known.get_mut();
+                call.seen = now.max(call.seen);
+                call.counts.add(counts);
+            }
             Entry::Vacant(new) => {
-                new.insert(now);
+                new.insert(Call { seen: now, counts });
                 self.pairs += 1;
                 self.calls_version += 1;
             }
@@ -160,6 +203,15 @@ impl Paths {
     /// Pairs of caller and callee.
     pub fn calls(&self) -> impl Iterator<Item = (ServiceId, ServiceId)> {
         self.calls.iter().flat_map(|(caller, callees)| callees.keys().map(move |callee| (*caller, *callee)))
+    }
+
+    /// Pairs of caller and callee, with the calls that were counted since the pair is known.
+    pub fn counted_calls(&self) -> impl Iterator<Item = (ServiceId, ServiceId, CallCounts)> {
+        let of = |(caller, callees): (&ServiceId, &BTreeMap<ServiceId, Call>)| {
+            let caller = *caller;
+            callees.iter().map(|(callee, call)| (caller, *callee, call.counts)).collect::<Vec<_>>()
+        };
+        self.calls.iter().flat_map(of)
     }
 
     /// All direct and indirect callees of `caller`, without itself. O(known calls).
@@ -234,8 +286,8 @@ impl Paths {
         self.through.retain(|_, operations| !operations.is_empty());
         let mut over = false;
         self.calls.retain(|_, callees| {
-            callees.retain(|_, seen| {
-                let kept = now.since(*seen).is_none_or(|unseen| unseen < age);
+            callees.retain(|_, call| {
+                let kept = now.since(call.seen).is_none_or(|unseen| unseen < age);
                 over |= !kept;
                 kept
             });
@@ -294,6 +346,20 @@ mod tests {
         paths.forget(Nanos::from_secs(1_800));
         assert_eq!(paths.below(frontend), BTreeSet::from([payment]));
         assert!(paths.calls_version() > version);
+    }
+
+    #[test]
+    fn calls_are_counted_by_pair() {
+        let mut paths = Paths::new(PathLimits::default());
+        let pair = (ServiceId(1), ServiceId(2));
+
+        paths.count_calls(pair, CallCounts::one(Nanos(5)), Nanos(0));
+        paths.count_calls(pair, CallCounts::one(Nanos(7)), Nanos(1));
+        paths.learn_call(ServiceId(2), ServiceId(3), Nanos(1));
+
+        let counted: Vec<_> = paths.counted_calls().collect();
+        let both = CallCounts { calls: 2, took: Nanos(12) };
+        assert_eq!(counted, [(pair.0, pair.1, both), (ServiceId(2), ServiceId(3), CallCounts::default())]);
     }
 
     #[test]

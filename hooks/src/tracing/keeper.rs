@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wire::time::{Nanos, UnixNanos};
 
 use crate::id::{OperationId, ServiceId};
+use crate::paths::{CALLS_FROM, CallCounts};
 use crate::tracing::account::DiscardedSpans;
 use crate::tracing::budget::Payer;
 use crate::tracing::buffer::{Indexes, TailBuffer};
@@ -21,7 +22,7 @@ use crate::tracing::triggers::{Origin, Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can
 /// be joined.
-const PATHS_FROM: u64 = 16;
+const PATHS_FROM: u64 = CALLS_FROM;
 /// Paths are learnt from traces of this age, and again when they leave. SDKs send a batch every five seconds, so most
 /// traces are whole by then, and a node that has just started knows soon which operations a verdict concerns.
 const REST: Nanos = Nanos::from_secs(10);
@@ -77,7 +78,7 @@ pub struct Keeper {
     looked: Option<Nanos>,
     decided: Vec<(TraceId, Arc<Reason>)>,
     path_steps: BTreeSet<PathStep>,
-    calls: BTreeSet<(ServiceId, ServiceId)>,
+    calls: BTreeMap<(ServiceId, ServiceId), CallCounts>,
     cluster: Option<Cluster>,
     /// Exported traces of which a late span was refused, with why they were kept: they have to be marked.
     cut: Vec<(TraceId, Arc<Reason>)>,
@@ -88,14 +89,21 @@ pub struct Keeper {
 struct TracePath {
     spans: BTreeMap<SpanId, ServiceId>,
     steps: BTreeSet<(ServiceId, Option<OperationId>)>,
-    under: Vec<(SpanId, ServiceId)>,
+    under: Vec<(SpanId, ServiceId, CallCounts)>,
 }
 
 impl TracePath {
+    fn of(spans: Indexes<'_>) -> Self {
+        let mut path = Self::default();
+        spans.for_each(|span| path.saw(&span));
+        path
+    }
+
     fn saw(&mut self, span: &SpanIndex) {
         self.spans.insert(span.id, span.service);
         self.steps.insert((span.service, span.kind.enters().then_some(span.operation)));
-        self.under.extend(span.parent.map(|parent| (parent, span.service)));
+        let call = CallCounts::one(span.duration());
+        self.under.extend(span.parent.map(|parent| (parent, span.service, call)));
     }
 
     /// Steps of a request for `operation`.
@@ -105,10 +113,16 @@ impl TracePath {
         operation.into_iter().flat_map(of)
     }
 
-    /// Callers with their callees, where spans of both arrived here.
-    fn calls(&self) -> impl Iterator<Item = (ServiceId, ServiceId)> {
-        let calls = self.under.iter().filter_map(|(parent, callee)| Some((*self.spans.get(parent)?, *callee)));
-        calls.filter(|(caller, callee)| caller != callee)
+    /// Adds callers with their callees to `all`, where spans of both arrived here. Calls are counted the first time that
+    /// the trace is looked at, `age` after it began to arrive: at [`REST`], or when it leaves before.
+    fn add_calls(&self, age: Option<Nanos>, all: &mut BTreeMap<(ServiceId, ServiceId), CallCounts>) {
+        let is_first = age.is_none_or(|age| age < REST);
+        for (parent, callee, call) in &self.under {
+            if let Some(caller) = self.spans.get(parent).filter(|caller| *caller != callee) {
+                let known = all.entry((*caller, *callee)).or_default();
+                known.add(if is_first { *call } else { CallCounts::default() });
+            }
+        }
     }
 }
 
@@ -124,7 +138,7 @@ impl Keeper {
             looked: None,
             decided: Vec::new(),
             path_steps: BTreeSet::new(),
-            calls: BTreeSet::new(),
+            calls: BTreeMap::new(),
             cluster: None,
             cut: Vec::new(),
         }
@@ -217,10 +231,7 @@ impl Keeper {
             }
         }
         let Self { path_steps, calls, cluster, buffer, .. } = self;
-        let mut learn = |waiting: &BufferedTrace, spans: Indexes<'_>| {
-            let mut path = TracePath::default();
-            spans.for_each(|span| path.saw(&span));
-            calls.extend(path.calls());
+        let mut learn = |waiting: &BufferedTrace, path: TracePath| {
             path_steps.extend(path.steps_of(waiting.operation));
             if let Some(cluster) = cluster {
                 let (trace, operation) = (waiting.trace, waiting.operation);
@@ -228,14 +239,20 @@ impl Keeper {
             }
         };
         buffer.look(now, REST, |waiting, rank, spans| {
-            // While the first span is missing, the requested operation may still change.
-            if rank.teaches() && (waiting.rooted || waiting.operation.is_none()) {
-                learn(waiting, spans);
+            if rank.teaches() {
+                let path = TracePath::of(spans);
+                path.add_calls(None, calls);
+                // While the first span is missing, the requested operation may still change.
+                if waiting.rooted || waiting.operation.is_none() {
+                    learn(waiting, path);
+                }
             }
         });
         buffer.expire(now, |waiting, rank, spans| {
             if rank.teaches() {
-                learn(waiting, spans);
+                let path = TracePath::of(spans);
+                path.add_calls(now.since(waiting.arrived), calls);
+                learn(waiting, path);
             }
         });
     }
@@ -308,8 +325,8 @@ impl Keeper {
         core::mem::take(&mut self.path_steps)
     }
 
-    /// Takes pairs of caller and callee, seen in the same traces.
-    pub fn calls(&mut self) -> BTreeSet<(ServiceId, ServiceId)> {
+    /// Takes calls by caller and callee, counted in the same traces.
+    pub fn calls(&mut self) -> BTreeMap<(ServiceId, ServiceId), CallCounts> {
         core::mem::take(&mut self.calls)
     }
 
@@ -425,6 +442,7 @@ impl Keeper {
         });
         let completeness = self.buffer.completeness(trace, now).unwrap_or(Completeness::Complete).or_unknown(doubted);
         let operation = waiting.and_then(|waiting| waiting.operation);
+        let age = waiting.and_then(|waiting| now.since(waiting.arrived));
         let teaches = self.buffer.rank(trace).teaches();
         let mut path = TracePath::default();
         let own = payer != Payer::Others;
@@ -434,7 +452,7 @@ impl Keeper {
             }
             sink(KeptSpan { trace, index, encoded, reason, completeness });
         });
-        self.calls.extend(path.calls());
+        path.add_calls(age, &mut self.calls);
         self.path_steps.extend(path.steps_of(operation));
         if let Some(cluster) = self.cluster.as_mut().filter(|_| !path.steps.is_empty()) {
             cluster.saw(Piece { trace, operation, steps: path.steps });

@@ -6,11 +6,15 @@ import { overview } from "./overview.js";
 import { service } from "./service.js";
 import { trace, traces } from "./traces.js";
 import { incident, incidents } from "./incident.js";
+import { map } from "./map.js";
 import { receipt } from "./receipt.js";
+import { network } from "./network.js";
 import { node } from "./node.js";
 
-const VIEWS = [["Overview", "#/"], ["Incidents", "#/incidents"], ["Traces", "#/traces"], ["Receipt", "#/receipt"], ["Node", "#/node"]];
-const KEYS = [["/", "filter services"], ["j k", "next, previous"], ["Enter", "open"], ["Esc", "back"], ["1 to 5", "views"], ["?", "these keys"]];
+const VIEWS = [["Overview", "#/"], ["Map", "#/map"], ["Incidents", "#/incidents"], ["Traces", "#/traces"], ["Network", "#/network"], ["Receipt", "#/receipt"], ["Node", "#/node"]];
+const KEYS = [["/", "filter services"], ["j k", "next, previous"], ["Enter", "open"], ["Esc", "back"], [`1 to ${VIEWS.length}`, "views"], ["?", "these keys"]];
+
+const CARDS = ".service, .trace, .node", FOCUSED = ".service:focus, .trace:focus, .node:focus";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -25,7 +29,7 @@ function view(path) {
   if (name === "service" && /^\d+$/.test(id)) return ["#/", (into) => service(into, Number(id))];
   if (name === "trace" && /^[0-9a-f]{32}$/.test(id)) return ["#/traces", (into) => trace(into, id)];
   if (name === "incident" && /^\d{8,}-\d{6}-\d{3}$/.test(id)) return ["#/incidents", (into) => incident(into, id)];
-  const views = { incidents, traces, receipt, node };
+  const views = { map, incidents, traces, network, receipt, node };
   return Object.hasOwn(views, name) ? [`#/${name}`, views[name]] : ["#/", overview];
 }
 
@@ -48,7 +52,7 @@ function status() {
 }
 
 function move(by) {
-  const links = [...main.querySelectorAll(".service, .trace")];
+  const links = [...main.querySelectorAll(CARDS)];
   const at = links.indexOf(document.activeElement);
   links[Math.min(Math.max(at + by, 0), links.length - 1)]?.focus();
 }
@@ -67,10 +71,10 @@ function key(event) {
   }
   if (event.target instanceof HTMLInputElement) return;
   if (event.key === "/" && field) { event.preventDefault(); field.focus(); }
-  else if (event.key === "j" || event.key === "ArrowDown" && main.querySelector(".service:focus, .trace:focus")) { event.preventDefault(); move(1); }
-  else if (event.key === "k" || event.key === "ArrowUp" && main.querySelector(".service:focus, .trace:focus")) { event.preventDefault(); move(-1); }
+  else if (event.key === "j" || event.key === "ArrowDown" && main.querySelector(FOCUSED)) { event.preventDefault(); move(1); }
+  else if (event.key === "k" || event.key === "ArrowUp" && main.querySelector(FOCUSED)) { event.preventDefault(); move(-1); }
   else if (event.key === "?") dialog.showModal();
-  else if (/^[1-5]$/.test(event.key)) location.hash = VIEWS[Number(event.key) - 1][1];
+  else if (Number(event.key) >= 1 && Number(event.key) <= VIEWS.length) location.hash = VIEWS[Number(event.key) - 1][1];
 }
 
 window.addEventListener("hashchange", show);

@@ -3,6 +3,7 @@
 import { follow, isUrgent, state, words } from "./feed.js";
 import { breakable, clock, count, el, fetched, figures, length, percent, say, table } from "./elements.js";
 import { chart, share } from "./charts.js";
+import { everyMetric } from "./metrics.js";
 
 const SPANS = [["5 min", 300], ["1 h", 3600], ["24 h", 86400]];
 /** Episodes are the agent's: fetched again after this time. */
@@ -50,10 +51,11 @@ export function service(main, id) {
   const plot = chart();
   const [now, past, about] = [el("div"), el("div"), el("div")];
   const heading = el("h2");
+  const [every, endMetrics] = everyMetric(id);
   let span = 300, history = { buckets: [], episodes: [] };
   const buttons = SPANS.map(([name, seconds]) => el("button", { click: () => choose(seconds), "data-span": seconds }, name));
   main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame,
-    heading, now, el("h2", {}, "Alarms"), past, el("h2", {}, "The service"), about);
+    heading, now, el("h2", {}, "Each metric"), every, el("h2", {}, "Alarms"), past, el("h2", {}, "The service"), about);
 
   function choose(seconds) {
     span = seconds;
@@ -103,5 +105,5 @@ export function service(main, id) {
   update(new Set([id]));
   const timer = setInterval(fetchAgain, AGAIN);
   const unfollow = follow(update);
-  return () => { clearInterval(timer); unfollow(); };
+  return () => { clearInterval(timer); unfollow(); endMetrics(); };
 }

@@ -5,11 +5,14 @@ mod incidents;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use wire::proto::operators::{ReceiptDay, ReceiptLine, ReceiptReply};
+use wire::proto::operators::{Reason, ReceiptDay, ReceiptLine, ReceiptReply};
+use wire::quantity::quantity;
+use wire::time::UnixNanos;
 
 pub use self::incidents::{incident, incidents};
 use crate::feed::Feed;
 use crate::history::{Alarm, Bucket, Episode};
+use crate::looked::Room;
 use crate::shown;
 use crate::traces::{Outcome, Side, Span, Trace, Traces};
 
@@ -28,6 +31,22 @@ pub fn service(feed: &Feed, lmap: u32) -> Option<String> {
     let episode = |Episode { from, to, peak, rank, points_at, metrics }: &Episode| json!({ "from": from, "to": to, "peak": peak, "rank": rank, "points_at": points_at, "metrics": metrics });
     let episodes: Vec<_> = feed.history.episodes(name).map(episode).collect();
     Some(shown::json(json!({ "service": name, "buckets": buckets, "episodes": episodes })))
+}
+
+/// Each metric of an LMAP, as of its newest summary at `at`, in the order of its columns. A metric that is not judged has
+/// nothing expected. Values are there as numbers for charts, and as texts with their units.
+#[must_use]
+pub fn metrics(at: UnixNanos, each: &[Reason], room: Room) -> String {
+    let metric = |reason: &Reason| {
+        let number = |value: f64| value.is_finite().then_some(value);
+        let text = |value: f64| number(value).map(|value| quantity(value, &reason.unit));
+        json!({
+            "title": reason.column, "group": reason.group, "unit": reason.unit, "share": number(reason.share),
+            "seen": text(reason.seen), "expected": text(reason.expected), "values": [number(reason.seen), number(reason.expected)],
+        })
+    };
+    let each: Vec<_> = each.iter().map(metric).collect();
+    shown::json(json!({ "at": at.0 / 1_000_000, "full": room == Room::Full, "metrics": each }))
 }
 
 /// The newest kept traces, at most 500.

@@ -6,7 +6,7 @@
 //!
 //! *Memory*: about 2 kB for an LMAP, and [`MAX_EVENT_BYTES`] of events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -184,11 +184,23 @@ impl Feed {
         snapshot
     }
 
+    /// Services in alarm, or silent.
+    #[must_use]
+    pub fn urgent(&self) -> BTreeSet<String> {
+        let is_urgent = |card: &&Card| matches!(text(card, "state"), Some("alarm" | "silent"));
+        let named = self.cards.values().filter(is_urgent).filter_map(|card| text(card, "service"));
+        named.map(ToOwned::to_owned).collect()
+    }
+
     /// Name of the service of an LMAP.
     #[must_use]
     pub fn service(&self, lmap: u32) -> Option<&str> {
-        self.cards.get(&lmap)?.fields.get("service")?.as_str()
+        text(self.cards.get(&lmap)?, "service")
     }
+}
+
+fn text<'a>(card: &'a Card, field: &str) -> Option<&'a str> {
+    card.fields.get(field)?.as_str()
 }
 
 /// Whether a look found something new.

@@ -10,6 +10,8 @@
 //! | [`assets`] | the page's own files, in the binary |
 //! | [`history`] | scores of each service at falling resolution, and its episodes, within a budget of bytes |
 //! | [`feed`] | what changed since the last look, written once for all viewers |
+//! | [`looked`] | services at which somebody looks: of these, each metric is fetched |
+//! | [`map`] | services, who calls whom, and operations, with rates of the last seconds |
 //! | [`traces`] | kept traces, within a budget of bytes |
 //! | [`documents`] | JSON of one service, of traces, of incidents and of the receipt |
 //! | `shown` | makes texts of others printable |
@@ -18,6 +20,8 @@ pub mod assets;
 pub mod documents;
 pub mod feed;
 pub mod history;
+pub mod looked;
+pub mod map;
 pub mod routing;
 pub mod sessions;
 mod shown;

@@ -84,6 +84,10 @@ pub struct Response {
 pub enum Document {
     /// History and episodes of the LMAP with this number.
     Service(u32),
+    /// Each metric of the LMAP with this number.
+    Metrics(u32),
+    /// Services, who calls whom, and operations.
+    Map,
     /// Kept traces, the newest first.
     Traces,
     /// Spans of the trace with this id.
@@ -210,6 +214,7 @@ fn content(path: &str) -> Option<Answer> {
     }
     let document = match path.strip_prefix("/api/")? {
         "events" => return Some(Answer::Events),
+        "map" => Document::Map,
         "traces" => Document::Traces,
         "receipt" => Document::Receipt,
         "incidents" => Document::Incidents,
@@ -218,6 +223,7 @@ fn content(path: &str) -> Option<Answer> {
                 Some(id) => Document::IncidentFile(id.parse().ok()?),
                 None => Document::Incident(id.parse().ok()?),
             },
+            ("metrics", lmap) => Document::Metrics(lmap.parse().ok()?),
             ("service", lmap) => Document::Service(lmap.parse().ok()?),
             ("trace", id) if id.len() == 32 => Document::Trace(u128::from_str_radix(id, 16).ok()?),
             _ => return None,
@@ -361,6 +367,8 @@ mod tests {
 
         assert_eq!(at("/api/events"), Answer::Events);
         assert_eq!(at("/api/service/12"), Answer::Document(Document::Service(12)));
+        assert_eq!(at("/api/metrics/12"), Answer::Document(Document::Metrics(12)));
+        assert_eq!(at("/api/map"), Answer::Document(Document::Map));
         assert_eq!(at("/api/traces"), Answer::Document(Document::Traces));
         let trace = at("/api/trace/000000000000000000000000000000ff");
         assert_eq!(trace, Answer::Document(Document::Trace(255)));

@@ -2,6 +2,7 @@
 
 use agent_runtime::budget::{Bound, Load};
 use page::feed::MAX_EVENT_BYTES;
+use page::{looked, map};
 
 use crate::config::Config;
 use crate::kept_traces::KEPT_BYTES;
@@ -16,12 +17,12 @@ pub(super) fn bound(config: &Config, load: Load) -> Bound {
     let page = &config.page;
     // Traces are for incidents, too.
     let traces = page.trace_bytes as u64 + KEPT_BYTES as u64;
-    let fixed = page.history_bytes as u64 + MAX_EVENT_BYTES as u64;
+    let fixed = page.history_bytes as u64 + (MAX_EVENT_BYTES + map::MAX_BYTES + looked::MAX_BYTES) as u64;
     let shown = if page.enabled { fixed + load.services * CARD_BYTES * (1 + SNAPSHOTS) } else { 0 };
     Bound {
-        what: "the page: scores of a day, kept traces, what viewers are sent",
+        what: "the page: scores of a day, kept traces, what viewers are sent, map",
         bytes: traces + shown,
-        from: "`page.trace_bytes` + 4 MiB; with `page.enabled` + `page.history_bytes` + 2 MiB + services × 5 × 4 KiB",
+        from: "`page.trace_bytes` + 4 MiB; with `page.enabled` + `page.history_bytes` + 8 MiB + services × 5 × 4 KiB",
         payer: "node; of the history, services alike",
         full: "it reaches back less; the oldest traces make room",
         metric: "slow_page_viewers",

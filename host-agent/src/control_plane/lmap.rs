@@ -71,6 +71,8 @@ pub struct Lmap {
     pub rows_every: u32,
     /// Whether its verdicts carry their row.
     pub features: bool,
+    /// Whether its summaries carry each column, for somebody who looks at it.
+    pub looked_at: bool,
     pub health: Health,
 }
 
@@ -98,8 +100,15 @@ impl Lmap {
             refitted: Epoch::NONE,
             rows_every: 0,
             features: false,
+            looked_at: false,
             health: Health::default(),
         }
+    }
+
+    /// What its worker is asked for beside verdicts and summaries; `None`: nothing.
+    pub fn subscription(&self) -> Option<proto::SubscribeRows> {
+        let Self { id, rows_every: every, features, looked_at: columns, .. } = *self;
+        (every > 0 || features || columns).then_some(proto::SubscribeRows { lmap: id.0, every, features, columns })
     }
 
     /// The watched series, with their metric ids.

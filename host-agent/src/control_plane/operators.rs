@@ -1,5 +1,6 @@
 //! Calls of operators (μView, Table 4.2).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agent_runtime::shares::ShareError;
@@ -377,17 +378,45 @@ impl ControlPlane {
     /// [`OperatorError::NoLmap`].
     pub fn subscribe(&mut self, id: LmapId, every: u32, features: bool) -> Result<(), OperatorError> {
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
-        if (lmap.rows_every, lmap.features) == (every, features) {
-            return Ok(());
+        let columns = lmap.looked_at;
+        if (lmap.rows_every, lmap.features) != (every, features) {
+            (lmap.rows_every, lmap.features) = (every, features);
+            self.send_subscription(id, proto::SubscribeRows { lmap: id.0, every, features, columns });
         }
-        (lmap.rows_every, lmap.features) = (every, features);
+        Ok(())
+    }
+
+    /// Somebody looks at these LMAPs: their summaries carry each column, and those of all others do not. Survives
+    /// reconnects and moves. O(LMAPs).
+    pub fn look_at(&mut self, looked: &BTreeSet<LmapId>) {
+        let mut changed = Vec::new();
+        for lmap in self.lmaps.values_mut() {
+            let columns = looked.contains(&lmap.id);
+            if lmap.looked_at != columns {
+                lmap.looked_at = columns;
+                let (every, features) = (lmap.rows_every, lmap.features);
+                changed.push(proto::SubscribeRows { lmap: lmap.id.0, every, features, columns });
+            }
+        }
+        for subscription in changed {
+            self.send_subscription(LmapId(subscription.lmap), subscription);
+        }
+    }
+
+    /// Whether these LMAPs, as far as they are there, and no others are looked at.
+    #[must_use]
+    pub fn is_looked_at(&self, looked: &BTreeSet<LmapId>) -> bool {
+        self.lmaps.values().all(|lmap| lmap.looked_at == looked.contains(&lmap.id))
+    }
+
+    fn send_subscription(&mut self, id: LmapId, subscription: proto::SubscribeRows) {
+        let Some(lmap) = self.lmaps.get(&id) else { return };
         // An LMAP that is due to be sent gets the subscription with it.
         let running = lmap.worker.filter(|_| lmap.sent.is_some() && !self.due.contains_key(&id));
         for worker in running.into_iter().chain(self.prepared_worker(id)) {
             let epoch = self.workers.get(&worker).map_or(0, |worker| worker.epoch.0);
-            self.send(worker, epoch, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every, features }));
+            self.send(worker, epoch, Message::SubscribeRows(subscription));
         }
-        Ok(())
     }
 
     /// Whether the metrics that a derived column names are registered. Without a replica, nobody can say.

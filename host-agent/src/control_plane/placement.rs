@@ -167,9 +167,8 @@ impl ControlPlane {
             (message.learnt, message.continues) = (kept.bytes.to_vec(), kept.lmap == Some(id));
         }
         self.send(worker, epoch.0, Message::SetLmap(message));
-        let (every, features) = self.lmaps.get(&id).map_or((0, false), |lmap| (lmap.rows_every, lmap.features));
-        if every > 0 || features {
-            self.send(worker, epoch.0, Message::SubscribeRows(proto::SubscribeRows { lmap: id.0, every, features }));
+        if let Some(subscription) = self.lmaps.get(&id).and_then(|lmap| lmap.subscription()) {
+            self.send(worker, epoch.0, Message::SubscribeRows(subscription));
         }
         let members = self.members_of(id).map_or_else(Vec::new, |members| members.names().cloned().collect());
         Some(SentConfig::new(epoch, spec, members))

@@ -10,7 +10,7 @@ use super::lmap::Lmap;
 use super::members::{MemberState, Members};
 use super::selection::Watch;
 use super::sent_config::SentConfig;
-use super::verdicts::named;
+use super::verdicts::{named, named_one};
 use super::worker::Worker;
 use super::{ControlPlane, NamedReason, Suspicion};
 
@@ -117,6 +117,18 @@ impl ControlPlane {
     pub fn columns(&self, id: LmapId) -> Option<std::sync::Arc<[String]>> {
         let lmap = self.lmaps.get(&id)?;
         Some(lmap.sent.as_ref().map_or_else(Default::default, |sent| std::sync::Arc::clone(&sent.columns)))
+    }
+
+    /// When the row was scored last, and its columns, if somebody looks at `id` ([`Self::look_at`]); `None` if there is
+    /// no such LMAP. Empty until its worker has sent them.
+    #[must_use]
+    pub fn each_column(&self, id: LmapId) -> Option<(UnixNanos, Vec<proto::Reason>)> {
+        let lmap = self.lmaps.get(&id)?;
+        let (Some(summary), Some(sent)) = (&lmap.health.summary, &lmap.sent) else {
+            return Some((UnixNanos(0), Vec::new()));
+        };
+        let each = summary.each.iter().filter_map(Reason::decode).filter_map(|reason| named_one(sent, &reason));
+        Some((lmap.health.at, each.map(|reason| proto::Reason::from(&reason)).collect()))
     }
 
     /// Sizes by metric name: services, replicas, LMAPs, LMAPs without a worker, regions that are unreadable by RDMA,

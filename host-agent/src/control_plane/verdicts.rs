@@ -30,19 +30,19 @@ pub(super) fn named<'a>(
     sent: &SentConfig,
     reasons: impl Iterator<Item = &'a wire::control::Reason>,
 ) -> Vec<NamedReason> {
-    reasons
-        .filter_map(|reason| {
-            Some(NamedReason {
-                series: sent.metric(reason.metric)?.series.clone(),
-                statistic: reason.statistic,
-                share: reason.share,
-                seen: reason.seen,
-                expected: reason.expected,
-                since: reason.since,
-            })
-        })
-        .take(REASONS)
-        .collect()
+    reasons.filter_map(|reason| named_one(sent, reason)).take(REASONS).collect()
+}
+
+/// A reason by name; `None` if its metric is unknown.
+pub(super) fn named_one(sent: &SentConfig, reason: &wire::control::Reason) -> Option<NamedReason> {
+    Some(NamedReason {
+        series: sent.metric(reason.metric)?.series.clone(),
+        statistic: reason.statistic,
+        share: reason.share,
+        seen: reason.seen,
+        expected: reason.expected,
+        since: reason.since,
+    })
 }
 
 impl ControlPlane {
@@ -78,6 +78,8 @@ impl ControlPlane {
             summary.reasons.truncate(REASONS);
             summary.silent_replicas.truncate(wire::control::MAX_REPLICAS);
             if let Some(lmap) = self.lmaps.get_mut(&id) {
+                let columns = lmap.sent.as_ref().map_or(0, |sent| sent.columns.len());
+                summary.each.truncate(if lmap.looked_at { columns } else { 0 });
                 lmap.health.at = UnixNanos(message.at_unix_ns);
                 let before = lmap.health.last_score.filter(|_| summary.state() != proto::State::Learning);
                 lmap.health.last_score = summary.scores.last().copied().or(before);

@@ -62,6 +62,15 @@ impl Detector {
         }
     }
 
+    /// Fills `out` with each column that is judged and has a value in the row scored last, in the order of the columns;
+    /// empty while learning. The shares add up to 1 unless the score is 0. O(m k); allocates.
+    pub fn explain_each(&self, out: &mut Vec<Reason>) {
+        out.clear();
+        if let Some(judged) = self.judged_row() {
+            explain::explain_each(judged, out);
+        }
+    }
+
     /// Fills `out` with α = x − U Uᵀ x of the row scored last (μView, Eq. 4.1), one residual per column in deviations
     /// of training; x is the standardised row, of unit length in the relative form. NaN: the column is not watched, or
     /// has no value. Empty while learning. O(m); allocates only if `out` has to grow.

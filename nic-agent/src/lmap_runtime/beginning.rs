@@ -95,6 +95,7 @@ impl LmapRuntime {
             digest: Digest::default(),
             subscription: None,
             gives_features: false,
+            gives_columns: false,
         };
         (runtime, unknown.map_or(begun.refused, Err))
     }

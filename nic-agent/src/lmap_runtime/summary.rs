@@ -1,5 +1,7 @@
 //! The summary of an LMAP, and reasons as the host agent gets them.
 
+use std::collections::BTreeMap;
+
 use wire::control::{Reason as WireReason, State};
 use wire::metric::Statistic;
 use wire::proto::control as proto;
@@ -7,6 +9,9 @@ use wire::time::Nanos;
 
 use super::{LmapRuntime, SharedState};
 use crate::detector_slot::{Detectors, Reason};
+
+/// Columns in a summary: with as many LMAPs as may be looked at, a message stays below its limit.
+const MAX_EACH: usize = 1_000;
 
 impl LmapRuntime {
     /// Converts reasons of a row that is `ago` old. A column that has stood out since then has done so for that much
@@ -22,11 +27,30 @@ impl LmapRuntime {
             // The reconstruction of a count or a duration may be negative, which is impossible and would confuse
             // readers. A column without a value is reported as if it had the expected one.
             if info.statistic != Statistic::Value {
-                (seen, expected) = (seen.max(0.0), expected.max(0.0));
+                seen = seen.max(0.0);
+                expected = if expected < 0.0 { 0.0 } else { expected };
             }
             Some(WireReason { metric: info.metric, statistic: info.statistic, share, seen, expected, since })
         };
         reasons.iter().filter_map(convert).collect()
+    }
+
+    /// Each column with a value in the row that was scored last, if the host agent wants them.
+    fn each_column(&self) -> Vec<proto::Reason> {
+        if !self.gives_columns {
+            return Vec::new();
+        }
+        let (mut scratch, mut judged) = (Vec::new(), Vec::new());
+        if let Some(detectors) = &self.detectors {
+            detectors.explain_each(&mut scratch, &mut judged);
+        }
+        let known: BTreeMap<usize, Reason> = judged.into_iter().map(|reason| (reason.column, reason)).collect();
+        let of = |(column, value): (usize, &f64)| {
+            let unjudged = Reason { column, share: 0.0, seen: *value, expected: f64::NAN, since_rows: 0 };
+            known.get(&column).copied().or_else(|| (!value.is_nan()).then_some(unjudged))
+        };
+        let each: Vec<Reason> = self.columns.row().iter().enumerate().filter_map(of).take(MAX_EACH).collect();
+        self.wire_reasons(&each, Nanos::ZERO).iter().map(proto::Reason::from).collect()
     }
 
     /// The summary since the last one. Starts the next period.
@@ -81,6 +105,7 @@ impl LmapRuntime {
             learning_us: learnt.map_or(0, |(interval, ..)| interval.length().0 / 1000),
             learning_rows: learnt.map_or(0, |(_, rows, _)| rows as u32),
             learning_needed: learnt.map_or(0, |(.., needed)| needed as u32),
+            each: self.each_column(),
         };
         self.digest.restart(now, period);
         summary

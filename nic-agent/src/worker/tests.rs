@@ -226,7 +226,11 @@ impl Node {
 
     /// Subscribes to all rows of `lmap-1`.
     fn watch_rows(&mut self) {
-        self.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false })).unwrap();
+        self.receive(
+            0,
+            FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false, columns: false }),
+        )
+        .unwrap();
         self.take_messages();
     }
 

@@ -234,7 +234,7 @@ async fn an_aggregation_of_ones_own_makes_the_values_and_without_it_the_host_age
     let (_first, _second) = (service(&regions, RegionId(1)), service(&regions, RegionId(2)));
     let mut wanted = lmap(&[1, 2]);
     wanted.metrics[1].aggregation = "shifted".to_owned();
-    let rows = FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false });
+    let rows = FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false, columns: false });
     let mut host = Host::start(None).await;
     let mut aggregations = Aggregations::default();
     let shifted = |values: &[f64]| 1000.0 + values.iter().copied().fold(f64::MIN, f64::max);

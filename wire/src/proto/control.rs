@@ -232,6 +232,9 @@ pub struct SubscribeRows {
     /// Verdicts of the LMAP carry their row and its residuals. An earlier worker ignores it.
     #[prost(bool, tag = "3")]
     pub features: bool,
+    /// Summaries of the LMAP carry each column. An earlier worker ignores it.
+    #[prost(bool, tag = "4")]
+    pub columns: bool,
 }
 /// The whole configuration of one LMAP (local metrics analysis pipeline); replaces an earlier one.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -550,6 +553,10 @@ pub struct LmapSummary {
     pub learning_rows: u32,
     #[prost(uint32, tag = "34")]
     pub learning_needed: u32,
+    /// Each column with a value in the row that was scored last, if SubscribeRows asks for it. NaN is expected of a column
+    /// that is not judged, and of all while learning.
+    #[prost(message, repeated, tag = "40")]
+    pub each: ::prost::alloc::vec::Vec<Reason>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WorkerCounters {

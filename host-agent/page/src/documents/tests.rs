@@ -16,6 +16,29 @@ fn parsed(text: &str) -> Value {
 }
 
 #[test]
+fn a_metric_that_is_not_judged_has_nothing_expected() {
+    let reason = |expected| Reason {
+        column: "queue<b>\u{202e}".to_owned(),
+        unit: "s".to_owned(),
+        share: 0.5,
+        seen: 0.25,
+        expected,
+        ..Reason::default()
+    };
+
+    let text = metrics(UnixNanos(5_000_000), &[reason(0.5), reason(f64::NAN)], Room::Free);
+
+    let drawn: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let [judged, other] = [&drawn["metrics"][0], &drawn["metrics"][1]];
+    assert_eq!((&drawn["at"], &drawn["full"]), (&json!(5), &json!(false)));
+    assert_eq!(
+        (&judged["title"], &judged["seen"], &judged["expected"]),
+        (&json!("queue<b>\\u{202e}"), &json!("250 ms"), &json!("500 ms"))
+    );
+    assert_eq!((&other["expected"], &other["values"]), (&serde_json::Value::Null, &json!([0.25, null])));
+}
+
+#[test]
 fn a_service_has_its_buckets_and_episodes() {
     let mut feed = Feed::new(History::new(8 << 20));
     let lmap = LmapStatus {

@@ -216,6 +216,44 @@ fn a_subscription_of_rows_survives_a_reconnect() {
 }
 
 #[test]
+fn each_column_is_asked_for_and_kept_only_while_somebody_looks() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a"), gauge("b")]);
+    node.settle();
+    let id = node.only_lmap();
+    node.sent(50);
+    let asked = |sent: &[(u64, Message)]| {
+        let [(_, Message::SubscribeRows(subscription))] = sent else { unreachable!("{sent:?}") };
+        (subscription.every, subscription.columns)
+    };
+    let summary = |node: &mut Node| {
+        let reason =
+            |metric, expected| proto::Reason { metric, seen: 7.0, expected, statistic: 1, ..Default::default() };
+        // One column more than there are, and one that is not judged.
+        let each = vec![reason(1, f64::NAN), reason(2, 5.0), reason(2, 6.0)];
+        let lmaps = vec![proto::LmapSummary { lmap: id.0, epoch: 1, each, ..Default::default() }];
+        node.receive(50, FromWorker::Summary(proto::Summary { lmaps, at_unix_ns: 9, ..Default::default() }));
+        node.plane.each_column(id).unwrap().1.len()
+    };
+    assert_eq!(summary(&mut node), 0, "nobody looks");
+
+    node.plane.look_at(&[id].into());
+    node.plane.look_at(&[id].into());
+    node.step();
+    assert_eq!(asked(&node.sent(50)), (0, true));
+    assert_eq!(summary(&mut node), 2);
+    assert!(node.plane.each_column(LmapId(id.0 + 1)).is_none());
+
+    node.worker(51, 0, 1);
+    let is_asked = |(_, message): &(u64, Message)| matches!(message, Message::SubscribeRows(s) if s.columns);
+    assert!(node.sent(51).iter().any(is_asked), "a worker's next run is asked, too");
+    node.plane.look_at(&[].into());
+    node.step();
+    assert_eq!(asked(&node.sent(51)), (0, false));
+}
+
+#[test]
 fn rows_are_passed_on_with_their_columns_and_only_if_they_fit() {
     let mut node = Node::new(settings());
     node.worker(50, 0, 1);

@@ -294,13 +294,21 @@ fn a_layout_that_changes_without_a_host_agent_is_not_read_by_the_old_one() {
 fn a_subscriber_gets_the_history_first_and_then_every_nth_row() {
     let (mut node, _) = armed();
 
-    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5, features: false })).unwrap();
+    node.receive(
+        0,
+        FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 5, features: false, columns: false }),
+    )
+    .unwrap();
     let before = node.rows();
     for tick in 60..80 {
         node.healthy(4, tick);
     }
     let after = node.rows();
-    node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0, features: false })).unwrap();
+    node.receive(
+        0,
+        FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0, features: false, columns: false }),
+    )
+    .unwrap();
     for tick in 80..90 {
         node.healthy(4, tick);
     }
@@ -361,7 +369,8 @@ fn a_flood_of_messages_while_a_batch_is_out_closes_the_connection() {
     let mut node = Node::new(WorkerSettings::default());
     node.set(&lmap(metrics(2), 1));
     assert_eq!(node.worker.poll(node.now), Step::Fetch);
-    let subscribe = || FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false });
+    let subscribe =
+        || FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 1, features: false, columns: false });
 
     let refused = (0..5000).find_map(|_| node.receive(0, subscribe()).err()).unwrap();
 
@@ -401,7 +410,7 @@ fn of_a_fault(asks: bool) -> Vec<Verdict> {
         node.healthy(8, tick);
     }
     node.take_messages();
-    let subscribe = proto::SubscribeRows { lmap: 1, every: 0, features: asks };
+    let subscribe = proto::SubscribeRows { lmap: 1, every: 0, features: asks, columns: false };
     node.receive(0, FromHost::SubscribeRows(subscribe)).unwrap();
     for tick in 60..80 {
         node.add(1, 0, 500_000);
@@ -426,6 +435,32 @@ fn verdicts_carry_their_row_and_its_residuals_only_while_somebody_asks() {
 }
 
 #[test]
+fn a_summary_carries_each_column_only_while_somebody_asks() {
+    let mut node = Node::new(quick());
+    node.set(&lmap(metrics(9), 1));
+    let subscribe =
+        |columns| FromHost::SubscribeRows(proto::SubscribeRows { lmap: 1, every: 0, features: false, columns });
+    let each = |node: &mut Node, from: u64| {
+        (from..from + 60).for_each(|tick| node.healthy(8, tick));
+        node.summary().0.each
+    };
+    assert_eq!(each(&mut node, 0).len(), 0);
+
+    node.receive(0, subscribe(true)).unwrap();
+    let judged = each(&mut node, 60);
+    node.receive(0, subscribe(false)).unwrap();
+
+    assert_eq!(judged.len(), 9, "also the one that never changes");
+    assert!(judged.iter().all(|of| of.seen.is_finite() && of.expected.is_finite()), "{judged:?}");
+    // Counters stood still for the last second, gauges did not move.
+    let gauge = |of: &proto::Reason| (of.seen - of.expected).abs() < 0.5 * of.expected;
+    assert!(judged[0].seen == 0.0 && judged[0].expected > 500.0 && gauge(&judged[1]), "{judged:?}");
+    let shares: f64 = judged.iter().map(|of| of.share).sum();
+    assert!((shares - 1.0).abs() < 1e-6, "{shares}");
+    assert_eq!(each(&mut node, 120).len(), 0);
+}
+
+#[test]
 fn rows_of_many_verdicts_travel_in_messages_of_bounded_size() {
     let mut node = Node::new(WorkerSettings::default());
     for id in 1..=8 {
@@ -433,7 +468,11 @@ fn rows_of_many_verdicts_travel_in_messages_of_bounded_size() {
         spec.id = LmapId(id);
         spec.service = ServiceName::new(&format!("cart-{id}")).unwrap();
         node.set(&spec);
-        node.receive(0, FromHost::SubscribeRows(proto::SubscribeRows { lmap: id, every: 0, features: true })).unwrap();
+        node.receive(
+            0,
+            FromHost::SubscribeRows(proto::SubscribeRows { lmap: id, every: 0, features: true, columns: false }),
+        )
+        .unwrap();
     }
     node.take_messages();
     let messages: Vec<proto::Verdicts> = (0..4)

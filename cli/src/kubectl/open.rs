@@ -1,0 +1,90 @@
+//! `uview kubectl open`: the live page of a node's agent, through a tunnel of kubectl as long as this command runs.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Output, Stdio};
+
+use super::{Agent, KubectlArgs, not_run};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::{Display, open, output};
+
+/// Why the page was not opened.
+const USAGE: &str = "one page at a time, as `open` or `open --print`";
+
+impl KubectlArgs {
+    /// Fetches an address in the agent's container, forwards its port, prints the address, and opens it where there is a
+    /// display. Ends with the tunnel.
+    pub(super) fn open(&self, agents: &[Agent], what: &str, display: Display) -> Result<Exit, Failure> {
+        let prints = self.command.get(1).is_some_and(|option| option == "--print");
+        let [agent] = agents else { return Err(Failure::to(what).because(USAGE).exit_with(Exit::Usage)) };
+        if self.all || self.command.len() > 1 + usize::from(prints) {
+            return Err(Failure::to(what).because(USAGE).exit_with(Exit::Usage));
+        }
+        let url = self.address(agent, what)?;
+        let port = port(&url).ok_or_else(|| Failure::to(what).because("the agent printed no address of its page"))?;
+        let mut forward = self.kubectl();
+        forward.args([
+            "port-forward",
+            "--address",
+            "127.0.0.1",
+            &format!("pod/{}", agent.pod),
+            &format!("{port}:{port}"),
+        ]);
+        let mut tunnel = forward.stdout(Stdio::piped()).spawn().map_err(|error| not_run(what, &error))?;
+        // It says so when the tunnel is there, and something for each connection.
+        let mut lines = BufReader::new(tunnel.stdout.take().ok_or_else(|| Failure::to(what))?).lines();
+        if lines.next().is_some_and(|line| line.is_ok()) {
+            output::print(&format!("{url}\n"))?;
+            if !prints && display == Display::There && open::show(&url).is_none() {
+                output::print_stderr("uview: no browser was started; open the address yourself\n");
+            }
+            lines.for_each(drop);
+        }
+        let status = tunnel.wait().map_err(|error| not_run(what, &error))?;
+        if status.success() {
+            return Ok(Exit::Fine);
+        }
+        Err(Failure::to(what).because(format!("the tunnel to port {port} of {} ended", agent.pod)))
+    }
+
+    /// What `uview open --print` says in the agent's container.
+    fn address(&self, agent: &Agent, what: &str) -> Result<String, Failure> {
+        let mut exec = self.kubectl();
+        exec.args(["exec", &agent.pod, "--container", "host-agent", "--", "uview", "open", "--print"]);
+        let Output { status, stdout, stderr } = exec.output().map_err(|error| not_run(what, &error))?;
+        if !status.success() {
+            let said = String::from_utf8_lossy(&stderr);
+            return Err(Failure::to(what).because(format!("the agent's container says: {}", said.trim())));
+        }
+        Ok(String::from_utf8_lossy(&stdout).trim().to_owned())
+    }
+}
+
+/// The port of an address of the page: `http://127.0.0.1:PORT/open?token=…`, and nothing else.
+fn port(url: &str) -> Option<u16> {
+    let (port, token) = url.strip_prefix("http://127.0.0.1:")?.split_once("/open?token=")?;
+    let is_token = !token.is_empty() && token.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let is_port = port.bytes().all(|digit| digit.is_ascii_digit());
+    (is_token && is_port).then(|| port.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_port_of_loopback_and_a_token() {
+        assert_eq!(port("http://127.0.0.1:9705/open?token=00ff"), Some(9705));
+        for wrong in [
+            "",
+            "http://127.0.0.1:/open?token=00ff",
+            "http://127.0.0.1:99999/open?token=00ff",
+            "http://127.0.0.1:+1/open?token=00ff",
+            "http://10.0.0.1:9705/open?token=00ff",
+            "http://127.0.0.1:9705/open?token=",
+            "http://127.0.0.1:9705/open?token=0\nx",
+        ] {
+            assert_eq!(port(wrong), None, "{wrong}");
+        }
+    }
+}

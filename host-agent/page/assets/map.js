@@ -1,0 +1,225 @@
+// The map: operations where requests enter, services, and who calls whom.
+
+import { follow, isUrgent, state } from "./feed.js";
+import { breakable, count, el, fetched, figures, length, percent, say, svg, table } from "./elements.js";
+import { columns } from "./graph.js";
+
+const AGAIN = 3000;
+const BOX = { width: 164, height: 54, across: 212, down: 70 };
+const ENTRY = { width: 196, height: 30, most: 16 };
+const LISTED = 40;
+
+/** The LMAP of the service `name`. */
+const lmapOf = (name) => [...state.lmaps.values()].find(({ service }) => service === name);
+
+const perSecond = (rate) => rate === null || rate === undefined ? "–" : `${figures(rate)}/s`;
+const share = (errors) => errors === null ? "–" : percent(errors);
+const time = (ms) => ms === null ? "–" : length(ms);
+/** As many characters as fit. */
+const cut = (text, most) => [...text].length > most ? `${[...text].slice(0, most - 1).join("")}…` : text;
+
+function brief([rate, errors, mean]) {
+  const parts = [rate === null ? "" : perSecond(rate), errors ? `${percent(errors)} failed` : "", mean === null ? "" : length(mean)];
+  return parts.filter(Boolean).join(" · ");
+}
+
+function cells([rate, errors, mean, slowest]) {
+  return [perSecond(rate), errors ? el("span", { class: "failed" }, share(errors)) : share(errors), time(mean), slowest === null ? "–" : `≤ ${length(slowest)}`];
+}
+
+const FIGURES = ["#Requests", "#Failed", "#Mean delay", "#99 % of delays"];
+
+/** Places of all that is drawn. */
+function placed(map, wanted) {
+  const fits = (text) => text.toLowerCase().includes(wanted);
+  const services = map.services.map(({ name }) => !wanted || fits(name));
+  const entries = map.operations.filter(({ path, service, name }) => path && (!wanted || fits(name) || services[service]));
+  if (wanted) entries.forEach(({ path }) => path.forEach((service) => { services[service] = true; }));
+  const byName = (a, b) => a.name.localeCompare(b.name);
+  // By name, so that places stay while rates change.
+  const shown = [...services.keys()].filter((service) => services[service]).sort((a, b) => byName(map.services[a], map.services[b]));
+  const number = new Map(shown.map((service, at) => [service, at]));
+  const calls = map.calls.filter(([from, to]) => number.has(from) && number.has(to));
+  const roots = [...new Set(entries.map(({ service }) => service))].filter((service) => number.has(service));
+  const inColumns = columns(shown.length, calls.map(([from, to]) => [number.get(from), number.get(to)]), roots.map((service) => number.get(service)));
+  const drawn = entries.slice(0, ENTRY.most).sort(byName);
+  const left = drawn.length ? ENTRY.width + 52 : 0;
+  const rows = Math.max(1, ...inColumns.map((column) => column.length));
+  const height = Math.max(rows * BOX.down, drawn.length * (ENTRY.height + 8)) + 24;
+  const at = new Map();
+  inColumns.forEach((column, across) => column.forEach((service, down) => {
+    at.set(shown[service], [left + across * BOX.across + 6, (down + 0.5) * height / column.length - BOX.height / 2]);
+  }));
+  const width = Math.max(left + (inColumns.length - 1) * BOX.across + BOX.width + 12, 300);
+  return { at, calls, drawn, entries, width, height };
+}
+
+function curve([x1, y1], [x2, y2]) {
+  const half = Math.max((x2 - x1) / 2, 40);
+  // Backwards and within a column, a line goes around.
+  if (x2 <= x1) return `M${x1} ${y1}C${x1 + 60} ${y1 + 46} ${x2 - 60} ${y2 + 46} ${x2} ${y2}`;
+  return `M${x1} ${y1}C${x1 + half} ${y1} ${x2 - half} ${y2} ${x2} ${y2}`;
+}
+
+const middle = ([x, y]) => [x, y + BOX.height / 2];
+const end = ([x, y]) => [x + BOX.width, y + BOX.height / 2];
+
+function call(map, at, [from, to, rate, mean]) {
+  const width = 1 + Math.log10(1 + (rate ?? 0)) * 1.3;
+  const both = [from, to].every((service) => { const lmap = lmapOf(map.services[service].name); return lmap && isUrgent(lmap); });
+  const text = `${map.services[from].name} calls ${map.services[to].name}${rate === null ? "" : `, about ${perSecond(rate)}`}${mean === null ? "" : `, ${length(mean)}`}`;
+  return svg("path", { class: both ? "call alarm" : "call", d: curve(end(at.get(from)), middle(at.get(to))), "stroke-width": width.toFixed(1), "data-ends": `${from} ${to}` }, svg("title", {}, text));
+}
+
+function box(map, at, service, select) {
+  const { name, figures: of } = map.services[service];
+  const lmap = lmapOf(name);
+  const [x, y] = at.get(service);
+  const urgent = lmap && isUrgent(lmap), cause = urgent && lmap.rank === 1;
+  const said = `${name}. ${cause ? "Suspected cause. " : urgent ? "In alarm. " : ""}${brief(of)}`;
+  const words = cause ? "▲ suspected cause" : urgent ? "▲ in alarm" : brief([of[0], 0, of[2]]);
+  return svg("g", { class: `node${urgent ? " alarm" : ""}${cause ? " suspect" : ""}`, tabindex: 0, role: "button", "aria-label": said, "data-key": `service ${name}`, transform: `translate(${x} ${y})`, ...pressed(() => select({ service: name })) },
+    svg("title", {}, urgent ? `${said}` : name),
+    svg("rect", { width: BOX.width, height: BOX.height, rx: 8 }),
+    svg("text", { class: "name", x: 12, y: 22 }, cut(name, of[1] ? 13 : 19)),
+    of[1] ? svg("text", { class: "errors", x: BOX.width - 12, y: 22, "text-anchor": "end" }, `${percent(of[1])} ✕`) : "",
+    svg("text", { class: "figures", x: 12, y: 41 }, cut(words, 25)));
+}
+
+function pressed(act) {
+  return { click: act, keydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } } };
+}
+
+function entry(map, place, operation, select) {
+  const service = map.services[operation.service]?.name ?? "";
+  const said = `${operation.name} of ${service}. ${brief(operation.figures)}`;
+  return svg("g", { class: "node entry", tabindex: 0, role: "button", "aria-label": said, "data-key": `operation ${service} ${operation.name}`, transform: `translate(6 ${place})`, ...pressed(() => select({ service, operation: operation.name })) },
+    svg("title", {}, said),
+    svg("rect", { width: ENTRY.width, height: ENTRY.height, rx: 15 }),
+    svg("text", { x: 14, y: 20 }, cut(operation.name, 17)),
+    svg("text", { class: "figures", x: ENTRY.width - 12, y: 20, "text-anchor": "end" }, perSecond(operation.figures[0])));
+}
+
+function drawing(map, places, select) {
+  const { at, calls, drawn, width, height } = places;
+  const top = (row) => (row + 0.5) * height / drawn.length - ENTRY.height / 2;
+  const into = drawn.map((operation, row) => at.has(operation.service) && svg("path", { class: "call", "data-ends": `entry ${operation.service}`, d: curve([ENTRY.width + 6, top(row) + ENTRY.height / 2], middle(at.get(operation.service))), "stroke-width": 1 }));
+  return svg("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Operations, services, and who calls whom" },
+    into.filter(Boolean), calls.map((one) => call(map, at, one)),
+    drawn.map((operation, row) => entry(map, top(row), operation, select)),
+    [...at.keys()].map((service) => box(map, at, service, select)));
+}
+
+/** Marks what belongs to the selection. */
+function mark(picture, map, chosen) {
+  const number = map.services.findIndex(({ name }) => name === chosen?.service);
+  const path = new Set(map.operations.find(({ service, name }) => service === number && name === chosen?.operation)?.path ?? []);
+  picture.classList.toggle("chosen", number >= 0);
+  const neighbours = new Set(path.size ? path : [number]);
+  for (const line of picture.querySelectorAll(".call")) {
+    const [from, to] = line.dataset.ends.split(" ");
+    const on = path.size ? from !== "entry" && path.has(Number(from)) && path.has(Number(to)) : Number(from) === number || Number(to) === number;
+    line.classList.toggle("on", on);
+    if (on && !path.size) [from, to].filter((of) => of !== "entry").forEach((of) => neighbours.add(Number(of)));
+  }
+  for (const node of picture.querySelectorAll(".node")) {
+    const key = node.dataset.key;
+    const isChosen = key === (chosen?.operation ? `operation ${chosen.service} ${chosen.operation}` : `service ${chosen?.service}`);
+    const isNear = [...neighbours].some((service) => key === `service ${map.services[service]?.name}`);
+    node.classList.toggle("on", isChosen || isNear);
+    node.setAttribute("aria-pressed", String(isChosen));
+  }
+}
+
+function details(map, chosen) {
+  const number = map.services.findIndex(({ name }) => name === chosen.service);
+  if (number < 0) return [];
+  const operations = map.operations.filter(({ service }) => service === number);
+  const service = map.services[number];
+  const lmap = lmapOf(service.name);
+  const link = lmap ? el("a", { href: `#/service/${lmap.id}` }, "Its score and metrics") : "";
+  if (chosen.operation) {
+    const of = operations.find(({ name }) => name === chosen.operation);
+    if (!of) return [];
+    const path = (of.path ?? []).map((at) => map.services[at]);
+    return [el("h2", {}, breakable(of.name), ` of ${service.name}`), table(["Where", ...FIGURES], [[el("b", {}, "The operation"), ...cells(of.figures)], ...path.map((on) => [on.name, ...cells(on.figures)])]),
+      el("p", { class: "quiet" }, "Below it: all requests of the services on its path.")];
+  }
+  const pairs = (mine, other) => map.calls.filter((call) => call[mine] === number).map((call) => [map.services[call[other]].name, perSecond(call[2]), time(call[3])]);
+  const [callers, callees] = [pairs(1, 0), pairs(0, 1)];
+  const part = (title, rows) => rows.length ? [el("h3", {}, title), table(["Service", "#Calls, about", "#Mean delay"], rows)] : [];
+  const rest = service.operations - operations.length;
+  return [el("h2", {}, service.name), el("p", {}, link),
+    table(["Operation", ...FIGURES], [[el("b", {}, "All"), ...cells(service.figures)], ...operations.slice(0, LISTED).map((of) => [breakable(of.name), ...cells(of.figures)])]),
+    rest + Math.max(operations.length - LISTED, 0) > 0 ? el("p", { class: "quiet" }, `${count(rest + Math.max(operations.length - LISTED, 0))} more operations have fewer requests.`) : "",
+    ...part("Called by", callers), ...part("Calls", callees)];
+}
+
+function operationTable(map, entries, select) {
+  if (!entries.length) return [];
+  const row = (of) => {
+    const service = map.services[of.service]?.name ?? "";
+    const name = el("button", { class: "plain", click: () => select({ service, operation: of.name }) }, breakable(of.name));
+    return [name, service, ...cells(of.figures)];
+  };
+  const rest = entries.length - LISTED;
+  return [el("h2", {}, "Operations with which requests enter"), table(["Operation", "Service", ...FIGURES], entries.slice(0, LISTED).map(row)),
+    rest > 0 ? el("p", { class: "quiet" }, `${count(rest)} more have fewer requests: the filter finds them.`) : ""];
+}
+
+function lead(map) {
+  const over = map.over ? `Rates are of the last ${Math.round(map.over)} s.` : "Rates follow in a moment.";
+  const { services, operations, calls } = map.left_out;
+  const out = [[services, "services"], [operations, "operations"], [calls, "pairs"]].filter(([number]) => number).map(([number, of]) => `${count(number)} ${of}`);
+  const learnt = map.learnt ? "" : " Who calls whom is learnt where traces are kept (otlp.traces.keep: tail).";
+  return `${count(map.services.length)} services. ${over}${out.length ? ` Not shown: ${out.join(", ")} with the fewest requests.` : ""}${learnt}`;
+}
+
+/** Shows the view in `main`. Returns what ends it. */
+export function map(main) {
+  const says = el("p", { class: "lead" }), frame = el("div", { class: "chart scrolled" }), below = el("div"), list = el("div");
+  const filter = el("input", { type: "search", placeholder: "Filter services and operations", "aria-label": "Filter services and operations", input: () => draw() });
+  main.replaceChildren(el("h1", {}, "Map"), says, el("div", { class: "bar-of-tools" }, filter), frame, below, list);
+  let known = null, chosen = null, drawnAs = "";
+
+  function select(what) {
+    chosen = JSON.stringify(what) === JSON.stringify(chosen) ? null : what;
+    tell();
+  }
+  function tell() {
+    const picture = frame.querySelector("svg");
+    if (picture) mark(picture, known, chosen);
+    below.replaceChildren(...(chosen ? details(known, chosen) : []));
+  }
+  function draw() {
+    if (!known) return;
+    const focused = frame.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const places = placed(known, filter.value.trim().toLowerCase());
+    frame.replaceChildren(places.at.size ? drawing(known, places, select) : el("p", { class: "quiet" }, "No service matches the filter."));
+    if (focused) [...frame.querySelectorAll(".node")].find(({ dataset }) => dataset.key === focused)?.focus({ preventScroll: true });
+    list.replaceChildren(...operationTable(known, places.entries, select));
+    tell();
+  }
+  async function update() {
+    const answer = await fetched("/api/map").catch(() => null);
+    if (!answer) return;
+    known = answer;
+    const empty = !answer.services.length;
+    frame.hidden = filter.hidden = empty;
+    say(says, empty ? "" : lead(answer));
+    if (empty) return list.replaceChildren(nothing(answer));
+    draw();
+  }
+  function urgency() {
+    const now = [...state.lmaps.values()].filter(isUrgent).map(({ service, rank }) => `${service} ${rank}`).join();
+    if (now !== drawnAs) { drawnAs = now; draw(); }
+  }
+  update();
+  // Twice soon, so that there are rates.
+  const soon = setTimeout(update, 2100), timer = setInterval(update, AGAIN), unfollow = follow(urgency);
+  return () => { clearTimeout(soon); clearInterval(timer); unfollow(); };
+}
+
+function nothing({ counted }) {
+  return el("p", { class: "empty" }, counted ? "No request was seen yet. Services and operations appear as their spans arrive." : "Spans are not counted here: the map needs the OTLP endpoint. ", counted ? "" : el("code", {}, "otlp"));
+}

@@ -1,0 +1,141 @@
+// Streams that the node measures: delays, loss, and what else their agents say.
+
+import { byUrgency, follow, isUrgent, state, words } from "./feed.js";
+import { breakable, clock, count, el, length, percent, say, svg } from "./elements.js";
+import { metricTable, watch } from "./metrics.js";
+
+const PREFIX = "network.";
+/** Streams that are looked at at once: the most urgent ones that fit the filter. */
+const SHOWN = 12;
+/** Values that are remembered while the view is open: five minutes. */
+const KEPT = 300;
+const DELAYS = { "network.delay.p50": "median", "network.delay.p95": "95 %", "network.delay.p99": "99 %", "network.owd.mean": "mean" };
+const LOSSES = { "network.loss": "lost", "network.requests.unanswered": "unanswered", "network.requests.repeated": "repeated" };
+const CHART = { width: 520, height: 150, left: 62, right: 70, top: 8, bottom: 20 };
+
+const isStream = ({ service }) => service.startsWith(PREFIX);
+const find = (metrics, title) => metrics.find((metric) => metric.title === title);
+const value = (metrics, title) => find(metrics, title)?.values[0] ?? null;
+const delay = (seconds) => length(seconds * 1000);
+
+/** Lines over time of the metrics in `names`; null where there is none. On a logarithmic scale if `log`. */
+function lines(past, names, { log, text, label }) {
+  const shown = Object.keys(names).filter((name) => past.some(({ values }) => values[name] !== null && values[name] !== undefined));
+  if (!shown.length) return null;
+  const all = past.flatMap(({ values }) => shown.map((name) => values[name])).filter((one) => Number.isFinite(one) && (!log || one > 0));
+  if (!all.length) return null;
+  let [low, high] = [log ? Math.min(...all) / 2 : 0, Math.max(...all) * (log ? 2 : 1.2)];
+  if (high <= low) high = low + 0.01;
+  const scale = log ? Math.log : (one) => one;
+  const { width, height, left, right, top, bottom } = CHART;
+  const [from, to] = [past[0].at, Math.max(past.at(-1).at, past[0].at + 30_000)];
+  const x = (at) => left + (at - from) / (to - from) * (width - left - right);
+  const y = (one) => top + (1 - (scale(Math.max(one, low)) - scale(low)) / (scale(high) - scale(low))) * (height - top - bottom);
+  const drawn = shown.map((name, place) => {
+    const points = past.filter(({ values }) => Number.isFinite(values[name]) && (!log || values[name] > 0));
+    const path = points.map(({ at, values }, number) => `${number ? "L" : "M"}${x(at).toFixed(1)} ${y(values[name]).toFixed(1)}`).join("");
+    const last = points.at(-1);
+    return [svg("path", { class: `line t${place}`, d: path }),
+      last && svg("text", { class: `axis t${place}`, x: x(last.at) + 6, y: y(last.values[name]) + 4 }, names[name])];
+  });
+  const ticks = (log ? [low * 1.3, Math.sqrt(low * high), high / 1.3] : [0, high / 1.2]).map((one) => [
+    svg("line", { class: "grid", x1: left, x2: width - right, y1: y(one), y2: y(one) }),
+    svg("text", { class: "axis", x: left - 6, y: y(one) + 4, "text-anchor": "end" }, text(one))]);
+  return svg("svg", { class: "stream", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ticks, drawn.flat().filter(Boolean),
+    svg("text", { class: "axis", x: left, y: height - 4 }, clock(from)), svg("text", { class: "axis", x: width - right, y: height - 4, "text-anchor": "end" }, clock(to)));
+}
+
+/** The distribution of delays now, as far as its quantiles tell; above them what is expected. */
+function distribution(metrics) {
+  const named = ["p50", "p95", "p99"].map((name) => find(metrics, `network.delay.${name}`)).filter((metric) => metric && metric.values[0] > 0);
+  const [mean, deviation] = [value(metrics, "network.owd.mean"), value(metrics, "network.owd.deviation")];
+  const marks = named.length ? named.map(({ title, values }) => [title.split(".").at(-1), ...values]) : mean > 0 ? [["mean", mean, find(metrics, "network.owd.mean").values[1]]] : [];
+  if (!marks.length) return null;
+  const spread = named.length ? [] : [Math.max(mean - (deviation ?? 0), mean / 10), mean + (deviation ?? 0)];
+  const ends = [...marks.flatMap(([, seen, expected]) => [seen, expected]), ...spread].filter((one) => one > 0);
+  const [low, high] = [Math.min(...ends) / 1.4, Math.max(...ends) * 1.4];
+  const x = (one) => 8 + Math.log(one / low) / Math.log(high / low) * 504;
+  const [from, to] = named.length ? [marks[0][1], marks.at(-1)[1]] : spread;
+  return svg("svg", { class: "stream", viewBox: "0 0 520 78", role: "img", "aria-label": marks.map(([name, seen]) => `${name} ${delay(seen)}`).join(", ") },
+    svg("line", { class: "grid", x1: 8, x2: 512, y1: 40, y2: 40 }),
+    svg("rect", { class: "spread", x: x(from), width: Math.max(x(to) - x(from), 2), y: 30, height: 20, rx: 3 }),
+    marks.map(([name, seen, expected], at) => [
+      expected > 0 ? svg("path", { class: "usual", d: `M${x(expected)} 28l-5 -8h10z` }, svg("title", {}, `${name}, expected ${delay(expected)}`)) : "",
+      svg("line", { class: `mark t${at}`, x1: x(seen), x2: x(seen), y1: 27, y2: 53 }),
+      svg("text", { class: "axis", x: x(seen), y: 70, "text-anchor": x(seen) > 430 ? "end" : x(seen) < 90 ? "start" : "middle" }, `${name} ${delay(seen)}`)]),
+    marks.some(([, , expected]) => expected > 0) ? svg("text", { class: "axis", x: 512, y: 12, "text-anchor": "end" }, "▾ expected") : "");
+}
+
+/** Metrics with labels, by what they measure: the talkers of a stream, for example. The largest come first. */
+function rankings(metrics) {
+  const by = new Map();
+  for (const metric of metrics) {
+    const at = metric.title.indexOf("{");
+    if (at > 0 && metric.seen !== null) by.set(metric.title.slice(0, at), [...(by.get(metric.title.slice(0, at)) ?? []), { ...metric, title: metric.title.slice(at + 1).replace(/\}$/, "") }]);
+  }
+  return [...by].filter(([, of]) => of.length > 1).map(([name, of]) =>
+    [el("h3", {}, breakable(name)), metricTable(of.sort((a, b) => (b.values[0] ?? 0) - (a.values[0] ?? 0)).slice(0, 20))]);
+}
+
+function lead(metrics) {
+  const parts = [
+    ["median delay", value(metrics, "network.delay.p50"), delay], ["mean one-way delay", value(metrics, "network.owd.mean"), delay],
+    ["lost", value(metrics, "network.loss"), percent], ["unanswered", value(metrics, "network.requests.unanswered"), percent],
+  ];
+  return parts.filter(([, of]) => of !== null).map(([name, of, text]) => `${name} ${text(of)}`).join(", ") || "No trusted figure yet.";
+}
+
+/** A stream, which is looked at until its `end`. */
+function card(lmap) {
+  const past = [];
+  const name = el("a", { href: `#/service/${lmap.id}` }), word = el("span", { class: "state" }), says = el("p", { class: "quiet" }), body = el("div");
+  const part = (title, drawn) => drawn ? el("figure", {}, el("figcaption", {}, title), drawn) : "";
+  const item = el("section", { class: "streams" }, el("h2", {}, name, word), says, body);
+  const details = el("details", {}, el("summary", {}, "Each metric"), el("div"));
+  function seen({ at, metrics }) {
+    say(says, metrics.length ? lead(metrics) : "The values come with the next row.");
+    if (!metrics.length) return;
+    if (past.at(-1)?.at !== at) past.push({ at, values: Object.fromEntries([...Object.keys(DELAYS), ...Object.keys(LOSSES)].map((title) => [title, value(metrics, title)])) });
+    past.splice(0, past.length - KEPT);
+    const figures = [part("Delays now", distribution(metrics)), part("Delays", lines(past, DELAYS, { log: true, text: delay, label: "delays over time" })),
+      part("Loss", lines(past, LOSSES, { log: false, text: percent, label: "loss over time" }))].filter(Boolean);
+    details.lastChild.replaceChildren(metricTable(metrics));
+    body.replaceChildren(figures.length ? el("div", { class: "figures" }, figures) : "", ...rankings(metrics).flat(), details);
+  }
+  function update(lmap) {
+    say(name, lmap.service.slice(PREFIX.length));
+    word.className = `state ${lmap.state ?? ""}`;
+    say(word, words(lmap).join(" "));
+    item.classList.toggle("alarm", isUrgent(lmap));
+  }
+  update(lmap);
+  return { item, update, end: watch(lmap.id, seen) };
+}
+
+/** Shows the view in `main`. Returns what ends it. */
+export function network(main) {
+  const says = el("p", { class: "lead" }), list = el("div");
+  const filter = el("input", { type: "search", placeholder: "Filter streams", "aria-label": "Filter streams", input: () => update() });
+  const tools = el("div", { class: "bar-of-tools" }, filter);
+  main.replaceChildren(el("h1", {}, "Network"), says, tools, list);
+  const cards = new Map();
+  function update() {
+    const all = byUrgency().filter(isStream);
+    const fits = all.filter(({ service }) => service.toLowerCase().includes(filter.value.toLowerCase()));
+    const shown = fits.slice(0, SHOWN);
+    tools.hidden = all.length < 2;
+    const rest = fits.length - shown.length;
+    say(says, all.length ? `${count(all.length)} ${all.length === 1 ? "stream" : "streams"} of packets${rest ? `; ${count(rest)} are not shown: filter` : ""}. Charts begin when the view is opened.` : "");
+    for (const [id, { end }] of cards) if (!shown.some((lmap) => lmap.id === id)) { end(); cards.delete(id); }
+    for (const lmap of shown) {
+      if (cards.has(lmap.id)) cards.get(lmap.id).update(lmap);
+      else cards.set(lmap.id, card(lmap));
+    }
+    const items = shown.map(({ id }) => cards.get(id).item);
+    if (!all.length) list.replaceChildren(el("p", { class: "empty" }, state.ready ? "No stream of packets is measured on this node. " : "Connecting", state.ready ? el("code", {}, "network.streams") : ""));
+    else if (items.length !== list.children.length || items.some((item, at) => list.children[at] !== item)) list.replaceChildren(...items);
+  }
+  update();
+  const unfollow = follow(update);
+  return () => { unfollow(); for (const { end } of cards.values()) end(); };
+}

@@ -1,0 +1,277 @@
+//! The map: services, who calls whom, and operations where requests enter, with rates of the last seconds.
+//!
+//! Counters only rise. Two looks at them, some seconds apart, give rates. The agent looks while somebody sees the map,
+//! at most once in [`LOOK_EVERY`], for all viewers together.
+//!
+//! *Memory*: at most [`MAX_BYTES`], and nothing a minute after the last viewer: four looks with [`MAX_OPERATIONS`]
+//! operations, about 256 bytes each. Names and calls of paths are bounded where they are learnt.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use wire::time::Nanos;
+
+use crate::shown;
+
+/// A look serves all that ask within this time.
+pub const LOOK_EVERY: Nanos = Nanos::from_secs(2);
+/// Operations that are read one by one; those beyond are read together, by service.
+pub const MAX_OPERATIONS: usize = 4_000;
+/// Bytes of all looks.
+pub const MAX_BYTES: usize = 4 << 20;
+/// Services, operations where requests enter, other operations, and pairs of caller and callee that are shown.
+const SHOWN: [usize; 4] = [250, 300, 700, 2_000];
+/// Rates are over so long at least, if the agent has looked for so long.
+const OVER: Nanos = Nanos::from_secs(8);
+/// Looks are so far apart, but for the newest one.
+const APART: Nanos = Nanos::from_secs(4);
+/// Looks are dropped when nobody has asked for so long.
+const FORGET_AFTER: Nanos = Nanos::from_secs(60);
+
+/// Counters of requests or calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Number of requests that ended.
+    pub requests: u64,
+    /// Number of requests that ended in an error.
+    pub errors: u64,
+    /// Sum of the times that they took.
+    pub took: Nanos,
+    /// Number of requests in each class of durations; empty if there are none. All counters of a look have the same.
+    pub classes: Box<[u64]>,
+}
+
+impl Counts {
+    /// Adds `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.errors += other.errors;
+        self.took = self.took.plus(other.took);
+        if self.classes.len() < other.classes.len() {
+            self.classes = vec![0; other.classes.len()].into();
+        }
+        self.classes.iter_mut().zip(&other.classes).for_each(|(all, one)| *all += one);
+    }
+
+    /// What was counted since `before`; everything if that has more: the counters began anew.
+    fn since(&self, before: &Self) -> Self {
+        if self.requests < before.requests {
+            return self.clone();
+        }
+        let earlier = |class: usize| before.classes.get(class).copied().unwrap_or(0);
+        let classes = self.classes.iter().enumerate().map(|(class, count)| count.saturating_sub(earlier(class)));
+        Self {
+            requests: self.requests - before.requests,
+            errors: self.errors.saturating_sub(before.errors),
+            took: self.took.since(before.took).unwrap_or_default(),
+            classes: classes.collect(),
+        }
+    }
+}
+
+/// What the agent knows at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Requests of each operation, by service and operation; `None` if spans are not counted.
+    pub operations: Option<BTreeMap<(Arc<str>, Arc<str>), Counts>>,
+    /// Operations that were not read one by one.
+    pub unread: usize,
+    /// Calls by caller and callee; `None` if paths are not learnt.
+    pub calls: Option<BTreeMap<(Arc<str>, Arc<str>), Counts>>,
+    /// One call in so many is counted.
+    pub calls_from: u64,
+    /// Services on the paths of operations where requests enter, by service and operation.
+    pub paths: BTreeMap<(Arc<str>, Arc<str>), Vec<Arc<str>>>,
+    /// Upper bounds of the classes of durations.
+    pub bounds: Vec<Nanos>,
+}
+
+/// Looks of the last seconds.
+#[derive(Debug, Default)]
+pub struct Map {
+    looks: VecDeque<(Nanos, Look)>,
+    asked: Nanos,
+    /// The newest as JSON, once somebody needed it.
+    written: Option<Arc<str>>,
+}
+
+impl Map {
+    /// Somebody asks for the map at `now`. Returns whether it needs another look.
+    pub fn ask(&mut self, now: Nanos) -> bool {
+        self.forget(now);
+        self.asked = now;
+        self.looks.back().is_none_or(|(at, _)| now.since(*at).is_some_and(|age| age >= LOOK_EVERY))
+    }
+
+    /// Takes a look of `now`.
+    pub fn take(&mut self, look: Look, now: Nanos) {
+        self.written = None;
+        // The newest one stays only if it is not too near to the one before.
+        if let [.., (before, _), (last, _)] = self.looks.make_contiguous()
+            && last.since(*before).is_none_or(|length| length < APART)
+        {
+            self.looks.pop_back();
+        }
+        self.looks.push_back((now, look));
+        // One that is old enough stays.
+        while self.looks.len() > 2 && self.looks.get(1).is_some_and(|(at, _)| is_over(*at, now)) {
+            self.looks.pop_front();
+        }
+    }
+
+    /// Drops all looks if nobody has asked for a minute.
+    pub fn forget(&mut self, now: Nanos) {
+        if now.since(self.asked).is_some_and(|length| length >= FORGET_AFTER) {
+            (self.written, self.looks) = (None, VecDeque::new());
+        }
+    }
+
+    /// The map as JSON, written once for all viewers; `is_urgent` names services that are shown however few requests
+    /// they have.
+    pub fn json(&mut self, is_urgent: impl Fn(&str) -> bool) -> String {
+        if self.written.is_none() {
+            self.written = Some(self.write(is_urgent).into());
+        }
+        self.written.as_deref().unwrap_or_default().to_owned()
+    }
+
+    fn write(&self, is_urgent: impl Fn(&str) -> bool) -> String {
+        let Some((at, look)) = self.looks.back() else { return shown::json(Value::Null) };
+        let before = self.looks.front().filter(|(before, _)| before < at);
+        let over = before.and_then(|(before, _)| at.since(*before)).map(Nanos::as_secs_f64);
+        drawn(look, before.map(|(_, look)| look), over, is_urgent)
+    }
+}
+
+fn is_over(before: Nanos, now: Nanos) -> bool {
+    now.since(before).is_some_and(|length| length >= OVER)
+}
+
+/// A service as it is drawn.
+#[derive(Debug, Default)]
+struct Service {
+    counts: Counts,
+    operations: usize,
+    is_urgent: bool,
+}
+
+type Pair = (Arc<str>, Arc<str>);
+
+/// Counters of `now` since `before`, by what they are of.
+fn since(now: &BTreeMap<Pair, Counts>, before: Option<&BTreeMap<Pair, Counts>>) -> Vec<(Pair, Counts)> {
+    let nothing = Counts::default();
+    let of = |(pair, counts): (&Pair, &Counts)| {
+        let earlier = before.and_then(|before| before.get(pair)).unwrap_or(&nothing);
+        (pair.clone(), counts.since(earlier))
+    };
+    now.iter().map(of).collect()
+}
+
+fn drawn(look: &Look, before: Option<&Look>, over: Option<f64>, is_urgent: impl Fn(&str) -> bool) -> String {
+    let nothing = BTreeMap::new();
+    let before_of = |of: fn(&Look) -> &Option<BTreeMap<Pair, Counts>>| before.and_then(|look| of(look).as_ref());
+    let mut operations = since(look.operations.as_ref().unwrap_or(&nothing), before_of(|look| &look.operations));
+    let mut calls = since(look.calls.as_ref().unwrap_or(&nothing), before_of(|look| &look.calls));
+    let services = services(&operations, &calls, look, is_urgent);
+    let mut order: Vec<(&Arc<str>, &Service)> = services.iter().collect();
+    order.sort_by_key(|(name, of)| (!of.is_urgent, core::cmp::Reverse(of.counts.requests), Arc::clone(name)));
+    let [most_services, most_entries, most_others, most_calls] = SHOWN;
+    let all_services = order.len();
+    order.truncate(most_services);
+    let places: BTreeMap<&Arc<str>, usize> =
+        order.iter().enumerate().map(|(place, (name, _))| (*name, place)).collect();
+    let figures = |counts: &Counts| figures(counts, over, &look.bounds);
+    let shown_services: Vec<_> = order
+        .iter()
+        .map(|(name, of)| json!({ "name": &***name, "operations": of.operations, "figures": figures(&of.counts) }))
+        .collect();
+
+    let all_operations = operations.len() + look.unread;
+    operations.retain(|((service, _), _)| places.contains_key(service));
+    operations.sort_by_key(|(_, counts)| core::cmp::Reverse(counts.requests));
+    let (mut entries, mut others): (Vec<_>, Vec<_>) =
+        operations.into_iter().partition(|(pair, _)| look.paths.contains_key(pair));
+    entries.truncate(most_entries);
+    others.truncate(most_others);
+    let operation = |(pair, counts): &(Pair, Counts)| {
+        let on_path = look.paths.get(pair);
+        let path = on_path.map(|on| on.iter().filter_map(|service| places.get(service)).collect::<Vec<_>>());
+        json!({ "service": places.get(&pair.0), "name": &*pair.1, "path": path, "figures": figures(counts) })
+    };
+    let shown_operations: Vec<_> = entries.iter().chain(&others).map(operation).collect();
+
+    let all_calls = calls.len();
+    calls.retain(|((caller, callee), _)| places.contains_key(caller) && places.contains_key(callee));
+    calls.sort_by_key(|(_, counts)| core::cmp::Reverse(counts.requests));
+    calls.truncate(most_calls);
+    let call = |((caller, callee), counts): &(Pair, Counts)| {
+        let rate = over.map(|over| rounded((counts.requests * look.calls_from) as f64 / over));
+        json!([places.get(caller), places.get(callee), rate, mean(counts)])
+    };
+    let shown_calls: Vec<_> = calls.iter().map(call).collect();
+    let left_out = json!({
+        "services": all_services - shown_services.len(), "operations": all_operations - shown_operations.len(),
+        "calls": all_calls - shown_calls.len(),
+    });
+    shown::json(json!({
+        "counted": look.operations.is_some(), "learnt": look.calls.is_some(), "over": over.map(rounded),
+        "services": shown_services, "operations": shown_operations, "calls": shown_calls, "left_out": left_out,
+    }))
+}
+
+/// All services that have operations, call, are called, or are on a path.
+fn services(
+    operations: &[(Pair, Counts)],
+    calls: &[(Pair, Counts)],
+    look: &Look,
+    is_urgent: impl Fn(&str) -> bool,
+) -> BTreeMap<Arc<str>, Service> {
+    let mut services: BTreeMap<Arc<str>, Service> = BTreeMap::new();
+    for ((service, _), counts) in operations {
+        let of = services.entry(Arc::clone(service)).or_default();
+        of.counts.add(counts);
+        of.operations += 1;
+    }
+    let named = calls.iter().flat_map(|((caller, callee), _)| [caller, callee]).chain(look.paths.values().flatten());
+    for service in named {
+        services.entry(Arc::clone(service)).or_default();
+    }
+    services.iter_mut().for_each(|(name, of)| of.is_urgent = is_urgent(name));
+    services
+}
+
+/// Requests a second, share of errors, mean duration and bound of the 99th percentile in ms; null: unknown. Without an
+/// earlier look, all is of the whole time, and there is no rate.
+fn figures(counts: &Counts, over: Option<f64>, bounds: &[Nanos]) -> Value {
+    let rate = over.map(|over| rounded(counts.requests as f64 / over));
+    let errors = (counts.requests > 0).then(|| rounded(counts.errors as f64 / counts.requests as f64));
+    json!([rate, errors, mean(counts), slowest(counts, bounds)])
+}
+
+fn mean(counts: &Counts) -> Option<f64> {
+    (counts.requests > 0).then(|| rounded(counts.took.as_secs_f64() * 1e3 / counts.requests as f64))
+}
+
+/// The bound in ms below which 99 % of the requests are; `None` without requests, and beyond the last bound.
+fn slowest(counts: &Counts, bounds: &[Nanos]) -> Option<f64> {
+    let all: u64 = counts.classes.iter().sum();
+    if all == 0 {
+        return None;
+    }
+    let wanted = all - all / 100;
+    let mut below = 0;
+    let class = counts.classes.iter().position(|count| {
+        below += count;
+        below >= wanted
+    })?;
+    bounds.get(class).map(|bound| rounded(bound.as_secs_f64() * 1e3))
+}
+
+/// Four decimals are enough for a figure.
+fn rounded(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+#[cfg(test)]
+mod tests;
