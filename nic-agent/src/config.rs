@@ -2,6 +2,7 @@
 
 mod detector;
 mod network;
+mod synopses;
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -20,6 +21,9 @@ pub use agent_runtime::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
 pub use detector::{DetectorConfig, Score};
 pub use network::{
     InterfaceConfig, NetworkConfig, OneWayConfig, PairName, PeersConfig, StreamConfig, SynopsisName, Timestamps,
+};
+pub use synopses::{
+    CardinalityConfig, HeavyHittersConfig, KeyName, ReorderingConfig, SynopsesConfig, WeightName,
 };
 
 /// The default configuration, which `--print-default-config` prints: every key with its default and a comment.
