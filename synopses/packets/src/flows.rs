@@ -23,7 +23,7 @@ use heavy::Heavy;
 pub use heavy::{HeavyInterval, TopParty};
 pub use party::{Key, Party, Prefix, Weight};
 use reordering::Reordered;
-pub use reordering::{LEAST_PACKETS, ReorderingInterval, WorstPrefix};
+pub use reordering::{LEAST_PACKETS, PrefixShare, ReorderingInterval};
 
 /// What is measured of a stream.
 #[derive(Clone, Debug)]
@@ -118,12 +118,13 @@ impl Flows {
         true
     }
 
-    /// Ends an interval, and begins the next one. At most `most` heavy hitters are listed. Distinct items are those of
+    /// Ends an interval, and begins the next one. At most `most` heavy hitters, and as many prefixes,
+    /// are listed. Distinct items are those of
     /// the window before `now_ns`. O(size of the synopses).
     pub fn end_interval(&mut self, now_ns: u64, most: usize) -> FlowsInterval {
         FlowsInterval {
             packets: core::mem::take(&mut self.packets),
-            reordering: self.reordering.as_mut().map(Reordered::end_interval),
+            reordering: self.reordering.as_mut().map(|reordering| reordering.end_interval(most)),
             heavy: self.heavy.as_mut().map(|heavy| heavy.end_interval(most)),
             distinct: self.distinct.as_mut().map(|distinct| distinct.end_interval(now_ns)),
         }

@@ -15,7 +15,7 @@ use crate::packet::{End, Packet};
 const REGISTERS: usize = 512;
 /// Positions of a register: for up to 131,072 items in a window.
 const POSITIONS: usize = 12;
-/// Slots of the window.
+/// Slots of the window, before one is added.
 const SLOTS: u64 = 8;
 /// Entries of the tables of those who have most.
 const ENTRIES: usize = 128;
@@ -116,12 +116,14 @@ fn end_digest(before: Option<&[u8; 16]>, end: &End, key: &DigestKey) -> Digest {
 
 impl Distinct {
     pub(super) fn new(window_ns: u64, seed: u64) -> Result<Self, FlowsError> {
-        // A window is a whole number of slots.
-        let window_ns = window_ns - window_ns % SLOTS;
+        // Time stamps are as coarse as a slot: with one slot more, what came in the window counts for certain, and of
+        // what came up to two slots before it a part.
+        let slot_ns = window_ns / SLOTS;
+        let window_ns = slot_ns * (SLOTS + 1);
         let count = |number: u64| -> Result<TsPcsa, SettingsError> {
             let hash = Hash::Seeded(seed.wrapping_add(number));
             let common = Settings { registers: REGISTERS, window_ns, start_ns: 0, hash };
-            TsPcsa::new(TsPcsaSettings { positions: POSITIONS, ..TsPcsaSettings::plus(common) })
+            TsPcsa::new(TsPcsaSettings { positions: POSITIONS, slot_ns, ..TsPcsaSettings::plus(common) })
         };
         Ok(Self {
             window_ns,

@@ -29,7 +29,7 @@ pub(super) struct Reordered {
 }
 
 /// Packets out of order in one interval. Flows are sampled: shares are of the packets that were checked.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ReorderingInterval {
     /// TCP packets with payload that were checked.
     pub checked: u64,
@@ -38,8 +38,8 @@ pub struct ReorderingInterval {
     pub out_of_order: u64,
     /// Prefixes that had more than a hundredth of their packets out of order, with 95 % confidence.
     pub heavy_prefixes: usize,
-    /// The prefix with the largest share; `None` if no prefix had [`LEAST_PACKETS`] packets checked.
-    pub worst: Option<WorstPrefix>,
+    /// Those with the largest shares, largest first, of the prefixes that had [`LEAST_PACKETS`] packets checked.
+    pub worst: Vec<PrefixShare>,
     /// Reports that were dropped, since there were more prefixes than places.
     pub dropped: u64,
 }
@@ -52,9 +52,9 @@ impl ReorderingInterval {
     }
 }
 
-/// The prefix with the largest share of packets out of order.
+/// A prefix, and its packets out of order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WorstPrefix {
+pub struct PrefixShare {
     /// The prefix of its source addresses.
     pub prefix: Prefix,
     /// Packets checked.
@@ -99,11 +99,11 @@ impl Reordered {
         }
     }
 
-    pub(super) fn end_interval(&mut self) -> ReorderingInterval {
+    pub(super) fn end_interval(&mut self, most: usize) -> ReorderingInterval {
         let Self { synopsis, tally } = self;
         synopsis.close(Boundary::KeepFlows, |report| tally.insert(report));
-        let mut interval =
-            ReorderingInterval { checked: 0, out_of_order: 0, heavy_prefixes: 0, worst: None, dropped: tally.dropped() };
+        let (worst, dropped) = (Vec::new(), tally.dropped());
+        let mut interval = ReorderingInterval { checked: 0, out_of_order: 0, heavy_prefixes: 0, worst, dropped };
         for estimate in tally.iter() {
             interval.checked += estimate.packets;
             interval.out_of_order += estimate.out_of_order;
@@ -112,11 +112,14 @@ impl Reordered {
             }
             let (checked, out_of_order, least_share) = (estimate.packets, estimate.out_of_order, estimate.interval.0);
             interval.heavy_prefixes += usize::from(least_share > HEAVY);
-            if interval.worst.is_none_or(|worst| least_share > worst.least_share) {
-                let prefix = Prefix(estimate.prefix);
-                interval.worst = Some(WorstPrefix { prefix, checked, out_of_order, least_share });
-            }
+            interval.worst.push(PrefixShare { prefix: Prefix(estimate.prefix), checked, out_of_order, least_share });
         }
+        // Of equal shares, the prefix comes first about which more is known.
+        let order = |a: &PrefixShare, b: &PrefixShare| {
+            b.least_share.total_cmp(&a.least_share).then(b.checked.cmp(&a.checked))
+        };
+        interval.worst.sort_by(order);
+        interval.worst.truncate(most);
         tally.reset();
         interval
     }
