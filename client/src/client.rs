@@ -141,8 +141,7 @@ impl Client {
     /// For values that change once an interval: takes a lock, and allocates. Does nothing for an invalid name, for
     /// agents that do not know subjects, and in a child after fork.
     pub fn set_subject(&self, metric: &str, text: &str) {
-        if let (false, Ok(metric), Some(mut session)) =
-            (self.0.is_forked(), MetricName::new(metric), self.0.session())
+        if let (false, Ok(metric), Some(mut session)) = (self.0.is_forked(), MetricName::new(metric), self.0.session())
             && session.subjects.set(Subject::new(metric, text))
         {
             drop(session);

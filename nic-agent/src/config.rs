@@ -22,9 +22,7 @@ pub use detector::{DetectorConfig, Score};
 pub use network::{
     InterfaceConfig, NetworkConfig, OneWayConfig, PairName, PeersConfig, StreamConfig, SynopsisName, Timestamps,
 };
-pub use synopses::{
-    CardinalityConfig, HeavyHittersConfig, KeyName, ReorderingConfig, SynopsesConfig, WeightName,
-};
+pub use synopses::{CardinalityConfig, HeavyHittersConfig, KeyName, ReorderingConfig, SynopsesConfig, WeightName};
 
 /// The default configuration, which `--print-default-config` prints: every key with its default and a comment.
 pub const DEFAULT: &str = include_str!("config/default.yaml");

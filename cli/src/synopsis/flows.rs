@@ -124,7 +124,9 @@ pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
         }
     })?;
     if rows.len() > MAX_INTERVALS {
-        return Err(what().because(format!("there are more than {MAX_INTERVALS} intervals")).advice("a longer --interval"));
+        return Err(what()
+            .because(format!("there are more than {MAX_INTERVALS} intervals"))
+            .advice("a longer --interval"));
     }
     let last = flows.end_interval(last_ns, args.top);
     let packets = last.packets + rows.iter().map(|row: &DistinctRow| row.packets).sum::<u64>();

@@ -150,8 +150,8 @@ pub struct StreamConfig {
     /// Whether the filter applies to packets inside VXLAN tunnels.
     #[serde(default)]
     pub inner: bool,
-    /// Size of the synopsis of `pair` or `one_way` in bytes; 128 KiB by default, 8 MiB with `one_way`. Half of a fridge's memory is reserved
-    /// for its successor with another probability.
+    /// Size of the synopsis of `pair` (128 KiB by default) or `one_way` (8 MiB) in bytes. Half of a fridge's memory is
+    /// reserved for its successor with another probability.
     pub memory_bytes: Option<u64>,
     /// Period of its metrics in milliseconds, 100 to 60,000.
     #[serde(default = "interval_ms")]

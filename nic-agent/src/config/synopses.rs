@@ -146,20 +146,29 @@ mod tests {
             ("synopses: {reordering: {}}", REORDERING_BYTES),
             ("synopses: {heavy_hitters: {}}", HEAVY_BYTES),
             ("synopses: {cardinality: {}}", DISTINCT_BYTES),
-            ("synopses: {reordering: {}, heavy_hitters: {by: flow, weight: packets}, cardinality: {window_ms: 60000}}", 152 << 10),
+            (
+                "synopses: {reordering: {}, heavy_hitters: {by: flow, weight: packets}, cardinality: {window_ms: 60000}}",
+                152 << 10,
+            ),
         ] {
             let stream = &config(stream).unwrap().network.streams[0];
             let synopses = stream.synopses.as_ref().unwrap();
             let flows = packets::Flows::new(&synopses.settings("", stream.interval_ms, 1)).unwrap();
             let taken = flows.memory_bytes() as u64;
-            assert!(synopses.bytes() == bytes && taken <= bytes && taken > bytes / 2, "{taken} of {bytes}: {synopses:?}");
+            assert!(
+                synopses.bytes() == bytes && taken <= bytes && taken > bytes / 2,
+                "{taken} of {bytes}: {synopses:?}"
+            );
         }
     }
 
     #[test]
     fn synopses_are_alone_or_beside_delay_and_loss() {
         let bytes = |stream: &str| config(stream).unwrap().network.streams[0].bytes();
-        assert_eq!((bytes("synopses: {cardinality: {}}"), bytes("pair: dns, synopses: {cardinality: {}}")), (0, 128 << 10));
+        assert_eq!(
+            (bytes("synopses: {cardinality: {}}"), bytes("pair: dns, synopses: {cardinality: {}}")),
+            (0, 128 << 10)
+        );
         assert!(config("one_way: {synopsis: rda, peer: 'b:1'}, synopses: {reordering: {}}").is_ok());
 
         for (stream, key) in [

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use client::{Client, Counter, Gauge, Group};
-use packets::flows::{DistinctInterval, FlowsInterval, HeavyInterval, LEAST_PACKETS, ReorderingInterval, Weight};
 use packets::FlowsSettings;
+use packets::flows::{DistinctInterval, FlowsInterval, HeavyInterval, LEAST_PACKETS, ReorderingInterval, Weight};
 
 /// Packets of an interval below which shares are missing: of few packets, one client easily has most.
 const LEAST_OF_SHARES: u64 = 32;
@@ -78,9 +78,11 @@ impl FlowMetrics {
     }
 
     fn write_reordering(&self, [share, worst, prefixes]: &[Gauge; 3], found: &ReorderingInterval) {
-        let subject = found.worst.first().filter(|worst| worst.out_of_order > 0).map(|worst| {
-            format!("{} ({} of {} packets checked)", worst.prefix, worst.out_of_order, worst.checked)
-        });
+        let subject = found
+            .worst
+            .first()
+            .filter(|worst| worst.out_of_order > 0)
+            .map(|worst| format!("{} ({} of {} packets checked)", worst.prefix, worst.out_of_order, worst.checked));
         let subject = subject.unwrap_or_default();
         [REORDERED, WORST_PREFIX, PREFIXES].iter().for_each(|metric| self.client.set_subject(metric, &subject));
         let is_known = found.checked >= LEAST_PACKETS;
@@ -128,7 +130,8 @@ fn top_talker(found: &HeavyInterval, weight: Weight) -> String {
 impl FlowMetrics {
     /// The watched values by name.
     pub(super) fn values(&self) -> std::collections::BTreeMap<&'static str, f64> {
-        let reordering = self.reordering.iter().flat_map(|gauges| [REORDERED, WORST_PREFIX, PREFIXES].into_iter().zip(gauges));
+        let reordering =
+            self.reordering.iter().flat_map(|gauges| [REORDERED, WORST_PREFIX, PREFIXES].into_iter().zip(gauges));
         let heavy = self.heavy.iter().map(|(gauge, _)| (TOP_TALKER, gauge));
         let names = [FLOWS, SOURCES, PORTS, FAN_OUT, FAN_IN];
         let distinct = self.distinct.iter().flat_map(|gauges| names.into_iter().zip(gauges));

@@ -78,11 +78,7 @@ struct Streams {
 
 impl Streams {
     /// The streams of each of `rings` rings.
-    fn of(
-        monitored: Vec<MonitoredStream>,
-        reader: &InterfaceReader,
-        rings: usize,
-    ) -> Result<Vec<Self>, StreamError> {
+    fn of(monitored: Vec<MonitoredStream>, reader: &InterfaceReader, rings: usize) -> Result<Vec<Self>, StreamError> {
         let mut all: Vec<_> = (0..rings).map(|_| Self { mtu: u32::MAX, ..Self::default() }).collect();
         for stream in monitored {
             match stream {

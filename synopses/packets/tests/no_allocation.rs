@@ -3,9 +3,12 @@
 use std::io::Cursor;
 
 use packets::file::{Capture, Writer};
-use packets::generator::{Traffic, TrafficSettings};
 use packets::flows::{Key, Weight};
-use packets::{Delays, DelaysSettings, Filter, Flows, FlowsSettings, Link, Pair, Progress, Refusals, Source as _, View, identity, parse};
+use packets::generator::{Traffic, TrafficSettings};
+use packets::{
+    Delays, DelaysSettings, Filter, Flows, FlowsSettings, Link, Pair, Progress, Refusals, Source as _, View, identity,
+    parse,
+};
 use synopses::digest::DigestKey;
 use synopses::finecomb::{FineComb, Settings as CombSettings};
 use synopses::fridge::{HistogramShape, Settings};

@@ -92,6 +92,8 @@ mod tests {
         assert!(top.iter().all(|named| named.hitter.digest == Digest(named.key)), "{top:?}");
         assert_eq!((table.tally().inserted, table.memory_bytes()), (8 + 500 * 33, bytes));
         table.reset();
-        assert!(table.top(3).is_empty() && NamedRap::<u8>::new(Settings { entries: 0, ..Settings::default() }).is_err());
+        assert!(
+            table.top(3).is_empty() && NamedRap::<u8>::new(Settings { entries: 0, ..Settings::default() }).is_err()
+        );
     }
 }

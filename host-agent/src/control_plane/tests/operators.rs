@@ -318,8 +318,14 @@ fn a_reason_says_whom_its_metric_is_about_as_the_service_said_last() {
     assert!(node.welcomed(1).takes_subjects);
     node.service_sends(1, ServiceMessage::Subjects(vec![said("a", "10.0.0.7"), said("b", "10.0.0.8")]));
     assert_eq!(about(&node), "10.0.0.7");
-    let verdict =
-        proto::Verdict { lmap: id.0, epoch: 1, score: 9.0, gamma: 1.0, reasons: vec![reason], ..proto::Verdict::default() };
+    let verdict = proto::Verdict {
+        lmap: id.0,
+        epoch: 1,
+        score: 9.0,
+        gamma: 1.0,
+        reasons: vec![reason],
+        ..proto::Verdict::default()
+    };
     node.receive(50, FromWorker::Verdicts(proto::Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
     let events: Vec<_> = node.actions.iter().filter(|action| matches!(action, Action::Dispatch(_))).collect();
     let [Action::Dispatch(event)] = &events[..] else { panic!("{events:?}") };

@@ -115,9 +115,8 @@ impl Reordered {
             interval.worst.push(PrefixShare { prefix: Prefix(estimate.prefix), checked, out_of_order, least_share });
         }
         // Of equal shares, the prefix comes first about which more is known.
-        let order = |a: &PrefixShare, b: &PrefixShare| {
-            b.least_share.total_cmp(&a.least_share).then(b.checked.cmp(&a.checked))
-        };
+        let order =
+            |a: &PrefixShare, b: &PrefixShare| b.least_share.total_cmp(&a.least_share).then(b.checked.cmp(&a.checked));
         interval.worst.sort_by(order);
         interval.worst.truncate(most);
         tally.reset();
