@@ -229,7 +229,7 @@ fn reordering_heavy_hitters_and_distinct_items_are_reported_as_text_and_json() {
     assert!(seconds.status.success() && text(&seconds.stdout).lines().count() > 4, "{}", text(&seconds.stdout));
 
     let reordered = json(&uview(&["reordering", "--json", "--pcap"], &[&capture]));
-    assert!(reordered["out_of_order"].as_u64() > Some(0) && reordered["checked"].as_u64() > Some(1_000), "{reordered}");
+    assert!(reordered["out_of_order"].as_u64() > Some(0) && reordered["checked"].as_u64() > Some(400), "{reordered}");
     let words = text(&uview(&["reordering", "--pcap"], &[&capture]).stdout);
     assert!(words.contains("checked packets were out of order") && words.contains("/24"), "{words}");
     // Without packets, nothing is known.

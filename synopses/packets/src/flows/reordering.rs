@@ -9,8 +9,11 @@ use super::party::Prefix;
 use crate::identity;
 use crate::packet::{Packet, Tcp, Transport};
 
-/// Records of sampled flows.
+/// Records of flows.
 const BUCKETS: usize = 256;
+/// The share of them that watches heavy flows for long. A prefix has one record of the others: where all clients are of
+/// one prefix, little else is checked.
+const HEAVY_FLOWS: f64 = 0.5;
 /// Prefixes that are kept of an interval.
 const PREFIXES: usize = 256;
 /// A flow that is silent for so long gives way: at 10,000 packets/s four packet distances of a record, and soon enough
@@ -69,7 +72,7 @@ impl Reordered {
     pub(super) fn new(seed: u64) -> Result<Self, SettingsError> {
         let settings = Settings {
             buckets: BUCKETS,
-            split: Split::SamplingOnly,
+            split: Split::Hybrid(HEAVY_FLOWS),
             timeout_ns: TIMEOUT_NS,
             reports: Reports::Always,
             seed,
