@@ -114,7 +114,7 @@ messages! {
         judged_us, fetch_us, fastest_us, learning_rows, learning_needed
     }
     Detector { score; rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
-    Reason { column, group, unit; share, seen, expected, since_us }
+    Reason { column, group, unit, about; share, seen, expected, since_us }
     GroupShare { group; share }
     OpenPageReply { url; lifetime_ms }
     IncidentsReply { node, incidents; in_memory }

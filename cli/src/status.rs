@@ -247,7 +247,8 @@ pub fn state(lmap: &LmapStatus) -> String {
 #[must_use]
 pub fn reason(reason: &Reason) -> String {
     let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
-    format!("{} {seen}, expected {expected} ({:.0} %)", reason.column, 100.0 * reason.share)
+    let about = if reason.about.is_empty() { String::new() } else { format!(": {}", reason.about) };
+    format!("{} {seen}, expected {expected} ({:.0} %){about}", reason.column, 100.0 * reason.share)
 }
 
 #[cfg(test)]

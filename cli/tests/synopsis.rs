@@ -196,3 +196,43 @@ fn what_cannot_be_measured_is_an_error_with_the_reason() {
     assert!(text(&output.stderr).contains("ends within a frame"), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("TCP handshakes"));
 }
+
+#[test]
+fn reordering_heavy_hitters_and_distinct_items_are_reported_as_text_and_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let traffic = traffic();
+    let capture = written(&traffic, folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
+    let (mut sources, mut bytes) = (BTreeSet::new(), std::collections::BTreeMap::<_, u64>::new());
+    for frame in traffic.frames() {
+        let Ok(packet) = parse(&frame, View::Outer) else { continue };
+        let payload = match packet.transport {
+            packets::Transport::Tcp(tcp) => tcp.payload,
+            packets::Transport::Udp(udp) => udp.length,
+        };
+        sources.insert(packet.source.address);
+        *bytes.entry(packet.destination.port).or_default() += packet.header_bytes as u64 + u64::from(payload);
+    }
+    let most = bytes.iter().max_by_key(|(_, bytes)| **bytes).unwrap();
+
+    let heavy = json(&uview(&["heavy-hitters", "--by", "port", "--json", "--top", "3", "--pcap"], &[&capture]));
+    let (top, total) = (&heavy["top"][0], heavy["total"].as_u64().unwrap());
+    assert_eq!(top["party"], format!("port {}", most.0));
+    assert_eq!((top["least"].as_u64(), total), (Some(*most.1), bytes.values().sum()));
+    let words = text(&uview(&["heavy-hitters", "--by", "port", "--pcap"], &[&capture]).stdout);
+    assert!(words.contains(&format!("port {}", most.0)) && words.contains("bytes in all"), "{words}");
+
+    // One interval that is longer than the traffic.
+    let distinct = json(&uview(&["cardinality", "--interval", "60000", "--json", "--pcap"], &[&capture]));
+    let found = distinct["intervals"][0]["sources"].as_f64().unwrap();
+    assert!((found / sources.len() as f64 - 1.0).abs() < 0.12, "{distinct}, {}", sources.len());
+    let seconds = uview(&["cardinality", "--pcap"], &[&capture]);
+    assert!(seconds.status.success() && text(&seconds.stdout).lines().count() > 4, "{}", text(&seconds.stdout));
+
+    let reordered = json(&uview(&["reordering", "--json", "--pcap"], &[&capture]));
+    assert!(reordered["out_of_order"].as_u64() > Some(0) && reordered["checked"].as_u64() > Some(400), "{reordered}");
+    let words = text(&uview(&["reordering", "--pcap"], &[&capture]).stdout);
+    assert!(words.contains("checked packets were out of order") && words.contains("/24"), "{words}");
+    // Without packets, nothing is known.
+    assert_eq!(uview(&["reordering", "--filter", "dst port 1", "--pcap"], &[&capture]).status.code(), Some(2));
+    assert_eq!(uview(&["heavy-hitters", "--top", "0", "--pcap"], &[&capture]).status.code(), Some(1));
+}

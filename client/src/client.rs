@@ -4,6 +4,8 @@ use std::sync::{Arc, MutexGuard};
 
 use wire::histogram::Scale;
 use wire::metric::Kind;
+use wire::name::MetricName;
+use wire::registration::Subject;
 
 use region::SlotRun;
 
@@ -130,6 +132,27 @@ impl Client {
         if let (false, Some(session)) = (self.0.is_forked(), self.0.session()) {
             session.changed();
         }
+    }
+
+    /// Says what the values of `metric` are about at present, such as the client behind a share: an alarm that the
+    /// metric explains says it, too. Of `text`, up to 160 characters are kept; an empty one is no subject. At most 16
+    /// metrics of a service have one.
+    ///
+    /// For values that change once an interval: takes a lock, and allocates. Does nothing for an invalid name, for
+    /// agents that do not know subjects, and in a child after fork.
+    pub fn set_subject(&self, metric: &str, text: &str) {
+        if let (false, Ok(metric), Some(mut session)) = (self.0.is_forked(), MetricName::new(metric), self.0.session())
+            && session.subjects.set(Subject::new(metric, text))
+        {
+            drop(session);
+            self.0.wake();
+        }
+    }
+
+    /// What [`Client::set_subject`] said last of `metric`; `None` if it is no subject.
+    #[must_use]
+    pub fn subject(&self, metric: &str) -> Option<String> {
+        self.0.session()?.subjects.get(metric)
     }
 
     /// Asks the agent to keep `trace`, whatever the tail-sampling policies decide. Of `reason`, up to 160 bytes are

@@ -22,6 +22,7 @@
 //! | report a value measured elsewhere: queue depth, temperature | [`Client::gauge`] → [`Gauge::set`] |
 //! | measure durations and sizes | [`Client::histogram`] → [`Histogram::observe`], [`Histogram::observe_duration`] |
 //! | remove a series | [`Client::remove`] |
+//! | say whom a value is about: the client behind a share | [`Client::set_subject`] |
 //! | take what is counted with the facade `metrics` (feature `metrics`) | `Client::recorder`, see [`facade`] |
 //! | take what OpenTelemetry's SDK counts (feature `opentelemetry`) | `Client::metric_reader`, see [`open_telemetry`] |
 //! | count `tracing` spans, errors, durations (feature `tracing`) | `Client::span_metrics`, see [`span_metrics`] |
@@ -74,6 +75,7 @@ mod session;
 pub mod span_metrics;
 pub mod spans;
 mod status;
+mod subjects;
 #[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod text;
 mod thread_number;

@@ -16,6 +16,7 @@ use crate::link::{Link, LinkActions};
 use crate::problem::{Cause, shortened};
 use crate::registry::Registry;
 use crate::spans::RingState;
+use crate::subjects::Subjects;
 
 /// The shortest and the longest time after which the agent is asked again for what it has refused.
 const ASK_AGAIN: (Nanos, Nanos) = (Nanos::from_secs(10), Nanos::from_secs(600));
@@ -54,6 +55,7 @@ pub(crate) struct Session {
     pub(crate) registry: Registry,
     pub(crate) link: Link,
     pub(crate) rings: RingState,
+    pub(crate) subjects: Subjects,
     hello: Option<Hello>,
     hello_sent: bool,
     /// The agent reads values only when a heartbeat counter has changed, so it is raised on `changed`, not on a timer.
@@ -79,6 +81,7 @@ impl Session {
             registry,
             link: Link::new(seed),
             rings: RingState::default(),
+            subjects: Subjects::default(),
             hello,
             hello_sent: false,
             beats_on_change: false,
@@ -128,6 +131,7 @@ impl Session {
         self.link.connected();
         self.registry.opened();
         self.rings.opened();
+        self.subjects.closed();
         (self.hello_sent, self.beats_on_change, self.refused) = (false, false, None);
     }
 
@@ -139,13 +143,15 @@ impl Session {
         self.link.disconnected(now, why.to_string());
         self.registry.closed();
         self.rings.closed();
+        self.subjects.closed();
         self.refused = None;
     }
 
     /// The next frame to send, if there is one.
     pub(crate) fn outgoing(&mut self) -> Option<Outgoing> {
         let (message, region) = if self.hello_sent {
-            self.rings.next_message().or_else(|| self.registry.next_message())?
+            let message = self.rings.next_message().or_else(|| self.registry.next_message());
+            message.or_else(|| self.subjects.next_message().map(|message| (message, None)))?
         } else {
             self.hello_sent = true;
             (ServiceMessage::Hello(self.hello.clone()?), None)
@@ -163,6 +169,7 @@ impl Session {
         let message = proto::AgentMessage::decode(frame).map_err(|error| Disconnect::Protocol(error.to_string()))?;
         match message.message {
             Some(Message::Welcome(welcome)) => {
+                self.subjects.welcomed(welcome.takes_subjects);
                 self.link.welcomed(Incarnation(welcome.agent_incarnation), welcome.heartbeat_ms);
                 let changes = self.hello.as_ref().is_some_and(|hello| hello.changes_every.is_some());
                 self.beats_on_change = changes && welcome.awaits_changes;
@@ -269,7 +276,7 @@ mod tests {
         let mut session = Session::new(Registry::new("network.way", Limits::default()), service.hello("way-1").ok(), 1);
         let _ = session.registry.register(&spec("a".into()), false);
         session.connected();
-        let welcome = proto::Welcome { agent_incarnation: 1, heartbeat_ms: 100, awaits_changes };
+        let welcome = proto::Welcome { agent_incarnation: 1, heartbeat_ms: 100, awaits_changes, takes_subjects: true };
         let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Welcome(welcome)) };
         session.incoming(&message.encode_to_vec()).unwrap();
         session

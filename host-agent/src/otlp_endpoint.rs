@@ -301,6 +301,7 @@ mod tests {
             seen: 2.0,
             expected: 1.0,
             since: Nanos::ZERO,
+            about: String::new(),
         };
         let mut event = event(Episode::Began, &[]);
         event.concerned = ["cart", "payment"].map(|name| ServiceName::new(name).unwrap()).to_vec();

@@ -155,7 +155,8 @@ fn alert_events(event: &Event, node: &str) -> impl Iterator<Item = AlertEvent> {
 fn summarise(event: &Event) -> (String, String) {
     let describe = |reason: &NamedReason| {
         let (seen, expected) = (quantity(reason.seen, reason.unit()), quantity(reason.expected, reason.unit()));
-        format!("{} {seen}, expected {expected}", reason.column())
+        let about = if reason.about.is_empty() { String::new() } else { format!(": {}", reason.about) };
+        format!("{} {seen}, expected {expected}{about}", reason.column())
     };
     let service = &event.service;
     let first = event.reasons.first().map_or_else(|| "out of the ordinary".to_owned(), describe);

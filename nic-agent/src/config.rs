@@ -2,6 +2,7 @@
 
 mod detector;
 mod network;
+mod synopses;
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -21,6 +22,7 @@ pub use detector::{DetectorConfig, Score};
 pub use network::{
     InterfaceConfig, NetworkConfig, OneWayConfig, PairName, PeersConfig, StreamConfig, SynopsisName, Timestamps,
 };
+pub use synopses::{CardinalityConfig, HeavyHittersConfig, KeyName, ReorderingConfig, SynopsesConfig, WeightName};
 
 /// The default configuration, which `--print-default-config` prints: every key with its default and a comment.
 pub const DEFAULT: &str = include_str!("config/default.yaml");

@@ -11,6 +11,8 @@
 //! One-way streams are measured together with another agent: packets are collected here, and one more thread (`peers`)
 //! talks to other agents.
 
+mod flow_metrics;
+mod flow_stream;
 mod frame_info;
 mod interface;
 mod interface_stats;
@@ -101,8 +103,13 @@ pub(crate) fn start(
     let mut tasks = Vec::new();
     for stream in &config.streams {
         let monitored = interfaces.entry(&stream.interface).or_default();
+        if stream.synopses.is_some() {
+            monitored.push(MonitoredStream::Flows(stream.clone()));
+        }
         let Some(one_way) = &stream.one_way else {
-            monitored.push(MonitoredStream::RequestResponse(stream.clone()));
+            if stream.pair.is_some() {
+                monitored.push(MonitoredStream::RequestResponse(stream.clone()));
+            }
             continue;
         };
         let metrics = Arc::new(OneWayMetrics::new(&stream.service(), &config.services_socket, stream.interval_ms));

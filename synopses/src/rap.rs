@@ -30,7 +30,8 @@
 //! # Memory
 //!
 //! [`Rap`] and [`SpaceSaving`]: 56 bytes per entry, and 16 to 32 for the index. [`Precision`] and [`DWayRap`]: 24 bytes
-//! per entry. The least count is found in O(1) (Stream-Summary: buckets of equal counts in a list).
+//! per entry. The least count is found in O(1) (Stream-Summary: buckets of equal counts in a list). [`NamedRap`] has the
+//! keys themselves, too.
 //!
 //! # Differences from the paper
 //!
@@ -44,6 +45,7 @@
 
 pub(crate) use coins::Coins;
 pub use heavy_hitters::{HeavyHitter, HeavyHitters, MergeError, Tally};
+pub use named::{NamedHitter, NamedRap};
 pub use settings::{Admission, MAX_ENTRIES, Settings, SettingsError, WaySettings};
 pub(crate) use single::Arrival;
 pub use single::Rap;
@@ -54,6 +56,7 @@ mod codec;
 mod coins;
 mod heavy_hitters;
 mod index;
+mod named;
 mod settings;
 mod single;
 mod space_saving;

@@ -1,6 +1,7 @@
 //! Checked messages between a service and the host agent. See `proto/registration.proto`.
 
 mod shards;
+mod subject;
 
 use core::num::NonZeroU64;
 
@@ -15,15 +16,21 @@ use crate::proto::registration as proto;
 use crate::time::{Interval, Nanos};
 
 pub use shards::{Shards, ShardsError};
+pub use subject::{MAX_SUBJECT_CHARS, MAX_SUBJECTS, Subject};
 
 /// Most series, or slot runs, of one message: as many of usual length as fit into a frame.
 pub const MAX_ENTRIES: usize = 8_192;
 /// Most labels of one message.
 const MAX_LABELS: usize = 65_536;
 /// Field numbers on the way to what is repeated in a message of a service, and its limit: series and their labels, slot
-/// runs, labels of a hello.
-const REPEATED: [(&[u32], usize); 4] =
-    [(&[3, 1], MAX_ENTRIES), (&[3, 1, 2], MAX_LABELS), (&[4, 1], MAX_ENTRIES), (&[1, 4], MAX_LABELS)];
+/// runs, labels of a hello, subjects.
+const REPEATED: [(&[u32], usize); 5] = [
+    (&[3, 1], MAX_ENTRIES),
+    (&[3, 1, 2], MAX_LABELS),
+    (&[4, 1], MAX_ENTRIES),
+    (&[1, 4], MAX_LABELS),
+    (&[5, 1], MAX_SUBJECTS),
+];
 
 /// Version of the protocol. An agent accepts this and every earlier one.
 pub const PROTOCOL: u32 = 1;
@@ -107,6 +114,8 @@ pub enum ServiceMessage {
     AddSeries(Vec<Result<PlacedSeries, RefusedSeries>>),
     /// The service no longer writes these slots.
     Retire(Vec<SlotRun>),
+    /// What values of metrics are about at present.
+    Subjects(Vec<Subject>),
 }
 
 /// A series that is refused.
@@ -306,6 +315,9 @@ impl ServiceMessage {
             proto::service_message::Message::RetireSeries(retired) => {
                 Self::Retire(retired.runs.into_iter().map(SlotRun::from).collect())
             }
+            proto::service_message::Message::Subjects(said) => {
+                Self::Subjects(said.subjects.iter().map(Subject::decode).collect::<Result<_, _>>()?)
+            }
         })
     }
 }
@@ -344,6 +356,9 @@ impl From<&ServiceMessage> for proto::ServiceMessage {
             }),
             ServiceMessage::Retire(runs) => proto::service_message::Message::RetireSeries(proto::RetireSeries {
                 runs: runs.iter().copied().map(proto::SlotRun::from).collect(),
+            }),
+            ServiceMessage::Subjects(subjects) => proto::service_message::Message::Subjects(proto::Subjects {
+                subjects: subjects.iter().map(Subject::encode).collect(),
             }),
         };
         Self { message: Some(message) }
@@ -408,6 +423,7 @@ mod tests {
                 Ok(PlacedSeries { declared: Declaration::from_message("p90", 5000), ..series("d", Kind::Gauge) }),
             ]),
             ServiceMessage::Retire(vec![SlotRun { region: 0, first: Slot(3), slots: 2 }]),
+            ServiceMessage::Subjects(vec![Subject::new(MetricName::new("network.flows").unwrap(), "10.0.0.7")]),
         ];
 
         for message in messages {

@@ -112,6 +112,7 @@ struct ReasonView<'a> {
     seen: f64,
     expected: f64,
     since_us: u64,
+    about: &'a str,
 }
 
 impl<'a> View<'a> {
@@ -210,7 +211,7 @@ impl<'a> DetectorView<'a> {
 
 impl<'a> ReasonView<'a> {
     fn new(reason: &'a Reason) -> Self {
-        let &Reason { ref column, ref group, ref unit, share, seen, expected, since_us } = reason;
-        Self { column, group, unit, share, seen, expected, since_us }
+        let &Reason { ref column, ref group, ref unit, share, seen, expected, since_us, ref about } = reason;
+        Self { column, group, unit, share, seen, expected, since_us, about }
     }
 }

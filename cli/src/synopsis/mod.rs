@@ -1,7 +1,9 @@
-//! `uview synopsis`: delay and loss of all packets of a capture or an interface, with kilobytes of memory.
+//! `uview synopsis`: delay, loss, order and variety of all packets of a capture or an interface, with kilobytes of
+//! memory.
 
 pub mod cdf;
 pub mod comb;
+pub mod flows;
 pub mod fridge;
 pub mod mean_plot;
 pub mod plot;
@@ -12,6 +14,7 @@ pub mod source;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use packets::flows::{Key, Weight};
 use packets::{Filter, Pair, View};
 
 use crate::exit::Exit;
@@ -20,7 +23,7 @@ use crate::output::{self, json};
 
 /// The long help of the subcommand.
 pub(crate) const LONG_ABOUT: &str = "\
-Measures delay and loss of all packets with kilobytes of memory.
+Measures delay, loss, order and variety of all packets with kilobytes of memory.
 
 fridge    delays between requests and responses that pass one point: TCP handshakes, TCP data and its
           acknowledgements, TCP connections, DNS, NTP. The distribution is not biased against long delays
@@ -29,6 +32,13 @@ finecomb  mean and standard deviation of the one-way delay, and loss, between tw
 lda       the predecessor of finecomb, for comparison: wrong if packets are reordered across the end of an interval
 rda       the same, exact: packets that are in one capture only are identified, and late packets are distinguished from
           lost ones. Two NIC agents do it while packets pass (`one_way` in a NIC agent's streams)
+reordering     prefixes of sources (/24, /48) whose TCP packets come out of order, because they took different paths
+               or were lost and sent again
+heavy-hitters  the sources, destinations, flows or ports with most bytes or packets
+cardinality    distinct flows, sources and destination ports of each interval; the source with most destinations (a
+               scan), and the destination with most flows (a flood)
+
+The last three are of fixed size, and what a NIC agent does with `synopses` in its streams.
 
 Estimates have a confidence interval or the number of packets behind them. Untrustworthy results are marked with CAUTION,
 and the exit code is 2.";
@@ -44,6 +54,12 @@ pub enum Kind {
     Lda,
     /// Exact one-way delay and loss, by comparing the packets of both points
     Rda,
+    /// Source prefixes with packets out of order
+    Reordering,
+    /// Who has most bytes or packets
+    HeavyHitters,
+    /// Distinct flows, sources and ports of each interval
+    Cardinality,
 }
 
 /// Arguments of `uview synopsis`.
@@ -73,7 +89,7 @@ pub struct SynopsisArgs {
     /// Measure the packets inside VXLAN tunnels
     #[arg(long)]
     inner: bool,
-    /// Memory of the synopsis in KiB, at each point (rda: upper limit of its cells)
+    /// fridge, finecomb, lda, rda: memory of the synopsis in KiB, at each point (rda: upper limit of its cells)
     #[arg(long, value_name = "KIB", default_value_t = 48)]
     memory: usize,
     /// fridge: probability that a request is admitted; 0 adapts it to the traffic once a second
@@ -82,7 +98,16 @@ pub struct SynopsisArgs {
     /// finecomb: share of packets to sample; use less if more packets are lost
     #[arg(long, value_name = "P", default_value_t = 1.0)]
     sampled: f64,
-    /// finecomb, lda, rda: length of an interval in milliseconds
+    /// heavy-hitters: what is weighed
+    #[arg(long, value_name = "KEY", default_value = "source", value_parser = flows::key)]
+    by: Key,
+    /// heavy-hitters: by what it is weighed
+    #[arg(long, value_name = "WEIGHT", default_value = "bytes", value_parser = flows::weight)]
+    weight: Weight,
+    /// reordering, heavy-hitters: most lines
+    #[arg(long, value_name = "LINES", default_value_t = 10)]
+    top: usize,
+    /// finecomb, lda, rda, cardinality: length of an interval in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000.0)]
     interval: f64,
     /// Print JSON, for programs
@@ -126,6 +151,11 @@ pub fn run(args: &SynopsisArgs) -> Result<Exit, Failure> {
                 mean_plot::save(&measured, path)
                     .map_err(|error| Failure::to(format!("draw {}", path.display())).because(error))?;
             }
+            output::print(&if args.json { json(&measured)? } else { measured.to_string() })?;
+            Ok(if measured.is_trusted() { Exit::Fine } else { Exit::Attention })
+        }
+        Kind::Reordering | Kind::HeavyHitters | Kind::Cardinality => {
+            let measured = flows::measure(args)?;
             output::print(&if args.json { json(&measured)? } else { measured.to_string() })?;
             Ok(if measured.is_trusted() { Exit::Fine } else { Exit::Attention })
         }

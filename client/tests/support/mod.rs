@@ -275,7 +275,7 @@ fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
                     let region = AcceptedRegion::accept(memory, *size).expect("a client makes good regions");
                     shared.change(|state| state.ring = Some(region));
                 }
-                ServiceMessage::AddSeries(_) | ServiceMessage::Retire(_) => {}
+                ServiceMessage::AddSeries(_) | ServiceMessage::Retire(_) | ServiceMessage::Subjects(_) => {}
             }
             shared.change(|state| state.messages.push(message));
             answers.extend(framed(proto::agent_message::Message::Acknowledgement(proto::Acknowledgement { messages })));

@@ -33,6 +33,8 @@ pub struct NamedReason {
     pub expected: f64,
     /// How long it has stood out by itself; zero if it just began, or does not.
     pub since: Nanos,
+    /// What the value is about, in the service's words; empty: nothing in particular.
+    pub about: String,
 }
 
 impl NamedReason {
@@ -54,7 +56,7 @@ impl NamedReason {
         let Series { name, labels, unit, .. } = &self.series;
         let label = |(key, value): (&str, &str)| size_of::<(Box<str>, Box<str>)>() + key.len() + value.len();
         let unit = unit.as_ref().map_or(0, |unit| unit.as_str().len());
-        size_of::<Self>() + name.as_str().len() + unit + labels.iter().map(label).sum::<usize>()
+        size_of::<Self>() + self.about.len() + name.as_str().len() + unit + labels.iter().map(label).sum::<usize>()
     }
 }
 

@@ -292,6 +292,7 @@ mod tests {
                 seen,
                 expected: 0.5,
                 since: Nanos::ZERO,
+                about: String::new(),
             };
             let begins = self.on.insert(LmapId(who));
             let verdict = AlarmVerdict {

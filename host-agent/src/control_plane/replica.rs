@@ -7,7 +7,7 @@ use wire::id::{Owner, RegionId, ReplicaId};
 use wire::layout::{RegionSize, Slot};
 use wire::metric::{Declaration, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
-use wire::registration::{PlacedSeries, Shards, SlotRun};
+use wire::registration::{MAX_SUBJECTS, PlacedSeries, Shards, SlotRun, Subject};
 use wire::time::Interval;
 
 use super::refusal::{RegionRefusal, SeriesRefusal};
@@ -91,6 +91,8 @@ pub struct Replica {
     series: BTreeMap<Arc<SeriesKey>, SeriesPlace>,
     /// What it declares about series, if anything.
     declared: BTreeMap<Arc<SeriesKey>, Declaration>,
+    /// What values of its metrics are about, of at most [`MAX_SUBJECTS`].
+    subjects: BTreeMap<MetricName, Subject>,
     /// Who pays for it.
     pub owner: Owner,
 }
@@ -120,6 +122,7 @@ impl Replica {
             occupied: BTreeMap::new(),
             series: BTreeMap::new(),
             declared: BTreeMap::new(),
+            subjects: BTreeMap::new(),
         }
     }
 
@@ -134,6 +137,20 @@ impl Replica {
     /// What it declares about a series.
     pub fn declared(&self, key: &SeriesKey) -> Declaration {
         self.declared.get(key).cloned().unwrap_or(Declaration::NONE)
+    }
+
+    /// What the values of `metric` are about at present.
+    pub fn subject(&self, metric: &MetricName) -> Option<&str> {
+        self.subjects.get(metric).map(Subject::text)
+    }
+
+    /// Takes a subject; one without text takes that of its metric away. Metrics beyond the limit have none.
+    pub fn set_subject(&mut self, subject: Subject) {
+        if subject.text().is_empty() {
+            self.subjects.remove(&subject.metric);
+        } else if self.subjects.len() < MAX_SUBJECTS || self.subjects.contains_key(&subject.metric) {
+            self.subjects.insert(subject.metric.clone(), subject);
+        }
     }
 
     pub fn region(&self, number: u32) -> Option<ReplicaRegion> {

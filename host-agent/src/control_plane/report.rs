@@ -3,6 +3,7 @@
 use wire::control::{GroupShare, MetricSpec, Reason};
 use wire::id::{Epoch, LmapId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series};
+use wire::name::MetricName;
 use wire::proto::{control, operators as proto};
 use wire::time::{Nanos, UnixNanos};
 
@@ -24,6 +25,7 @@ impl From<&NamedReason> for proto::Reason {
             seen: reason.seen,
             expected: reason.expected,
             since_us: reason.since.0 / 1000,
+            about: reason.about.clone(),
         }
     }
 }
@@ -127,7 +129,7 @@ impl ControlPlane {
         let (Some(summary), Some(sent)) = (&lmap.health.summary, &lmap.sent) else {
             return Some((UnixNanos(0), Vec::new()));
         };
-        let each = summary.each.iter().filter_map(Reason::decode).filter_map(|reason| named_one(sent, &reason));
+        let each = summary.each.iter().filter_map(Reason::decode).filter_map(|reason| named_one(sent, |metric| self.subject(lmap, metric), &reason));
         Some((lmap.health.at, each.map(|reason| proto::Reason::from(&reason)).collect()))
     }
 
@@ -227,7 +229,9 @@ impl ControlPlane {
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.sent) {
-            (Some(summary), Some(sent)) => with_summary(status, lmap.health.at, summary, sent),
+            (Some(summary), Some(sent)) => {
+                with_summary(status, lmap.health.at, summary, sent, |metric| self.subject(lmap, metric))
+            }
             _ => status,
         }
     }
@@ -265,6 +269,7 @@ fn with_summary(
     at: UnixNanos,
     summary: &control::LmapSummary,
     sent: &SentConfig,
+    about: impl Fn(&MetricName) -> Option<String>,
 ) -> proto::LmapStatus {
     let reasons: Vec<Reason> = summary.reasons.iter().filter_map(Reason::decode).collect();
     let silent = summary.silent_replicas.iter().filter_map(|&replica| sent.replicas.get(&ReplicaId(replica)));
@@ -282,7 +287,7 @@ fn with_summary(
         gamma_factor: summary.gamma_factor,
         threshold_noise: summary.threshold_noise,
         silent_replicas: silent.map(ToString::to_string).collect(),
-        reasons: named(sent, reasons.iter()).iter().map(proto::Reason::from).collect(),
+        reasons: named(sent, about, reasons.iter()).iter().map(proto::Reason::from).collect(),
         groups: group_shares(&GroupShare::decode_all(&summary.groups)),
         judged_us: summary.interval_us,
         fetch_us: summary.fetch_us,

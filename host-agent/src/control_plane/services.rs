@@ -7,7 +7,7 @@ use wire::layout::{RegionSize, VERSION};
 use wire::metric::Declaration;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::registration as proto;
-use wire::registration::{Hello, PlacedSeries, RefusedSeries, ServiceMessage, SlotRun};
+use wire::registration::{Hello, PlacedSeries, RefusedSeries, ServiceMessage, SlotRun, Subject};
 use wire::time::{Interval, Nanos};
 
 use super::catalogue::Owner;
@@ -89,6 +89,7 @@ impl ControlPlane {
             }
             ServiceMessage::AddSeries(series) if registered => self.add_series(now, connection, series),
             ServiceMessage::Retire(runs) if registered => self.retire(now, connection, runs),
+            ServiceMessage::Subjects(subjects) if registered => self.set_subjects(connection, subjects),
             _ => self.reject(now, connection, &HelloRefusal::Missing),
         }
         if self.connections.contains_key(&connection) {
@@ -240,11 +241,19 @@ impl ControlPlane {
             agent_incarnation: self.settings.incarnation.0,
             heartbeat_ms: self.settings.heartbeat.as_millis() as u32,
             awaits_changes: changes_every.is_some(),
+            takes_subjects: true,
         };
         let message = proto::AgentMessage { message: Some(proto::agent_message::Message::Welcome(welcome)) };
         self.actions.push(Action::ToService { connection, message });
         self.actions.push(Action::ReplicaJoined { connection, replica, service, instance, pid, process_metrics });
         Ok(())
+    }
+
+    fn set_subjects(&mut self, connection: ConnectionId, subjects: Vec<Subject>) {
+        let replica = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut());
+        if let Some(replica) = replica {
+            subjects.into_iter().for_each(|subject| replica.set_subject(subject));
+        }
     }
 
     fn add_region(

@@ -3,6 +3,7 @@
 use hooks::tracing::ScoreBreakdown;
 use wire::control::{Episode, Verdict};
 use wire::id::{Epoch, LmapId, WorkerId};
+use wire::name::MetricName;
 use wire::proto::control as proto;
 use wire::time::{Nanos, UnixNanos};
 
@@ -25,18 +26,25 @@ enum DropReason {
     Stale,
 }
 
-/// The reasons by name, without metrics that are unknown.
+/// The reasons by name, without metrics that are unknown. `about` says what the values of a metric are about.
 pub(super) fn named<'a>(
     sent: &SentConfig,
+    about: impl Fn(&MetricName) -> Option<String>,
     reasons: impl Iterator<Item = &'a wire::control::Reason>,
 ) -> Vec<NamedReason> {
-    reasons.filter_map(|reason| named_one(sent, reason)).take(REASONS).collect()
+    reasons.filter_map(|reason| named_one(sent, &about, reason)).take(REASONS).collect()
 }
 
 /// A reason by name; `None` if its metric is unknown.
-pub(super) fn named_one(sent: &SentConfig, reason: &wire::control::Reason) -> Option<NamedReason> {
+pub(super) fn named_one(
+    sent: &SentConfig,
+    about: impl Fn(&MetricName) -> Option<String>,
+    reason: &wire::control::Reason,
+) -> Option<NamedReason> {
+    let series = sent.metric(reason.metric)?.series.clone();
     Some(NamedReason {
-        series: sent.metric(reason.metric)?.series.clone(),
+        about: about(&series.name).unwrap_or_default(),
+        series,
         statistic: reason.statistic,
         share: reason.share,
         seen: reason.seen,
@@ -46,6 +54,14 @@ pub(super) fn named_one(sent: &SentConfig, reason: &wire::control::Reason) -> Op
 }
 
 impl ControlPlane {
+    /// What the values of a metric of a service are about at present, as its replicas say; nothing for an LMAP over
+    /// several services.
+    pub(super) fn subject(&self, lmap: &Lmap, metric: &MetricName) -> Option<String> {
+        let service = self.services.get(&lmap.service).filter(|_| lmap.members.is_none())?;
+        let replicas = service.replicas.iter().filter_map(|id| self.connections.get(id)?.replica.as_ref());
+        replicas.into_iter().find_map(|replica| replica.subject(metric)).map(str::to_owned)
+    }
+
     pub(super) fn verdicts(&mut self, worker: WorkerId, message: &proto::Verdicts) {
         for verdict in &message.verdicts {
             let Some(mut verdict) = Verdict::decode(verdict) else {
@@ -136,13 +152,16 @@ impl ControlPlane {
         let begins = alarm && !lmap.health.alarm;
         lmap.health.alarms += u64::from(begins);
         lmap.health.alarm = alarm;
+        let Some(lmap) = self.lmaps.get(&verdict.lmap) else {
+            return;
+        };
         let Some(sent) = &lmap.sent else {
             return;
         };
         verdict.features = verdict.features.filter(|features| features.has(sent.columns.len()));
         let columns = verdict.features.as_ref().map(|_| std::sync::Arc::clone(&sent.columns));
         let silent = verdict.silent.iter().filter_map(|replica| sent.replicas.get(replica).cloned()).collect();
-        let reasons = named(sent, verdict.reasons.iter());
+        let reasons = named(sent, |metric| self.subject(lmap, metric), verdict.reasons.iter());
         let series = |metric| sent.metric(metric).map(|metric| &metric.series);
         let row = verdict.row.as_ref().zip(verdict.gamma).filter(|_| verdict.silent.is_empty());
         // Operations of one service are not those of another.

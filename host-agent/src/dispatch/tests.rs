@@ -230,6 +230,7 @@ fn verdicts_of_hooks_that_see_different_ones_are_bounded_in_bytes_and_the_larges
             seen: 0.0,
             expected: 0.0,
             since: Nanos::ZERO,
+            about: String::new(),
         };
         Event { reasons: vec![reason], ..event(lmap, 1.0) }
     };

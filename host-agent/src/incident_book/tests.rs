@@ -36,6 +36,7 @@ fn event(began: UnixNanos) -> Event {
         seen: 0.18,
         expected: 0.02,
         since: Nanos::ZERO,
+        about: String::new(),
     };
     let verdict = WireVerdict {
         lmap: LmapId(1),

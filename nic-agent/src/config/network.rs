@@ -10,6 +10,8 @@ use one_way::Synopsis;
 use packets::Pair;
 use serde::Deserialize;
 
+use super::synopses::SynopsesConfig;
+
 /// Most streams of one agent.
 const MAX_STREAMS: usize = 256;
 /// Size of the histogram of a stream with a fridge.
@@ -135,18 +137,21 @@ pub struct StreamConfig {
     pub name: String,
     /// The interface on which its packets are captured.
     pub interface: String,
-    /// The kind of request and response whose delay is measured. A stream has either this or `one_way`.
+    /// The kind of request and response whose delay is measured. A stream has this, `one_way` or `synopses`.
     pub pair: Option<PairName>,
     /// One-way delay and loss are measured together with another agent on the stream's path.
     pub one_way: Option<OneWayConfig>,
+    /// Who is in the stream: packets out of order, heavy hitters, distinct flows and sources. Alone, or beside `pair` or
+    /// `one_way`.
+    pub synopses: Option<SynopsesConfig>,
     /// Filter for its packets; empty for all packets.
     #[serde(default)]
     pub filter: String,
     /// Whether the filter applies to packets inside VXLAN tunnels.
     #[serde(default)]
     pub inner: bool,
-    /// Size of its synopsis in bytes; 128 KiB by default, 8 MiB with `one_way`. Half of a fridge's memory is reserved
-    /// for its successor with another probability.
+    /// Size of the synopsis of `pair` (128 KiB by default) or `one_way` (8 MiB) in bytes. Half of a fridge's memory is
+    /// reserved for its successor with another probability.
     pub memory_bytes: Option<u64>,
     /// Period of its metrics in milliseconds, 100 to 60,000.
     #[serde(default = "interval_ms")]
@@ -215,13 +220,19 @@ impl From<PairName> for Pair {
 }
 
 impl StreamConfig {
-    /// Size of its synopsis, in bytes.
+    /// Size of its synopsis of delays, in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
-        match (self.memory_bytes, &self.one_way) {
-            (Some(bytes), _) => bytes,
-            (None, None) => FRIDGE_BYTES,
-            (None, Some(_)) => ONE_WAY_BYTES,
+        match (self.memory_bytes, self.pair, &self.one_way) {
+            (Some(bytes), ..) => bytes,
+            (None, _, Some(_)) => ONE_WAY_BYTES,
+            (None, Some(_), None) => FRIDGE_BYTES,
+            (None, None, None) => 0,
         }
+    }
+
+    /// Size of all its synopses, in bytes.
+    fn all_bytes(&self) -> u64 {
+        self.bytes().saturating_add(self.synopses.as_ref().map_or(0, SynopsesConfig::bytes))
     }
 
     /// Most packets of an interval that a one-way stream stores.
@@ -287,6 +298,9 @@ impl NetworkConfig {
         let is_possible = rings == 1 || stream.one_way.is_none();
         let wanted = "a stream with `one_way` needs an interface with one ring";
         range(is_possible, "network.interfaces.rings", &found, wanted)?;
+        let is_possible = rings == 1 || stream.synopses.is_none();
+        let wanted = "a stream with `synopses` needs an interface with one ring: shares of several are not merged";
+        range(is_possible, "network.interfaces.rings", &found, wanted)?;
         let is_possible = rings == 1 || !stream.inner;
         let wanted = "a stream with `inner` needs an interface with one ring: both directions of a tunnelled flow may be in different rings";
         range(is_possible, "network.interfaces.rings", &found, wanted)
@@ -318,7 +332,7 @@ impl NetworkConfig {
             let is_possible = (100..=60_000).contains(&stream.interval_ms.get());
             range(is_possible, "network.streams.interval_ms", &of(&stream.interval_ms), "100 to 60000 are possible")?;
         }
-        let sum = self.streams.iter().fold(0_u64, |sum, stream| sum.saturating_add(stream.bytes()));
+        let sum = self.streams.iter().fold(0_u64, |sum, stream| sum.saturating_add(stream.all_bytes()));
         let found = format!("{}, but the streams need {sum}", self.memory_bytes);
         range(
             sum <= self.memory_bytes,
@@ -341,8 +355,16 @@ impl NetworkConfig {
         let of = |found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), stream.name);
         let rings = self.interface(&stream.interface).rings;
         Self::check_shared(stream, rings)?;
+        if let Some(synopses) = &stream.synopses {
+            synopses.check(of)?;
+        }
         let Some(one_way) = &stream.one_way else {
-            let wanted = "a stream needs either `pair` or `one_way`";
+            if stream.synopses.is_some() && stream.pair.is_none() {
+                let wanted = "synopses have a fixed size: leave it out without `pair` or `one_way`";
+                let found = of(&stream.bytes());
+                return range(stream.memory_bytes.is_none(), "network.streams.memory_bytes", &found, wanted);
+            }
+            let wanted = "a stream needs `pair`, `one_way` or `synopses`";
             range(stream.pair.is_some(), "network.streams.pair", &of(&"missing"), wanted)?;
             let least = MIN_BYTES * u64::from(rings.max(1));
             let is_possible = stream.bytes() >= least && stream.slots(1) <= synopses::fridge::MAX_SLOTS;

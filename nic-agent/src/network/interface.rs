@@ -10,6 +10,7 @@ use agent_runtime::clock::unix_now;
 use packets::ring::{Ring, RingSettings, TimestampSource};
 use packets::{Frame, Progress, Source as _, SourceCounts, SourceError, View, parse};
 
+use super::flow_stream::FlowStream;
 use super::frame_info::FrameInfo;
 use super::interface_stats::InterfaceStats;
 use super::one_way_stream::OneWayStream;
@@ -33,8 +34,21 @@ const FAR_NS: u64 = 1_000_000_000;
 pub(super) enum MonitoredStream {
     /// Delays between requests and responses.
     RequestResponse(StreamConfig),
+    /// Who is in it: packets out of order, heavy hitters, distinct items.
+    Flows(StreamConfig),
     /// One-way delay and loss, measured with another agent.
     OneWay(Box<OneWayStream>),
+}
+
+/// Why the synopses of a stream cannot be made.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    /// Those of delays.
+    #[error(transparent)]
+    Delays(#[from] packets::DelaysError),
+    /// Those of flows.
+    #[error(transparent)]
+    Flows(#[from] packets::FlowsError),
 }
 
 /// Reads the packets of one interface.
@@ -51,6 +65,7 @@ pub(super) struct InterfaceReader {
 struct Streams {
     request_response: Vec<Stream>,
     one_way: Vec<OneWayStream>,
+    flows: Vec<FlowStream>,
     /// Whether any of them is about the outer packets of tunnels, and about the inner ones.
     views: [bool; 2],
     /// MTU of the interface: most bytes of a packet behind the link header.
@@ -63,11 +78,7 @@ struct Streams {
 
 impl Streams {
     /// The streams of each of `rings` rings.
-    fn of(
-        monitored: Vec<MonitoredStream>,
-        reader: &InterfaceReader,
-        rings: usize,
-    ) -> Result<Vec<Self>, packets::DelaysError> {
+    fn of(monitored: Vec<MonitoredStream>, reader: &InterfaceReader, rings: usize) -> Result<Vec<Self>, StreamError> {
         let mut all: Vec<_> = (0..rings).map(|_| Self { mtu: u32::MAX, ..Self::default() }).collect();
         for stream in monitored {
             match stream {
@@ -79,7 +90,14 @@ impl Streams {
                         ring.request_response.push(shard);
                     }
                 }
-                // A checked configuration has one ring if there is such a stream.
+                // A checked configuration has one ring if there is such a stream, or one of the next kind.
+                MonitoredStream::Flows(config) => {
+                    if let (Some(ring), Some(synopses)) = (all.first_mut(), &config.synopses) {
+                        let stream = FlowStream::new(&config, synopses, &reader.socket, rand::random())?;
+                        ring.views[stream.view() as usize] = true;
+                        ring.flows.push(stream);
+                    }
+                }
                 MonitoredStream::OneWay(stream) => {
                     if let Some(ring) = all.first_mut() {
                         ring.views[stream.view() as usize] = true;
@@ -103,6 +121,29 @@ impl Streams {
         }
         for stream in &mut self.one_way {
             packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, info));
+        }
+        for stream in &mut self.flows {
+            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet));
+        }
+    }
+}
+
+impl Streams {
+    /// Whether an interval of a stream that is measured here alone has ended.
+    fn end_is_due(&self, now_ns: u64) -> bool {
+        self.request_response.iter().any(|stream| stream.is_due(now_ns))
+            || self.flows.iter().any(|stream| stream.is_due(now_ns))
+    }
+
+    /// Ends those intervals. `dropped`: frames of the interface that the kernel dropped since the last call.
+    fn end_intervals(&mut self, now_ns: u64, dropped: u64) {
+        for stream in &mut self.request_response {
+            stream.add_dropped(dropped);
+            stream.end_interval(now_ns);
+        }
+        for stream in &mut self.flows {
+            stream.add_dropped(dropped);
+            stream.end_interval(now_ns);
         }
     }
 }
@@ -200,13 +241,10 @@ impl InterfaceReader {
                 dropped_one_way = total;
             }
             streams.one_way.iter_mut().for_each(|stream| stream.poll(read_ns));
-            if streams.request_response.iter().any(|stream| stream.is_due(now_ns)) {
+            if streams.end_is_due(now_ns) {
                 // A dropped frame may have been of any stream.
                 let total = ring.counts().dropped;
-                for stream in &mut streams.request_response {
-                    stream.add_dropped(total - dropped);
-                    stream.end_interval(now_ns);
-                }
+                streams.end_intervals(now_ns, total - dropped);
                 dropped = total;
             }
         }

@@ -174,7 +174,7 @@ fn converse(mut socket: &UnixStream, all: &Replicas) {
                     replica.regions.push(region.expect("a client makes good regions"));
                 }
                 ServiceMessage::AddSeries(series) => replica.series.extend(series.into_iter().flatten()),
-                ServiceMessage::AddSpanRing { .. } | ServiceMessage::Retire(_) => {}
+                ServiceMessage::AddSpanRing { .. } | ServiceMessage::Retire(_) | ServiceMessage::Subjects(_) => {}
             }
             let accepted = proto::Acknowledgement { messages };
             answers.extend(framed(proto::agent_message::Message::Acknowledgement(accepted)));

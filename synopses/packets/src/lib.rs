@@ -18,12 +18,14 @@
 //! | [`pair`] | matches responses with requests |
 //! | [`identity`] | digest of the fields that do not change on a path |
 //! | [`delays`] | filter, pairs and a fridge: the delays of one stream |
+//! | [`flows`] | filter, reordering by prefix, heavy hitters, distinct items: who is in one stream |
 //!
 //! Nothing is allocated per packet, except by the reader of pcapng blocks with options.
 
 pub mod delays;
 pub mod file;
 pub mod filter;
+pub mod flows;
 pub mod frame;
 pub mod generator;
 pub mod identity;
@@ -34,6 +36,7 @@ pub mod source;
 
 pub use delays::{Delays, DelaysError, DelaysSettings};
 pub use filter::Filter;
+pub use flows::{Flows, FlowsError, FlowsSettings};
 pub use frame::{Frame, Link};
 pub use packet::{Packet, ParseError, Refusals, Tcp, Transport, Udp, View, parse};
 pub use pair::{Pair, Roles};

@@ -3,8 +3,12 @@
 use std::io::Cursor;
 
 use packets::file::{Capture, Writer};
+use packets::flows::{Key, Weight};
 use packets::generator::{Traffic, TrafficSettings};
-use packets::{Delays, DelaysSettings, Filter, Link, Pair, Progress, Refusals, Source as _, View, identity, parse};
+use packets::{
+    Delays, DelaysSettings, Filter, Flows, FlowsSettings, Link, Pair, Progress, Refusals, Source as _, View, identity,
+    parse,
+};
 use synopses::digest::DigestKey;
 use synopses::finecomb::{FineComb, Settings as CombSettings};
 use synopses::fridge::{HistogramShape, Settings};
@@ -22,6 +26,11 @@ fn a_packet_of_a_capture_touches_no_allocator_until_it_is_in_all_synopses() {
         let settings = DelaysSettings { pair, filter: filter.clone(), fridge, histogram, tuned: false, secret: 1 };
         Delays::new(settings).expect("possible")
     });
+    let mut flows = Key::ALL.map(|kind| {
+        let (heavy, window_ns) = (Some((kind, Weight::Bytes)), Some(1_000_000_000));
+        let settings = FlowsSettings { filter: filter.clone(), reordering: true, heavy, window_ns, secret: 1 };
+        Flows::new(&settings).expect("possible")
+    });
     let (key, mut refusals) = (DigestKey::new(2), Refusals::default());
     let mut finecomb = FineComb::new(&CombSettings::one_bank(100, 0.5, 0, 1)).expect("possible");
     // Reads the header, and describes the interface.
@@ -35,6 +44,7 @@ fn a_packet_of_a_capture_touches_no_allocator_until_it_is_in_all_synopses() {
                     for delays in &mut delays {
                         let _ = delays.insert(&packet);
                     }
+                    assert!(flows.iter_mut().all(|flows| flows.insert(&packet)));
                     finecomb.insert(identity::digest(&packet, &key), packet.time_ns);
                 }
                 Err(reason) => refusals.count(reason),
@@ -47,5 +57,6 @@ fn a_packet_of_a_capture_touches_no_allocator_until_it_is_in_all_synopses() {
 
     assert_eq!((calls.allocations, refusals.sum()), (0, 0));
     assert_eq!(finecomb.packets(), capture.counts().frames - before);
+    assert!(flows.iter_mut().all(|flows| flows.end_interval(0, 1).packets == finecomb.packets()));
     assert!(finecomb.packets() > 3_000 && delays.iter().all(|delays| delays.histogram().samples() > 10));
 }

@@ -602,6 +602,9 @@ pub struct Reason {
     /// How long it has stood out, in microseconds. 0: just now, or not by itself.
     #[prost(uint64, tag = "7")]
     pub since_us: u64,
+    /// What the value is about, in the service's words: a client, a prefix, a port. Empty: nothing in particular.
+    #[prost(string, tag = "8")]
+    pub about: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRowsRequest {

@@ -112,6 +112,12 @@ pub(super) fn metrics(incident: &Incident) -> String {
     incident.services.iter().map(metrics_of).collect()
 }
 
+/// A metric's title, and what its value is about.
+fn column(reason: &wire::proto::operators::Reason) -> String {
+    let about = if reason.about.is_empty() { String::new() } else { format!(": {}", markup(&reason.about)) };
+    format!("{}{about}", breakable(&reason.column))
+}
+
 fn metrics_of(of: &IncidentService) -> String {
     let silent: Vec<_> = of.silent_replicas.iter().map(|name| markup(name)).collect();
     let silent =
@@ -126,7 +132,7 @@ fn metrics_of(of: &IncidentService) -> String {
         );
         vec![
             bar,
-            breakable(&reason.column),
+            column(reason),
             markup(&quantity(reason.seen, &reason.unit)),
             markup(&quantity(reason.expected, &reason.unit)),
             since,

@@ -24,6 +24,7 @@ fn service(name: &str, rank: u32) -> IncidentService {
         seen: 0.18,
         expected: 0.02,
         since_us: 3_000_000,
+        about: "10.0.0.7".to_owned(),
     };
     IncidentService {
         service: name.to_owned(),

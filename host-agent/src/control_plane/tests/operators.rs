@@ -4,6 +4,7 @@ use wire::control::DetectorSpec;
 use wire::id::MetricId;
 use wire::metric::Aggregation;
 use wire::name::MetricName;
+use wire::registration::Subject;
 
 use super::super::testing::{counter, gauge, labelled};
 use super::*;
@@ -308,6 +309,7 @@ fn the_status_shows_the_latest_summary_of_an_lmap() {
 
     let lmap = &status.lmaps[0];
     assert_eq!((lmap.state.as_str(), lmap.rows, lmap.rows_needed, lmap.discarded), ("learning", 7, 120, 3));
+    assert_eq!(lmap.reasons[0].about, "");
     assert_eq!((lmap.alarm, lmap.alarms), (true, 1));
     assert_eq!((lmap.reasons[0].column.as_str(), lmap.reasons[0].since_us), ("a", 4_200_000));
     let groups: Vec<_> = lmap.groups.iter().map(|group| (group.group.as_str(), group.share)).collect();
@@ -336,4 +338,41 @@ fn a_chosen_name_that_nobody_has_is_pending_since_it_was_chosen_or_its_last_seri
     let now = node.now;
     let gone: Vec<_> = node.plane.pending(id, now.plus(Nanos::from_secs(3))).into_iter().map(|of| of.metric).collect();
     assert_eq!(gone, ["later"]);
+}
+
+#[test]
+fn a_reason_says_whom_its_metric_is_about_as_the_service_said_last() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    node.replica(1, "network.shop", &[counter("a")]);
+    node.settle();
+    let id = node.only_lmap();
+    let said = |metric: &str, text: &str| Subject::new(MetricName::new(metric).unwrap(), text);
+    let reason = proto::Reason { metric: 1, statistic: 2, share: 1.0, seen: 3.0, expected: 2.0, since_us: 0 };
+    let summary = proto::LmapSummary { lmap: id.0, epoch: 1, reasons: vec![reason], ..proto::LmapSummary::default() };
+    node.receive(50, FromWorker::Summary(proto::Summary { at_unix_ns: 5, lmaps: vec![summary], counters: None }));
+    let about = |node: &Node| node.plane.status().lmaps[0].reasons[0].about.clone();
+
+    assert!(node.welcomed(1).takes_subjects);
+    node.service_sends(1, ServiceMessage::Subjects(vec![said("a", "10.0.0.7"), said("b", "10.0.0.8")]));
+    assert_eq!(about(&node), "10.0.0.7");
+    let verdict = proto::Verdict {
+        lmap: id.0,
+        epoch: 1,
+        score: 9.0,
+        gamma: 1.0,
+        reasons: vec![reason],
+        ..proto::Verdict::default()
+    };
+    node.receive(50, FromWorker::Verdicts(proto::Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
+    let events: Vec<_> = node.actions.iter().filter(|action| matches!(action, Action::Dispatch(_))).collect();
+    let [Action::Dispatch(event)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(event.reasons.iter().map(|reason| reason.about.as_str()).collect::<Vec<_>>(), ["10.0.0.7"]);
+
+    // More metrics than may have one, then the last word about the first.
+    let many: Vec<_> = (0..30).map(|number| said(&format!("m{number}"), "x")).collect();
+    many.chunks(16).for_each(|some| node.service_sends(1, ServiceMessage::Subjects(some.to_vec())));
+    assert_eq!(about(&node), "10.0.0.7");
+    node.service_sends(1, ServiceMessage::Subjects(vec![said("a", "")]));
+    assert_eq!(about(&node), "");
 }

@@ -1,0 +1,253 @@
+//! Who is in a capture or on an interface: prefixes with packets out of order, heavy hitters, distinct items.
+
+use core::fmt;
+
+use packets::flows::{DistinctInterval, FlowsInterval, Key, Weight};
+use packets::{Flows, FlowsSettings};
+use serde::Serialize;
+
+use super::fridge::rand_seed;
+use super::source::open;
+use super::{Kind, SynopsisArgs};
+use crate::failure::Failure;
+
+/// More intervals are refused.
+const MAX_INTERVALS: usize = 10_000;
+/// Lines that can be asked for: the size of the tables.
+const MAX_LINES: usize = 256;
+const MS: f64 = 1e6;
+
+/// The result of one of the three.
+#[derive(Debug, Serialize)]
+pub struct FlowsReport {
+    synopsis: &'static str,
+    memory_bytes: usize,
+    packets: u64,
+    dropped_by_kernel: u64,
+    #[serde(flatten)]
+    found: Found,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Found {
+    Reordering { checked: u64, out_of_order: u64, share: Option<f64>, heavy_prefixes: usize, prefixes: Vec<PrefixRow> },
+    Heavy { by: &'static str, weight: &'static str, total: u64, top: Vec<TopRow> },
+    Distinct { interval_ms: f64, intervals: Vec<DistinctRow> },
+}
+
+#[derive(Debug, Serialize)]
+struct PrefixRow {
+    prefix: String,
+    checked: u64,
+    out_of_order: u64,
+    least_share: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct TopRow {
+    party: String,
+    count: u64,
+    least: u64,
+    share: f64,
+    low_confidence: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct DistinctRow {
+    packets: u64,
+    flows: f64,
+    sources: f64,
+    ports: f64,
+    most_destinations: u64,
+    most_destinations_source: Option<String>,
+    most_flows: u64,
+    most_flows_destination: Option<String>,
+}
+
+/// The key of this name.
+///
+/// # Errors
+///
+/// The possible names.
+pub fn key(name: &str) -> Result<Key, String> {
+    let names = Key::ALL.map(Key::name).join(", ");
+    Key::ALL.into_iter().find(|key| key.name() == name).ok_or_else(|| format!("possible values: {names}"))
+}
+
+/// The weight of this name.
+///
+/// # Errors
+///
+/// The possible names.
+pub fn weight(name: &str) -> Result<Weight, String> {
+    let found = [Weight::Packets, Weight::Bytes].into_iter().find(|weight| weight.name() == name);
+    found.ok_or_else(|| "possible values: packets, bytes".to_owned())
+}
+
+/// Reads all packets.
+///
+/// # Errors
+///
+/// [`Failure`] if the packets cannot be read, or an argument is out of range.
+pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
+    let what = || Failure::to("measure who is in the packets");
+    // Also false for NaN.
+    if !(args.interval >= 1.0 && args.interval <= 1e9) {
+        return Err(what().because(format!("--interval is {}", args.interval)).advice("1 to 1000000000 ms"));
+    }
+    if !(1..=MAX_LINES).contains(&args.top) {
+        return Err(what().because(format!("--top is {}", args.top)).advice("1 to 256 lines"));
+    }
+    let interval_ns = (args.interval * MS) as u64;
+    let is_cardinality = args.kind == Kind::Cardinality;
+    let settings = FlowsSettings {
+        filter: args.filter.clone(),
+        reordering: args.kind == Kind::Reordering,
+        heavy: (args.kind == Kind::HeavyHitters).then_some((args.by, args.weight)),
+        window_ns: is_cardinality.then_some(interval_ns),
+        secret: (u128::from(rand_seed()) << 64) | u128::from(rand_seed()),
+    };
+    let mut flows = Flows::new(&settings).map_err(|error| what().caused_by(&error))?;
+    let (mut rows, mut ends_ns, mut last_ns) = (Vec::new(), None, 0);
+    let seen = open(args)?.read(args.view(), |packet| {
+        // The first packet of the stream begins the first interval.
+        while is_cardinality
+            && let Some(end) = ends_ns.filter(|end| packet.time_ns >= *end && rows.len() <= MAX_INTERVALS)
+        {
+            rows.extend(row(&flows.end_interval(end, 1)));
+            ends_ns = Some(end + interval_ns);
+        }
+        if flows.insert(packet) {
+            last_ns = packet.time_ns.max(last_ns);
+            let _ = ends_ns.get_or_insert(packet.time_ns.saturating_add(interval_ns));
+        }
+    })?;
+    if rows.len() > MAX_INTERVALS {
+        return Err(what()
+            .because(format!("there are more than {MAX_INTERVALS} intervals"))
+            .advice("a longer --interval"));
+    }
+    let last = flows.end_interval(last_ns, args.top);
+    let packets = last.packets + rows.iter().map(|row: &DistinctRow| row.packets).sum::<u64>();
+    Ok(FlowsReport {
+        synopsis: match args.kind {
+            Kind::Reordering => "reordering",
+            Kind::HeavyHitters => "heavy-hitters",
+            _ => "cardinality",
+        },
+        memory_bytes: flows.memory_bytes(),
+        packets,
+        dropped_by_kernel: seen.frames.dropped,
+        found: Found::new(args, last, rows),
+    })
+}
+
+impl Found {
+    /// What the last interval says, behind the `rows` of those before.
+    fn new(args: &SynopsisArgs, last: FlowsInterval, mut rows: Vec<DistinctRow>) -> Self {
+        if let Some(found) = &last.reordering {
+            let row = |of: &packets::flows::PrefixShare| PrefixRow {
+                prefix: of.prefix.to_string(),
+                checked: of.checked,
+                out_of_order: of.out_of_order,
+                least_share: of.least_share,
+            };
+            return Self::Reordering {
+                checked: found.checked,
+                out_of_order: found.out_of_order,
+                share: found.share(),
+                heavy_prefixes: found.heavy_prefixes,
+                prefixes: found.worst.iter().map(row).collect(),
+            };
+        }
+        if let Some(found) = &last.heavy {
+            let row = |of: &packets::flows::TopParty| TopRow {
+                party: of.party.to_string(),
+                count: of.count,
+                least: of.least,
+                share: of.least as f64 / found.total.max(1) as f64,
+                low_confidence: of.low_confidence,
+            };
+            let (by, weight) = (args.by.name(), args.weight.name());
+            return Self::Heavy { by, weight, total: found.total, top: found.top.iter().map(row).collect() };
+        }
+        rows.extend(row(&last));
+        Self::Distinct { interval_ms: args.interval, intervals: rows }
+    }
+}
+
+/// The row of an interval; `None` if distinct items are not measured.
+fn row(of: &FlowsInterval) -> Option<DistinctRow> {
+    let DistinctInterval { flows, sources, ports, fan_out, fan_in } = of.distinct?;
+    Some(DistinctRow {
+        packets: of.packets,
+        flows,
+        sources,
+        ports,
+        most_destinations: fan_out.map_or(0, |of| of.destinations),
+        most_destinations_source: fan_out.map(|of| of.source.to_string()),
+        most_flows: fan_in.map_or(0, |of| of.flows),
+        most_flows_destination: fan_in.map(|of| of.destination.to_string()),
+    })
+}
+
+impl FlowsReport {
+    /// Whether there were packets of the stream, and none was dropped.
+    #[must_use]
+    pub const fn is_trusted(&self) -> bool {
+        self.packets > 0 && self.dropped_by_kernel == 0
+    }
+}
+
+impl fmt::Display for FlowsReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kib = self.memory_bytes.div_ceil(1024);
+        writeln!(f, "{}: {} packets of the stream, {kib} KiB", self.synopsis, self.packets)?;
+        if self.dropped_by_kernel > 0 {
+            writeln!(
+                f,
+                "CAUTION: the kernel dropped {} frames because they were not read in time; they are missing below",
+                self.dropped_by_kernel
+            )?;
+        }
+        if self.packets == 0 {
+            return writeln!(f, "CAUTION: no packet matches the filter");
+        }
+        match &self.found {
+            Found::Reordering { checked, out_of_order, heavy_prefixes, prefixes, .. } => {
+                writeln!(f, "{out_of_order} of {checked} checked packets were out of order")?;
+                writeln!(f, "{heavy_prefixes} prefixes have more than 1 % (95 % confidence)\n")?;
+                writeln!(f, "  prefix                checked    out of order   share at least")?;
+                for PrefixRow { prefix, checked, out_of_order, least_share } in prefixes {
+                    let share = 100.0 * least_share;
+                    writeln!(f, "  {prefix:<20}  {checked:<9}  {out_of_order:<13}  {share:.2} %")?;
+                }
+                Ok(())
+            }
+            Found::Heavy { by, weight, total, top } => {
+                writeln!(f, "{total} {weight} in all\n\n  share at least   {weight:<12}   {by}")?;
+                for TopRow { party, count, share, low_confidence, .. } in top {
+                    let mark = if *low_confidence { "   perhaps less" } else { "" };
+                    writeln!(f, "  {:>12.2} %   {count:<12}   {party}{mark}", 100.0 * share)?;
+                }
+                Ok(())
+            }
+            Found::Distinct { intervals, .. } => distinct(f, intervals),
+        }
+    }
+}
+
+fn distinct(f: &mut fmt::Formatter<'_>, intervals: &[DistinctRow]) -> fmt::Result {
+    writeln!(f, "\n  interval   packets    flows      sources    ports      most destinations, most flows")?;
+    for (place, row) in intervals.iter().enumerate() {
+        let DistinctRow { packets, flows, sources, ports, most_destinations, most_flows, .. } = row;
+        let (source, destination) = (&row.most_destinations_source, &row.most_flows_destination);
+        write!(f, "  {place:<9}  {packets:<9}  {flows:<9.0}  {sources:<9.0}  {ports:<9.0}")?;
+        match (source, destination) {
+            (Some(source), Some(to)) => writeln!(f, "  {source}: {most_destinations}, to {to}: {most_flows}")?,
+            _ => writeln!(f)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Who is in a stream: its packets, its synopses, its metrics.
+
+use std::path::Path;
+
+use packets::{Flows, FlowsError, Packet, ParseError, View};
+
+use super::flow_metrics::FlowMetrics;
+use crate::config::{StreamConfig, SynopsesConfig};
+
+/// The synopses of one stream.
+#[derive(Debug)]
+pub(super) struct FlowStream {
+    flows: Flows,
+    view: View,
+    interval_ns: u64,
+    ends_ns: u64,
+    refused: u64,
+    metrics: FlowMetrics,
+}
+
+impl FlowStream {
+    /// Empty synopses of a stream.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowsError`], which does not occur with a checked configuration.
+    pub(super) fn new(
+        config: &StreamConfig,
+        synopses: &SynopsesConfig,
+        socket: &Path,
+        secret: u128,
+    ) -> Result<Self, FlowsError> {
+        let settings = synopses.settings(&config.filter, config.interval_ms, secret);
+        Ok(Self {
+            flows: Flows::new(&settings)?,
+            view: if config.inner { View::Inner } else { View::Outer },
+            interval_ns: u64::from(config.interval_ms.get()) * 1_000_000,
+            ends_ns: 0,
+            refused: 0,
+            metrics: FlowMetrics::new(&config.service(), socket, config.interval_ms, &settings),
+        })
+    }
+
+    /// Whether the stream is about the outer or the inner packets of tunnels.
+    pub(super) const fn view(&self) -> View {
+        self.view
+    }
+
+    /// Takes a packet of the interface, parsed for this stream's view. It may belong to another stream.
+    #[inline]
+    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, ParseError>) {
+        match packet {
+            Ok(packet) => {
+                let _ = self.flows.insert(packet);
+            }
+            Err(reason) => self.refused += u64::from(!reason.is_harmless()),
+        }
+    }
+
+    /// Whether an interval has ended at `now_ns`. Intervals end at multiples of their length.
+    pub(super) const fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.ends_ns
+    }
+
+    /// Adds frames of the interface that the kernel dropped.
+    pub(super) fn add_dropped(&self, frames: u64) {
+        self.metrics.dropped(frames);
+    }
+
+    /// Ends the interval if it is due, and writes its metrics.
+    pub(super) fn end_interval(&mut self, now_ns: u64) {
+        if !self.is_due(now_ns) {
+            return;
+        }
+        // The length of the first interval is unknown.
+        let is_first = self.ends_ns == 0;
+        let ended_ns = core::mem::replace(&mut self.ends_ns, (now_ns / self.interval_ns + 1) * self.interval_ns);
+        let interval = self.flows.end_interval(if is_first { now_ns } else { ended_ns }, 1);
+        if !is_first {
+            self.metrics.write(&interval);
+        }
+        self.metrics.refused(core::mem::take(&mut self.refused));
+    }
+}
+
+#[cfg(test)]
+mod tests;

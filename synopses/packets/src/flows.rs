@@ -1,0 +1,143 @@
+//! Who is in one stream, interval by interval: prefixes whose packets are out of order, heavy hitters, and how many
+//! distinct flows, sources and ports there are. A filter and three synopses, each of which can be left out.
+//!
+//! Sizes are fixed ([`Flows::memory_bytes`]), nothing is allocated per packet, and whoever sends packets cannot make
+//! anything grow. Addresses are kept as they are, so that a result has a name.
+
+mod distinct;
+mod heavy;
+mod party;
+mod reordering;
+
+use synopses::cardinality;
+use synopses::digest::DigestKey;
+use synopses::{rap, reordering as prefixes};
+use thiserror::Error;
+
+use crate::filter::Filter;
+use crate::packet::Packet;
+
+use distinct::Distinct;
+pub use distinct::{DistinctInterval, FanIn, FanOut};
+use heavy::Heavy;
+pub use heavy::{HeavyInterval, TopParty};
+pub use party::{Key, Party, Prefix, Weight};
+use reordering::Reordered;
+pub use reordering::{LEAST_PACKETS, PrefixShare, ReorderingInterval};
+
+/// What is measured of a stream.
+#[derive(Clone, Debug)]
+pub struct FlowsSettings {
+    /// Selects the packets.
+    pub filter: Filter,
+    /// Whether to look for prefixes with packets out of order.
+    pub reordering: bool,
+    /// What heavy hitters are, and by what they are weighed; `None`: they are not looked for.
+    pub heavy: Option<(Key, Weight)>,
+    /// The window of distinct flows, sources and ports in nanoseconds, from 1,000; `None`: they are not counted.
+    pub window_ns: Option<u64>,
+    /// Secret key of 128 bits, so that crafted packets cannot collide.
+    pub secret: u128,
+}
+
+/// Why settings of flows are not valid.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum FlowsError {
+    /// Invalid settings of reordering.
+    #[error(transparent)]
+    Reordering(#[from] prefixes::SettingsError),
+    /// Invalid settings of heavy hitters.
+    #[error(transparent)]
+    Heavy(#[from] rap::SettingsError),
+    /// Invalid window.
+    #[error(transparent)]
+    Window(#[from] cardinality::SettingsError),
+}
+
+/// The flows of one stream.
+#[derive(Debug)]
+pub struct Flows {
+    filter: Filter,
+    key: DigestKey,
+    reordering: Option<Reordered>,
+    heavy: Option<Heavy>,
+    distinct: Option<Distinct>,
+    packets: u64,
+}
+
+/// One interval of a stream. What is not measured is `None`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowsInterval {
+    /// Packets of the stream.
+    pub packets: u64,
+    /// Packets out of order.
+    pub reordering: Option<ReorderingInterval>,
+    /// Heavy hitters.
+    pub heavy: Option<HeavyInterval>,
+    /// Distinct flows, sources and ports.
+    pub distinct: Option<DistinctInterval>,
+}
+
+impl Flows {
+    /// Empty synopses.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowsError`] if a setting is invalid.
+    pub fn new(settings: &FlowsSettings) -> Result<Self, FlowsError> {
+        // Tables and digests get different bits, so that knowing one tells nothing about the other.
+        let seed = (settings.secret >> 64) as u64 ^ settings.secret as u64;
+        let heavy = settings.heavy.map(|(key, weight)| Heavy::new(key, weight, seed));
+        Ok(Self {
+            filter: settings.filter.clone(),
+            key: DigestKey::new(settings.secret),
+            reordering: settings.reordering.then(|| Reordered::new(seed)).transpose()?,
+            heavy: heavy.transpose()?,
+            distinct: settings.window_ns.map(|window_ns| Distinct::new(window_ns, seed)).transpose()?,
+            packets: 0,
+        })
+    }
+
+    /// Adds a packet of the interface. Returns whether it belongs to the stream.
+    #[inline]
+    pub fn insert(&mut self, packet: &Packet<'_>) -> bool {
+        if !self.filter.matches(packet) {
+            return false;
+        }
+        self.packets += 1;
+        if let Some(reordering) = &mut self.reordering {
+            reordering.insert(packet, &self.key);
+        }
+        if let Some(heavy) = &mut self.heavy {
+            heavy.insert(packet, &self.key);
+        }
+        if let Some(distinct) = &mut self.distinct {
+            distinct.insert(packet, &self.key);
+        }
+        true
+    }
+
+    /// Ends an interval, and begins the next one. At most `most` heavy hitters, and as many prefixes,
+    /// are listed. Distinct items are those of
+    /// the window before `now_ns`. O(size of the synopses).
+    pub fn end_interval(&mut self, now_ns: u64, most: usize) -> FlowsInterval {
+        FlowsInterval {
+            packets: core::mem::take(&mut self.packets),
+            reordering: self.reordering.as_mut().map(|reordering| reordering.end_interval(most)),
+            heavy: self.heavy.as_mut().map(|heavy| heavy.end_interval(most)),
+            distinct: self.distinct.as_mut().map(|distinct| distinct.end_interval(now_ns)),
+        }
+    }
+
+    /// Allocated bytes, whatever was inserted.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.reordering.as_ref().map_or(0, Reordered::memory_bytes)
+            + self.heavy.as_ref().map_or(0, Heavy::memory_bytes)
+            + self.distinct.as_ref().map_or(0, Distinct::memory_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Heavy hitters by name.
+
+use synopses::digest::DigestKey;
+use synopses::rap::{NamedRap, Settings, SettingsError};
+
+use super::party::{Key, Party, Weight};
+use crate::packet::Packet;
+
+/// Entries of the table.
+const ENTRIES: usize = 256;
+
+/// The table of an interval.
+#[derive(Debug)]
+pub(super) struct Heavy {
+    key: Key,
+    weight: Weight,
+    table: NamedRap<Party>,
+}
+
+/// Heavy hitters of one interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeavyInterval {
+    /// Weight of all packets.
+    pub total: u64,
+    /// The heaviest parties, heaviest first.
+    pub top: Vec<TopParty>,
+}
+
+/// One heavy hitter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopParty {
+    /// Who it is.
+    pub party: Party,
+    /// Its estimated weight.
+    pub count: u64,
+    /// Its weight is at least this.
+    pub least: u64,
+    /// Whether most of the estimate is inherited from others, as in a flood of light ones.
+    pub low_confidence: bool,
+}
+
+impl HeavyInterval {
+    /// The share of the heaviest party, by what it has at least; `None` without packets.
+    #[must_use]
+    pub fn top_share(&self) -> Option<f64> {
+        let least = self.top.iter().map(|top| top.least).max()?;
+        (self.total > 0).then(|| least as f64 / self.total as f64)
+    }
+}
+
+impl Heavy {
+    pub(super) fn new(key: Key, weight: Weight, seed: u64) -> Result<Self, SettingsError> {
+        let settings = Settings { entries: ENTRIES, seed, ..Settings::default() };
+        Ok(Self { key, weight, table: NamedRap::new(settings)? })
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, packet: &Packet<'_>, key: &DigestKey) {
+        let (digest, party) = self.key.of(packet, key);
+        self.table.insert(digest, party, self.weight.of(packet));
+    }
+
+    pub(super) fn end_interval(&mut self, most: usize) -> HeavyInterval {
+        let top = self.table.top(most).into_iter().map(|named| TopParty {
+            party: named.key,
+            count: named.hitter.count,
+            least: named.hitter.since,
+            low_confidence: named.hitter.low_confidence(),
+        });
+        let interval = HeavyInterval { total: self.table.tally().inserted, top: top.collect() };
+        self.table.reset();
+        interval
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+}

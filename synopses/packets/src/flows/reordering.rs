@@ -1,0 +1,132 @@
+//! Packets out of order, by prefix.
+
+use synopses::digest::DigestKey;
+use synopses::reordering::{
+    Boundary, Control, PrefixTally, Reordering, Reports, Segment, Settings, SettingsError, Split,
+};
+
+use super::party::Prefix;
+use crate::identity;
+use crate::packet::{Packet, Tcp, Transport};
+
+/// Records of flows.
+const BUCKETS: usize = 256;
+/// The share of them that watches heavy flows for long. A prefix has one record of the others: where all clients are of
+/// one prefix, little else is checked.
+const HEAVY_FLOWS: f64 = 0.5;
+/// Prefixes that are kept of an interval.
+const PREFIXES: usize = 256;
+/// A flow that is silent for so long gives way: at 10,000 packets/s four packet distances of a record, and soon enough
+/// where there are fewer.
+const TIMEOUT_NS: u64 = 100_000_000;
+/// Packets checked of a prefix below which it is not judged.
+pub const LEAST_PACKETS: u64 = 16;
+/// A prefix is heavily reordered above this share of packets out of order.
+const HEAVY: f64 = 0.01;
+
+/// The synopsis, and the tally of its interval.
+#[derive(Debug)]
+pub(super) struct Reordered {
+    synopsis: Reordering,
+    tally: PrefixTally,
+}
+
+/// Packets out of order in one interval. Flows are sampled: shares are of the packets that were checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReorderingInterval {
+    /// TCP packets with payload that were checked.
+    pub checked: u64,
+    /// Those of them that were out of order: below the sequence number before them, also because they were lost and
+    /// sent again.
+    pub out_of_order: u64,
+    /// Prefixes that had more than a hundredth of their packets out of order, with 95 % confidence.
+    pub heavy_prefixes: usize,
+    /// Those with the largest shares, largest first, of the prefixes that had [`LEAST_PACKETS`] packets checked.
+    pub worst: Vec<PrefixShare>,
+    /// Reports that were dropped, since there were more prefixes than places.
+    pub dropped: u64,
+}
+
+impl ReorderingInterval {
+    /// The share of packets out of order; `None` if no packet was checked.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        (self.checked > 0).then(|| self.out_of_order as f64 / self.checked as f64)
+    }
+}
+
+/// A prefix, and its packets out of order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrefixShare {
+    /// The prefix of its source addresses.
+    pub prefix: Prefix,
+    /// Packets checked.
+    pub checked: u64,
+    /// Those of them that were out of order.
+    pub out_of_order: u64,
+    /// The least share that agrees with that (Wilson's interval of 95 %): one packet of few is no large share.
+    pub least_share: f64,
+}
+
+impl Reordered {
+    pub(super) fn new(seed: u64) -> Result<Self, SettingsError> {
+        let settings = Settings {
+            buckets: BUCKETS,
+            split: Split::Hybrid(HEAVY_FLOWS),
+            timeout_ns: TIMEOUT_NS,
+            reports: Reports::Always,
+            seed,
+            ..Settings::default()
+        };
+        Ok(Self { synopsis: Reordering::new(settings)?, tally: PrefixTally::new(PREFIXES, seed)? })
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, packet: &Packet<'_>, key: &DigestKey) {
+        let Transport::Tcp(tcp) = packet.transport else { return };
+        let control = match tcp {
+            tcp if tcp.has(Tcp::RST) => Control::Reset,
+            tcp if tcp.has(Tcp::SYN) => Control::Syn,
+            tcp if tcp.has(Tcp::FIN) => Control::Fin,
+            _ => Control::None,
+        };
+        let segment = Segment {
+            prefix: Prefix::of(&packet.source.address).0,
+            flow: identity::flow(packet, key),
+            sequence: tcp.sequence,
+            payload: tcp.payload,
+            control,
+        };
+        if let Some(report) = self.synopsis.insert(&segment, packet.time_ns) {
+            self.tally.insert(report);
+        }
+    }
+
+    pub(super) fn end_interval(&mut self, most: usize) -> ReorderingInterval {
+        let Self { synopsis, tally } = self;
+        synopsis.close(Boundary::KeepFlows, |report| tally.insert(report));
+        let (worst, dropped) = (Vec::new(), tally.dropped());
+        let mut interval = ReorderingInterval { checked: 0, out_of_order: 0, heavy_prefixes: 0, worst, dropped };
+        for estimate in tally.iter() {
+            interval.checked += estimate.packets;
+            interval.out_of_order += estimate.out_of_order;
+            if estimate.packets < LEAST_PACKETS {
+                continue;
+            }
+            let (checked, out_of_order, least_share) = (estimate.packets, estimate.out_of_order, estimate.interval.0);
+            interval.heavy_prefixes += usize::from(least_share > HEAVY);
+            interval.worst.push(PrefixShare { prefix: Prefix(estimate.prefix), checked, out_of_order, least_share });
+        }
+        // Of equal shares, the prefix comes first about which more is known.
+        let order =
+            |a: &PrefixShare, b: &PrefixShare| b.least_share.total_cmp(&a.least_share).then(b.checked.cmp(&a.checked));
+        interval.worst.sort_by(order);
+        interval.worst.truncate(most);
+        tally.reset();
+        interval
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.synopsis.memory_bytes() + self.tally.memory_bytes()
+    }
+}
