@@ -129,7 +129,11 @@ impl ControlPlane {
         let (Some(summary), Some(sent)) = (&lmap.health.summary, &lmap.sent) else {
             return Some((UnixNanos(0), Vec::new()));
         };
-        let each = summary.each.iter().filter_map(Reason::decode).filter_map(|reason| named_one(sent, |metric| self.subject(lmap, metric), &reason));
+        let each = summary
+            .each
+            .iter()
+            .filter_map(Reason::decode)
+            .filter_map(|reason| named_one(sent, |metric| self.subject(lmap, metric), &reason));
         Some((lmap.health.at, each.map(|reason| proto::Reason::from(&reason)).collect()))
     }
 
