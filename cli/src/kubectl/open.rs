@@ -12,8 +12,8 @@ use crate::{Display, open, output};
 const USAGE: &str = "one page at a time, as `open` or `open --print`";
 
 impl KubectlArgs {
-    /// Fetches an address in the agent's container, forwards its port, prints the address, and opens it where there is a
-    /// display. Ends with the tunnel.
+    /// Fetches an address in the agent's container, forwards its port, prints the address, and opens it where there is
+    /// a display. Ends with the tunnel.
     pub(super) fn open(&self, agents: &[Agent], what: &str, display: Display) -> Result<Exit, Failure> {
         let prints = self.command.get(1).is_some_and(|option| option == "--print");
         let [agent] = agents else { return Err(Failure::to(what).because(USAGE).exit_with(Exit::Usage)) };

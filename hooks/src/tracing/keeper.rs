@@ -113,8 +113,8 @@ impl TracePath {
         operation.into_iter().flat_map(of)
     }
 
-    /// Adds callers with their callees to `all`, where spans of both arrived here. Calls are counted the first time that
-    /// the trace is looked at, `age` after it began to arrive: at [`REST`], or when it leaves before.
+    /// Adds callers with their callees to `all`, where spans of both arrived here. Calls are counted the first time
+    /// that the trace is looked at, `age` after it began to arrive: at [`REST`], or when it leaves before.
     fn add_calls(&self, age: Option<Nanos>, all: &mut BTreeMap<(ServiceId, ServiceId), CallCounts>) {
         let is_first = age.is_none_or(|age| age < REST);
         for (parent, callee, call) in &self.under {

@@ -11,7 +11,7 @@ const SHOWN = 12;
 const KEPT = 300;
 const DELAYS = { "network.delay.p50": "median", "network.delay.p95": "95 %", "network.delay.p99": "99 %", "network.owd.mean": "mean" };
 const LOSSES = { "network.loss": "lost", "network.requests.unanswered": "unanswered", "network.requests.repeated": "repeated" };
-const CHART = { width: 520, height: 150, left: 62, right: 70, top: 8, bottom: 20 };
+const CHART = { width: 520, height: 150, left: 62, right: 92, top: 8, bottom: 20 };
 
 const isStream = ({ service }) => service.startsWith(PREFIX);
 const find = (metrics, title) => metrics.find((metric) => metric.title === title);

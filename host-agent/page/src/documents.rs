@@ -33,8 +33,8 @@ pub fn service(feed: &Feed, lmap: u32) -> Option<String> {
     Some(shown::json(json!({ "service": name, "buckets": buckets, "episodes": episodes })))
 }
 
-/// Each metric of an LMAP, as of its newest summary at `at`, in the order of its columns. A metric that is not judged has
-/// nothing expected. Values are there as numbers for charts, and as texts with their units.
+/// Each metric of an LMAP, as of its newest summary at `at`, in the order of its columns. A metric that is not judged
+/// has nothing expected. Values are there as numbers for charts, and as texts with their units.
 #[must_use]
 pub fn metrics(at: UnixNanos, each: &[Reason], room: Room) -> String {
     let metric = |reason: &Reason| {

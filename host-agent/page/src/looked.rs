@@ -41,7 +41,7 @@ impl Looked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Room {
-    /// It can.
+    /// Another one can.
     Free,
     /// Others look at [`MAX_LOOKED`] services.
     Full,

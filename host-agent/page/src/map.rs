@@ -43,7 +43,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds `other`.
+    /// Adds the counters of `other`.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.errors += other.errors;

@@ -6,12 +6,12 @@ use anyhow::Result;
 
 use super::table::Table;
 
-/// An alert.
+/// A rule, with its part of the runbook.
 struct Alert {
     name: &'static str,
     /// What is compared.
     query: &'static str,
-    /// With what.
+    /// With what it is compared.
     condition: &'static str,
     /// How long it has to last.
     lasts: &'static str,

@@ -96,7 +96,7 @@ pub fn all(table: &Table) -> Result<Vec<(&'static str, Value)>> {
 
 /// What is on a dashboard.
 enum Panel<'a> {
-    /// A heading.
+    /// A heading over charts.
     Row(String),
     /// A chart of metrics.
     Chart(String, Vec<&'a Metric>),
