@@ -252,7 +252,9 @@ impl ControlPlane {
     fn set_subjects(&mut self, connection: ConnectionId, subjects: Vec<Subject>) {
         let replica = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut());
         if let Some(replica) = replica {
-            subjects.into_iter().for_each(|subject| replica.set_subject(subject));
+            for subject in subjects {
+                replica.set_subject(subject);
+            }
         }
     }
 

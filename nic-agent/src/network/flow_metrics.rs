@@ -84,7 +84,9 @@ impl FlowMetrics {
             .filter(|worst| worst.out_of_order > 0)
             .map(|worst| format!("{} ({} of {} packets checked)", worst.prefix, worst.out_of_order, worst.checked));
         let subject = subject.unwrap_or_default();
-        [REORDERED, WORST_PREFIX, PREFIXES].iter().for_each(|metric| self.client.set_subject(metric, &subject));
+        for metric in [REORDERED, WORST_PREFIX, PREFIXES] {
+            self.client.set_subject(metric, &subject);
+        }
         let is_known = found.checked >= LEAST_PACKETS;
         share.set(found.share().filter(|_| is_known).unwrap_or(f64::NAN));
         worst.set(found.worst.first().map_or(f64::NAN, |worst| worst.least_share));

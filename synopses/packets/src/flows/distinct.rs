@@ -157,7 +157,7 @@ impl Distinct {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        [&self.flows, &self.sources, &self.ports].map(|count| count.memory_bytes()).iter().sum::<usize>()
+        [&self.flows, &self.sources, &self.ports].map(TsPcsa::memory_bytes).iter().sum::<usize>()
             + self.fan_out.memory_bytes()
             + self.fan_in.memory_bytes()
     }
