@@ -43,8 +43,8 @@ impl DigestKey {
         Digest(XxHash3_64::oneshot_with_secret(&self.secret, bytes).expect("192 bytes are a secret, 136 are enough"))
     }
 
-    /// The secret of XXH3 as little-endian numbers, for a data plane that computes the same digests (`p4/`). Whoever has
-    /// it can craft collisions.
+    /// The secret of XXH3 as little-endian numbers, for a data plane that computes the same digests (`p4/`). Whoever
+    /// has it can craft collisions.
     #[must_use]
     pub fn secret_words(&self) -> [u64; SECRET / 8] {
         let mut words = [0; SECRET / 8];

@@ -30,8 +30,8 @@
 //! # Memory
 //!
 //! [`Rap`] and [`SpaceSaving`]: 56 bytes per entry, and 16 to 32 for the index. [`Precision`] and [`DWayRap`]: 24 bytes
-//! per entry. The least count is found in O(1) (Stream-Summary: buckets of equal counts in a list). [`NamedRap`] has the
-//! keys themselves, too.
+//! per entry. The least count is found in O(1) (Stream-Summary: buckets of equal counts in a list). [`NamedRap`] has
+//! the keys themselves, too.
 //!
 //! # Differences from the paper
 //!

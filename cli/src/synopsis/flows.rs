@@ -25,12 +25,12 @@ pub struct FlowsReport {
     packets: u64,
     dropped_by_kernel: u64,
     #[serde(flatten)]
-    found: Found,
+    found: Findings,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Found {
+enum Findings {
     Reordering { checked: u64, out_of_order: u64, share: Option<f64>, heavy_prefixes: usize, prefixes: Vec<PrefixRow> },
     Heavy { by: &'static str, weight: &'static str, total: u64, top: Vec<TopRow> },
     Distinct { interval_ms: f64, intervals: Vec<DistinctRow> },
@@ -139,11 +139,11 @@ pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
         memory_bytes: flows.memory_bytes(),
         packets,
         dropped_by_kernel: seen.frames.dropped,
-        found: Found::new(args, last, rows),
+        found: Findings::new(args, last, rows),
     })
 }
 
-impl Found {
+impl Findings {
     /// What the last interval says, behind the `rows` of those before.
     fn new(args: &SynopsisArgs, last: FlowsInterval, mut rows: Vec<DistinctRow>) -> Self {
         if let Some(found) = &last.reordering {
@@ -215,7 +215,7 @@ impl fmt::Display for FlowsReport {
             return writeln!(f, "CAUTION: no packet matches the filter");
         }
         match &self.found {
-            Found::Reordering { checked, out_of_order, heavy_prefixes, prefixes, .. } => {
+            Findings::Reordering { checked, out_of_order, heavy_prefixes, prefixes, .. } => {
                 writeln!(f, "{out_of_order} of {checked} checked packets were out of order")?;
                 writeln!(f, "{heavy_prefixes} prefixes have more than 1 % (95 % confidence)\n")?;
                 writeln!(f, "  prefix                checked    out of order   share at least")?;
@@ -225,7 +225,7 @@ impl fmt::Display for FlowsReport {
                 }
                 Ok(())
             }
-            Found::Heavy { by, weight, total, top } => {
+            Findings::Heavy { by, weight, total, top } => {
                 writeln!(f, "{total} {weight} in all\n\n  share at least   {weight:<12}   {by}")?;
                 for TopRow { party, count, share, low_confidence, .. } in top {
                     let mark = if *low_confidence { "   perhaps less" } else { "" };
@@ -233,7 +233,7 @@ impl fmt::Display for FlowsReport {
                 }
                 Ok(())
             }
-            Found::Distinct { intervals, .. } => distinct(f, intervals),
+            Findings::Distinct { intervals, .. } => distinct(f, intervals),
         }
     }
 }

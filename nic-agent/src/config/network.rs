@@ -141,8 +141,8 @@ pub struct StreamConfig {
     pub pair: Option<PairName>,
     /// One-way delay and loss are measured together with another agent on the stream's path.
     pub one_way: Option<OneWayConfig>,
-    /// Who is in the stream: packets out of order, heavy hitters, distinct flows and sources. Alone, or beside `pair` or
-    /// `one_way`.
+    /// Who is in the stream: packets out of order, heavy hitters, distinct flows and sources. Alone, or beside `pair`
+    /// or `one_way`.
     pub synopses: Option<SynopsesConfig>,
     /// Filter for its packets; empty for all packets.
     #[serde(default)]

@@ -54,14 +54,14 @@ pub struct CardinalityConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyName {
-    /// Source addresses.
+    /// By source addresses.
     #[default]
     Source,
-    /// Destination addresses.
+    /// By destination addresses.
     Destination,
     /// Flows: both addresses, both ports, and the protocol.
     Flow,
-    /// Destination ports.
+    /// By destination ports.
     Port,
 }
 

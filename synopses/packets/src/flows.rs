@@ -50,7 +50,7 @@ pub enum FlowsError {
     /// Invalid settings of heavy hitters.
     #[error(transparent)]
     Heavy(#[from] rap::SettingsError),
-    /// Invalid window.
+    /// An invalid window.
     #[error(transparent)]
     Window(#[from] cardinality::SettingsError),
 }
@@ -73,7 +73,7 @@ pub struct FlowsInterval {
     pub packets: u64,
     /// Packets out of order.
     pub reordering: Option<ReorderingInterval>,
-    /// Heavy hitters.
+    /// The heavy hitters.
     pub heavy: Option<HeavyInterval>,
     /// Distinct flows, sources and ports.
     pub distinct: Option<DistinctInterval>,

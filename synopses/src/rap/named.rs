@@ -22,7 +22,7 @@ pub struct NamedRap<K> {
 pub struct NamedHitter<K> {
     /// The key itself.
     pub key: K,
-    /// Its counts.
+    /// What it has counted.
     pub hitter: HeavyHitter,
 }
 

@@ -40,8 +40,8 @@ fn frame(from: SocketAddrV4, to: SocketAddrV4, sequence: u32) -> Vec<u8> {
     bytes
 }
 
-/// Second `second` of the usual traffic: 20 clients of `network` send 20 segments each. Then `more`: source, destination
-/// and sequence number of further segments. Returns values and what they are about.
+/// Second `second` of the usual traffic: 20 clients of `network` send 20 segments each. Then `more`: source,
+/// destination and sequence number of further segments. Returns values and what they are about.
 fn interval(
     stream: &mut FlowStream,
     second: u64,

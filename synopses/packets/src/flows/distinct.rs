@@ -58,7 +58,7 @@ pub struct DistinctInterval {
 /// A source, and to how many addresses and ports it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FanOut {
-    /// Its address.
+    /// Its own address.
     pub source: Party,
     /// Pairs of destination address and port.
     pub destinations: u64,
@@ -69,7 +69,7 @@ pub struct FanOut {
 pub struct FanIn {
     /// Address and port.
     pub destination: Party,
-    /// Its flows.
+    /// Number of its flows.
     pub flows: u64,
 }
 

@@ -18,14 +18,14 @@ const IPV4: u64 = 1 << 63;
 /// What heavy hitters are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Key {
-    /// Source addresses.
+    /// By source addresses.
     #[default]
     Source,
-    /// Destination addresses.
+    /// By destination addresses.
     Destination,
     /// Flows: both addresses, both ports, and the protocol.
     Flow,
-    /// Destination ports.
+    /// By destination ports.
     Port,
 }
 
@@ -60,7 +60,7 @@ impl Key {
 /// By what heavy hitters are weighed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weight {
-    /// Packets.
+    /// Number of packets.
     Packets,
     /// Bytes of TCP and UDP: header and payload, by the lengths in the headers.
     #[default]

@@ -60,7 +60,7 @@ impl ReorderingInterval {
 pub struct PrefixShare {
     /// The prefix of its source addresses.
     pub prefix: Prefix,
-    /// Packets checked.
+    /// Packets that were checked.
     pub checked: u64,
     /// Those of them that were out of order.
     pub out_of_order: u64,

@@ -15,7 +15,7 @@ fn all(filter: &str) -> Flows {
     Flows::new(&settings).expect("possible")
 }
 
-/// 10.a.b.c.
+/// The end 10.a.b.c.
 fn end(number: u32, port: u16) -> End {
     let [_, a, b, c] = number.to_be_bytes();
     End { address: core::net::Ipv4Addr::new(10, a, b, c).to_ipv6_mapped().octets(), port }
