@@ -43,8 +43,8 @@ impl DigestKey {
         Digest(XxHash3_64::oneshot_with_secret(&self.secret, bytes).expect("192 bytes are a secret, 136 are enough"))
     }
 
-    /// The secret of XXH3 as little-endian numbers, for a data plane that computes the same digests (`p4/`). Whoever has
-    /// it can craft collisions.
+    /// The secret of XXH3 as little-endian numbers, for a data plane that computes the same digests (`p4/`). Whoever
+    /// has it can craft collisions.
     #[must_use]
     pub fn secret_words(&self) -> [u64; SECRET / 8] {
         let mut words = [0; SECRET / 8];
@@ -129,6 +129,15 @@ mod tests {
         // For a linear hash, 4 ⊕ 5 = 8 ⊕ 9 would make these equal.
         assert_ne!(digest(4) ^ digest(5), digest(8) ^ digest(9));
         assert_eq!(digest(4), DigestKey::new(3).digest(&4_u64.to_le_bytes()).0);
+    }
+
+    #[test]
+    fn whoever_has_the_words_of_the_secret_computes_the_same_digests() {
+        let key = DigestKey::new(11);
+        let secret: alloc::vec::Vec<u8> = key.secret_words().into_iter().flat_map(u64::to_le_bytes).collect();
+
+        let digest = XxHash3_64::oneshot_with_secret(&secret, b"a packet").expect("192 bytes");
+        assert_eq!(key.digest(b"a packet"), Digest(digest));
     }
 
     #[test]
