@@ -132,6 +132,15 @@ mod tests {
     }
 
     #[test]
+    fn whoever_has_the_words_of_the_secret_computes_the_same_digests() {
+        let key = DigestKey::new(11);
+        let secret: alloc::vec::Vec<u8> = key.secret_words().into_iter().flat_map(u64::to_le_bytes).collect();
+
+        let digest = XxHash3_64::oneshot_with_secret(&secret, b"a packet").expect("192 bytes");
+        assert_eq!(key.digest(b"a packet"), Digest(digest));
+    }
+
+    #[test]
     fn a_key_does_not_show_its_secret() {
         assert_eq!(format!("{:?}", DigestKey::new(9)), "DigestKey(secret)");
     }

@@ -102,3 +102,46 @@ fn text(call: &mut Vec<u8>, text: &str) {
     call.extend((text.len() as u32).to_be_bytes());
     call.extend(text.as_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// What a switch says after the name and the number of a call.
+    fn registers(result: &'static [u8]) -> Result<Vec<i64>> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let port = listener.local_addr()?.port();
+        let switch = std::thread::spawn(move || -> std::io::Result<Vec<u8>> {
+            let (mut stream, _) = listener.accept()?;
+            let mut call = vec![0; 4 + 4 + 29 + 4 + 7 + 3 + 4 + 5 + 1];
+            stream.read_exact(&mut call)?;
+            let mut reply = REPLY.to_be_bytes().to_vec();
+            text(&mut reply, "bm_register_read_all");
+            reply.extend([0; 4]);
+            reply.extend(result);
+            stream.write_all(&reply)?;
+            Ok(call)
+        });
+        let found = Runtime::connect(port)?.registers("ticks");
+        let call = switch.join().expect("no panic")?;
+        assert!(call.ends_with(b"\x0b\x00\x02\x00\x00\x00\x05ticks\x00"), "{call:?}");
+        found
+    }
+
+    #[test]
+    fn a_list_of_registers_is_read() {
+        let list = b"\x0f\x00\x00\x0a\x00\x00\x00\x02\0\0\0\0\0\0\0\x07\xff\xff\xff\xff\xff\xff\xff\xff\x00";
+
+        assert_eq!(registers(list).expect("registers"), [7, -1]);
+    }
+
+    #[test]
+    fn an_exception_a_short_reply_and_a_long_list_are_errors() {
+        let error = |result| registers(result).unwrap_err().to_string();
+
+        assert_eq!(error(b"\x0c\x00\x01"), "the switch has no registers ticks");
+        assert_eq!(error(b"\x0f\x00"), "the switch broke off");
+        assert_eq!(error(b"\x0f\x00\x00\x0a\xff\xff\xff\xff"), "4294967295 registers ticks");
+    }
+}
