@@ -107,14 +107,17 @@ impl LastHop {
         let begin = place((self.mixer.mix(flow) >> 32) as u32, slots as u32) as usize;
         // Half of the slots stay empty, so that a search ends.
         let slot = (begin..slots).chain(0..begin).find(|at| self.reported[*at].is_none_or(|noted| noted == flow));
-        let Some(slot) = slot.filter(|at| self.reported[*at].is_none()) else { return false };
-        let has_room = 2 * self.used < slots;
-        if has_room {
-            self.reported[slot] = Some(flow);
-            self.used += 1;
-        } else {
-            self.tally.dropped += 1;
+        match slot {
+            Some(at) if self.reported[at].is_some() => false,
+            Some(at) if 2 * self.used < slots => {
+                self.reported[at] = Some(flow);
+                self.used += 1;
+                true
+            }
+            _ => {
+                self.tally.dropped += 1;
+                false
+            }
         }
-        has_room
     }
 }
