@@ -232,8 +232,37 @@ fn headers_are_six_bytes_and_the_first_hop_overwrites_a_senders() {
     let forged = Header::decode([0; HEADER_BYTES]);
     assert_ne!(forged, Header::first(0));
     assert_eq!(Header::first(0x1ff).epoch, 0xff);
-    let (mut roomless, header) = (LastHop::new(1, 0, 1), Header { least: 9, epoch: 0, touched: 2 });
-    assert!(matches!(roomless.insert(&header, &path, Digest(9)), Decision::Pass(_)));
+    assert!(forged.estimate(&Path::all(&ids(2)).expect("possible"), 0).is_err());
+}
+
+#[test]
+fn the_last_hop_reports_a_flow_once_per_epoch_and_counts_what_it_cannot_say() {
+    let path = Path::all(&ids(2)).expect("possible");
+    let (mut nodes, mut last) = (fragments(2, 4_000), LastHop::new(3, 2, 1));
+    let mut reports = Vec::new();
+    for round in 0..5 {
+        for flow in 0..3 {
+            let header = send(&mut nodes, &path, Digest(flow));
+            if let Decision::Report(found) = last.insert(&header, &path, Digest(flow)) {
+                reports.push((round, flow, found.count));
+            }
+        }
+    }
+    assert_eq!(reports, [(2, 0, 3), (2, 1, 3)]);
+    assert_eq!((last.tally().estimated, last.tally().dropped), (15, 3), "there is room for two flows");
+
+    last.insert(&Header::first(0), &path, Digest(1));
+    last.insert(&Header::first(7), &path, Digest(1));
+    last.insert(&Header::first(0), &Path::all(&[]).expect("possible"), Digest(1));
+    let tally = last.tally();
+    assert_eq!((tally.skipped, tally.epochs, tally.unmonitored), (1, 1, 1));
+    last.rotate(1);
+    nodes.iter_mut().for_each(|node| node.rotate(1));
+    let again = (0..3).map(|_| last.insert(&send(&mut nodes, &path, Digest(0)), &path, Digest(0)));
+    assert_eq!(again.filter(|decision| matches!(decision, Decision::Report(_))).count(), 1);
+    assert_eq!(last.memory_bytes(), 4 * 16);
+    let (mut roomless, full) = (LastHop::new(1, 0, 1), Header { least: 9, epoch: 0, touched: 2 });
+    assert!(matches!(roomless.insert(&full, &path, Digest(9)), Decision::Pass(_)));
     assert_eq!(roomless.tally().dropped, 1);
 }
 

@@ -193,7 +193,9 @@ fn packets_along_a_path_touch_no_allocator() {
             }
             reports += u32::from(matches!(last.insert(&header, &path, flow), Decision::Report(_)));
         }
-        nodes.iter_mut().for_each(|node| node.rotate(1));
+        for node in &mut nodes {
+            node.rotate(1);
+        }
         last.rotate(1);
     };
 

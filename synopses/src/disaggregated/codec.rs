@@ -1,5 +1,6 @@
 //! Encoding of fragments, for a controller that collects them, and of the table that it publishes.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::fragment::{Fragment, LIMIT};
@@ -87,7 +88,7 @@ impl PathTable {
     /// [`DecodeError`] if the bytes are invalid.
     pub fn decode(bytes: &[u8], most_paths: usize) -> Result<Self, DecodeError> {
         let mut reader = open(Kind::PathTable, bytes)?;
-        let mut table = Self { version: word(&mut reader, "a version")?, paths: Default::default() };
+        let mut table = Self { version: word(&mut reader, "a version")?, paths: BTreeMap::new() };
         for _ in 0..reader.size(most_paths, "paths")? {
             let number = word(&mut reader, "a path")?;
             if table.paths.last_key_value().is_some_and(|(last, _)| *last >= number) {

@@ -85,7 +85,9 @@ impl Policy {
         let choose = |route: &Vec<u32>| Path::random(route, self.count, seed).expect("possible");
         let _ = errors::<2>(&mut nodes, &routes.iter().map(choose).collect::<Vec<_>>(), &flows);
         let loads: LoadTable = nodes.iter().collect();
-        nodes.iter_mut().for_each(|node| node.rotate(1));
+        for node in &mut nodes {
+            node.rotate(1);
+        }
         let (routes, flows) = traffic(&mut random);
         let paths: Vec<Path> = match self.weighting {
             None => routes.iter().map(choose).collect(),

@@ -46,7 +46,9 @@ impl Policy {
             let mut vertical = [300; SWITCHES as usize];
             (vertical[0], vertical[7]) = (4_000, 4_000);
             let flows = Traffic { horizontal: 4_000, vertical, cap: 1e4 }.flows(&mut random);
-            switches.iter_mut().for_each(|switch| switch.rotate(epoch as u32));
+            for switch in &mut switches {
+                switch.rotate(epoch as u32);
+            }
             found.push(errors(&mut switches, &paths(horizontal.clone()), &flows));
             if let Some(weighting) = self.weighting {
                 let loads: LoadTable = switches.iter().collect::<Vec<&Fragment>>().into_iter().collect();
