@@ -65,8 +65,12 @@ proptest! {
     ) {
         let path = Path::random(&ids(8), count, 3).expect("possible");
         let (mut one, mut other) = (fragments(8, 16), fragments(8, 16));
-        flows.iter().for_each(|flow| { send(&mut one, &path, Digest(*flow)); });
-        flows.iter().rev().for_each(|flow| { send(&mut other, &path, Digest(*flow)); });
+        for flow in &flows {
+            send(&mut one, &path, Digest(*flow));
+        }
+        for flow in flows.iter().rev() {
+            send(&mut other, &path, Digest(*flow));
+        }
         prop_assert!(one.iter().zip(&other).all(|(one, other)| one.encode() == other.encode()));
     }
 
@@ -99,7 +103,9 @@ proptest! {
     fn what_was_encoded_comes_back(flows in prop::collection::vec((any::<u64>(), any::<u32>()), 0..100), epoch: u32) {
         let mut fragment = Fragment::new(Settings { rows: 3, ..settings(7, 50) }).expect("possible");
         fragment.rotate(epoch);
-        flows.iter().for_each(|(flow, weight)| { fragment.insert(Digest(*flow), *weight); });
+        for (flow, weight) in &flows {
+            fragment.insert(Digest(*flow), *weight);
+        }
         let again = Fragment::decode(&fragment.encode(), 150).expect("what was encoded");
         prop_assert_eq!((again.epoch(), again.load(), again.encode()), (epoch, fragment.load(), fragment.encode()));
         let path = Path::weighted(&ids(8), 3, &[1.0, 2.0, 0.5, 1e-6, 1e6, 3.0, 1.0, 1.0], 5).expect("possible");
@@ -138,7 +144,9 @@ fn weights_draw_flows_in_proportion_and_busy_fragments_are_avoided() {
     assert!(chosen.iter().zip([10_000, 20_000, 50_000]).all(|(found, due)| found.abs_diff(due) < 700), "{chosen:?}");
 
     let mut loads = LoadTable::default();
-    [(0, 10), (1, 4_000), (2, 20)].into_iter().for_each(|(id, load)| loads.insert(id, load));
+    for (id, load) in [(0, 10), (1, 4_000), (2, 20)] {
+        loads.insert(id, load);
+    }
     assert_eq!(loads.weights(&[0, 1, 2, 3], Weighting::Strict), [1.0, 1e-6, 1.0, 1.0], "3 is unknown, as the median");
     assert_eq!(loads.weights(&[0, 1, 2], Weighting::Soft { floor: 16 }), [1.0 / 16.0, 1.0 / 4_000.0, 1.0 / 20.0]);
     let strict = Path::weighted(&[0, 1], 1, &loads.weights(&[0, 1], Weighting::Strict), 1).expect("possible");
@@ -212,9 +220,9 @@ fn nothing_is_said_where_a_fragment_was_skipped_or_began_anew() {
 fn a_full_counter_says_so_and_sizes_over_paths_are_added() {
     let path = Path::all(&ids(2)).expect("possible");
     let mut nodes = fragments(2, 1);
-    nodes.iter_mut().for_each(|node| {
+    for node in &mut nodes {
         node.insert(Digest(1), u32::MAX);
-    });
+    }
     let full = send(&mut nodes, &path, Digest(1)).estimate(&path, 0).expect("all counted");
     assert_eq!((full.count, full.saturated), (u64::from(u32::MAX) - 1, true));
 
@@ -257,7 +265,9 @@ fn the_last_hop_reports_a_flow_once_per_epoch_and_counts_what_it_cannot_say() {
     let tally = last.tally();
     assert_eq!((tally.skipped, tally.epochs, tally.unmonitored), (1, 1, 1));
     last.rotate(1);
-    nodes.iter_mut().for_each(|node| node.rotate(1));
+    for node in &mut nodes {
+        node.rotate(1);
+    }
     let again = (0..3).map(|_| last.insert(&send(&mut nodes, &path, Digest(0)), &path, Digest(0)));
     assert_eq!(again.filter(|decision| matches!(decision, Decision::Report(_))).count(), 1);
     assert_eq!(last.memory_bytes(), 4 * 16);
@@ -273,9 +283,9 @@ fn the_bound_of_one_sketch_holds_for_all_but_few_flows() {
         let settings = Settings::of_error(0, epsilon, delta, seed).expect("possible");
         let mut sketch = Fragment::new(settings).expect("possible");
         let size = |flow: u64| 1 + 2_000 / (flow + 1) as u32;
-        (0..2_000).for_each(|flow| {
+        for flow in 0..2_000 {
             sketch.insert(Digest(flow), size(flow));
-        });
+        }
         let bound = epsilon * sketch.load() as f64;
         let over = (0..2_000).filter(|flow| f64::from(sketch.estimate(Digest(*flow)) - size(*flow)) > bound).count();
         assert!(over as f64 <= delta * 2_000.0, "seed {seed}: {over}");
