@@ -394,6 +394,7 @@ fn decode_synopsis(bytes: &[u8]) {
     decode_heavy_hitters(bytes);
     decode_reordering(bytes);
     decode_cardinality(bytes);
+    decode_disaggregated(bytes);
 }
 
 /// Heavy hitters with arbitrary content: counts stay sorted, and a table goes on.
@@ -436,6 +437,37 @@ fn decode_reordering(bytes: &[u8]) {
             reordering.insert(&segment, now).into_iter().for_each(check);
         });
         reordering.close(Boundary::Reseed(1), check);
+    }
+}
+
+/// Counters and paths with arbitrary content: no count decreases, and choices survive a round trip.
+fn decode_disaggregated(bytes: &[u8]) {
+    use synopses::digest::Digest;
+    use synopses::disaggregated::{Fragment, HEADER_BYTES, Header, PathTable};
+
+    if let Ok(mut fragment) = Fragment::decode(bytes, MAX_SLOTS) {
+        let mut again = Fragment::decode(&fragment.encode(), MAX_SLOTS).expect("accepted input survives a round trip");
+        assert_eq!(again.encode(), fragment.encode());
+        insert_packets(|digest, now| {
+            let before = fragment.estimate(digest);
+            let after = fragment.insert(digest, now as u32);
+            assert!(before <= after && after < u32::MAX && after == fragment.estimate(digest));
+        });
+        again.merge(&fragment).expect("one fragment");
+        assert!((0.0..=1.0).contains(&again.occupancy()));
+    }
+    if let Ok(table) = PathTable::decode(bytes, MAX_SLOTS) {
+        let again = PathTable::decode(&table.encode(), MAX_SLOTS).expect("accepted input survives a round trip");
+        for ((number, path), (same, other)) in table.paths().zip(again.paths()).take(64) {
+            let selection = path.select(Digest(number.into()));
+            assert_eq!((number, selection), (same, other.select(Digest(number.into()))));
+            assert_eq!(selection.positions().count(), path.count());
+            assert!(selection.positions().all(|position| position < path.fragments().len()));
+            if let Some(header) = bytes.first_chunk::<HEADER_BYTES>().map(|head| Header::decode(*head)) {
+                let found = header.estimate(path, 0);
+                assert!(found.is_err() || (usize::from(header.touched) == path.count() && header.least < u32::MAX));
+            }
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Publication {
     Reordering(Synopsis),
     /// Distinct flows in sliding windows, on synthetic traffic; a minute of a core.
     Cardinality(Synopsis),
+    /// Disaggregated sketches on a bus and in a fat tree, on synthetic traffic.
+    Disaggregated(Synopsis),
     /// RDA, and two agents in network namespaces, which need root and `ip`; five minutes.
     Rda(Synopsis),
     /// Traces of faults that the trace hooks keep, against head sampling and plain policies, in virtual time.
@@ -74,6 +76,7 @@ pub fn run(what: &Publication) -> Result<()> {
         Publication::Rap(synopsis) => of_synopsis("rap", synopsis, &[]),
         Publication::Reordering(synopsis) => of_synopsis("reordering", synopsis, &[]),
         Publication::Cardinality(synopsis) => of_synopsis("cardinality", synopsis, &[]),
+        Publication::Disaggregated(synopsis) => of_synopsis("disaggregated", synopsis, &[]),
         Publication::Rda(synopsis) => rda(synopsis),
         Publication::Hooks(synopsis) => hooks::run(synopsis),
         Publication::Sampling(args) => sampling::run(args, named_by_environment()),

@@ -61,10 +61,14 @@ pub enum Kind {
     SlidingHll = 17,
     /// A [`crate::cardinality::TsPcsa`].
     TsPcsa = 18,
+    /// A [`crate::disaggregated::Fragment`].
+    Fragment = 19,
+    /// A [`crate::disaggregated::PathTable`].
+    PathTable = 20,
 }
 
 /// All kinds of synopses.
-pub const KINDS: [Kind; 18] = [
+pub const KINDS: [Kind; 20] = [
     Kind::Fridge,
     Kind::Fridges,
     Kind::Histogram,
@@ -83,6 +87,8 @@ pub const KINDS: [Kind; 18] = [
     Kind::StHll,
     Kind::SlidingHll,
     Kind::TsPcsa,
+    Kind::Fragment,
+    Kind::PathTable,
 ];
 
 /// Why bytes were not decoded.

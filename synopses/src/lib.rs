@@ -20,6 +20,7 @@
 //! | --- | --- |
 //! | [`cardinality`] | distinct items of the last seconds: sources, flows, ports |
 //! | [`digest`] | digests of packets |
+//! | [`disaggregated`] | sizes of flows, from counters along their paths |
 //! | [`fridge`] | distribution of the delay between requests and responses |
 //! | [`finecomb`] | mean and deviation of the one-way delay, and loss, between two points |
 //! | [`rda`] | the same, and which packets were lost, between two points that store an interval's packets |
@@ -32,6 +33,7 @@ extern crate alloc;
 
 pub mod cardinality;
 pub mod digest;
+pub mod disaggregated;
 pub mod encoding;
 pub mod finecomb;
 pub mod fridge;

@@ -7,6 +7,7 @@ use synopses::cardinality::{
     TsPcsaSettings,
 };
 use synopses::digest::{Digest, DigestKey};
+use synopses::disaggregated::{Decision, Fragment, Header, LastHop, Path, Settings as FragmentSettings};
 use synopses::finecomb::{Bank, FineComb, Receiver, Sampling, Settings as CombSettings};
 use synopses::fridge::{Coin, Fridge, Fridges, FridgesSettings, Histogram, HistogramShape, Sample, Settings, Stamp};
 use synopses::rap::{DWayRap, HeavyHitters as _, Precision, Rap, Settings as RapSettings, SpaceSaving, WaySettings};
@@ -176,4 +177,28 @@ fn distinct_items_and_their_estimates_touch_no_allocator() {
     check(StHll::new(plus).expect("possible"), &StHll::new(plus).expect("possible"));
     let plus = TsPcsaSettings::plus(common);
     check(TsPcsa::new(plus).expect("possible"), &TsPcsa::new(plus).expect("possible"));
+}
+
+#[test]
+fn packets_along_a_path_touch_no_allocator() {
+    let new = |id| Fragment::new(FragmentSettings { id, seed: id.into(), ..FragmentSettings::default() });
+    let mut nodes: Vec<Fragment> = (0..4).map(|id| new(id).expect("possible")).collect();
+    let path = Path::weighted(&[0, 1, 2, 3], 2, &[1.0, 2.0, 3.0, 4.0], 1).expect("possible");
+    let (mut last, mut reports) = (LastHop::new(20, 16, 1), 0);
+    let work = || {
+        for flow in (0..10_000_u64).map(|number| Digest(number % 100)) {
+            let mut header = Header::first(0);
+            for (position, node) in nodes.iter_mut().enumerate() {
+                header.pass(&path, position, flow, node);
+            }
+            reports += u32::from(matches!(last.insert(&header, &path, flow), Decision::Report(_)));
+        }
+        for node in &mut nodes {
+            node.rotate(1);
+        }
+        last.rotate(1);
+    };
+
+    assert_eq!(allocations::during(work).allocations, 0);
+    assert_eq!(reports, 16);
 }

@@ -1,6 +1,6 @@
 //! Reproduces the claims of publications with this library on synthetic traffic:
-//! `cargo lab reproduce fridges|finecomb|rda|rap|reordering|cardinality`. The runs of `finecomb` make LDA's table as
-//! well.
+//! `cargo lab reproduce fridges|finecomb|rda|rap|reordering|cardinality|disaggregated`. The runs of `finecomb` make
+//! LDA's table as well.
 //!
 //! The first argument is the name of the publication, the second the folder for `NAME.md`, `NAME.json` and figures.
 //! With `--reduced` it makes fewer runs and writes nothing, and fails if a claim no longer holds that holds in the
@@ -21,6 +21,7 @@ mod chain;
 mod claim;
 mod combination;
 mod delay;
+mod disaggregated;
 mod finecomb;
 mod formula;
 mod fridges;
@@ -50,6 +51,7 @@ fn reproductions(name: &str, scale: Scale, two_agents: Option<&Path>) -> Option<
         "rap" => vec![rap::reproduction(scale)],
         "reordering" => vec![reordering::reproduction(scale)],
         "cardinality" => vec![cardinality::reproduction(scale)],
+        "disaggregated" => vec![disaggregated::reproduction()],
         "rda" => vec![rda::reproduction(scale, two_agents)],
         _ => return None,
     })
@@ -69,8 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let scale = if reduced { Scale::REDUCED } else { Scale::FULL };
     let tables = reproductions(&name, scale, two_agents.as_deref());
-    let mut tables =
-        tables.ok_or("the publication has to be fridges, finecomb, rda, rap, reordering or cardinality")?;
+    let mut tables = tables
+        .ok_or("the publication has to be fridges, finecomb, rda, rap, reordering, cardinality or disaggregated")?;
     for table in &mut tables {
         table.sort();
         println!("{}: {}", table.name, table.summary());
