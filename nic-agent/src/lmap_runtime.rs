@@ -75,6 +75,15 @@ impl SharedState {
     }
 }
 
+/// What is sent of an LMAP while somebody asks for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gives {
+    /// Verdicts with the row that was judged.
+    pub(crate) features: bool,
+    /// Summaries with each column.
+    pub(crate) columns: bool,
+}
+
 /// The runtime of one LMAP.
 #[derive(Debug)]
 pub(crate) struct LmapRuntime {
@@ -119,10 +128,8 @@ pub(crate) struct LmapRuntime {
     digest: Digest,
     history: History,
     subscription: Option<Subscription>,
-    /// Whether verdicts carry their row.
-    pub(crate) gives_features: bool,
-    /// Whether summaries carry each column.
-    pub(crate) gives_columns: bool,
+    /// What the host agent wants beside verdicts and summaries.
+    pub(crate) gives: Gives,
 }
 
 impl LmapRuntime {
@@ -140,8 +147,8 @@ impl LmapRuntime {
             self.columns = self.columns.take_over(old.columns);
             self.last_row = old.last_row;
         }
-        let Self { model_given, score, digest, subscription, gives_features, gives_columns, .. } = old;
-        Self { model_given, score, digest, subscription, gives_features, gives_columns, ..self }
+        let Self { model_given, score, digest, subscription, gives, .. } = old;
+        Self { model_given, score, digest, subscription, gives, ..self }
     }
 
     /// Sends the buffered rows: they belong to this configuration.
@@ -292,7 +299,7 @@ impl LmapRuntime {
 
     /// The row that was scored last, if the host agent wants it.
     fn features(&self) -> Option<proto::Features> {
-        let detectors = self.detectors.as_ref().filter(|_| self.gives_features)?;
+        let detectors = self.detectors.as_ref().filter(|_| self.gives.features)?;
         let mut features = proto::Features { values: self.columns.row().to_vec(), residuals: Vec::new() };
         detectors.residuals(features.values.len(), &mut features.residuals);
         Some(features)

@@ -129,6 +129,44 @@ fn view(browser: &Browser<'_>, hash: &str, text: &str) {
     assert_eq!(browser.errors(), Vec::<Value>::new(), "{hash}");
 }
 
+/// The list of incidents, and the one that is there.
+fn incidents(browser: &Browser<'_>) {
+    view(browser, "#/incidents", SHOWN);
+    browser.press("j");
+    browser.press(ENTER);
+    shows(browser, "What was normal before");
+    let hash = browser.run("return location.hash");
+    assert!(hash.as_str().unwrap().starts_with("#/incident/"), "{hash}");
+    view(browser, hash.as_str().unwrap(), SHOWN);
+    eventually("the time line has scores", || {
+        let drawn = browser.run("return document.querySelector('.timeline .line').getAttribute('d').length > 40");
+        (drawn == Value::Bool(true)).then_some(())
+    });
+    browser.press(ESCAPE);
+    assert_eq!(browser.run("return location.hash"), json!("#/incidents"));
+}
+
+/// Operations and services of a shop as a map; this node measures no stream.
+fn map_and_network(browser: &Browser<'_>, otlp: &str) {
+    eventually("requests are accepted", || shop(otlp));
+    view(browser, "#/map", "2 services");
+    eventually("the map has rates", || {
+        let says = browser.run("return document.querySelector('.lead').innerText");
+        says.as_str()?.contains("Rates are of the last").then_some(())
+    });
+    eventually("an operation leads to the shop, which calls its depot", || {
+        let parts = "['.node', '.node.entry', '.call'].map((of) => document.querySelectorAll(`svg.map ${of}`).length)";
+        (browser.run(&format!("return {parts}")) == json!([3, 1, 2])).then_some(())
+    });
+    browser.press("j");
+    browser.press(ENTER);
+    view(browser, "#/map", "Mean delay");
+    browser.press("/nobody");
+    shows(browser, "No service matches the filter.");
+    browser.run("document.activeElement.blur()");
+    view(browser, "#/network", "network.streams");
+}
+
 #[test]
 fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     static BROKEN: AtomicBool = AtomicBool::new(false);
@@ -177,19 +215,7 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
         let text = browser.run("return document.body.innerText");
         (0..4).all(|number| text.as_str().is_some_and(|text| text.contains(&format!("calm.{number}")))).then_some(())
     });
-    view(&browser, "#/incidents", SHOWN);
-    browser.press("j");
-    browser.press(ENTER);
-    shows(&browser, "What was normal before");
-    let hash = browser.run("return location.hash");
-    assert!(hash.as_str().unwrap().starts_with("#/incident/"), "{hash}");
-    view(&browser, hash.as_str().unwrap(), SHOWN);
-    eventually("the time line has scores", || {
-        let drawn = browser.run("return document.querySelector('.timeline .line').getAttribute('d').length > 40");
-        (drawn == Value::Bool(true)).then_some(())
-    });
-    browser.press(ESCAPE);
-    assert_eq!(browser.run("return location.hash"), json!("#/incidents"));
+    incidents(&browser);
     view(&browser, "#/traces", SHOWN);
     browser.press("j");
     browser.press(ENTER);
@@ -197,23 +223,7 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     assert_eq!(hash, json!(format!("#/trace/{:032x}", 0xabc)));
     view(&browser, hash.as_str().unwrap(), "ended in an error");
     assert_eq!(browser.run("return document.querySelectorAll('.span rect').length"), json!(2));
-    eventually("requests are accepted", || shop(&otlp));
-    view(&browser, "#/map", "2 services");
-    eventually("the map has rates", || {
-        let says = browser.run("return document.querySelector('.lead').innerText");
-        says.as_str()?.contains("Rates are of the last").then_some(())
-    });
-    eventually("an operation leads to the shop, which calls its depot", || {
-        let parts = "['.node', '.node.entry', '.call'].map((of) => document.querySelectorAll(`svg.map ${of}`).length)";
-        (browser.run(&format!("return {parts}")) == json!([3, 1, 2])).then_some(())
-    });
-    browser.press("j");
-    browser.press(ENTER);
-    view(&browser, "#/map", "Mean delay");
-    browser.press("/nobody");
-    shows(&browser, "No service matches the filter.");
-    browser.run("document.activeElement.blur()");
-    view(&browser, "#/network", "network.streams");
+    map_and_network(&browser, &otlp);
     // Names that are not printable are counted together.
     view(&browser, "#/receipt", "_other");
     view(&browser, "#/node", "Reads by");

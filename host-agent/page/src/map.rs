@@ -70,19 +70,22 @@ impl Counts {
     }
 }
 
+/// Names of a service and its operation, or of caller and callee.
+pub type Pair = (Arc<str>, Arc<str>);
+
 /// What the agent knows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Requests of each operation, by service and operation; `None` if spans are not counted.
-    pub operations: Option<BTreeMap<(Arc<str>, Arc<str>), Counts>>,
+    pub operations: Option<BTreeMap<Pair, Counts>>,
     /// Operations that were not read one by one.
     pub unread: usize,
     /// Calls by caller and callee; `None` if paths are not learnt.
-    pub calls: Option<BTreeMap<(Arc<str>, Arc<str>), Counts>>,
+    pub calls: Option<BTreeMap<Pair, Counts>>,
     /// One call in so many is counted.
     pub calls_from: u64,
     /// Services on the paths of operations where requests enter, by service and operation.
-    pub paths: BTreeMap<(Arc<str>, Arc<str>), Vec<Arc<str>>>,
+    pub paths: BTreeMap<Pair, Vec<Arc<str>>>,
     /// Upper bounds of the classes of durations.
     pub bounds: Vec<Nanos>,
 }
@@ -155,8 +158,6 @@ struct Service {
     operations: usize,
     is_urgent: bool,
 }
-
-type Pair = (Arc<str>, Arc<str>);
 
 /// Counters of `now` since `before`, by what they are of.
 fn since(now: &BTreeMap<Pair, Counts>, before: Option<&BTreeMap<Pair, Counts>>) -> Vec<(Pair, Counts)> {
@@ -237,7 +238,9 @@ fn services(
     for service in named {
         services.entry(Arc::clone(service)).or_default();
     }
-    services.iter_mut().for_each(|(name, of)| of.is_urgent = is_urgent(name));
+    for (name, of) in &mut services {
+        of.is_urgent = is_urgent(name);
+    }
     services
 }
 

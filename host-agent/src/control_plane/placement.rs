@@ -167,7 +167,7 @@ impl ControlPlane {
             (message.learnt, message.continues) = (kept.bytes.to_vec(), kept.lmap == Some(id));
         }
         self.send(worker, epoch.0, Message::SetLmap(message));
-        if let Some(subscription) = self.lmaps.get(&id).and_then(|lmap| lmap.subscription()) {
+        if let Some(subscription) = self.lmaps.get(&id).and_then(super::lmap::Lmap::subscription) {
             self.send(worker, epoch.0, Message::SubscribeRows(subscription));
         }
         let members = self.members_of(id).map_or_else(Vec::new, |members| members.names().cloned().collect());

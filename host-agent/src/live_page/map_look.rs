@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hooks::paths::{BOUNDS, CALLS_FROM, OTHER};
 use otlp::{Edge, TenantId};
-use page::map::{Counts, Look, MAX_OPERATIONS};
+use page::map::{Counts, Look, MAX_OPERATIONS, Pair};
 
 /// What `edge` knows now; nothing without an endpoint. Spans wait while counters and names are copied.
 pub(super) fn look(edge: Option<&Edge>) -> Look {
@@ -48,7 +48,7 @@ fn read_operations(edge: &Edge, look: &mut Look) {
     }
 }
 
-fn paths(edge: &Edge, tenant: TenantId) -> BTreeMap<(Arc<str>, Arc<str>), Vec<Arc<str>>> {
+fn paths(edge: &Edge, tenant: TenantId) -> BTreeMap<Pair, Vec<Arc<str>>> {
     let known = edge.operations(tenant).unwrap_or_default();
     let mut names: BTreeMap<String, Arc<str>> = BTreeMap::new();
     let mut name = |text: String| Arc::clone(names.entry(text).or_insert_with_key(|text| text.as_str().into()));

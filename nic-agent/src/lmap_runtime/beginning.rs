@@ -94,8 +94,7 @@ impl LmapRuntime {
             samples,
             digest: Digest::default(),
             subscription: None,
-            gives_features: false,
-            gives_columns: false,
+            gives: super::Gives::default(),
         };
         (runtime, unknown.map_or(begun.refused, Err))
     }

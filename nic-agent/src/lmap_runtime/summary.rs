@@ -37,7 +37,7 @@ impl LmapRuntime {
 
     /// Each column with a value in the row that was scored last, if the host agent wants them.
     fn each_column(&self) -> Vec<proto::Reason> {
-        if !self.gives_columns {
+        if !self.gives.columns {
             return Vec::new();
         }
         let (mut scratch, mut judged) = (Vec::new(), Vec::new());

@@ -302,7 +302,7 @@ impl Worker {
     fn subscribe_rows(&mut self, subscribe: proto::SubscribeRows) -> Result<(), UnexpectedMessage> {
         let id = LmapId(subscribe.lmap);
         let runtime = self.runtimes.get_mut(&id).ok_or(UnexpectedMessage::UnknownLmap(id))?;
-        (runtime.gives_features, runtime.gives_columns) = (subscribe.features, subscribe.columns);
+        (runtime.gives.features, runtime.gives.columns) = (subscribe.features, subscribe.columns);
         runtime.subscribe(NonZeroU32::new(subscribe.every), &mut self.shared.outbox);
         Ok(())
     }

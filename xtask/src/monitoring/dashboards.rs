@@ -5,8 +5,11 @@ use serde_json::{Value, json};
 
 use super::table::{Metric, Table};
 
-/// Rows of the first dashboard, with their panels: a title, and the metrics that it draws.
-const FIRST: [(&str, &[(&str, &[&str])]); 6] = [
+/// A panel's title, and the metrics that it draws.
+type Drawn = (&'static str, &'static [&'static str]);
+
+/// Rows of the first dashboard, with their panels.
+const FIRST: [(&str, &[Drawn]); 6] = [
     (
         "Services",
         &[
@@ -129,7 +132,8 @@ fn unit(metric: &Metric) -> &'static str {
 
 fn chart(title: &str, metrics: &[&Metric], id: usize, (x, y): (usize, usize)) -> Value {
     let target = |(at, metric): (usize, &&Metric)| {
-        let labels: String = metric.labels.iter().map(|label| format!(" {{{{{label}}}}}")).collect();
+        let labels: Vec<_> = metric.labels.iter().map(|label| format!(" {{{{{label}}}}}")).collect();
+        let labels = labels.concat();
         let name =
             if metrics.len() > 1 { format!(" {}", metric.name.trim_start_matches("uview_")) } else { String::new() };
         let letter = char::from(b'A' + at as u8).to_string();
