@@ -64,7 +64,7 @@ fn best(sweep: &Sweep, ids: [&'static str; 3]) -> [Claim; 3] {
         },
         Claim {
             id: ids[1],
-            text: "the error falls, then rises with K, and is convex",
+            text: "the error falls, then rises with K",
             published: "convex, in the conclusions",
             ours: format!(
                 "{}: it {}, and slopes {}",

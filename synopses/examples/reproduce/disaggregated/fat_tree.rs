@@ -109,29 +109,25 @@ impl Policy {
 pub fn claims() -> Vec<Claim> {
     let found = POLICIES.map(|policy| policy.series());
     let all = found[0].all;
-    let rows = POLICIES.iter().zip(&found).map(|(policy, series)| {
-        let random =
-            POLICIES.iter().zip(&found).find(|(other, _)| other.weighting.is_none() && other.count == policy.count);
-        let (tolerance, holds) = match (policy.weighting, random) {
-            (Some(_), Some((_, random))) => (
-                "ours: better than all fragments and than random ones of the same number, all flows",
-                series.all < all.min(random.all),
-            ),
-            _ => ("none: what the others are compared with", true),
-        };
+    let weighted = POLICIES.iter().zip(&found).filter(|(policy, _)| policy.weighting.is_some());
+    let rows = weighted.map(|(policy, series)| {
+        let is_peer = |other: &Policy| other.weighting.is_none() && other.count == policy.count;
+        let random = POLICIES.iter().zip(&found).find(|(other, _)| is_peer(other)).map_or(f64::NAN, |(_, found)| found.all);
         Claim {
             id: policy.id,
             text: policy.text,
             published: "no figure",
             ours: format!(
-                "{:.3} all flows, {:.3} between any hosts, {:.3} in busy racks; {:.2} times better than DISCO",
+                "{:.3} all flows, {:.3} between any hosts, {:.3} in busy racks; all flows with all fragments (DISCO) {all:.3}: {:.2} \
+                 times better; with {} random ones {random:.3}",
                 series.all,
                 series.horizontal,
                 series.vertical,
-                all / series.all
+                all / series.all,
+                policy.count
             ),
-            tolerance,
-            verdict: judged_by_own_bar(holds),
+            tolerance: "ours: better than all fragments and than random ones of the same number, all flows",
+            verdict: judged_by_own_bar(series.all < all.min(random)),
         }
     });
     rows.collect()
