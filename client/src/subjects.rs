@@ -96,7 +96,9 @@ mod tests {
     fn so_many_metrics_have_a_subject_and_no_more() {
         let mut subjects = Subjects::default();
         subjects.welcomed(true);
-        (0..20).for_each(|number| drop(subjects.set(subject(&format!("m{number}"), "x"))));
+        for number in 0..20 {
+            subjects.set(subject(&format!("m{number}"), "x"));
+        }
 
         let Some(ServiceMessage::Subjects(sent)) = subjects.next_message() else { panic!("some are sent") };
         assert_eq!(sent.len(), MAX_SUBJECTS);

@@ -114,6 +114,11 @@ fn inside_tests(steps: &mut Steps) {
             program("wrk") && Path::new(POSTGRES).exists(),
             "they need wrk and PostgreSQL (Debian: apt-get install wrk postgresql)",
         ),
+        (
+            "an alarm that names who sends, between namespaces",
+            false,
+            "it judges times: `--test network_flows -- --ignored`",
+        ),
         ("bars on labelled data", labelled_data(), "UVIEW_DATA names no folder of labelled data"),
     ] {
         if !there {

@@ -139,13 +139,13 @@ pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
         memory_bytes: flows.memory_bytes(),
         packets,
         dropped_by_kernel: seen.frames.dropped,
-        found: Findings::new(args, last, rows),
+        found: Findings::new(args, &last, rows),
     })
 }
 
 impl Findings {
     /// What the last interval says, behind the `rows` of those before.
-    fn new(args: &SynopsisArgs, last: FlowsInterval, mut rows: Vec<DistinctRow>) -> Self {
+    fn new(args: &SynopsisArgs, last: &FlowsInterval, mut rows: Vec<DistinctRow>) -> Self {
         if let Some(found) = &last.reordering {
             let row = |of: &packets::flows::PrefixShare| PrefixRow {
                 prefix: of.prefix.to_string(),
@@ -172,7 +172,7 @@ impl Findings {
             let (by, weight) = (args.by.name(), args.weight.name());
             return Self::Heavy { by, weight, total: found.total, top: found.top.iter().map(row).collect() };
         }
-        rows.extend(row(&last));
+        rows.extend(row(last));
         Self::Distinct { interval_ms: args.interval, intervals: rows }
     }
 }

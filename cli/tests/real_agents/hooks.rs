@@ -33,6 +33,22 @@ fn record(runtime_dir: &Path, folder: &Path) -> Child {
     record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
+/// Waits until rows from `first` to `last`, in nanoseconds since 1970, are in the recording.
+fn until_recorded(path: &Path, first: u64, last: u64) {
+    eventually("rows of both LMAPs are in the recording", || {
+        let bytes = std::fs::read(path).ok()?;
+        let times = recording::decode(&bytes).ok()?.times_unix_ns;
+        (times.first()? <= &first && times.last()? >= &last).then_some(())
+    });
+}
+
+/// Ends a recording in good order. Its exit code, and what it said on stderr.
+fn ended(record: Child) -> (Option<i32>, String) {
+    kill_process(Pid::from_child(&record), Signal::TERM).unwrap();
+    let said = record.wait_with_output().unwrap();
+    (said.status.code(), String::from_utf8(said.stderr).unwrap())
+}
+
 #[test]
 fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let directory = tempfile::tempdir().unwrap();
@@ -111,12 +127,6 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let rows = WatchRowsRequest { lmap: successor, every: 1, follow: false };
     let mut rows = runtime.block_on(client.watch_rows(rows)).unwrap().into_inner();
     let later = runtime.block_on(rows.message()).unwrap().unwrap();
-    eventually("rows of both LMAPs are in the recording", || {
-        let bytes = std::fs::read(recorded.join("shop.uvrec")).ok()?;
-        let times = recording::decode(&bytes).ok()?.times_unix_ns;
-        (times.first()? <= &row.at_unix_ns && times.last()? >= &later.at_unix_ns).then_some(())
-    });
-    kill_process(Pid::from_child(&record), Signal::TERM).unwrap();
-    let said = record.wait_with_output().unwrap();
-    assert_eq!((said.status.code(), String::from_utf8(said.stderr).unwrap()), (Some(0), String::new()));
+    until_recorded(&recorded.join("shop.uvrec"), row.at_unix_ns, later.at_unix_ns);
+    assert_eq!(ended(record), (Some(0), String::new()));
 }

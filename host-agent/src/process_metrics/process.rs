@@ -47,6 +47,14 @@ pub enum ProcessError {
     Reused(u32),
 }
 
+/// The network namespace of a process, beside that of this one.
+#[derive(Clone, Copy, Debug)]
+enum NetworkNamespace {
+    Same,
+    Own,
+    Unknown,
+}
+
 /// A measured process. Holds a descriptor of its /proc directory, so that the process id cannot come to mean another
 /// process.
 pub struct MeasuredProcess {
@@ -60,8 +68,7 @@ pub struct MeasuredProcess {
     started: u64,
     tick_ns: u64,
     page_bytes: u64,
-    own_network: bool,
-    same_network: bool,
+    network: NetworkNamespace,
     stopped: bool,
     delay_accounting: bool,
     cpu: CpuTime,
@@ -111,8 +118,11 @@ impl MeasuredProcess {
             started: stat.started,
             tick_ns,
             page_bytes: procfs::page_size(),
-            own_network: its.is_some() && own != its,
-            same_network: its.is_some() && own == its,
+            network: match its {
+                None => NetworkNamespace::Unknown,
+                its if its == own => NetworkNamespace::Same,
+                _ => NetworkNamespace::Own,
+            },
             stopped: stat.stopped,
             delay_accounting: accounting.is_ok_and(|text| text.trim() == "1"),
             cpu: CpuTime::new(stat.user_ticks, stat.system_ticks, tick_ns),
@@ -125,12 +135,12 @@ impl MeasuredProcess {
 
     /// Whether it has another network namespace than this process.
     pub const fn has_own_network(&self) -> bool {
-        self.own_network
+        matches!(self.network, NetworkNamespace::Own)
     }
 
     /// Whether it is known to have the network namespace of this process.
     pub const fn has_same_network(&self) -> bool {
-        self.same_network
+        matches!(self.network, NetworkNamespace::Same)
     }
 
     /// Whether it was stopped by a signal when it was last sampled.
@@ -226,7 +236,7 @@ impl MeasuredProcess {
         if let Some(descriptors) = self.descriptors() {
             values.set(Measure::Descriptors, descriptors);
         }
-        if let (true, Ok(devices)) = (self.own_network, self.process.dev_status()) {
+        if let (true, Ok(devices)) = (self.has_own_network(), self.process.dev_status()) {
             let others = devices.values().filter(|device| device.name != "lo");
             let (mut received, mut sent) = (0_u64, 0_u64);
             for device in others {

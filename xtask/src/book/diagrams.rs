@@ -2,6 +2,7 @@
 //! drawn once, by hand (`cargo xtask book --draw`, which needs npm and Chromium), and are files of the repository,
 //! named by the hash of their source: a diagram that was changed has no picture until it is drawn again.
 
+use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,8 +26,11 @@ fn sources(page: &str) -> Vec<&str> {
 
 /// The name of a diagram's picture.
 fn name(source: &str) -> String {
-    let hash: String = Sha256::digest(source).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{hash}.svg")
+    let mut name = String::new();
+    for byte in Sha256::digest(source).iter().take(6) {
+        _ = write!(name, "{byte:02x}");
+    }
+    name + ".svg"
 }
 
 /// `page`, which is `file` of `docs`, with pictures in place of diagrams; their names are added to `used`.

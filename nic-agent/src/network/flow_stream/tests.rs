@@ -112,7 +112,7 @@ fn a_flood_names_its_target_and_a_greedy_client_is_named_with_its_share() {
     let mut stream = stream("");
     let target = SocketAddrV4::new(*SERVER.ip(), 80);
     let flood = (0..3_000_u32)
-        .map(|number| (SocketAddrV4::new(Ipv4Addr::from_bits(0x0b00_0000 | number * 977), 1_024), target, 0));
+        .map(|number| (SocketAddrV4::new(Ipv4Addr::from_bits(0x0b00_0000 | (number * 977)), 1_024), target, 0));
 
     let flooded = interval(&mut stream, 0, 1, flood);
     let (sources, about) = &flooded["network.sources.distinct"];
