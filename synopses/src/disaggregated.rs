@@ -3,8 +3,8 @@
 //!
 //! # Source
 //!
-//! A. Cornacchia, PhD thesis, chapter 3, on DISCO (which updates every fragment of a path). Count-min: G. Cormode,
-//! S. Muthukrishnan, *An Improved Data Stream Summary: The Count-Min Sketch and its Applications*, 2005. Weighted choice:
+//! A. Cornacchia, PhD thesis, chapter 3, on DISCO (which updates every fragment of a path). Count-min: G. Cormode, S.
+//! Muthukrishnan, *An Improved Data Stream Summary: The Count-Min Sketch and its Applications*, 2005. Weighted choice:
 //! rendezvous hashing with weights. Load-aware weights are ours: the thesis points to them and has no policy.
 //!
 //! # Guarantee

@@ -64,8 +64,8 @@ fn fragments(number: u32, seed: u64) -> Vec<Fragment> {
     (0..number).map(|id| Fragment::new(new(id)).expect("possible")).collect()
 }
 
-/// Counts all flows, each at once when it arrives, and returns the mean relative error at its end: of all flows, then of
-/// those of each group.
+/// Counts all flows, each at once when it arrives, and returns the mean relative error at its end: of all flows, then
+/// of those of each group.
 fn errors<const GROUPS: usize>(fragments: &mut [Fragment], paths: &[Path], flows: &[Flow]) -> (f64, [f64; GROUPS]) {
     let (mut sums, mut counts) = ([0.0; GROUPS], [0.0; GROUPS]);
     for flow in flows {

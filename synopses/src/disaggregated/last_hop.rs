@@ -95,7 +95,7 @@ impl LastHop {
         (self.used, self.epoch, self.tally) = (0, epoch, Tally::default());
     }
 
-    /// Allocated bytes.
+    /// Bytes that are allocated.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.reported)

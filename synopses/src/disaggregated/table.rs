@@ -23,8 +23,8 @@ impl PathTable {
     ///
     /// # Errors
     ///
-    /// [`TableError`] if fragments share an id or a seed, or a path has a fragment that is not among them. With a common
-    /// seed flows would collide everywhere or nowhere, and the minimum would gain nothing.
+    /// [`TableError`] if fragments share an id or a seed, or a path has a fragment that is not among them. With a
+    /// common seed flows would collide everywhere or nowhere, and the minimum would gain nothing.
     pub fn new(
         version: u32,
         fragments: &[Settings],
@@ -114,7 +114,7 @@ pub enum TableError {
     /// Two fragments with one seed.
     #[error("fragments {one} and {other} have the same seed; draw another one")]
     Seed {
-        /// A fragment.
+        /// A fragment by itself.
         one: u32,
         /// The other fragment.
         other: u32,
@@ -127,7 +127,7 @@ pub enum TableError {
     Unknown {
         /// Number of the path.
         path: u32,
-        /// The fragment.
+        /// The fragment by itself.
         fragment: u32,
     },
 }
