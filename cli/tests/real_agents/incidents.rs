@@ -95,9 +95,11 @@ fn a_fault_makes_an_incident_that_names_the_restart_before_it_and_survives_one_o
     let socket = || run.join("services.sock");
     let first = Replica::start(socket(), "payment-1", &broken);
     let second = Replica::start(socket(), "payment-2", &sound);
-    eventually("the LMAP is armed", || {
+    // What was normal before is in it, too: scores of some seconds.
+    eventually("the LMAP has judged for six seconds", || {
         let lmap = lmap(&run, "payment")?;
-        (lmap["state"] == "armed" && lmap["replicas"] == 2).then_some(())
+        let has_judged = lmap["samples"].as_u64()? >= 140 + 300;
+        (lmap["state"] == "armed" && lmap["replicas"] == 2 && has_judged).then_some(())
     });
     assert!(said(&run, &["incidents"]).contains("no incident is kept"));
 
