@@ -6,10 +6,9 @@
 //!
 //! # Rule
 //! The *lasting* value is what two thirds of the last n rows reach ([`Saturation::rows`]; of three rows the median). It
-//! is too much from `max(least, 1.5 mean, mean + 6 σ, mean + 2 (L − mean))` on, where L is the largest lasting value
-//! while it learns, and mean and σ are those of all rows so far. Once it judges, a larger lasting value that is not too
-//! much moves L by a tenth of the way: what crept up once for some seconds is not normal for ever. Rows that are too
-//! much are not learnt, nor are those before them that made them so.
+//! is too much from `max(least, 1.5 mean, mean + 6 σ, mean + 2 (L − mean))` on, where L is the largest lasting value so
+//! far, and mean and σ are those of all rows so far. Rows that are too much are not learnt, nor are those before them
+//! that made them so.
 //!
 //! # Memory
 //! About 240 B for each of the first [`MAX_COLUMNS`] columns with the rule; others are not judged by it. What is learnt
@@ -27,8 +26,6 @@ const TIMES: f64 = 2.0;
 const DEVIATIONS: f64 = 6.0;
 /// Share of the mean by which it is exceeded, at least.
 const SHARE: f64 = 0.5;
-/// Share of the way that L moves in a row, once it judges.
-const FOLLOWS: f64 = 0.1;
 /// Rows after which a mean follows like the mean of so many rows.
 const AVERAGED: f64 = 2_000.0;
 
@@ -62,7 +59,7 @@ struct Watched {
     rows: u64,
     mean: f64,
     variance: f64,
-    /// The largest lasting value: L.
+    /// The largest lasting value so far.
     lasted: f64,
     over: bool,
 }
@@ -149,7 +146,7 @@ impl Watched {
         let lasting = self.lasting();
         self.over = judged && lasting >= self.limit();
         if !was_over && !self.over {
-            self.learn(left, lasting, judged);
+            self.learn(left, lasting);
         }
         self.start_again(was_over && !self.over);
     }
@@ -176,9 +173,8 @@ impl Watched {
     }
 
     /// Learns the value that `left` the ring, and what lasts.
-    fn learn(&mut self, left: Option<f64>, lasting: f64, judged: bool) {
-        let follows = if judged { FOLLOWS } else { 1.0 };
-        self.lasted += follows * (lasting - self.lasted).max(0.0);
+    fn learn(&mut self, left: Option<f64>, lasting: f64) {
+        self.lasted = self.lasted.max(lasting);
         let Some(value) = left else { return };
         self.rows += 1;
         let weight = 1.0 / (self.rows as f64).min(AVERAGED);
@@ -242,20 +238,6 @@ mod tests {
         assert_eq!(over(&mut of, &[usual + 1.9 * (300.0 - usual); 5]), [false; 5]);
         let mean = of.columns[0].mean;
         assert!(over(&mut of, &[mean + 10.0 * (560.0 - mean); 3])[2]);
-    }
-
-    #[test]
-    fn what_creeps_up_once_is_not_normal_for_ever() {
-        let mut of = learnt();
-        // Each row a little more than the largest before, and none too much.
-        for step in 0..10 {
-            assert_eq!(over(&mut of, &[20.0 + 3.0 * f64::from(step)]), [false]);
-        }
-        over(&mut of, &[5.0; 300]);
-
-        let limit = of.columns[0].limit();
-        assert!(limit < 70.0, "{limit}");
-        assert!(over(&mut of, &[80.0; 3])[2]);
     }
 
     #[test]
