@@ -18,11 +18,11 @@ pub fn page(address: &str) -> Option<String> {
 }
 
 /// Remote monitors that do not exist.
-pub const REMOTE: &str =
+const REMOTE: &str =
     "remote_write: {url: 'http://127.0.0.1:1'}\notlp_metrics: {upstream: {endpoint: 'http://127.0.0.1:1'}}\n";
 
 /// An OTLP endpoint that buffers spans, which has the most metrics.
-pub const OTLP: &str = concat!(
+const OTLP: &str = concat!(
     "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}, listen_grpc: 127.0.0.1:0, listen_http: 127.0.0.1:0, ",
     "traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}}\n",
     // A peer that does not exist.
@@ -52,14 +52,13 @@ fn rows(page: &str) -> BTreeSet<String> {
     rows
 }
 
-#[test]
-fn the_documented_metrics_are_those_that_both_agents_export() {
-    let folder = tempfile::tempdir().unwrap();
-    let (run, metrics) = (folder.path().join("run"), free_port());
-    let (host_config, nic_config) = (folder.path().join("host.yaml"), folder.path().join("nic.yaml"));
-    let text = format!("runtime_dir: {}\nmetrics: {ANY}\n{OTLP}{REMOTE}", run.display());
+/// Both agents with all that they can export, and the addresses of their metrics.
+pub fn agents(folder: &Path) -> ([Agent; 2], String, String) {
+    let (run, metrics) = (folder.join("run"), free_port().to_string());
+    let (host_config, nic_config) = (folder.join("host.yaml"), folder.join("nic.yaml"));
+    let text = format!("runtime_dir: {}\nmetrics: {ANY}\nlmap: {{interval_ms: 20}}\n{OTLP}{REMOTE}", run.display());
     std::fs::write(&host_config, text).unwrap();
-    let _host = Agent::start("host-agent", &host_config);
+    let host = Agent::start("host-agent", &host_config);
     let ready = addresses(&run);
     let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
     // Metrics of an interface need a stream on it; it need not be readable.
@@ -68,13 +67,18 @@ fn the_documented_metrics_are_those_that_both_agents_export() {
          network: {{streams: [{{name: metrics, interface: lo, pair: dns}}]}}\n"
     );
     std::fs::write(&nic_config, text).unwrap();
-    let _nic = Agent::start("nic-agent", &nic_config);
+    let nic = Agent::start("nic-agent", &nic_config);
+    ([host, nic], ready["metrics"].as_str().unwrap().to_owned(), metrics)
+}
+
+#[test]
+fn the_documented_metrics_are_those_that_both_agents_export() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agents, host, nic) = agents(folder.path());
 
     // The transport is known after the welcome.
-    let nic = eventually("the worker's page", || {
-        page(&metrics.to_string()).filter(|page| page.contains("uview_nic_transport_info"))
-    });
-    let host = eventually("the host agent's page", || page(ready["metrics"].as_str().unwrap()));
+    let nic = eventually("the worker's page", || page(&nic).filter(|page| page.contains("uview_nic_transport_info")));
+    let host = eventually("the host agent's page", || page(&host));
 
     let exported: BTreeSet<String> = rows(&host).into_iter().chain(rows(&nic)).collect();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");

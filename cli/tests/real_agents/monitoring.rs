@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicBool;
 use serde_json::Value;
 
 use crate::live_page::serve;
-use crate::metrics::{OTLP, REMOTE, page};
-use crate::{ANY, Agent, addresses, eventually, free_port};
+use crate::metrics::{agents, page};
+use crate::{eventually, free_port};
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
@@ -132,24 +132,6 @@ fn promtool(arguments: &[&str], input: &str) {
     let is_known = |line: &str| ABBREVIATED.iter().any(|name| line.starts_with(name) && line.contains("abbreviated"));
     let is_fine = output.status.success() || output.status.code() == Some(3) && said.lines().all(is_known);
     assert!(is_fine, "promtool {arguments:?}: {:?}: {said}", output.status);
-}
-
-/// Both agents with all that they can export, and the addresses of their metrics.
-fn agents(folder: &Path) -> ([Agent; 2], String, String) {
-    let (run, metrics) = (folder.join("run"), free_port().to_string());
-    let (host_config, nic_config) = (folder.join("host.yaml"), folder.join("nic.yaml"));
-    let text = format!("runtime_dir: {}\nmetrics: {ANY}\nlmap: {{interval_ms: 20}}\n{OTLP}{REMOTE}", run.display());
-    std::fs::write(&host_config, text).unwrap();
-    let host = Agent::start("host-agent", &host_config);
-    let ready = addresses(&run);
-    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    let text = format!(
-        "control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {{listen: '{metrics}'}}\n\
-         network: {{streams: [{{name: metrics, interface: lo, pair: dns}}]}}\n"
-    );
-    std::fs::write(&nic_config, text).unwrap();
-    let nic = Agent::start("nic-agent", &nic_config);
-    ([host, nic], ready["metrics"].as_str().unwrap().to_owned(), metrics)
 }
 
 #[test]

@@ -34,11 +34,10 @@ pub fn is_of_scraping(candidate: &Candidate<'_>, summaries: &BTreeSet<(&str, &st
 fn is_part(labels: &str, quantile: &str) -> bool {
     let Some((before, rest)) = quantile.split_once("quantile=\"") else { return false };
     let Some((_, after)) = rest.split_once('"') else { return false };
-    // A comma is on one side, on both, or, where there are no other labels, on none.
-    let (before, after) = match (before.strip_suffix(','), after.strip_prefix(',')) {
-        (Some(before), _) => (before, after),
-        (None, Some(after)) => (before, after),
-        (None, None) => (before, after),
+    // With it goes the comma before it; if it comes first, the one behind it.
+    let (before, after) = match before.strip_suffix(',') {
+        Some(before) => (before, after),
+        None => (before, after.strip_prefix(',').unwrap_or(after)),
     };
     labels.strip_prefix(before).is_some_and(|rest| rest == after)
         || (labels.is_empty() && before == "{" && after == "}")
