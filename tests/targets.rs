@@ -3,11 +3,13 @@
 //!
 //! A target returns nothing. It proves that no input makes it panic, and checks invariants of accepted input.
 
+mod elf;
 mod exposition;
 mod gossip_member;
 mod local;
 mod one_way;
 mod replies;
+mod switch;
 mod traces;
 mod turns;
 
@@ -26,23 +28,26 @@ use wire::proto::control::worker_message::Message;
 use wire::rdma::Endpoint;
 use wire::registration::ServiceMessage;
 
+pub use elf::elf;
 pub use exposition::exposition;
 pub use gossip_member::gossip_member;
 pub use local::{expression, head_sampling, operators_request, packet_filter, proc_text, ring};
 pub use one_way::one_way;
 pub use replies::{receiver_reply, upstream_reply};
-pub use traces::{gossip, gzip, otlp_json, otlp_request};
+pub use switch::switch;
+pub use traces::{gossip, gzip, otlp_json, otlp_logs, otlp_request};
 pub use turns::turns;
 
 /// A target with its name, which is also the folder of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets, by name.
-pub const TARGETS: [Target; 34] = [
+pub const TARGETS: [Target; 37] = [
     ("attach", attach),
     ("capture", capture),
     ("columns", columns),
     ("control", control),
+    ("elf", elf),
     ("exposition", exposition),
     ("expression", expression),
     ("frames", frames),
@@ -58,6 +63,7 @@ pub const TARGETS: [Target; 34] = [
     ("one_way", one_way),
     ("operators_request", operators_request),
     ("otlp_json", otlp_json),
+    ("otlp_logs", otlp_logs),
     ("otlp_request", otlp_request),
     ("packet_filter", packet_filter),
     ("proc_text", proc_text),
@@ -68,6 +74,7 @@ pub const TARGETS: [Target; 34] = [
     ("registration", registration),
     ("ring", ring),
     ("span_record", span_record),
+    ("switch", switch),
     ("synopsis", synopsis),
     ("table", table),
     ("turns", turns),
@@ -293,18 +300,18 @@ fn decode_recording(bytes: &[u8]) {
     let Ok(recording) = recording::decode(bytes) else { return };
     let head = recording::Head {
         service: recording.service.clone(),
-        interval_ns: recording.interval_ns,
+        interval: recording.interval,
         columns: recording.columns.clone(),
     };
     let (mut encoder, mut file) = recording::Encoder::new(head).expect("accepted input can be encoded");
-    for (time, row) in recording.times_unix_ns.iter().zip(recording.rows()) {
+    for (time, row) in recording.times.iter().zip(recording.rows()) {
         file.extend(encoder.push(*time, row).expect("rows are as wide as the head").unwrap_or_default());
     }
     file.extend(encoder.finish());
     let again = recording::decode(&file).expect("encoded rows can be decoded");
     let bits =
         |recording: &recording::Recording| -> Vec<u64> { recording.rows().flatten().map(|v| v.to_bits()).collect() };
-    assert!(again.complete && again.times_unix_ns == recording.times_unix_ns, "times survive a round trip");
+    assert!(again.complete && again.times == recording.times, "times survive a round trip");
     assert_eq!(bits(&again), bits(&recording), "values survive a round trip");
 }
 

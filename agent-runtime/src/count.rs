@@ -12,6 +12,11 @@ impl Count {
         self.add(1);
     }
 
+    /// Adds one to the counter. Returns whether it was the first.
+    pub fn is_first(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
     /// Adds `many` to the counter.
     pub fn add(&self, many: u64) {
         // Relaxed: it orders nothing.

@@ -7,7 +7,6 @@
 mod keys;
 
 use core::hash::{Hash as _, Hasher as _};
-use core::sync::atomic::{AtomicU64, Ordering};
 use std::hash::DefaultHasher;
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -19,6 +18,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::access::UnknownName;
 use crate::config::ConfigError;
+use crate::count::Count;
 use crate::error::chain;
 use crate::logs::LogError;
 use crate::tls::TlsError;
@@ -63,8 +63,8 @@ impl<T> Reloadable<T> {
 /// What became of changed files, for metrics and status.
 #[derive(Debug, Default)]
 pub struct ReloadState {
-    taken: AtomicU64,
-    failed: AtomicU64,
+    taken: Count,
+    failed: Count,
     problem: Mutex<Option<String>>,
     latest: Mutex<Vec<String>>,
 }
@@ -72,12 +72,12 @@ pub struct ReloadState {
 impl ReloadState {
     /// Changes that were taken over.
     pub fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+        self.taken.get()
     }
 
     /// Changes that were refused: a file could not be read or used, and what was in use before stays.
     pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
+        self.failed.get()
     }
 
     /// Full names of the keys that were taken over last.
@@ -105,7 +105,7 @@ impl ReloadState {
                     tracing::info!(changed = taken.join(", "), "configuration taken over");
                     // Before the number: who sees it finds them.
                     *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = taken;
-                    self.taken.fetch_add(1, Ordering::Relaxed);
+                    self.taken.one_more();
                 }
                 if !at_restart.is_empty() {
                     let changed = at_restart.join(", ");
@@ -114,7 +114,7 @@ impl ReloadState {
             }
             Err(error) => {
                 let why = chain(&error);
-                self.failed.fetch_add(1, Ordering::Relaxed);
+                self.failed.one_more();
                 tracing::error!(why, "the changed configuration cannot be used: the one before stays in use");
                 self.set_problem(Some(format!("changed configuration is not in use: {why}")));
             }

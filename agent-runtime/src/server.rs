@@ -1,11 +1,11 @@
 //! HTTP servers of the agents: gRPC and plain HTTP, on Unix sockets and TCP. Connections are bounded in number and per
 //! peer, and each request knows who sent it (an extension, [`Identity`]).
 
-mod body_deadline;
 mod reply_shares;
+mod request_bounds;
 
 use core::pin::pin;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,9 +27,10 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tower_service::Service as _;
 use webpki::EndEntityCert;
 
-pub use self::body_deadline::with_body_deadline;
 pub use self::reply_shares::{ReplyShares, with_reply_shares};
+pub use self::request_bounds::{AdmittedRequest, with_bounded_requests};
 use crate::access::{Identity, peer};
+use crate::count::Count;
 use crate::descriptors;
 
 /// Time limit for a TLS handshake.
@@ -68,13 +69,13 @@ pub struct Limits {
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Refused because the server, or this peer's share, was full.
-    pub refused: AtomicU64,
+    pub refused: Count,
     /// Refused because the descriptors that are left are kept back for services.
-    pub reserved: AtomicU64,
+    pub reserved: Count,
     /// TLS handshakes that failed or took too long.
-    pub handshakes: AtomicU64,
+    pub handshakes: Count,
     /// Errors of `accept`.
-    pub accept_errors: AtomicU64,
+    pub accept_errors: Count,
 }
 
 /// Whose share a connection is of.
@@ -172,14 +173,14 @@ impl Server {
             let stream = match listener.accept().await {
                 Ok(stream) => stream,
                 Err(error) => {
-                    self.counts.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    self.counts.accept_errors.one_more();
                     tracing::warn!(server = self.name, %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
             if !stream.leaves_enough() {
-                if self.counts.reserved.fetch_add(1, Ordering::Relaxed) == 0 {
+                if self.counts.reserved.is_first() {
                     tracing::warn!(server = self.name, "connections are refused: few file descriptors are left");
                 }
                 continue;
@@ -195,7 +196,7 @@ impl Server {
                 },
             };
             let Some(slot) = shares.take(share.clone(), self.limits) else {
-                if self.counts.refused.fetch_add(1, Ordering::Relaxed) == 0 {
+                if self.counts.refused.is_first() {
                     tracing::warn!(server = self.name, ?share, "connections are refused: too many are open");
                 }
                 continue;
@@ -224,7 +225,7 @@ impl Server {
                         requests(self.router, stream, identity, builder, watcher).await;
                     }
                     failed => {
-                        self.counts.handshakes.fetch_add(1, Ordering::Relaxed);
+                        self.counts.handshakes.one_more();
                         let error = failed.map(|result| result.err().map(|error| error.to_string()));
                         tracing::debug!(server = self.name, %address, ?error, "TLS handshake failed");
                     }

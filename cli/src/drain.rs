@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_runtime::clock::Clock;
 use wire::proto::operators::{LmapStatus, StatusReply};
 
 use crate::agent::{self, AgentArgs, AgentError, Connection};
-use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
@@ -94,9 +94,9 @@ async fn wait(what: &str, worker: u32, agent: &mut Connection, limit: Option<Dur
             return output::print(&format!("worker {worker} runs nothing any more\n"));
         }
         let left = words(&remaining);
-        if limit.is_some_and(|limit| clock.now() >= limit) {
+        if limit.is_some_and(|limit| Duration::from(clock.now()) >= limit) {
             return Err(Failure::to(what)
-                .because(format!("{left}, after {} s", clock.now().as_secs()))
+                .because(format!("{left}, after {} s", Duration::from(clock.now()).as_secs()))
                 .advice("wait longer: the order stands, and `uview status` says how many are left")
                 .advice("--force, which moves them at a loss"));
         }

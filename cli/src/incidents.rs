@@ -1,11 +1,15 @@
 //! `uview incidents` and `uview incident`: what was in alarm together, what is suspected, and what was changed.
 
+mod profiles;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use ::incidents::{draw, words};
+use ::incidents::{draw, streams, words};
 use wire::proto::operators::{Incident, IncidentService, IncidentSummary, IncidentsReply};
+use wire::time::UnixNanos;
 
+use self::profiles::ProfileArgs;
 use crate::agent::{self, AgentArgs, Connection};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -32,7 +36,10 @@ A restart, another version, another configuration or another limit less than a m
 alarm is named first.
 
 With --html it becomes one file that needs no other file and no network, to be attached to a
-post-mortem. It has names of services, operations and metrics, and no attributes of spans.";
+post-mortem. It has names of services, operations and metrics, and no attributes of spans.
+
+Where processor time, page faults or waiting led an alarm, the service was sampled for some
+seconds: --flame-graph, --pprof and --folded write that.";
 
 /// Arguments of `uview incidents`.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,6 +63,8 @@ pub struct IncidentArgs {
     /// Write a self-contained web page to this file; -: to standard output
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    profiles: ProfileArgs,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -84,6 +93,9 @@ pub fn show(args: &IncidentArgs, from_environment: Option<PathBuf>) -> Result<Ex
     let request = async { Connection::open(&target).await?.incident(args.id.clone()).await };
     let reply = agent::runtime(WHAT)?.block_on(request).map_err(|error| error.into_failure(WHAT))?;
     let incident = reply.incident.unwrap_or_default();
+    if args.profiles.write(&incident)? {
+        return Ok(Exit::Fine);
+    }
     match &args.html {
         Some(path) if path.as_os_str() == STDOUT => output::print(&draw::page(&incident))?,
         Some(path) => {
@@ -101,7 +113,7 @@ pub fn show(args: &IncidentArgs, from_environment: Option<PathBuf>) -> Result<Ex
 fn since(id: &str, unix_ns: u64) -> String {
     let day = id.get(..8).filter(|day| day.bytes().all(|byte| byte.is_ascii_digit()));
     let day = day.map(|day| format!("{}-{}-{} ", &day[..4], &day[4..6], &day[6..])).unwrap_or_default();
-    format!("{day}{}", words::clock(unix_ns))
+    format!("{day}{}", words::clock(UnixNanos(unix_ns)))
 }
 
 fn lasted(began: u64, ended: u64) -> String {
@@ -164,7 +176,10 @@ fn in_words(of: &Incident) -> String {
     if of.further_services > 0 {
         _ = writeln!(text, "  {} further services are not kept", of.further_services);
     }
+    profiles::in_words(&mut text, of);
+    streams_in_words(&mut text, of);
     traces(&mut text, of);
+    logs(&mut text, of);
     usual(&mut text, of);
     text
 }
@@ -182,7 +197,7 @@ fn time_line(text: &mut String, of: &Incident) {
     moments.sort();
     *text += "\nTime line (UTC)\n";
     for (at, what) in moments {
-        _ = writeln!(text, "  {}  {what}", words::clock(at));
+        _ = writeln!(text, "  {}  {what}", words::clock(UnixNanos(at)));
     }
 }
 
@@ -210,9 +225,37 @@ fn traces(text: &mut String, of: &Incident) {
         let root = trace.spans.iter().find(|span| span.parent.is_none()).or_else(|| trace.spans.first());
         let name = root.map(|root| format!("{} {}", root.service, root.name)).unwrap_or_default();
         let failed = if trace.spans.iter().any(|span| span.failed) { ", failed" } else { "" };
-        let (clock, took) = (words::clock(trace.began_unix_ns), words::length(trace.took_ns));
+        let (clock, took) = (words::clock(UnixNanos(trace.began_unix_ns)), words::length(trace.took_ns));
         _ = writeln!(text, "  {clock}  {}  {name}, {took}{failed}", trace.id);
         _ = writeln!(text, "            {}", trace.reason);
+    }
+}
+
+fn streams_in_words(text: &mut String, of: &Incident) {
+    if !of.streams.is_empty() {
+        *text += "\nStreams of packets: the largest delays and losses\n";
+    }
+    for stream in &of.streams {
+        for figure in &stream.figures {
+            let [largest, expected, last] = streams::values(figure);
+            let (name, metric, at) =
+                (streams::name(stream), &figure.metric, words::clock(UnixNanos(figure.largest_unix_ns)));
+            _ = writeln!(text, "  {at}  {name}: {metric} {largest}, expected {expected}; at last {last}");
+        }
+    }
+}
+
+fn logs(text: &mut String, of: &Incident) {
+    if of.logs.is_empty() {
+        return;
+    }
+    let more = of.kept_logs.saturating_sub(of.logs.len() as u64);
+    let more = if more > 0 { format!(", and {more} more at the upstream") } else { String::new() };
+    _ = writeln!(text, "\nKept log records: the {} best{more}", of.logs.len());
+    for log in &of.logs {
+        let said = if log.text.is_empty() { "(no text)" } else { &log.text };
+        _ = writeln!(text, "  {}  {} {}: {said}", words::clock(UnixNanos(log.at_unix_ns)), log.level, log.service);
+        _ = writeln!(text, "            {}", log.reason);
     }
 }
 
@@ -232,12 +275,30 @@ fn usual(text: &mut String, of: &Incident) {
 
 #[cfg(test)]
 mod tests {
-    use wire::proto::operators::{IncidentChange, IncidentSpan, IncidentTrace, Reason};
+    use wire::proto::operators::{
+        IncidentChange, IncidentFigure, IncidentLog, IncidentSpan, IncidentStream, IncidentTrace, Reason,
+    };
 
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
     const BEGAN: u64 = 1_795_761_735 * SECOND;
+
+    fn stream() -> IncidentStream {
+        let figure = IncidentFigure {
+            metric: "network.delay.p50".to_owned(),
+            unit: "s".to_owned(),
+            largest: 0.044,
+            largest_unix_ns: BEGAN + 3 * SECOND,
+            expected: 0.004,
+            last: 0.005,
+        };
+        IncidentStream {
+            service: "network.payment-store".to_owned(),
+            figures: vec![figure],
+            ..IncidentStream::default()
+        }
+    }
 
     fn incident() -> Incident {
         let metric = Reason {
@@ -281,6 +342,15 @@ mod tests {
             spans: vec![span],
             ..IncidentTrace::default()
         };
+        let log = IncidentLog {
+            at_unix_ns: BEGAN + 2 * SECOND,
+            severity: 17,
+            level: "ERROR".to_owned(),
+            service: "payment".to_owned(),
+            text: "card refused".to_owned(),
+            reason: "severity ERROR".to_owned(),
+            ..IncidentLog::default()
+        };
         let mut incident = Incident {
             id: "20261127-064215-123".to_owned(),
             node: "node-3".to_owned(),
@@ -290,6 +360,9 @@ mod tests {
             changes: vec![change],
             traces: vec![trace],
             kept_traces: 12,
+            logs: vec![log],
+            kept_logs: 31,
+            streams: vec![stream()],
             ..Incident::default()
         };
         incident.cause = words::cause(&incident);
@@ -313,9 +386,16 @@ Services, the suspected cause first
   1  payment: up to 12.3 γ, 1 min 47 s, 2 alarms
        queue.depth 50 k, expected 50 (82 %)
 
+Streams of packets: the largest delays and losses
+  06:42:18  payment-store: network.delay.p50 44 ms, expected 4 ms; at last 5 ms
+
 Kept traces: the 1 best, and 11 more at the upstream
   06:42:16  abababababababababababababababab  frontend GET /pay, 2 s, failed
             payment: score 12
+
+Kept log records: the 1 best, and 30 more at the upstream
+  06:42:17  ERROR payment: card refused
+            severity ERROR
 
 What was normal before
   payment: scores of 0.31 γ, at most 0.72 γ, in 118 s
@@ -333,6 +413,7 @@ What was normal before
             cause: "payment: queue.depth 50 k, expected 50".to_owned(),
             services: services.iter().map(|name| (*name).to_owned()).collect(),
             kept_traces: 7,
+            kept_logs: 0,
         };
         let long = ["a-service-with-a-long-name", "and-another-one", "cart"];
         let incidents = vec![summary(&of.id, &["payment"], 0), summary(&of.id, &long, BEGAN + 5 * SECOND)];

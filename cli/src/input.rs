@@ -167,7 +167,7 @@ pub fn open_recording(path: &Path, what: &str) -> Result<Option<Recording>, Fail
 
 /// Reports on stderr what is missing from a recording: damaged blocks, a missing end, lost rows.
 pub fn report_damage(name: &str, recording: &Recording) {
-    let rows = recording.times_unix_ns.len();
+    let rows = recording.times.len();
     for damage in &recording.damage {
         output::print_stderr(&format!("uview: {name}: {damage}; {rows} rows are left"));
     }

@@ -11,6 +11,7 @@
 //! | [`metric`] | how the metrics of a service become columns |
 //! | [`lmaps`] | LMAPs: their intervals, and those over several services |
 //! | [`kubectl`] | the same on the nodes of a Kubernetes cluster |
+//! | [`p4`] | constants of programs for switches |
 //! | [`paths`] | operations and the services on the path of their requests |
 //! | [`receipt`] | spans seen, kept, dropped and lost, per day and service |
 //! | [`sources`] | Prometheus endpoints, and which of their series are watched |
@@ -28,13 +29,12 @@
 //! | [`shell`] | completions and manual pages |
 //! | [`input`] | reads CSV, Parquet and recordings |
 //! | [`discovery`] | finds the host agents that run on this machine |
-//! | [`agent`], [`tls`], [`clock`] | client of the operators' API; certificates; monotonic clock |
+//! | [`agent`], [`tls`] | client of the operators' API; certificates |
 
 pub mod agent;
 pub mod agents;
 pub mod canary;
 pub mod check;
-pub mod clock;
 pub mod demonstration;
 pub mod discovery;
 pub mod drain;
@@ -51,6 +51,7 @@ pub mod metric;
 pub mod model;
 pub mod open;
 pub mod output;
+pub mod p4;
 pub mod paths;
 pub mod receipt;
 pub mod record;
@@ -175,6 +176,8 @@ enum Command {
     /// Measure delay and loss of all packets of a capture or an interface
     #[command(long_about = synopsis::LONG_ABOUT)]
     Synopsis(synopsis::SynopsisArgs),
+    /// Programs that measure streams in a switch: what they have to know
+    P4(p4::P4Args),
     /// Compare detectors on labelled data: precision, recall, false alarms, named metrics
     #[cfg(feature = "lab")]
     #[command(long_about = eval::LONG_ABOUT)]
@@ -226,6 +229,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         #[cfg(feature = "lab")]
         Command::Eval(args) => eval::run(&args),
         Command::Synopsis(args) => synopsis::run(&args),
+        Command::P4(args) => p4::run(&args),
         Command::Paths(args) => paths::run(&args, environment.runtime_dir),
         Command::Receipt(args) => receipt::run(&args, environment.runtime_dir),
         Command::Completions(args) => shell::completions(&args),

@@ -11,11 +11,11 @@ use std::hash::BuildHasher;
 use tonic::Streaming;
 use wire::printable;
 use wire::proto::operators::{
-    Detector, GroupShare, HookEvent, Incident, IncidentChange, IncidentReply, IncidentService, IncidentSpan,
-    IncidentSummary, IncidentTrace, IncidentsReply, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus,
-    MetricInfo, OpenPageReply, PathOperation, PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine,
-    ReceiptReply, ReceiptRun, ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply,
-    WorkerStatus,
+    Detector, GroupShare, HookEvent, Incident, IncidentChange, IncidentFigure, IncidentLog, IncidentProfile,
+    IncidentReply, IncidentService, IncidentSpan, IncidentStream, IncidentSummary, IncidentTrace, IncidentsReply,
+    ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo, OpenPageReply, PathOperation, PathService,
+    PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptLogs, ReceiptReply, ReceiptRun, ReplicaInfo,
+    RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
 };
 
 /// A message with texts that others have chosen.
@@ -118,11 +118,11 @@ messages! {
     GroupShare { group; share }
     OpenPageReply { url; lifetime_ms }
     IncidentsReply { node, incidents; in_memory }
-    IncidentSummary { id, cause, services; began_unix_ns, ended_unix_ns, kept_traces }
+    IncidentSummary { id, cause, services; began_unix_ns, ended_unix_ns, kept_traces, kept_logs }
     IncidentReply { incident }
     Incident {
-        id, node, services, changes, traces, cause;
-        began_unix_ns, ended_unix_ns, further_services, kept_traces, cut_short
+        id, node, services, changes, traces, profiles, cause, logs, streams;
+        began_unix_ns, ended_unix_ns, further_services, kept_traces, cut_short, kept_logs
     }
     IncidentService {
         service, points_at, metrics, silent_replicas;
@@ -131,7 +131,14 @@ messages! {
     }
     IncidentChange { service, kind, text; at_unix_ns, precedes_alarm }
     IncidentTrace { id, policy, reason, spans; began_unix_ns, took_ns, further_spans }
+    IncidentProfile {
+        service, event, names, problem;
+        began_unix_ns, frequency_hz, samples, lost, left_out, further_threads, stacks
+    }
     IncidentSpan { service, name, side; id, parent, after_ns, took_ns, failed }
+    IncidentStream { service, figures; at_unix_ns }
+    IncidentFigure { metric, unit; largest, largest_unix_ns, expected, last }
+    IncidentLog { service, text, trace, policy, reason, level; at_unix_ns, severity }
     HookEvent {
         service, state, episode, reasons, silent_replicas, points_at, groups, columns, change, concerned;
         hook, sequence, lost, lmap, at_unix_ns, score, gamma, rank, features, epoch
@@ -144,14 +151,15 @@ messages! {
     LmapMember { service; replicas, metrics, missing_for_ms }
     ReplicaInfo { instance; replica, pid, regions, bytes }
     MetricInfo { name, labels, kind, unit, group, aggregation, decided_by; metric, every, derived }
-    ReceiptReply { days, node, runs, waiting_spans; since_unix_ns, in_memory }
+    ReceiptReply { days, node, runs, waiting_spans, waiting_logs; since_unix_ns, in_memory }
     ReceiptRun {; began_unix_ns, written_unix_ns, ended_in_order }
     ReceiptDay { services, grown; day }
     ReceiptLine {
-        service, kept_bytes_by_policy, dropped_spans, lost_spans;
+        service, kept_bytes_by_policy, dropped_spans, lost_spans, logs;
         seen_spans, seen_bytes, kept_spans, kept_bytes, requests, failed_requests, kept_requests,
         kept_failed_requests, alarms, alarm_ms, head_share
     }
+    ReceiptLogs { kept_bytes_by_policy, dropped, lost; seen, seen_bytes, kept, kept_bytes }
     PathsReply { operations }
     PathOperation { tenant, service, operation, services; requests }
     PathService { service, operations; age_ms }

@@ -15,6 +15,11 @@ use crate::output::{self, json};
 
 const WHAT: &str = "ask the host agent for its sources";
 
+/// Rows until an LMAP is armed after its series were chosen, unless its worker is configured otherwise.
+const LEARNT_ROWS: u64 = 140;
+/// Time between exports from which on it is said how long learning takes.
+const SLOW_US: u64 = 10_000_000;
+
 /// Arguments of `uview sources`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SourcesArgs {
@@ -147,6 +152,7 @@ fn text(targets: &[Target], brief: bool) -> String {
         if is_pushed {
             let _ = writeln!(text, "  every {every}; exports: {}", target.scrapes);
             let _ = writeln!(text, "  {} samples, {bytes} bytes ({})", target.samples, target.format);
+            slow(&mut text, target);
         } else {
             let _ = writeln!(text, "  every {every}; scrapes: {}, failed: {}", target.scrapes, target.failed_scrapes);
             if target.scrapes == target.failed_scrapes {
@@ -169,6 +175,23 @@ fn text(targets: &[Target], brief: bool) -> String {
         }
     }
     text
+}
+
+/// While an exporter that exports seldom is learnt: how long that takes, and what makes it minutes.
+fn slow(text: &mut String, Target { state, interval_us, learned, needed, .. }: &Target) {
+    if state != "learning" || *interval_us < SLOW_US {
+        return;
+    }
+    let exports = |count: u64| duration_ms(count.saturating_mul(interval_us / 1_000));
+    let (left, all) = (needed.saturating_sub(*learned), u64::from(*needed) + LEARNT_ROWS);
+    let _ = writeln!(
+        text,
+        "  series are chosen in {}, and an LMAP of these alone is armed {} later; with OTEL_METRIC_EXPORT_INTERVAL=1000 \
+         in the service's environment that takes {} in all",
+        exports(left.into()),
+        exports(LEARNT_ROWS),
+        duration_ms(all * 1_000)
+    );
 }
 
 fn families(text: &mut String, families: &[Family]) {
@@ -228,6 +251,26 @@ shop  otlp:shop-1  watching
 ";
         assert!(text(&[pushed], true).starts_with(expected));
         assert!(text(&[], false).contains("sources.prometheus.targets"));
+    }
+
+    #[test]
+    fn an_exporter_that_exports_seldom_says_how_long_it_is_learnt_and_what_makes_it_minutes() {
+        let of = |interval_us: u64, state: &str| Target {
+            url: "otlp:shop-1".into(),
+            state: state.into(),
+            interval_us,
+            learned: 3,
+            needed: 20,
+            ..target()
+        };
+
+        let slow = text(&[of(60_000_000, "learning")], true);
+        assert!(slow.starts_with("shop  otlp:shop-1  learning, 3 of 20 exports\n"), "{slow}");
+        assert!(slow.contains("chosen in 17 min 0 s, and an LMAP of these alone is armed 2 h 20 min later"), "{slow}");
+        assert!(slow.contains("OTEL_METRIC_EXPORT_INTERVAL=1000") && slow.contains("2 min 40 s in all"), "{slow}");
+        for fine in [of(60_000_000, "watching"), of(9_000_000, "learning"), of(0, "learning")] {
+            assert!(!text(&[fine], true).contains("OTEL_METRIC_EXPORT_INTERVAL"));
+        }
     }
 
     #[test]

@@ -26,8 +26,8 @@ const UDP: u16 = 6_000;
 const TCP: u16 = 7_000;
 /// Clients over UDP, each with an address of its own.
 const CLIENTS: u8 = 8;
-/// Packets do not overtake each other: those of a connection are further apart.
-const USUAL: LinkConditions = LinkConditions { delay_ms: (1, 2), loss: 0.0, duplication: 0.0, seed: 9 };
+/// One delay for all: packets never overtake each other, also those that come together after a stall of this machine.
+const USUAL: LinkConditions = LinkConditions { delay_ms: (1, 1), loss: 0.0, duplication: 0.0, seed: 9 };
 
 /// The running agents, and how to ask them.
 struct Agents {

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use recording::{Column, ColumnKind, Encoder, Head, Mark, Span, label_block};
 use serde_json::Value;
 use tempfile::TempDir;
+use wire::time::{Nanos, UnixNanos};
 
 fn uview(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
@@ -97,19 +98,19 @@ fn recorded() -> Vec<u8> {
     };
     let head = Head {
         service: "payment".to_owned(),
-        interval_ns: INTERVAL,
+        interval: Nanos(INTERVAL),
         columns: TITLES.iter().enumerate().map(column).collect(),
     };
     let (mut encoder, mut file) = Encoder::new(head).unwrap();
     let mut noise = Noise(1);
     for number in 0..600 {
         let row = row(number, &mut noise);
-        file.extend(encoder.push(START + number * INTERVAL, &row).unwrap().unwrap_or_default());
+        file.extend(encoder.push(UnixNanos(START + number * INTERVAL), &row).unwrap().unwrap_or_default());
     }
     file.extend(encoder.finish());
     let span = |from: u64, to: u64, mark, fault: &str| Span {
-        from_unix_ns: START + from * INTERVAL,
-        to_unix_ns: START + to * INTERVAL,
+        from: UnixNanos(START + from * INTERVAL),
+        to: UnixNanos(START + to * INTERVAL),
         mark,
         fault: fault.to_owned(),
     };
@@ -175,14 +176,14 @@ fn rows_of_the_shop_take_at_most_two_bytes_per_value_and_all_of_them_a_megabyte(
         whole += bytes.len();
         let recording = recording::decode(&bytes).unwrap();
         assert!(recording.complete && recording.damage.is_empty() && recording.service == service);
-        let (columns, interval_ns) = (recording.columns.clone(), recording.interval_ns);
-        let head = Head { service: recording.service.clone(), interval_ns, columns };
+        let (columns, interval) = (recording.columns.clone(), recording.interval);
+        let head = Head { service: recording.service.clone(), interval, columns };
         let (mut encoder, mut again) = Encoder::new(head).unwrap();
-        for (time, row) in recording.times_unix_ns.iter().zip(recording.rows()) {
+        for (time, row) in recording.times.iter().zip(recording.rows()) {
             again.extend(encoder.push(*time, row).unwrap().unwrap_or_default());
         }
         again.extend(encoder.finish());
-        let values = recording.columns.len() * recording.times_unix_ns.len();
+        let values = recording.columns.len() * recording.times.len();
         for written in [bytes.len(), again.len()] {
             let per_value = written as f64 / values as f64;
             assert!(per_value <= 2.0, "{service}: {per_value:.2} bytes per value");
@@ -365,21 +366,27 @@ fn metrics_that_come_later_and_a_gap_of_hours_are_taken_as_they_are() {
     };
     let head = |titles: &[&str]| Head {
         service: "cart".to_owned(),
-        interval_ns: INTERVAL,
+        interval: Nanos(INTERVAL),
         columns: titles.iter().copied().map(column).collect(),
     };
     let (mut encoder, mut file) = Encoder::new(head(&["a", "gone"])).unwrap();
     let mut noise = Noise(9);
     for number in 0..200 {
         file.extend(
-            encoder.push(START + number * INTERVAL, &[noise.next(), noise.next()]).unwrap().unwrap_or_default(),
+            encoder
+                .push(UnixNanos(START + number * INTERVAL), &[noise.next(), noise.next()])
+                .unwrap()
+                .unwrap_or_default(),
         );
     }
     file.extend(encoder.change(head(&["a", "new"])).unwrap());
     let later = START + 3 * 3600 * 1_000_000_000;
     for number in 0..200 {
         file.extend(
-            encoder.push(later + number * INTERVAL, &[noise.next(), noise.next()]).unwrap().unwrap_or_default(),
+            encoder
+                .push(UnixNanos(later + number * INTERVAL), &[noise.next(), noise.next()])
+                .unwrap()
+                .unwrap_or_default(),
         );
     }
     file.extend(encoder.finish());

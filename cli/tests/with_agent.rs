@@ -14,8 +14,8 @@ use fake_agent::{FakeAgent, status};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use wire::proto::operators::{
-    Incident, IncidentChange, IncidentService, IncidentSpan, IncidentSummary, IncidentTrace, IncidentsReply, LmapInfo,
-    MetricInfo, Reason, RowEvent,
+    Incident, IncidentChange, IncidentLog, IncidentService, IncidentSpan, IncidentSummary, IncidentTrace,
+    IncidentsReply, LmapInfo, MetricInfo, Reason, RowEvent,
 };
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -125,6 +125,13 @@ fn an_incident_of_a_hostile_agent_is_text_on_the_terminal_and_in_the_file() {
         spans: vec![span],
         ..IncidentTrace::default()
     };
+    let log = IncidentLog {
+        service: hostile("logger"),
+        text: hostile("text"),
+        reason: hostile("why"),
+        level: hostile("level"),
+        ..IncidentLog::default()
+    };
     let incident = Incident {
         id: "20261127-064215-123".to_owned(),
         node: hostile("node"),
@@ -132,6 +139,7 @@ fn an_incident_of_a_hostile_agent_is_text_on_the_terminal_and_in_the_file() {
         services: vec![service],
         changes: vec![change],
         traces: vec![trace],
+        logs: vec![log],
         ..Incident::default()
     };
     let summary = IncidentSummary {
@@ -246,7 +254,7 @@ fn rows_of_a_running_agent_are_recorded_with_their_kinds_and_labelled_in_the_end
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("payment: 700 rows of 2 metrics"), "{text}");
     let recording = recording::decode(&std::fs::read(out.join("payment.uvrec")).unwrap()).unwrap();
-    assert_eq!((recording.times_unix_ns.len(), recording.lost_rows, recording.interval_ns), (700, 1, 100_000_000));
+    assert_eq!((recording.times.len(), recording.lost_rows, recording.interval.0), (700, 1, 100_000_000));
     let kinds: Vec<_> = recording.columns.iter().map(|column| column.kind).collect();
     assert_eq!(kinds, [recording::ColumnKind::Increment, recording::ColumnKind::Gauge]);
     assert_eq!(recording.spans.len(), 1);

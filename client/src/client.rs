@@ -18,7 +18,7 @@ use crate::registration::{Handle, Registration};
 use crate::registry::Registry;
 use crate::service::{Limits, Service};
 use crate::session::Session;
-use crate::spans::{SpanRing, TraceId};
+use crate::spans::{Span, SpanRing, TraceId};
 use crate::status::{Connection, Status};
 
 /// A service's connection to the node's host agent. Clones share the connection.
@@ -164,6 +164,12 @@ impl Client {
         if let Some(ring) = self.span_ring() {
             ring.keep(trace, reason);
         }
+    }
+
+    /// Begins a span, which ends when it is dropped: for programs that do not use the crate `tracing`. The first call
+    /// creates the span ring.
+    pub fn span(&self, name: &str) -> Span {
+        Span::begin(self.span_ring(), name)
     }
 
     /// A recorder for the facade `metrics`: everything that the process counts with it becomes a metric of this

@@ -27,6 +27,7 @@
 //! | take what OpenTelemetry's SDK counts (feature `opentelemetry`) | `Client::metric_reader`, see [`open_telemetry`] |
 //! | count `tracing` spans, errors, durations (feature `tracing`) | `Client::span_metrics`, see [`span_metrics`] |
 //! | record `tracing` spans (feature `tracing`) | `Client::span_layer`, see [`spans`] |
+//! | record spans without `tracing` | [`Client::span`] → [`Span`] |
 //! | keep one trace | [`Client::trigger`] |
 //! | find out why a metric does not appear | [`Client::status`] |
 //!
@@ -85,7 +86,7 @@ pub use handles::{Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
 pub use problem::{Cause, Problem};
 pub use registration::{Handle, Registration};
 pub use service::{Limits, Service};
-pub use spans::{SpanId, TraceContext, TraceId};
+pub use spans::{Span, SpanId, SpanKind, TraceContext, TraceId};
 pub use status::{Connection, Status};
 pub use wire::histogram::Scale;
 pub use wire::id::Incarnation;

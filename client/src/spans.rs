@@ -1,4 +1,5 @@
-//! Records spans of the `tracing` crate, without an exporter or a Collector.
+//! Records spans of the `tracing` crate, or those that a program begins itself ([`Span`]), without an exporter or a
+//! Collector.
 //!
 //! Each finished span is one record in a ring buffer in shared memory. The host agent reads the ring, buffers the spans
 //! until its tail-sampling policies have decided about their trace, and exports them as OTLP.
@@ -40,6 +41,7 @@
 //! and counted in the span. A span without a parent begins a trace. Recording never waits: a span is lost if the agent
 //! reads too late, or if more than 16,384 spans are open at a time. The agent counts lost spans.
 
+mod begun;
 mod context;
 #[cfg(feature = "tracing")]
 mod fields;
@@ -48,8 +50,10 @@ mod layer;
 #[cfg(feature = "tracing")]
 pub(crate) mod open;
 mod ring;
+mod span;
 
-pub use context::{SpanId, TraceContext, TraceId};
+pub use context::{IdError, SpanId, TraceContext, TraceId};
 #[cfg(feature = "tracing")]
 pub use layer::{SpanLayer, context, set_parent};
 pub(crate) use ring::{RingState, SpanRing};
+pub use span::{Span, SpanKind};

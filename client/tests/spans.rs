@@ -11,7 +11,7 @@ use region::ReadMapping;
 use region::ring::RingReader;
 use support::{FakeAgent, until};
 use tracing_subscriber::layer::SubscriberExt as _;
-use uview::{Client, Connection, Service, TraceContext};
+use uview::{Client, Connection, Service, SpanKind, TraceContext};
 use wire::registration::ServiceMessage;
 use wire::span_record::{Head, Note, Record, Status, Subject};
 
@@ -128,6 +128,53 @@ fn errors_names_and_late_fields_are_told() {
     assert!(records[0].notes().any(|note| note == Note::Integer("late", 7)));
     assert!(records[0].notes().any(|note| note == Note::Message("no money")));
     assert_eq!(head(&records[1]).status, Status::Ok);
+}
+
+#[test]
+fn a_span_that_a_program_begins_itself_is_recorded_when_it_is_dropped() {
+    let mut sent = Vec::new();
+    let mut fixture = SpanFixture::new(|client| {
+        let mut pay = client.span("POST /pay");
+        pay.set_kind(SpanKind::Server);
+        pay.set_parent(&call());
+        pay.set_text("card", "visa");
+        pay.set_integer("amount", 12);
+        pay.set_float("share", 0.5);
+        pay.set_bool("paid", true);
+        let mut stock = client.span("GET /stock");
+        let context = pay.context().unwrap();
+        stock.set_parent(&context);
+        context.inject(|name, value| sent.push((name, value.to_owned())));
+        stock.fail("no stock");
+        stock.fail("and no money");
+        stock.keep("sold out");
+        drop(stock);
+        drop(client.span("apart"));
+    });
+
+    let records = fixture.records();
+
+    let names: Vec<_> = records.iter().map(Record::name).collect();
+    assert_eq!(names, ["sold out", "GET /stock", "apart", "POST /pay"], "as they ended");
+    let [stock, apart, pay] = [1, 2, 3].map(|n: usize| head(&records[n]));
+    let caller = call();
+    assert_eq!(
+        (pay.trace.get(), pay.parent.unwrap().get()),
+        (u128::from_be_bytes(caller.trace.to_bytes()), 0xb7ad_6b71_6920_3331)
+    );
+    assert_eq!((pay.kind, pay.status, stock.kind, stock.status), (2, Status::Unset, 1, Status::Error));
+    assert_eq!((stock.trace, stock.parent), (pay.trace, Some(pay.span)));
+    assert!(apart.trace != pay.trace && apart.parent.is_none());
+    assert!(pay.start <= stock.start && stock.start <= stock.end && stock.end <= pay.end);
+    assert!(matches!(records[0].subject, Subject::Keep(trace) if trace == pay.trace));
+    let notes: Vec<_> = records[3].notes().collect();
+    let attributes =
+        [Note::Text("card", "visa"), Note::Integer("amount", 12), Note::Float("share", 0.5), Note::Bool("paid", true)];
+    assert_eq!((&notes[1..5], notes[5]), (&attributes[..], Note::State("ot=rv:0123456789abcd")));
+    let messages: Vec<_> = records[1].notes().filter(|note| matches!(note, Note::Message(_))).collect();
+    assert_eq!(messages, [Note::Message("no stock")]);
+    let parent = format!("00-{}-{:016x}-01", caller.trace, pay.span);
+    assert_eq!(sent, [("traceparent", parent), ("tracestate", "ot=rv:0123456789abcd".to_owned())]);
 }
 
 #[test]

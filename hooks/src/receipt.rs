@@ -1,4 +1,5 @@
-//! Daily ledger of spans: how many of each service were seen, kept, dropped and lost, one page for each day (UTC).
+//! Daily ledger of spans and log records: how many of each service were seen, kept, dropped and lost, one page for each
+//! day (UTC).
 //! Pure: wall-clock time is an argument.
 //!
 //! Everything is recorded on the day on which it happened: a span that was seen before midnight and kept after it is on
@@ -6,6 +7,7 @@
 //!
 //! For each service, over all days and at all times: seen = kept + dropped + lost + [waiting](DailyLedger::waiting).
 
+mod logs;
 mod page;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,7 +15,7 @@ use std::sync::Arc;
 
 use wire::time::{Nanos, UnixNanos};
 
-pub use self::page::{Line, Page, Requests, head_share};
+pub use self::page::{Line, LogLine, Page, Requests, head_share};
 use crate::id::ServiceId;
 use crate::paths::OTHER;
 use crate::tracing::{DiscardReason, LossReason, Policy, Tally};
@@ -31,18 +33,19 @@ pub struct LedgerLimits {
 }
 
 impl Default for LedgerLimits {
-    /// 8 days, 1,000 services: some 2 MB.
+    /// 8 days, 1,000 services: some 5 MB.
     fn default() -> Self {
         Self { days: 8, services: 1_000 }
     }
 }
 
-/// A service that has a name, and its buffered spans.
+/// A service that has a name, and its buffered spans and log records.
 #[derive(Debug)]
 struct NamedService {
     name: Arc<str>,
     waits: Tally,
-    /// Its name is forgotten: removed with the last of its buffered spans.
+    log_waits: Tally,
+    /// Its name is forgotten: removed with the last of what it has buffered.
     forgotten: bool,
 }
 
@@ -54,6 +57,8 @@ pub struct DailyLedger {
     names: HashMap<ServiceId, NamedService>,
     /// Buffered spans of services without a name.
     other_waits: Tally,
+    /// Buffered log records of services without a name.
+    other_log_waits: Tally,
     /// Last values of cumulative counters.
     known: BTreeMap<Arc<str>, u64>,
     other: Arc<str>,
@@ -69,6 +74,7 @@ impl DailyLedger {
             pages: VecDeque::new(),
             names: HashMap::new(),
             other_waits: Tally::default(),
+            other_log_waits: Tally::default(),
             known: BTreeMap::new(),
             other,
         }
@@ -99,10 +105,7 @@ impl DailyLedger {
     /// Records a span of `service` that arrived and is buffered. The name is remembered for later records.
     pub fn seen(&mut self, service: ServiceId, name: &str, bytes: usize, root: bool, failed: bool) {
         let tally = Tally::one(bytes);
-        // Ids of more than a day: names are forgotten by the caller.
-        if self.names.len() < 4 * self.limits.services && !self.names.contains_key(&service) {
-            self.names.insert(service, NamedService { name: name.into(), waits: Tally::default(), forgotten: false });
-        }
+        self.name(service, name);
         let name = if let Some(named) = self.names.get_mut(&service) {
             named.waits += tally;
             Arc::clone(&named.name)
@@ -192,6 +195,14 @@ impl DailyLedger {
         days.into_values().collect()
     }
 
+    /// Remembers the name of `service`, if there is room. Ids are of more than a day: they are forgotten by the caller.
+    fn name(&mut self, service: ServiceId, name: &str) {
+        if self.names.len() < 4 * self.limits.services && !self.names.contains_key(&service) {
+            let (waits, log_waits) = (Tally::default(), Tally::default());
+            self.names.insert(service, NamedService { name: name.into(), waits, log_waits, forgotten: false });
+        }
+    }
+
     /// Spans of `service` are no longer buffered. Returns the name under which to record them.
     fn settle(&mut self, service: ServiceId, tally: Tally) -> Arc<str> {
         let Some(named) = self.names.get_mut(&service) else {
@@ -200,7 +211,7 @@ impl DailyLedger {
         };
         named.waits -= tally;
         let name = Arc::clone(&named.name);
-        if named.forgotten && named.waits.spans == 0 {
+        if named.forgotten && named.waits.spans == 0 && named.log_waits.spans == 0 {
             self.names.remove(&service);
         }
         name

@@ -11,8 +11,8 @@
 //! 2. A service that *points at* another one in alarm comes after all that point at none. It does if a quarter or more
 //!    of what its top metrics explain is about calls to that one ([`Explanation::peer`]): a service that waits for a
 //!    slow callee is a victim. If traces show who calls whom ([`Calls`]), a service whose responses are slow or fail
-//!    points at a service in alarm below it whose delay [`explains`] its own, and one that mainly has less to do than
-//!    usual, or whose delay is too small for what its caller waits, points at a service in alarm above it.
+//!    points at a service in alarm below it whose delay explains its own, or above it if its own delay is too small
+//!    for what that one waits ([`is_victim`]). One that mainly has less to do than usual points at a service above it.
 //! 3. Then the highest score as a multiple of γ decides, and last the earliest alarm.
 //!
 //! # Limits
@@ -32,7 +32,7 @@ mod explanation;
 use wire::time::Nanos;
 
 pub use calls::Calls;
-pub use delay::{explains, longest_delay};
+pub use delay::{CallRelation, is_victim, longest_delay};
 pub use explanation::{Cause, Explanation, TOP};
 
 /// Scores count until so long after the first alarm: later, victims have the higher scores.
@@ -118,15 +118,13 @@ fn points_at(
     if named.is_some() || one.silent {
         return named;
     }
-    let above = |caller: &str, callee: &str| calls.is_below(callee, caller) && !calls.is_below(caller, callee);
+    let relation =
+        |other: &str| CallRelation::of(calls.is_below(other, one.service), calls.is_below(one.service, other));
     let mut suspects = suspects.iter();
     let pointed = suspects.find(|(_, other)| match one.responses {
         ResponseChange::Unknown => false,
-        ResponseChange::Worse => {
-            let (waits, is_small) = (above(one.service, other.service), above(other.service, one.service));
-            waits && explains(other.slower, one.slower) || is_small && !explains(one.slower, other.slower)
-        }
-        ResponseChange::Less => above(other.service, one.service),
+        ResponseChange::Worse => is_victim(relation(other.service), one.slower, other.slower),
+        ResponseChange::Less => relation(other.service) == CallRelation::Caller,
     });
     pointed.map(|(at, _)| *at)
 }

@@ -9,6 +9,7 @@
 //! | [`ServicePolicies`] | what an operator wants of the traces through single services |
 //! | [`Threshold`] | consistent probability sampling |
 //! | [`ScoreBreakdown`] | one row's score, by operation |
+//! | [`LogRecord`], [`LogReason`] | log records, which wait likewise and share budget, decisions and verdicts |
 //! | [`Account`] | accounting: seen = waiting + kept + dropped + lost |
 //! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record` | parts of the buffer |
 
@@ -21,6 +22,7 @@ mod cluster;
 mod decisions;
 mod keeper;
 mod limits;
+mod logs;
 mod order;
 mod outcome;
 mod policies;
@@ -30,6 +32,7 @@ mod service_policies;
 mod span;
 mod switches;
 mod threshold;
+mod trace_path;
 mod traces;
 mod triggers;
 mod watermark;
@@ -40,8 +43,9 @@ pub use budget::{Budget, BudgetError, BudgetRule, Payer};
 pub use buffer::{Indexes, TailBuffer};
 pub use cluster::TraceStart;
 pub use decisions::StickyDecision;
-pub use keeper::{Keeper, KeptSpan, PathStep, Piece};
+pub use keeper::{Keeper, KeptSpan, Piece};
 pub use limits::{Limits, LimitsError};
+pub use logs::{KeptLog, LogLimitsError, LogPolicy, LogReason, LogRecord, LogRule, Severity};
 pub use order::{OrderKey, Rank};
 pub use outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack, OfferOutcome};
 pub use policies::{Policies, Selection, ServiceCatalog};
@@ -50,4 +54,5 @@ pub use service_policies::{ServicePolicies, ServicePolicyError, ServiceRule};
 pub use span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
 pub use switches::Switches;
 pub use threshold::{ProbabilityError, Randomness, Threshold, sampling_of, with_threshold};
+pub use trace_path::{FOLLOWED_BYTES, PathStep};
 pub use triggers::{Origin, TriggerRule, Triggers, Verdict};

@@ -385,15 +385,48 @@ fn who_calls_whom_is_learnt_from_traces_that_leave_whether_they_are_kept_or_not(
         }
 
         shop.tick(Nanos::from_secs(if kept { 1 } else { 60 }));
-
         assert_eq!(shop.kept.len(), if kept { 200 } else { 0 });
-        let calls = shop.keeper.calls();
+        let mut calls = shop.keeper.calls();
+        assert_eq!(calls.is_empty(), kept, "of a kept trace, spans may still come");
+        if kept {
+            shop.tick(Nanos::from_secs(11));
+            calls = shop.keeper.calls();
+        }
+
         assert_eq!(calls.keys().collect::<Vec<_>>(), [&(shop.frontend, shop.payment)]);
         let counted = calls[&(shop.frontend, shop.payment)];
         // One trace in sixteen, by its id.
         assert!(4 < counted.calls && counted.calls < 30, "{counted:?}");
         assert!(shop.keeper.calls().is_empty());
     }
+}
+
+#[test]
+fn of_calls_the_failed_ones_are_counted_though_their_traces_are_kept_before_the_caller_is_heard_of() {
+    let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, BudgetRule::default());
+    for number in 0..400 {
+        let child = index(2, Some(1), SpanKind::Server, shop.payment, shop.charge, at(0, 0));
+        let entry = index(1, None, SpanKind::Server, shop.frontend, shop.pay, at(0, 0));
+        let child = SpanIndex { error: number % 2 == 0, ..child };
+        for (arrives, sent) in [(Nanos::ZERO, child), (Nanos::from_secs(4), entry)] {
+            shop.act(|keeper, catalog, sink| keeper.span(&span(trace(number), sent, true), catalog, arrives, sink));
+        }
+    }
+    assert_eq!(shop.kept.len(), 200, "each that failed");
+
+    let (mut calls, mut failed) = (0, 0);
+    for second in [5, 10, 60] {
+        shop.tick(Nanos::from_secs(second));
+        for counted in shop.keeper.calls().values() {
+            (calls, failed) = (calls + counted.calls, failed + counted.failed);
+        }
+    }
+
+    let wanted = |number: &u64| shop.keeper.buffer().rank(trace(*number)).position().is_multiple_of(16);
+    let taught: Vec<u64> = (0..400).filter(wanted).collect();
+    assert_eq!(calls, taught.len() as u64);
+    assert_eq!(failed, taught.iter().filter(|number| *number % 2 == 0).count() as u64);
+    assert!(0 < failed && failed < calls, "{failed} of {calls}");
 }
 
 /// A span of `trace` that ended in an error, or followed one.

@@ -16,7 +16,7 @@ use crate::control_plane::{MAX_MEMBER_REGIONS, MAX_OVER_SEVERAL};
 use crate::dispatch::Dispatch;
 use crate::live_page;
 use crate::region_registration::MAX_HELD_BYTES;
-use crate::run::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WORKER_LIMITS};
+use crate::run::{CALL_BYTES, METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
 use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models, token_access};
 
 /// The program, its threads, and what the allocator keeps of memory that is free.
@@ -75,7 +75,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         what: "custom resources of Kubernetes, or of files",
         bytes: config.object_bytes(),
         from: "with `kubernetes.pods`: 8 × 2 MiB (`kubernetes.lmaps`) + 8 × 128 KiB \
-               (`kubernetes.sampling_policies`); with `resources`: 8 × 2 MiB",
+               (`kubernetes.sampling_policies`) + 8 × 256 KiB (`kubernetes.synopsis_policies`); with `resources`: 8 × 2 MiB",
         payer: "node",
         full: "further ones are not in effect, and the status says so",
         metric: "",
@@ -365,8 +365,8 @@ fn edges(config: &Config) -> [Bound; 4] {
             metric: "denied_calls",
         },
         Bound {
-            what: "replies to operators and viewers that they have not read",
-            bytes: REPLY_BYTES,
+            what: "requests of operators and viewers, and replies that they have not read",
+            bytes: CALL_BYTES,
             from: "fixed",
             payer: "operator or viewer: three times what is free",
             full: "the call is refused",
@@ -405,7 +405,7 @@ mod tests {
     fn each_key_moves_its_own_row() {
         for (text, what, bytes) in [
             ("services: {limits: {series: 1000}}", "series", 2_400_000),
-            ("incidents: {bytes: 5000000}", "incidents", 5_000_000 + 16 * MIB + 9 * MIB + 10 * 2_432),
+            ("incidents: {bytes: 5000000}", "incidents", 5_000_000 + (16 + 10 + 12) * MIB + 10 * 2_432),
             ("lmap: {model_bytes: 5}", "learnt models", 5 + MAX_KEPT_MODELS as u64 * MODEL_BYTES),
             (
                 "services: {limits: {regions: 10}}",

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use agent_runtime::Count;
 use region::CreateError;
 use sources::cgroup::Values;
 use sources::cgroup::hierarchies::{Hierarchy, hierarchies};
@@ -83,13 +84,13 @@ impl CgroupSettings {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Samples, each of one cgroup.
-    pub(crate) samples: AtomicU64,
+    pub(crate) samples: Count,
     /// Cgroups that are read now.
     pub(crate) cgroups: AtomicU64,
     /// Cgroups that have vanished.
-    pub(crate) vanished: AtomicU64,
+    pub(crate) vanished: Count,
     /// Rounds skipped because the previous one took too long.
-    pub(crate) late_rounds: AtomicU64,
+    pub(crate) late_rounds: Count,
     /// Whether the last scan found more cgroups than are read.
     pub(crate) over_limit: AtomicBool,
 }
@@ -200,7 +201,7 @@ impl Cgroups {
             let Some(node) = node.upgrade() else { return };
             self.round(&node, clock.now());
             let late = clock.now().0.saturating_sub(next.0) / interval.0.max(1);
-            self.counts.late_rounds.fetch_add(late, Ordering::Relaxed);
+            self.counts.late_rounds.add(late);
             next = next.plus(Nanos(interval.0.saturating_mul(late + 1)));
         }
     }
@@ -226,7 +227,8 @@ impl Cgroups {
             if let Err(error) = replica.sample(now, (node, pods), buffer, values) {
                 tracing::info!(path, %error, "cgroup not read any more");
                 node.service_gone(replica.connection);
-                counts.vanished.fetch_add(1, Ordering::Relaxed);
+                node.cgroup_files.remove(path);
+                counts.vanished.one_more();
                 vanished = true;
                 return false;
             }
@@ -234,7 +236,7 @@ impl Cgroups {
                 tracing::info!(path, "a container has ended, and its pod wants it to run");
                 vanished = true;
             }
-            counts.samples.fetch_add(1, Ordering::Relaxed);
+            counts.samples.one_more();
             true
         });
         if vanished {
@@ -280,9 +282,10 @@ impl Cgroups {
     fn replace(&mut self, replica: &Replica, node: &Node) {
         let Self { replicas, counts, .. } = self;
         let is_same = |other: &Replica| other.measured.is_none() && other.container == replica.container;
-        for (_, ended) in replicas.extract_if(.., |_, other| is_same(other)) {
+        for (path, ended) in replicas.extract_if(.., |_, other| is_same(other)) {
             node.service_gone(ended.connection);
-            counts.vanished.fetch_add(1, Ordering::Relaxed);
+            node.cgroup_files.remove(&path);
+            counts.vanished.one_more();
         }
     }
 
@@ -295,7 +298,13 @@ impl Cgroups {
         measured.find_network(&mut self.buffer);
         measured.read(&mut self.buffer, &mut self.values)?;
         let container = self.settings.containers.as_ref().and_then(|containers| containers.pods.container(path));
-        Ok(Replica::new(measured, container, (service, instance), &mut self.values, node)?)
+        let names = (service.clone(), instance.clone());
+        let replica = Replica::new(measured, container, (service, instance), &mut self.values, node)?;
+        let files = self.hierarchies.iter().map(|hierarchy| hierarchy.root.join(path).join("cgroup.procs"));
+        if let Some(file) = files.into_iter().find(|file| file.exists()) {
+            node.cgroup_files.add(path, names, file);
+        }
+        Ok(replica)
     }
 }
 

@@ -14,7 +14,6 @@ use hooks::coherence::{GossipMessage, MemberSettings, ReceiveError, Refusal, Run
 use otlp::{CoherenceSettings, Edge};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tonic::service::Routes;
 use wire::time::Nanos;
 
 use crate::config::CoherenceConfig;
@@ -99,8 +98,7 @@ pub(crate) async fn start(
     std::fs::write(&trace_run, "").map_err(|cause| RunError::Runtime { path: trace_run.clone(), cause })?;
     edge.join(name, RunId(rand::random()), CoherenceSettings { member: MemberSettings::default(), successor });
     let (counts, local) = (Arc::new(Counts::default()), Arc::new(Endpoint(Arc::clone(&edge))));
-    let service = gossip::service(Arc::clone(&local), access.clone(), Arc::clone(&counts));
-    let router = Routes::new(service).into_axum_router();
+    let router = gossip::router(Arc::clone(&local), access.clone(), Arc::clone(&counts));
     let server = Server { name: "coherence", router, limits: LIMITS, counts: Arc::clone(connections) };
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = server.serve(vec![Listener::Tcp(listener)], acceptor(tls.as_ref())?, async { _ = stopped.await });

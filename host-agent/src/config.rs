@@ -9,6 +9,7 @@ mod limits;
 mod lmap;
 mod operators;
 mod otlp;
+mod otlp_logs;
 mod otlp_metrics;
 mod page;
 mod prometheus;
@@ -34,7 +35,7 @@ use crate::{cgroup_metrics, process_metrics, span_metrics};
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
 pub use self::identity::Identity;
-pub use self::incidents::IncidentsConfig;
+pub use self::incidents::{IncidentsConfig, ProfileConfig};
 pub use self::kubernetes::KubernetesConfig;
 pub(crate) use self::kubernetes::pod_target;
 pub use self::limits::LimitsConfig;
@@ -43,8 +44,10 @@ pub use self::operators::OperatorsConfig;
 pub use self::otlp::{
     Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
+pub use self::otlp_logs::LogsConfig;
 pub use self::otlp_metrics::OtlpMetricsConfig;
 pub use self::page::PageConfig;
+pub(crate) use self::page::TRACE;
 pub(crate) use self::prometheus::changes_every;
 pub use self::prometheus::{PrometheusConfig, PrometheusTarget};
 pub use self::receipt::ReceiptConfig;
@@ -107,7 +110,7 @@ pub struct Config {
     pub sources: SourcesConfig,
     /// What the API server of Kubernetes is asked for.
     pub kubernetes: KubernetesConfig,
-    /// Folder of files with `Lmap`s and `SamplingPolicy`s about the services of a node without Kubernetes. `None`:
+    /// Folder of files with `Lmap`s, `SamplingPolicy`s and `SynopsisPolicy`s about a node without Kubernetes. `None`:
     /// none.
     pub resources: Option<PathBuf>,
     /// Logs to standard error.

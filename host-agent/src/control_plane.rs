@@ -17,6 +17,7 @@
 
 mod action;
 mod catalogue;
+mod connections;
 pub(crate) mod container;
 mod counters;
 mod declarations;
@@ -49,6 +50,7 @@ mod services;
 mod settings;
 mod shares;
 mod span_rings;
+mod streams;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -61,7 +63,7 @@ mod workers;
 use std::collections::{BTreeMap, BTreeSet};
 
 use wire::id::{LmapId, Owner, WorkerId};
-use wire::name::ServiceName;
+use wire::name::{MetricName, ServiceName};
 use wire::time::{Interval, Nanos};
 
 pub use self::incidents::Suspicion;
@@ -87,30 +89,21 @@ pub use scores::LmapScore;
 pub use selection::Choice;
 pub use services::Descriptor;
 pub use settings::{AggregationRule, IdentityRule, Limits, Peer, Settings};
+pub use streams::StreamOutcome;
 pub use worker::Drain;
 
 use self::incidents::Incidents;
 use catalogue::Catalogue;
+use connections::Connections;
 use kept_models::KeptModels;
 use lmap::{Lmap, ProblemLog};
 use move_times::MoveTimes;
 use numbers::Numbers;
 use release::{Release, Releases};
-use replica::Replica;
 use shares::NodeShares;
+use streams::WantedStreams;
 use unregistered_regions::RdmaAccess;
 use worker::Worker;
-
-/// A service's connection, before and after its hello.
-#[derive(Debug)]
-struct Connection {
-    peer: Peer,
-    /// What its pod says about it.
-    pod: PodIdentity,
-    /// Number of frames received.
-    messages: u64,
-    replica: Option<Replica>,
-}
 
 /// A service on this node.
 #[derive(Debug, Default)]
@@ -128,21 +121,16 @@ struct Service {
 #[derive(Debug)]
 pub struct ControlPlane {
     settings: Settings,
-    connections: BTreeMap<ConnectionId, Connection>,
-    /// Connections of the agent's own replicas.
-    agent_replicas: BTreeSet<ConnectionId>,
-    awaiting_hello: BTreeSet<(Nanos, ConnectionId)>,
+    connections: Connections,
     services: BTreeMap<ServiceName, Service>,
     lmaps: BTreeMap<LmapId, Lmap>,
     /// LMAPs over several services, also deleted ones that workers may still know.
     over_several: BTreeSet<LmapId>,
     incidents: Incidents,
     workers: BTreeMap<WorkerId, Worker>,
-    links: BTreeMap<ConnectionId, WorkerId>,
     /// Changed LMAPs, and when their workers are sent the change.
     due: BTreeMap<LmapId, Nanos>,
     releases: Releases,
-    accepted: BTreeSet<ConnectionId>,
     actions: Vec<Action>,
     counters: Counters,
     shares: NodeShares,
@@ -156,6 +144,7 @@ pub struct ControlPlane {
     kept: KeptModels,
     move_times: MoveTimes,
     numbers: Numbers,
+    streams: WantedStreams,
 }
 
 impl ControlPlane {
@@ -167,18 +156,14 @@ impl ControlPlane {
             shares: NodeShares::new(&settings.limits),
             models: Shares::new("bytes of operators' models", "a limit of the program", operators::MAX_MODELS_BYTES),
             settings,
-            connections: BTreeMap::new(),
-            agent_replicas: BTreeSet::new(),
-            awaiting_hello: BTreeSet::new(),
+            connections: Connections::default(),
             services: BTreeMap::new(),
             lmaps: BTreeMap::new(),
             over_several: BTreeSet::new(),
             incidents: Incidents::default(),
             workers: BTreeMap::new(),
-            links: BTreeMap::new(),
             due: BTreeMap::new(),
             releases: Releases::default(),
-            accepted: BTreeSet::new(),
             actions: Vec::new(),
             counters: Counters::default(),
             problems: ProblemLog::default(),
@@ -186,6 +171,7 @@ impl ControlPlane {
             wanted_share: f64::INFINITY,
             move_times: MoveTimes::default(),
             numbers: Numbers::default(),
+            streams: WantedStreams::default(),
         }
     }
 
@@ -198,6 +184,24 @@ impl ControlPlane {
     /// Lets processes register as services by these rules from now on. Who has registered stays.
     pub fn set_identities(&mut self, rules: Vec<IdentityRule>) {
         self.settings.identities = rules;
+    }
+
+    /// Aggregates replicas by these rules from now on. LMAPs with a metric that is aggregated in another way than
+    /// before go to their workers anew.
+    pub fn set_aggregations(&mut self, now: Nanos, rules: Vec<AggregationRule>) {
+        let before = core::mem::replace(&mut self.settings.aggregations, rules);
+        let differs = |service: &ServiceName, name: &MetricName| {
+            self.settings.aggregation(service, name) != settings::aggregation(&before, service, name)
+        };
+        let changed = self.lmaps.iter().filter(|(_, lmap)| match &lmap.members {
+            None => lmap.numbers().keys().any(|key| differs(&lmap.service, &key.name)),
+            // Each of its columns belongs to one of several services.
+            Some(_) => before != self.settings.aggregations,
+        });
+        let changed: Vec<LmapId> = changed.map(|(id, _)| *id).collect();
+        for id in changed {
+            self.changed(id, now);
+        }
     }
 
     /// The counters since the start.
@@ -244,7 +248,7 @@ impl ControlPlane {
     }
 
     fn next_deadline(&self) -> Nanos {
-        let hello = self.awaiting_hello.first().map(|&(at, _)| at);
+        let hello = self.connections.next_hello();
         let due = self.due.values().min().copied();
         let lease = self.lease_deadline();
         [hello, due, lease, self.next_move()].into_iter().flatten().min().unwrap_or(Nanos::NEVER)
@@ -276,21 +280,26 @@ impl ControlPlane {
         id
     }
 
-    /// Default interval of an LMAP of `service`: one row per change of the values, but not below the configured
-    /// interval.
+    /// Default interval of an LMAP of `service`: one row per change of what changes most often, but not below the
+    /// configured interval. Values that change less often hold between rows. Replicas without a value count if there
+    /// are no others: for one that has just come back, the kept model is of the interval that it will have.
     fn interval_of(&self, service: &ServiceName) -> Interval {
-        let replicas = self.services.get(service).into_iter().flat_map(|service| &service.replicas);
-        let periods = replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()?.changes_every);
-        periods.fold(self.settings.interval, Interval::max)
+        let usual = self.settings.interval;
+        let each = || {
+            let replicas = self.replicas_of(service);
+            replicas.map(|of| (of.series().is_empty(), of.changes_every.map_or(usual, |every| every.max(usual))))
+        };
+        let with_values = each().filter(|(is_empty, _)| !is_empty).map(|(_, every)| every).min();
+        with_values.or_else(|| each().map(|(_, every)| every).min()).unwrap_or(usual)
     }
 
     /// Who pays for the replica of `connection`.
     fn owner_of(&self, connection: ConnectionId) -> Option<Owner> {
-        Some(self.connections.get(&connection)?.replica.as_ref()?.owner)
+        Some(self.connections.replica(connection)?.owner)
     }
 
     fn service_of(&self, connection: ConnectionId) -> Option<ServiceName> {
-        Some(self.connections.get(&connection)?.replica.as_ref()?.service.clone())
+        Some(self.connections.replica(connection)?.service.clone())
     }
 
     /// Removes an LMAP. Its worker is told with the next poll.

@@ -74,7 +74,7 @@ impl Control for Workers {
 }
 
 /// Who sent a request. The server puts it there; a request without it is nobody's.
-pub(crate) fn sender<T>(request: &Request<T>) -> Identity {
+fn sender<T>(request: &Request<T>) -> Identity {
     request.extensions().get::<Identity>().cloned().unwrap_or(Identity::Certificate(Vec::new()))
 }
 

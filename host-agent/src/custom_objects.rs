@@ -1,6 +1,6 @@
-//! `Lmap`s and `SamplingPolicy`s, custom resources of Kubernetes: a list and a watch of the API server tell them, this
-//! node applies those that are about its pods, and says in one object of its own what came of each (decisions D38 and
-//! D39).
+//! `Lmap`s, `SamplingPolicy`s and `SynopsisPolicy`s, custom resources of Kubernetes: a list and a watch of the API
+//! server tell them, this node applies those that are about its pods, and says in one object of its own what came of
+//! each (decisions D38, D39 and D55).
 //!
 //! Each node decides by itself, from all objects and all of its pods anew (`resources`, which is pure). Nothing waits
 //! for the API server: while it is away, what is known stays in effect. On a node without Kubernetes files say the
@@ -12,6 +12,7 @@ mod known;
 mod reconciler;
 mod sampling;
 mod status;
+mod synopses;
 
 use core::time::Duration;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ use kube::api::ApiResource;
 use otlp::Edge;
 use resources::plan::{MAX_OBJECT_BYTES, MAX_OBJECTS};
 use resources::sampling_plan::{MAX_POLICIES, MAX_POLICY_BYTES};
-use resources::{Lmap, LmapSpec, NodeReport, SamplingPolicy, SamplingPolicySpec};
+use resources::synopsis_plan::{MAX_SYNOPSIS_POLICIES, MAX_SYNOPSIS_POLICY_BYTES};
+use resources::{Lmap, LmapSpec, NodeReport, SamplingPolicy, SamplingPolicySpec, SynopsisPolicy, SynopsisPolicySpec};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -40,6 +42,14 @@ const POLICIES: ObjectKind = ObjectKind {
     resource: "samplingpolicies",
     objects: MAX_POLICIES,
     bytes: MAX_POLICY_BYTES,
+};
+
+const SYNOPSES: ObjectKind = ObjectKind {
+    one: "SynopsisPolicy",
+    many: "SynopsisPolicies",
+    resource: "synopsispolicies",
+    objects: MAX_SYNOPSIS_POLICIES,
+    bytes: MAX_SYNOPSIS_POLICY_BYTES,
 };
 
 /// How often things are done.
@@ -75,6 +85,14 @@ impl Default for Pace {
 pub(crate) struct WatchedKinds {
     pub(crate) lmaps: bool,
     pub(crate) sampling_policies: bool,
+    pub(crate) synopsis_policies: bool,
+}
+
+impl WatchedKinds {
+    /// Whether any of them is watched.
+    pub(crate) const fn any(self) -> bool {
+        self.lmaps || self.sampling_policies || self.synopsis_policies
+    }
 }
 
 /// What is known of the objects, and what came of them.
@@ -86,6 +104,7 @@ pub(crate) struct CustomObjects {
     pace: Pace,
     lmaps: WatchedKind<LmapSpec>,
     policies: WatchedKind<SamplingPolicySpec>,
+    synopses: WatchedKind<SynopsisPolicySpec>,
     /// Where traces are sampled, once that is known; `None` inside: nowhere.
     edge: OnceLock<Option<Arc<Edge>>>,
     report: Mutex<NodeReport>,
@@ -100,8 +119,9 @@ pub(crate) struct CustomObjects {
 impl CustomObjects {
     fn new(source: &'static str, node_name: String, pace: Pace) -> Self {
         let (lmaps, policies) = (WatchedKind::new(LMAPS), WatchedKind::new(POLICIES));
+        let synopses = WatchedKind::new(SYNOPSES);
         let (edge, report, reported, write_error, file_problems) = Default::default();
-        Self { source, node_name, pace, lmaps, policies, edge, report, reported, write_error, file_problems }
+        Self { source, node_name, pace, lmaps, policies, synopses, edge, report, reported, write_error, file_problems }
     }
 
     /// Traces are sampled at `edge`, or nowhere. Policies wait until this is said.
@@ -125,7 +145,8 @@ impl CustomObjects {
         let first = &report.first_problem;
         let first = (!first.is_empty()).then(|| format!("{}: {first}{more}", self.source));
         let files = lock(&self.file_problems).clone();
-        self.lmaps.problems().chain(self.policies.problems()).chain(write).chain(files).chain(first).collect()
+        let kinds = self.lmaps.problems().chain(self.policies.problems()).chain(self.synopses.problems());
+        kinds.chain(write).chain(files).chain(first).collect()
     }
 }
 
@@ -143,6 +164,10 @@ pub(crate) fn start(
     threads: &Handle,
 ) -> Arc<CustomObjects> {
     let objects = Arc::new(CustomObjects::new("kubernetes", node_name, Pace::default()));
+    if kinds.synopsis_policies {
+        // What is measured stays until it is known what is wanted.
+        node.plane(|plane, _| plane.await_streams());
+    }
     let (of, pods, node) = (Arc::clone(&objects), Arc::clone(pods), Arc::clone(node));
     threads.spawn(async move {
         let running = Arc::clone(&node);
@@ -158,6 +183,7 @@ pub(crate) fn start(
 /// the status of the node tells.
 pub(crate) fn start_from_files(folder: PathBuf, node: &Arc<Node>, threads: &Handle) -> Arc<CustomObjects> {
     let objects = Arc::new(CustomObjects::new("resources", String::new(), Pace::default()));
+    node.plane(|plane, _| plane.await_streams());
     let (of, node) = (Arc::clone(&objects), Arc::clone(node));
     threads.spawn(async move {
         let running = Arc::clone(&node);
@@ -193,8 +219,13 @@ async fn run(config: kube::Config, kinds: WatchedKinds, objects: &CustomObjects,
             objects.policies.watch(client.clone(), ApiResource::erase::<SamplingPolicy>(&())).await;
         }
     };
+    let synopses = async {
+        if kinds.synopsis_policies {
+            objects.synopses.watch(client.clone(), ApiResource::erase::<SynopsisPolicy>(&())).await;
+        }
+    };
     let writing = status::write(client.clone(), objects);
-    tokio::join!(lmaps, policies, reconciler::run(objects, Some(pods), node), writing);
+    tokio::join!(lmaps, policies, synopses, reconciler::run(objects, Some(pods), node), writing);
 }
 
 #[cfg(test)]

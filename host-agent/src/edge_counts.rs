@@ -36,13 +36,17 @@ counts! {
     failed_incident_writes;
     /// Changes noted for incidents: restarts, versions, limits, and the agent's own configuration.
     noted_changes;
+    /// Profiles taken of services in alarm.
+    profiles;
+    /// Profiles of services in alarm that could not be taken: the kernel refused, or their processes were gone.
+    failed_profiles;
     /// Writes of stored models that failed; the next one is tried as usual.
     failed_model_writes;
     /// Files of stored models that could not be read and were moved aside.
     unreadable_models;
     /// Calls of workers, operators and viewers that their role does not allow.
     denied_calls;
-    /// Calls of operators and viewers refused because they had their share of replies that they do not read.
+    /// Calls of operators and viewers refused: they had their share of requests and of replies that were not read.
     refused_replies;
     /// Requests to the live page without a session, with another host's name, or that would not only read.
     refused_page_requests;

@@ -5,12 +5,14 @@
 //! that is full is said in the status: records stay in memory, and are written when there is room.
 
 mod facts;
+mod profiling;
 mod store;
+mod streams;
 
 pub(crate) use self::store::FURTHER_BYTES;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,17 +26,21 @@ use wire::proto::operators as proto;
 use wire::time::UnixNanos;
 
 use self::facts::ProcessFacts;
+use self::profiling::{Profiler, Wish};
 use self::store::Store;
 use crate::clock;
 use crate::config::IncidentsConfig;
-use crate::control_plane::Event;
+use crate::control_plane::{Event, ReplicaFacts};
 use crate::dispatch::{Filter, TooManyHooks};
+use crate::kept_logs::KeptLogs;
 use crate::kept_traces::KeptTraces;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
 
 /// Verdicts queued until the next look: 100 services for ten seconds.
 const VERDICTS: usize = 1_024;
+/// Where the kernel says what processes do.
+const PROC: &str = "/proc";
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -42,6 +48,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct EvidenceSources {
     pub(crate) traces: Arc<KeptTraces>,
+    pub(crate) logs: KeptLogs,
     pub(crate) pods: Option<Arc<PodWatch>>,
 }
 
@@ -54,6 +61,7 @@ pub(crate) struct IncidentBook {
     /// Locked while files are written, so that the last write is the newest.
     store: Option<Mutex<Store>>,
     facts: Mutex<ProcessFacts>,
+    profiler: Profiler,
     /// Why the last write failed; `None` if it did not.
     failure: Mutex<Option<String>>,
     /// Changes of the configuration that are noted.
@@ -83,7 +91,8 @@ impl IncidentBook {
             node,
             sources,
             store: store.map(Mutex::new),
-            facts: Mutex::new(ProcessFacts::new(Path::new("/proc"))),
+            facts: Mutex::new(ProcessFacts::new(Path::new(PROC))),
+            profiler: Profiler::new(config.profile, PathBuf::from(PROC)),
             failure: Mutex::default(),
             reloads: Mutex::default(),
         })
@@ -111,6 +120,7 @@ impl IncidentBook {
                         // A look that does not panic has no error.
                         _ = tokio::task::spawn_blocking(move || {
                             book.look(&node, clock::unix_now());
+                            book.look_at_streams(&node);
                             book.write(&node, false);
                         }).await;
                     }
@@ -118,6 +128,7 @@ impl IncidentBook {
                 }
             }
             node.unregister(id);
+            book.profiler.end();
         });
         Ok(())
     }
@@ -133,10 +144,12 @@ impl IncidentBook {
         let gamma = verdict.gamma.filter(|gamma| *gamma > 0.0);
         let silent: Vec<String> = event.silent.iter().map(ToString::to_string).collect();
         let metrics: Vec<proto::Reason> = event.reasons.iter().map(proto::Reason::from).collect();
+        let incident = event.suspicion.as_ref().map(|suspicion| IncidentId::of(suspicion.incident));
+        self.wish(incident, event);
         lock(&self.recorder).verdict(&Verdict {
             service: event.service.as_str(),
             at: event.at,
-            incident: event.suspicion.as_ref().map(|suspicion| IncidentId::of(suspicion.incident)),
+            incident,
             phase: match verdict.episode {
                 Episode::Began => Phase::Begin,
                 Episode::On => Phase::Middle,
@@ -149,10 +162,22 @@ impl IncidentBook {
         });
     }
 
+    /// Wishes for a profile of a service in alarm whose first metric a stack would explain.
+    fn wish(&self, incident: Option<IncidentId>, event: &Event) {
+        let is_on = matches!(event.verdict.episode, Episode::Began | Episode::On);
+        let first = event.reasons.first().filter(|reason| is_on && reason.seen > reason.expected);
+        let event_of = first.and_then(|reason| profile::Event::of_metric(reason.series.name.as_str()));
+        if let (Some(incident), Some(sampled)) = (incident, event_of) {
+            self.profiler.wish(Wish { incident, service: event.service.to_string(), event: sampled });
+        }
+    }
+
     /// Looks at ranking, scores, traces, and at what was changed. Reads files of processes.
     fn look(&self, node: &Node, now: UnixNanos) {
         let (rankings, scores, replicas) = node
             .inspect(|plane, _| (plane.incident_rankings(), plane.scores().collect::<Vec<_>>(), plane.replica_facts()));
+        let replicas = lock(&self.facts).confirmed(replicas);
+        self.profile(node, &replicas, now);
         let replicas = lock(&self.facts).look(replicas);
         let versions = self.versions();
         let taken = node.reloads.taken();
@@ -176,9 +201,24 @@ impl IncidentBook {
         }
         node.counts.noted_changes.add(recorder.changes.noted() - noted);
         recorder.look(&rankings, now);
+        // Also without an incident: of one that begins, records of before are evidence.
+        let logs = self.sources.logs.look();
         if recorder.is_following() {
             recorder.traces(&self.sources.traces.look());
+            recorder.logs(&logs);
         }
+    }
+
+    /// Adds profiles that were taken, and begins with the next one.
+    fn profile(&self, node: &Node, replicas: &[ReplicaFacts], now: UnixNanos) {
+        for taken in self.profiler.taken() {
+            let is_taken = taken.profile.problem.is_empty();
+            let count = if is_taken { &node.counts.profiles } else { &node.counts.failed_profiles };
+            count.one_more();
+            lock(&self.recorder).profile(taken.incident, &taken.profile);
+        }
+        let is_wanted = |wish: &Wish| lock(&self.recorder).wants_profile(wish.incident, &wish.service);
+        self.profiler.go_on((replicas, &node.cgroup_files), is_wanted, now);
     }
 
     /// Versions of the node's pods, by service.

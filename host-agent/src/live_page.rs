@@ -30,10 +30,10 @@ use tokio::time::MissedTickBehavior;
 use wire::id::LmapId;
 use wire::proto::operators as proto;
 
-use crate::config::PageConfig;
+use crate::config::{PageConfig, TRACE};
 use crate::incident_book::IncidentBook;
 use crate::kept_traces::KeptTraces;
-use crate::node::Node;
+use crate::node::{Node, Onlooker};
 use crate::open_problems::ProblemSources;
 use crate::operators_server::status::status;
 
@@ -59,6 +59,7 @@ pub(crate) struct LivePage {
     cookie: String,
     node: Arc<Node>,
     sources: PageSources,
+    trace_link: Option<String>,
     sessions: Mutex<Sessions<Identity>>,
     feed: Mutex<Feed>,
     map: Mutex<Map>,
@@ -82,6 +83,7 @@ impl LivePage {
             cookie: format!("uview-{}", address.port()),
             node,
             sources,
+            trace_link: config.trace_link.clone(),
             sessions: Mutex::default(),
             feed: Mutex::new(Feed::new(History::new(config.history_bytes))),
             map: Mutex::default(),
@@ -116,7 +118,7 @@ impl LivePage {
         let now = self.node.clock().now();
         lock(&self.map).forget(now);
         let looked = lock(&self.looked).current(now);
-        self.node.look_at(&looked.into_iter().map(LmapId).collect());
+        self.node.look_at(Onlooker::Page, looked.into_iter().map(LmapId).collect());
         let news = lock(&self.feed).look(&status, Revisions { traces, incidents });
         if news == News::Event {
             self.changed.send_replace(());
@@ -130,10 +132,11 @@ impl LivePage {
             Document::Metrics(lmap) => self.metrics(LmapId(lmap)),
             Document::Map => Some(self.map()),
             Document::Traces => Some(documents::traces(&self.sources.traces.look(), self.keeping())),
-            Document::Trace(id) => documents::trace(&self.sources.traces.look(), id),
+            Document::Trace(id) => documents::trace(&self.sources.traces.look(), id, self.trace_link(id).as_deref()),
             Document::Incidents => Some(documents::incidents(&self.incidents()?.list())),
             Document::Incident(id) => Some(documents::incident(&self.incidents()?.get(id)?)),
             Document::IncidentFile(id) => Some(incidents::draw::page(&self.incidents()?.get(id)?)),
+            Document::Sources => Some(documents::sources(&self.sources.problems.watched.reply())),
             Document::Receipt => Some(documents::receipt(&self.sources.problems.receipts.reply(&self.node))),
         }
     }
@@ -147,13 +150,21 @@ impl LivePage {
 
     /// The map, as of the last look. All that ask wait for whoever looks.
     fn map(&self) -> String {
-        let urgent = lock(&self.feed).urgent();
+        let (urgent, streams) = {
+            let feed = lock(&self.feed);
+            (feed.urgent(), feed.streams())
+        };
         let mut map = lock(&self.map);
         let now = self.node.clock().now();
         if map.ask(now) {
             map.take(map_look::look(self.sources.problems.edge.as_deref()), now);
         }
-        map.json(|service| urgent.contains(service))
+        map.json(|service| urgent.contains(service), &streams)
+    }
+
+    /// Where the trace `id` is at a tracing backend.
+    fn trace_link(&self, id: u128) -> Option<String> {
+        Some(self.trace_link.as_ref()?.replace(TRACE, &format!("{id:032x}")))
     }
 
     fn keeping(&self) -> Keeping {

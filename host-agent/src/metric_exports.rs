@@ -12,10 +12,10 @@ mod tests;
 mod view;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent_runtime::Count;
 use exposition::choice::ChoiceSettings;
 use exposition::{Discards, TargetSettings};
 use otlp::{Edge, ForwardedMetrics, MetricExport};
@@ -70,12 +70,12 @@ impl ExportSettings {
 /// Counters since the agent's start.
 #[derive(Debug, Default)]
 struct ExportCounts {
-    points: AtomicU64,
-    exports: AtomicU64,
+    points: Count,
+    exports: Count,
     /// In the order of [`exposition::Discard::ALL`].
-    discarded: [AtomicU64; exposition::Discard::ALL.len()],
+    discarded: [Count; exposition::Discard::ALL.len()],
     /// Resources of which nothing is watched: too many exporters, or a service with a name that none may have.
-    refused: AtomicU64,
+    refused: Count,
 }
 
 type Services = BTreeMap<ServiceName, BTreeMap<InstanceName, Exporter>>;
@@ -149,7 +149,7 @@ impl Exports {
         let mut state = self.state();
         let names = ServiceName::new(&export.service).ok().zip(instance_name(&export.instance));
         let Some((service, instance)) = names else {
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            self.counts.refused.one_more();
             return 0;
         };
         let State { services, refused } = &mut *state;
@@ -160,7 +160,7 @@ impl Exports {
                 services.remove(&service);
             }
             *refused = Some(now);
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            self.counts.refused.one_more();
             return 0;
         }
         let model = Exporter::model(all, &instance);
@@ -169,7 +169,7 @@ impl Exports {
         let free = self.settings.all_series.saturating_sub(known);
         let read = exporter.take(export.encoded, (points, free), model, node, now);
         self.count(exporter);
-        self.counts.points.fetch_add(read as u64, Ordering::Relaxed);
+        self.counts.points.add(read as u64);
         read
     }
 
@@ -190,10 +190,10 @@ impl Exports {
 
     fn count(&self, exporter: &mut Exporter) {
         let (discards, exports) = exporter.take_counts();
-        self.counts.exports.fetch_add(exports, Ordering::Relaxed);
+        self.counts.exports.add(exports);
         if discards != Discards::new() {
             for (why, count) in exposition::Discard::ALL.into_iter().zip(&self.counts.discarded) {
-                count.fetch_add(discards.of(why), Ordering::Relaxed);
+                count.add(discards.of(why));
             }
         }
     }

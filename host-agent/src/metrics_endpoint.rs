@@ -144,7 +144,7 @@ impl Collector for NodeMetrics {
                 &self.measuring.lost_requests,
             ),
         ] {
-            counter(&mut encoder, name, help, count.load(Ordering::Relaxed))?;
+            counter(&mut encoder, name, help, count.get())?;
         }
         for (name, value) in sizes {
             gauge(&mut encoder, name, size(name), value)?;
@@ -176,7 +176,7 @@ impl NodeMetrics {
             ("vanished_cgroups", "Cgroups that were read and have vanished.", vanished),
             ("late_cgroup_rounds", "Rounds of cgroup metrics skipped: the one before was slow.", late_rounds),
         ] {
-            counter(encoder, name, help, count.load(Ordering::Relaxed))?;
+            counter(encoder, name, help, count.get())?;
         }
         gauge(encoder, "cgroups", "Cgroups that are read.", cgroups.load(Ordering::Relaxed) as usize)
     }
@@ -205,7 +205,7 @@ impl NodeMetrics {
                 &self.connections.accept_errors,
             ),
         ] {
-            counter(encoder, name, help, count.load(Ordering::Relaxed))?;
+            counter(encoder, name, help, count.get())?;
         }
         Ok(())
     }

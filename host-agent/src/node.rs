@@ -1,8 +1,10 @@
 //! The node: holds the state of the control plane and carries out its actions. All edges call it; nothing here blocks.
 
 mod actions;
+mod cgroup_files;
 mod facts;
 mod hooks;
+mod looks;
 mod operators;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +32,10 @@ use crate::process_metrics::RequestSender;
 use crate::region_registration::request;
 use crate::span_ring;
 
+pub(crate) use self::cgroup_files::CgroupFiles;
 pub use self::hooks::WatchError;
+use self::looks::Looks;
+pub(crate) use self::looks::Onlooker;
 
 /// Messages queued for one worker. A worker that lets more queue up is disconnected; when it reconnects, it is sent
 /// everything again.
@@ -82,6 +87,9 @@ pub struct Node {
     pub counts: EdgeCounts,
     /// What became of changed configuration.
     pub reloads: Arc<ReloadState>,
+    /// Processes of cgroups that are read.
+    pub(crate) cgroup_files: CgroupFiles,
+    looks: Looks,
 }
 
 /// Why a reader does not get a region's descriptor.
@@ -130,6 +138,8 @@ impl Node {
             registrar,
             counts: EdgeCounts::default(),
             reloads: Arc::default(),
+            cgroup_files: CgroupFiles::default(),
+            looks: Looks::default(),
         }
     }
 
@@ -180,12 +190,13 @@ impl Node {
         look(&state.plane, &state.dispatch)
     }
 
-    /// Somebody looks at these LMAPs: each of their columns is fetched.
-    pub(crate) fn look_at(&self, looked: &BTreeSet<LmapId>) {
-        if self.inspect(|plane, _| plane.is_looked_at(looked)) {
+    /// `who` looks at these LMAPs: each of their columns is fetched.
+    pub(crate) fn look_at(&self, who: Onlooker, looked: BTreeSet<LmapId>) {
+        let all = self.looks.all(who, looked);
+        if self.inspect(|plane, _| plane.is_looked_at(&all)) {
             return;
         }
-        self.with(|state, _| state.plane.look_at(looked));
+        self.with(|state, _| state.plane.look_at(&all));
     }
 
     /// A service connected just now. Messages to it go through the outbox.

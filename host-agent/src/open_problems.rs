@@ -51,12 +51,10 @@ fn unknown_line(unknown: &UnknownSenders) -> String {
     format!("otlp: {unknown}; {}", unknown.advice())
 }
 
-fn unverified_line(UnverifiedSpans { service, sender, spans, exports, .. }: &UnverifiedSpans) -> String {
-    let what = match (spans, exports) {
-        (spans, 0) => format!("{spans} spans"),
-        (0, exports) => format!("{exports} exports of metrics"),
-        (spans, exports) => format!("{spans} spans and {exports} exports of metrics"),
-    };
+fn unverified_line(UnverifiedSpans { service, sender, spans, exports, logs, .. }: &UnverifiedSpans) -> String {
+    let items = [(spans, "spans"), (exports, "exports of metrics"), (logs, "log records")];
+    let items = items.into_iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}"));
+    let what = items.collect::<Vec<_>>().join(" and ");
     format!(
         "otlp: {what} in the name of {service} from {sender} are forwarded and not counted as its own: \
          services.identities gives the name to others"
@@ -147,7 +145,7 @@ mod tests {
     #[test]
     fn a_sender_in_anothers_name_is_named() {
         let (service, sender) = ("payment".to_owned(), "user 65534 (127.0.0.1)".to_owned());
-        let line = unverified_line(&UnverifiedSpans { service, sender, spans: 3, exports: 0, last: Nanos(1) });
+        let line = unverified_line(&UnverifiedSpans { service, sender, spans: 3, exports: 0, logs: 0, last: Nanos(1) });
 
         assert!(line.starts_with("otlp: 3 spans in the name of payment from user 65534 (127.0.0.1) are forwarded"));
     }

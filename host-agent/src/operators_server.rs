@@ -1,18 +1,23 @@
 //! The gRPC API of operators and hooks (μView, Table 4.2).
 
+mod calls;
 mod paths;
 pub(crate) mod status;
 mod streams;
 pub mod translate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use agent_runtime::access::{Access, Identity};
-use agent_runtime::reload::Reloadable;
+use agent_runtime::access::Identity;
+use agent_runtime::server::{self, ReplyShares};
 use agent_runtime::shares::ShareError;
+use axum::Router;
+use axum::http::request::Parts;
 use incidents::recorder::FindError;
 use tokio::sync::Notify;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use wire::control::MAX_MESSAGE_BYTES;
 use wire::id::{HookId, LmapId, MetricId, WorkerId};
@@ -20,47 +25,52 @@ use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::time::Nanos;
 
+pub(crate) use self::calls::Callers;
+use self::calls::{Allowed, Call, allowed};
 use self::streams::{Next, stream};
 use self::translate::SentTitles;
 use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
-use crate::control_server::sender;
 use crate::dispatch::StreamId;
 use crate::incident_book::IncidentBook;
 use crate::live_page::LivePage;
 use crate::node::{Node, WatchError};
 use crate::open_problems::ProblemSources;
-use crate::token_access::{Credential, Right, TokenAccess};
+use crate::token_access::{Credential, TokenAccess};
 
 /// Rows queued for a slow watcher.
 const ROW_QUEUE: usize = 4096;
 
-/// The operators' service of `node`, with at most `hooks` hooks and watchers. `hook_queue` is the default queue length
-/// of hooks.
-#[must_use]
-pub(crate) fn service(
+/// Time limit for a request.
+const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+
+/// The operators' API of `node`, with at most `hooks` hooks and watchers. `hook_queue` is the default queue length of
+/// hooks. Requests and replies hold what `held` has room for.
+pub(crate) fn router(
     node: Arc<Node>,
     callers: Callers,
     (hooks, hook_queue): (usize, usize),
     sources: Arc<ProblemSources>,
     page: Option<Arc<LivePage>>,
-) -> OperatorsServer<impl Operators> {
-    OperatorsServer::new(OperatorsService { node, callers, hooks, hook_queue, sources, page })
+    held: &Arc<ReplyShares>,
+) -> Router {
+    let (of_service, tokens) = (Arc::clone(&node), callers.tokens.clone());
+    let service = OperatorsService { node: of_service, tokens, hooks, hook_queue, sources, page };
+    let service = OperatorsServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
-        .max_encoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-/// Who decides what callers may.
-#[derive(Clone, Debug)]
-pub(crate) struct Callers {
-    /// Those whom the kernel or a certificate names.
-    pub(crate) access: Reloadable<Access>,
-    /// Those over TLS who show a token in place of a certificate; `None`: nobody does.
-    pub(crate) tokens: Option<Arc<TokenAccess>>,
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let router = Routes::new(service).into_axum_router();
+    let admit = move |head: Parts| {
+        let (node, callers) = (Arc::clone(&node), callers.clone());
+        async move { callers.admit(&node, head).await }
+    };
+    let router = server::with_bounded_requests(router, REQUEST_WITHIN, held, admit);
+    server::with_reply_shares(router, held)
 }
 
 struct OperatorsService {
     node: Arc<Node>,
-    callers: Callers,
+    /// `None`: nobody shows a token.
+    tokens: Option<Arc<TokenAccess>>,
     /// Most hooks and watchers of all operators and viewers.
     hooks: usize,
     hook_queue: usize,
@@ -77,46 +87,19 @@ impl OperatorsService {
         Status::resource_exhausted(error.to_string())
     }
 
-    /// Who sent `request`, if they may use `right`. `what` completes "may not …".
-    async fn require<T: Sync>(
-        &self,
-        request: &Request<T>,
-        right: Right,
-        what: &'static str,
-    ) -> Result<Identity, Status> {
-        let identity = sender(request);
-        let refused = match (&identity, &self.callers.tokens) {
-            // Over TLS, and without a certificate: the configuration lets nobody in without either.
-            (Identity::Anyone, Some(tokens)) => {
-                match tokens.allow(&Credential::of(request.metadata()), right, what).await {
-                    Ok(identity) => return Ok(identity),
-                    Err(refusal) => refusal.status(),
-                }
-            }
-            _ => match self.callers.access.load().require(&identity, right.role(), what) {
-                Ok(()) => return Ok(identity),
-                Err(denied) => Status::permission_denied(denied.to_string()),
-            },
-        };
-        self.node.counts.denied_calls.one_more();
-        tracing::warn!(denied = refused.message(), "call refused");
-        Err(refused)
-    }
-
     /// Resolves once the cluster does not let `by`, who sent `request`, any more; never, if it was no token that let
     /// them.
     fn withdrawn<T>(
         &self,
         request: &Request<T>,
         by: &Identity,
-        right: Right,
-        what: &'static str,
+        call: &'static Call,
     ) -> impl Future<Output = Status> + Send + use<T> {
-        let tokens = self.callers.tokens.clone().filter(|_| matches!(by, Identity::Account(_)));
+        let tokens = self.tokens.clone().filter(|_| matches!(by, Identity::Account(_)));
         let shown = Credential::of(request.metadata());
         async move {
             match tokens {
-                Some(tokens) => tokens.withdrawn(&shown, right, what).await.status(),
+                Some(tokens) => tokens.withdrawn(&shown, call.right, call.what).await.status(),
                 None => core::future::pending().await,
             }
         }
@@ -191,7 +174,7 @@ impl Operators for OperatorsService {
     type WatchRowsStream = ReceiverStream<Result<proto::RowEvent, Status>>;
 
     async fn new_lmap(&self, request: Request<proto::NewLmapRequest>) -> Result<Response<proto::NewLmapReply>, Status> {
-        let by = self.require(&request, Right::CreateLmap, "create an LMAP").await?;
+        let by = allowed(&request)?.by;
         let mut request = request.into_inner();
         let service = translate::service(&request.service)?;
         let model = TrainedModel::new(core::mem::take(&mut request.model)).map_err(|error| {
@@ -216,7 +199,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::ConfigLmapRequest>,
     ) -> Result<Response<proto::ConfigLmapReply>, Status> {
-        let by = self.require(&request, Right::UpdateLmap, "configure an LMAP").await?;
+        let by = allowed(&request)?.by;
         let proto::ConfigLmapRequest { lmap, metrics, services } = request.into_inner();
         let id = LmapId(lmap);
         if !(metrics.is_empty() || services.is_empty()) {
@@ -241,7 +224,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DeleteLmapRequest>,
     ) -> Result<Response<proto::DeleteLmapReply>, Status> {
-        let by = self.require(&request, Right::DeleteLmap, "delete an LMAP").await?;
+        let by = allowed(&request)?.by;
         let lmap = LmapId(request.into_inner().lmap);
         let deleted = self.node.plane(|plane, now| plane.delete_lmap(now, lmap));
         deleted.map_err(|error| translate::status(&error))?;
@@ -253,7 +236,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::AddMetricRequest>,
     ) -> Result<Response<proto::AddMetricReply>, Status> {
-        let by = self.require(&request, Right::UpdateLmap, "add a metric to an LMAP").await?;
+        let by = allowed(&request)?.by;
         let request = request.into_inner();
         let metric = request.metric.ok_or_else(|| Status::invalid_argument("metric is missing"))?;
         let choice = translate::choice(&metric)?;
@@ -268,7 +251,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DeleteMetricRequest>,
     ) -> Result<Response<proto::DeleteMetricReply>, Status> {
-        let by = self.require(&request, Right::UpdateLmap, "delete a metric of an LMAP").await?;
+        let by = allowed(&request)?.by;
         let request = request.into_inner();
         let (lmap, metric) = (LmapId(request.lmap), MetricId(request.metric));
         let deleted = self.node.plane(|plane, now| plane.delete_metric(now, lmap, metric));
@@ -281,8 +264,8 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::RegisterHookRequest>,
     ) -> Result<Response<Self::RegisterHookStream>, Status> {
-        let by = self.require(&request, Right::Hook, "register a hook").await?;
-        let withdrawn = self.withdrawn(&request, &by, Right::Hook, "register a hook");
+        let Allowed { by, call } = allowed(&request)?;
+        let withdrawn = self.withdrawn(&request, &by, call);
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
         let listed = filter.lmaps.clone();
@@ -309,8 +292,8 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::ResumeHookRequest>,
     ) -> Result<Response<Self::ResumeHookStream>, Status> {
-        let by = self.require(&request, Right::Hook, "resume a hook").await?;
-        let withdrawn = self.withdrawn(&request, &by, Right::Hook, "resume a hook");
+        let Allowed { by, call } = allowed(&request)?;
+        let withdrawn = self.withdrawn(&request, &by, call);
         let proto::ResumeHookRequest { hook, after } = request.into_inner();
         let resumed = self.node.resume_hook(HookId(hook), after);
         let (stream, notified) = resumed.map_err(|error| Status::not_found(error.to_string()))?;
@@ -323,8 +306,8 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::WatchRowsRequest>,
     ) -> Result<Response<Self::WatchRowsStream>, Status> {
-        let by = self.require(&request, Right::WatchRows, "watch rows").await?;
-        let withdrawn = self.withdrawn(&request, &by, Right::WatchRows, "watch rows");
+        let Allowed { by, call } = allowed(&request)?;
+        let withdrawn = self.withdrawn(&request, &by, call);
         let request = request.into_inner();
         let watched = self.node.for_operator(&by, self.hooks, |node| {
             let watched = node.watch_rows(LmapId(request.lmap), request.every, request.follow, ROW_QUEUE);
@@ -349,7 +332,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::FitAgainRequest>,
     ) -> Result<Response<proto::FitAgainReply>, Status> {
-        let by = self.require(&request, Right::UpdateLmap, "fit an LMAP again").await?;
+        let by = allowed(&request)?.by;
         let lmap = LmapId(request.into_inner().lmap);
         let asked = self.node.plane(|plane, now| plane.fit_again(now, lmap));
         asked.map_err(|error| translate::status(&error))?;
@@ -361,7 +344,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::SetIntervalRequest>,
     ) -> Result<Response<proto::SetIntervalReply>, Status> {
-        let by = self.require(&request, Right::UpdateLmap, "set the interval of an LMAP").await?;
+        let by = allowed(&request)?.by;
         let request = request.into_inner();
         let (lmap, change) = (LmapId(request.lmap), translate::interval_change(&request, by.to_string())?);
         let set = self.node.plane(|plane, now| plane.set_interval(now, lmap, &change));
@@ -376,7 +359,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::DrainWorkerRequest>,
     ) -> Result<Response<proto::DrainWorkerReply>, Status> {
-        let by = self.require(&request, Right::UpdateWorkers, "drain a worker").await?;
+        let by = allowed(&request)?.by;
         let proto::DrainWorkerRequest { worker, force } = request.into_inner();
         let drained = self.node.plane(|plane, now| plane.drain_worker(now, WorkerId(worker), force, &by.to_string()));
         let lmaps = drained.map_err(|error| translate::status(&error))?;
@@ -388,7 +371,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::UndrainWorkerRequest>,
     ) -> Result<Response<proto::UndrainWorkerReply>, Status> {
-        let by = self.require(&request, Right::UpdateWorkers, "undrain a worker").await?;
+        let by = allowed(&request)?.by;
         let worker = request.into_inner().worker;
         let undrained = self.node.plane(|plane, now| plane.undrain_worker(now, WorkerId(worker)));
         undrained.map_err(|error| translate::status(&error))?;
@@ -397,7 +380,7 @@ impl Operators for OperatorsService {
     }
 
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
-        self.require(&request, Right::Read, "list LMAPs").await?;
+        allowed(&request)?;
         let now = self.node.clock().now();
         let reply = self.node.inspect(|plane, _| {
             let mut reply = plane.list();
@@ -411,13 +394,13 @@ impl Operators for OperatorsService {
     }
 
     async fn receipt(&self, request: Request<proto::ReceiptRequest>) -> Result<Response<proto::ReceiptReply>, Status> {
-        self.require(&request, Right::Read, "read the receipt").await?;
+        allowed(&request)?;
         let (receipts, node) = (Arc::clone(&self.sources.receipts), Arc::clone(&self.node));
         unblocked(move || receipts.reply(&node)).await.map(Response::new)
     }
 
     async fn paths(&self, request: Request<proto::PathsRequest>) -> Result<Response<proto::PathsReply>, Status> {
-        self.require(&request, Right::Read, "read paths").await?;
+        allowed(&request)?;
         let edge = self.sources.edge.clone();
         let paths = unblocked(move || edge.as_deref().and_then(paths::reply)).await?;
         let not_buffered = || Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail");
@@ -425,14 +408,14 @@ impl Operators for OperatorsService {
     }
 
     async fn sources(&self, request: Request<proto::SourcesRequest>) -> Result<Response<proto::SourcesReply>, Status> {
-        self.require(&request, Right::Read, "read sources").await?;
+        allowed(&request)?;
         let watched = self.sources.watched.clone();
         let reply = unblocked(move || watched.reply()).await?;
         Ok(Response::new(proto::SourcesReply { targets: reply }))
     }
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Result<Response<proto::StatusReply>, Status> {
-        self.require(&request, Right::Read, "read the status").await?;
+        allowed(&request)?;
         Ok(Response::new(status::status(&self.node, &self.sources)))
     }
 
@@ -440,7 +423,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::IncidentsRequest>,
     ) -> Result<Response<proto::IncidentsReply>, Status> {
-        self.require(&request, Right::Read, "read incidents").await?;
+        allowed(&request)?;
         let book = self.sources.incidents.clone();
         unblocked(move || book.map(|book| book.list()).unwrap_or_default()).await.map(Response::new)
     }
@@ -449,7 +432,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::IncidentRequest>,
     ) -> Result<Response<proto::IncidentReply>, Status> {
-        self.require(&request, Right::Read, "read incidents").await?;
+        allowed(&request)?;
         let (book, asked) = (self.sources.incidents.clone(), request.into_inner());
         unblocked(move || incident(book.as_deref(), &asked)).await?.map(Response::new)
     }
@@ -458,7 +441,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::OpenPageRequest>,
     ) -> Result<Response<proto::OpenPageReply>, Status> {
-        let by = self.require(&request, Right::Read, "open the page").await?;
+        let by = allowed(&request)?.by;
         let off = || Status::failed_precondition("there is no page: page.enabled is false");
         let page = self.page.as_ref().ok_or_else(off)?;
         if matches!(by, Identity::Account(_)) {

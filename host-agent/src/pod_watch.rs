@@ -7,9 +7,10 @@ mod monitors;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::Count;
 use agent_runtime::reload::Reloadable;
 use k8s_openapi::api::core::v1 as api;
 use kube::runtime::watcher::{self, Event};
@@ -64,9 +65,9 @@ pub(crate) struct PodWatch {
     /// Why the watch does not work now.
     error: Mutex<Option<String>>,
     /// Errors so far.
-    errors: AtomicU64,
+    errors: Count,
     /// New versions so far.
-    rollouts: AtomicU64,
+    rollouts: Count,
 }
 
 impl PodWatch {
@@ -124,7 +125,7 @@ impl PodWatch {
 
     /// Pods that are known, errors of the watch and new versions so far.
     pub(crate) fn counts(&self) -> (usize, u64, u64) {
-        let (errors, rollouts) = (self.errors.load(Ordering::Relaxed), self.rollouts.load(Ordering::Relaxed));
+        let (errors, rollouts) = (self.errors.get(), self.rollouts.get());
         (self.pods().count(), errors, rollouts)
     }
 
@@ -181,13 +182,13 @@ impl PodWatch {
                     self.publish();
                 }
                 if let Some(Rollout { service, from, to }) = rollout {
-                    self.rollouts.fetch_add(1, Ordering::Relaxed);
+                    self.rollouts.one_more();
                     tracing::info!(service, from, to, "a new version; its pods join when they have started");
                 }
                 None
             }
             Err(error) => {
-                self.errors.fetch_add(1, Ordering::Relaxed);
+                self.errors.one_more();
                 Some(agent_runtime::chain(&error))
             }
         };

@@ -12,10 +12,11 @@ mod tracker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
+use agent_runtime::Count;
 use region::OwnedRegion;
 use wire::layout::RegionSize;
 use wire::registration::PlacedSeries;
@@ -53,13 +54,13 @@ pub enum Request {
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Samples, each of one process.
-    pub samples: AtomicU64,
+    pub samples: Count,
     /// Processes that could not be measured, or not any more, while connected.
-    pub unreadable: AtomicU64,
+    pub unreadable: Count,
     /// Rounds skipped because the previous one took too long.
-    pub late_rounds: AtomicU64,
+    pub late_rounds: Count,
     /// Requests lost because the queue was full.
-    pub lost_requests: AtomicU64,
+    pub lost_requests: Count,
 }
 
 /// Sends requests to the measuring thread.
@@ -73,7 +74,7 @@ impl RequestSender {
     /// Sends `request`. Never blocks: if the queue is full, the request is lost and counted.
     pub fn leave(&self, request: Request) {
         if let Err(TrySendError::Full(_)) = self.sender.try_send(request) {
-            self.counts.lost_requests.fetch_add(1, Ordering::Relaxed);
+            self.counts.lost_requests.one_more();
         }
     }
 
@@ -133,7 +134,7 @@ impl Measurer {
                 }
                 self.round(now);
                 let late = clock.now().0.saturating_sub(next.0) / interval.0.max(1);
-                self.counts.late_rounds.fetch_add(late, Ordering::Relaxed);
+                self.counts.late_rounds.add(late);
                 next = next.plus(Nanos(interval.0.saturating_mul(late + 1)));
                 continue;
             };
@@ -172,7 +173,7 @@ impl Measurer {
         let region = match OwnedRegion::create(&format!("uview-process-{pid}"), RegionSize::ONE_PAGE) {
             Ok(region) => region,
             Err(error) => {
-                self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
+                self.counts.unreadable.one_more();
                 tracing::warn!(
                     pid,
                     error = &error as &dyn core::error::Error,
@@ -195,7 +196,7 @@ impl Measurer {
             match sampled {
                 Ok(values) => {
                     store(&process.region, &values);
-                    self.counts.samples.fetch_add(1, Ordering::Relaxed);
+                    self.counts.samples.one_more();
                 }
                 Err(error) => gone.push((connection, error)),
             }
@@ -212,7 +213,7 @@ impl Measurer {
     }
 
     fn lost(&self, error: &ProcessError) {
-        self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
+        self.counts.unreadable.one_more();
         tracing::debug!(error = error as &dyn core::error::Error, "process not measured");
     }
 }
@@ -256,6 +257,6 @@ mod tests {
         requests.leave(Request::Forget(ConnectionId(1)));
         drop(requests);
         thread.join().unwrap();
-        assert_eq!(counts.unreadable.load(Ordering::Relaxed), 1);
+        assert_eq!(counts.unreadable.get(), 1);
     }
 }

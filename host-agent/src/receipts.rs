@@ -6,14 +6,14 @@ mod store;
 
 pub(crate) use self::file_format::MAX_BYTES;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hooks::receipt::{DailyLedger, LedgerLimits, Line, Page, head_share};
-use hooks::tracing::{DiscardReason, DropReason, LossReason, Policy};
+use hooks::receipt::{DailyLedger, LedgerLimits, Line, LogLine, Page, head_share};
+use hooks::tracing::{DiscardReason, DropReason, LogPolicy, LossReason, Policy, Tally};
 use otlp::counts::UpstreamLoss;
 use otlp::{Edge, Signal};
 use tokio::runtime::Handle;
@@ -151,10 +151,12 @@ impl Receipts {
             (own.ledger.pages().cloned().collect::<Vec<_>>(), own.since, own.runs.clone())
         };
         // Read at one instant: each buffered span is counted once, and no later span is included.
-        let ledger = |ledger: &DailyLedger| (ledger.pages().cloned().collect::<Vec<_>>(), ledger.waiting());
+        let ledger = |ledger: &DailyLedger| {
+            (ledger.pages().cloned().collect::<Vec<_>>(), ledger.waiting(), ledger.waiting_logs())
+        };
         let of_tail =
             self.edge.as_ref().and_then(|edge| edge.with_tail(|tail, moment| (ledger(tail.ledger()), moment.wall)));
-        let ((of_tail, waiting), now) = of_tail.unwrap_or_else(|| (Default::default(), unix_now()));
+        let ((of_tail, waiting, waiting_logs), now) = of_tail.unwrap_or_else(|| (Default::default(), unix_now()));
         pages.extend(of_tail);
         if let Some(run) = runs.last_mut() {
             run.ended = self.closing.load(Ordering::Acquire);
@@ -163,7 +165,7 @@ impl Receipts {
         let mut pages = DailyLedger::merge(&pages);
         let days = LedgerLimits::default().days;
         pages.drain(..pages.len().saturating_sub(days));
-        StoredReceipt { since, runs, waiting, pages }
+        StoredReceipt { since, runs, waiting, waiting_logs, pages }
     }
 
     /// Writes the ledger, if it is stored. Skipped while another write is in progress, unless `must`.
@@ -211,7 +213,10 @@ impl Receipts {
 
     /// The receipt as of now.
     pub(crate) fn reply(&self, node: &Node) -> proto::ReceiptReply {
-        let StoredReceipt { since, waiting, pages, .. } = self.stored(node);
+        let StoredReceipt { since, waiting, waiting_logs, pages, .. } = self.stored(node);
+        let items = |waiting: BTreeMap<Arc<str>, Tally>| {
+            waiting.into_iter().map(|(name, tally)| (name.to_string(), tally.spans)).collect()
+        };
         let in_memory = self.store.is_none();
         let run = |run: &Run| proto::ReceiptRun {
             began_unix_ns: run.began,
@@ -223,8 +228,9 @@ impl Receipts {
             since_unix_ns: since.0,
             node: self.node.clone(),
             runs: self.lock().runs.iter().map(run).collect(),
-            waiting_spans: waiting.into_iter().map(|(name, tally)| (name.to_string(), tally.spans)).collect(),
+            waiting_spans: items(waiting),
             in_memory,
+            waiting_logs: items(waiting_logs),
         }
     }
 
@@ -237,12 +243,14 @@ impl Receipts {
 impl ReceiptLedger {
     /// The ledger of a run that starts `now`, continuing `found`. Spans buffered by the earlier run are lost.
     fn after(found: Option<LoadedReceipt>, now: UnixNanos) -> Self {
-        let LoadedReceipt { stored: StoredReceipt { since, runs, waiting, pages }, set_aside } =
+        let LoadedReceipt { stored: StoredReceipt { since, runs, waiting, waiting_logs, pages }, set_aside } =
             found.unwrap_or_default();
         let mut ledger = DailyLedger::new(LedgerLimits::default());
         let before = runs.last().copied();
         let killed = before.is_some_and(|run| !run.ended);
-        ledger.resume(pages, &waiting, if killed { LossReason::Killed } else { LossReason::Ended });
+        let why = if killed { LossReason::Killed } else { LossReason::Ended };
+        ledger.resume(pages, &waiting, why);
+        ledger.resume_logs(&waiting_logs, why);
         ledger.turn(now);
         for (name, counts) in [("starts", true), ("kills", killed), ("ledgers_set_aside", set_aside)] {
             ledger.grew(name, u64::from(counts));
@@ -283,7 +291,10 @@ impl ReceiptLedger {
 
 /// Counters of the OTLP endpoint.
 fn of_edge(edge: &Edge) -> Vec<(String, u64)> {
-    let mut counters = vec![("lost_kept_spans".to_owned(), edge.counts.lost_spans.get())];
+    let mut counters = vec![
+        ("lost_kept_spans".to_owned(), edge.counts.lost_spans.get()),
+        ("lost_kept_logs".to_owned(), edge.counts.lost_logs.get()),
+    ];
     for signal in Signal::ALL {
         let counts = edge.counts.of(signal);
         counters.push((format!("sent_bytes.{}", signal.name()), counts.sent_bytes.get()));
@@ -314,9 +325,7 @@ fn day(page: Page) -> proto::ReceiptDay {
 
 fn line(name: &str, found: &Line) -> proto::ReceiptLine {
     let kept = found.kept();
-    let gone = |why: DiscardReason, name: &str| (name.to_owned(), found.gone[why.place()].spans);
-    let dropped = DropReason::ALL.into_iter().map(|why| gone(DiscardReason::Dropped(why), why.name()));
-    let lost = LossReason::ALL.into_iter().map(|why| gone(DiscardReason::Lost(why), why.name()));
+    let (dropped_spans, lost_spans) = gone(&found.gone);
     let by_policy = Policy::ALL.into_iter().map(|policy| (policy.name().to_owned(), found.kept[policy as usize].bytes));
     proto::ReceiptLine {
         service: name.to_owned(),
@@ -332,14 +341,38 @@ fn line(name: &str, found: &Line) -> proto::ReceiptLine {
         alarms: found.alarms,
         alarm_ms: found.alarm_time.as_millis(),
         head_share: head_share(found),
-        dropped_spans: dropped.filter(|(_, spans)| *spans > 0).collect(),
-        lost_spans: lost.filter(|(_, spans)| *spans > 0).collect(),
+        dropped_spans,
+        lost_spans,
+        logs: (found.logs != LogLine::default()).then(|| logs(&found.logs)),
     }
+}
+
+fn logs(found: &LogLine) -> proto::ReceiptLogs {
+    let kept = found.kept();
+    let by_policy = LogPolicy::ALL.into_iter();
+    let by_policy = by_policy.map(|policy| (policy.name().to_owned(), found.kept[policy as usize].bytes));
+    let (dropped, lost) = gone(&found.gone);
+    proto::ReceiptLogs {
+        seen: found.seen.spans,
+        seen_bytes: found.seen.bytes,
+        kept: kept.spans,
+        kept_bytes: kept.bytes,
+        kept_bytes_by_policy: by_policy.filter(|(_, bytes)| *bytes > 0).collect(),
+        dropped,
+        lost,
+    }
+}
+
+/// Items that were dropped and lost, by reason.
+fn gone(found: &[Tally; DiscardReason::COUNT]) -> (HashMap<String, u64>, HashMap<String, u64>) {
+    let of = |why: DiscardReason, name: &str| (name.to_owned(), found[why.place()].spans);
+    let dropped = DropReason::ALL.into_iter().map(|why| of(DiscardReason::Dropped(why), why.name()));
+    let lost = LossReason::ALL.into_iter().map(|why| of(DiscardReason::Lost(why), why.name()));
+    (dropped.filter(|(_, items)| *items > 0).collect(), lost.filter(|(_, items)| *items > 0).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use hooks::tracing::Tally;
     use wire::control::{State, Verdict};
     use wire::id::{Epoch, LmapId, WorkerId};
 
@@ -382,8 +415,13 @@ mod tests {
             let line = Line { seen: Tally { spans: 3, bytes: 30 }, ..Line::default() };
             let page = Page { day: 0, services: [("payment".into(), line)].into(), ..Page::default() };
             let run = Run { began: 5, written: 9, ended };
-            let stored =
-                StoredReceipt { since: UnixNanos(5), runs: vec![run], waiting: waiting.clone(), pages: vec![page] };
+            let stored = StoredReceipt {
+                since: UnixNanos(5),
+                runs: vec![run],
+                waiting: waiting.clone(),
+                waiting_logs: waiting.clone(),
+                pages: vec![page],
+            };
 
             let own =
                 ReceiptLedger::after(Some(LoadedReceipt { stored, set_aside: false }), UnixNanos::from_secs(86_400));

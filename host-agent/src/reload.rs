@@ -1,5 +1,5 @@
 //! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
-//! peers and upstreams, roles, rules of identity, the level of the log.
+//! peers and upstreams, roles, rules of identity and of aggregation, the level of the log.
 
 use core::hash::{Hash as _, Hasher as _};
 use std::hash::DefaultHasher;
@@ -14,13 +14,15 @@ use otlp::SenderRules;
 use wire::id::Incarnation;
 
 use crate::config::{Config, UpstreamConfig};
+use crate::control_plane::Settings;
 use crate::node::Node;
 use crate::run_error::RunError;
 
 /// Keys, and sections, that are taken over.
-const LIVE: [&str; 10] = [
+const LIVE: [&str; 11] = [
     "access",
     "services.identities",
+    "lmap.aggregations",
     "log.level",
     "control.tls",
     OPERATORS,
@@ -243,14 +245,17 @@ impl Reload for AgentFiles {
         // Everything is made before anything is taken over.
         let access = Access::resolve(&config.access)?;
         let level = logs::parse_level(&config.log.level)?;
-        let identities = config.settings(Incarnation(0))?.identities;
+        let Settings { identities, aggregations, .. } = config.settings(Incarnation(0))?;
         let senders = config.services.senders()?;
         let mut changes = changed_keys(&self.text, &text, &LIVE)?;
         let renewal = self.certificates(&mut changes)?;
         self.take(renewal, &mut changes);
         self.live.access.replace(access);
         logs::set_level(level);
-        self.node.plane(|plane, _| plane.set_identities(identities));
+        self.node.plane(|plane, now| {
+            plane.set_identities(identities);
+            plane.set_aggregations(now, aggregations);
+        });
         if *self.live.senders.load() != senders {
             // Perhaps a token only: that is in a file of its own.
             changes.add("services.identities");

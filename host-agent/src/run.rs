@@ -19,13 +19,14 @@ use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
-pub(crate) use self::servers::{METRICS_LIMITS, OPERATOR_LIMITS, REPLY_BYTES, WORKER_LIMITS};
+pub(crate) use self::servers::{CALL_BYTES, METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
 use self::servers::{MonitoringSources, serve};
 use self::telemetry::{Servers, Telemetry, TelemetrySettings};
 use crate::clock::{self, Clock};
 use crate::config::{self, Config, Rdma, Transport};
 use crate::custom_objects::{self, CustomObjects, WatchedKinds};
 use crate::incident_book::{EvidenceSources, IncidentBook};
+use crate::kept_logs::KeptLogs;
 use crate::kept_traces::KeptTraces;
 use crate::listeners::Listeners;
 use crate::measuring::{Counts, MeasuringThreads};
@@ -158,7 +159,7 @@ impl Records {
         let receipts = receipts(config, edge, clock)?;
         receipts.start(node, threads).map_err(no_hook)?;
         let traces = Arc::new(KeptTraces::new(edge.cloned(), config.page.trace_bytes));
-        let incidents = incidents(config, &traces, pods)?;
+        let incidents = incidents(config, (&traces, KeptLogs::new(edge.cloned())), pods)?;
         incidents.start(node, threads).map_err(no_hook)?;
         Ok(Self { receipts, incidents, traces })
     }
@@ -307,10 +308,10 @@ fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<A
 /// Incidents, with what the previous run stored.
 fn incidents(
     config: &Config,
-    traces: &Arc<KeptTraces>,
+    (traces, logs): (&Arc<KeptTraces>, KeptLogs),
     pods: Option<Arc<PodWatch>>,
 ) -> Result<Arc<IncidentBook>, RunError> {
-    let sources = EvidenceSources { traces: Arc::clone(traces), pods };
+    let sources = EvidenceSources { traces: Arc::clone(traces), logs, pods };
     let incidents = IncidentBook::open(&config.incidents, host_name(), sources);
     let folder = || config.incidents.dir.clone().unwrap_or_default();
     incidents.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
@@ -342,9 +343,12 @@ fn watch_pods(
     let api = kube::Config::incluster().map_err(|error| RunError::Kubernetes(error.into()))?;
     let name = plan.node.clone();
     let pods = pod_watch::start(plan, api.clone(), node, threads);
-    let kinds = WatchedKinds { lmaps: config.kubernetes.lmaps, sampling_policies: config.kubernetes.sampling_policies };
-    let objects = (kinds.lmaps || kinds.sampling_policies)
-        .then(|| custom_objects::start((name, api), kinds, &pods, node, threads));
+    let kinds = WatchedKinds {
+        lmaps: config.kubernetes.lmaps,
+        sampling_policies: config.kubernetes.sampling_policies,
+        synopsis_policies: config.kubernetes.synopsis_policies,
+    };
+    let objects = kinds.any().then(|| custom_objects::start((name, api), kinds, &pods, node, threads));
     if let Some(otlp) = &mut telemetry.otlp {
         otlp.pods = Some(pods.senders());
     }

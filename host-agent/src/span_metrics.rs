@@ -7,7 +7,6 @@
 mod durations;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,21 +17,19 @@ use otlp::{Edge, SpanMetrics, SpanMetricsSettings};
 use region::OwnedRegion;
 use tokio::time::MissedTickBehavior;
 use wire::layout::{RegionSize, Slot};
-use wire::metric::{Declaration, Group, Kind, Series};
-use wire::name::{InstanceName, Labels, MetricName, NameError, ServiceName, Unit};
+use wire::metric::Declaration;
+use wire::name::{InstanceName, MetricName, NameError, ServiceName};
 use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
 
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
-use crate::span_columns::{DURATION, ERRORS, OPERATION};
+use crate::span_columns::{self, DURATION, ERRORS, SLOTS};
 
 pub(crate) use durations::{ByService, read};
 
 /// Instance name of the replica with a service's span metrics.
 pub(crate) const INSTANCE: &str = "spans";
-/// Slots per operation: errors, then the histogram of durations.
-const SLOTS: u32 = 1 + SpanMetrics::SCALE.slots();
 
 /// How often each metric changes if written every `interval`.
 pub(crate) fn periods(interval: Nanos) -> impl Iterator<Item = (MetricName, Nanos)> {
@@ -174,8 +171,7 @@ impl OperationSlots {
             return;
         }
         self.requests = rate.requests;
-        let values = core::iter::once(rate.errors).chain(rate.duration.iter().copied());
-        for (slot, value) in (self.first.0..).zip(values) {
+        for (slot, value) in (self.first.0..).zip(span_columns::values(rate)) {
             if let Some(slot) = region.slot(Slot(slot)) {
                 // Relaxed: values are independent of each other.
                 slot.store(value, Ordering::Relaxed);
@@ -186,28 +182,10 @@ impl OperationSlots {
 
 /// The series of operation `name`, with slots from `first` on.
 fn placed(name: &str, first: Slot) -> Result<[PlacedSeries; 2], NameError> {
-    let labels = Labels::new([(OPERATION, name)])?;
-    let series = |metric, kind, unit, parts_per_unit| {
-        let (name, labels, unit) = (MetricName::new(metric)?, labels.clone(), Some(Unit::new(unit)?));
-        Ok(Series { name, labels, kind, unit, group: Group::Service, parts_per_unit })
-    };
-    let micros = NonZeroU64::new(1_000_000).unwrap_or(NonZeroU64::MIN);
-    Ok([
-        PlacedSeries {
-            series: series(ERRORS, Kind::Counter, "{request}", NonZeroU64::MIN)?,
-            region: 0,
-            first,
-            shards: Shards::ONE,
-            declared: Declaration::NONE,
-        },
-        PlacedSeries {
-            series: series(DURATION, Kind::Histogram(SpanMetrics::SCALE), "s", micros)?,
-            region: 0,
-            first: Slot(first.0 + 1),
-            shards: Shards::ONE,
-            declared: Declaration::NONE,
-        },
-    ])
+    let place =
+        |series, first| PlacedSeries { series, region: 0, first, shards: Shards::ONE, declared: Declaration::NONE };
+    let [errors, durations] = span_columns::series(name)?;
+    Ok([place(errors, first), place(durations, Slot(first.0 + 1))])
 }
 
 #[cfg(test)]
@@ -217,6 +195,8 @@ mod tests {
     use otlp::Timestamp;
     use wire::id::Incarnation;
     use wire::layout::VERSION;
+    use wire::metric::Series;
+    use wire::name::Labels;
     use wire::proto::operators::LmapInfo;
     use wire::registration::{Hello, ServiceMessage};
     use wire::time::Interval;

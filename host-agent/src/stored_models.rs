@@ -261,7 +261,9 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Command;
 
     use wire::control::DetectorSpec;
     use wire::id::{Incarnation, Owner};
@@ -405,5 +407,55 @@ mod tests {
         models.write(&node);
         assert_eq!(models.problems(&node), [""; 0]);
         assert_eq!(kept(&next_run(folder.path()).0), [("a".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn on_a_full_disk_the_earlier_models_stay_no_draft_does_and_the_newer_ones_follow_when_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        // A disk of its own, of 64 KiB, that no other process sees.
+        let script = "mount -t tmpfs -o size=64k tmpfs \"$0\" && cd \"$0\" && exec \"$@\"";
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(folder.path());
+        let is_possible = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
+        if !is_possible.is_ok_and(|status| status.success()) {
+            // Not `eprintln!`, which the test's harness swallows.
+            let _ = std::io::stderr().write_all(b"NOT RUN: a full disk for models: no namespace of mounts here\n");
+            return;
+        }
+        unshare.arg(std::env::current_exe().unwrap());
+        unshare.args(["--ignored", "--exact", "stored_models::tests::child_fills_its_disk"]);
+
+        let child = unshare.output().unwrap();
+
+        let text = String::from_utf8_lossy(&child.stdout).into_owned();
+        assert!(
+            child.status.success() && text.contains("1 passed"),
+            "{text}{}",
+            String::from_utf8_lossy(&child.stderr)
+        );
+    }
+
+    #[test]
+    #[ignore = "a child of the test before, with a disk of its own"]
+    fn child_fills_its_disk() {
+        let folder = Path::new("models");
+        let (node, models) = next_run(folder);
+        put(&node, "a", 1);
+        models.write(&node);
+        let mut filler = fs::File::create("filler").unwrap();
+        let full = (0..1_000).find_map(|_| filler.write_all(&[7; 4096]).err()).unwrap();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+
+        put(&node, "a", 2);
+        models.write(&node);
+
+        assert_eq!(node.counts.failed_model_writes.get(), 1);
+        assert!(models.problems(&node)[0].contains("No space left"), "{:?}", models.problems(&node));
+        assert_eq!((kept(&next_run(folder).0), entries(folder)), (vec![("a".to_owned(), 1)], 1));
+        drop(filler);
+        fs::remove_file("filler").unwrap();
+        models.write(&node);
+        assert_eq!(models.problems(&node), [""; 0]);
+        assert_eq!(kept(&next_run(folder).0), [("a".to_owned(), 2)]);
     }
 }

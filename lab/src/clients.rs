@@ -4,6 +4,7 @@
 
 mod agents;
 pub mod load;
+mod logs;
 mod receiver;
 mod rust_service;
 pub mod shop;
@@ -18,6 +19,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use anyhow::{Context as _, Result, ensure};
 use otlp::Signal;
 
@@ -31,7 +33,7 @@ use traces::{Spans, byte_equal};
 
 pub use tools::missing;
 
-use crate::clock::{Stopwatch, unix_ns};
+use crate::clock::Stopwatch;
 use support::programs::Programs;
 use support::workspace;
 
@@ -110,6 +112,7 @@ async fn play(uview: &Path, tools: &Tools) -> Result<()> {
     let before = testbed.visited("before uview starts", VISITS).await?;
     direct.end().await;
     testbed.everything_arrives().await?;
+    testbed.logs_follow_their_traces().await?;
     let between = testbed.fault_is_reported().await?;
     let killed = testbed.uview_dies().await?;
     let direct = DirectReceivers::at(endpoint, &testbed.received).await?;
@@ -151,10 +154,10 @@ struct Testbed {
 impl Testbed {
     /// Sends load for `length`, and waits until the trace of each request has arrived whole.
     async fn visited(&mut self, when: &str, length: Duration) -> Result<Outcome> {
-        self.reached(unix_ns()).await.with_context(|| format!("{when}, spans do not arrive"))?;
-        let since = unix_ns();
+        self.reached(unix_now().0).await.with_context(|| format!("{when}, spans do not arrive"))?;
+        let since = unix_now().0;
         let outcome = load::visit(self.shop.frontend, length).await;
-        let until = unix_ns();
+        let until = unix_now().0;
         let clock = Stopwatch::start();
         loop {
             let whole = self.whole(since..until)?;
@@ -222,6 +225,36 @@ impl Testbed {
         Ok(())
     }
 
+    /// A fifth of all traces is kept. Log records of these arrive as clients sent them, and no others.
+    async fn logs_follow_their_traces(&mut self) -> Result<()> {
+        let [grpc, http] = free()?;
+        let host = self.agents.host(Endpoint { grpc, http }, Traces::WithLogs).await?;
+        let recorded = MessageLog::default();
+        let witness = Receiver::at(anywhere(), recorded.clone()).await?;
+        self.received.clear();
+        let taps = [
+            Tap::between(self.endpoint.grpc, grpc, witness.address).await?,
+            Tap::between(self.endpoint.http, http, witness.address).await?,
+        ];
+        load::visit(self.shop.frontend, VISITS).await;
+        let clock = Stopwatch::start();
+        let outcome = loop {
+            // Clients send a batch after up to five seconds, some when they reconnect.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            match logs::as_sent(&self.received.all(), &recorded.all()) {
+                Err(error) if clock.elapsed() > ARRIVES => return Err(error),
+                Err(_) => {}
+                Ok(outcome) => break outcome,
+            }
+        };
+        println!("uview keeps the logs of kept traces: {outcome}");
+        for tap in taps {
+            tap.end().await;
+        }
+        host.kill();
+        Ok(())
+    }
+
     /// With the default policies, payment becomes slow, and a trace with that reason is kept. Returns the response
     /// times before the fault.
     async fn fault_is_reported(&mut self) -> Result<Outcome> {
@@ -265,7 +298,7 @@ impl Testbed {
     /// uview is killed and started again, twice, under load.
     async fn uview_dies(&mut self) -> Result<Outcome> {
         let mut host = self.agents.host(self.endpoint, Traces::All).await?;
-        self.reached(unix_ns()).await.context("before uview is killed, spans do not arrive")?;
+        self.reached(unix_now().0).await.context("before uview is killed, spans do not arrive")?;
         let mut outcome = Outcome::default();
         for _ in 0..2 {
             outcome.add(load::visit(self.shop.frontend, AWAY).await);
@@ -276,7 +309,7 @@ impl Testbed {
             host = started?;
             outcome.add(visits);
         }
-        let after = self.reached(unix_ns()).await.context("after uview was killed and is back")?;
+        let after = self.reached(unix_now().0).await.context("after uview was killed and is back")?;
         println!(
             "uview was killed twice and is back: {:.1} s later new traces of all services arrive",
             after.as_secs_f64()

@@ -1,7 +1,7 @@
 //! The only place of this tool that reads a clock.
 #![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -43,9 +43,4 @@ impl Stopwatch {
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
-}
-
-/// Nanoseconds since 1970, as spans have them.
-pub fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }

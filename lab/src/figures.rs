@@ -10,6 +10,7 @@ mod helpers;
 mod hooks;
 mod instructions;
 mod instrumentation;
+mod latency;
 mod lmap;
 mod metric_set;
 mod numpy;
@@ -129,6 +130,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("agents-cpu-100-100ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 100, busy: true })),
     ("agents-cpu-100-10ms-idle", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: false })),
     ("agents-cpu-100-10ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: true })),
+    ("write-to-hook", latency::write_to_hook),
     ("hooks-after-framing", hooks::tail::after_framing),
     ("hooks-sockets", hooks::sockets::over_sockets),
     ("hooks-release", hooks::tail::release),

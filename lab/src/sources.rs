@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use anyhow::{Context as _, Result, ensure};
 use procfs::Current as _;
 use procfs::process::Process as Proc;
@@ -26,7 +27,7 @@ use support::workspace;
 use wire::time::Nanos;
 
 use crate::clients::shop::Process;
-use crate::clock::{Stopwatch, unix_ns};
+use crate::clock::Stopwatch;
 use demo::judge::GRACE;
 use faults::ActiveFault;
 use judge::{InjectedFault, Record, RunJudgement, Statement, Way, Word};
@@ -63,6 +64,9 @@ pub struct SourcesArgs {
     /// Run the lines of pages of the book instead.
     #[arg(long, conflicts_with_all = ["quick", "write"])]
     pages: bool,
+    /// Run those of this page only, such as traces or start/redis.
+    #[arg(long, value_name = "NAME", requires = "pages")]
+    page: Option<String>,
     /// Keep the folder with all logs, recordings of all rows, and the faults to label them.
     #[arg(long)]
     keep: bool,
@@ -79,7 +83,7 @@ pub fn run(args: &SourcesArgs) -> Result<()> {
         None => Ok(Programs::build()?.path("uview")?.to_owned()),
     };
     if args.pages {
-        return pages::run(&uview()?);
+        return pages::run(&uview()?, args.page.as_deref());
     }
     let (pace, seeds) = if args.quick { (Pace::QUICK, 1) } else { (Pace::FULL, args.seeds) };
     let (present, not_run) = present(&args.programs);
@@ -249,7 +253,7 @@ impl Testbed {
 
     /// Says of each fault whether it shows in what its way has recorded below `folder`.
     fn mark_visible(&self, judgement: &mut RunJudgement, folder: &Path) -> Result<()> {
-        let zero = unix_ns().saturating_sub(self.now().0);
+        let zero = unix_now().0.saturating_sub(self.now().0);
         let range = |started: Nanos, ended: Nanos| (zero + started.0, zero + ended.0);
         let all: Vec<_> = self.record.faults.iter().map(|one| range(one.started, one.ended.plus(GRACE))).collect();
         for one in &mut judgement.faults {
@@ -267,7 +271,7 @@ impl Testbed {
 
     /// All faults for `uview label`: a program that has none in a time is not judged then.
     fn faults_file(&self) -> String {
-        let zero = (unix_ns() / 1_000_000).saturating_sub(self.now().0 / 1_000_000);
+        let zero = (unix_now().0 / 1_000_000).saturating_sub(self.now().0 / 1_000_000);
         let at = |at: Nanos| zero + at.0 / 1_000_000;
         let line = |fault: &InjectedFault, program: &Program| {
             format!("{program},{},{},{}\n", fault.fault, at(fault.started), at(fault.ended))

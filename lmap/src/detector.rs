@@ -247,7 +247,7 @@ impl Detector {
             (self.smoothed, self.steady) = (None, None);
         }
         let judged = self.pipeline.is_some() && !self.provisional && !self.is_settling();
-        self.saturations.step(row, self.intake.restarted(), judged);
+        self.saturations.step(row, self.intake.restarted(), judged, self.episodes.rows());
         let Some(pipeline) = &mut self.pipeline else {
             self.pending = Some(0.0);
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));

@@ -8,9 +8,11 @@
 use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
+use crate::constants::{Constant, ConstantRule};
 use crate::eigen::{NotConverged, Symmetric, symmetric_values};
 use crate::footprint::MIN_SKETCH_ROWS;
 use crate::frequent_directions::{FrequentDirections, SketchError};
+use crate::groups::Groups;
 use crate::history::History;
 use crate::kernels::gram::Gram;
 use crate::kernels::widest;
@@ -18,7 +20,7 @@ use crate::lanes::{add_scaled, padded};
 use crate::latch::Latches;
 use crate::levels::{adds_up, is_level};
 use crate::onsets::Onsets;
-use crate::pipeline::{Constant, ConstantRule, Pipeline};
+use crate::pipeline::Pipeline;
 use crate::quantile::{QUANTILES, percentile, sorted};
 use crate::rows::{Mark, RowVerdict};
 use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
@@ -103,7 +105,7 @@ impl<'a> Training<'a> {
         self.still_indicators(&mut features);
         let core = core(&features, m, self.settings.rank, self.settings)?;
         let in_sample = sorted(core.scores.clone());
-        let gamma = gamma(&features, m, &core, &in_sample, self.settings)?;
+        let Thresholds { gamma, groups } = thresholds(&features, self.columns, &core, &in_sample, self.settings)?;
         let latches = Latches::new(self.columns, &core.standard.roles, &levels, self.settings.latch_rows);
         let constant_rule = ConstantRule {
             weight: self.settings.constant_weight,
@@ -118,6 +120,7 @@ impl<'a> Training<'a> {
             constant_rule,
             projection: Projection::of(&core.scorer),
             onsets: Onsets::new(m),
+            groups,
             sketch_rows: core.history.sketch().sketch_rows(),
             standard: core.standard,
             scorer: core.scorer,
@@ -290,14 +293,42 @@ fn scores_of(standard: &Standard, scorer: &Scorer, features: &[f64], m: usize) -
     features.chunks_exact(m).map(score).collect()
 }
 
-/// γ by the rule of the settings, with a minimum, since rows of constants alone score 0.
-fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &Settings) -> Result<f64, NotFitted> {
+/// Of rows of features, what [`Groups`] compares of each group.
+fn roots_of(standard: &Standard, groups: &Groups, features: &[f64], m: usize) -> Vec<Vec<f64>> {
+    let (mut z, mut roots) = (vec![0.0; padded(m)], vec![Vec::new(); groups.len()]);
+    for row in features.chunks_exact(m) {
+        standard.row(row, &mut z);
+        for (roots, square) in roots.iter_mut().zip(groups.squares(&z)) {
+            roots.push(square.sqrt());
+        }
+    }
+    roots
+}
+
+/// What a fit compares scores, and groups of columns, with.
+struct Thresholds {
+    gamma: f64,
+    groups: Groups,
+}
+
+/// γ and the limits of groups by the rule of the settings, with a minimum, since rows of constants alone score 0.
+fn thresholds(
+    features: &[f64],
+    columns: &[Column],
+    core: &Core,
+    in_sample: &[f64],
+    settings: &Settings,
+) -> Result<Thresholds, NotFitted> {
+    let m = columns.len();
     let n = features.len() / m;
     let rank = core.scorer.basis.rank();
+    let groups = Groups::new(columns);
+    let margin = settings.group_margin.filter(|_| settings.score == ScoreForm::Scaled && groups.len() > 1);
     let at = |scores: Vec<f64>| percentile(&sorted(scores), settings.percentile);
-    let judged_by = |by: &[f64], rows: &[f64]| -> Result<Vec<f64>, NotFitted> {
+    let judged_by = |by: &[f64], rows: &[f64]| -> Result<(Vec<f64>, Vec<Vec<f64>>), NotFitted> {
         let judge = self::core(by, m, Some(rank.min(by.len() / m / 4).max(1)), settings)?;
-        Ok(scores_of(&judge.standard, &judge.scorer, rows, m))
+        let roots = margin.map(|_| roots_of(&judge.standard, &groups, rows, m));
+        Ok((scores_of(&judge.standard, &judge.scorer, rows, m), roots.unwrap_or_default()))
     };
     let own = percentile(in_sample, settings.percentile);
     let is_capped = settings.gamma_cap < f64::MAX;
@@ -306,22 +337,42 @@ fn gamma(features: &[f64], m: usize, core: &Core, in_sample: &[f64], settings: &
     } else {
         1.0
     };
-    let gamma = match settings.threshold {
-        Threshold::InSample => own,
+    let others = match settings.threshold {
+        Threshold::InSample => None,
         Threshold::Crosswise => {
             let (first, second) = features.split_at(n / 2 * m);
-            let mut cross = judged_by(first, second)?;
-            cross.extend(judged_by(second, first)?);
-            (own * at(cross)).sqrt().max(own * unseen)
+            let (mut scores, mut roots) = judged_by(first, second)?;
+            let (more_scores, more_roots) = judged_by(second, first)?;
+            scores.extend(more_scores);
+            roots.iter_mut().zip(more_roots).for_each(|(all, more)| all.extend(more));
+            Some((scores, roots))
         }
         Threshold::HeldOutTail => {
             let (head, tail) = features.split_at(n * 4 / 5 * m);
-            at(judged_by(head, tail)?)
+            Some(judged_by(head, tail)?)
         }
     };
+    let (others, roots_of_others) = others.map_or((None, Vec::new()), |(scores, roots)| (Some(at(scores)), roots));
+    let gamma = threshold(settings.threshold, own, others);
+    let gamma = if settings.threshold == Threshold::Crosswise { gamma.max(own * unseen) } else { gamma };
     let cap = if is_capped { settings.gamma_cap * unseen * percentile(in_sample, 50.0) } else { f64::MAX };
     let least = if settings.score == ScoreForm::Scaled { 1.0 } else { 1e-6 };
-    Ok(gamma.min(cap).clamp(least, f64::MAX))
+    let gamma = gamma.min(cap).clamp(least, f64::MAX);
+    let Some(margin) = margin else { return Ok(Thresholds { gamma, groups }) };
+    let own = roots_of(&core.standard, &groups, features, m);
+    let mut others = roots_of_others.into_iter().map(at);
+    let limit = |own| margin * threshold(settings.threshold, at(own), others.next()).max(1.0);
+    let limits = own.into_iter().map(limit).collect();
+    Ok(Thresholds { gamma, groups: groups.limited(limits) })
+}
+
+/// One threshold of the percentiles of rows in sample, and of rows that `others` judged.
+fn threshold(rule: Threshold, own: f64, others: Option<f64>) -> f64 {
+    match (rule, others) {
+        (Threshold::Crosswise, Some(cross)) => (own * cross).sqrt(),
+        (Threshold::HeldOutTail, Some(tail)) => tail,
+        (_, None) | (Threshold::InSample, _) => own,
+    }
 }
 
 /// The factor by which unseen rows score higher: every n-th row is scored by a fit to the others. The median over these

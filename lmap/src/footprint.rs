@@ -1,10 +1,11 @@
 //! The most memory that a detector takes, whatever its rows are.
 
 use crate::column::Column;
+use crate::constants::Constant;
 use crate::frequent_directions::capacity;
+use crate::groups::MAX_GROUPS;
 use crate::lanes::{padded, padded_narrow};
 use crate::latch::Latches;
-use crate::pipeline::Constant;
 use crate::rows::Mark;
 use crate::saturation::Saturations;
 use crate::settings::{ScoreForm, Settings};
@@ -63,6 +64,8 @@ struct Sizes {
     rank: usize,
     /// Rows that the sketch has room for.
     sketch_rows: usize,
+    /// Groups that are judged by themselves, at most.
+    groups: usize,
     /// Copies in double precision for the paper's forms: 0 or 1.
     exact: usize,
 }
@@ -77,15 +80,17 @@ impl Sizes {
             narrow_row: size_of::<f32>() * padded_narrow(columns),
             rank,
             sketch_rows: capacity(sketch_rows, settings.sketch),
+            groups: settings.group_margin.map_or(0, |_| MAX_GROUPS.min(columns)),
             exact: usize::from(settings.score != ScoreForm::Scaled),
         }
     }
 
     fn fitted(self) -> usize {
-        let Self { columns, row, narrow_row, rank, sketch_rows, exact } = self;
+        let Self { columns, row, narrow_row, rank, sketch_rows, exact, .. } = self;
         // Squares that the sketch forgot, means, deviations, V, z; weights, residuals, onsets.
         let per_column = 5 * row + 3 * narrow_row + exact * row;
-        let lists = size_of::<Role>() + size_of::<u32>() + size_of::<Constant>() + Latches::GAUGE_BYTES;
+        let lists =
+            size_of::<Role>() + size_of::<u32>() + size_of::<Constant>() + Latches::GAUGE_BYTES + size_of::<u8>();
         let directions = rank * (narrow_row + exact * row + 3 * size_of::<f64>());
         sketch_rows * row + directions + per_column + columns * lists
     }
@@ -93,8 +98,10 @@ impl Sizes {
     /// Of `rows` rows. The largest is a fit while it judges unseen rows: it has the rows in order, as features, without
     /// those left out and these, and standardised; two pipelines; and a decomposition, which copies its sketch.
     fn job(self, rows: usize) -> usize {
-        let Self { columns, row, rank, sketch_rows, .. } = self;
-        let copies = rows * (3 * size_of::<f64>() * columns + row + 8 * size_of::<f64>());
+        let Self { columns, row, rank, sketch_rows, groups, .. } = self;
+        // At the end, groups have three copies of what each row was, in place of rows apart and standardised.
+        let apart = (size_of::<f64>() * columns + row).max(3 * size_of::<f64>() * groups);
+        let copies = rows * (2 * size_of::<f64>() * columns + apart + 8 * size_of::<f64>());
         let side = padded(sketch_rows.min(columns).max(rows.min(columns)));
         let decomposition = MATRICES * side * side * size_of::<f64>() + sketch_rows * row + 2 * rank * row;
         copies + 2 * self.fitted() + decomposition.max(rows * row)

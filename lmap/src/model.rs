@@ -16,12 +16,14 @@ pub use summary::{ColumnRole, ColumnSummary, ModelSummary};
 use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
+use crate::constants::{Constant, ConstantRule};
 use crate::frequent_directions::FrequentDirections;
+use crate::groups::Groups;
 use crate::history::History;
 use crate::lanes::padded_row;
 use crate::latch::Latches;
 use crate::onsets::Onsets;
-use crate::pipeline::{Constant, ConstantRule, Pipeline};
+use crate::pipeline::Pipeline;
 use crate::quantile::QUANTILES;
 use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, SketchForm};
@@ -92,6 +94,8 @@ pub(crate) struct ModelColumn {
     pub(crate) inverse: f64,
     /// V: variance of the residual.
     pub(crate) variance: f64,
+    /// The limit of its group; 0: it is not judged.
+    pub(crate) limit: f64,
 }
 
 /// The settings that define scores. They override those of a detector that loads the model.
@@ -206,6 +210,7 @@ impl Model {
             mean: standard.mean[index],
             inverse: standard.inverse[index],
             variance: scorer.residual_variance[index],
+            limit: pipeline.groups.limit(index),
         };
         let rank = scorer.basis.rank();
         Some(Self {
@@ -303,6 +308,7 @@ impl Model {
             projection: Projection::of(&scorer),
             scorer,
             onsets: Onsets::new(m),
+            groups: Groups::restored(columns, &each(|column| column.limit)),
             moved: 0,
         })
     }

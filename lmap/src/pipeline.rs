@@ -1,20 +1,15 @@
 //! A fitted pipeline, and how it scores a row.
 
-use crate::column::Column;
+use crate::constants::{Constant, ConstantRule};
 use crate::expectation::Expectation;
+use crate::groups::Groups;
 use crate::history::History;
 use crate::intake::Intake;
 use crate::latch::Latches;
 use crate::onsets::Onsets;
-use crate::preparation::standardise;
 use crate::quantile::QUANTILES;
 use crate::scorer::{Projection, Scorer};
-use crate::standard::{Role, Standard};
-
-/// A constant counts as moved if it moves by more than this,
-const MOVED: f64 = 1e-9;
-/// and by more than this share of its value in training: five times the deviation up to which a column is a constant.
-const MOVED_SHARE: f64 = 2.5e-3;
+use crate::standard::{Role, Standard, standardise};
 
 /// A row is unusual if its score is at least this far on the way from the median of the training scores to γ. A fixed
 /// share of γ does not work: with many columns all scores are close to each other, ordinary rows would be unusual, and
@@ -22,98 +17,6 @@ const MOVED_SHARE: f64 = 2.5e-3;
 const UNUSUAL: f64 = 0.5;
 /// Index of the median in [`QUANTILES`].
 const MEDIAN: usize = 5;
-
-/// How much moving constants add to the score.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ConstantRule {
-    /// Minimum per column, in deviations.
-    pub(crate) weight: f64,
-    /// Share of γ² per column, if that is more than the minimum.
-    pub(crate) share: f64,
-    /// Maximum number of columns that count in one row.
-    pub(crate) counted: u32,
-    /// Whether the return to the value of training counts as a move.
-    pub(crate) returns: bool,
-}
-
-impl ConstantRule {
-    /// The square that `moved` columns add to the square of a score whose threshold is `gamma`.
-    pub(crate) fn square(self, moved: u32, gamma: f64) -> f64 {
-        (self.weight * self.weight).max(self.share * gamma * gamma) * f64::from(moved.min(self.counted))
-    }
-}
-
-/// A column that was constant in training: its value, or, for a level, its increment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Constant {
-    pub(crate) column: u32,
-    baseline: Baseline,
-    /// The minimum move that counts.
-    least: f64,
-    /// Whether its move is a fault by itself.
-    indicator: bool,
-    /// Whether it moved in the row scored last.
-    moved: bool,
-}
-
-/// The value that a constant is compared with.
-#[derive(Clone, Copy, Debug)]
-enum Baseline {
-    /// Its value in training (NaN if returns count), and its value after the last move.
-    Value { trained: f64, last: f64 },
-    /// For a level: its increment in training.
-    Increment(f64),
-}
-
-impl Constant {
-    /// Every one of `columns` that is constant by its role.
-    pub(crate) fn list(columns: &[Column], standard: &Standard, levels: &[u32], rule: ConstantRule) -> Vec<Self> {
-        let constants =
-            (0..standard.roles.len() as u32).filter(|&column| standard.roles[column as usize] == Role::Constant);
-        let constant = |column: u32| {
-            let mean = standard.mean[column as usize];
-            let baseline = match levels.binary_search(&column) {
-                Ok(_) => Baseline::Increment(mean),
-                Err(_) => Baseline::Value { trained: if rule.returns { f64::NAN } else { mean }, last: mean },
-            };
-            let indicator = columns.get(column as usize).is_some_and(|column| column.indicator);
-            Self { column, baseline, least: MOVED.max(MOVED_SHARE * mean.abs()), indicator, moved: false }
-        };
-        let mut constants: Vec<_> = constants.map(constant).collect();
-        constants.shrink_to_fit();
-        constants
-    }
-
-    /// Whether it moved in this row. A return to the value of training is no move: otherwise one burst of page faults
-    /// would count in two rows and be an alarm.
-    fn step(&mut self, intake: &Intake) -> bool {
-        let value = intake.value(self.column as usize);
-        let moved = match &mut self.baseline {
-            Baseline::Value { trained, last } => {
-                let moved = (value - *last).abs() > self.least;
-                if moved {
-                    *last = value;
-                }
-                let back = (value - *trained).abs() <= self.least;
-                moved && !back
-            }
-            Baseline::Increment(increment) => {
-                (value - intake.before(self.column as usize) - *increment).abs() > self.least
-            }
-        };
-        self.moved = moved && !intake.restarted();
-        self.moved
-    }
-
-    /// Whether a row with this value, and this move since the row before, would count as a move.
-    pub(crate) fn would_move(&self, value: f64, moved: f64) -> bool {
-        let far = |from: f64| (value - from).abs() > self.least;
-        match self.baseline {
-            Baseline::Value { trained, last } => far(last) && (trained.is_nan() || far(trained)),
-            Baseline::Increment(increment) => (moved - increment).abs() > self.least,
-        }
-    }
-}
 
 /// A fitted pipeline, with the row that it scored last.
 #[derive(Clone, Debug)]
@@ -136,6 +39,7 @@ pub(crate) struct Pipeline {
     pub(crate) quantiles: [f64; QUANTILES.len()],
     pub(crate) projection: Projection,
     pub(crate) onsets: Onsets,
+    pub(crate) groups: Groups,
     /// Number of constants that moved in the row scored last.
     pub(crate) moved: u32,
 }
@@ -171,7 +75,8 @@ impl Pipeline {
         self.moved = self.constants.iter_mut().map(|constant| u32::from(constant.step(intake))).sum();
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN into a finite score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
-        let raw = RowScore { score: root(square + self.constant_square()), gate: root(square) };
+        let group = self.group_square(&self.projection);
+        let raw = RowScore { score: root((square + self.constant_square()).max(group)), gate: root(square.max(group)) };
         let unusual = raw.score >= self.unusual();
         self.onsets.step(unusual, &self.scorer.deviations(&self.projection));
         if unusual && self.moved > 0 {
@@ -201,6 +106,12 @@ impl Pipeline {
     /// The square that moving constants add to the square of the score.
     pub(crate) fn constant_square(&self) -> f64 {
         self.constant_rule.square(self.moved, self.gamma_in_force())
+    }
+
+    /// What the largest group of columns counts for, as the square of a score: γ², without the factor of the budget, if
+    /// it is at its limit. 0 without limits.
+    pub(crate) fn group_square(&self, projection: &Projection) -> f64 {
+        self.groups.largest(&projection.z) * self.gamma * self.gamma
     }
 
     /// The score from which on a row is unusual, at most γ.
@@ -239,5 +150,6 @@ impl Pipeline {
             + history
             + self.projection.bytes()
             + self.onsets.bytes()
+            + self.groups.bytes()
     }
 }

@@ -11,7 +11,7 @@ use crate::intake::{Intake, RowError};
 use crate::lanes::padded;
 use crate::rows::{Mark, RowVerdict};
 use crate::settings::Settings;
-use crate::standard::Standard;
+use crate::standard::{Standard, standardise};
 
 /// Prepares rows for a score as a [`Detector`](crate::Detector) does, with the statistics of training.
 #[derive(Clone, Debug)]
@@ -62,15 +62,6 @@ impl Preparation {
         self.intake.take(row, &mut Counts::default())?;
         standardise(&self.standard, &self.levels, &self.intake, &mut self.z);
         Ok(&self.z[..row.len()])
-    }
-}
-
-/// Writes z of the newest row: levels by their increments, the others by their values. Never allocates.
-pub(crate) fn standardise(standard: &Standard, levels: &[u32], intake: &Intake, z: &mut [f64]) {
-    standard.row(intake.row(), z);
-    for &level in levels {
-        let column = level as usize;
-        z[column] = standard.one(column, intake.value(column) - intake.before(column));
     }
 }
 

@@ -6,9 +6,10 @@
 //!
 //! # Rule
 //! The *lasting* value is what two thirds of the last n rows reach ([`Saturation::rows`]; of three rows the median). It
-//! is too much from `max(least, 1.5 mean, mean + 6 σ, mean + 2 (L − mean))` on, where L is the largest lasting value so
-//! far, and mean and σ are those of all rows so far. Rows that are too much are not learnt, nor are those before them
-//! that made them so.
+//! is too much from `max(least, 1.5 mean, mean + 5 σ, mean + 1.5 (L − mean))` on, where mean and σ are those of all
+//! rows so far. L is the largest lasting value; from there it falls towards the mean, half of the way in 231 rows: what
+//! a service waited once, while others had a flood, is not normal for ever. Rows that are too much are not learnt, nor
+//! are those before them that made them so, nor those of an episode, whatever began it ([`HELD`]).
 //!
 //! # Memory
 //! About 240 B for each of the first [`MAX_COLUMNS`] columns with the rule; others are not judged by it. What is learnt
@@ -20,12 +21,16 @@ use crate::column::Column;
 pub(crate) const MAX_COLUMNS: usize = 12;
 /// The most rows of a lasting value.
 const MAX_ROWS: usize = 32;
-/// How many times as far from the mean as the largest lasting value so far.
-const TIMES: f64 = 2.0;
+/// How many times as far from the mean as the largest lasting value.
+const TIMES: f64 = 1.5;
+/// Share of its distance from the mean by which the largest lasting value falls with each row.
+const FALLS: f64 = 0.003;
 /// Deviations from the mean, at least.
-const DEVIATIONS: f64 = 6.0;
+const DEVIATIONS: f64 = 5.0;
 /// Share of the mean by which it is exceeded, at least.
 const SHARE: f64 = 0.5;
+/// Rows of an episode that are not learnt. What goes on for longer is, so that its end is no alarm of its own.
+const HELD: u64 = 60;
 /// Rows after which a mean follows like the mean of so many rows.
 const AVERAGED: f64 = 2_000.0;
 
@@ -46,6 +51,8 @@ pub(crate) struct Saturations {
     learn: u64,
     /// Whether one of them was too much in the newest row.
     any: bool,
+    /// Whether rows are not learnt.
+    held: bool,
 }
 
 /// One column with the rule.
@@ -59,7 +66,7 @@ struct Watched {
     rows: u64,
     mean: f64,
     variance: f64,
-    /// The largest lasting value so far.
+    /// The largest lasting value, falling.
     lasted: f64,
     over: bool,
 }
@@ -74,17 +81,18 @@ impl Saturations {
         let watched = with_rule.take(MAX_COLUMNS).map(|(column, rule)| Watched::new(column, rule));
         let mut columns: Vec<_> = watched.collect();
         columns.shrink_to_fit();
-        Self { columns, learn: learn as u64, any: false }
+        Self { columns, learn: learn as u64, any: false, held: false }
     }
 
     /// Processes the newest row, as it came: NaN is no value. `restarted`: it does not follow the row before. Unless
-    /// `judged`, nothing is too much. Never allocates.
-    pub(crate) fn step(&mut self, row: &[f64], restarted: bool, judged: bool) {
+    /// `judged`, nothing is too much. `alarmed`: rows since an episode began, 0 outside. Never allocates.
+    pub(crate) fn step(&mut self, row: &[f64], restarted: bool, judged: bool, alarmed: u64) {
         self.any = false;
+        let was_held = core::mem::replace(&mut self.held, (1..=HELD).contains(&alarmed));
         for watched in &mut self.columns {
-            watched.start_again(restarted);
+            watched.start_again(restarted || (was_held && !self.held));
             let value = row.get(watched.column).copied().unwrap_or(f64::NAN);
-            watched.step(value, judged && watched.rows >= self.learn);
+            watched.step(value, judged && watched.rows >= self.learn, self.held);
             self.any |= watched.over;
         }
     }
@@ -112,7 +120,7 @@ impl Saturations {
 
     /// Learns anew what is normal. Never allocates.
     pub(crate) fn forget(&mut self) {
-        self.any = false;
+        (self.any, self.held) = (false, false);
         for watched in &mut self.columns {
             watched.start_again(true);
             (watched.rows, watched.mean, watched.variance, watched.lasted, watched.over) = (0, 0.0, 0.0, 0.0, false);
@@ -127,7 +135,7 @@ impl Watched {
         Self { column, rule, recent, next: 0, rows: 0, mean: 0.0, variance: 0.0, lasted: 0.0, over: false }
     }
 
-    fn step(&mut self, value: f64, judged: bool) {
+    fn step(&mut self, value: f64, judged: bool, held: bool) {
         let rows = (self.rule.rows as usize).clamp(1, MAX_ROWS);
         let was_over = core::mem::take(&mut self.over);
         if !value.is_finite() {
@@ -145,7 +153,7 @@ impl Watched {
         }
         let lasting = self.lasting();
         self.over = judged && lasting >= self.limit();
-        if !was_over && !self.over {
+        if !held && !was_over && !self.over {
             self.learn(left, lasting);
         }
         self.start_again(was_over && !self.over);
@@ -174,7 +182,8 @@ impl Watched {
 
     /// Learns the value that `left` the ring, and what lasts.
     fn learn(&mut self, left: Option<f64>, lasting: f64) {
-        self.lasted = self.lasted.max(lasting);
+        let fallen = self.lasted - FALLS * (self.lasted - self.mean);
+        self.lasted = fallen.max(lasting);
         let Some(value) = left else { return };
         self.rows += 1;
         let weight = 1.0 / (self.rows as f64).min(AVERAGED);
@@ -199,7 +208,7 @@ mod tests {
         let mut of = Saturations::new(&[column], LEARN);
         let mut random = Random::new(1);
         for _ in 0..LEARN + 3 {
-            of.step(&[10.0 * random.unit()], false, true);
+            of.step(&[10.0 * random.unit()], false, true, 0);
             assert!(!of.any());
         }
         of
@@ -208,7 +217,7 @@ mod tests {
     /// Whether each of `rows` is too much.
     fn over(of: &mut Saturations, rows: &[f64]) -> Vec<bool> {
         let each = rows.iter().map(|value| {
-            of.step(&[*value], false, true);
+            of.step(&[*value], false, true, 0);
             of.any()
         });
         each.collect()
@@ -228,16 +237,30 @@ mod tests {
     }
 
     #[test]
-    fn what_lasted_before_is_normal_up_to_twice_as_far() {
+    fn what_lasted_before_is_normal_up_to_half_as_far_again() {
         let mut of = learnt();
         for _ in 0..10 {
-            of.step(&[300.0], false, false);
+            of.step(&[300.0], false, false, 0);
         }
         let usual = of.columns[0].mean;
 
-        assert_eq!(over(&mut of, &[usual + 1.9 * (300.0 - usual); 5]), [false; 5]);
+        assert_eq!(over(&mut of, &[usual + 1.4 * (300.0 - usual); 2]), [false; 2]);
         let mean = of.columns[0].mean;
         assert!(over(&mut of, &[mean + 10.0 * (560.0 - mean); 3])[2]);
+    }
+
+    #[test]
+    fn what_lasted_long_ago_is_not_normal_any_more() {
+        let lasting = |rows_since: usize| {
+            let mut of = learnt();
+            over(&mut of, &[1.0; 2_000]);
+            of.step(&[300.0], false, false, 0);
+            of.step(&[300.0], false, false, 0);
+            over(&mut of, &vec![1.0; rows_since]);
+            over(&mut of, &[250.0; 3])[2]
+        };
+
+        assert!(!lasting(10) && lasting(500));
     }
 
     #[test]
@@ -252,16 +275,40 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_an_episode_are_not_learnt_but_what_goes_on_is() {
+        let mut of = learnt();
+        let usual = of.columns[0].mean;
+
+        // Not too much by itself: something else is in alarm.
+        (1..=HELD).for_each(|row| of.step(&[49.0], false, true, row));
+        assert_eq!((of.columns[0].mean, of.columns[0].lasted < 11.0), (usual, true));
+
+        (HELD + 1..HELD + 10).for_each(|row| of.step(&[49.0], false, true, row));
+        assert!(of.columns[0].mean > usual && of.columns[0].lasted > 48.0);
+    }
+
+    #[test]
+    fn the_last_rows_of_an_episode_are_not_learnt_after_it() {
+        let mut of = learnt();
+        let usual = of.columns[0].mean;
+
+        (1..=5).for_each(|row| of.step(&[49.0], false, true, row));
+        over(&mut of, &[usual; 3]);
+
+        assert!((of.columns[0].mean - usual).abs() < 1e-6 && of.columns[0].lasted < 11.0);
+    }
+
+    #[test]
     fn rows_before_a_gap_and_rows_without_a_value_do_not_count() {
         let mut of = learnt();
-        of.step(&[90.0], false, true);
-        of.step(&[f64::NAN], false, true);
+        of.step(&[90.0], false, true, 0);
+        of.step(&[f64::NAN], false, true, 0);
         assert!(!of.any());
 
-        of.step(&[90.0], true, true);
-        of.step(&[90.0], false, true);
+        of.step(&[90.0], true, true, 0);
+        of.step(&[90.0], false, true, 0);
         assert!(!of.any(), "two rows since the gap are no three");
-        of.step(&[90.0], false, true);
+        of.step(&[90.0], false, true, 0);
         assert!(of.any());
     }
 

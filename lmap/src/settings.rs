@@ -176,6 +176,10 @@ pub struct Settings {
     /// while learning (a vacuum, a checkpoint) puts γ where only a catastrophe reaches it. Default: `f64::MAX`, no cap;
     /// the NIC agent sets 5. Rows like that burst are over γ then, but a single row is no episode.
     pub gamma_cap: f64,
+    /// How many times the threshold of its own deviations, found as γ is, a group of columns
+    /// ([`Column::group`](crate::Column::group)) reaches before its row counts as much as a row at γ. `None`: groups
+    /// are not judged, nor is a single group, nor any in the paper's forms. Default: `None`; the NIC agent sets 3.
+    pub group_margin: Option<f64>,
     /// The first rows of a service are not learnt: it allocates memory and fills caches, and a few such rows would
     /// determine the deviation of those columns. Default: 0; the NIC agent, which sees services start, sets 20.
     pub settle_rows: u64,
@@ -248,6 +252,7 @@ impl Default for Settings {
             variance_growth: 1.05,
             growth_rows: 2_000,
             gamma_cap: f64::MAX,
+            group_margin: None,
             settle_rows: 0,
             provisional_rows: Some(60),
             warm_up_rows: 120,
@@ -293,11 +298,12 @@ impl Settings {
     }
 
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
-    /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, and episodes
-    /// have the margin of [`every`](Self::every).
+    /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, groups are
+    /// judged at 3 times their own threshold, and episodes have the margin of [`every`](Self::every).
     #[must_use]
     pub fn live(interval: f64) -> Self {
-        Self { latch_rows: Some(60), settle_rows: 20, gamma_cap: 5.0, ..Self::default() }.every(interval)
+        let latch_rows = Some(60);
+        Self { latch_rows, settle_rows: 20, gamma_cap: 5.0, group_margin: Some(3.0), ..Self::default() }.every(interval)
     }
 
     /// Raises the episode margin for a row every `interval` seconds: by 0.15 γ for every halving of the interval below
@@ -372,6 +378,9 @@ impl Settings {
             before = rows;
         }
         in_range("gamma_cap", self.gamma_cap, 1.0, f64::MAX)?;
+        if let Some(margin) = self.group_margin {
+            in_range("group_margin", margin, 1.0, 1e6)?;
+        }
         if let Some(rows) = self.latch_rows {
             in_range("latch_rows", rows as f64, 1.0, 1e9)?;
         }

@@ -1,6 +1,7 @@
 //! Standardisation: z = (x − mean) / σ of training, with constants left out and a soft clip.
 
 use crate::aligned::Aligned;
+use crate::intake::Intake;
 use crate::kernels::prepare::Standardise;
 use crate::kernels::widest;
 use crate::lanes::{padded, padded_row};
@@ -141,6 +142,15 @@ pub(crate) fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let mean = sum / count;
     let square: f64 = values.map(|value| (value - mean) * (value - mean)).sum();
     (mean, (square / count).sqrt())
+}
+
+/// Writes z of the newest row: levels by their increments, the others by their values. Never allocates.
+pub(crate) fn standardise(standard: &Standard, levels: &[u32], intake: &Intake, z: &mut [f64]) {
+    standard.row(intake.row(), z);
+    for &level in levels {
+        let column = level as usize;
+        z[column] = standard.one(column, intake.value(column) - intake.before(column));
+    }
 }
 
 #[cfg(test)]

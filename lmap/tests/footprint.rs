@@ -40,7 +40,12 @@ fn life(columns: usize, settings: &Settings) -> PeakMemory {
     let kind = |fingerprint| if fingerprint % 2 == 0 { ColumnKind::Gauge } else { ColumnKind::Increment };
     // As many as are judged by themselves, and more.
     let rule = |fingerprint| (fingerprint < 20).then_some(Saturation { least: f64::MAX, rows: 32 });
-    let column = |fingerprint| Column { saturation: rule(fingerprint), ..Column::new(kind(fingerprint), fingerprint) };
+    let group = |fingerprint| (fingerprint % 16) as u16;
+    let column = |fingerprint| Column {
+        saturation: rule(fingerprint),
+        group: group(fingerprint),
+        ..Column::new(kind(fingerprint), fingerprint)
+    };
     let all = (0..columns as u64).map(column).collect();
     let (mut row, mut state, mut seen, settings) = (vec![0.0; columns], 1, PeakMemory::default(), settings.clone());
     let last = settings.fit_again_rows.last().copied().unwrap_or(settings.warm_up_rows);

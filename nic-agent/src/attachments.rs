@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use wire::backoff::{Backoff, Pauses};
 use wire::id::{Incarnation, RegionId};
 use wire::layout::RegionSize;
+use wire::proto::control::SetStreams;
 use wire::time::Nanos;
 
 use crate::queue_pair::QueuePairEffect;
@@ -28,7 +29,7 @@ pub struct AttachRequest {
 }
 
 /// What the runner has to do for a worker, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[must_use = "the worker counts on it"]
 pub enum Effect {
     /// Use this transport from now on. No region is attached yet.
@@ -39,6 +40,9 @@ pub enum Effect {
     Detach(RegionId),
     /// Reset or connect the queue pair.
     QueuePair(QueuePairEffect),
+    /// Measure these streams of packets beside those of the configuration, and no others. Report what came of it to
+    /// [`Worker::streams_changed`](crate::Worker::streams_changed).
+    SetStreams(SetStreams),
     /// Close the control connection, call [`Worker::disconnected`](crate::Worker::disconnected), and reconnect after a
     /// pause.
     Disconnect {

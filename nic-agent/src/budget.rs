@@ -192,11 +192,16 @@ fn queues(settings: &WorkerSettings, load: Load) -> [Bound; 3] {
 }
 
 /// Connections and packets.
-fn edges(config: &Config) -> [Bound; 3] {
+fn edges(config: &Config) -> [Bound; 4] {
     let network = &config.network;
-    let read: BTreeSet<_> = network.streams.iter().map(|stream| stream.interface.as_str()).collect();
+    let captured = network.streams.iter().filter(|stream| stream.switch.is_none());
+    let mut read: BTreeSet<_> = captured.map(|stream| stream.interface.as_str()).collect();
+    read.extend(network.fragment.iter().map(|fragment| fragment.interface.as_str()));
     let rings = |name: &str| network.interfaces.iter().find(|of| of.name == name).map_or(1, |of| u64::from(of.rings));
     let rings: u64 = read.into_iter().map(rings).sum();
+    // Which ones policies name is not known: each is one of those with most rings.
+    let most = network.interfaces.iter().map(|of| u64::from(of.rings)).max().unwrap_or(1);
+    let rings = rings + u64::from(network.policy_interfaces) * most;
     let one_way: u64 = network.streams.iter().filter(|of| of.one_way.is_some()).map(StreamConfig::bytes).sum();
     let pages = pages::LIMITS.connections as u64;
     let peers = if network.peers.listen.is_some() { peers::LIMITS.connections as u64 } else { 0 };
@@ -210,11 +215,19 @@ fn edges(config: &Config) -> [Bound; 3] {
             metric: "broken_connections",
         },
         Bound {
+            what: "requests of other NIC agents, and responses that they have not read",
+            bytes: if network.peers.listen.is_some() { peers::CALL_BYTES } else { 0 },
+            from: "64 MiB with `network.peers.listen`",
+            payer: "certificate: three times what is free",
+            full: "the call is refused, and tried again",
+            metric: "",
+        },
+        Bound {
             what: "synopses of packets, and rings of interfaces",
             bytes: network.memory_bytes + rings * RING_BYTES,
-            from: "`network.memory_bytes` + 8 MiB for each ring",
-            payer: "node",
-            full: "the configuration is refused; frames are dropped",
+            from: "`network.memory_bytes` + 8 MiB for each ring of an interface with streams or a fragment, and of `network.policy_interfaces` more",
+            payer: "node; of policies, the oldest first",
+            full: "the configuration, or the stream of a policy, is refused, and its status says what is full and by whom; frames are dropped",
             metric: "dropped_frames",
         },
         Bound {
@@ -251,6 +264,8 @@ mod tests {
             ("limits: {outbox_rows: 2}", "rows for the host", (2 + SENT_MESSAGES) * (256 << 10)),
             ("limits: {regions: 100}", "attached regions", 100 * REGION_BYTES + READ_BYTES),
             ("network: {memory_bytes: 65536}", "synopses", 65_536),
+            ("network: {fragment: {id: 1, interface: e}}", "synopses", (16 << 20) + RING_BYTES),
+            ("network: {policy_interfaces: 2}", "synopses", (16 << 20) + 2 * RING_BYTES),
         ] {
             let other = of(text, load);
             assert_eq!(row(&other, what), bytes, "{text}");

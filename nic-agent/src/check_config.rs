@@ -125,18 +125,33 @@ fn is_agent(process: &Process, file: Option<&Path>) -> bool {
 /// What packet measurement needs.
 fn packets(config: &Config, to: &mut Inspection) {
     let network = &config.network;
-    if network.streams.is_empty() {
+    if network.streams.is_empty() && network.fragment.is_none() {
         return;
     }
     to.others_socket("network.services_socket", &network.services_socket);
-    if Inspection::has_capability(CAP_NET_RAW) {
+    if network.fragment.is_none() && network.streams.iter().all(|stream| stream.switch.is_some()) {
+        to.ok("network.streams", "no packet is read here");
+    } else if Inspection::has_capability(CAP_NET_RAW) {
         to.ok("network.streams", "packets can be read (CAP_NET_RAW)");
     } else {
         let what = "without CAP_NET_RAW no packet can be read";
         to.error("network.streams", what, "AmbientCapabilities=CAP_NET_RAW, or run as root");
     }
     for stream in &network.streams {
-        let (name, interface) = (&stream.name, &stream.interface);
+        if let Some(switch) = &stream.switch {
+            match switch.readout(1) {
+                Ok(_) => to.ok("network.streams.switch", format!("{} (stream {:?})", switch.control, stream.name)),
+                Err(error) => {
+                    to.error("network.streams.switch", chain(&error), "a file of `uview p4 constants fridge`");
+                }
+            }
+        }
+    }
+    let captured = network.streams.iter().filter(|stream| stream.switch.is_none());
+    let streams = captured.map(|stream| (&stream.name, &stream.interface));
+    for (name, interface) in
+        streams.chain(network.fragment.iter().map(|fragment| (&fragment.name, &fragment.interface)))
+    {
         let exists = !interface.contains('/') && Path::new("/sys/class/net").join(interface).exists();
         if exists {
             to.ok("network.streams.interface", format!("{interface} (stream {name:?})"));

@@ -1,7 +1,11 @@
 //! The configuration file of the NIC agent. Unknown keys are errors with line and column; every key has a default.
 
 mod detector;
+mod fragment;
 mod network;
+mod pair;
+mod peers;
+mod switch;
 mod synopses;
 
 use std::net::SocketAddr;
@@ -19,9 +23,11 @@ use crate::settings::WorkerSettings;
 pub use agent_runtime::access::AccessConfig;
 pub use agent_runtime::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
 pub use detector::{DetectorConfig, Score};
-pub use network::{
-    InterfaceConfig, NetworkConfig, OneWayConfig, PairName, PeersConfig, StreamConfig, SynopsisName, Timestamps,
-};
+pub use fragment::{FragmentConfig, FragmentPeer};
+pub use network::{InterfaceConfig, NetworkConfig, OneWayConfig, StreamConfig, SynopsisName, Timestamps};
+pub use pair::PairName;
+pub use peers::PeersConfig;
+pub use switch::{SwitchConfig, SwitchFileError};
 pub use synopses::{CardinalityConfig, HeavyHittersConfig, KeyName, ReorderingConfig, SynopsesConfig, WeightName};
 
 /// The default configuration, which `--print-default-config` prints: every key with its default and a comment.
@@ -237,6 +243,7 @@ impl Config {
             max_retained_models: retained_models,
             max_retained_model_bytes: retained_model_bytes,
             extra_reads_per_s: f64::from(extra_reads_per_s),
+            stream_interfaces: self.network.policy_interfaces,
             detector: self.detector.settings(),
             alarms_per_day: self.detector.alarms_per_day,
             ..WorkerSettings::default()

@@ -2,7 +2,7 @@
 
 pub(crate) use agent_runtime::chain;
 use agent_runtime::shares::ShareError;
-use wire::control::{LmapError, MAX_LMAPS};
+use wire::control::{LmapError, MAX_LMAPS, MAX_STREAM_ADDRESSES, MAX_STREAMS};
 use wire::id::{Epoch, LmapId, Owner};
 
 use crate::queue_pair::QueuePairReplyError;
@@ -81,6 +81,16 @@ pub enum UnexpectedMessage {
     /// No detector can be created: the LMAP is fetched, but has no verdicts.
     #[error("no detector can be created")]
     Detector(#[from] lmap::DetectorError),
+    /// The host agent asks for too many streams, or for one of too many addresses. Those before stay.
+    #[error(
+        "{streams} streams of up to {addresses} addresses exceed the limit of {MAX_STREAMS} of {MAX_STREAM_ADDRESSES}: those before stay"
+    )]
+    Streams {
+        /// Streams of the message.
+        streams: usize,
+        /// Addresses of the one with most of them.
+        addresses: usize,
+    },
     /// The host agent refused this worker.
     #[error("the host agent refused this worker: {0}")]
     Refused(String),

@@ -19,6 +19,7 @@
 //! | `network` | packets of an interface, as services of their own |
 //! | [`runner`](run), [`config`], `metrics` | the edge: threads, sockets, files; time by `agent_runtime::clock` |
 //! | [`budget`](budget()) | what it may keep in memory, computed from the configuration |
+//! | `switch` | constants of programs that measure a stream in a switch |
 //! | `check_config`, `reload` | files before a start, and those that change while the agent runs |
 
 mod aggregation;
@@ -53,6 +54,7 @@ mod runner;
 mod seeds;
 mod settings;
 mod sliding_rows;
+mod switch;
 mod ticker;
 mod worker;
 
@@ -68,6 +70,7 @@ pub use queue_pair::{QueuePairEffect, QueuePairReplyError};
 pub use region_limits::{RegionLimits, RegionsError};
 pub use runner::{RunError, run, run_from, run_with};
 pub use settings::{Fetching, WorkerSettings};
+pub use switch::{SwitchError, SwitchProgram, switch_constants};
 pub use ticker::{Schedule, Ticker};
 pub use wire;
 pub use worker::{Step, Worker, WorkerStatus};

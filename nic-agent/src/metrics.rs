@@ -1,8 +1,8 @@
 //! The agent's own metrics and health over HTTP: `/metrics` (OpenMetrics), `/healthz` and `/readyz`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agent_runtime::Count;
 use agent_runtime::clock::Clock;
 use agent_runtime::reload::ReloadState;
 use agent_runtime::{page, server};
@@ -31,7 +31,7 @@ pub(crate) struct Board {
     state: Arc<Mutex<State>>,
     interfaces: Interfaces,
     connections: Arc<server::Counts>,
-    denied_calls: Arc<AtomicU64>,
+    denied_calls: Arc<Count>,
     reloads: Arc<ReloadState>,
 }
 
@@ -44,7 +44,7 @@ struct State {
 
 impl Board {
     /// Nothing has happened, except `denied_calls`, which packet measurement counts, too.
-    pub(crate) fn new(clock: Clock, interfaces: Interfaces, denied_calls: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(clock: Clock, interfaces: Interfaces, denied_calls: Arc<Count>) -> Self {
         let at = clock.now();
         Self {
             clock,
@@ -68,7 +68,7 @@ impl Board {
 
     /// Counts a call that the role of its sender does not allow.
     pub(crate) fn count_denied_call(&self) {
-        self.denied_calls.fetch_add(1, Ordering::Relaxed);
+        self.denied_calls.one_more();
     }
 
     /// Counts an open connection to the host agent that failed.
@@ -117,7 +117,7 @@ impl Board {
                 &self.connections.accept_errors,
             ),
         ] {
-            registry.register(name, help, ConstCounter::new(count.load(Ordering::Relaxed)));
+            registry.register(name, help, ConstCounter::new(count.get()));
         }
         let reloads = &self.reloads;
         let help = "Changes of configuration files taken over without a restart";
@@ -127,7 +127,8 @@ impl Board {
         let help = "1 while the configuration files as they are cannot be used, and those before are in use";
         let is_rejected = i64::from(reloads.problem().is_some());
         registry.register("configuration_rejected", help, ConstGauge::new(is_rejected));
-        add_interfaces(&mut registry, self.interfaces.iter().map(|interface| (interface.name(), interface.snapshot())));
+        let interfaces = self.interfaces.all();
+        add_interfaces(&mut registry, interfaces.iter().map(|interface| (interface.name(), interface.snapshot())));
         registry
     }
 

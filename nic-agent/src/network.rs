@@ -8,40 +8,62 @@
 //!
 //! A figure that cannot be trusted is written as missing, never as a number. An LMAP ignores missing metrics.
 //!
-//! One-way streams are measured together with another agent: packets are collected here, and one more thread (`peers`)
-//! talks to other agents.
+//! The host agent can ask for streams, too (`keeper`): they come, change and go while their interface is read.
+//!
+//! A switch may measure a stream instead: its registers are read once per interval (`switch_stream`).
+//!
+//! One-way streams are measured together with another agent, and flows counted together with others (`fragment`):
+//! packets are collected here, and one more thread (`peers`) talks to other agents.
 
 mod flow_metrics;
 mod flow_stream;
+mod fragment;
 mod frame_info;
 mod interface;
 mod interface_stats;
+mod keeper;
 mod one_way_metrics;
 mod one_way_stream;
+mod part;
 pub(crate) mod peers;
+mod pending_change;
+mod policy_streams;
+mod ring_link;
+mod ring_streams;
+mod routes;
 mod shards;
 mod stream;
+mod switch_registers;
+mod switch_stream;
+mod wanted;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::NetworkConfig;
+use crate::config::{FragmentConfig, NetworkConfig, SwitchFileError};
 use agent_runtime::listen::BindError;
-use interface::{InterfaceReader, MonitoredStream};
-use interface_stats::InterfaceStats;
+use fragment::{Book, FragmentMetrics, FragmentStream};
+use interface::{MonitoredStream, Stop};
 pub(crate) use interface_stats::{InterfaceSnapshot, Interfaces};
+use keeper::Keeper;
+pub(crate) use keeper::Report;
 use one_way_metrics::OneWayMetrics;
 use one_way_stream::{OneWayStream, Queues};
+use peers::fragments::{FragmentTask, epoch_now};
 use peers::{EffectHandler, OneWayTask, Peers};
 pub(crate) use peers::{PeerAccess, PeerCertificates};
-use tokio::sync::{mpsc, oneshot};
+use switch_stream::SwitchStream;
+use synopses::digest::DigestKey;
+use tokio::sync::{mpsc, oneshot, watch};
+use wire::proto::control::SetStreams;
 
 /// Most collected intervals of a stream that are queued for the thread that talks to other agents.
 pub(crate) const QUEUED_INTERVALS: usize = 8;
@@ -49,8 +71,9 @@ pub(crate) const QUEUED_INTERVALS: usize = 8;
 /// The threads of packet measurement. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Network {
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     interfaces: Interfaces,
+    events: Sender<ring_link::Event>,
     /// Ends the thread that talks to other agents when dropped.
     _peers: oneshot::Sender<()>,
 }
@@ -61,26 +84,51 @@ pub(crate) enum StartError {
     /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[from] io::Error),
+    /// The fragment cannot have this size. Does not occur with a checked configuration.
+    #[error("network.fragment")]
+    Fragment(#[from] synopses::disaggregated::SettingsError),
     /// The listener for other agents cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// A stream's switch has no program with these constants.
+    #[error(transparent)]
+    Switch(#[from] SwitchFileError),
+}
+
+/// Takes the streams that the host agent asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamSetter(Sender<ring_link::Event>);
+
+impl StreamSetter {
+    /// From now on these streams are measured beside those of the configuration, and no others.
+    pub(crate) fn set(&self, streams: SetStreams) {
+        // The thread ends with the agent only.
+        drop(self.0.send(ring_link::Event::Set(streams)));
+    }
 }
 
 impl Network {
     /// The counters of each interface with a stream.
     pub(crate) fn interfaces(&self) -> Interfaces {
-        Arc::clone(&self.interfaces)
+        self.interfaces.clone()
+    }
+
+    /// Takes the streams that the host agent asks for.
+    pub(crate) fn setter(&self) -> StreamSetter {
+        StreamSetter(self.events.clone())
     }
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
+        self.stop.agent.store(true, Ordering::Release);
+        drop(self.events.send(ring_link::Event::Stop));
     }
 }
 
-/// Starts a thread for each interface with a stream, which starts those of its other rings, and one that talks to other
-/// agents if there are one-way streams.
+/// Starts a thread for each interface with a stream, which starts those of its other rings, one that changes their
+/// streams as the host agent asks for, and one that talks to other agents if there are one-way streams. What came of
+/// streams that were asked for goes to `report`.
 ///
 /// # Errors
 ///
@@ -89,6 +137,7 @@ pub(crate) fn start(
     config: &NetworkConfig,
     certificates: PeerCertificates,
     access: PeerAccess,
+    report: Report,
 ) -> Result<Network, StartError> {
     let listener = config.peers.listen.map(|address| {
         let listener = TcpListener::bind(address).and_then(|listener| {
@@ -98,20 +147,21 @@ pub(crate) fn start(
         listener.map_err(|cause| BindError { key: "network.peers.listen", address, cause })
     });
     let peers = Peers { certificates, listener: listener.transpose()?, access };
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = Stop::default();
     let mut interfaces: BTreeMap<&str, Vec<MonitoredStream>> = BTreeMap::new();
     let mut tasks = Vec::new();
     for stream in &config.streams {
-        let monitored = interfaces.entry(&stream.interface).or_default();
-        if stream.synopses.is_some() {
-            monitored.push(MonitoredStream::Flows(stream.clone()));
-        }
-        let Some(one_way) = &stream.one_way else {
-            if stream.pair.is_some() {
-                monitored.push(MonitoredStream::RequestResponse(stream.clone()));
-            }
+        if let Some(switch) = &stream.switch {
+            let measured = SwitchStream::new(stream, switch, &config.services_socket)?;
+            let stop = stop.clone();
+            drop(thread::Builder::new().name("switch".to_owned()).spawn(move || measured.run(&stop))?);
             continue;
-        };
+        }
+        let monitored = interfaces.entry(&stream.interface).or_default();
+        if stream.synopses.is_some() || stream.pair.is_some() {
+            monitored.push(MonitoredStream::Alone(stream.clone()));
+        }
+        let Some(one_way) = &stream.one_way else { continue };
         let metrics = Arc::new(OneWayMetrics::new(&stream.service(), &config.services_socket, stream.interval_ms));
         let (commands, command_receiver) = std::sync::mpsc::channel();
         let (interval_sender, intervals) = mpsc::channel(QUEUED_INTERVALS);
@@ -120,17 +170,34 @@ pub(crate) fn start(
         let handler = EffectHandler::new(stream.name.clone(), commands, metrics);
         tasks.push(OneWayTask { config: stream.clone(), one_way: one_way.clone(), intervals, handler });
     }
-    let mut all_stats = Vec::new();
+    let fragment = match &config.fragment {
+        Some(fragment) => {
+            let (stream, task) = counted(fragment, &config.services_socket)?;
+            interfaces.entry(&fragment.interface).or_default().push(MonitoredStream::Fragment(Box::new(stream)));
+            Some(task)
+        }
+        None => None,
+    };
+    let mut keeper = Keeper::new(config, stop.clone());
     for (name, streams) in interfaces {
-        let stats = Arc::new(InterfaceStats::new(name));
-        all_stats.push(Arc::clone(&stats));
-        let reader = InterfaceReader { config: config.interface(name), socket: config.services_socket.clone(), stats };
-        let stop = Arc::clone(&stop);
-        thread::Builder::new().name("packets".to_owned()).spawn(move || reader.run(streams, &stop))?;
+        keeper.open(name, streams)?;
     }
+    let (interfaces, events) = (keeper.stats(), keeper.events());
+    keeper.start(report)?;
     let (peers_stop, stopped) = oneshot::channel();
-    peers::start(peers, tasks, stopped)?;
-    Ok(Network { stop, interfaces: all_stats.into(), _peers: peers_stop })
+    peers::start(peers, tasks, fragment, stopped)?;
+    Ok(Network { stop, interfaces, events, _peers: peers_stop })
+}
+
+/// The fragment for its ring, and what the other thread needs for it.
+fn counted(config: &FragmentConfig, socket: &Path) -> Result<(FragmentStream, FragmentTask), StartError> {
+    let key = DigestKey::new(rand::random());
+    let now = epoch_now(config.epoch_ms.get());
+    let book = Arc::new(Mutex::new(Book::new(config, key.clone(), rand::random(), now)));
+    let (sender, ended_epoch) = watch::channel(0);
+    let stream = FragmentStream::new(config, key, rand::random(), Arc::clone(&book), sender)?;
+    let metrics = FragmentMetrics::new(config, socket);
+    Ok((stream, FragmentTask { config: config.clone(), book, ended_epoch, metrics }))
 }
 
 /// The service of a stream. Its metrics are not about this process and change once an interval.

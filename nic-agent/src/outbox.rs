@@ -70,6 +70,10 @@ impl Outbox {
         self.push(Message::ConnectQueuePair(connect));
     }
 
+    pub(crate) fn stream_states(&mut self, states: proto::StreamStates) {
+        self.push(Message::StreamStates(states));
+    }
+
     fn push(&mut self, message: Message) {
         let bytes = message.encoded_len();
         while !self.messages.is_empty()

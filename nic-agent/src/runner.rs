@@ -35,11 +35,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use wire::name::ServiceName;
-use wire::proto::control::{HostMessage, WorkerMessage};
+use wire::proto::control::{HostMessage, StreamStates, WorkerMessage};
 
 use crate::aggregation::Aggregations;
 use crate::attachments::AttachRequest;
-use crate::config::Config;
+use crate::config::{Config, SwitchFileError};
 use crate::effect_error::EffectError;
 use crate::error::chain;
 use crate::jobs::JobId;
@@ -68,6 +68,8 @@ enum Event {
     Descriptor(AttachRequest, Result<OwnedFd, EffectError>),
     /// The result of a job.
     Done(JobId, lmap::JobResult),
+    /// What came of the streams that the host agent asked for.
+    Streams(StreamStates),
     /// A request for the learned model of a service.
     Model(ServiceName, oneshot::Sender<Option<Arc<lmap::Model>>>),
     /// Send what is queued, and end.
@@ -102,6 +104,9 @@ pub enum RunError {
     /// There is no usable RDMA device.
     #[error("no RDMA: {0}; run `uview check`, or set transport: shm if the host agent is on this machine")]
     Rdma(String),
+    /// The fragment cannot have this size. Does not occur with a checked configuration.
+    #[error("network.fragment")]
+    Fragment(#[source] synopses::disaggregated::SettingsError),
     /// The address of `/metrics` cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -111,6 +116,9 @@ pub enum RunError {
     /// The configuration grants a role to somebody whom this system does not know.
     #[error(transparent)]
     Access(#[from] UnknownName),
+    /// The constants of a stream's switch cannot be used.
+    #[error("network.streams.switch.constants; `uview p4 constants fridge` writes such a file")]
+    Switch(#[source] SwitchFileError),
     /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
@@ -191,16 +199,21 @@ async fn run_agent(
     // The threads of packet measurement end when this is dropped.
     let peers = PeerAccess::new(live.access.clone());
     let denied_calls = Arc::clone(&peers.denied_calls);
-    let network = network::start(&config.network, live.peers.clone(), peers).map_err(|error| match error {
+    let (events, inbox) = sync_channel(EVENTS);
+    let states = events.clone();
+    // If the worker's thread has ended, so does the agent.
+    let report = Box::new(move |of| drop(states.send(Event::Streams(of))));
+    let network = network::start(&config.network, live.peers.clone(), peers, report).map_err(|error| match error {
         network::StartError::Thread(cause) => RunError::Thread(cause),
+        network::StartError::Fragment(cause) => RunError::Fragment(cause),
         network::StartError::Bind(cause) => RunError::Bind(cause),
+        network::StartError::Switch(cause) => RunError::Switch(cause),
     })?;
     for warning in config.network.warnings() {
         tracing::warn!("{warning}");
     }
     let files = AgentFiles::new((file, text), config.clone(), live.clone());
     let board = Board::new(clock, network.interfaces(), denied_calls);
-    let (events, inbox) = sync_channel(EVENTS);
     let seed = rand::random();
     tracing::info!(
         worker = config.worker,
@@ -214,6 +227,7 @@ async fn run_agent(
     let helpers = Helpers {
         jobs: jobs::start(events.clone()).map_err(RunError::Thread)?,
         attach: attach::start(config.regions_socket, events.clone()).map_err(RunError::Thread)?,
+        streams: network.setter(),
     };
     let runner = Runner::new(worker, reader, helpers, clock, board.clone());
     let mut ended = runner.start(inbox, config.core).map_err(RunError::Thread)?;

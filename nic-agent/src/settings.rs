@@ -69,6 +69,9 @@ pub struct WorkerSettings {
     /// Most READs per second between rows, of all LMAPs that are fetched faster since something seems wrong; 0: none
     /// is. Default: 1,000.
     pub extra_reads_per_s: f64,
+    /// Interfaces that are read at most for streams of packets which the host agent asks for; 0: the runner refuses all
+    /// of them. Default: 0.
+    pub stream_interfaces: u32,
     /// Aggregations over replicas besides the four that every worker has. Default: none.
     pub aggregations: Aggregations,
     /// Settings of every detector. Each adds the alarm margin for its own interval. Default: [`lmap::Settings::live`].
@@ -99,6 +102,7 @@ impl Default for WorkerSettings {
             attach_pause: (Nanos::from_millis(100), Nanos::from_secs(10)),
             regions: RegionLimits { regions: 1 << 16, bytes: 1 << 30 },
             extra_reads_per_s: 1000.0,
+            stream_interfaces: 0,
             aggregations: Aggregations::default(),
             // The kinds of columns are known here: a gauge is a state. And services are monitored from their start.
             detector: lmap::Settings::live(1.0),

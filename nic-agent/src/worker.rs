@@ -167,6 +167,8 @@ impl Worker {
             takes_lowest_share: true,
             oldest_protocol: OLDEST_PROTOCOL,
             hands_over_models: true,
+            takes_streams: true,
+            stream_interfaces: self.settings.stream_interfaces,
         }
     }
 

@@ -3,6 +3,7 @@
 #ifndef INTERVAL_P4
 #define INTERVAL_P4
 
+#include "begun.p4"
 #include "name.p4"
 
 /// What the agent sets: the key of digests, and the mixers that derive sample, row and value from a digest.
@@ -26,12 +27,10 @@ struct sampled_t {
     bit<64> value;
 }
 
-/// Registers:
+/// Registers, beside those of `begun.p4`:
 ///
 /// | name | entries × bits | what |
 /// | --- | --- | --- |
-/// | interval | 1 × 32 | number of the interval, as its first frame says |
-/// | begun | 1 × 32 | intervals that began; the lowest bit chooses the entries |
 /// | number | 1 × 32 | packets since the switch started |
 /// | packets | 2 × 32 | packets of an interval, sampled or not |
 /// | sums_low, sums_high | 2 M × 32 each | sum of timestamps in nanoseconds, modulo 2⁶⁴ |
@@ -40,8 +39,6 @@ struct sampled_t {
 ///
 /// The agent empties entries after it has read them, before the next interval but one begins.
 control Interval(in headers_t hdr, in packet_t packet, out sampled_t found) {
-    register<bit<32>>(1) interval;
-    register<bit<32>>(1) begun;
     register<bit<32>>(1) number;
     register<bit<32>>(2) packets;
     register<bit<32>>(2 * BUCKETS) sums_low;
@@ -71,20 +68,7 @@ control Interval(in headers_t hdr, in packet_t packet, out sampled_t found) {
         found.row = 0;
         found.value = 0;
         found.number = 0;
-        found.begins = 0;
-        begun.read(found.begun, 0);
-        if (hdr.sync.isValid()) {
-            // Repeated and older ones are ignored, in serial numbers. One that is missing makes an interval longer.
-            bit<32> current;
-            interval.read(current, 0);
-            bit<32> later = hdr.sync.interval - current;
-            if (later != 0 && later[31:31] == 0) {
-                interval.write(0, hdr.sync.interval);
-                found.begun = found.begun + 1;
-                begun.write(0, found.begun);
-                found.begins = 1;
-            }
-        }
+        Begun.apply(hdr, found.begun, found.begins);
         if (packet.usable == 1) {
             bit<32> parity = (bit<32>)found.begun[0:0];
             bit<32> counted;

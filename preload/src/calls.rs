@@ -67,7 +67,7 @@ macro_rules! functions {
         $(static $next: Next = Next::new($name);)+
 
         /// Looks all functions up. Whether they are all there.
-        pub(crate) fn resolve() -> bool {
+        fn resolve() -> bool {
             // One that is missing does not keep the others from being found.
             [$(&$next),+].into_iter().filter(|next| next.find().is_null()).count() == 0
         }
@@ -98,6 +98,16 @@ functions! {
     DUP2 = c"dup2",
     DUP3 = c"dup3",
     FCLOSE = c"fclose",
+}
+
+#[used]
+// SAFETY: the dynamic loader calls what this section lists, without arguments that matter here.
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+/// Runs before `main`, in one thread.
+extern "C" fn start() {
+    process::start(resolve());
 }
 
 /// The first of `bytes` bytes at `buffer`, to which a call has just read or from which it has written that many.

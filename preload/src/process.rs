@@ -14,7 +14,7 @@ use turns::Ticks;
 
 use crate::counts::{Block, Process};
 use crate::meters::Meters;
-use crate::{calls, environment, publisher};
+use crate::{environment, publisher};
 
 /// Registrations in a line of forks, at most.
 const GENERATIONS: usize = 8;
@@ -54,14 +54,8 @@ static PLACE: AtomicUsize = AtomicUsize::new(NO_PLACE);
 static METERS: [Meters; GENERATIONS] = [const { Meters::new() }; GENERATIONS];
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
-#[used]
-// SAFETY: the dynamic loader calls what this section lists, without arguments that matter here.
-#[unsafe(link_section = ".init_array")]
-static START: extern "C" fn() = start;
-
-/// Runs before `main`, in one thread.
-extern "C" fn start() {
-    let complete = calls::resolve();
+/// Begins before `main`, in one thread. `complete`: all functions of libc were found.
+pub(crate) fn start(complete: bool) {
     if environment::get().off {
         return;
     }

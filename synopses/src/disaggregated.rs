@@ -42,8 +42,12 @@
 //! - Load-aware weights, a number K by load, weights of updates (bytes).
 //!
 //! The last hop decides locally with a [`LastHop`]. Without space for a header the controller collects fragments
-//! ([`Fragment::encode`]) and asks [`PathTable::estimate`]: the same answer, later.
+//! ([`Fragment::encode`]) and asks [`PathTable::estimate`]: the same answer, later. Where the only fragments of a path
+//! are the NICs at its ends, these agree on its tables by themselves ([`PathOwner`], [`PathTaker`], [`combine`]).
 
+pub use ends::{
+    Counting, EndCount, EndReport, EpochTable, PathOwner, PathTaker, PlanSettings, TableRefused, combine, plan,
+};
 pub use fragment::{Fragment, MergeError};
 pub use header::{Estimate, HEADER_BYTES, Header, NoEstimate, global};
 pub use last_hop::{Decision, LastHop, Tally};
@@ -54,6 +58,7 @@ pub use sizing::{CountClimb, count_for_collisions, count_for_error, error_probab
 pub use table::{PathTable, TableError};
 
 mod codec;
+mod ends;
 mod fragment;
 mod header;
 mod last_hop;

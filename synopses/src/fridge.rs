@@ -54,7 +54,7 @@ pub use generations::Generations;
 pub use histogram::{Histogram, HistogramError, HistogramShape, PerClass};
 pub use multi::{FridgeSpec, Fridges, Settings as FridgesSettings, Stamp};
 pub use settings::{Coin, Counter, Duplicates, MAX_SLOTS, Settings, SettingsError};
-pub use single::{Constants, Fridge};
+pub use single::{Constants, Fridge, Weighing};
 pub use tally::{Report, Tally};
 pub use tuner::{Epoch, Tuner, best_probability, starting_probabilities};
 

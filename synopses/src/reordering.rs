@@ -38,7 +38,7 @@
 
 pub use baseline::Exact;
 pub use heavy::HeavyFlows;
-pub use hybrid::Reordering;
+pub use hybrid::{Constants, Reordering};
 pub use report::{Boundary, Counters, Report};
 pub use sampling::SamplingArray;
 pub use segment::{Control, Definition, Event, Prefix, Segment};

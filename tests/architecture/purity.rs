@@ -52,7 +52,7 @@ const PURE_MODULES: [(&str, &[&str]); 8] = [
             "worker",
         ],
     ),
-    ("host-agent/src", &["control_plane", "span_columns"]),
+    ("host-agent/src", &["control_plane", "findings", "span_columns"]),
     ("hooks/otlp/src", &["codec", "gzip"]),
     ("k8s/controller/src", &["election", "events", "pace", "room", "scores"]),
     ("k8s/csi/src", &["mounts"]),

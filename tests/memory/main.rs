@@ -291,7 +291,7 @@ fn a_day_of_changing_names_leaves_nothing_behind() {
 }
 
 #[test]
-#[ignore = "minutes in a release build"]
+#[ignore = "more than 27 minutes of a core in a release build"]
 fn a_day_of_a_hundred_services_of_a_thousand_metrics_leaves_nothing_behind() {
     check(Size { services: 100, metrics: 1000, row: STEPS_PER_S, restart_s: 24 });
 }

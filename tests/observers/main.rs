@@ -11,15 +11,11 @@ use std::collections::BTreeSet;
 use head_sampling::{Advice, AdviceRule, Mode, VerdictSource};
 use hooks::coherence::{GossipMessage, Member, MemberSettings, Refusal, Run, RunId, Speaker};
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Origin, Switches};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use otlp::{CoherenceSettings, Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use support::otlp::{span, traces};
 use wire::time::{Nanos, UnixNanos};
 
 use liar::{Liar, Lies};
@@ -75,23 +71,8 @@ fn node(name: &str, id: u64) -> TailSampler {
     node
 }
 
-fn request(service: &str, trace: u128, parent: &[u8], name: &str, when: Timestamp) -> Vec<u8> {
-    let span = Span {
-        trace_id: trace.to_be_bytes().to_vec(),
-        span_id: vec![if parent.is_empty() { 1 } else { 2 }; 8],
-        parent_span_id: parent.to_vec(),
-        name: name.to_owned(),
-        kind: 2,
-        start_time_unix_nano: when.wall.0,
-        end_time_unix_nano: when.wall.0 + 20_000_000,
-        ..Span::default()
-    };
-    let value = Some(AnyValue { value: Some(Value::StringValue(service.to_owned())) });
-    let attributes = vec![KeyValue { key: "service.name".to_owned(), value }];
-    let resource = Some(Resource { attributes, ..Resource::default() });
-    let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
-    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+fn request(service: &str, trace: u128, parent: u8, name: &str, when: Timestamp) -> Vec<u8> {
+    traces(service, vec![span(trace, 1 + u8::from(parent > 0), parent, name, when.wall.0)]).encode_to_vec()
 }
 
 fn finding(service: &str, when: Timestamp) -> Finding<'_> {
@@ -197,8 +178,8 @@ impl World {
                 let number = (millis / 10) as usize;
                 let (of, trace) = (number % OPERATIONS, (u128::from(self.random.random::<u64>()) << 64) | 1);
                 let inner = if of < OPERATIONS / 2 { BACK } else { FRONT };
-                self.nodes[inner].ingest(&request(&service(of), trace, &[1; 8], "Handle", now), now).unwrap();
-                self.nodes[FRONT].ingest(&request("frontend", trace, &[], &operation(of), now), now).unwrap();
+                self.nodes[inner].ingest(&request(&service(of), trace, 1, "Handle", now), now).unwrap();
+                self.nodes[FRONT].ingest(&request("frontend", trace, 0, &operation(of), now), now).unwrap();
             }
             if (HONEST..HONEST + 5_000).contains(&millis) && millis % 1_000 == 0 {
                 self.nodes[BACK].verdict(finding(&service(0), now), now);

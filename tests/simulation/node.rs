@@ -246,6 +246,8 @@ impl Node {
                     self.verbs.detach(region);
                     self.attached.remove(&region);
                 }
+                // No interface is simulated.
+                Effect::SetStreams(_) => {}
                 Effect::Disconnect { .. } => self.disconnect = true,
             }
         }

@@ -5,8 +5,9 @@ use std::io::Read as _;
 
 use flate2::bufread::MultiGzDecoder;
 use hooks::coherence::GossipMessage;
+use hooks::tracing::LogReason;
 use otlp::Signal;
-use otlp::codec::{count, mask, rename, resources, scan};
+use otlp::codec::{RawLog, annotate_log, count, mask, mask_logs, rename, resources, scan, scan_logs};
 use otlp::gzip::GzipError;
 use prost::Message as _;
 use wire::proto;
@@ -45,6 +46,34 @@ pub fn otlp_request(bytes: &[u8]) {
     }
     if let Ok(Some(renamed)) = rename(bytes, &|_| Some("ours".to_owned())) {
         assert_eq!(count(&renamed), count(bytes), "renaming removes no items");
+    }
+}
+
+/// An OTLP request with log records: scanned, counted, masked, and each record given its reason.
+pub fn otlp_logs(bytes: &[u8]) {
+    let (mut seen, mut annotated) = (0, Vec::new());
+    let scanned = scan_logs(bytes, |group, log| {
+        seen += 1;
+        let _name = group.service_name();
+        let Ok(log) = log else { return };
+        assert!(log.encoded.len() <= bytes.len() && log.severity.number() <= 24);
+        assert!(log.body(100).is_none_or(|body| body.len() <= 300), "at most 100 bytes become text");
+        annotate_log(log.encoded, &LogReason::Error(log.severity), &mut annotated);
+        assert!(annotated.starts_with(log.encoded), "what was sent is not touched");
+        let again = RawLog::read(&annotated).expect("an annotated record can be read");
+        assert_eq!((again.trace, again.at, again.severity), (log.trace, log.at, log.severity));
+        assert_eq!(again.text(b"uview.policy"), Some("error"));
+    });
+    assert_eq!(scanned.map(|()| seen), count(bytes), "either every item is passed on, or the request is refused");
+    if let Err(error) = &scanned {
+        super::check_message(error);
+        assert_eq!(seen, 0, "a refused request passes no items on");
+    }
+    let keys = MASKED.map(str::to_owned);
+    if let Ok(Some(masked)) = mask_logs(bytes, &keys) {
+        assert_eq!(count(&masked), count(bytes), "masking removes no items");
+        let again = mask_logs(&masked, &keys).expect("a masked request can be read");
+        assert!(again.is_none_or(|again| again == masked), "masking is idempotent");
     }
 }
 

@@ -38,6 +38,10 @@ pub const MAX_METRICS: usize = 4096;
 pub const MAX_REPLICAS: usize = 1024;
 /// Largest number of regions of all replicas of one LMAP together.
 pub const MAX_REGIONS: usize = 1 << 16;
+/// Largest number of streams of packets that a worker is asked for.
+pub const MAX_STREAMS: usize = 64;
+/// Largest number of addresses of one of them.
+pub const MAX_STREAM_ADDRESSES: usize = 256;
 /// Largest message of the control stream, in either direction: 16 MiB. The default of gRPC libraries is 4 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 

@@ -4,6 +4,8 @@
 //! features; the agents add `grpc`.
 
 pub mod backoff;
+#[cfg(feature = "grpc")]
+pub mod bounded;
 pub mod control;
 mod entries;
 pub mod frame;

@@ -38,6 +38,9 @@ pub const PROTOCOL: u32 = 1;
 /// Number of the region that is a service's span ring: just below that of the agent's own region.
 pub const SPAN_RING_REGION: u32 = u32::MAX - 1;
 
+/// Label of a replica whose metrics are of another process on the same machine: its number.
+pub const PROCESS_LABEL: &str = "process.pid";
+
 /// Identity of a service, sent first. The kernel identifies the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -58,6 +61,13 @@ impl Hello {
     #[must_use]
     pub const fn new(service: ServiceName, instance: InstanceName, labels: Labels) -> Self {
         Self { service, instance, labels, process_metrics: true, changes_every: None }
+    }
+
+    /// The process that its metrics are of, where that is another one than the sender.
+    #[must_use]
+    pub fn observed(&self) -> Option<u32> {
+        let label = self.labels.iter().find(|(key, _)| *key == PROCESS_LABEL).filter(|_| !self.process_metrics);
+        label?.1.parse().ok().filter(|process| *process != 0)
     }
 }
 

@@ -44,17 +44,22 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     steps.run("demo", || demo::check(&programs))?;
     rda(&mut steps, &programs)?;
     let uview = programs.path("uview")?.display().to_string();
-    of_lab(&mut steps, &programs, "clients of Python, Node and Rust", "clients", &["clients", "--uview", &uview])?;
-    remote_write(&mut steps)?;
-    // Like the guests, a cluster mostly waits.
-    steps.beside(|steps| on_kubernetes(steps, &programs), |steps| beside_the_cluster(steps, &programs))?;
-    inside_tests(&mut steps);
+    // Like the guests, clients and a cluster mostly wait.
+    steps.beside(
+        |steps| {
+            of_lab(steps, &programs, "clients of Python, Node and Rust", "clients", &["clients", "--uview", &uview])?;
+            remote_write(steps)?;
+            on_kubernetes(steps, &programs)
+        },
+        |steps| beside_what_waits(steps, &programs),
+    )?;
+    inside_tests(&mut steps)?;
     println!("== done\n{}", steps.report());
     Ok(())
 }
 
 /// What needs processors only, measures no time, and comes last.
-fn beside_the_cluster(steps: &mut Steps, programs: &Programs) -> Result<()> {
+fn beside_what_waits(steps: &mut Steps, programs: &Programs) -> Result<()> {
     let uview = programs.path("uview")?.display().to_string();
     steps.run("lines of pages", || {
         succeed(programs.command("lab", ".")?.args(["sources", "--pages", "--uview", &uview]))
@@ -97,11 +102,12 @@ fn dependencies(steps: &mut Steps) -> Result<()> {
 }
 
 /// Tests inside of `cargo test` that pass without running where something is missing, which cargo does not show.
-fn inside_tests(steps: &mut Steps) {
+fn inside_tests(steps: &mut Steps) -> Result<()> {
     let root = rustix::process::geteuid().is_root();
     for (name, there, why) in [
         ("tests in network namespaces", root && program("ip"), "they need root and `ip` (Debian: iproute2)"),
         ("programs in C", program("cc") && program("make"), "they need cc and make (Debian: apt-get install gcc make)"),
+        ("profiles of processes", profiles()?, "the kernel refuses to sample stacks (perf_event_open)"),
         ("uview.h in C++", program("c++"), "it needs c++ (Debian: apt-get install g++)"),
         ("packets beside tshark", program("tshark"), "it needs tshark (Debian: apt-get install tshark)"),
         (
@@ -125,6 +131,13 @@ fn inside_tests(steps: &mut Steps) {
             steps.cannot(name, why);
         }
     }
+    Ok(())
+}
+
+/// Whether the kernel lets us sample stacks: the tests say so, and pass.
+fn profiles() -> Result<bool> {
+    let output = Programs::of_tests()?.command("of_processes", "host-agent/profile")?.arg("--nocapture").output()?;
+    Ok(!String::from_utf8_lossy(&output.stderr).contains("no profile here"))
 }
 
 #[expect(clippy::disallowed_methods, reason = "only the environment says where the data is")]

@@ -111,10 +111,10 @@ fn compile(program: &str, scratch: &Path, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// The version that a tool prints.
+/// The version that a tool prints, wherever it does.
 fn version(tool: &str) -> Result<String> {
     let output = Command::new(tool).arg("--version").output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     Ok(lines.join(", "))
 }

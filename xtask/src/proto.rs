@@ -12,7 +12,7 @@ use support::workspace;
 #[cfg(test)]
 mod api_page;
 
-const FILES: [&str; 6] = ["registration", "attach", "control", "operators", "gossip", "one_way"];
+const FILES: [&str; 7] = ["registration", "attach", "control", "operators", "gossip", "one_way", "fragments"];
 /// Those of kubelet, with their packages: k8s/csi.
 const OF_KUBELET: [(&str, &str); 2] = [("csi", "csi.v1"), ("registration", "pluginregistration")];
 
@@ -27,8 +27,9 @@ pub fn generate(check: bool) -> Result<()> {
     let builder = || tonic_prost_build::configure().build_transport(true).out_dir(&scratch);
 
     let wire = workspace().join("wire");
-    let mut own = builder();
-    for package in ["uview.control.v1", "uview.operators.v1", "uview.gossip.v1", "uview.one_way.v1"] {
+    let mut own = builder().codec_path("crate::bounded::BoundedCodec");
+    for package in ["control", "operators", "gossip", "one_way", "fragments"] {
+        let package = &format!("uview.{package}.v1");
         own = own
             .client_mod_attribute(package, "#[cfg(feature = \"grpc\")]")
             .server_mod_attribute(package, "#[cfg(feature = \"grpc\")]");

@@ -1,4 +1,4 @@
-//! Replies that wait for their readers, bounded in bytes, with a share for each peer.
+//! Requests that are being read, and replies that wait for their readers, bounded in bytes, with a share for each peer.
 
 use core::fmt;
 use core::future::poll_fn;
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
+use axum::http::Extensions;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::{BoxError, Router};
@@ -19,10 +20,12 @@ use crate::shares::{ShareError, Shares};
 
 type OnRefusal = Box<dyn Fn(&ShareError<String>) + Send + Sync>;
 
-/// Encoded replies that have not been sent, by who called.
+/// Encoded requests that are being read, and replies that have not been sent, by who called.
 ///
-/// A reply is encoded as soon as there is one, and counts from then on until it has been written to the connection:
-/// until the connection asks for what comes after it. Of a stream, one message counts at a time.
+/// A request counts as far as it has come, until it is decoded
+/// ([`with_bounded_requests`](super::with_bounded_requests)). A reply is encoded as soon as there is one, and counts
+/// from then on until it has been written to the connection: until the connection asks for what comes after it. Of a
+/// stream, one message counts at a time.
 pub struct ReplyShares {
     held: Mutex<Shares<String>>,
     on_refusal: OnRefusal,
@@ -39,14 +42,23 @@ impl ReplyShares {
     /// told of each call that is refused.
     #[must_use]
     pub fn new(limit: u64, on_refusal: impl Fn(&ShareError<String>) + Send + Sync + 'static) -> Arc<Self> {
-        let held = Mutex::new(Shares::new("bytes of replies that were not read", "the speed of reading", limit));
+        let held = Mutex::new(Shares::new(
+            "bytes of requests and of replies that were not read",
+            "the speed of reading",
+            limit,
+        ));
         Arc::new(Self { held, on_refusal: Box::new(on_refusal) })
     }
 
-    /// Bytes of all replies that have not been sent.
+    /// Bytes of all requests that are being read, and of replies that have not been sent.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.lock().used()
+    }
+
+    /// A part of them for `owner`; nothing yet.
+    pub(super) fn slot(self: &Arc<Self>, owner: String) -> Slot {
+        Slot { shares: Arc::clone(self), owner, bytes: 0 }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shares<String>> {
@@ -60,13 +72,13 @@ impl ReplyShares {
     }
 
     async fn answer(self: Arc<Self>, request: Request, next: Next) -> Response {
-        let owner = request.extensions().get::<Identity>().map_or_else(|| "somebody".to_owned(), ToString::to_string);
+        let owner = owner(request.extensions());
         let has_room = self.lock().check(owner.clone(), 0);
         if let Err(error) = has_room {
             return self.refuse(&error).into_http();
         }
         let (head, body) = next.run(request).await.into_parts();
-        let mut held = HeldBody { first: None, body, slot: Slot { shares: self, owner, bytes: 0 } };
+        let mut held = HeldBody { first: None, body, slot: self.slot(owner) };
         match held.encode().await {
             Ok(()) => Response::from_parts(head, Body::new(held)),
             Err(status) => status.into_http(),
@@ -80,17 +92,22 @@ pub fn with_reply_shares(router: Router, shares: &Arc<ReplyShares>) -> Router {
     router.layer(from_fn(move |request: Request, next: Next| Arc::clone(&shares).answer(request, next)))
 }
 
-/// What one reply holds, given back on drop.
+/// Who pays for a call whose head has these extensions.
+pub(super) fn owner(extensions: &Extensions) -> String {
+    extensions.get::<Identity>().map_or_else(|| "somebody".to_owned(), ToString::to_string)
+}
+
+/// What one request or reply holds, given back on drop.
 #[derive(Debug)]
-struct Slot {
+pub(super) struct Slot {
     shares: Arc<ReplyShares>,
     owner: String,
     bytes: u64,
 }
 
 impl Slot {
-    /// Holds a message of `bytes` in place of the one before, which has been sent.
-    fn hold(&mut self, bytes: u64) -> Result<(), Status> {
+    /// Holds `bytes` in place of what it held before.
+    pub(super) fn hold(&mut self, bytes: u64) -> Result<(), Status> {
         let mut held = self.shares.lock();
         held.release(&self.owner, self.bytes);
         self.bytes = 0;

@@ -44,6 +44,13 @@ extern "C" {
 #define UVIEW_REGISTERING 2
 #define UVIEW_REGISTERED 3
 
+/* What a span is for. */
+#define UVIEW_SPAN_INTERNAL 1 /* work within the service */
+#define UVIEW_SPAN_SERVER 2   /* a request that the service answers */
+#define UVIEW_SPAN_CLIENT 3   /* a request that the service makes */
+#define UVIEW_SPAN_PRODUCER 4 /* a message that the service sends */
+#define UVIEW_SPAN_CONSUMER 5 /* a message that the service receives */
+
 /* A service's connection to the node's host agent. */
 typedef struct uview uview;
 
@@ -61,6 +68,12 @@ typedef struct uview_gauge {
 } uview_gauge;
 
 typedef struct uview_histogram uview_histogram;
+
+/* A counter that many threads add to at once: each has a word of its own, and the reader sums them. */
+typedef struct uview_sharded uview_sharded;
+
+/* A span that has begun. Used by one thread at a time. */
+typedef struct uview_span uview_span;
 
 typedef struct uview_label {
     const char *key;
@@ -93,6 +106,15 @@ typedef struct uview_metric {
     uint64_t read_every_ms;       /* how often it is worth reading; 0: in every row */
     uint64_t reserved[2];
 } uview_metric;
+
+/* What a span is like. */
+typedef struct uview_span_options {
+    const uview_span *parent;     /* a span of this process, whose trace goes on; NULL: the caller's */
+    const char *traceparent;      /* of the request that is answered; NULL, or one that is none: a trace begins */
+    const char *tracestate;       /* the header of that name; NULL: none */
+    int kind;                     /* UVIEW_SPAN_INTERNAL to UVIEW_SPAN_CONSUMER; 0: internal */
+    uint64_t reserved[4];
+} uview_span_options;
 
 typedef struct uview_state {
     int connection;               /* UVIEW_OFF to UVIEW_REGISTERED */
@@ -134,18 +156,21 @@ int uview_register_counter(const uview *service, const char *name, const uview_m
 int uview_register_up_down(const uview *service, const char *name, const uview_metric *options, uview_up_down **registered);
 int uview_register_gauge(const uview *service, const char *name, const uview_metric *options, uview_gauge **registered);
 int uview_register_histogram(const uview *service, const char *name, const uview_metric *options, uview_histogram **registered);
+int uview_register_sharded(const uview *service, const char *name, const uview_metric *options, uview_sharded **registered);
 
 /* Frees a handle. Its series stays. */
 void uview_counter_release(uview_counter *handle);
 void uview_up_down_release(uview_up_down *handle);
 void uview_gauge_release(uview_gauge *handle);
 void uview_histogram_release(uview_histogram *histogram);
+void uview_sharded_release(uview_sharded *counter);
 
 /* Frees a handle and ends its series, for all of its handles: no agent reads what they write from then on. */
 void uview_counter_remove(const uview *service, uview_counter *handle);
 void uview_up_down_remove(const uview *service, uview_up_down *handle);
 void uview_gauge_remove(const uview *service, uview_gauge *handle);
 void uview_histogram_remove(const uview *service, uview_histogram *histogram);
+void uview_sharded_remove(const uview *service, uview_sharded *counter);
 
 /* Records a value, in parts of the unit. */
 void uview_histogram_observe(const uview_histogram *histogram, uint64_t value);
@@ -156,8 +181,41 @@ void uview_histogram_observe_ns(const uview_histogram *histogram, uint64_t ns);
 uint64_t uview_histogram_count(const uview_histogram *histogram);
 uint64_t uview_histogram_sum(const uview_histogram *histogram);
 
+/* Adds to the word of this thread, and sums all words. For counters of millions a second: each takes up to 1 KiB. */
+void uview_sharded_add(const uview_sharded *counter, uint64_t count);
+uint64_t uview_sharded_get(const uview_sharded *counter);
+
 /* Adds to a gauge, again if another thread changed it meanwhile. */
 void uview_gauge_add(const uview_gauge *gauge, double difference);
+
+/* Begins a span. `options` may be NULL. UVIEW_DETACHED: there is no shared memory for it; its parent's trace goes on. */
+int uview_span_begin(const uview *service, const char *name, const uview_span_options *options, uview_span **begun);
+
+/* Adds an attribute. Of texts, up to 160 bytes are kept; what does not fit into 448 bytes is left out and counted. */
+int uview_span_text(uview_span *span, const char *key, const char *value);
+int uview_span_integer(uview_span *span, const char *key, int64_t value);
+int uview_span_double(uview_span *span, const char *key, double value);
+
+/* Sets the status to error. `message` may be NULL; the first one stays. */
+int uview_span_fail(uview_span *span, const char *message);
+
+/* Asks the agent to keep the span's trace, for this reason. */
+int uview_span_keep(uview_span *span, const char *reason);
+
+/* The headers for requests made within the span, as uview_status_text gives its text: a traceparent has 55 characters.
+ * A length of 0: there is no such header. */
+size_t uview_span_traceparent(const uview_span *span, char *buffer, size_t size);
+size_t uview_span_tracestate(const uview_span *span, char *buffer, size_t size);
+
+/* Ends the span, records it, and frees it. In a forked child, the end of a span that its parent began records nothing. */
+void uview_span_end(uview_span *span);
+
+/* Asks the agent to keep the trace with this id, of 32 lower-case hexadecimal digits, whichever services it goes through. */
+int uview_trigger(const uview *service, const char *trace, const char *reason);
+
+/* Says what the values of `metric` are about at present, such as the client behind a share; NULL or "": nothing. At most
+ * 16 metrics of a service have such a text, and up to 160 characters of it are kept. */
+int uview_set_subject(const uview *service, const char *metric, const char *text);
 
 /* One relaxed atomic operation each, inline. */
 

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use client::{Cause, Counter, Gauge, Histogram, UpDownCounter};
+use client::{Cause, Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
 
 use crate::arguments::{MetricOptions, Text};
 use crate::outcome::{Misuse, Outcome, guarded, guarded_or};
@@ -95,6 +95,46 @@ one_slot!(
 );
 one_slot!("uview_gauge", GaugeHandle, Gauge, gauge, uview_register_gauge, uview_gauge_remove, uview_gauge_release);
 
+/// `uview_sharded`: a counter that many threads add to, of which C sees nothing.
+#[derive(Debug)]
+pub struct ShardedHandle {
+    handle: ShardedCounter,
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_register_sharded(
+    service: Option<&ServiceHandle>,
+    name: Text,
+    options: Option<&MetricOptions>,
+    registered: HandlePlace<'_, ShardedHandle>,
+) -> c_int {
+    guarded(|| {
+        let place = registered.ok_or(Misuse::Null("registered"))?;
+        place.write(None);
+        let service = service.ok_or(Misuse::Null("service"))?;
+        let mut registration = service.client.sharded_counter(name.required("name")?);
+        if let Some(options) = options {
+            registration = options.apply(registration)?;
+        }
+        let (handle, cause) = registration.register_with_cause();
+        Ok(put(place, ShardedHandle { handle }, cause))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_sharded_remove(service: Option<&ServiceHandle>, counter: Option<Box<ShardedHandle>>) {
+    guarded_or((), || {
+        if let (Some(service), Some(counter)) = (service, counter) {
+            service.client.remove(counter.handle);
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_sharded_release(counter: Option<Box<ShardedHandle>>) {
+    guarded_or((), || drop(counter));
+}
+
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn uview_register_histogram(
     service: Option<&ServiceHandle>,
@@ -134,6 +174,18 @@ pub(crate) extern "C" fn uview_histogram_release(histogram: Option<Box<Histogram
 }
 
 // No guard from here on: these functions have nothing that panics, and are to take nanoseconds.
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_sharded_add(counter: Option<&ShardedHandle>, count: u64) {
+    if let Some(counter) = counter {
+        counter.handle.add(count);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_sharded_get(counter: Option<&ShardedHandle>) -> u64 {
+    counter.map_or(0, |counter| counter.handle.get())
+}
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn uview_histogram_observe(histogram: Option<&HistogramHandle>, value: u64) {

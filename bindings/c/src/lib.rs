@@ -11,7 +11,9 @@ mod arguments;
 mod handles;
 mod outcome;
 mod service;
+mod spans;
 
 pub use arguments::{Buffer, Label, Labels, MetricOptions, Text};
-pub use handles::{CounterHandle, GaugeHandle, HistogramHandle, UpDownHandle};
+pub use handles::{CounterHandle, GaugeHandle, HistogramHandle, ShardedHandle, UpDownHandle};
 pub use service::{ServiceHandle, ServiceOptions, ServiceState};
+pub use spans::{SpanHandle, SpanOptions};

@@ -8,9 +8,9 @@
 #include <unistd.h>
 #include <uview.h>
 
-enum { MAX_WORDS = 64, MAX_LABELS = 32, MAX_HANDLES = 4096, MAX_LINE = 8192, MAX_THREADS = 16 };
+enum { MAX_WORDS = 64, MAX_LABELS = 32, MAX_HANDLES = 4096, MAX_LINE = 8192, MAX_THREADS = 16, MAX_SPANS = 8 };
 
-typedef enum { NONE, COUNTER, UP_DOWN, GAUGE, HISTOGRAM } kind;
+typedef enum { NONE, COUNTER, UP_DOWN, GAUGE, HISTOGRAM, SHARDED } kind;
 
 typedef struct {
     char name[32];
@@ -20,10 +20,17 @@ typedef struct {
         uview_up_down *up_down;
         uview_gauge *gauge;
         uview_histogram *histogram;
+        uview_sharded *sharded;
     };
 } metric;
 
+typedef struct {
+    char name[32];
+    uview_span *span;
+} named_span;
+
 static uview *service;
+static named_span spans[MAX_SPANS];
 static metric metrics[MAX_HANDLES];
 static char *words[MAX_WORDS];
 static int count;
@@ -125,6 +132,7 @@ static void register_metric(kind kind) {
     case UP_DOWN: code = uview_register_up_down(service, words[2], &options, &place->up_down); break;
     case GAUGE: code = uview_register_gauge(service, words[2], &options, &place->gauge); break;
     case HISTOGRAM: code = uview_register_histogram(service, words[2], &options, &place->histogram); break;
+    case SHARDED: code = uview_register_sharded(service, words[2], &options, &place->sharded); break;
     case NONE: break;
     }
     if (code >= UVIEW_OK) {
@@ -140,6 +148,7 @@ static void write_value(const metric *metric, const char *text) {
     case UP_DOWN: uview_up_down_add(metric->up_down, strtoll(text, NULL, 10)); break;
     case GAUGE: uview_gauge_set(metric->gauge, strtod(text, NULL)); break;
     case HISTOGRAM: uview_histogram_observe(metric->histogram, strtoull(text, NULL, 10)); break;
+    case SHARDED: uview_sharded_add(metric->sharded, strtoull(text, NULL, 10)); break;
     case NONE: break;
     }
 }
@@ -147,6 +156,7 @@ static void write_value(const metric *metric, const char *text) {
 static void get(const metric *metric) {
     switch (metric->kind) {
     case COUNTER: printf("ok %" PRIu64 "\n", uview_counter_get(metric->counter)); break;
+    case SHARDED: printf("ok %" PRIu64 "\n", uview_sharded_get(metric->sharded)); break;
     case UP_DOWN: printf("ok %" PRId64 "\n", uview_up_down_get(metric->up_down)); break;
     case GAUGE: printf("ok %.17g\n", uview_gauge_get(metric->gauge)); break;
     case HISTOGRAM:
@@ -167,9 +177,88 @@ static void give_back(metric *metric, int remove) {
     case HISTOGRAM:
         remove ? uview_histogram_remove(service, metric->histogram) : uview_histogram_release(metric->histogram);
         break;
+    case SHARDED: remove ? uview_sharded_remove(service, metric->sharded) : uview_sharded_release(metric->sharded); break;
     case NONE: break;
     }
     metric->kind = NONE;
+}
+
+/* The span of this name; an empty name is a free place. */
+static named_span *find_span(const char *name) {
+    for (int i = 0; i < MAX_SPANS; i++) {
+        if (strcmp(spans[i].name, name) == 0) {
+            return &spans[i];
+        }
+    }
+    return NULL;
+}
+
+static int kind_of_span(const char *name) {
+    static const char *const kinds[] = {"internal", "server", "client", "producer", "consumer"};
+    for (int i = 0; i < 5; i++) {
+        if (strcmp(kinds[i], name) == 0) {
+            return UVIEW_SPAN_INTERNAL + i;
+        }
+    }
+    return -1;
+}
+
+static void begin_span(void) {
+    uview_span_options options = {0};
+    for (int i = 3; i < count; i++) {
+        char *value = value_of(words[i]);
+        if (strcmp(words[i], "kind") == 0) {
+            options.kind = kind_of_span(value);
+        } else if (strcmp(words[i], "traceparent") == 0) {
+            options.traceparent = value;
+        } else if (strcmp(words[i], "tracestate") == 0) {
+            options.tracestate = value;
+        } else if (strcmp(words[i], "parent") == 0) {
+            named_span *parent = find_span(value);
+            options.parent = parent ? parent->span : NULL;
+        }
+    }
+    named_span *place = find_span("");
+    if (!place) {
+        reply("error no place for a span");
+        return;
+    }
+    int code = uview_span_begin(service, words[2], &options, &place->span);
+    if (code >= UVIEW_OK) {
+        snprintf(place->name, sizeof place->name, "%s", words[1]);
+    }
+    reply_code(code);
+}
+
+static void say_of_span(const char *command, named_span *named) {
+    char header[64];
+    if (strcmp(command, "attribute") == 0) {
+        reply_code(uview_span_text(named->span, words[2], words[3]));
+    } else if (strcmp(command, "integer") == 0) {
+        reply_code(uview_span_integer(named->span, words[2], strtoll(words[3], NULL, 10)));
+    } else if (strcmp(command, "fail") == 0) {
+        reply_code(uview_span_fail(named->span, words[2]));
+    } else if (strcmp(command, "keep") == 0) {
+        reply_code(uview_span_keep(named->span, words[2]));
+    } else if (strcmp(command, "context") == 0) {
+        uview_span_traceparent(named->span, header, sizeof header);
+        printf("ok %s\n", header);
+        fflush(stdout);
+    } else {
+        uview_span_end(named->span);
+        memset(named, 0, sizeof *named);
+        reply("ok");
+    }
+}
+
+static int is_of_span(const char *command) {
+    static const char *const commands[] = {"attribute", "integer", "fail", "keep", "context", "end"};
+    for (int i = 0; i < 6; i++) {
+        if (strcmp(commands[i], command) == 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 typedef struct {
@@ -248,6 +337,9 @@ static void give_everything_back(void) {
     for (int i = 0; i < MAX_HANDLES; i++) {
         give_back(&metrics[i], 0);
     }
+    for (int i = 0; i < MAX_SPANS; i++) {
+        uview_span_end(spans[i].span);
+    }
     uview_close(service);
     service = NULL;
 }
@@ -264,8 +356,23 @@ static void obey(void) {
         register_metric(GAUGE);
     } else if (strcmp(command, "histogram") == 0) {
         register_metric(HISTOGRAM);
+    } else if (strcmp(command, "sharded") == 0) {
+        register_metric(SHARDED);
     } else if (strcmp(command, "status") == 0) {
         status();
+    } else if (strcmp(command, "span") == 0) {
+        begin_span();
+    } else if (is_of_span(command)) {
+        named_span *named = find_span(words[1]);
+        if (named) {
+            say_of_span(command, named);
+        } else {
+            reply("error no such span");
+        }
+    } else if (strcmp(command, "trigger") == 0) {
+        reply_code(uview_trigger(service, words[1], words[2]));
+    } else if (strcmp(command, "subject") == 0) {
+        reply_code(uview_set_subject(service, words[1], words[2]));
     } else if (strcmp(command, "fork") == 0) {
         fork_and_wait();
     } else if (strcmp(command, "close") == 0) {

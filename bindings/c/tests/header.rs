@@ -5,13 +5,14 @@ use std::fs;
 use std::path::Path;
 
 /// Rust's types and C's, as they stand in arguments and fields.
-const TYPES: [(&str, &str); 25] = [
+const TYPES: [(&str, &str); 35] = [
     ("Text", "const char *"),
     ("Buffer", "char *"),
     ("*const c_char", "const char *"),
     ("c_int", "int"),
     ("u32", "uint32_t"),
     ("u64", "uint64_t"),
+    ("i64", "int64_t"),
     ("usize", "size_t"),
     ("f64", "double"),
     ("*const Label", "const uview_label *"),
@@ -25,6 +26,15 @@ const TYPES: [(&str, &str); 25] = [
     ("Option<&mut MaybeUninit<ServiceState>>", "uview_state *"),
     ("Option<&mut MaybeUninit<Option<Box<ServiceHandle>>>>", "uview **"),
     ("Option<Box<HistogramHandle>>", "uview_histogram *"),
+    ("Option<&ShardedHandle>", "const uview_sharded *"),
+    ("Option<Box<ShardedHandle>>", "uview_sharded *"),
+    ("HandlePlace<'_, ShardedHandle>", "uview_sharded **"),
+    ("Option<&'a SpanHandle>", "const uview_span *"),
+    ("Option<&SpanHandle>", "const uview_span *"),
+    ("Option<&mut SpanHandle>", "uview_span *"),
+    ("Option<Box<SpanHandle>>", "uview_span *"),
+    ("Option<&SpanOptions<'_>>", "const uview_span_options *"),
+    ("Option<&mut MaybeUninit<Option<Box<SpanHandle>>>>", "uview_span **"),
     ("HandlePlace<'_, HistogramHandle>", "uview_histogram **"),
     ("Option<Box<$handle>>", "$ *"),
     ("HandlePlace<'_, $handle>", "$ **"),
@@ -38,7 +48,7 @@ fn read(file: &str) -> String {
 }
 
 fn rust() -> String {
-    ["arguments", "handles", "outcome", "service"].map(|file| read(&format!("src/{file}.rs"))).concat()
+    ["arguments", "handles", "outcome", "service", "spans"].map(|file| read(&format!("src/{file}.rs"))).concat()
 }
 
 fn c_type(rust: &str) -> String {
@@ -151,6 +161,7 @@ fn structures_have_the_same_fields_in_the_same_order() {
         ("uview_options", "ServiceOptions"),
         ("uview_metric", "MetricOptions"),
         ("uview_state", "ServiceState"),
+        ("uview_span_options", "SpanOptions<'a>"),
     ] {
         let (_, rest) = header.split_once(&format!("typedef struct {name} {{")).expect("the structure is declared");
         let (body, _) = rest.split_once('}').expect("a structure ends");
@@ -177,5 +188,5 @@ fn codes_have_the_same_values() {
     let defined: BTreeMap<_, _> = defined.collect();
 
     assert_eq!(defined, constants.collect::<BTreeMap<_, _>>(), "left: the header; right: the library");
-    assert_eq!(defined.len(), 10);
+    assert_eq!(defined.len(), 15);
 }

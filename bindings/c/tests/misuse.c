@@ -45,7 +45,33 @@ int main(void) {
     uview_counter_add(counter, 2);
     expect(uview_counter_get(counter) == 2, "a detached counter counts");
 
+    uview_span *span = (uview_span *)&failures;
+    expect(uview_span_begin(service, NULL, NULL, &span) == UVIEW_NULL && !span && told("name"), "no span's name");
+    expect(uview_span_begin(service, "s", NULL, NULL) == UVIEW_NULL && told("begun"), "no place for the span");
+    uview_span_options strange = {.kind = 9};
+    expect(uview_span_begin(service, "s", &strange, &span) == UVIEW_OUT_OF_RANGE && !span && told("9"), "a kind of span");
+    uview_span_options reserved = {.reserved = {1}};
+    expect(uview_span_begin(service, "s", &reserved, &span) == UVIEW_OUT_OF_RANGE && !span, "a span's later option");
+    uview_span_options callers = {.traceparent = "\xff"};
+    expect(uview_span_begin(service, "s", &callers, &span) == UVIEW_NOT_TEXT && !span, "a traceparent of bytes");
+    expect(uview_span_begin(service, "s", NULL, &span) == UVIEW_OK && span, "a span");
+    expect(uview_span_text(span, NULL, "x") == UVIEW_NULL && told("key"), "an attribute without a key");
+    expect(uview_span_text(span, "k", "\xff") == UVIEW_NOT_TEXT && told("value"), "an attribute of bytes");
+    expect(uview_span_fail(span, NULL) == UVIEW_OK, "a failure without a message");
+    expect(uview_span_keep(span, NULL) == UVIEW_NULL && told("reason"), "no reason");
+    char parent[60], cut[10];
+    expect(uview_span_traceparent(span, parent, sizeof parent) == 55 && strlen(parent) == 55, "a traceparent");
+    expect(uview_span_traceparent(span, cut, sizeof cut) == 55 && strlen(cut) == 9, "a cut traceparent");
+    expect(uview_span_tracestate(span, cut, sizeof cut) == 0 && !cut[0], "no tracestate");
+    uview_span_end(span);
+    expect(uview_trigger(service, "0af7", "x") == UVIEW_OUT_OF_RANGE && told("32"), "an id that is none");
+    expect(uview_trigger(NULL, "0af7", "x") == UVIEW_NULL && told("service"), "no service to keep a trace");
+    expect(uview_set_subject(service, NULL, "x") == UVIEW_NULL && told("metric"), "no metric to be about something");
+
     /* NULL in place of a handle or service. */
+    expect(uview_span_text(NULL, "k", "v") == UVIEW_OK && uview_span_keep(NULL, "x") == UVIEW_OK, "no span");
+    expect(uview_span_traceparent(NULL, parent, sizeof parent) == 0 && !parent[0], "no span's context");
+    uview_span_end(NULL);
     uview_counter_add(NULL, 1);
     uview_up_down_add(NULL, 1);
     uview_gauge_set(NULL, 1);
@@ -53,6 +79,9 @@ int main(void) {
     uview_histogram_observe(NULL, 1);
     uview_histogram_observe_ns(NULL, 1);
     expect(uview_counter_get(NULL) == 0 && uview_histogram_count(NULL) == 0, "NULL counts nothing");
+    uview_sharded_add(NULL, 1);
+    expect(uview_sharded_get(NULL) == 0, "NULL has no words");
+    uview_sharded_release(NULL);
     uview_counter_release(NULL);
     uview_gauge_remove(service, NULL);
     uview_counter_remove(NULL, NULL);

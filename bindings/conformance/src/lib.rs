@@ -8,10 +8,16 @@
 //! | --- | --- |
 //! | `open NAME KEY=VALUE…` | opens a client: `socket`, `instance`, `label:K`, `series`, `label_sets`, `regions` |
 //! | `counter HANDLE NAME KEY=VALUE…` | registers: `unit`, `label:K`, `aggregation`, `every` (milliseconds) |
-//! | `updown`, `gauge`, `histogram` | the same; a histogram has `parts`, `sub_bits`, `max_bits`, too |
+//! | `sharded`, `updown`, `gauge`, `histogram` | the same; a histogram has `parts`, `sub_bits`, `max_bits`, too |
 //! | `add HANDLE N`, `set HANDLE X`, `observe HANDLE N` | writes |
 //! | `threads HANDLE N M` | N threads each add 1, M times |
 //! | `get HANDLE` | replies with the value; for a histogram with count and sum |
+//! | `span HANDLE NAME KEY=VALUE…` | begins a span: `kind`, `traceparent`, `tracestate`, `parent` (a handle) |
+//! | `attribute HANDLE KEY TEXT`, `integer HANDLE KEY N` | adds it to a span |
+//! | `fail HANDLE TEXT`, `keep HANDLE REASON` | says that a span failed; asks for its trace |
+//! | `context HANDLE` | replies with the span's traceparent |
+//! | `end HANDLE` | ends a span |
+//! | `trigger TRACE REASON`, `subject METRIC TEXT` | asks for a trace to be kept; says what values are about |
 //! | `remove HANDLE`, `release HANDLE` | takes the series back; drops the handle |
 //! | `status` | replies `connection=…`, `series`, `detached`, `regions`, `connections`, `forked`, `problems` |
 //! | `fork` | forks: the child replies and obeys up to `exit`, then its parent replies and goes on |
@@ -26,6 +32,7 @@ mod agent;
 mod driver;
 mod list;
 mod play;
+mod spans;
 
 pub use driver::DriverError;
 pub use list::{Case, Command, ListError};

@@ -12,6 +12,7 @@ use wire::registration::{PlacedSeries, ServiceMessage};
 use crate::agent::{AgentState, FakeAgent};
 use crate::driver::{Driver, DriverError};
 use crate::list::{self, Case, Command, ListError};
+use crate::spans;
 
 /// Polls of a condition, one per millisecond.
 const POLLS: u32 = 60_000;
@@ -183,6 +184,13 @@ fn holds(state: &AgentState, words: &[&str]) -> bool {
         ["series", number] => state.series().len().to_string() == number,
         ["retired", number] => state.retired().iter().map(|run| run.slots).sum::<u32>().to_string() == number,
         ["ended", number] => state.ended.to_string() == number,
+        ["spans", number] => spans::ended(state).to_string() == number,
+        ["span", name, field, value] => spans::has(state, name, field, value),
+        ["kept", trace, reason] => spans::is_kept(state, trace, reason),
+        ["subject", metric, text] => state.messages.iter().any(|message| match message {
+            ServiceMessage::Subjects(all) => all.iter().any(|one| (one.metric.as_str(), one.text()) == (metric, text)),
+            _ => false,
+        }),
         ["service", name, instance] => hello(state).is_some_and(|hello| hello == format!("{name} {instance}")),
         ["label", key, value] => state.messages.iter().any(|message| match message {
             ServiceMessage::Hello(hello) => hello.labels.get(key) == Some(value),
@@ -206,7 +214,9 @@ fn holds(state: &AgentState, words: &[&str]) -> bool {
             word(state, &placed, scale.sum_slot()).to_string() == number
         }),
         [title, value] => find(state, title).is_some_and(|placed| {
-            let bits = word(state, &placed, 0);
+            // Of a sharded counter, the sum of its words.
+            let words = placed.shards.places(placed.first).map(|slot| word(state, &placed, slot.0 - placed.first.0));
+            let bits = words.fold(0, u64::wrapping_add);
             match placed.series.kind {
                 Kind::Counter => bits.to_string() == value,
                 Kind::UpDownCounter => (bits as i64).to_string() == value,
@@ -252,6 +262,6 @@ fn written(state: &AgentState) -> String {
     for placed in state.series().iter().take(20) {
         let _ = write!(text, "; {} {} {:#x}", placed.series.title(), described(&placed.series), word(state, placed, 0));
     }
-    let _ = write!(text, "; {} retired, {} ended", state.retired().len(), state.ended);
+    let _ = write!(text, "; {} retired, {} ended, {} spans", state.retired().len(), state.ended, spans::ended(state));
     text
 }

@@ -1,11 +1,12 @@
 //! The extension module `uview._uview`: the Rust client as classes of Python.
 //!
 //! What takes a lock (opening, registering, status, closing) lets other threads run meanwhile; what writes a value is
-//! nanoseconds and does not. The only lock of this crate is held while the interpreter's is and never beyond, so that
-//! no thread holds it at a fork.
+//! nanoseconds and does not. Locks of this crate are held while the interpreter's is and never beyond, so that no
+//! thread holds one at a fork.
 
 mod handles;
 mod service;
+mod spans;
 mod status;
 
 use pyo3::prelude::*;
@@ -17,6 +18,8 @@ mod _uview {
     use crate::handles::{Counter, Gauge, Histogram, UpDownCounter};
     #[pymodule_export]
     use crate::service::Service;
+    #[pymodule_export]
+    use crate::spans::Span;
     #[pymodule_export]
     use crate::status::Status;
 }

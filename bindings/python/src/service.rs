@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use client::{Client, Limits, Registration, Scale};
+use client::{Client, Limits, Registration, Scale, TraceId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::handles::{Counter, Gauge, Histogram, UpDownCounter};
+use crate::spans::Span;
 use crate::status::Status;
 
 /// A service's connection to the node's host agent.
@@ -181,6 +182,36 @@ impl Service {
         let registration = client.histogram(name).parts_per_unit(parts_per_unit).scale(scale);
         let options = Options { labels, unit, aggregation, read_every_ms };
         Ok(Histogram::new(registered(py, registration, options)))
+    }
+
+    /// Begins a span of the kind "internal", "server", "client", "producer" or "consumer": within `parent`, or in the
+    /// trace of the caller whose headers these are, or in a new trace. It ends with its block, or by end().
+    #[pyo3(signature = (name, *, kind = "internal", traceparent = None, tracestate = None, parent = None))]
+    fn span(
+        &self,
+        name: &str,
+        kind: &str,
+        traceparent: Option<&str>,
+        tracestate: Option<&str>,
+        parent: Option<PyRef<'_, Span>>,
+    ) -> PyResult<Span> {
+        Span::begin(&self.client()?, name, kind, (traceparent, tracestate), parent.as_deref())
+    }
+
+    /// Asks the agent to keep the trace with this id, 32 lower-case hexadecimal digits, whatever it goes through.
+    fn trigger(&self, py: Python<'_>, trace: &str, reason: &str) -> PyResult<()> {
+        let id = trace.parse::<TraceId>().map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+        let client = self.client()?;
+        py.detach(|| client.trigger(id, reason));
+        Ok(())
+    }
+
+    /// Says what the values of a metric are about at present, such as the client behind a share; "": nothing. At most
+    /// 16 metrics have such a text, and up to 160 characters of it are kept.
+    fn set_subject(&self, py: Python<'_>, metric: &str, text: &str) -> PyResult<()> {
+        let client = self.client()?;
+        py.detach(|| client.set_subject(metric, text));
+        Ok(())
     }
 
     /// Ends a series, for all of its handles: no agent reads what they write from then on.

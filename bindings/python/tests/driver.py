@@ -25,7 +25,7 @@ def pairs(words):
 
 
 class Unsupported(Exception):
-    """What a dictionary cannot say."""
+    """What a dictionary cannot say, and counters for threads that run at once."""
 
 
 class Driver:
@@ -34,6 +34,7 @@ class Driver:
     def __init__(self):
         self.service = None
         self.handles = {}
+        self.spans = {}
         self.forked = False
 
     def open(self, name, *words):
@@ -47,6 +48,15 @@ class Driver:
         registered = getattr(self.service, kind)(name, labels=labels, **options, **named)
         self.handles[handle] = registered
         return f"detached {registered.detached}" if registered.detached else None
+
+    def span(self, handle, name, *words):
+        options, _ = pairs(words)
+        if "parent" in options:
+            options["parent"] = self.spans[options["parent"]]
+        self.spans[handle] = self.service.span(name, **options)
+
+    def context(self, handle):
+        return f"ok {self.spans[handle].traceparent}"
 
     def write(self, handle, text):
         handle = self.handles[handle]
@@ -92,11 +102,24 @@ class Driver:
         return None if ended == 0 else f"error the child ended with {ended}"
 
     def obey(self, command, *words):
+        if command == "sharded":
+            raise Unsupported
         kinds = {"counter": "counter", "updown": "up_down_counter", "gauge": "gauge", "histogram": "histogram"}
         if command in kinds:
             return self.register(kinds[command], *words)
         if command in ("add", "set", "observe"):
             return self.write(*words)
+        if command in ("attribute", "integer"):
+            handle, key, value = words
+            return self.spans[handle].set(key, int(value) if command == "integer" else value)
+        if command in ("fail", "keep"):
+            return getattr(self.spans[words[0]], command)(words[1])
+        if command == "end":
+            return self.spans.pop(words[0]).end()
+        if command == "trigger":
+            return self.service.trigger(*words)
+        if command == "subject":
+            return self.service.set_subject(*words)
         if command == "close":
             return self.service.close()
         if command == "remove":
@@ -108,6 +131,8 @@ class Driver:
             "open": self.open,
             "get": self.get,
             "threads": self.threads,
+            "span": self.span,
+            "context": self.context,
             "status": self.status,
             "fork": self.fork,
         }[command](*words)

@@ -122,6 +122,46 @@ class Timed(unittest.TestCase):
         self.assertEqual(self.histogram.count, 6)
 
 
+class Spans(unittest.TestCase):
+    CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    def test_an_exception_ends_the_span_of_its_block_and_goes_on(self):
+        service = opened()
+
+        with self.assertRaises(ZeroDivisionError):
+            with service.span("divide") as span:
+                span.set("by", 0)
+                1 / 0
+        span.set("after", True)
+        span.fail("after its end")
+        span.end()
+
+        self.assertEqual(service.status().problems, [])
+
+    def test_headers_go_on_with_the_spans_own_id(self):
+        service = opened()
+        with service.span("POST /pay", kind="server", traceparent=self.CALLER, tracestate="a=b") as pay:
+            with service.span("GET /stock", kind="client", parent=pay) as stock:
+                pass
+
+        ids = [span.traceparent.split("-") for span in (pay, stock)]
+        self.assertEqual({trace for _, trace, _, _ in ids}, {self.CALLER.split("-")[1]})
+        self.assertEqual(len({span for _, _, span, _ in ids} | {self.CALLER.split("-")[2]}), 3)
+        self.assertEqual((pay.tracestate, stock.tracestate), ("a=b", "a=b"))
+        self.assertIsNone(service.span("alone").tracestate)
+
+    def test_what_is_wrong_is_refused(self):
+        service = opened()
+        span = service.span("a")
+
+        for wrong in [lambda: service.span("a", kind="strange"), lambda: service.trigger("0af7", "why")]:
+            with self.assertRaises(ValueError):
+                wrong()
+        for wrong in [lambda: span.set("list", []), lambda: span.set("none", None), lambda: span.fail(None)]:
+            with self.assertRaises(TypeError):
+                wrong()
+
+
 class Processes(unittest.TestCase):
     def test_workers_that_were_forked_count_into_the_parents_metrics(self):
         requests = opened().counter("requests")

@@ -10,6 +10,9 @@
         def pay():
             requests.add()
 
+        with service.span("POST /pay", kind="server") as span:      # a trace, which goes to the host agent
+            span.set("amount", 12)
+
 Nothing waits for an agent, and nothing fails because there is none: print(service.status()) says what is missing.
 
 After a fork (gunicorn, uwsgi, multiprocessing), handles of the parent go on writing the parent's metrics, and no count is
@@ -24,9 +27,9 @@ import time
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
-from uview._uview import Counter, Gauge, Histogram, Service, Status, UpDownCounter
+from uview._uview import Counter, Gauge, Histogram, Service, Span, Status, UpDownCounter
 
-__all__ = ["Counter", "Gauge", "Histogram", "Service", "Status", "UpDownCounter", "timed"]
+__all__ = ["Counter", "Gauge", "Histogram", "Service", "Span", "Status", "UpDownCounter", "timed"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

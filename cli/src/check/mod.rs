@@ -22,7 +22,7 @@ pub struct CheckArgs {
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
-    /// Check the files of this folder as well: Lmaps and SamplingPolicies, `resources` of the host agent
+    /// Check the files of this folder as well: Lmaps and policies, `resources` of the host agent
     #[arg(long, value_name = "FOLDER")]
     resources: Option<PathBuf>,
     #[command(flatten)]

@@ -1,6 +1,7 @@
-//! `uview receipt`: spans and requests that were seen, kept, dropped and lost, per day and service, compared with head
-//! sampling at the same number of bytes.
+//! `uview receipt`: spans, log records and requests that were seen, kept, dropped and lost, per day and service,
+//! compared with head sampling at the same number of bytes.
 
+mod logs;
 mod page;
 mod view;
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use wire::printable::markup;
 
+use super::logs;
 use super::view::{COLUMNS, Day, EXPLAINED, Service, View};
 
 const STYLE: &str = "\
@@ -55,6 +56,12 @@ fn day(day: &Day) -> String {
         html.push_str(&row("td", &Service::cells(service)));
     }
     html.push_str("</table></div>\n");
+    if !day.logs.is_empty() {
+        html.push_str("<div class=\"wide\"><table>\n");
+        html.push_str(&row("th", &logs::COLUMNS.map(str::to_owned)));
+        day.logs.iter().for_each(|logs| html.push_str(&row("td", &logs.cells())));
+        html.push_str("</table></div>\n");
+    }
     let counts: Vec<_> = day.counts().map(|(name, value)| format!("{} {}", markup(&name), markup(&value))).collect();
     let _ = writeln!(html, "<p>The agent: {}.</p>", counts.join(", "));
     html

@@ -7,6 +7,7 @@ use serde::Serialize;
 use wire::proto::operators::{ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRun};
 use wire::quantity::quantity;
 
+use super::logs::{self, Logs};
 use crate::figures::duration_ms;
 
 /// The receipt of an agent, as JSON.
@@ -21,6 +22,8 @@ pub(super) struct View {
     pub(super) runs: Vec<Run>,
     /// Buffered spans without a decision, by service.
     pub(super) waiting_spans: BTreeMap<String, u64>,
+    /// Buffered log records without a decision, by service.
+    pub(super) waiting_logs: BTreeMap<String, u64>,
     pub(super) days: Vec<Day>,
 }
 
@@ -40,6 +43,8 @@ pub(super) struct Day {
     pub(super) services: Vec<Service>,
     /// The sum of all services.
     pub(super) total: Service,
+    /// Log records by service, and the sum of all services last; empty where they pass through.
+    pub(super) logs: Vec<Logs>,
     /// Counts of the whole agent: CPU time, bytes sent, losses by reason.
     pub(super) node: BTreeMap<String, u64>,
 }
@@ -78,6 +83,7 @@ impl View {
             in_memory: reply.in_memory,
             runs: reply.runs.iter().map(Run::of).collect(),
             waiting_spans: reply.waiting_spans.iter().map(|(name, spans)| (name.clone(), *spans)).collect(),
+            waiting_logs: reply.waiting_logs.iter().map(|(name, logs)| (name.clone(), *logs)).collect(),
             days,
         }
     }
@@ -103,9 +109,11 @@ impl View {
                 )
             });
         }
-        let waiting: u64 = self.waiting_spans.values().sum();
-        if waiting > 0 {
-            notes.push(format!("{waiting} spans are buffered without a decision"));
+        for (waiting, what) in [(&self.waiting_spans, "spans"), (&self.waiting_logs, "log records")] {
+            let waiting: u64 = waiting.values().sum();
+            if waiting > 0 {
+                notes.push(format!("{waiting} {what} are buffered without a decision"));
+            }
         }
         notes
     }
@@ -142,7 +150,7 @@ impl Day {
         }
         total.compare();
         let node = day.grown.iter().map(|(name, by)| (name.clone(), *by)).collect();
-        Self { date: date(day.day), services, total, node }
+        Self { date: date(day.day), services, total, logs: Logs::day(&day.services), node }
     }
 }
 
@@ -254,10 +262,10 @@ pub(super) const COLUMNS: [&str; 12] = [
 /// The legend of the table.
 pub(super) const EXPLAINED: &str = "A request is a span without a parent; it failed if that span has status error. \"Head sampling\" is the expected number \
     of failed requests that head sampling would keep at the same number of bytes. Dropped: no policy selected the span in time. \
-    Lost: evicted over a limit, or malformed. A span counts as kept, dropped or lost on the day of the decision.";
+    Lost: evicted over a limit, or malformed. A span, or a log record, counts as kept, dropped or lost on the day of the decision.";
 
 /// The sum, and the count of each reason unless the only reason is `aged`.
-fn reasons(spans: &BTreeMap<String, u64>) -> String {
+pub(super) fn reasons(spans: &BTreeMap<String, u64>) -> String {
     let all: u64 = spans.values().sum();
     let each: Vec<_> = spans.iter().map(|(why, spans)| format!("{why} {spans}")).collect();
     match &*each {
@@ -268,7 +276,7 @@ fn reasons(spans: &BTreeMap<String, u64>) -> String {
     }
 }
 
-fn bytes_of(bytes: u64) -> String {
+pub(super) fn bytes_of(bytes: u64) -> String {
     quantity(bytes as f64, "By")
 }
 
@@ -294,18 +302,12 @@ impl fmt::Display for View {
         }
         for day in &self.days {
             writeln!(f, "\n{}", day.date)?;
-            let rows: Vec<_> = core::iter::once(COLUMNS.map(str::to_owned))
-                .chain(day.services.iter().chain([&day.total]).map(Service::cells))
-                .collect();
-            let widths: [usize; COLUMNS.len()] =
-                core::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0));
-            for row in &rows {
-                let cells = row.iter().zip(widths).enumerate();
-                let cells = cells.map(|(i, (cell, width))| match i {
-                    0 | 5 | 6 | 7 => format!("{cell:<width$}"),
-                    _ => format!("{cell:>width$}"),
-                });
-                writeln!(f, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+            let rows = core::iter::once(COLUMNS.map(str::to_owned));
+            table(f, &rows.chain(day.services.iter().chain([&day.total]).map(Service::cells)).collect::<Vec<_>>())?;
+            if !day.logs.is_empty() {
+                writeln!(f)?;
+                let rows = core::iter::once(logs::COLUMNS.map(str::to_owned));
+                table(f, &rows.chain(day.logs.iter().map(Logs::cells)).collect::<Vec<_>>())?;
             }
             let counts: Vec<_> = day.counts().map(|(name, value)| format!("{name} {value}")).collect();
             if !counts.is_empty() {
@@ -314,6 +316,23 @@ impl fmt::Display for View {
         }
         if self.days.is_empty() { writeln!(f, "nothing is recorded yet") } else { writeln!(f, "\n{EXPLAINED}") }
     }
+}
+
+/// Columns with words, which begin at the left; both tables have them at the same places.
+const WORDS: [usize; 4] = logs::WORDS;
+
+/// A table with aligned columns, its titles first.
+fn table<const N: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; N]]) -> fmt::Result {
+    let widths: [usize; N] = core::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0));
+    rows.iter().try_for_each(|row| {
+        let cells = row.iter().zip(widths).enumerate();
+        let cells = cells.map(
+            |(i, (cell, width))| {
+                if WORDS.contains(&i) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            },
+        );
+        writeln!(f, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())
+    })
 }
 
 /// A day since 1970 as an ISO 8601 date.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use recording::{Mark, Span};
 use serde::Deserialize;
+use wire::time::UnixNanos;
 
 use crate::failure::Failure;
 use crate::input;
@@ -74,18 +75,18 @@ impl Faults {
             let line = record.position().map_or(0, csv::Position::line);
             let time = |place: usize| {
                 let milliseconds: Option<u64> = record[place].parse().ok();
-                let ns = milliseconds.and_then(|milliseconds| milliseconds.checked_mul(1_000_000));
+                let ns = milliseconds.and_then(|milliseconds| milliseconds.checked_mul(1_000_000)).map(UnixNanos);
                 ns.ok_or_else(|| {
                     refused(format!("line {line}: {} is no time in milliseconds since 1970", HEADER[place]))
                 })
             };
-            let (from_unix_ns, to_unix_ns) = (time(2)?, time(3)?);
-            if to_unix_ns < from_unix_ns {
+            let (from, to) = (time(2)?, time(3)?);
+            if to < from {
                 return Err(refused(format!("line {line}: it ends before it begins")));
             }
             let fault = record[1].to_owned();
             let mark = if fault.is_empty() { Mark::Ignored } else { Mark::Anomalous };
-            spans.push((record[0].to_owned(), Span { from_unix_ns, to_unix_ns, mark, fault }));
+            spans.push((record[0].to_owned(), Span { from, to, mark, fault }));
         }
         Ok(Self(spans))
     }
@@ -93,13 +94,12 @@ impl Faults {
     /// Labels of a run of the demo. During a fault of one service the rows of the others do not count, since the fault
     /// may or may not affect them.
     fn of_demo(report: &DemoReport) -> Self {
-        let ns = |milliseconds: u64| milliseconds.saturating_mul(1_000_000);
         let spans = report.faults.iter().flat_map(|fault| {
             let from = report.started_unix_ms.saturating_add(fault.started_ms);
             let to = from.saturating_add(fault.lasted_ms);
             let span = |to: u64, mark, fault: &str| Span {
-                from_unix_ns: ns(from),
-                to_unix_ns: ns(to),
+                from: UnixNanos::from_millis(from),
+                to: UnixNanos::from_millis(to),
                 mark,
                 fault: fault.to_owned(),
             };
@@ -140,6 +140,7 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use recording::{Column, ColumnKind, Encoder, Head};
+    use wire::time::Nanos;
 
     use super::*;
 
@@ -152,9 +153,9 @@ mod tests {
 
     fn recording(folder: &tempfile::TempDir) -> std::path::PathBuf {
         let column = Column { title: "a".into(), unit: String::new(), group: String::new(), kind: ColumnKind::Gauge };
-        let head = Head { service: "payment".into(), interval_ns: 1, columns: vec![column] };
+        let head = Head { service: "payment".into(), interval: Nanos(1), columns: vec![column] };
         let (mut encoder, mut bytes) = Encoder::new(head).unwrap();
-        assert!(encoder.push(5_000_000, &[1.0]).unwrap().is_none());
+        assert!(encoder.push(UnixNanos::from_millis(5), &[1.0]).unwrap().is_none());
         bytes.extend(encoder.finish());
         let path = folder.path().join("payment.uvrec");
         std::fs::write(&path, bytes).unwrap();
@@ -171,8 +172,11 @@ mod tests {
 
         let spans = recording::decode(&std::fs::read(&path).unwrap()).unwrap().spans;
         assert_eq!((count, spans.len()), (2, 2));
-        assert_eq!((spans[0].mark, spans[0].fault.as_str(), spans[0].to_unix_ns), (Mark::Anomalous, "leak", 6_000_000));
-        assert_eq!((spans[1].mark, spans[1].from_unix_ns), (Mark::Ignored, 7_000_000));
+        assert_eq!(
+            (spans[0].mark, spans[0].fault.as_str(), spans[0].to),
+            (Mark::Anomalous, "leak", UnixNanos::from_millis(6))
+        );
+        assert_eq!((spans[1].mark, spans[1].from), (Mark::Ignored, UnixNanos::from_millis(7)));
     }
 
     #[test]
@@ -182,11 +186,8 @@ mod tests {
 
         let faults = faults(text).unwrap();
 
-        let facts: Vec<_> = faults
-            .0
-            .iter()
-            .map(|(s, span)| (s.as_str(), span.from_unix_ns, span.to_unix_ns, span.fault.as_str()))
-            .collect();
+        let facts: Vec<_> =
+            faults.0.iter().map(|(s, span)| (s.as_str(), span.from.0, span.to.0, span.fault.as_str())).collect();
         let expected = [("payment", 1_050_000_000, 1_070_000_000, "leak"), ("*", 1_050_000_000, 11_070_000_000, "")];
         assert_eq!(facts, expected);
         assert!(super::Faults::open(Path::new("/nowhere")).unwrap_err().to_string().contains("No such file"));

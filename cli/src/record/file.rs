@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use recording::{Column, Encoder, Head, HeadError, RowError};
 use thiserror::Error;
 use wire::proto::operators::RowEvent;
+use wire::time::{Nanos, UnixNanos};
 
 /// The folder of the recordings, and the size limit of a file.
 #[derive(Clone, Debug)]
@@ -87,9 +88,9 @@ pub struct Sink {
 impl Sink {
     /// A sink for a service. It creates no file yet.
     #[must_use]
-    pub fn new(service: &str, interval_ns: u64, limits: Limits) -> Self {
+    pub fn new(service: &str, interval: Nanos, limits: Limits) -> Self {
         let path = limits.folder.join(format!("{}.uvrec", file_name(service)));
-        let head = Head { service: service.to_owned(), interval_ns, columns: Vec::new() };
+        let head = Head { service: service.to_owned(), interval, columns: Vec::new() };
         Self { head, limits, path, open: None, bytes: 0, values: 0 }
     }
 
@@ -126,7 +127,7 @@ impl Sink {
             return Err(RowError { found: row.values.len(), expected: 0 }.into());
         };
         encoder.lost(row.lost);
-        let block = encoder.push(row.at_unix_ns, &row.values)?;
+        let block = encoder.push(UnixNanos(row.at_unix_ns), &row.values)?;
         self.values += row.values.len() as u64;
         if let Some(block) = block {
             self.write(&block)?;
@@ -204,7 +205,7 @@ mod tests {
     }
 
     fn sink(folder: &tempfile::TempDir, most_bytes: u64) -> Sink {
-        Sink::new("a/b", 1, Limits { folder: folder.path().to_owned(), most_bytes })
+        Sink::new("a/b", Nanos(1), Limits { folder: folder.path().to_owned(), most_bytes })
     }
 
     #[test]
@@ -223,9 +224,9 @@ mod tests {
 
         let recorded = sink.end(None).unwrap();
 
-        assert_eq!((halfway.times_unix_ns.len(), halfway.complete, halfway.lost_rows), (10, false, 1));
+        assert_eq!((halfway.times.len(), halfway.complete, halfway.lost_rows), (10, false, 1));
         let whole = recording::decode(&std::fs::read(&path).unwrap()).unwrap();
-        assert_eq!((whole.times_unix_ns.len(), whole.complete), (11, true));
+        assert_eq!((whole.times.len(), whole.complete), (11, true));
         assert_eq!((recorded.rows, recorded.values, recorded.columns), (11, 21, 1));
         assert_eq!(recorded.bytes, std::fs::metadata(&path).unwrap().len());
     }

@@ -14,6 +14,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use wire::proto::operators::{LmapInfo, RowEvent};
 use wire::quantity::{number, quantity};
+use wire::time::Nanos;
 
 use crate::agent::{self, AgentArgs, Connection};
 use crate::exit::Exit;
@@ -243,8 +244,8 @@ async fn follow(
         let failure = Failure::to(format!("record {}", lmap.service)).caused_by(&error);
         failure.advice(error.advice())
     };
-    let interval_ns = lmap.interval_us.saturating_mul(1000).saturating_mul(u64::from(every)).max(1);
-    let mut sink = Sink::new(&lmap.service, interval_ns, limits);
+    let between = Nanos::from_micros(lmap.interval_us.saturating_mul(u64::from(every))).max(Nanos(1));
+    let mut sink = Sink::new(&lmap.service, between, limits);
     let mut rows = match connection.watch_rows(lmap.lmap, every).await {
         Ok(rows) => rows,
         Err(error) => return sink.end(Some(&format!("its rows cannot be watched: {error}"))).map_err(failed),

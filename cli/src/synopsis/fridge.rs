@@ -59,7 +59,7 @@ fn measure_of(
 }
 
 /// A random seed. With a constant one, crafted packets could aim at slots.
-pub(super) fn rand_seed() -> u64 {
+pub(crate) fn rand_seed() -> u64 {
     use core::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish()
 }

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use agent_runtime::clock::Clock;
 use packets::file::Capture;
 use packets::ring::{Ring, RingSettings};
 use packets::{Filter, Packet, Progress, Refusals, Source, SourceCounts, Transport, View, parse};
 
 use super::SynopsisArgs;
-use crate::clock::Clock;
 use crate::failure::Failure;
 
 /// An open capture or interface.
@@ -114,7 +114,11 @@ impl PacketSource {
             });
             match progress {
                 Ok(Progress::End) => break,
-                Ok(Progress::Frames(_)) if self.until.is_some_and(|until| self.clock.now() >= until) => break,
+                Ok(Progress::Frames(_))
+                    if self.until.is_some_and(|until| Duration::from(self.clock.now()) >= until) =>
+                {
+                    break;
+                }
                 Ok(Progress::Frames(_)) => {}
                 Err(error) => {
                     let failure = Failure::to("read the packets to the end").caused_by(&error);

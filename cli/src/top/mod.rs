@@ -11,6 +11,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use agent_runtime::clock::Clock;
 use ratatui::DefaultTerminal;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -20,7 +21,6 @@ use wire::proto::operators::StatusReply;
 
 use crate::Environment;
 use crate::agent::{self, AgentArgs, AgentError, Connection, Target};
-use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
@@ -101,11 +101,11 @@ fn show(terminal: &mut DefaultTerminal, updates: &Receiver<Update>, palette: &Pa
     loop {
         for update in updates.try_iter() {
             match update {
-                Update::Status(reply) => model.on_reply(clock.now(), &reply),
-                Update::Gone(why) => model.on_disconnect(clock.now(), why),
+                Update::Status(reply) => model.on_reply(clock.now().into(), &reply),
+                Update::Gone(why) => model.on_disconnect(clock.now().into(), why),
             }
         }
-        model.tick(clock.now());
+        model.tick(clock.now().into());
         terminal.draw(|frame| render::draw(&model, palette, frame.area(), frame.buffer_mut()))?;
         if event::poll(POLL_EVERY)?
             && let Event::Key(key) = event::read()?

@@ -4,12 +4,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use agent_runtime::clock::Clock;
 use evaluation::candidate::TrainError;
 use evaluation::training::{Split, Trial, TrialOutcome};
 use indicatif::{ProgressBar, ProgressStyle};
 use lmap::Settings;
-
-use crate::clock::Clock;
 
 /// The result of a grid search.
 #[derive(Debug, Default)]
@@ -35,7 +34,7 @@ pub fn run_all(trials: &[Trial], base: &Settings, split: &Split, limit: Duration
     let done = Mutex::new((0..trials.len()).map(|_| None).collect::<Vec<Option<Result<TrialOutcome, TrainError>>>>());
     let take = || {
         let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
-        let in_time = next.len() == trials.len() || clock.now() < limit;
+        let in_time = next.len() == trials.len() || Duration::from(clock.now()) < limit;
         if in_time { next.next() } else { None }
     };
     let worker = || {
@@ -51,7 +50,7 @@ pub fn run_all(trials: &[Trial], base: &Settings, split: &Split, limit: Duration
         }
     });
     bar.finish_and_clear();
-    let mut outcome = Outcome { took: clock.now(), ..Outcome::default() };
+    let mut outcome = Outcome { took: clock.now().into(), ..Outcome::default() };
     for result in done.into_inner().unwrap_or_else(PoisonError::into_inner) {
         match result {
             None => outcome.untried += 1,

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_runtime::clock::Clock;
 use demo::processes::Processes;
 use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::WHAT;
 use crate::agent::{AgentArgs, Target};
-use crate::clock::Clock;
 use crate::discovery::{self, READY_FILE};
 use crate::failure::Failure;
 
@@ -81,7 +81,7 @@ impl OwnAgents {
 
     async fn ready(&mut self) -> Result<Ready, Failure> {
         let (clock, file) = (Clock::start(), self.runtime_dir().join(READY_FILE));
-        while clock.now() < READY_WITHIN {
+        while Duration::from(clock.now()) < READY_WITHIN {
             let found = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
             if let Some(ready) = found {
                 return Ok(ready);

@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_runtime::clock::Clock;
 use agent_runtime::stop;
 use host_agent::process_metrics::{Family, ProcessTracker, denied};
 use sources::selection::{Selected, Selector};
@@ -19,7 +20,6 @@ use wire::proto::operators::{HookEvent, LmapStatus};
 use wire::time::Nanos;
 
 use crate::agent::{self, AgentArgs, AgentError, Connection};
-use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::figures::threshold;
@@ -253,7 +253,7 @@ impl Watch {
             tokio::select! {
                 () = &mut signal => return Ok(Exit::Fine),
                 _ = samples.tick() => self.sample()?,
-                _ = looks.tick() => self.family.look(Nanos::from(self.clock.now())),
+                _ = looks.tick() => self.family.look(self.clock.now()),
                 _ = questions.tick() => {
                     own.as_mut().map_or(Ok(()), OwnAgents::check)?;
                     let reply = connection.status().await.map_err(failed)?;
@@ -269,7 +269,7 @@ impl Watch {
 
     /// Measures the program once. A restart makes another replica, so that no value is compared with the run before.
     fn sample(&mut self) -> Result<(), Failure> {
-        let found = self.tracker.look(Nanos::from(self.clock.now())).map_err(|error| unlisted(&error))?.clone();
+        let found = self.tracker.look(self.clock.now()).map_err(|error| unlisted(&error))?.clone();
         if found.roots.is_empty() {
             if let Selector::Pid(pid) = *self.tracker.selector() {
                 let failure = Failure::to(WHAT).because(format!("process {pid} has ended"));
@@ -287,7 +287,7 @@ impl Watch {
             (self.replica, self.family) = (None, Family::new(Nanos::from(self.interval)));
         }
         (self.roots, self.all) = (found.roots, found.all);
-        let values = self.family.sample(&self.all, Nanos::from(self.clock.now()));
+        let values = self.family.sample(&self.all, self.clock.now());
         let pid = self.roots.first().map_or(0, |(pid, _)| *pid);
         let (service, socket) = (&self.service, &self.socket);
         let replica = self.replica.get_or_insert_with(|| Replica::connect(service, pid, socket, self.interval));

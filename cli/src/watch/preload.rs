@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use agent_runtime::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 use sources::selection::Selector;
 
 use super::program_file::{HEAD_BYTES, ProgramFile};
 use super::{WHAT, service_name};
 use crate::Environment;
-use crate::clock::Clock;
 use crate::failure::Failure;
 
 /// The library's name. As a path it means the one beside this program, or installed with it.
@@ -83,7 +83,7 @@ impl Drop for Started {
         let clock = Clock::start();
         // Fails if it has ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        while clock.now() < ENDS_WITHIN && self.child.try_wait().is_ok_and(|status| status.is_none()) {
+        while Duration::from(clock.now()) < ENDS_WITHIN && self.child.try_wait().is_ok_and(|status| status.is_none()) {
             std::thread::sleep(LOOK_EVERY);
         }
         let _ = self.child.kill();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use client::{Client, Connection, Counter, Service, UpDownCounter};
 use host_agent::process_metrics::{Measure, Values};
 use wire::metric::Kind;
+use wire::registration::PROCESS_LABEL;
 
 enum Handle {
     Counter(Counter),
@@ -23,7 +24,9 @@ pub(super) struct Replica {
 impl Replica {
     /// Registers at `socket` a replica of `service` whose values change every `interval`.
     pub(super) fn connect(service: &str, pid: u32, socket: &Path, interval: Duration) -> Self {
+        // The process that it is about, which the agent looks at for changes and profiles.
         let service = Service::new(service).instance(format!("pid-{pid}")).socket(socket);
+        let service = service.label(PROCESS_LABEL, pid.to_string());
         let client = client::connect(service.without_process_metrics().changes_every(interval));
         Self { client, handles: BTreeMap::new() }
     }

@@ -114,6 +114,7 @@ pub fn receipt() -> ReceiptReply {
         head_share: kept as f64 / seen as f64,
         dropped_spans: [("aged".to_owned(), seen - kept - 5)].into(),
         lost_spans: [("evicted".to_owned(), 2), ("killed".to_owned(), 3)].into(),
+        logs: None,
     };
     let grown =
         [("cpu_ms".to_owned(), 4_200), ("lost_spans.evicted".to_owned(), 7), ("sent_bytes.traces".to_owned(), 9_000)];
@@ -132,6 +133,7 @@ pub fn receipt() -> ReceiptReply {
         runs: vec![run(0, 3_600, true), run(3_605, 7_200, false), run(7_300, 7_400, false)],
         waiting_spans: [("cart".to_owned(), 12)].into(),
         in_memory: false,
+        waiting_logs: [].into(),
     }
 }
 

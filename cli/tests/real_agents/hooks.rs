@@ -37,8 +37,8 @@ fn record(runtime_dir: &Path, folder: &Path) -> Child {
 fn until_recorded(path: &Path, first: u64, last: u64) {
     eventually("rows of both LMAPs are in the recording", || {
         let bytes = std::fs::read(path).ok()?;
-        let times = recording::decode(&bytes).ok()?.times_unix_ns;
-        (times.first()? <= &first && times.last()? >= &last).then_some(())
+        let times = recording::decode(&bytes).ok()?.times;
+        (times.first()?.0 <= first && times.last()?.0 >= last).then_some(())
     });
 }
 

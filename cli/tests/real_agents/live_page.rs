@@ -34,6 +34,21 @@ pub fn serve(socket: PathBuf, broken: &'static AtomicBool) {
     });
 }
 
+/// A service that looks like a stream of packets from the shop to its depot, 1 % of which are lost.
+fn stream(socket: PathBuf) {
+    std::thread::spawn(move || {
+        let service = client::Service::new("network.shop-depot").instance("shop-depot").socket(socket);
+        let uview = client::connect(service.without_process_metrics());
+        let delay = uview.gauge("network.delay.p50").unit("s").register();
+        let loss = uview.gauge("network.loss").unit("1").register();
+        loop {
+            delay.set(0.004);
+            loss.set(0.01);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
 /// Spans of one service: its name, and trace, id, parent and status code of each.
 fn resource(service: &str, spans: impl Iterator<Item = (u32, u32, u32, u32)>) -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
@@ -70,7 +85,8 @@ fn send(otlp: &str) -> Option<()> {
 fn shop(otlp: &str) -> Option<()> {
     let requests = 0x1000..0x10c8_u32;
     let shop = resource("shop", requests.clone().map(|trace| (trace, 1, 0, 0)));
-    let depot = resource("depot", requests.map(|trace| (trace, 2, 1, 0)));
+    // Each other call fails.
+    let depot = resource("depot", requests.map(|trace| (trace, 2, 1, if trace % 2 == 0 { 2 } else { 1 })));
     post(otlp, &[shop, depot])
 }
 
@@ -146,8 +162,10 @@ fn incidents(browser: &Browser<'_>) {
     assert_eq!(browser.run("return location.hash"), json!("#/incidents"));
 }
 
-/// Operations and services of a shop as a map; this node measures no stream.
-fn map_and_network(browser: &Browser<'_>, otlp: &str) {
+/// Operations and services of a shop as a map, and its stream of packets.
+fn map_and_network(browser: &Browser<'_>, otlp: &str, services: PathBuf) {
+    view(browser, "#/network", "network.streams");
+    stream(services);
     eventually("requests are accepted", || shop(otlp));
     view(browser, "#/map", "2 services");
     eventually("the map has rates", || {
@@ -158,13 +176,25 @@ fn map_and_network(browser: &Browser<'_>, otlp: &str) {
         let parts = "['.node', '.node.entry', '.call'].map((of) => document.querySelectorAll(`svg.map ${of}`).length)";
         (browser.run(&format!("return {parts}")) == json!([3, 1, 2])).then_some(())
     });
+    // Half of the calls failed, of which one in sixteen is counted.
+    eventually("calls fail on the map", || {
+        let says = browser.run("return document.querySelector('svg.map .call.failing title')?.textContent");
+        says.as_str()?.contains("% failed").then_some(())
+    });
+    eventually("the stream is an edge with its delay and loss", || {
+        let says = browser.run("return document.querySelector('svg.map .stream-edge text')?.textContent");
+        (says == json!("4.00 ms · 1.0 % lost")).then_some(())
+    });
+    view(browser, "#/map", "Packets between services");
+    // The operation comes first, then the shop, which calls.
+    browser.press("j");
     browser.press("j");
     browser.press(ENTER);
-    view(browser, "#/map", "Mean delay");
+    view(browser, "#/map", "Failed, about");
     browser.press("/nobody");
     shows(browser, "No service matches the filter.");
     browser.run("document.activeElement.blur()");
-    view(browser, "#/network", "network.streams");
+    view(browser, "#/network", "shop-depot");
 }
 
 #[test]
@@ -215,6 +245,10 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
         let text = browser.run("return document.body.innerText");
         (0..4).all(|number| text.as_str().is_some_and(|text| text.contains(&format!("calm.{number}")))).then_some(())
     });
+    eventually("the heat map shows what made the score", || {
+        let title = browser.run("return document.querySelector('.heat title')?.textContent");
+        title.as_str()?.contains("of the score").then_some(())
+    });
     incidents(&browser);
     view(&browser, "#/traces", SHOWN);
     browser.press("j");
@@ -223,10 +257,11 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     assert_eq!(hash, json!(format!("#/trace/{:032x}", 0xabc)));
     view(&browser, hash.as_str().unwrap(), "ended in an error");
     assert_eq!(browser.run("return document.querySelectorAll('.span rect').length"), json!(2));
-    map_and_network(&browser, &otlp);
+    map_and_network(&browser, &otlp, run.join("services.sock"));
     // Names that are not printable are counted together.
     view(&browser, "#/receipt", "_other");
     view(&browser, "#/node", "Reads by");
+    view(&browser, "#/sources", "No endpoint is scraped");
     browser.press(ESCAPE);
     shows(&browser, "payment");
     browser.press("/nobody");

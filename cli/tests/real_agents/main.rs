@@ -15,6 +15,8 @@ mod monitoring;
 mod operator_calls;
 mod otlp_metrics;
 mod over_several;
+mod packets;
+mod profiles;
 mod prometheus;
 mod restarts;
 mod sampling;

@@ -24,7 +24,7 @@ const REMOTE: &str =
 /// An OTLP endpoint that buffers spans, which has the most metrics.
 const OTLP: &str = concat!(
     "otlp: {upstream: {endpoint: 'http://127.0.0.1:1'}, listen_grpc: 127.0.0.1:0, listen_http: 127.0.0.1:0, ",
-    "traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}}\n",
+    "traces: {keep: tail, order_key: 00112233445566778899aabbccddeeff}, logs: {keep: tail}}\n",
     // A peer that does not exist.
     "coherence: {peers: ['127.0.0.1:1'], listen: 127.0.0.1:0, insecure: true}\n",
 );

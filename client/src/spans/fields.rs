@@ -5,17 +5,18 @@ use core::fmt;
 use tracing::field::{Field, Visit};
 use wire::span_record::{ShortText, Status, Tag};
 
-use crate::spans::open::OpenSpan;
+use crate::spans::begun::BegunSpan;
+use crate::spans::span::SpanKind;
 
 /// Adds each visited field to a span.
-pub(crate) struct Fields<'a>(pub(crate) &'a mut OpenSpan);
+pub(crate) struct Fields<'a>(pub(crate) &'a mut BegunSpan);
 
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         let open = &mut *self.0;
         match field.name() {
             "otel.name" => open.notes.text(Tag::Name, "", value),
-            "otel.kind" => open.kind = kind(value),
+            "otel.kind" => open.kind = SpanKind::named(value).unwrap_or_default() as u8,
             "otel.status_code" => open.status = status(value),
             "otel.status_message" | "otel.status_description" => open.notes.text(Tag::Message, "", value),
             // `uview.trigger` is recorded as an attribute: the agent looks for it.
@@ -49,7 +50,7 @@ impl Visit for Fields<'_> {
 }
 
 /// Takes the message of an ERROR event as the span's status message.
-pub(crate) struct Failure<'a>(pub(crate) &'a mut OpenSpan);
+pub(crate) struct Failure<'a>(pub(crate) &'a mut BegunSpan);
 
 impl Visit for Failure<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -58,15 +59,6 @@ impl Visit for Failure<'_> {
         }
     }
 }
-
-/// The OTLP number of a span kind; INTERNAL for an unknown name.
-fn kind(name: &str) -> u8 {
-    let names = ["server", "client", "producer", "consumer"];
-    (2..).zip(names).find(|(_, known)| known.eq_ignore_ascii_case(name)).map_or(INTERNAL, |(number, _)| number)
-}
-
-/// The OTLP span kind of work within a service.
-pub(crate) const INTERNAL: u8 = 1;
 
 fn status(name: &str) -> Status {
     if name.eq_ignore_ascii_case("error") {

@@ -8,12 +8,13 @@ use tracing::{Event, Level, Span, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
-use wire::span_record::{Notes, Status, Tag};
+use wire::span_record::{Status, Tag};
 
 use crate::clock;
+use crate::spans::begun::BegunSpan;
 use crate::spans::context::TraceContext;
-use crate::spans::fields::{Failure, Fields, INTERNAL};
-use crate::spans::open::{OpenSpan, OpenSpans, child_context};
+use crate::spans::fields::{Failure, Fields};
+use crate::spans::open::OpenSpans;
 use crate::spans::ring::SpanRing;
 
 /// The attribute with the module that created the span.
@@ -30,7 +31,7 @@ pub struct SpanLayer(Option<Recorder>);
 #[derive(Debug)]
 struct Recorder {
     ring: Arc<SpanRing>,
-    open: OpenSpans<OpenSpan>,
+    open: OpenSpans<BegunSpan>,
 }
 
 impl SpanLayer {
@@ -62,15 +63,7 @@ impl Recorder {
     fn begin(&self, id: NonZeroU64, parent: Option<TraceContext>, attributes: &Attributes<'_>) {
         let metadata = attributes.metadata();
         let begun = self.open.begin(id, || {
-            let mut open = OpenSpan {
-                context: child_context(parent, self.ring.ids()),
-                parent: parent.map(|parent| parent.span),
-                kind: INTERNAL,
-                status: Status::Unset,
-                start: 0,
-                notes: Notes::default(),
-            };
-            open.notes.text(Tag::Name, "", metadata.name());
+            let mut open = BegunSpan::new(&self.ring, metadata.name(), parent);
             attributes.record(&mut Fields(&mut open));
             open.notes.text(Tag::Text, TARGET, metadata.target());
             open.start = clock::unix_nanos();
@@ -82,14 +75,7 @@ impl Recorder {
     }
 
     fn end(&self, id: NonZeroU64) {
-        let end = clock::unix_nanos();
-        self.open.end(id, |open| {
-            let state = open.context.state;
-            if !state.is_empty() {
-                open.notes.text(Tag::State, "", state.as_str());
-            }
-            self.ring.push(&open.head(end), &open.notes);
-        });
+        self.open.end(id, |open| open.end(&self.ring));
     }
 }
 
@@ -111,7 +97,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
             return;
         }
         if let (Some(recorder), Some(span)) = (&self.0, context.event_span(event)) {
-            let failed = |open: &mut OpenSpan| {
+            let failed = |open: &mut BegunSpan| {
                 if open.status != Status::Error {
                     open.status = Status::Error;
                     event.record(&mut Failure(open));
@@ -133,11 +119,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
 /// Call it before spans are created within `span`: existing ones keep their trace. Returns `false` if `span` is not
 /// open, or not recorded by a [`SpanLayer`].
 pub fn set_parent(span: &Span, parent: &TraceContext) -> bool {
-    let set = |open: &mut OpenSpan| {
-        open.context = TraceContext { span: open.context.span, ..*parent };
-        open.parent = Some(parent.span);
-    };
-    with_open(span, set).is_some()
+    with_open(span, |open| open.follow(parent)).is_some()
 }
 
 /// The context of `span`, to be sent in the headers of requests made within it. `None` if `span` is not open, or not
@@ -147,7 +129,7 @@ pub fn context(span: &Span) -> Option<TraceContext> {
     with_open(span, |open| open.context)
 }
 
-fn with_open<R>(span: &Span, change: impl FnOnce(&mut OpenSpan) -> R) -> Option<R> {
+fn with_open<R>(span: &Span, change: impl FnOnce(&mut BegunSpan) -> R) -> Option<R> {
     let found = span.with_subscriber(|(id, dispatch)| {
         let recorder = dispatch.downcast_ref::<SpanLayer>()?.0.as_ref()?;
         recorder.open.with(id.into_non_zero_u64(), change)

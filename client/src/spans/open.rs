@@ -7,42 +7,12 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use wire::span_record::{Head, Notes, Status};
-
-use crate::spans::context::{SpanId, TraceContext, TraceId};
-
 /// Shards, each with a lock, so that threads seldom contend: a power of two.
 const SHARDS: usize = 256;
 /// Slots per shard at the start.
 const SLOTS_PER_SHARD: usize = 4;
 /// Maximum number of open spans.
 const MAX_OPEN_SPANS: usize = 16_384;
-
-/// A span that has begun.
-#[derive(Clone, Debug)]
-pub(crate) struct OpenSpan {
-    pub(crate) context: TraceContext,
-    pub(crate) parent: Option<SpanId>,
-    pub(crate) kind: u8,
-    pub(crate) status: Status,
-    pub(crate) start: u64,
-    pub(crate) notes: Notes,
-}
-
-impl OpenSpan {
-    /// The fixed part of its record, if it ends at `end` (wall clock, ns).
-    pub(crate) fn head(&self, end: u64) -> Head {
-        Head {
-            trace: self.context.trace.0,
-            span: self.context.span.0,
-            parent: self.parent.map(|parent| parent.0),
-            kind: self.kind,
-            status: self.status,
-            start: self.start,
-            end,
-        }
-    }
-}
 
 /// Holds what is known of one open span; free if `id` is `None`.
 #[derive(Debug)]
@@ -110,25 +80,17 @@ impl<S> OpenSpans<S> {
     }
 }
 
-/// The context of a new span: in the trace of `parent`, or in a new one with the ids given.
-pub(crate) fn child_context(parent: Option<TraceContext>, (trace, span): (TraceId, SpanId)) -> TraceContext {
-    parent.map_or_else(|| TraceContext::new(trace, span), |parent| TraceContext { span, ..parent })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn open(start: u64) -> OpenSpan {
-        let ids = (TraceId::from_bytes([1; 16]).unwrap(), SpanId(NonZeroU64::MIN));
-        OpenSpan {
-            context: child_context(None, ids),
-            parent: None,
-            kind: 1,
-            status: Status::Unset,
-            start,
-            notes: Notes::default(),
-        }
+    /// What is kept of a span, in place of more.
+    struct Begun {
+        start: u64,
+    }
+
+    const fn open(start: u64) -> Begun {
+        Begun { start }
     }
 
     fn id(n: u64) -> NonZeroU64 {

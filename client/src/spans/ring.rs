@@ -36,7 +36,6 @@ impl SpanRing {
     }
 
     /// Writes a finished span.
-    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "the layer's"))]
     pub(crate) fn push(&self, head: &Head, notes: &Notes) {
         let mut words = [0; RECORD_WORDS];
         let used = notes.span(head, &mut words);
@@ -59,7 +58,6 @@ impl SpanRing {
     }
 
     /// New ids of a trace and a span, unique in this process and its forked children.
-    #[cfg_attr(not(any(feature = "tracing", test)), expect(dead_code, reason = "the layer's"))]
     pub(crate) fn ids(&self) -> (TraceId, SpanId) {
         let number = self.writer.reserve_ids(1).wrapping_mul(STEP);
         let [span, high, low] = self.seeds.map(|seed| mixed(seed.wrapping_add(number)));

@@ -261,6 +261,7 @@ fn converse(mut socket: &UnixStream, number: usize, shared: &Shared) {
                     let welcome = proto::Welcome {
                         agent_incarnation: shared.incarnation,
                         heartbeat_ms: 10,
+                        takes_subjects: true,
                         ..Default::default()
                     };
                     answers.extend(framed(proto::agent_message::Message::Welcome(welcome)));

@@ -9,7 +9,6 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 use crate::fault::Kind;
-use crate::noise::work;
 
 /// Interval between two allocations of a leak.
 const LEAK_STEP: Duration = Duration::from_millis(100);
@@ -105,15 +104,26 @@ impl Faults {
 
 /// Starts a thread that computes for the time `lasts`.
 fn burn(lasts: Duration) {
-    let hog = move || {
-        let clock = Clock::start();
-        let mut number = 1;
-        while clock.now() < Nanos::from(lasts) {
-            number = work(number, 20_000);
-        }
-    };
+    let hog = move || burn_the_processor(&Clock::start(), Nanos::from(lasts));
     // Without a thread there is no fault, and the report shows that.
     let _ = std::thread::Builder::new().name("hog".to_owned()).spawn(hog);
+}
+
+/// Computes for the time `lasts`. A profile is to show this function, so that it is a function of its own, and calls
+/// none while it computes.
+#[inline(never)]
+fn burn_the_processor(clock: &Clock, lasts: Nanos) {
+    let mut number = 1_u64;
+    while clock.now() < lasts {
+        let mut round = 0;
+        while round < 20_000 {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            round += 1;
+        }
+        core::hint::black_box(number);
+    }
 }
 
 /// Unused memory. Its address space is reserved at once, so that growing copies nothing; pages are allocated as it

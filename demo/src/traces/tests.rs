@@ -1,10 +1,8 @@
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message as _;
+use support::otlp::{attribute, text, traces};
 
 use super::example::whole_trace;
 use super::*;
@@ -67,20 +65,9 @@ fn a_trace_is_named_by_the_header_of_a_response() {
     }
 }
 
-fn attribute(key: &str, value: Value) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
-}
-
-fn text(key: &str, value: &str) -> KeyValue {
-    attribute(key, Value::StringValue(value.to_owned()))
-}
-
 /// A request of these spans of `service`.
 fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
-    let resource = Some(Resource { attributes: vec![text("service.name", service)], ..Resource::default() });
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
-    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+    traces(service, spans).encode_to_vec()
 }
 
 fn numbered(id: u8) -> Span {

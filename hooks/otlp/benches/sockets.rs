@@ -11,15 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use otlp::{
     Edge, Finding, Protocol, Settings, SpanMetricsSettings, TailSampler, TailSettings, Timestamp, UpstreamSettings,
 };
 use prost::Message as _;
+use support::otlp::{text, traces};
 use wire::time::{Nanos, UnixNanos};
 
 const PER_TRACE: u64 = 8;
@@ -31,10 +28,6 @@ const FAILED: u64 = 12;
 /// Less than what arrives: most of it is evicted.
 const MEMORY: usize = 96 << 20;
 const RELEASED: u64 = 10_000;
-
-fn text(key: &str, value: &str) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) }) }
-}
 
 /// Span `number` of `trace`, about 300 bytes with attributes.
 fn span(trace: u64, number: u64, start: u64, attributes: bool) -> Span {
@@ -61,10 +54,7 @@ fn span(trace: u64, number: u64, start: u64, attributes: bool) -> Span {
 }
 
 fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
-    let resource = Resource { attributes: vec![text("service.name", service)], ..Resource::default() };
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }];
-    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+    traces(service, spans).encode_to_vec()
 }
 
 fn settings(bytes: usize) -> TailSettings {

@@ -112,6 +112,8 @@ pub struct Counts {
     pub unexpected: Count,
     /// Spans whose sender may not use the name of their service: forwarded like others, and not counted as its own.
     pub unverified_spans: Count,
+    /// Log records whose sender may not use the name of their service: of no service's alarm.
+    pub unverified_logs: Count,
     /// Resources with metrics whose sender may not use the name of their service: forwarded, and not watched.
     pub unverified_metrics: Count,
     /// Requests with metrics that were forwarded and are not watched: too many wait already.
@@ -120,6 +122,8 @@ pub struct Counts {
     pub unknown_senders: Count,
     /// Kept spans that did not reach the upstream, for any reason.
     pub lost_spans: Count,
+    /// Kept log records that did not reach the upstream, for any reason.
+    pub lost_logs: Count,
 }
 
 impl Counts {

@@ -1,12 +1,10 @@
-//! Kept spans on their way to the upstream, for whoever watches them: the newest requests, within a bound of bytes.
-//! What nobody takes in time makes room, and is sent on all the same.
+//! Kept spans and log records on their way to the upstream, for whoever watches them: the newest requests, within a
+//! bound of bytes. What nobody takes in time makes room, and is sent on all the same.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-
-use crate::edge::Edge;
 
 /// Bookkeeping bytes per request, beside its own.
 const COST: usize = 64;
@@ -17,7 +15,7 @@ struct InboxState {
     bytes: usize,
 }
 
-/// Requests with kept spans that wait to be watched.
+/// Requests with kept spans, or kept log records, that wait to be watched.
 #[derive(Debug)]
 pub(crate) struct KeptInbox {
     waiting: Mutex<InboxState>,
@@ -42,17 +40,10 @@ impl KeptInbox {
         }
     }
 
-    fn take(&self) -> VecDeque<Bytes> {
+    /// Takes all that wait, oldest first.
+    pub(crate) fn take(&self) -> VecDeque<Bytes> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         core::mem::take(&mut *waiting).requests
-    }
-}
-
-impl Edge {
-    /// Takes the encoded `ExportTraceServiceRequest`s with spans that were kept since the last call, oldest first.
-    /// Empty if nobody was to watch them ([`Settings::watched_kept`](crate::Settings::watched_kept)).
-    pub fn take_kept(&self) -> impl Iterator<Item = Bytes> {
-        self.kept.as_ref().map(KeptInbox::take).unwrap_or_default().into_iter()
     }
 }
 

@@ -1,6 +1,6 @@
-//! The node's OTLP endpoint. Services send it what they would send to a Collector. It forwards metrics and logs byte
-//! for byte. Spans are either forwarded likewise, or tail-sampled as [`hooks`] decides: it keeps the traces that
-//! matter, whole, with the reason in their root span.
+//! The node's OTLP endpoint. Services send it what they would send to a Collector. It forwards metrics byte for
+//! byte. Spans and logs are either forwarded likewise, or tail-sampled as [`hooks`] decides: it keeps the traces that
+//! matter, whole, with the reason in their root span, and the log records that matter, each with its reason.
 //!
 //! This crate does the I/O: sockets, queues, a clock. The decisions are made in [`hooks`], which [`TailSampler`] feeds.
 //! [`codec`] is pure.
@@ -8,22 +8,22 @@
 //! | module | what |
 //! | --- | --- |
 //! | `server` | OTLP in: gRPC and HTTP, Protocol Buffers and JSON, bounded before it is stored |
-//! | [`codec`] | finds spans in encoded requests and puts them together again; pure |
+//! | [`codec`] | finds spans and log records in encoded requests and puts them together again; pure |
 //! | [`tenants`] | which tenant a peer belongs to, and which services belong to which tenant |
 //! | `memory_budget` | the memory that requests share while they are read |
 //! | [`gzip`] | decompression, bounded in memory and work; pure |
 //! | [`json`] | transcodes OTLP/JSON to Protocol Buffers |
-//! | `edge`, `local` | what servers, senders and the clock share; spans that the agent itself read from rings |
-//! | [`tail`], `origins`, `export_buffer` | tail sampling: spans and verdicts in, requests with kept traces out |
+//! | `edge` | what servers, senders and the clock share; its children: requests, spans of rings, gossip |
+//! | [`tail`], `origins`, `export_buffer` | tail sampling: spans, logs and verdicts in, requests with kept ones out |
+//! | `grouped` | kept items by their resource and scope |
 //! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
 //! | `senders`, `unverified`, `socket_owner`, `cgroups` | who may send spans in which service's name |
 //! | `pod_senders` | pods of Kubernetes as senders, by address |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
-//! | `kept_watch` | kept spans on their way to the upstream, for whoever watches them |
+//! | `kept_watch` | kept spans and log records on their way to the upstream, for whoever watches them |
 //! | `metric_watch` | metrics that were forwarded, for whoever watches them |
-//! | `exemplars` | kept traces of each operation |
-//! | `observer` | which operations are anomalous, where spans pass through |
-//! | `coherence` | this endpoint's end of the gossip between nodes |
+//! | `walk` | passes over a request's spans once, for all who need them |
+//! | `outcome` | what becomes of a request: accepted or refused |
 //! | `queue`, `sender`, `upstream` | OTLP out: bounded queues, retries with back-off, every loss with a reason |
 //! | `exporter` | exports metrics of this node itself |
 //! | [`counts`] | counters of requests, and of every request and span that is not forwarded |
@@ -35,31 +35,29 @@
 mod cgroups;
 mod clock;
 pub mod codec;
-mod coherence;
 pub mod counts;
 mod edge;
-mod exemplars;
 mod export_buffer;
 mod exporter;
 mod forwarded_headers;
 mod frames;
+mod grouped;
 pub mod gzip;
 pub mod json;
 mod kept_watch;
 mod lifecycle;
-mod local;
 mod memory_budget;
 mod messages;
 mod metric_watch;
-mod observer;
+mod numbered_incidents;
 mod origins;
+mod outcome;
 mod pod_senders;
 mod queue;
 pub mod reply;
 mod sender;
 mod senders;
 mod server;
-mod service_policies;
 mod settings;
 mod signal;
 mod socket_owner;
@@ -71,23 +69,22 @@ mod upstream;
 mod walk;
 
 pub use cgroups::CGROUP_BYTES;
-pub use coherence::CoherenceSettings;
-pub use edge::Edge;
-pub use exemplars::KeptRequest;
+pub use edge::{Edge, IngestError};
 pub use export_buffer::Batch;
 pub use exporter::{ExportError, MetricsExporter};
 pub use forwarded_headers::DEFAULT_FORWARDED as DEFAULT_FORWARDED_HEADERS;
 pub use lifecycle::{EdgeHandle, start};
-pub use local::IngestError;
 pub use metric_watch::{ForwardedMetrics, MetricExport};
-pub use observer::AnomalousOperation;
 pub use pod_senders::{ATTRIBUTE_BYTES as POD_ATTRIBUTE_BYTES, PodSender, PodSenders};
 pub use senders::{SenderRule, SenderRules, TOKEN_HEADER, Token, UNVERIFIED};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};
 pub use socket_owner::{OwnerLookup, SocketOwner, socket_owner};
 pub use span_metrics::{SpanMetrics, SpanMetricsSettings};
-pub use tail::{Finding, OperationPath, PathService, TailSampler, TailSettings};
+pub use tail::{
+    AnomalousOperation, CoherenceSettings, Finding, KeptRequest, LogSettings, OperationPath, PathService, TailSampler,
+    TailSettings,
+};
 pub use tenants::{Tenant, TenantId};
 pub use unverified::{UnknownSenders, UnverifiedSpans, unknown_senders_here};
 pub use upstream::{Protocol, UpstreamError, UpstreamSettings};

@@ -8,25 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::codec::resources;
-use crate::edge::Edge;
-use crate::senders::{Sender, SenderCheck, SenderRules};
-use crate::signal::Signal;
+use crate::senders::{Sender, SenderRules};
 use crate::tenants::TenantId;
-use crate::walk::UNKNOWN;
 
 /// Bookkeeping bytes per request, beside its own.
 const COST: usize = 128;
-/// The resource attribute that names a replica.
-const INSTANCE: &[u8] = b"service.instance.id";
 
 /// An `ExportMetricsServiceRequest` that was forwarded.
 #[derive(Debug)]
 pub struct ForwardedMetrics {
-    tenant: TenantId,
-    body: Bytes,
-    sender: Sender,
-    rules: Arc<SenderRules>,
+    pub(crate) tenant: TenantId,
+    pub(crate) body: Bytes,
+    pub(crate) sender: Sender,
+    pub(crate) rules: Arc<SenderRules>,
 }
 
 impl ForwardedMetrics {
@@ -90,7 +84,7 @@ impl MetricsInbox {
     }
 
     /// Waits for the oldest request. One task calls it.
-    async fn next(&self) -> ForwardedMetrics {
+    pub(crate) async fn next(&self) -> ForwardedMetrics {
         loop {
             let changed = self.changed.notified();
             if let Some(request) = self.take() {
@@ -110,39 +104,6 @@ impl MetricsInbox {
     fn lock(&self) -> MutexGuard<'_, InboxState> {
         // Nothing under this lock panics. If something did, the state would still be usable.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Edge {
-    /// Waits for the next request with metrics that was forwarded; for ever if metrics are not watched. For one caller.
-    pub async fn next_metrics(&self) -> ForwardedMetrics {
-        match &self.metrics {
-            Some(inbox) => inbox.next().await,
-            None => core::future::pending().await,
-        }
-    }
-
-    /// Calls `visit` with each resource of `request` whose sender may use its service's name; counts the others.
-    pub fn each_export(&self, request: &ForwardedMetrics, mut visit: impl FnMut(MetricExport<'_>)) {
-        let ForwardedMetrics { tenant, body, sender, rules } = request;
-        let mut check = SenderCheck::new(rules, self.tenant_table(), *tenant, sender.clone());
-        let (own, pod) = (check.service().map(Cow::into_owned), sender.pod());
-        // What cannot be read was refused before it was forwarded.
-        let _ = resources(body, |resource| {
-            if let (Some(service), Some(pod)) = (&own, &pod) {
-                let (service, instance) = (self.detector_name(*tenant)(service), pod.instance().into());
-                return visit(MetricExport { service, instance, encoded: resource.encoded });
-            }
-            let service = resource.service_name().unwrap_or(UNKNOWN);
-            if !check.may_send(service) {
-                return check.refuse(service);
-            }
-            let instance = resource.text(INSTANCE).filter(|id| !id.is_empty());
-            let instance = instance.map_or_else(|| sender.address().into(), Cow::Borrowed);
-            let service = self.detector_name(*tenant)(service);
-            visit(MetricExport { service, instance, encoded: resource.encoded });
-        });
-        self.record_unverified(check, Signal::Metrics);
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct UpstreamRequest {
     pub(crate) body: Bytes,
     /// Forwarded headers of its client.
     pub(crate) forwarded: ForwardedHeaders,
-    /// Number of kept spans in it; 0 where spans pass through.
+    /// Number of kept spans or log records in it; 0 where they pass through.
     pub(crate) spans: u64,
     /// When it was queued, monotonic.
     pub(crate) since: Nanos,

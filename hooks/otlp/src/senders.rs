@@ -19,6 +19,8 @@ use crate::tenants::{Network, TenantId, Tenants};
 pub const TOKEN_HEADER: &str = "uview-token";
 /// The name under which spans of senders that may not use their service's name are sampled.
 pub const UNVERIFIED: &str = "_unverified";
+/// OpenTelemetry's name for a service without `service.name`.
+pub(crate) const UNKNOWN: &str = "unknown_service";
 /// Services of one request that are named in a problem.
 const NAMED: usize = 8;
 

@@ -19,13 +19,13 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use request_head::RequestHead;
-pub(crate) use response::{Acceptance, Refusal};
 
 use crate::counts::RefusalReason;
 use crate::edge::{Edge, IncomingRequest};
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::frames::{self, FullBody};
 use crate::memory_budget::{self, Reservation};
+use crate::outcome::{Acceptance, Refusal};
 use crate::senders::{Sender, SenderRules};
 use crate::tenants::TenantId;
 use crate::unverified::SenderConnection;

@@ -1,6 +1,7 @@
 //! Settings of the endpoint.
 
 use agent_runtime::reload::Reloadable;
+use hooks::tracing::LogLimitsError;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -9,7 +10,7 @@ use crate::pod_senders::PodSenders;
 use crate::senders::SenderRules;
 use crate::socket_owner::OwnerLookup;
 use crate::span_metrics::SpanMetricsSettings;
-use crate::tail::{TailError, TailSettings};
+use crate::tail::{LogSettings, TailError, TailSettings};
 use crate::tenants::{Tenant, TenantsError};
 use crate::upstream::{UpstreamError, UpstreamSettings};
 
@@ -25,12 +26,16 @@ pub struct Settings {
     pub forwarded_headers: Vec<String>,
     /// Tail sampling; `None`: all spans pass through.
     pub tail: Option<TailSettings>,
+    /// Tail sampling of log records, beside that of spans; `None`, and where spans pass through: all pass through.
+    pub logs: Option<LogSettings>,
     /// Metrics derived from spans, sampled or not; `None`: none.
     pub span_metrics: Option<SpanMetricsSettings>,
     /// Bytes of requests with metrics that wait to be watched; `None`: metrics are not watched.
     pub watched_metrics: Option<usize>,
     /// Bytes of requests with kept spans that wait to be watched; `None`: they are not watched.
     pub watched_kept: Option<usize>,
+    /// Bytes of requests with kept log records that wait to be watched; `None`: they are not watched.
+    pub watched_kept_logs: Option<usize>,
     /// Frontends for finding anomalous operations where spans pass through (head sampling,
     /// gossip); `None`: off.
     pub observed: Option<Vec<String>>,
@@ -71,9 +76,11 @@ impl Settings {
             tls: None,
             forwarded_headers: DEFAULT_FORWARDED.map(str::to_owned).to_vec(),
             tail: None,
+            logs: None,
             span_metrics: None,
             watched_metrics: None,
             watched_kept: None,
+            watched_kept_logs: None,
             observed: None,
             observed_key: None,
             tenants: Vec::new(),
@@ -129,4 +136,7 @@ pub enum StartError {
     /// Settings of tail sampling.
     #[error(transparent)]
     TailSampler(#[from] TailError),
+    /// Memory of waiting log records.
+    #[error(transparent)]
+    Logs(#[from] LogLimitsError),
 }

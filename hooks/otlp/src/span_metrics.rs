@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::codec::RawSpan;
+use crate::numbered_incidents::NumberedIncidents;
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Exemplar, NameLimits, Names, Rate, Rates};
 use wire::histogram::Scale;
@@ -76,6 +77,7 @@ pub struct SpanMetrics {
     swept: Nanos,
     changes: u64,
     unnamed: u64,
+    incidents: NumberedIncidents,
 }
 
 impl SpanMetrics {
@@ -100,6 +102,7 @@ impl SpanMetrics {
             swept: now.monotonic,
             changes: 0,
             unnamed: 0,
+            incidents: NumberedIncidents::default(),
         }
     }
 
@@ -133,13 +136,20 @@ impl SpanMetrics {
         self.schedule(CompletedRequest { service, operation, took, error }, now.wall);
     }
 
-    /// A trace with a request of `service` was kept. Ignored if no such request is known.
-    pub fn keep_exemplar(&mut self, service: &str, operation: &str, exemplar: Exemplar) {
+    /// A trace with a request of `service` was kept, for an alarm of the `incident` at this address unless that is
+    /// empty. Ignored if no such request is known.
+    pub fn keep_exemplar(&mut self, service: &str, operation: &str, exemplar: Exemplar, incident: &str) {
         let Some(operation) = self.names.known_operation(service, operation) else { return };
         let service = self.names.service_of(operation);
         if let Some(rates) = service.and_then(|service| self.services.get_mut(&service)) {
-            rates.keep(operation, exemplar);
+            rates.keep(operation, Exemplar { incident: self.incidents.number(incident), ..exemplar });
         }
+    }
+
+    /// Address of the incident of an exemplar; `None` if it has none, or one that is long over.
+    #[must_use]
+    pub fn incident(&self, exemplar: &Exemplar) -> Option<&str> {
+        self.incidents.address(exemplar.incident?)
     }
 
     /// Counts what is due, and forgets names that were not used for long.
@@ -380,16 +390,20 @@ mod tests {
         }
         derived.advance(at(100));
         let trace = |n| TraceId::new([n; 16]).unwrap();
-        let exemplar = |n| Exemplar { trace: trace(n), took: Nanos::from_millis(2), at: at(0).wall };
+        let exemplar = |n| Exemplar { trace: trace(n), took: Nanos::from_millis(2), at: at(0).wall, incident: None };
 
-        derived.keep_exemplar("a", "GET /a", exemplar(1));
-        derived.keep_exemplar("a", "GET /b", exemplar(2));
-        derived.keep_exemplar("nobody", "GET /a", exemplar(3));
+        derived.keep_exemplar("a", "GET /a", exemplar(1), "");
+        derived.keep_exemplar("a", "GET /b", exemplar(2), "node-1/20261127-064215-123");
+        derived.keep_exemplar("nobody", "GET /a", exemplar(3), "");
 
-        let kept = |(_, name, rate): (_, &str, &Rate)| (name.to_owned(), rate.classes.exemplars().flatten().collect());
-        let kept: Vec<(String, Vec<Exemplar>)> =
-            derived.services().flat_map(|service| service.operations().map(kept).collect::<Vec<_>>()).collect();
-        assert_eq!(kept, [("GET /a".to_owned(), vec![exemplar(1)]), ("_other".to_owned(), vec![exemplar(2)])]);
+        let mut kept = Vec::new();
+        for service in derived.services() {
+            for (_, name, rate) in service.operations() {
+                let of = |kept: Exemplar| (name, kept.trace, derived.incident(&kept).unwrap_or_default());
+                kept.extend(rate.classes.exemplars().flatten().map(of));
+            }
+        }
+        assert_eq!(kept, [("GET /a", trace(1), ""), ("_other", trace(2), "node-1/20261127-064215-123")]);
     }
 
     #[test]

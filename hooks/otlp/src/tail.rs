@@ -1,7 +1,12 @@
 //! Tail sampling on this node: requests and verdicts in, requests with kept spans out. Time is an argument: tests run
 //! minutes in milliseconds.
 
-use crate::codec::{Group, RawSpan, WireError};
+mod coherence;
+mod exemplars;
+mod logs;
+mod observer;
+
+use crate::codec::{Group, RawSpan};
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{
     CallCounts, FinishedRequest, FrontendRule, Frontends, Latencies, LatencyRule, LearningQueue, NameLimits, Names,
@@ -13,17 +18,22 @@ use hooks::tracing::{
     LossReason, Metric, OrderKey, Origin, Policies, Policy, Reason, ScoreBreakdown, ServiceCatalog, ServicePolicies,
     Switches, TailBuffer, Tally, TraceId, TriggerRule, Triggers, Verdict,
 };
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::time::{Nanos, Timestamp, UnixNanos};
 
-use crate::coherence::Coherence;
 use crate::export_buffer::{Batch, ExportBuffer};
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::origins::Origins;
 use crate::pod_senders::PodSender;
-use crate::walk::walk;
+
+use coherence::Coherence;
+pub use coherence::CoherenceSettings;
+pub use exemplars::KeptRequest;
+use logs::KeptLogs;
+pub use logs::LogSettings;
+pub use observer::AnomalousOperation;
+pub(crate) use observer::observer_settings;
 
 /// Longest request: a span that began earlier has a wrong clock.
 const LONGEST_REQUEST: Nanos = Nanos::from_secs(3600);
@@ -121,30 +131,31 @@ pub struct PathService {
 /// Service and origin of a group of spans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
-    service: ServiceId,
-    origin: Option<OriginId>,
+    pub(crate) service: ServiceId,
+    pub(crate) origin: Option<OriginId>,
 }
 
 /// Tail sampling of one tenant: a [`Keeper`], and the names and paths that it needs, fed with requests.
 #[derive(Debug)]
 pub struct TailSampler {
-    pub(crate) keeper: Keeper,
-    pub(crate) names: Names,
-    pub(crate) paths: Paths,
-    pub(crate) latencies: Latencies,
+    keeper: Keeper,
+    names: Names,
+    paths: Paths,
+    latencies: Latencies,
     lessons: LearningQueue,
     /// Requests that entered here, by operation. Bounded like their names.
     entered: BTreeMap<OperationId, u64>,
     frontends: Frontends,
-    pub(crate) origins: Origins,
-    pub(crate) export_buffer: ExportBuffer,
+    origins: Origins,
+    export_buffer: ExportBuffer,
+    kept_logs: KeptLogs,
     /// Coherence with other nodes; `None`: this node decides alone.
-    pub(crate) coherence: Option<Coherence>,
+    coherence: Option<Coherence>,
     /// Age at which an unused origin is removed: its spans may still be buffered before.
     origin_age: Nanos,
     swept: Nanos,
     /// Time of the first verdict since [`anomalous_operations`](Self::anomalous_operations) was called.
-    pub(crate) first_verdict: Option<Nanos>,
+    first_verdict: Option<Nanos>,
 }
 
 impl TailSampler {
@@ -172,20 +183,12 @@ impl TailSampler {
             frontends,
             origins: Origins::new(ORIGIN_BYTES),
             export_buffer: ExportBuffer::new(node),
+            kept_logs: KeptLogs::default(),
             coherence: None,
             origin_age: limits.age.plus(SWEEP_EVERY),
             swept: now.monotonic,
             first_verdict: None,
         })
-    }
-
-    /// Ingests an `ExportTraceServiceRequest`.
-    ///
-    /// # Errors
-    ///
-    /// [`WireError`] if it is malformed; then nothing of it was ingested.
-    pub fn ingest(&mut self, request: &[u8], now: Timestamp) -> Result<IngestCounts, WireError> {
-        walk(request, None::<(_, fn(&str) -> Cow<'_, str>)>, Some((self, &ForwardedHeaders::default())), None, now)
     }
 
     /// Ingests a span of `source`, or the bytes of a malformed one.
@@ -285,6 +288,7 @@ impl TailSampler {
             // No other node to announce them to: this node decides alone.
             drop(self.keeper.decided());
         }
+        self.tick_logs(now.monotonic);
         self.learn(now.monotonic);
         if now.monotonic.since(self.swept).is_some_and(|length| length >= SWEEP_EVERY) {
             self.sweep(now.monotonic);

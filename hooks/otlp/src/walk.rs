@@ -7,7 +7,7 @@ use hooks::id::ServiceId;
 use wire::time::Timestamp;
 
 use crate::forwarded_headers::ForwardedHeaders;
-use crate::senders::{SenderCheck, UNVERIFIED};
+use crate::senders::{SenderCheck, UNKNOWN, UNVERIFIED};
 use crate::span_metrics::SpanMetrics;
 use crate::tail::{IngestCounts, Source, TailSampler};
 
@@ -70,5 +70,13 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
     Ok(counts)
 }
 
-/// OpenTelemetry's name for a service without `service.name`.
-pub(crate) const UNKNOWN: &str = "unknown_service";
+impl TailSampler {
+    /// Ingests an `ExportTraceServiceRequest`.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`] if it is malformed; then nothing of it was ingested.
+    pub fn ingest(&mut self, request: &[u8], now: Timestamp) -> Result<IngestCounts, WireError> {
+        walk(request, None::<(_, fn(&str) -> Cow<'_, str>)>, Some((self, &ForwardedHeaders::default())), None, now)
+    }
+}

@@ -4,12 +4,10 @@
 
 use hooks::tracing::{BudgetRule, DropReason, Limits, LossReason, Metric, OrderKey, Policy, Switches};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use otlp::{Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
+use support::otlp::{text, traces};
 use wire::time::{Nanos, UnixNanos};
 
 const MIB: usize = 1 << 20;
@@ -69,28 +67,11 @@ fn id(trace: u64) -> [u8; 16] {
 }
 
 fn span(trace: u64, own: u8, parent: u8, when: Timestamp) -> Span {
-    Span {
-        trace_id: id(trace).to_vec(),
-        span_id: vec![own; 8],
-        parent_span_id: if parent == 0 { Vec::new() } else { vec![parent; 8] },
-        name: "POST /pay".to_owned(),
-        kind: 2,
-        start_time_unix_nano: when.wall.0,
-        end_time_unix_nano: when.wall.0 + 20_000_000,
-        ..Span::default()
-    }
-}
-
-fn text(key: &str, value: String) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(Value::StringValue(value)) }) }
+    support::otlp::span(u128::from_be_bytes(id(trace)), own, parent, "POST /pay", when.wall.0)
 }
 
 fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
-    let attributes = vec![text("service.name", service.to_owned())];
-    let resource = Some(Resource { attributes, ..Resource::default() });
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
-    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+    traces(service, spans).encode_to_vec()
 }
 
 /// A request with a trace of one span for each of `numbers`, without a parent or with one that never arrives.
@@ -213,7 +194,7 @@ fn attributes_of_ten_megabytes_are_refused_and_what_waits_stays() {
     taught(&mut victim);
     honest(&mut victim, 7, 70_000);
     let mut long = span(1, 1, 0, at(70_000));
-    long.attributes.push(text("note", "x".repeat(10 * MIB)));
+    long.attributes.push(text("note", &"x".repeat(10 * MIB)));
     let body = request("payment", vec![long]);
 
     (0..20).for_each(|_| victim.take(&body, 70_000));

@@ -6,12 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches, TraceId};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::{Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
+use support::otlp::traces;
 use wire::time::{Nanos, UnixNanos};
 
 /// Midday of some day, in seconds.
@@ -65,12 +63,7 @@ fn span(trace: u64, number: u8, [start, end]: [u64; 2]) -> Span {
 }
 
 fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
-    let value = Some(AnyValue { value: Some(Value::StringValue(service.to_owned())) });
-    let resource =
-        Resource { attributes: vec![KeyValue { key: "service.name".to_owned(), value }], ..Resource::default() };
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }];
-    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+    traces(service, spans).encode_to_vec()
 }
 
 /// Spans by the batch that has them: send time and service.

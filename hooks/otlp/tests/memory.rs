@@ -13,9 +13,10 @@ use std::time::Duration;
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches};
 use otlp::{Protocol, Settings, SpanMetricsSettings, TailSettings, UpstreamSettings};
 use prost::Message as _;
+use support::otlp::text;
 use tokio::net::TcpListener;
 
-use client::{metrics, post, span, text, traces};
+use client::{metrics, post, span, traces};
 use upstream::{Reply, Upstream};
 
 const MIB: usize = 1 << 20;

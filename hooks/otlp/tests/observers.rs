@@ -6,13 +6,10 @@ use core::num::NonZeroU64;
 
 use hooks::coherence::{MemberSettings, Run, RunId, Speaker};
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Origin, Switches};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use otlp::{AnomalousOperation, CoherenceSettings, Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
+use support::otlp::traces;
 use wire::time::{Nanos, UnixNanos};
 
 fn at(millis: u64) -> Timestamp {
@@ -51,26 +48,12 @@ fn observers() -> [TailSampler; 2] {
     nodes
 }
 
-fn request(service: &str, trace: u64, parent: &[u8], name: &str, status: i32, when: Timestamp) -> Vec<u8> {
+fn request(service: &str, trace: u64, parent: u8, name: &str, status: i32, when: Timestamp) -> Vec<u8> {
     let span = Span {
-        trace_id: u128::from(trace).to_be_bytes().to_vec(),
-        span_id: vec![if parent.is_empty() { 1 } else { 2 }; 8],
-        parent_span_id: parent.to_vec(),
-        name: name.to_owned(),
-        kind: 2,
-        start_time_unix_nano: when.wall.0,
-        end_time_unix_nano: when.wall.0 + 20_000_000,
         status: Some(Status { code: status, ..Status::default() }),
-        ..Span::default()
+        ..support::otlp::span(trace.into(), 1 + u8::from(parent > 0), parent, name, when.wall.0)
     };
-    let value = Some(AnyValue { value: Some(Value::StringValue(service.to_owned())) });
-    let attributes = vec![KeyValue { key: "service.name".to_owned(), value }];
-    let resource = Some(Resource { attributes, ..Resource::default() });
-    let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
-    ExportTraceServiceRequest {
-        resource_spans: vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }],
-    }
-    .encode_to_vec()
+    traces(service, vec![span]).encode_to_vec()
 }
 
 /// Both nodes work, then each says to the other what it has to say.
@@ -89,9 +72,9 @@ fn exchange(nodes: &mut [TailSampler; 2], now: Timestamp) {
 fn learn(nodes: &mut [TailSampler; 2]) -> u64 {
     for number in 1..=400 {
         let now = at(number * 10);
-        nodes[1].ingest(&request("payment", 2 * number, &[1; 8], "Charge", 0, now), now).unwrap();
-        nodes[0].ingest(&request("frontend", 2 * number, &[], "POST /pay", 0, now), now).unwrap();
-        nodes[0].ingest(&request("frontend", 2 * number + 1, &[], "GET /list", 0, now), now).unwrap();
+        nodes[1].ingest(&request("payment", 2 * number, 1, "Charge", 0, now), now).unwrap();
+        nodes[0].ingest(&request("frontend", 2 * number, 0, "POST /pay", 0, now), now).unwrap();
+        nodes[0].ingest(&request("frontend", 2 * number + 1, 0, "GET /list", 0, now), now).unwrap();
         exchange(nodes, now);
     }
     for tenth in 40..400 {
@@ -147,8 +130,8 @@ fn a_node_that_keeps_nothing_acknowledges_decisions_of_others_and_exports_nothin
     exchange(&mut nodes, at(10));
     exchange(&mut nodes, at(20));
 
-    nodes[0].ingest(&request("frontend", 9, &[], "POST /pay", 0, at(30)), at(30)).unwrap();
-    nodes[1].ingest(&request("payment", 9, &[1; 8], "Charge", 2, at(30)), at(30)).unwrap();
+    nodes[0].ingest(&request("frontend", 9, 0, "POST /pay", 0, at(30)), at(30)).unwrap();
+    nodes[1].ingest(&request("payment", 9, 1, "Charge", 2, at(30)), at(30)).unwrap();
     for tenth in 1..20 {
         exchange(&mut nodes, at(100 * tenth));
     }

@@ -9,11 +9,10 @@ use hooks::tracing::{
 };
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use otlp::{Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
+use support::otlp::{text, traces};
 use wire::time::{Nanos, UnixNanos};
 
 /// Midday of some day, in seconds.
@@ -22,11 +21,6 @@ const NOON: u64 = 1_700_000_000;
 fn at(millis: u64) -> Timestamp {
     let monotonic = Nanos::from_millis(millis);
     Timestamp { monotonic, wall: UnixNanos::from_secs(NOON).plus(monotonic) }
-}
-
-fn attribute(key: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) });
-    KeyValue { key: key.to_owned(), value }
 }
 
 /// A sampler without a floor whose `service` has a rule.
@@ -50,24 +44,11 @@ fn tail(service: &str, share: Option<f64>, policies: Option<&[Policy]>) -> TailS
 }
 
 fn span(trace: u128, id: u8, parent: u8, when: Timestamp) -> Span {
-    let start = when.wall.0;
-    Span {
-        trace_id: trace.to_be_bytes().to_vec(),
-        span_id: vec![id; 8],
-        parent_span_id: if parent == 0 { Vec::new() } else { vec![parent; 8] },
-        name: "POST /pay".to_owned(),
-        kind: 2,
-        start_time_unix_nano: start,
-        end_time_unix_nano: start + 20_000_000,
-        ..Span::default()
-    }
+    support::otlp::span(trace, id, parent, "POST /pay", when.wall.0)
 }
 
 fn send(tail: &mut TailSampler, service: &str, span: Span, when: Timestamp) {
-    let resource = Some(Resource { attributes: vec![attribute("service.name", service)], ..Resource::default() });
-    let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
-    tail.ingest(&ExportTraceServiceRequest { resource_spans }.encode_to_vec(), when).unwrap();
+    tail.ingest(&traces(service, vec![span]).encode_to_vec(), when).unwrap();
 }
 
 /// A request through the frontend and `service`; the frontend's span comes last.
@@ -127,7 +108,7 @@ fn a_share_of_one_services_traces_is_kept_whole_and_says_who_wants_it() {
 fn a_share_stops_where_the_budget_has_nothing_to_spare_and_errors_are_kept_still() {
     let mut tail = tail("payment", Some(1.0), None);
     let mut large = span(1, 2, 1, at(0));
-    large.attributes = vec![attribute("body", &"x".repeat(100_000))];
+    large.attributes = vec![text("body", &"x".repeat(100_000))];
     for number in 1..100_u128 {
         let trace_id = number.to_be_bytes().to_vec();
         send(&mut tail, "payment", Span { trace_id, ..large.clone() }, at(0));
@@ -144,7 +125,7 @@ fn a_share_stops_where_the_budget_has_nothing_to_spare_and_errors_are_kept_still
 fn a_service_has_fewer_reasons_and_those_of_others_stay() {
     let mut tail = tail("payment", None, Some(&[Policy::Lmap]));
     let failed = || Some(Status { code: 2, ..Status::default() });
-    let asking = || vec![attribute("uview.trigger", "refund")];
+    let asking = || vec![text("uview.trigger", "refund")];
 
     send(&mut tail, "payment", Span { status: failed(), ..span(1, 2, 1, at(0)) }, at(0));
     send(&mut tail, "payment", Span { attributes: asking(), ..span(2, 2, 1, at(0)) }, at(0));

@@ -1,15 +1,13 @@
 //! Tail sampling in virtual time: requests and verdicts in, requests with kept traces out.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use hooks::paths::Exemplar;
 use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches, Threshold, TraceId};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::{Finding, KeptRequest, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
+use support::otlp::{service_of, text_of, traces};
 use wire::time::{Nanos, UnixNanos};
 
 /// Midday of some day, in seconds.
@@ -37,26 +35,11 @@ fn none() -> Switches {
 }
 
 fn span(trace: u64, id: u8, parent: u8, name: &str, when: Timestamp) -> Span {
-    let start = when.wall.0;
-    Span {
-        trace_id: u128::from(trace).to_be_bytes().to_vec(),
-        span_id: vec![id; 8],
-        parent_span_id: if parent == 0 { Vec::new() } else { vec![parent; 8] },
-        name: name.to_owned(),
-        kind: 2,
-        start_time_unix_nano: start,
-        end_time_unix_nano: start + 20_000_000,
-        ..Span::default()
-    }
+    support::otlp::span(trace.into(), id, parent, name, when.wall.0)
 }
 
 fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
-    let value = Some(AnyValue { value: Some(Value::StringValue(service.to_owned())) });
-    let attributes = vec![KeyValue { key: "service.name".to_owned(), value }];
-    let resource = Some(Resource { attributes, ..Resource::default() });
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
-    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+    traces(service, spans).encode_to_vec()
 }
 
 /// A request through the frontend and `service`; the frontend's span comes last.
@@ -72,8 +55,7 @@ fn kept(tail: &mut TailSampler) -> Vec<(String, Span)> {
         let request = ExportTraceServiceRequest::decode(&batch.request[..]).unwrap();
         let before = kept.len();
         for resource in request.resource_spans {
-            let named = resource.resource.unwrap().attributes.remove(0).value.unwrap().value.unwrap();
-            let Value::StringValue(service) = named else { panic!("{named:?}") };
+            let service = service_of(&resource).to_owned();
             kept.extend(resource.scope_spans.into_iter().flat_map(|s| s.spans).map(|span| (service.clone(), span)));
         }
         assert_eq!(kept.len() - before, batch.spans);
@@ -82,8 +64,7 @@ fn kept(tail: &mut TailSampler) -> Vec<(String, Span)> {
 }
 
 fn attribute_of(span: &Span, key: &str) -> Option<String> {
-    let value = span.attributes.iter().find(|attribute| attribute.key == key)?.value.clone()?.value?;
-    if let Value::StringValue(text) = value { Some(text) } else { None }
+    text_of(&span.attributes, key).map(str::to_owned)
 }
 
 fn finding(service: &str, when: Timestamp) -> Finding<'_> {
@@ -142,12 +123,13 @@ fn a_verdict_keeps_what_went_through_its_service_then_and_says_why() {
     requests.sort_by_key(|kept| (kept.exemplar.at, kept.operation.clone()));
     let (took, trace) = (Nanos::from_millis(20), |trace: u128| TraceId::new(trace.to_be_bytes()).unwrap());
     let expected = [74_u64, 75].map(|second| {
-        let exemplar =
-            Exemplar { trace: trace(930 + u128::from(second)), took, at: at(second * 1_000).wall.plus(took) };
+        let (trace, at) = (trace(930 + u128::from(second)), at(second * 1_000).wall.plus(took));
+        let exemplar = Exemplar { trace, took, at, incident: None };
         let of = |service: &str, operation: &str| KeptRequest {
             service: service.to_owned(),
             operation: operation.to_owned(),
             exemplar,
+            incident: String::new(),
         };
         [of("frontend", "POST /pay"), of("payment", "handle")]
     });

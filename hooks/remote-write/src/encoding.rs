@@ -11,7 +11,7 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::naming::MetricType;
 use crate::otlp;
-use crate::series::{Exemplar, Point, Series, TRACE_ID, Text};
+use crate::series::{Exemplar, Point, Series, Text};
 
 /// Message type of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,14 +133,17 @@ fn sample(point: &Point, start_ms: i64, into: &mut Vec<u8>) {
     }
 }
 
-/// Writes one exemplar as `field` of its series; `labels` are its encoded labels.
+/// Bytes of the length of `text`.
+fn varint(text: &str) -> usize {
+    encoded_len_varint(text.len() as u64)
+}
+
+/// Writes one exemplar as `field` of its series; `labels` are its encoded labels, with the heads of their fields.
 fn exemplar(field: u8, exemplar: &Exemplar, labels: &[u8], into: &mut Vec<u8>) {
     let (at, value) = (exemplar.at_ms.cast_unsigned(), exemplar.value.to_bits());
     let value_bytes = if value == 0 { 0 } else { 9 };
     let at_bytes = if at == 0 { 0 } else { 1 + encoded_len_varint(at) };
-    let labels_bytes = 1 + encoded_len_varint(labels.len() as u64) + labels.len();
-    head(field, labels_bytes + value_bytes + at_bytes, into);
-    head(1, labels.len(), into);
+    head(field, labels.len() + value_bytes + at_bytes, into);
     into.extend_from_slice(labels);
     if value != 0 {
         into.push(0x11);
@@ -216,9 +219,14 @@ impl Encoder {
             }
             for shown in points.iter().filter_map(Point::exemplar) {
                 self.refs.clear();
-                for (field, text) in [(1, TRACE_ID.as_str()), (2, shown.trace())] {
-                    head(field, text.len(), &mut self.refs);
-                    self.refs.extend_from_slice(text.as_bytes());
+                for (name, value) in shown.labels() {
+                    // Each label is a message of its own, in the exemplar's field 1.
+                    let [name, value] = [name, value].map(Text::as_str);
+                    head(1, 2 + name.len() + value.len() + varint(name) + varint(value), &mut self.refs);
+                    for (field, text) in [(1, name), (2, value)] {
+                        head(field, text.len(), &mut self.refs);
+                        self.refs.extend_from_slice(text.as_bytes());
+                    }
                 }
                 exemplar(3, shown, &self.refs, &mut self.one);
             }
@@ -250,10 +258,14 @@ impl Encoder {
             }
             for shown in points.iter().filter_map(Point::exemplar) {
                 refs.clear();
-                for text in [&*TRACE_ID, &shown.trace] {
-                    encode_varint(symbols.place(text), refs);
+                for (name, value) in shown.labels() {
+                    encode_varint(symbols.place(name), refs);
+                    encode_varint(symbols.place(value), refs);
                 }
-                exemplar(4, shown, refs, one);
+                let mut labels = Vec::with_capacity(refs.len() + 2);
+                head(1, refs.len(), &mut labels);
+                labels.extend_from_slice(refs);
+                exemplar(4, shown, &labels, one);
             }
             refs.clear();
             refs.extend([0x08, kind(series)]);

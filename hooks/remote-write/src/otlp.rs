@@ -106,7 +106,14 @@ fn exemplar(exemplar: &Exemplar) -> Option<message::Exemplar> {
     let digits = exemplar.trace().as_bytes().chunks(2);
     let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
     let trace_id = digits.map(byte).collect::<Option<Vec<u8>>>()?;
-    Some(message::Exemplar { time_unix_nano: nanos(exemplar.at_ms), as_double: Some(exemplar.value), trace_id })
+    // As on root spans.
+    let incident = Some(("uview.incident", exemplar.incident())).filter(|(_, address)| !address.is_empty());
+    Some(message::Exemplar {
+        time_unix_nano: nanos(exemplar.at_ms),
+        as_double: Some(exemplar.value),
+        trace_id,
+        filtered_attributes: pairs(incident.into_iter()),
+    })
 }
 
 /// All labels of a series except its name.

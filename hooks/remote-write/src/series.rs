@@ -177,6 +177,8 @@ impl Series {
 pub struct Exemplar {
     /// Trace id in hexadecimal digits.
     pub(crate) trace: Text,
+    /// Address of the incident for whose alarm the trace was kept; empty: none.
+    pub(crate) incident: Text,
     /// Value measured for the request, in the unit of its histogram.
     pub value: f64,
     /// End of the request, in milliseconds since 1970.
@@ -186,11 +188,37 @@ pub struct Exemplar {
 /// Label of the trace id.
 pub(crate) static TRACE_ID: LazyLock<Text> = LazyLock::new(|| Text::new("trace_id".to_owned()));
 
+/// Label of the incident's address.
+pub const INCIDENT: &str = "uview_incident";
+pub(crate) static INCIDENT_TEXT: LazyLock<Text> = LazyLock::new(|| Text::new(INCIDENT.to_owned()));
+/// Characters of all names and values of an exemplar's labels together (OpenMetrics).
+const LABELS_LENGTH: usize = 128;
+
 impl Exemplar {
     /// Makes an exemplar: a request of the trace `trace` that measured `value`.
     #[must_use]
     pub fn new(trace: &str, value: f64, at_ms: i64) -> Self {
-        Self { trace: Text::new(trace.to_owned()), value, at_ms }
+        Self { trace: Text::new(trace.to_owned()), incident: Text::new(String::new()), value, at_ms }
+    }
+
+    /// The same with the address of an incident. Without it, if labels would become longer than OpenMetrics allows.
+    #[must_use]
+    pub fn with_incident(self, incident: &str) -> Self {
+        let all = [TRACE_ID.as_str(), self.trace(), INCIDENT, incident];
+        let fits = all.iter().map(|text| text.chars().count()).sum::<usize>() <= LABELS_LENGTH;
+        Self { incident: Text::new(if fits { incident.to_owned() } else { String::new() }), ..self }
+    }
+
+    /// Address of the incident for whose alarm the trace was kept; empty: none.
+    #[must_use]
+    pub const fn incident(&self) -> &str {
+        self.incident.as_str()
+    }
+
+    /// Names and values of its labels.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&Text, &Text)> {
+        let all = [(&*TRACE_ID, &self.trace), (&*INCIDENT_TEXT, &self.incident)];
+        all.into_iter().filter(|(_, value)| !value.as_str().is_empty())
     }
 
     /// Trace id in hexadecimal digits.
@@ -200,7 +228,7 @@ impl Exemplar {
     }
 
     const fn bytes(&self) -> usize {
-        size_of::<Self>() + self.trace().len()
+        size_of::<Self>() + self.trace().len() + self.incident().len()
     }
 }
 

@@ -143,6 +143,37 @@ fn an_exemplar_stands_where_the_specifications_have_it_byte_by_byte() {
 }
 
 #[test]
+fn an_exemplar_names_the_incident_of_its_trace_where_labels_may_be_so_long() {
+    let metadata =
+        SeriesMetadata { kind: MetricType::Histogram, unit: String::new(), help: String::new(), start_ms: 1000 };
+    let trace = "ab".repeat(16);
+    let shown = |incident: &str| {
+        let mut shown = point(&series(1, 1, &[("__name__", "b")], metadata.clone()), 2000, 1.5);
+        let exemplar = Exemplar::new(&trace, 0.5, 1500).with_incident(incident);
+        shown.attachment = Some(Arc::new(Attachment::Exemplar(exemplar)));
+        let one = message::WriteRequest::decode(&message(Version::V1, &[shown.clone()])[..]).unwrap();
+        let two = v2::Request::decode(&message(Version::V2, &[shown])[..]).unwrap();
+        let one: Vec<_> =
+            one.timeseries[0].exemplars[0].labels.iter().map(|of| (of.name.clone(), of.value.clone())).collect();
+        let refs = &two.timeseries[0].exemplars[0].labels_refs;
+        let text = |place: u32| two.symbols[place as usize].clone();
+        let two: Vec<_> = refs.chunks(2).map(|pair| (text(pair[0]), text(pair[1]))).collect();
+        assert_eq!(one, two);
+        one
+    };
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let traced = pair("trace_id", &trace);
+
+    let address = "node-3/20261127-064215-123";
+    assert_eq!(shown(address), [traced.clone(), pair("uview_incident", address)]);
+    assert_eq!(shown(""), std::slice::from_ref(&traced));
+    // 8 + 32 + 14 + 74 = 128 characters, and one more.
+    let longest = "x".repeat(74);
+    assert_eq!(shown(&longest), [traced.clone(), pair("uview_incident", &longest)]);
+    assert_eq!(shown(&"x".repeat(75)), [traced]);
+}
+
+#[test]
 fn two_read_as_one_is_empty_and_so_is_one_read_as_two() {
     let (one, two) = (message(Version::V1, &points()), message(Version::V2, &points()));
 

@@ -68,6 +68,8 @@ fn shipper() -> (Shipper, ServiceNumber) {
     (shipper, cart)
 }
 
+const INCIDENT: &str = "node-3/20261127-064215-123";
+
 fn reading(counts: [u64; 3]) -> Reading {
     let trace = "000102030405060708090a0b0c0d0e0f";
     let histogram = Histogram {
@@ -78,7 +80,7 @@ fn reading(counts: [u64; 3]) -> Reading {
         bounds: [0.005, 1.0].into(),
         counts: counts.to_vec(),
         sum: 2.5,
-        exemplars: vec![None, Some(Exemplar::new(trace, 0.5, 1_700_000_000_250)), None],
+        exemplars: vec![None, Some(Exemplar::new(trace, 0.5, 1_700_000_000_250).with_incident(INCIDENT)), None],
     };
     Reading { up: Some(true), histograms: vec![histogram] }
 }
@@ -172,6 +174,7 @@ fn rows_are_sums_and_gauges_with_both_resolutions_and_histograms_are_whole() {
     let shown = &point.exemplars[0];
     assert_eq!((shown.trace_id.clone(), shown.time_unix_nano), ((0..16).collect(), 1_700_000_000_250_000_000));
     assert_eq!(shown.value, Some(exemplar::Value::AsDouble(0.5)));
+    assert_eq!(pairs(&shown.filtered_attributes), [("uview.incident", INCIDENT)].into());
 }
 
 #[test]

@@ -297,7 +297,7 @@ async fn play(shipper: &mut Shipper, begin: u64, folder: &Path, address: SocketA
         durations(n).for_each(|took| counted.count(took));
         if TROUBLE.contains(&n) {
             let took = durations(n).max().unwrap();
-            counted.keep(hooks::paths::Exemplar { trace: trace(n), took, at: at(n).wall });
+            counted.keep(hooks::paths::Exemplar { trace: trace(n), took, at: at(n).wall, incident: None });
         }
         if shipper.is_reading_due(at(n).wall) {
             shipper.read(shop, &reading(n, &counted), at(n));

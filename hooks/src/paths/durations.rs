@@ -1,5 +1,7 @@
 //! Classic histogram of durations, with the last kept trace of each bucket as an exemplar.
 
+use core::num::NonZeroU32;
+
 use wire::time::{Nanos, UnixNanos};
 
 use crate::tracing::TraceId;
@@ -37,6 +39,9 @@ pub struct Exemplar {
     pub took: Nanos,
     /// When the request ended.
     pub at: UnixNanos,
+    /// The incident for which the trace was kept, by a number that whoever counts has given it; `None`: there is none,
+    /// or nobody has numbered it.
+    pub incident: Option<NonZeroU32>,
 }
 
 /// Durations of one operation's requests. Cumulative; 160 bytes, and 680 more once a trace was kept.
@@ -92,7 +97,7 @@ mod tests {
     use super::*;
 
     fn exemplar(trace: u8, took: Nanos, at: u64) -> Exemplar {
-        Exemplar { trace: TraceId::new([trace; 16]).unwrap(), took, at: UnixNanos(at) }
+        Exemplar { trace: TraceId::new([trace; 16]).unwrap(), took, at: UnixNanos(at), incident: None }
     }
 
     #[test]

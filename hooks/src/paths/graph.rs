@@ -35,12 +35,13 @@ impl Default for PathLimits {
 /// After so many observations the set of requested operations counts as complete.
 const SETTLED: u32 = 32;
 
-/// Calls of one service to another: about one in [`CALLS_FROM`] is counted. Failures are not: a trace with one is often
-/// kept before the caller's span arrives, so that their share would be too small.
+/// Calls of one service to another: about one in [`CALLS_FROM`] is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounts {
     /// Number of calls.
     pub calls: u64,
+    /// Number of those that failed, as the callee says, or the caller.
+    pub failed: u64,
     /// Sum of the times that they took in the callee.
     pub took: Nanos,
 }
@@ -49,15 +50,16 @@ pub struct CallCounts {
 pub const CALLS_FROM: u64 = 16;
 
 impl CallCounts {
-    /// A call that took `took`.
+    /// A call that took `took`, and may have `failed`.
     #[must_use]
-    pub const fn one(took: Nanos) -> Self {
-        Self { calls: 1, took }
+    pub const fn one(took: Nanos, failed: bool) -> Self {
+        Self { calls: 1, failed: failed as u64, took }
     }
 
     /// Counts `other`, too.
     pub fn add(&mut self, other: Self) {
         self.calls = self.calls.saturating_add(other.calls);
+        self.failed = self.failed.saturating_add(other.failed);
         self.took = self.took.plus(other.took);
     }
 }
@@ -353,12 +355,12 @@ mod tests {
         let mut paths = Paths::new(PathLimits::default());
         let pair = (ServiceId(1), ServiceId(2));
 
-        paths.count_calls(pair, CallCounts::one(Nanos(5)), Nanos(0));
-        paths.count_calls(pair, CallCounts::one(Nanos(7)), Nanos(1));
+        paths.count_calls(pair, CallCounts::one(Nanos(5), false), Nanos(0));
+        paths.count_calls(pair, CallCounts::one(Nanos(7), true), Nanos(1));
         paths.learn_call(ServiceId(2), ServiceId(3), Nanos(1));
 
         let counted: Vec<_> = paths.counted_calls().collect();
-        let both = CallCounts { calls: 2, took: Nanos(12) };
+        let both = CallCounts { calls: 2, failed: 1, took: Nanos(12) };
         assert_eq!(counted, [(pair.0, pair.1, both), (ServiceId(2), ServiceId(3), CallCounts::default())]);
     }
 

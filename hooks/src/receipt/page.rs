@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wire::time::Nanos;
 
-use crate::tracing::{DiscardReason, Policy, Tally};
+use crate::tracing::{DiscardReason, LogPolicy, Policy, Tally};
 
 /// A number of requests, and how many of them failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,31 @@ pub struct Requests {
     pub all: u64,
     /// Those with status error.
     pub failed: u64,
+}
+
+/// Log records of a service on one page. Their number stands where a [`Tally`] says spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogLine {
+    /// Records that arrived.
+    pub seen: Tally,
+    /// Records that were kept, by policy in the order of [`LogPolicy::ALL`].
+    pub kept: [Tally; LogPolicy::ALL.len()],
+    /// Records that were dropped or lost, by reason: each at its [`DiscardReason::place`].
+    pub gone: [Tally; DiscardReason::COUNT],
+}
+
+impl LogLine {
+    /// All kept records.
+    #[must_use]
+    pub fn kept(&self) -> Tally {
+        self.kept.iter().fold(Tally::default(), |sum, tally| sum.plus(*tally))
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.seen += other.seen;
+        let (kept, gone) = (self.kept.iter_mut().zip(other.kept), self.gone.iter_mut().zip(other.gone));
+        kept.chain(gone).for_each(|(mine, theirs)| *mine += theirs);
+    }
 }
 
 /// A service's line on one page.
@@ -33,6 +58,8 @@ pub struct Line {
     pub alarms: u64,
     /// Total duration of alarms.
     pub alarm_time: Nanos,
+    /// Its log records, where they are kept as traces are.
+    pub logs: LogLine,
 }
 
 impl Line {
@@ -73,6 +100,7 @@ impl Line {
         }
         self.alarms += other.alarms;
         self.alarm_time = self.alarm_time.plus(other.alarm_time);
+        self.logs.add(&other.logs);
     }
 }
 

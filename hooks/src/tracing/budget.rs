@@ -229,6 +229,23 @@ impl Budget {
         }
     }
 
+    /// Like [`spend`](Self::spend), for something that nothing follows: a log record.
+    #[must_use = "what is refused is not to be exported"]
+    pub fn spend_alone(&mut self, payer: Payer, bytes: u64, now: Nanos) -> bool {
+        self.fill(now);
+        let bytes = bytes as f64;
+        let Payer::Own(policy) = payer else { return self.spend_for_others(bytes) };
+        let reserve = reserve(policy) * self.common.most;
+        let own = self.bucket_of(policy).and_then(|bucket| bucket.spend(bytes, 0.0, 0.0));
+        if own.or_else(|| self.common.spend(bytes, 0.0, reserve)).is_some() {
+            return true;
+        }
+        if policy == Policy::Floor {
+            self.owe(bytes);
+        }
+        policy == Policy::Floor
+    }
+
     /// Like [`spend`](Self::spend) with [`Policy::Trigger`], for a trace that nobody needs: only while more than 80 %
     /// of the burst are saved.
     pub fn spend_spare(&mut self, bytes: u64, now: Nanos) -> bool {

@@ -26,8 +26,8 @@ use crate::tracing::watermark::Watermark;
 /// eviction of other traces.
 #[derive(Debug)]
 pub struct TailBuffer {
-    limits: Limits,
-    key: OrderKey,
+    pub(super) limits: Limits,
+    pub(super) key: OrderKey,
     began: Nanos,
     /// Memory budget of blocks and traces together.
     budget: usize,

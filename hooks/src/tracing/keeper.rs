@@ -9,23 +9,22 @@ use crate::id::{OperationId, ServiceId};
 use crate::paths::{CALLS_FROM, CallCounts};
 use crate::tracing::account::DiscardedSpans;
 use crate::tracing::budget::Payer;
-use crate::tracing::buffer::{Indexes, TailBuffer};
+use crate::tracing::buffer::TailBuffer;
 use crate::tracing::cluster::{Cluster, TraceStart};
 use crate::tracing::decisions::StickyDecision;
+use crate::tracing::logs::LogKeeper;
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, OfferOutcome};
 use crate::tracing::policies::{Policies, Selection, ServiceCatalog};
 use crate::tracing::reason::Reason;
 use crate::tracing::service_policies::ServicePolicies;
-use crate::tracing::span::{Span, SpanId, SpanIndex, TraceId};
+use crate::tracing::span::{Span, SpanIndex, TraceId};
+use crate::tracing::trace_path::{Calls, FollowedPaths, PathStep, REST, TracePath};
 use crate::tracing::triggers::{Origin, Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can
 /// be joined.
 const PATHS_FROM: u64 = CALLS_FROM;
-/// Paths are learnt from traces of this age, and again when they leave. SDKs send a batch every five seconds, so most
-/// traces are whole by then, and a node that has just started knows soon which operations a verdict concerns.
-const REST: Nanos = Nanos::from_secs(10);
 /// Shortest interval between searches of the buffer: with rows of some milliseconds every verdict adds a little.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 
@@ -55,75 +54,26 @@ pub struct Piece {
     pub steps: BTreeSet<(ServiceId, Option<OperationId>)>,
 }
 
-/// A request passed a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PathStep {
-    /// The operation that was requested where the trace entered.
-    pub operation: OperationId,
-    /// The service that was passed.
-    pub service: ServiceId,
-    /// The operation that was requested of this service, if a span names it.
-    pub requested: Option<OperationId>,
-}
-
 /// Buffered traces, the policies that select them, and decisions to announce.
 #[derive(Debug)]
 pub struct Keeper {
-    buffer: TailBuffer,
-    triggers: Triggers,
-    policies: Policies,
+    pub(super) buffer: TailBuffer,
+    pub(super) triggers: Triggers,
+    pub(super) policies: Policies,
+    /// `None`: it takes no log records.
+    pub(super) logs: Option<LogKeeper>,
     /// There were verdicts since the last search of the buffer.
     due: bool,
     /// Time of the last search of the buffer.
     looked: Option<Nanos>,
     decided: Vec<(TraceId, Arc<Reason>)>,
     path_steps: BTreeSet<PathStep>,
-    calls: BTreeMap<(ServiceId, ServiceId), CallCounts>,
+    calls: Calls,
+    /// Kept traces of which spans still come.
+    followed: FollowedPaths,
     cluster: Option<Cluster>,
     /// Exported traces of which a late span was refused, with why they were kept: they have to be marked.
     cut: Vec<(TraceId, Arc<Reason>)>,
-}
-
-/// What the spans of a trace tell of its path.
-#[derive(Debug, Default)]
-struct TracePath {
-    spans: BTreeMap<SpanId, ServiceId>,
-    steps: BTreeSet<(ServiceId, Option<OperationId>)>,
-    under: Vec<(SpanId, ServiceId, CallCounts)>,
-}
-
-impl TracePath {
-    fn of(spans: Indexes<'_>) -> Self {
-        let mut path = Self::default();
-        spans.for_each(|span| path.saw(&span));
-        path
-    }
-
-    fn saw(&mut self, span: &SpanIndex) {
-        self.spans.insert(span.id, span.service);
-        self.steps.insert((span.service, span.kind.enters().then_some(span.operation)));
-        let call = CallCounts::one(span.duration());
-        self.under.extend(span.parent.map(|parent| (parent, span.service, call)));
-    }
-
-    /// Steps of a request for `operation`.
-    fn steps_of(&self, operation: Option<OperationId>) -> impl Iterator<Item = PathStep> {
-        let of =
-            |operation| self.steps.iter().map(move |&(service, requested)| PathStep { operation, service, requested });
-        operation.into_iter().flat_map(of)
-    }
-
-    /// Adds callers with their callees to `all`, where spans of both arrived here. Calls are counted the first time
-    /// that the trace is looked at, `age` after it began to arrive: at [`REST`], or when it leaves before.
-    fn add_calls(&self, age: Option<Nanos>, all: &mut BTreeMap<(ServiceId, ServiceId), CallCounts>) {
-        let is_first = age.is_none_or(|age| age < REST);
-        for (parent, callee, call) in &self.under {
-            if let Some(caller) = self.spans.get(parent).filter(|caller| *caller != callee) {
-                let known = all.entry((*caller, *callee)).or_default();
-                known.add(if is_first { *call } else { CallCounts::default() });
-            }
-        }
-    }
 }
 
 impl Keeper {
@@ -134,11 +84,13 @@ impl Keeper {
             buffer,
             triggers,
             policies,
+            logs: None,
             due: false,
             looked: None,
             decided: Vec::new(),
             path_steps: BTreeSet::new(),
-            calls: BTreeMap::new(),
+            calls: Calls::new(),
+            followed: FollowedPaths::new(),
             cluster: None,
             cut: Vec::new(),
         }
@@ -188,6 +140,9 @@ impl Keeper {
             }
             OfferOutcome::Follows(StickyDecision::Kept { reason, .. }) => {
                 let (trace, index, encoded) = (span.trace, &span.index, span.encoded);
+                if self.buffer.rank(trace).teaches() {
+                    self.followed.saw(trace, index, now, &mut self.calls);
+                }
                 sink(KeptSpan { trace, index, encoded, reason: &reason, completeness: Completeness::Complete });
             }
             OfferOutcome::Buffered(_)
@@ -199,7 +154,11 @@ impl Keeper {
     /// Takes a verdict; `now` is wall-clock time. Buffered traces are searched at a [`tick`](Self::tick) within half a
     /// second.
     pub fn verdict(&mut self, verdict: &Verdict, now: UnixNanos) {
-        self.due |= self.triggers.take(verdict, now);
+        let concerns_more = self.triggers.take(verdict, now);
+        self.due |= concerns_more;
+        if let Some(logs) = self.logs.as_mut().filter(|_| concerns_more) {
+            logs.verdict(verdict.service);
+        }
     }
 
     /// A service requests `trace` by its id, with a reason: buffered and later spans are kept. `false` if the trace is
@@ -230,7 +189,8 @@ impl Keeper {
                 self.decide(trace, selection, now, &mut sink);
             }
         }
-        let Self { path_steps, calls, cluster, buffer, .. } = self;
+        let Self { path_steps, calls, followed, cluster, buffer, .. } = self;
+        followed.settle(now, calls);
         let mut learn = |waiting: &BufferedTrace, path: TracePath| {
             path_steps.extend(path.steps_of(waiting.operation));
             if let Some(cluster) = cluster {
@@ -325,7 +285,7 @@ impl Keeper {
         core::mem::take(&mut self.path_steps)
     }
 
-    /// Takes calls by caller and callee, counted in the same traces.
+    /// Takes calls by caller and callee, counted in the same traces: of a trace that was kept, ten seconds later.
     pub fn calls(&mut self) -> BTreeMap<(ServiceId, ServiceId), CallCounts> {
         core::mem::take(&mut self.calls)
     }
@@ -452,10 +412,17 @@ impl Keeper {
             }
             sink(KeptSpan { trace, index, encoded, reason, completeness });
         });
-        path.add_calls(age, &mut self.calls);
         self.path_steps.extend(path.steps_of(operation));
         if let Some(cluster) = self.cluster.as_mut().filter(|_| !path.steps.is_empty()) {
-            cluster.saw(Piece { trace, operation, steps: path.steps });
+            cluster.saw(Piece { trace, operation, steps: path.steps.clone() });
+        }
+        if age.is_some_and(|age| age < REST) && teaches {
+            self.followed.follow(trace, path, now, &mut self.calls);
+        } else {
+            path.add_calls(age, &mut self.calls);
+        }
+        if let Some(logs) = self.logs.as_mut().filter(|_| kept != KeepOutcome::Already) {
+            logs.follow(trace, reason, payer);
         }
         match kept {
             KeepOutcome::Released { tally, .. } => KeepOutcome::Released { tally, completeness },

@@ -2,6 +2,7 @@
 //! whole.
 
 use crate::tracing::span::TraceId;
+use crate::tracing::threshold::Randomness;
 
 /// Secret from which the order is derived. All nodes of a cluster share it, services do not know it: with it, a client
 /// could choose trace ids that are never evicted, or that all fall into one bucket.
@@ -46,6 +47,18 @@ impl OrderKey {
         let (upper, lower) = trace.halves();
         Rank(mix(mix(mix(lower ^ self.0) ^ upper) ^ self.1))
     }
+
+    /// By which consistent sampling decides about something without a trace id: a keyed mix of its `bytes`, the same on
+    /// every node. O(bytes).
+    #[must_use]
+    pub fn randomness(self, bytes: &[u8]) -> Randomness {
+        let (words, rest) = bytes.as_chunks();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.iter().copied().chain([last]).map(u64::from_le_bytes);
+        let mixed = words.fold(mix(self.0 ^ bytes.len() as u64), |mixed, word| mix(mixed ^ word));
+        Randomness::from_bits(mix(mixed ^ self.1))
+    }
 }
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection.
@@ -75,6 +88,21 @@ mod tests {
 
         // 1,000 each, with a deviation of 31.
         assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn records_without_a_trace_are_spread_evenly_and_alike_on_all_nodes() {
+        let half = crate::tracing::Threshold::keeping(0.5).unwrap();
+        let key = OrderKey::new(7);
+        let kept = |key: OrderKey, n: u32| half.keeps(key.randomness(format!("GET /{n} took {n} ms").as_bytes()));
+
+        let count = (0..10_000).filter(|n| kept(key, *n)).count();
+
+        assert!((4_750..5_250).contains(&count), "{count}");
+        assert!((0..100).all(|n| kept(key, n) == kept(OrderKey::new(7), n)));
+        assert!((0..100).any(|n| kept(key, n) != kept(OrderKey::new(8), n)));
+        assert_ne!(key.randomness(b""), key.randomness(&[0]));
+        assert_ne!(key.randomness(&[0; 8]), key.randomness(&[0; 9]));
     }
 
     #[test]

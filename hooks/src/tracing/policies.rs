@@ -233,6 +233,22 @@ impl Policies {
         }
     }
 
+    /// Charges a log record of `bytes` that `payer` wants by itself. `false` if it must not be kept.
+    #[must_use = "what is refused is not to be exported"]
+    pub fn pays_for_log(&mut self, payer: Payer, bytes: usize, now: Nanos) -> bool {
+        self.budget.spend_alone(payer, bytes as u64, now)
+    }
+
+    /// Charges a log record of `bytes` that follows an earlier decision of `policy`: this node's `own`, or one for
+    /// which other nodes pay. `false` if it must not be kept.
+    #[must_use = "what is refused is not to be exported"]
+    pub fn pays_for_log_of(&mut self, policy: Policy, own: bool, bytes: usize, now: Nanos) -> bool {
+        if policy == Policy::Floor {
+            return self.pays_for_log(Payer::Own(policy), bytes, now);
+        }
+        self.late(if own { Payer::Own(policy) } else { Payer::Others }, bytes, now)
+    }
+
     /// Spans and bytes of traces that `policy` selected, at the moment of its decision; for the floor, all.
     #[must_use]
     pub const fn granted(&self, policy: Policy) -> Tally {

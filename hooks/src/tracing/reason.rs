@@ -153,6 +153,15 @@ impl Reason {
         }
     }
 
+    /// Address of the incident of the alarm; empty without an alarm, or if it is not known.
+    #[must_use]
+    pub fn incident(&self) -> &str {
+        match self {
+            Self::Lmap { incident, .. } => incident,
+            _ => "",
+        }
+    }
+
     /// Whether the heaviest metric is below its expected value. A service that gets less work is not the cause of less
     /// work.
     #[must_use]

@@ -20,6 +20,11 @@ impl Randomness {
         Self(trace.halves().1 & (END - 1))
     }
 
+    /// The upper 56 of these `bits`.
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        Self(bits >> (u64::BITS - BITS))
+    }
+
     /// Parses `rv`: 14 hexadecimal digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

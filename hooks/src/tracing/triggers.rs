@@ -18,7 +18,7 @@ use wire::time::{Nanos, UnixNanos};
 
 use crate::id::{OperationId, ServiceId};
 use crate::paths::Paths;
-use crate::suspects::{SUSPECTS, explains};
+use crate::suspects::{self, CallRelation, SUSPECTS};
 use crate::tracing::breakdown::ScoreBreakdown;
 use crate::tracing::policies::ServiceCatalog;
 use crate::tracing::reason::Reason;
@@ -224,14 +224,12 @@ impl Triggers {
         windows.sort_by(|(_, a), (_, b)| b.weight.total_cmp(&a.weight));
         windows.truncate(SUSPECTS);
         let is_below = |one: ServiceId, caller| self.below.get(&caller).is_some_and(|below| below.contains(&one));
-        let called = |one: ServiceId, caller| is_below(one, caller) && !is_below(caller, one);
         let suspects = || windows.iter().filter(|(_, window)| !window.reason.says_less());
         // It waits for a callee, or is a callee whose delay is too small for what some caller waits.
         let is_victim = |service: ServiceId, own: &AlarmWindow| {
             suspects().any(|(other, window)| {
-                let (waits, is_small) = (called(*other, service), called(service, *other));
-                waits && explains(window.reason.slower(), own.reason.slower())
-                    || is_small && !explains(own.reason.slower(), window.reason.slower())
+                let relation = CallRelation::of(is_below(*other, service), is_below(service, *other));
+                suspects::is_victim(relation, own.reason.slower(), window.reason.slower())
             })
         };
         // Ties: the heaviest.
@@ -315,6 +313,19 @@ impl Triggers {
         let Some(breakdown) = &window.breakdown else { return true };
         let Some(requested) = catalog.paths.requested(operation, service) else { return true };
         breakdown.about(requested.map(|requested| catalog.names.operation_name(requested))) >= self.rule.least
+    }
+
+    /// Of the verdicts about `service` at the moment `at`, the heaviest of this node, or else of others: its reason,
+    /// and where it comes from. O(verdicts of two minutes).
+    #[must_use]
+    pub fn alarm_of(&self, service: ServiceId, at: UnixNanos) -> Option<(Arc<Reason>, Origin)> {
+        let service = self.services.get(&service)?;
+        if service.bits & self.between(at.second(), at.second()) == 0 {
+            return None;
+        }
+        let windows = service.windows.iter().filter(|window| window.from <= at && at <= window.to);
+        let found = windows.max_by(|a, b| b.origin.cmp(&a.origin).then(a.weight.total_cmp(&b.weight)))?;
+        Some((Arc::clone(&found.reason), found.origin))
     }
 
     /// Verdicts that were ignored because of their time.

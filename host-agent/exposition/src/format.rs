@@ -196,19 +196,6 @@ pub enum FormatError {
     },
 }
 
-/// Reads `body`, which is in `format`, into `sink`.
-///
-/// # Errors
-///
-/// [`FormatError`] with the place. Samples before it were taken.
-pub fn read(body: &[u8], format: Format, sink: &mut impl Sink) -> Result<(), FormatError> {
-    match format {
-        Format::Text => crate::text::read(body, false, sink),
-        Format::OpenMetrics => crate::text::read(body, true, sink),
-        Format::Protobuf => crate::protobuf::read(body, sink),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

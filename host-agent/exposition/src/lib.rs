@@ -3,7 +3,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`format`](read) | the formats, and what all of them say |
+//! | `format` | the formats, and what all of them say |
+//! | [`body`](read) | a body, in any of them |
 //! | `text`, `protobuf` | one pass over a body; nothing is allocated for samples that are known |
 //! | `intake` | the line of each sample, which may be new |
 //! | `otlp`, `otlp_point` | the points of an OTLP export, likewise; why some are left out |
@@ -28,6 +29,7 @@
 //!
 //! Timestamps and exemplars are read over.
 
+mod body;
 pub mod choice;
 pub mod cost;
 mod discards;
@@ -51,9 +53,10 @@ mod series;
 mod target;
 mod text;
 
+pub use body::read;
 pub use discards::{Discard, Discards};
 pub use distribution::{HistogramPoint, PointBuckets};
-pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink, read};
+pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink};
 pub use otlp::PartCounts;
 pub use program::ProgramState;
 pub use refused_samples::RefusedSamples;

@@ -39,14 +39,9 @@ pub struct Output {
     state: State,
 }
 
-/// Why a series has no output.
+/// Why a series has no output: its name is longer than that of a column may be, or has other letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoOutput {
-    /// Its name or labels are longer than those of a column may be, or have control characters.
-    Name,
-    /// A histogram with values below 0.
-    Bounds,
-}
+pub struct NoName;
 
 impl Output {
     /// An output for `series` with the labels `labels`, in the slots from `first` on.
@@ -55,8 +50,10 @@ impl Output {
         labels: Labels,
         first: Slot,
         lines: &Lines,
-    ) -> Result<Self, NoOutput> {
+    ) -> Result<Self, NoName> {
         let stated = family.unit.as_deref();
+        // No bucket of a region holds values below 0: only how many values there are.
+        let only_counted = || (State::Counter { total: 0.0, factor: 1.0 }, Kind::Counter, "", NonZeroU64::MIN);
         let (state, kind, unit, parts) = match &series.values {
             Values::Counter(_) => {
                 let is_count = family.kind == FamilyKind::Summary && series.name.ends_with("_count");
@@ -71,12 +68,13 @@ impl Output {
                 let bounds: Vec<f64> =
                     buckets.bounds.iter().map(|(bound, _)| *bound).filter(|bound| bound.is_finite()).collect();
                 if bounds.first().is_some_and(|bound| *bound < 0.0) {
-                    return Err(NoOutput::Bounds);
+                    only_counted()
+                } else {
+                    let shape = Shape::of(&bounds);
+                    let counts = vec![0; shape.scale.buckets() as usize + 1];
+                    let state = State::Histogram { shape, counts, sum: 0.0 };
+                    (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
                 }
-                let shape = Shape::of(&bounds);
-                let counts = vec![0; shape.scale.buckets() as usize + 1];
-                let state = State::Histogram { shape, counts, sum: 0.0 };
-                (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
             }
             Values::Distribution(line) => match lines.distribution(*line) {
                 Some(of) if !of.is_negative() => {
@@ -85,13 +83,13 @@ impl Output {
                         State::Histogram { shape, counts: vec![0; shape.scale.buckets() as usize + 1], sum: 0.0 };
                     (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
                 }
-                // No bucket of a region holds values below 0: only how many there are.
-                _ => (State::Counter { total: 0.0, factor: 1.0 }, Kind::Counter, "", NonZeroU64::MIN),
+                _ => only_counted(),
             },
         };
-        let is_count = matches!((&series.values, kind), (Values::Distribution(_), Kind::Counter));
+        let is_count =
+            matches!((&series.values, kind), (Values::Distribution(_) | Values::Histogram(_), Kind::Counter));
         let suffix = if is_count { COUNT } else { "" };
-        let name = MetricName::new(&format!("{}{suffix}", series.name)).map_err(|_| NoOutput::Name)?;
+        let name = MetricName::new(&format!("{}{suffix}", series.name)).map_err(|_| NoName)?;
         let group = naming::group(&series.name);
         let series = ColumnSeries { name, labels, kind, unit: Unit::new(unit).ok(), group, parts_per_unit: parts };
         Ok(Self { series, first, state })
@@ -147,6 +145,9 @@ impl Output {
         match (&mut self.state, &series.values) {
             (State::Counter { total, .. }, Values::Counter(line) | Values::Distribution(line)) => {
                 *total += lines.growth(*line);
+            }
+            (State::Counter { total, .. }, Values::Histogram(buckets)) => {
+                *total += buckets.total().map_or(0.0, |line| lines.growth(line));
             }
             (State::Gauge(sum), Values::Gauge(line)) => {
                 let value = lines.value(*line);

@@ -33,7 +33,7 @@ pub struct Buckets {
 
 impl Buckets {
     /// The line with the number of all values.
-    fn total(&self) -> Option<Line> {
+    pub fn total(&self) -> Option<Line> {
         self.count.or_else(|| self.bounds.last().map(|(_, line)| *line))
     }
 

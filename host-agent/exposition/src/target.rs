@@ -6,13 +6,14 @@ use wire::layout::Slot;
 use wire::name::Labels;
 use wire::registration::PlacedSeries;
 
+use crate::body::read;
 use crate::choice::{Candidate, ChoiceSettings, Fate, choose};
 use crate::discards::Discards;
-use crate::format::{Format, FormatError, read};
+use crate::format::{Format, FormatError};
 use crate::intake::Intake;
 use crate::lines::Lines;
 use crate::otlp::{self, PartCounts};
-use crate::output::{NoOutput, Output, REST};
+use crate::output::{Output, REST};
 use crate::point_times::PointTimes;
 use crate::program::ProgramState;
 use crate::refused_samples::RefusedSamples;
@@ -429,8 +430,7 @@ impl Target {
                 self.outputs.push(output);
                 Destination::Output(self.outputs.len() as u32 - 1)
             }
-            Some(Err(NoOutput::Bounds)) => Destination::Nowhere("bounds below 0".to_owned()),
-            Some(Err(NoOutput::Name)) | None => Destination::Nowhere(UNNAMEABLE.to_owned()),
+            Some(Err(_)) | None => Destination::Nowhere(UNNAMEABLE.to_owned()),
         }
     }
 

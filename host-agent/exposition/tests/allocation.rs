@@ -7,7 +7,6 @@ use std::hint::black_box;
 
 use exposition::choice::ChoiceSettings;
 use exposition::{Format, RefusedSamples, Target, TargetSettings};
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{
     Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, number_data_point,
@@ -31,10 +30,7 @@ fn page(series: usize, scrape: usize) -> String {
 /// An OTLP export with `series` counters and as many histograms, number `export`.
 fn exported(series: usize, export: usize) -> Vec<u8> {
     let time_unix_nano = export as u64 * 1_000_000_000;
-    let attributes = |at: usize| {
-        let value = Some(AnyValue { value: Some(any_value::Value::StringValue(format!("/{at}"))) });
-        vec![KeyValue { key: "path".to_owned(), value }]
-    };
+    let attributes = |at: usize| vec![support::otlp::text("path", &format!("/{at}"))];
     let count = |at: usize| NumberDataPoint {
         time_unix_nano,
         attributes: attributes(at),

@@ -20,6 +20,12 @@ pub(crate) enum MessageError {
     Refused(#[from] ReceiveError),
 }
 
+/// Refuses `identity` unless it is a peer.
+pub(crate) fn require_peer<L: LocalNode>(identity: &Identity, access: &Access, local: &L) -> Result<(), Denied> {
+    let required = access.require(identity, Role::Peer, "be a peer");
+    required.inspect_err(|_| local.refuse(&identity.to_string(), Refusal::NoPeer))
+}
+
 /// Takes a message of `identity` if that is a peer, and the message is in one of its names. Returns the run that sent
 /// it.
 pub(crate) fn take<L: LocalNode>(
@@ -28,10 +34,7 @@ pub(crate) fn take<L: LocalNode>(
     access: &Access,
     local: &L,
 ) -> Result<Run, MessageError> {
-    if let Err(denied) = access.require(identity, Role::Peer, "be a peer") {
-        local.refuse(&identity.to_string(), Refusal::NoPeer);
-        return Err(denied.into());
-    }
+    require_peer(identity, access, local)?;
     let message = match GossipMessage::decode(message) {
         Ok(message) => message,
         Err(error) => {

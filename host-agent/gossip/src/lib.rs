@@ -22,4 +22,4 @@ mod server;
 
 pub use exchange::{Counts, Exchange, PeerSettings, StartError, start};
 pub use local_node::LocalNode;
-pub use server::service;
+pub use server::{CALL_BYTES, router};

@@ -1,15 +1,21 @@
 //! The gRPC server that peers call.
 
+use core::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_runtime::access::{Access, Identity};
 use agent_runtime::reload::Reloadable;
+use agent_runtime::server::{AdmittedRequest, ReplyShares, with_bounded_requests, with_reply_shares};
+use axum::Router;
+use axum::http::request::Parts;
 use hooks::coherence::{MAX_MESSAGE_BYTES, ReceiveError};
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use wire::proto::gossip as proto;
 use wire::proto::gossip::gossip_server::{Gossip, GossipServer};
 
-use crate::connected_peer::{MessageError, take};
+use crate::connected_peer::{MessageError, require_peer, take};
 use crate::exchange::Counts;
 use crate::local_node::LocalNode;
 
@@ -19,17 +25,38 @@ struct GossipService<L> {
     counts: Arc<Counts>,
 }
 
+/// Bytes of messages of all peers that are being read, and of replies that they have not read.
+pub const CALL_BYTES: u64 = 16 << 20;
+/// Time limit for a message.
+const MESSAGE_WITHIN: Duration = Duration::from_secs(10);
+
 /// The gRPC service for those whom `access` takes for peers. Its requests have to know who sent them, as those of
-/// [`agent_runtime::server`] do; a request without an [`Identity`] is refused.
-#[must_use]
-pub fn service<L: LocalNode>(
-    local: Arc<L>,
-    access: Reloadable<Access>,
-    counts: Arc<Counts>,
-) -> GossipServer<impl Gossip> {
-    GossipServer::new(GossipService { local, access, counts })
+/// [`agent_runtime::server`] do; a request without an [`Identity`] is refused. Nothing of a message is read before it
+/// is known that its sender is a peer, and what all of them hold is bounded ([`CALL_BYTES`]).
+pub fn router<L: LocalNode>(local: Arc<L>, access: Reloadable<Access>, counts: Arc<Counts>) -> Router {
+    let service = GossipService { local: Arc::clone(&local), access: access.clone(), counts: Arc::clone(&counts) };
+    let service = GossipServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
-        .max_encoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let refused = Arc::clone(&counts);
+    let held = ReplyShares::new(CALL_BYTES, move |error| {
+        refused.refused.add(1);
+        tracing::warn!(%error, "message of a peer refused");
+    });
+    let admit = move |head: Parts| {
+        let admitted = admit(&head, &access, &*local).inspect_err(|_| counts.refused.add(1));
+        // The frame of a message has five bytes.
+        ready(admitted.map(|()| AdmittedRequest { head, bytes: MAX_MESSAGE_BYTES + 5 }))
+    };
+    let router = Routes::new(service).into_axum_router();
+    with_reply_shares(with_bounded_requests(router, MESSAGE_WITHIN, &held, admit), &held)
+}
+
+/// Whether the sender of a message is a peer.
+fn admit<L: LocalNode>(head: &Parts, access: &Reloadable<Access>, local: &L) -> Result<(), Status> {
+    let nobody = Identity::Certificate(Vec::new());
+    let identity = head.extensions.get::<Identity>().unwrap_or(&nobody);
+    require_peer(identity, &access.load(), local).map_err(|denied| Status::permission_denied(denied.to_string()))
 }
 
 #[tonic::async_trait]

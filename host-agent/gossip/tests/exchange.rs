@@ -19,7 +19,6 @@ use hooks::coherence::{
 use hooks::tracing::{Reason, TraceId};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tonic::service::Routes;
 use wire::time::{Nanos, UnixNanos};
 
 fn day() -> UnixNanos {
@@ -102,8 +101,7 @@ fn serve(name: &str, listener: TcpListener, addresses: Vec<String>) -> RunningNo
     let (node, counts) = (Node::new(name), Arc::new(Counts::default()));
     let (stop, stopped) = oneshot::channel::<()>();
     let access = Reloadable::new(Access::resolve(&AccessConfig::default()).unwrap());
-    let service = gossip::service(Arc::clone(&node), access.clone(), Arc::clone(&counts));
-    let router = Routes::new(service).into_axum_router();
+    let router = gossip::router(Arc::clone(&node), access.clone(), Arc::clone(&counts));
     let limits = Limits { connections: 64, connections_per_peer: 64 };
     let server = Server { name: "gossip", router, limits, counts: Arc::new(server::Counts::default()) };
     tokio::spawn(server.serve(vec![Listener::Tcp(listener)], None, async move { _ = stopped.await }));

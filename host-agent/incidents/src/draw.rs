@@ -1,8 +1,10 @@
 //! An incident as one page of HTML that needs no other file and no network: to be attached to a post-mortem.
 //!
 //! Whatever services say becomes text ([`wire::printable::markup`]); there is no script, and a policy within the page
-//! forbids everything but its own style. Attributes of spans are not in it, and neither are values of variables.
+//! forbids everything but its own style. Attributes of spans and log records are not in it, and neither are values of
+//! variables.
 
+mod flames;
 mod tables;
 mod timeline;
 mod waterfall;
@@ -10,6 +12,7 @@ mod waterfall;
 use page::assets::asset;
 use wire::printable::markup;
 use wire::proto::operators::Incident;
+use wire::time::UnixNanos;
 
 use crate::words;
 
@@ -18,6 +21,8 @@ const STYLE: &str = include_str!("draw/incident.css");
 
 /// The one source of style: this file itself.
 const INLINE: &str = concat!("'un", "safe-inline'");
+
+pub use self::flames::file as flame_graph;
 
 /// The page of `incident`.
 #[must_use]
@@ -30,7 +35,10 @@ pub fn page(incident: &Incident) -> String {
         section("What was changed", &tables::changes(incident)),
         section("Services, the suspected cause first", &tables::services(incident)),
         section("What stood out", &tables::metrics(incident)),
+        section("What its processes did", &flames::draw(incident)),
+        section("Streams of packets", &tables::streams(incident)),
         section("Kept traces", &waterfall::draw(incident)),
+        section("Kept log records", &tables::logs(incident)),
         section("What was normal before", &tables::usual(incident)),
     ];
     format!(
@@ -59,13 +67,13 @@ fn last(incident: &Incident) -> u64 {
 /// From when to when, and how long.
 fn duration(incident: &Incident) -> String {
     let (began, ended) = (incident.began_unix_ns, incident.ended_unix_ns);
-    let since = words::clock(began);
+    let since = words::clock(UnixNanos(began));
     if ended == 0 {
         return format!("since {since}, it goes on");
     }
     let cut = if incident.cut_short { ", cut short by the end of the agent" } else { "" };
     let length = words::length(ended.saturating_sub(began));
-    format!("{since} to {}, {length}{cut}", words::clock(ended))
+    format!("{since} to {}, {length}{cut}", words::clock(UnixNanos(ended)))
 }
 
 #[cfg(test)]

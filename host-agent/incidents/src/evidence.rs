@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use page::traces::{Outcome, Side, Span, Trace};
 use wire::proto::operators::{IncidentSpan, IncidentTrace};
+use wire::time::UnixNanos;
 
 /// Traces that are kept with an incident.
 pub const BEST: usize = 5;
@@ -26,7 +27,7 @@ pub struct Scene<'a> {
     /// Its services, the suspected cause first.
     pub services: &'a [&'a str],
     /// Its first moment and its last one, in nanoseconds since 1970.
-    pub during: (u64, u64),
+    pub during: (UnixNanos, UnixNanos),
 }
 
 /// How good a trace is as evidence; larger is better.
@@ -80,6 +81,12 @@ impl Evidence {
         self.counted.len() as u64
     }
 
+    /// Whether `trace` is of the incident, as far as it is counted.
+    #[must_use]
+    pub fn has(&self, trace: u128) -> bool {
+        self.counted.contains(&trace)
+    }
+
     /// The best traces, as they are kept.
     #[must_use]
     pub fn best(&self) -> Vec<IncidentTrace> {
@@ -99,7 +106,7 @@ fn worth(trace: &Trace, scene: &Scene<'_>) -> Option<Worth> {
     if !(is_named || (is_during && is_chosen && scene.services.iter().any(passes))) {
         return None;
     }
-    Some(Worth { passes_cause, is_named, failed: trace.outcome() == Outcome::Failed, took: end - start })
+    Some(Worth { passes_cause, is_named, failed: trace.outcome() == Outcome::Failed, took: end.since(start).0 })
 }
 
 fn kept(id: u128, trace: &Trace) -> IncidentTrace {
@@ -115,16 +122,16 @@ fn kept(id: u128, trace: &Trace) -> IncidentTrace {
             Side::Other => "",
         }
         .to_owned(),
-        after_ns: span.start.saturating_sub(start),
-        took_ns: span.end.saturating_sub(span.start),
+        after_ns: span.start.since(start).0,
+        took_ns: span.end.since(span.start).0,
         failed: span.outcome == Outcome::Failed,
     };
     let reason = trace.kept();
     let left_out = trace.spans.len().saturating_sub(MAX_SPANS) as u32;
     IncidentTrace {
         id: format!("{id:032x}"),
-        began_unix_ns: start,
-        took_ns: end - start,
+        began_unix_ns: start.0,
+        took_ns: end.since(start).0,
         policy: reason.map(|reason| reason.policy.to_string()).unwrap_or_default(),
         reason: reason.map(|reason| reason.reason.to_string()).unwrap_or_default(),
         spans: trace.spans.iter().take(MAX_SPANS).map(span).collect(),
@@ -138,8 +145,11 @@ mod tests {
 
     use super::*;
 
-    const SCENE: Scene<'static> =
-        Scene { address: "node-3/20261127-064215-123", services: &["store", "payment"], during: (1_000, 2_000) };
+    const SCENE: Scene<'static> = Scene {
+        address: "node-3/20261127-064215-123",
+        services: &["store", "payment"],
+        during: (UnixNanos(1_000), UnixNanos(2_000)),
+    };
 
     fn trace(services: &[&str], took: u64, policy: &str, incident: &str) -> Trace {
         let span = |(id, service): (usize, &&str)| Span {
@@ -148,8 +158,8 @@ mod tests {
             service: (*service).into(),
             name: "GET /".into(),
             side: Side::Server,
-            start: 1_500,
-            end: 1_500 + took,
+            start: UnixNanos(1_500),
+            end: UnixNanos(1_500 + took),
             outcome: Outcome::Fine,
             kept: (id == 0).then(|| KeepReason {
                 policy: policy.into(),
@@ -163,7 +173,7 @@ mod tests {
     #[test]
     fn a_trace_belongs_to_an_incident_by_its_root_or_by_time_and_service() {
         let mut evidence = Evidence::default();
-        let elsewhere = Scene { during: (9_000, 9_001), ..SCENE };
+        let elsewhere = Scene { during: (UnixNanos(9_000), UnixNanos(9_001)), ..SCENE };
         let mut is_taken = |trace: &Trace, scene| evidence.look(trace.spans.len() as u128 + 7, trace, scene);
 
         assert!(is_taken(&trace(&["cart"], 10, "lmap", SCENE.address), &elsewhere));

@@ -7,6 +7,7 @@
 //! *Memory*: the encoded records and [`RECORD_COST`] for each, within the budget; [`OPEN_BYTES`] for each of
 //! [`MAX_OPEN`] open ones; what [`crate::recent`] and [`crate::changes`] take.
 
+mod packets;
 mod record;
 mod shelf;
 
@@ -14,15 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use page::traces::Traces;
 use wire::incident::IncidentId;
-use wire::proto::operators::{Incident, IncidentService, IncidentSummary, Reason};
+use wire::proto::operators::{Incident, IncidentProfile, IncidentService, IncidentSummary, Reason};
 use wire::time::{Nanos, UnixNanos};
 
+pub(crate) use self::record::short;
 pub use self::record::{MAX_METRICS, MAX_RECORD_BYTES, MAX_SERVICES, MAX_STEPS, summary};
 use self::record::{order, push};
 use self::shelf::Shelf;
 pub use self::shelf::{FindError, RECORD_COST, RestoreError, Step};
 use crate::changes::{ChangeLog, REMEMBERED};
 use crate::evidence::{Evidence, Scene};
+use crate::logs::{LogEvidence, RecentLogs};
 use crate::recent::Recent;
 use crate::words;
 
@@ -44,6 +47,8 @@ const WRITTEN_EVERY: Nanos = Nanos::from_secs(10);
 const MAX_LEFT_OUT: usize = 1_000;
 /// Changes of one record.
 const MAX_CHANGES: usize = 64;
+/// Profiles of one record.
+const MAX_PROFILES: usize = 3;
 /// Traces that a look goes back beyond those that are new: spans come late.
 const LOOKED_AGAIN: u64 = 200;
 
@@ -106,6 +111,7 @@ pub struct RankedService {
 struct Open {
     record: Incident,
     evidence: Evidence,
+    logs: LogEvidence,
     /// When it was seen to be over.
     over: Option<UnixNanos>,
     written: Option<UnixNanos>,
@@ -247,6 +253,22 @@ impl Recorder {
         self.recent.forget((now.0 / 1_000_000_000) as u32);
     }
 
+    /// Looks at kept log records, while an incident is open. After [`traces`](Self::traces): those of its traces belong
+    /// to it.
+    pub fn logs(&mut self, recent: &RecentLogs) {
+        for (id, open) in &mut self.open {
+            let address = id.at(&self.node);
+            let Open { record, evidence, logs, has_changed, .. } = open;
+            let services: Vec<&str> = record.services.iter().map(|service| service.service.as_str()).collect();
+            let scene = Scene { address: &address, services: &services, during: during(record) };
+            if logs.look(recent, &scene, evidence) {
+                (record.logs, record.kept_logs) = (logs.best(), logs.count());
+                *has_changed = true;
+                self.revision += 1;
+            }
+        }
+    }
+
     /// Looks at kept traces, while an incident is open.
     pub fn traces(&mut self, traces: &Traces) {
         for (id, open) in &mut self.open {
@@ -259,9 +281,7 @@ impl Recorder {
             open.traces = traces.taken();
             let address = id.at(&self.node);
             let services: Vec<&str> = open.record.services.iter().map(|service| service.service.as_str()).collect();
-            let from = open.record.began_unix_ns.saturating_sub(TRACES_BEFORE.0);
-            let until = if open.record.ended_unix_ns == 0 { u64::MAX } else { open.record.ended_unix_ns };
-            let scene = Scene { address: &address, services: &services, during: (from, until) };
+            let scene = Scene { address: &address, services: &services, during: during(&open.record) };
             if !is_same {
                 open.evidence.rank_again(&scene);
             }
@@ -273,6 +293,28 @@ impl Recorder {
                 open.has_changed = true;
                 self.revision += 1;
             }
+        }
+    }
+
+    /// Whether the incident `id` is followed, has room for a profile, and has none of `service`.
+    #[must_use]
+    pub fn wants_profile(&self, id: IncidentId, service: &str) -> bool {
+        let name = record::short(service);
+        self.open.get(&id).is_some_and(|open| {
+            let profiles = &open.record.profiles;
+            profiles.len() < MAX_PROFILES && profiles.iter().all(|profile| profile.service != name)
+        })
+    }
+
+    /// Adds a profile of one of its services to the incident `id`, if it [wants](Self::wants_profile) it.
+    pub fn profile(&mut self, id: IncidentId, profile: &IncidentProfile) {
+        if !self.wants_profile(id, &profile.service) {
+            return;
+        }
+        if let Some(open) = self.open.get_mut(&id) {
+            open.record.profiles.push(record::bounded_profile(profile));
+            open.has_changed = true;
+            self.revision += 1;
         }
     }
 
@@ -357,6 +399,12 @@ impl Recorder {
     pub fn bytes(&self) -> usize {
         self.shelf.bytes()
     }
+}
+
+/// From when to when what is kept may belong to it, in nanoseconds since 1970.
+fn during(record: &Incident) -> (UnixNanos, UnixNanos) {
+    let until = if record.ended_unix_ns == 0 { u64::MAX } else { record.ended_unix_ns };
+    (UnixNanos(record.began_unix_ns).minus(TRACES_BEFORE), UnixNanos(until))
 }
 
 impl Open {

@@ -3,6 +3,7 @@
 
 use wire::proto::operators::{Incident, IncidentChange, IncidentService, Reason};
 use wire::quantity::quantity;
+use wire::time::UnixNanos;
 
 /// A change that precedes an alarm by less than this is named first, in nanoseconds.
 pub const NAMED_WITHIN: u64 = 60_000_000_000;
@@ -26,10 +27,10 @@ pub fn length(nanos: u64) -> String {
     }
 }
 
-/// Time of the day of a moment in nanoseconds since 1970, in UTC.
+/// The time of the day, in UTC.
 #[must_use]
-pub fn clock(unix_ns: u64) -> String {
-    let seconds = unix_ns / 1_000_000_000;
+pub fn clock(at: UnixNanos) -> String {
+    let seconds = at.second();
     format!("{:02}:{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
@@ -214,6 +215,6 @@ mod tests {
     fn lengths_and_times_are_for_people() {
         let shown = [5_000_000, 12 * SECOND, 125 * SECOND, 7_260 * SECOND].map(length);
         assert_eq!(shown, ["5 ms", "12 s", "2 min 05 s", "2 h 01 min"]);
-        assert_eq!(clock(1_795_761_735_123_456_789), "06:42:15");
+        assert_eq!(clock(UnixNanos(1_795_761_735_123_456_789)), "06:42:15");
     }
 }

@@ -10,8 +10,9 @@ import { map } from "./map.js";
 import { receipt } from "./receipt.js";
 import { network } from "./network.js";
 import { node } from "./node.js";
+import { sources } from "./sources.js";
 
-const VIEWS = [["Overview", "#/"], ["Map", "#/map"], ["Incidents", "#/incidents"], ["Traces", "#/traces"], ["Network", "#/network"], ["Receipt", "#/receipt"], ["Node", "#/node"]];
+const VIEWS = [["Overview", "#/"], ["Map", "#/map"], ["Incidents", "#/incidents"], ["Traces", "#/traces"], ["Network", "#/network"], ["Receipt", "#/receipt"], ["Node", "#/node"], ["Sources", "#/sources"]];
 const KEYS = [["/", "filter services"], ["j k", "next, previous"], ["Enter", "open"], ["Esc", "back"], [`1 to ${VIEWS.length}`, "views"], ["?", "these keys"]];
 
 const CARDS = ".service, .trace, .node", FOCUSED = ".service:focus, .trace:focus, .node:focus";
@@ -29,7 +30,7 @@ function view(path) {
   if (name === "service" && /^\d+$/.test(id)) return ["#/", (into) => service(into, Number(id))];
   if (name === "trace" && /^[0-9a-f]{32}$/.test(id)) return ["#/traces", (into) => trace(into, id)];
   if (name === "incident" && /^\d{8,}-\d{6}-\d{3}$/.test(id)) return ["#/incidents", (into) => incident(into, id)];
-  const views = { map, incidents, traces, network, receipt, node };
+  const views = { map, incidents, traces, network, receipt, node, sources };
   return Object.hasOwn(views, name) ? [`#/${name}`, views[name]] : ["#/", overview];
 }
 

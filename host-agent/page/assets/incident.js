@@ -1,8 +1,9 @@
-// Incidents: the list, and one with its time line, services, metrics, changes and traces.
+// Incidents: the list, and one with its time line, services, metrics, changes, traces and log records.
 
 import { follow, state } from "./feed.js";
 import { breakable, clock, count, el, fetched, figures, length, percent, say, svg, table } from "./elements.js";
 import { level, share } from "./charts.js";
+import { profile } from "./flames.js";
 import { waterfall } from "./traces.js";
 
 /** One that goes on is fetched again after this time. */
@@ -170,6 +171,21 @@ function traces({ traces, kept_traces: kept }) {
   return [shown, rest ? el("p", { class: "quiet" }, rest) : ""];
 }
 
+function streams({ streams }) {
+  const rows = streams.flatMap(({ service, figures }) => figures.map(({ metric, largest, at, expected, last }) =>
+    [el("b", {}, breakable(service.replace(/^network\./, ""))), breakable(metric), largest, clock(at), expected ?? el("span", { class: "quiet" }, "not judged"), last]));
+  return rows.length ? [el("h2", {}, "Streams of packets"), table(["Stream", "Metric", "#Largest", "~When", "#Expected", "#At last"], rows)] : "";
+}
+
+function logs({ logs, kept_logs: kept }) {
+  if (!kept) return "";
+  const more = kept - logs.length;
+  const rows = logs.map(({ at, level, service, text, trace, reason }) => [clock(at), level, el("b", {}, service),
+    [el("div", {}, text || "(no text)"), el("div", { class: "small quiet" }, `${reason}.${trace ? ` Trace ${trace}.` : ""}`)]]);
+  return [el("h2", {}, "Kept log records"), table(["~When", "~Severity", "~Service", "What"], rows),
+    more > 0 ? el("p", { class: "quiet" }, `${count(more)} further log records are kept at the upstream.`) : ""];
+}
+
 function usual({ services }) {
   const rows = services.map((of) => [el("b", {}, of.service),
     of.usual_seconds ? `median ${figures(of.usual)} γ, at most ${figures(of.usual_maximum)} γ, in ${of.usual_seconds} s before` : "no score is known from before its alarm",
@@ -188,7 +204,10 @@ function parts(incident) {
     el("h2", {}, "What was changed"), changes(incident),
     el("h2", {}, "Services, the suspected cause first"), services(incident),
     el("h2", {}, "What stood out"), metrics(incident),
+    incident.profiles.length ? [el("h2", {}, "What its processes did"), incident.profiles.map(profile)] : "",
+    streams(incident),
     el("h2", {}, "Kept traces"), traces(incident),
+    logs(incident),
     el("h2", {}, "What was normal before"), usual(incident),
   ];
 }

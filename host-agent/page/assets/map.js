@@ -3,11 +3,14 @@
 import { follow, isUrgent, state } from "./feed.js";
 import { breakable, count, el, fetched, figures, length, percent, say, svg, table } from "./elements.js";
 import { columns } from "./graph.js";
+import { find, watch } from "./metrics.js";
 
 const AGAIN = 3000;
 const BOX = { width: 164, height: 54, across: 212, down: 70 };
 const ENTRY = { width: 196, height: 30, most: 16 };
 const LISTED = 40;
+/** Streams whose figures are fetched: the first by name. */
+const WATCHED = 8;
 
 /** The LMAP of the service `name`. */
 const lmapOf = (name) => [...state.lmaps.values()].find(({ service }) => service === name);
@@ -44,13 +47,15 @@ function placed(map, wanted) {
   const inColumns = columns(shown.length, calls.map(([from, to]) => [number.get(from), number.get(to)]), roots.map((service) => number.get(service)));
   const drawn = entries.slice(0, ENTRY.most).sort(byName);
   const left = drawn.length ? ENTRY.width + 52 : 0;
+  // Figures of streams stand between the boxes.
+  const step = map.streams.length ? BOX.width + 148 : BOX.across;
   const rows = Math.max(1, ...inColumns.map((column) => column.length));
   const height = Math.max(rows * BOX.down, drawn.length * (ENTRY.height + 8)) + 24;
   const at = new Map();
   inColumns.forEach((column, across) => column.forEach((service, down) => {
-    at.set(shown[service], [left + across * BOX.across + 6, (down + 0.5) * height / column.length - BOX.height / 2]);
+    at.set(shown[service], [left + across * step + 6, (down + 0.5) * height / column.length - BOX.height / 2]);
   }));
-  const width = Math.max(left + (inColumns.length - 1) * BOX.across + BOX.width + 12, 300);
+  const width = Math.max(left + (inColumns.length - 1) * step + BOX.width + 12, 300);
   return { at, calls, drawn, entries, width, height };
 }
 
@@ -64,11 +69,47 @@ function curve([x1, y1], [x2, y2]) {
 const middle = ([x, y]) => [x, y + BOX.height / 2];
 const end = ([x, y]) => [x + BOX.width, y + BOX.height / 2];
 
-function call(map, at, [from, to, rate, mean]) {
+/** Calls fail visibly from this share on. */
+const FAILING = 0.01;
+
+function call(map, at, [from, to, rate, mean, failed]) {
   const width = 1 + Math.log10(1 + (rate ?? 0)) * 1.3;
   const both = [from, to].every((service) => { const lmap = lmapOf(map.services[service].name); return lmap && isUrgent(lmap); });
-  const text = `${map.services[from].name} calls ${map.services[to].name}${rate === null ? "" : `, about ${perSecond(rate)}`}${mean === null ? "" : `, ${length(mean)}`}`;
-  return svg("path", { class: both ? "call alarm" : "call", d: curve(end(at.get(from)), middle(at.get(to))), "stroke-width": width.toFixed(1), "data-ends": `${from} ${to}` }, svg("title", {}, text));
+  const text = `${map.services[from].name} calls ${map.services[to].name}${rate === null ? "" : `, about ${perSecond(rate)}`}${mean === null ? "" : `, ${length(mean)}`}${failed ? `, ${percent(failed)} failed` : ""}`;
+  const kind = `${both ? " alarm" : ""}${failed >= FAILING ? " failing" : ""}`;
+  return svg("path", { class: `call${kind}`, d: curve(end(at.get(from)), middle(at.get(to))), "stroke-width": width.toFixed(1), "data-ends": `${from} ${to}` }, svg("title", {}, text));
+}
+
+/** Median delay, or mean one-way delay, and loss of a stream; null where there is none. */
+function onStream(metrics) {
+  const value = (title) => find(metrics, title)?.values[0] ?? null;
+  const delay = value("network.delay.p50") ?? value("network.owd.mean");
+  return { delay: delay === null ? null : delay * 1000, slow: (value("network.delay.p99") ?? -1) * 1000, loss: value("network.loss") ?? value("network.requests.unanswered") };
+}
+
+const onEdge = ({ delay, loss }) => [delay === null ? "" : length(delay), loss === null ? "" : `${percent(loss)} lost`].filter(Boolean).join(" · ");
+
+/** A stream of packets between two services, with its delay and loss. */
+function stream(map, at, [from, to, id], measured) {
+  const [start, stop] = [end(at.get(from)), middle(at.get(to))];
+  const [x, y] = [(start[0] + stop[0]) / 2, (start[1] + stop[1]) / 2];
+  const lmap = state.lmaps.get(id), urgent = lmap && isUrgent(lmap);
+  const says = measured ? onEdge(measured) || "no figure" : "…";
+  const said = `Packets from ${map.services[from].name} to ${map.services[to].name}: ${says}${urgent ? ", in alarm" : ""}`;
+  return svg("a", { class: `stream-edge${urgent ? " alarm" : ""}`, href: `#/service/${id}`, "aria-label": said },
+    svg("title", {}, said), svg("path", { d: curve(start, stop) }),
+    svg("rect", { x: x - 62, y: y - 25, width: 124, height: 20, rx: 10 }),
+    svg("text", { x, y: y - 11, "text-anchor": "middle" }, urgent ? `▲ ${says}` : says));
+}
+
+function streamTable(map, measured) {
+  if (!map.streams.length) return [];
+  const row = ([from, to, id]) => {
+    const { delay = null, slow = -1, loss = null } = measured.get(id) ?? {};
+    const name = state.lmaps.get(id)?.service ?? "";
+    return [el("a", { href: `#/service/${id}` }, breakable(name)), map.services[from].name, map.services[to].name, time(delay), slow < 0 ? "–" : length(slow), loss === null ? "–" : percent(loss)];
+  };
+  return [el("h2", {}, "Packets between services"), table(["Stream", "From", "To", "#Delay", "#99 % of delays", "#Lost"], map.streams.map(row))];
 }
 
 function box(map, at, service, select) {
@@ -100,14 +141,16 @@ function entry(map, place, operation, select) {
     svg("text", { class: "figures", x: ENTRY.width - 12, y: 20, "text-anchor": "end" }, perSecond(operation.figures[0])));
 }
 
-function drawing(map, places, select) {
+function drawing(map, places, select, measured) {
   const { at, calls, drawn, width, height } = places;
+  const streams = map.streams.filter(([from, to]) => at.has(from) && at.has(to));
   const top = (row) => (row + 0.5) * height / drawn.length - ENTRY.height / 2;
   const into = drawn.map((operation, row) => at.has(operation.service) && svg("path", { class: "call", "data-ends": `entry ${operation.service}`, d: curve([ENTRY.width + 6, top(row) + ENTRY.height / 2], middle(at.get(operation.service))), "stroke-width": 1 }));
   return svg("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Operations, services, and who calls whom" },
     into.filter(Boolean), calls.map((one) => call(map, at, one)),
     drawn.map((operation, row) => entry(map, top(row), operation, select)),
-    [...at.keys()].map((service) => box(map, at, service, select)));
+    [...at.keys()].map((service) => box(map, at, service, select)),
+    streams.map((one) => stream(map, at, one, measured.get(one[2]))));
 }
 
 /** Marks what belongs to the selection. */
@@ -145,9 +188,9 @@ function details(map, chosen) {
     return [el("h2", {}, breakable(of.name), ` of ${service.name}`), table(["Where", ...FIGURES], [[el("b", {}, "The operation"), ...cells(of.figures)], ...path.map((on) => [on.name, ...cells(on.figures)])]),
       el("p", { class: "quiet" }, "Below it: all requests of the services on its path.")];
   }
-  const pairs = (mine, other) => map.calls.filter((call) => call[mine] === number).map((call) => [map.services[call[other]].name, perSecond(call[2]), time(call[3])]);
+  const pairs = (mine, other) => map.calls.filter((call) => call[mine] === number).map((call) => [map.services[call[other]].name, perSecond(call[2]), call[4] ? el("span", { class: "failed" }, share(call[4])) : share(call[4]), time(call[3])]);
   const [callers, callees] = [pairs(1, 0), pairs(0, 1)];
-  const part = (title, rows) => rows.length ? [el("h3", {}, title), table(["Service", "#Calls, about", "#Mean delay"], rows)] : [];
+  const part = (title, rows) => rows.length ? [el("h3", {}, title), table(["Service", "#Calls, about", "#Failed, about", "#Mean delay"], rows)] : [];
   const rest = service.operations - operations.length;
   return [el("h2", {}, service.name), el("p", {}, link),
     table(["Operation", ...FIGURES], [[el("b", {}, "All"), ...cells(service.figures)], ...operations.slice(0, LISTED).map((of) => [breakable(of.name), ...cells(of.figures)])]),
@@ -181,6 +224,7 @@ export function map(main) {
   const filter = el("input", { type: "search", placeholder: "Filter services and operations", "aria-label": "Filter services and operations", input: () => draw() });
   main.replaceChildren(el("h1", {}, "Map"), says, el("div", { class: "bar-of-tools" }, filter), frame, below, list);
   let known = null, chosen = null, drawnAs = "";
+  const measured = new Map(), watched = new Map();
 
   function select(what) {
     chosen = JSON.stringify(what) === JSON.stringify(chosen) ? null : what;
@@ -191,13 +235,21 @@ export function map(main) {
     if (picture) mark(picture, known, chosen);
     below.replaceChildren(...(chosen ? details(known, chosen) : []));
   }
+  /** Fetches figures of streams that are drawn, and of no others. */
+  function follows() {
+    const wanted = known.streams.slice(0, WATCHED).map(([, , id]) => id);
+    for (const [id, end] of watched) if (!wanted.includes(id)) { end(); watched.delete(id); measured.delete(id); }
+    for (const id of wanted) {
+      if (!watched.has(id)) watched.set(id, watch(id, ({ metrics }) => { if (metrics.length) { measured.set(id, onStream(metrics)); draw(); } }));
+    }
+  }
   function draw() {
     if (!known) return;
     const focused = frame.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     const places = placed(known, filter.value.trim().toLowerCase());
-    frame.replaceChildren(places.at.size ? drawing(known, places, select) : el("p", { class: "quiet" }, "No service matches the filter."));
+    frame.replaceChildren(places.at.size ? drawing(known, places, select, measured) : el("p", { class: "quiet" }, "No service matches the filter."));
     if (focused) [...frame.querySelectorAll(".node")].find(({ dataset }) => dataset.key === focused)?.focus({ preventScroll: true });
-    list.replaceChildren(...operationTable(known, places.entries, select));
+    list.replaceChildren(...streamTable(known, measured), ...operationTable(known, places.entries, select));
     tell();
   }
   async function update() {
@@ -207,6 +259,7 @@ export function map(main) {
     const empty = !answer.services.length;
     frame.hidden = filter.hidden = empty;
     say(says, empty ? "" : lead(answer));
+    follows();
     if (empty) return list.replaceChildren(nothing(answer));
     draw();
   }
@@ -217,7 +270,7 @@ export function map(main) {
   update();
   // Twice soon, so that there are rates.
   const soon = setTimeout(update, 2100), timer = setInterval(update, AGAIN), unfollow = follow(urgency);
-  return () => { clearTimeout(soon); clearInterval(timer); unfollow(); };
+  return () => { clearTimeout(soon); clearInterval(timer); unfollow(); for (const end of watched.values()) end(); };
 }
 
 function nothing({ counted }) {

@@ -6,6 +6,9 @@ import { share } from "./charts.js";
 const AGAIN = 1000;
 const LISTED = 60;
 
+/** The metric of that title, without labels. */
+export const find = (metrics, title) => metrics.find((metric) => metric.title === title);
+
 /** Asks for the metrics of the LMAP `id` each second, until the returned function is called. */
 export function watch(id, seen) {
   let over = false, timer = null;
@@ -28,8 +31,8 @@ export function metricTable(metrics) {
   return table(["~Share of the score", "Metric", "#Seen", "#Expected", "Group"], rows);
 }
 
-/** All metrics of the LMAP `id`, with a filter. Returns the element, and what ends it. */
-export function everyMetric(id) {
+/** All metrics of the LMAP `id`, with a filter; `seen` takes each answer. Returns the element, and what ends it. */
+export function everyMetric(id, seen) {
   const filter = el("input", { type: "search", placeholder: "Filter metrics", "aria-label": "Filter metrics", input: () => draw() });
   const byShare = el("button", { "aria-pressed": "false", click: () => { order(byShare.getAttribute("aria-pressed") !== "true"); } }, "By share");
   const says = el("span", { class: "quiet small" }), body = el("div");
@@ -47,6 +50,6 @@ export function everyMetric(id) {
     say(says, known.full ? "Too many services are looked at." : !known.metrics.length ? "The values come with the next row." : `${count(known.metrics.length)} metrics${rest > 0 ? `, ${count(rest)} of them not shown: filter` : ""}`);
     body.replaceChildren(...(fits.length ? [metricTable(fits.slice(0, LISTED))] : []));
   }
-  const end = watch(id, (answer) => { known = answer; draw(); });
+  const end = watch(id, (answer) => { known = answer; draw(); seen(answer); });
   return [el("div", {}, el("div", { class: "bar-of-tools" }, filter, byShare, says), body), end];
 }

@@ -2,7 +2,7 @@
 
 import { byUrgency, follow, isUrgent, state, words } from "./feed.js";
 import { breakable, clock, count, el, length, percent, say, svg } from "./elements.js";
-import { metricTable, watch } from "./metrics.js";
+import { find, metricTable, watch } from "./metrics.js";
 
 const PREFIX = "network.";
 /** Streams that are looked at at once: the most urgent ones that fit the filter. */
@@ -11,10 +11,11 @@ const SHOWN = 12;
 const KEPT = 300;
 const DELAYS = { "network.delay.p50": "median", "network.delay.p95": "95 %", "network.delay.p99": "99 %", "network.owd.mean": "mean" };
 const LOSSES = { "network.loss": "lost", "network.requests.unanswered": "unanswered", "network.requests.repeated": "repeated" };
+/** A class of the histogram, with its upper bound in seconds. */
+const CLASS = /^network\.delay\.share\{le="([^"]+)"\}$/;
 const CHART = { width: 520, height: 150, left: 62, right: 92, top: 8, bottom: 20 };
 
 const isStream = ({ service }) => service.startsWith(PREFIX);
-const find = (metrics, title) => metrics.find((metric) => metric.title === title);
 const value = (metrics, title) => find(metrics, title)?.values[0] ?? null;
 const delay = (seconds) => length(seconds * 1000);
 
@@ -66,12 +67,33 @@ function distribution(metrics) {
     marks.some(([, , expected]) => expected > 0) ? svg("text", { class: "axis", x: 512, y: 12, "text-anchor": "end" }, "▾ expected") : "");
 }
 
+/** The histogram of delays now: the share of each class, with the quantiles above it. */
+function histogram(metrics) {
+  const classes = metrics.map(({ title, values }) => [title.match(CLASS)?.[1], values[0]]).filter(([bound, share]) => bound && share !== null);
+  if (!classes.length) return null;
+  const of = classes.map(([bound, share]) => ({ bound: bound === "+Inf" ? Infinity : Number(bound), share })).sort((a, b) => a.bound - b.bound);
+  const filled = of.map(({ share }) => share > 0.0005);
+  const [first, last] = [Math.max(filled.indexOf(true) - 1, 0), Math.min(filled.lastIndexOf(true) + 1, of.length - 1)];
+  const shown = of.slice(first, last + 1), high = Math.max(...shown.map(({ share }) => share), 0.01);
+  const { width, height, left, bottom } = CHART, top = 20, wide = (width - left - 8) / shown.length;
+  const y = (share) => top + (1 - share / high) * (height - top - bottom);
+  const said = shown.map(({ bound, share }) => `${bound === Infinity ? "longer" : `up to ${delay(bound)}`}: ${percent(share)}`).join(", ");
+  return svg("svg", { class: "stream histogram", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said },
+    [0, high].map((share) => [svg("line", { class: "grid", x1: left, x2: width - 8, y1: y(share), y2: y(share) }),
+      svg("text", { class: "axis", x: left - 6, y: y(share) + 4, "text-anchor": "end" }, percent(share))]),
+    shown.map((one, at) => [
+      svg("rect", { class: "bar", x: left + at * wide + 1, width: wide - 2, y: y(one.share), height: y(0) - y(one.share) },
+        svg("title", {}, `${at || first ? `${delay(of[first + at - 1].bound)} to ` : "up to "}${one.bound === Infinity ? "any" : delay(one.bound)}: ${percent(one.share)}`)),
+      // The bound is where its class ends.
+      one.bound === Infinity ? "" : svg("text", { class: "axis", x: left + (at + 1) * wide, y: height - 5, "text-anchor": at + 1 < shown.length ? "middle" : "end" }, delay(one.bound))]));
+}
+
 /** Metrics with labels, by what they measure: the talkers of a stream, for example. The largest come first. */
 function rankings(metrics) {
   const by = new Map();
   for (const metric of metrics) {
     const at = metric.title.indexOf("{");
-    if (at > 0 && metric.seen !== null) by.set(metric.title.slice(0, at), [...(by.get(metric.title.slice(0, at)) ?? []), { ...metric, title: metric.title.slice(at + 1).replace(/\}$/, "") }]);
+    if (at > 0 && metric.seen !== null && !CLASS.test(metric.title)) by.set(metric.title.slice(0, at), [...(by.get(metric.title.slice(0, at)) ?? []), { ...metric, title: metric.title.slice(at + 1).replace(/\}$/, "") }]);
   }
   return [...by].filter(([, of]) => of.length > 1).map(([name, of]) =>
     [el("h3", {}, breakable(name)), metricTable(of.sort((a, b) => (b.values[0] ?? 0) - (a.values[0] ?? 0)).slice(0, 20))]);
@@ -97,7 +119,7 @@ function card(lmap) {
     if (!metrics.length) return;
     if (past.at(-1)?.at !== at) past.push({ at, values: Object.fromEntries([...Object.keys(DELAYS), ...Object.keys(LOSSES)].map((title) => [title, value(metrics, title)])) });
     past.splice(0, past.length - KEPT);
-    const figures = [part("Delays now", distribution(metrics)), part("Delays", lines(past, DELAYS, { log: true, text: delay, label: "delays over time" })),
+    const figures = [part("Delays now", distribution(metrics)), part("Histogram of delays now", histogram(metrics)), part("Delays", lines(past, DELAYS, { log: true, text: delay, label: "delays over time" })),
       part("Loss", lines(past, LOSSES, { log: false, text: percent, label: "loss over time" }))].filter(Boolean);
     details.lastChild.replaceChildren(metricTable(metrics));
     body.replaceChildren(figures.length ? el("div", { class: "figures" }, figures) : "", ...rankings(metrics).flat(), details);

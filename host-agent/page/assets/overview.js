@@ -56,11 +56,12 @@ function reasons(why, lmap) {
   const silent = lmap.silent?.length ? `Silent: ${lmap.silent.join(", ")}. ` : "";
   const points = lmap.points_at ? ` Points at ${lmap.points_at}.` : "";
   const last = isUrgent(lmap) ? "" : "Last: ";
-  const text = first ? `${last}${silent}${first.title} ${first.seen}, expected ${first.expected}.${points}` : silent;
+  const about = first?.about ? ` About ${first.about}.` : "";
+  const text = first ? `${last}${silent}${first.title} ${first.seen}, expected ${first.expected}.${about}${points}` : silent;
   if (why.dataset.text === text) return;
   why.dataset.text = text;
   why.replaceChildren();
-  if (first) why.append(last, silent, el("span", { class: "metric" }, breakable(first.title)), ` ${first.seen}, expected ${first.expected}.${points}`);
+  if (first) why.append(last, silent, el("span", { class: "metric" }, breakable(first.title)), ` ${first.seen}, expected ${first.expected}.${about}${points}`);
   else why.append(silent);
 }
 

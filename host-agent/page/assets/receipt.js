@@ -1,4 +1,4 @@
-// The receipt: spans that were seen, kept, dropped and lost.
+// The receipt: spans and log records that were seen, kept, dropped and lost.
 
 import { bytes, clock, count, el, fetched, length, percent, table } from "./elements.js";
 
@@ -16,7 +16,20 @@ function one(of) {
   const [seen, kept] = [sum(lines, "seen_spans"), sum(lines, "kept_spans")];
   const share = seen ? `${percent(kept / seen)} of ${count(seen)} spans kept` : "no spans";
   return [el("h2", {}, `${day(of.day)} (UTC): ${share}, ${count(total(lines, "lost"))} lost`),
-    table(["Service", "#Spans seen", "#Kept", "#Share", "#Kept bytes", "#Requests kept", "#Failed kept", "#Lost", "#Alarms"], rows)];
+    table(["Service", "#Spans seen", "#Kept", "#Share", "#Kept bytes", "#Requests kept", "#Failed kept", "#Lost", "#Alarms"], rows), logs(of)];
+}
+
+/** Log records of a day, beside what would be sent on if all were kept; nothing where they pass through. */
+function logs(of) {
+  const lines = of.services.filter(({ logs }) => logs).sort((a, b) => b.logs.seen_bytes - a.logs.seen_bytes);
+  if (!lines.length) return "";
+  const all = (counts) => count(counts.reduce((of, [, number]) => of + number, 0));
+  const rows = lines.map(({ service, logs }) => [
+    service, count(logs.seen), bytes(logs.seen_bytes), count(logs.kept), bytes(logs.kept_bytes),
+    logs.seen_bytes ? percent(logs.kept_bytes / logs.seen_bytes) : "–",
+    logs.by_policy.map(([name, of]) => `${name} ${bytes(of)}`).join(", "), all(logs.dropped), all(logs.lost),
+  ]);
+  return table(["Service", "#Log records", "#Keep all", "#Kept", "#Kept bytes", "#Share", "By policy", "#Dropped", "#Lost"], rows);
 }
 
 /** Shows the view in `main`. Returns what ends it. */
@@ -28,7 +41,7 @@ export function receipt(main) {
     if (!answer) return;
     const since = `${new Date(answer.since).toISOString().slice(0, 10)} ${clock(answer.since, false)}`;
     lead.textContent = `What became of every span on ${answer.node || "this node"} since ${since}${answer.in_memory ? ", in memory only" : ""}. ` +
-      `${count(answer.waiting)} spans wait for a decision.`;
+      `${count(answer.waiting)} spans${answer.waiting_logs ? ` and ${count(answer.waiting_logs)} log records` : ""} wait for a decision.`;
     const days = answer.days.filter(({ services }) => services.length).reverse();
     body.replaceChildren(...(days.length ? days.flatMap(one) : [el("p", { class: "empty" }, "No span was seen yet.")]));
   }

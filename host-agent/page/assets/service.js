@@ -3,6 +3,7 @@
 import { follow, isUrgent, state, words } from "./feed.js";
 import { breakable, clock, count, el, fetched, figures, length, percent, say, table } from "./elements.js";
 import { chart, share } from "./charts.js";
+import { heatMap } from "./heat.js";
 import { everyMetric } from "./metrics.js";
 
 const SPANS = [["5 min", 300], ["1 h", 3600], ["24 h", 86400]];
@@ -14,6 +15,7 @@ function facts(lmap) {
     ["State", words(lmap)[1]],
     ["Alarms", count(lmap.alarms ?? 0)],
     ["Threshold γ", lmap.gamma ? figures(lmap.gamma) : "not learnt yet"],
+    ["Budget of γ", lmap.budget ? `${figures(lmap.budget)} alarms a day, factor ${figures(lmap.factor ?? 1)}` : "fixed"],
     ["Learning", lmap.needed && (lmap.rows ?? 0) < lmap.needed ? `${lmap.rows ?? 0} of ${lmap.needed} rows` : "done, goes on"],
     ["Replicas", lmap.silent?.length ? `${lmap.replicas ?? 0}, silent: ${lmap.silent.join(", ")}` : String(lmap.replicas ?? 0)],
     ["Columns", lmap.unwatched ? `${lmap.columns ?? 0}, ${lmap.unwatched} not watched yet` : String(lmap.columns ?? 0)],
@@ -26,8 +28,10 @@ function facts(lmap) {
 
 function metrics(lmap) {
   if (!lmap.reasons?.length) return el("p", { class: "quiet" }, "No metric stood out yet: no score was at or over γ.");
-  const rows = lmap.reasons.map(({ title, group, seen, expected, share: part, since }) => [
-    el("span", {}, share(part ?? 0), percent(part ?? 0)), breakable(title), seen, expected, since, group,
+  const rows = lmap.reasons.map(({ title, group, seen, expected, share: part, since, about }) => [
+    el("span", {}, share(part ?? 0), percent(part ?? 0)),
+    about ? el("span", {}, breakable(title), el("div", { class: "quiet" }, breakable(about))) : breakable(title),
+    seen, expected, since, group,
   ]);
   return table(["Share of the score", "Metric", "#Seen", "#Expected", "#For", "Group"], rows);
 }
@@ -51,11 +55,12 @@ export function service(main, id) {
   const plot = chart();
   const [now, past, about] = [el("div"), el("div"), el("div")];
   const heading = el("h2");
-  const [every, endMetrics] = everyMetric(id);
+  const [heats, heat] = heatMap();
+  const [every, endMetrics] = everyMetric(id, (answer) => heat(answer, state.lmaps.get(id)?.state === "alarm"));
   let span = 300, history = { buckets: [], episodes: [] };
   const buttons = SPANS.map(([name, seconds]) => el("button", { click: () => choose(seconds), "data-span": seconds }, name));
   main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame,
-    heading, now, el("h2", {}, "Each metric"), every, el("h2", {}, "Alarms"), past, el("h2", {}, "The service"), about);
+    heading, now, el("h2", {}, "What made the score"), heats, el("h2", {}, "Each metric"), every, el("h2", {}, "Alarms"), past, el("h2", {}, "The service"), about);
 
   function choose(seconds) {
     span = seconds;

@@ -115,7 +115,7 @@ export function trace(main, id) {
     main.replaceChildren(
       el("h1", {}, `${root?.service ?? ""} ${root?.name ?? ""}`),
       el("p", { class: "lead" }, `${length(answer.took / 1e6)}, ${answer.spans.length} spans, at ${clock(answer.start)}. `,
-        answer.reason ? `Kept: ${answer.reason}` : ""),
+        answer.reason ? `Kept: ${answer.reason}. ` : "", answer.link ? el("a", { href: answer.link, target: "_blank", rel: "noreferrer" }, "Open in the tracing backend") : ""),
       waterfall(answer),
       el("p", { class: "small quiet" }, `Trace ${answer.id}${answer.cut ? `; ${answer.cut} further spans are not shown` : ""}`));
   });

@@ -20,7 +20,7 @@ macro_rules! asset {
 }
 
 /// All files, the page itself first.
-pub const ASSETS: [Asset; 16] = [
+pub const ASSETS: [Asset; 19] = [
     asset!("/", "text/html; charset=utf-8", "index.html"),
     asset!("/style.css", "text/css; charset=utf-8", "style.css"),
     asset!("/app.js", SCRIPT, "app.js"),
@@ -31,12 +31,15 @@ pub const ASSETS: [Asset; 16] = [
     asset!("/service.js", SCRIPT, "service.js"),
     asset!("/traces.js", SCRIPT, "traces.js"),
     asset!("/incident.js", SCRIPT, "incident.js"),
+    asset!("/flames.js", SCRIPT, "flames.js"),
+    asset!("/heat.js", SCRIPT, "heat.js"),
     asset!("/map.js", SCRIPT, "map.js"),
     asset!("/metrics.js", SCRIPT, "metrics.js"),
     asset!("/network.js", SCRIPT, "network.js"),
     asset!("/graph.js", SCRIPT, "graph.js"),
     asset!("/receipt.js", SCRIPT, "receipt.js"),
     asset!("/node.js", SCRIPT, "node.js"),
+    asset!("/sources.js", SCRIPT, "sources.js"),
 ];
 
 /// The file at `path`.

@@ -1,15 +1,17 @@
 //! JSON of one service, of traces, of incidents and of the receipt.
 
 mod incidents;
+mod sources;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use wire::proto::operators::{Reason, ReceiptDay, ReceiptLine, ReceiptReply};
+use wire::proto::operators::{Reason, ReceiptDay, ReceiptLine, ReceiptLogs, ReceiptReply};
 use wire::quantity::quantity;
 use wire::time::UnixNanos;
 
 pub use self::incidents::{incident, incidents};
+pub use self::sources::sources;
 use crate::feed::Feed;
 use crate::history::{Alarm, Bucket, Episode};
 use crate::looked::Room;
@@ -57,8 +59,8 @@ pub fn traces(traces: &Traces, keeping: Keeping) -> String {
         let (root, kept) = (trace.root(), trace.kept());
         json!({
             "id": format!("{id:032x}"),
-            "start": start / 1_000_000,
-            "took": end - start,
+            "start": start.millis(),
+            "took": end.since(start).0,
             "service": root.map(|root| &*root.service),
             "name": root.map(|root| &*root.name),
             "spans": trace.spans.len(),
@@ -80,9 +82,10 @@ pub enum Keeping {
     Nothing,
 }
 
-/// Spans of a trace; `None` if it is not there (any more). Times are nanoseconds since its start.
+/// Spans of a trace, and the `link` to it at a tracing backend; `None` if it is not there (any more). Times are
+/// nanoseconds since its start.
 #[must_use]
-pub fn trace(traces: &Traces, id: u128) -> Option<String> {
+pub fn trace(traces: &Traces, id: u128, link: Option<&str>) -> Option<String> {
     let trace = traces.get(id)?;
     let (start, end) = trace.extent();
     let side = |side| match side {
@@ -98,16 +101,16 @@ pub fn trace(traces: &Traces, id: u128) -> Option<String> {
             "service": span.service,
             "name": span.name,
             "side": side(span.side),
-            "start": span.start.saturating_sub(start),
-            "took": span.end.saturating_sub(span.start),
+            "start": span.start.since(start).0,
+            "took": span.end.since(span.start).0,
             "failed": span.outcome == Outcome::Failed,
         })
     };
     let spans: Vec<_> = trace.spans.iter().map(span).collect();
     let kept = trace.kept();
     Some(shown::json(json!({
-        "id": format!("{id:032x}"), "start": start / 1_000_000, "took": end - start, "cut": trace.cut, "spans": spans,
-        "policy": kept.map(|kept| &*kept.policy), "reason": kept.map(|kept| &*kept.reason),
+        "id": format!("{id:032x}"), "start": start.millis(), "took": end.since(start).0, "cut": trace.cut, "spans": spans,
+        "policy": kept.map(|kept| &*kept.policy), "reason": kept.map(|kept| &*kept.reason), "link": link,
     })))
 }
 
@@ -118,21 +121,29 @@ pub fn receipt(reply: &ReceiptReply) -> String {
     let sorted = |of: &std::collections::HashMap<String, u64>| {
         counts(&of.iter().map(|(name, count)| (name.clone(), *count)).collect())
     };
+    let logs = |of: &ReceiptLogs| {
+        json!({
+            "seen": of.seen, "seen_bytes": of.seen_bytes, "kept": of.kept, "kept_bytes": of.kept_bytes,
+            "by_policy": sorted(&of.kept_bytes_by_policy), "dropped": sorted(&of.dropped), "lost": sorted(&of.lost),
+        })
+    };
     let line = |of: &ReceiptLine| {
         json!({
             "service": of.service, "seen_spans": of.seen_spans, "seen_bytes": of.seen_bytes,
             "kept_spans": of.kept_spans, "kept_bytes": of.kept_bytes, "requests": of.requests,
             "failed": of.failed_requests, "kept_requests": of.kept_requests, "kept_failed": of.kept_failed_requests,
             "alarms": of.alarms, "alarm_ms": of.alarm_ms, "by_policy": sorted(&of.kept_bytes_by_policy),
-            "dropped": sorted(&of.dropped_spans), "lost": sorted(&of.lost_spans),
+            "dropped": sorted(&of.dropped_spans), "lost": sorted(&of.lost_spans), "logs": of.logs.as_ref().map(logs),
         })
     };
     let day = |of: &ReceiptDay| -> Value {
         json!({ "day": of.day, "services": of.services.iter().map(line).collect::<Vec<_>>() })
     };
     let waiting: u64 = reply.waiting_spans.values().sum();
+    let waiting_logs: u64 = reply.waiting_logs.values().sum();
     shown::json(json!({
         "node": reply.node, "since": reply.since_unix_ns / 1_000_000, "in_memory": reply.in_memory, "waiting": waiting,
+        "waiting_logs": waiting_logs,
         "days": reply.days.iter().map(day).collect::<Vec<_>>(),
     }))
 }

@@ -39,6 +39,18 @@ pub struct Revisions {
     pub incidents: u64,
 }
 
+/// What names of services that are streams of packets begin with.
+pub const STREAMS: &str = "network.";
+
+/// A stream of packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Number of its LMAP.
+    pub lmap: u32,
+    /// Name of its service, which begins with [`STREAMS`].
+    pub service: String,
+}
+
 /// An LMAP as it was sent last.
 #[derive(Clone, Debug)]
 struct Card {
@@ -86,11 +98,9 @@ impl Feed {
     /// Takes a look: `status` of the agent, and what there is to fetch. Returns whether there is a new event. O(LMAPs),
     /// once for all viewers.
     pub fn look(&mut self, status: &StatusReply, revisions: Revisions) -> News {
-        let gone: Vec<u32> = {
-            let known = |id: &u32| status.lmaps.iter().any(|lmap| lmap.lmap == *id);
-            self.cards.keys().copied().filter(|id| !known(id)).collect()
-        };
-        self.cards.retain(|id, _| !gone.contains(id));
+        let known: BTreeSet<u32> = status.lmaps.iter().map(|lmap| lmap.lmap).collect();
+        let gone: Vec<u32> = self.cards.keys().copied().filter(|id| !known.contains(id)).collect();
+        self.cards.retain(|id, _| known.contains(id));
         let changed: Vec<Value> = status.lmaps.iter().filter_map(|lmap| self.lmap(lmap)).collect();
         let node = differences(&mut self.node, node(status, revisions));
         if gone.is_empty() && changed.is_empty() && node.is_empty() {
@@ -192,6 +202,18 @@ impl Feed {
         named.map(ToOwned::to_owned).collect()
     }
 
+    /// Streams of packets, by name.
+    #[must_use]
+    pub fn streams(&self) -> Vec<Stream> {
+        let stream = |(lmap, card): (&u32, &Card)| {
+            let service = text(card, "service").filter(|service| service.starts_with(STREAMS))?;
+            Some(Stream { lmap: *lmap, service: service.to_owned() })
+        };
+        let mut streams: Vec<_> = self.cards.iter().filter_map(stream).collect();
+        streams.sort_by(|a, b| a.service.cmp(&b.service));
+        streams
+    }
+
     /// Name of the service of an LMAP.
     #[must_use]
     pub fn service(&self, lmap: u32) -> Option<&str> {
@@ -249,7 +271,9 @@ fn metric(reason: &Reason) -> Metric {
 fn reason(reason: &Reason) -> Value {
     let since = if reason.since_us == 0 { String::new() } else { quantity(reason.since_us as f64, "us") };
     let Metric { title, seen, expected, share } = metric(reason);
-    json!({ "title": title, "group": reason.group, "seen": seen, "expected": expected, "share": rounded(share), "since": since })
+    let (group, about) = (&reason.group, &reason.about);
+    let share = rounded(share);
+    json!({ "title": title, "group": group, "seen": seen, "expected": expected, "share": share, "since": since, "about": about })
 }
 
 /// What is sent of an LMAP. Counters of samples are left out: they change with every summary and tell nothing.
@@ -260,6 +284,8 @@ fn fields(lmap: &LmapStatus) -> Fields {
         ("service", json!(lmap.service)),
         ("state", json!(state)),
         ("gamma", if lmap.gamma > 0.0 { rounded(lmap.gamma) } else { Value::Null }),
+        ("budget", rounded(lmap.alarms_per_day)),
+        ("factor", rounded(lmap.gamma_factor)),
         ("rows", json!(lmap.rows.min(lmap.rows_needed))),
         ("needed", json!(lmap.rows_needed)),
         ("rank", json!(lmap.rank)),

@@ -19,6 +19,10 @@ pub const MAX_EPISODES: usize = 32;
 const EPISODES_SHARE: usize = 4;
 /// Services that are not there any more are forgotten after so many seconds: a day.
 const FORGET_AFTER: u32 = 86_400;
+/// Seconds between two looks for such services, unless there is no room.
+const SWEEP_EVERY: u32 = 600;
+/// Seconds after which a service gives way to a newcomer, where there are as many as there can be.
+const GONE_AFTER: u32 = 60;
 /// Services at most, those that are gone included.
 const MAX_SERVICES: usize = 8_192;
 
@@ -141,20 +145,26 @@ struct Record {
 pub struct History {
     budget: usize,
     services: BTreeMap<Box<str>, Record>,
+    /// Services among which the budget is shared: as many as there are, or a few more.
+    room: usize,
     episode_bytes: usize,
+    /// Second of the last sweep.
+    swept: u32,
+    /// Until this second no newcomer is admitted.
+    full_until: u32,
 }
 
 impl History {
     /// An empty history of at most `budget` bytes. Below [`SERVICE_BYTES`] for each service nothing is remembered.
     #[must_use]
     pub const fn new(budget: usize) -> Self {
-        Self { budget, services: BTreeMap::new(), episode_bytes: 0 }
+        Self { budget, services: BTreeMap::new(), room: 0, episode_bytes: 0, swept: 0, full_until: 0 }
     }
 
-    /// Buckets of each resolution that each of `services` may have.
-    fn depth(&self, services: usize) -> [usize; STEPS.len()] {
+    /// Buckets of each resolution that each of so many services as there is room for may have.
+    fn depth(&self) -> [usize; STEPS.len()] {
         let whole: usize = STEPS.iter().map(|(_, most)| most).sum();
-        let share = (self.budget - self.budget / EPISODES_SHARE) / services.max(1);
+        let share = (self.budget - self.budget / EPISODES_SHARE) / self.room.max(1);
         let buckets = share.saturating_sub(SERVICE_BYTES) / size_of::<Bucket>();
         STEPS.map(|(_, most)| most.min(most * buckets / whole))
     }
@@ -164,7 +174,7 @@ impl History {
         if !self.services.contains_key(observed.service) {
             self.admit(observed);
         }
-        let depth = self.depth(self.services.len());
+        let depth = self.depth();
         let Some(record) = self.services.get_mut(observed.service) else { return };
         record.last = record.last.max(observed.second);
         let &Observation { second, highest, gamma, alarm, .. } = observed;
@@ -180,23 +190,47 @@ impl History {
         self.evict_episodes();
     }
 
-    /// Makes room for one more service: those that have long been gone are forgotten, and all others reach back less.
+    /// Makes room for one more service, if there can be any. O(log services), but for one newcomer in sixteen.
     fn admit(&mut self, observed: &Observation<'_>) {
         let now = observed.second;
-        self.services.retain(|_, record| now.saturating_sub(record.last) < FORGET_AFTER);
-        if self.services.len() >= MAX_SERVICES
-            && let Some(oldest) =
-                self.services.iter().min_by_key(|(_, record)| record.last).map(|(name, _)| name.clone())
-        {
-            self.services.remove(&oldest);
+        if now >= self.swept.saturating_add(SWEEP_EVERY) || self.services.len() >= self.room {
+            self.sweep(now);
+        }
+        if self.services.len() >= MAX_SERVICES && !self.replaces_one(now) {
+            return;
         }
         self.services.insert(observed.service.into(), Record::default());
-        let depth = self.depth(self.services.len());
+    }
+
+    /// Forgets services that have long been gone, and lets the others reach back as far as there is room for them and a
+    /// sixteenth more.
+    fn sweep(&mut self, now: u32) {
+        self.swept = now;
+        self.services.retain(|_, record| now.saturating_sub(record.last) < FORGET_AFTER);
+        self.room = (self.services.len() + self.services.len() / 16 + 8).min(MAX_SERVICES);
+        let depth = self.depth();
         for record in self.services.values_mut() {
             record.tracks.iter_mut().zip(depth).for_each(|(track, most)| track.cut(most));
         }
         let episodes = self.services.values().flat_map(|record| &record.episodes);
         self.episode_bytes = episodes.map(Episode::bytes).sum();
+    }
+
+    /// Forgets the service that was heard of least recently, unless all are there still: then newcomers have no
+    /// history, or all would forget each other with each look.
+    fn replaces_one(&mut self, now: u32) -> bool {
+        if self.full_until > now {
+            return false;
+        }
+        let oldest = self.services.iter().min_by_key(|(_, record)| record.last);
+        let Some((name, last)) = oldest.map(|(name, record)| (name.clone(), record.last)) else { return false };
+        if now.saturating_sub(last) < GONE_AFTER {
+            self.full_until = last.saturating_add(GONE_AFTER);
+            return false;
+        }
+        let episodes = self.services.remove(&name).map(|record| record.episodes).unwrap_or_default();
+        self.episode_bytes -= episodes.iter().map(Episode::bytes).sum::<usize>();
+        true
     }
 
     /// Drops the oldest episodes of all while they take more than their share.

@@ -6,12 +6,16 @@
 //! *Memory*: at most [`MAX_BYTES`], and nothing a minute after the last viewer: four looks with [`MAX_OPERATIONS`]
 //! operations, about 256 bytes each. Names and calls of paths are bounded where they are learnt.
 
+mod edges;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use wire::time::Nanos;
 
+use self::edges::edges;
+use crate::feed::Stream;
 use crate::shown;
 
 /// A look serves all that ask within this time.
@@ -131,19 +135,19 @@ impl Map {
     }
 
     /// The map as JSON, written once for all viewers; `is_urgent` names services that are shown however few requests
-    /// they have.
-    pub fn json(&mut self, is_urgent: impl Fn(&str) -> bool) -> String {
+    /// they have. Those of `streams` that are named by a caller and its callee become edges.
+    pub fn json(&mut self, is_urgent: impl Fn(&str) -> bool, streams: &[Stream]) -> String {
         if self.written.is_none() {
-            self.written = Some(self.write(is_urgent).into());
+            self.written = Some(self.write(is_urgent, streams).into());
         }
         self.written.as_deref().unwrap_or_default().to_owned()
     }
 
-    fn write(&self, is_urgent: impl Fn(&str) -> bool) -> String {
+    fn write(&self, is_urgent: impl Fn(&str) -> bool, streams: &[Stream]) -> String {
         let Some((at, look)) = self.looks.back() else { return shown::json(Value::Null) };
         let before = self.looks.front().filter(|(before, _)| before < at);
         let over = before.and_then(|(before, _)| at.since(*before)).map(Nanos::as_secs_f64);
-        drawn(look, before.map(|(_, look)| look), over, is_urgent)
+        drawn((look, before.map(|(_, look)| look)), over, is_urgent, streams)
     }
 }
 
@@ -169,7 +173,12 @@ fn since(now: &BTreeMap<Pair, Counts>, before: Option<&BTreeMap<Pair, Counts>>) 
     now.iter().map(of).collect()
 }
 
-fn drawn(look: &Look, before: Option<&Look>, over: Option<f64>, is_urgent: impl Fn(&str) -> bool) -> String {
+fn drawn(
+    (look, before): (&Look, Option<&Look>),
+    over: Option<f64>,
+    is_urgent: impl Fn(&str) -> bool,
+    streams: &[Stream],
+) -> String {
     let nothing = BTreeMap::new();
     let before_of = |of: fn(&Look) -> &Option<BTreeMap<Pair, Counts>>| before.and_then(|look| of(look).as_ref());
     let mut operations = since(look.operations.as_ref().unwrap_or(&nothing), before_of(|look| &look.operations));
@@ -208,7 +217,7 @@ fn drawn(look: &Look, before: Option<&Look>, over: Option<f64>, is_urgent: impl 
     calls.truncate(most_calls);
     let call = |((caller, callee), counts): &(Pair, Counts)| {
         let rate = over.map(|over| rounded((counts.requests * look.calls_from) as f64 / over));
-        json!([places.get(caller), places.get(callee), rate, mean(counts)])
+        json!([places.get(caller), places.get(callee), rate, mean(counts), failed(counts)])
     };
     let shown_calls: Vec<_> = calls.iter().map(call).collect();
     let left_out = json!({
@@ -217,7 +226,8 @@ fn drawn(look: &Look, before: Option<&Look>, over: Option<f64>, is_urgent: impl 
     });
     shown::json(json!({
         "counted": look.operations.is_some(), "learnt": look.calls.is_some(), "over": over.map(rounded),
-        "services": shown_services, "operations": shown_operations, "calls": shown_calls, "left_out": left_out,
+        "services": shown_services, "operations": shown_operations, "calls": shown_calls,
+        "streams": edges(streams, &places), "left_out": left_out,
     }))
 }
 
@@ -248,8 +258,12 @@ fn services(
 /// earlier look, all is of the whole time, and there is no rate.
 fn figures(counts: &Counts, over: Option<f64>, bounds: &[Nanos]) -> Value {
     let rate = over.map(|over| rounded(counts.requests as f64 / over));
-    let errors = (counts.requests > 0).then(|| rounded(counts.errors as f64 / counts.requests as f64));
-    json!([rate, errors, mean(counts), slowest(counts, bounds)])
+    json!([rate, failed(counts), mean(counts), slowest(counts, bounds)])
+}
+
+/// The share of requests that failed.
+fn failed(counts: &Counts) -> Option<f64> {
+    (counts.requests > 0).then(|| rounded(counts.errors as f64 / counts.requests as f64))
 }
 
 fn mean(counts: &Counts) -> Option<f64> {

@@ -94,6 +94,8 @@ pub enum Document {
     Trace(u128),
     /// Spans seen, kept and lost.
     Receipt,
+    /// What is scraped and exported, and what became of its series.
+    Sources,
     /// Incidents that are kept, the newest first.
     Incidents,
     /// The incident with this address.
@@ -217,6 +219,7 @@ fn content(path: &str) -> Option<Answer> {
         "map" => Document::Map,
         "traces" => Document::Traces,
         "receipt" => Document::Receipt,
+        "sources" => Document::Sources,
         "incidents" => Document::Incidents,
         other => match other.split_once('/')? {
             ("incident", id) => match id.strip_suffix(".html") {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::printable::line;
+use wire::time::UnixNanos;
 
 /// Bytes of a span beside its texts.
 pub const SPAN_BYTES: usize = size_of::<Span>() + 32;
@@ -51,10 +52,10 @@ pub struct Span {
     pub name: Box<str>,
     /// Its side of a call.
     pub side: Side,
-    /// Its start, in nanoseconds since 1970.
-    pub start: u64,
-    /// Its end, in nanoseconds since 1970.
-    pub end: u64,
+    /// When it began.
+    pub start: UnixNanos,
+    /// Its end, by the clock of the same service; may be before the start.
+    pub end: UnixNanos,
     /// Whether it failed.
     pub outcome: Outcome,
     /// Why its trace is kept: policy and reason. Of a root, or of the span that stands for one.
@@ -122,9 +123,9 @@ impl Trace {
         self.spans.iter().find_map(|span| span.kept.as_ref())
     }
 
-    /// Its first start and its last end, in nanoseconds since 1970; equal without spans.
+    /// Its first start and its last end, which is not before; both 1970 without spans.
     #[must_use]
-    pub fn extent(&self) -> (u64, u64) {
+    pub fn extent(&self) -> (UnixNanos, UnixNanos) {
         let start = self.spans.iter().map(|span| span.start).min().unwrap_or_default();
         (start, self.spans.iter().map(|span| span.end).max().unwrap_or(start).max(start))
     }
@@ -222,8 +223,8 @@ mod tests {
             service: "cart".into(),
             name: "GET /".into(),
             side: Side::Server,
-            start,
-            end: start + 10,
+            start: UnixNanos(start),
+            end: UnixNanos(start + 10),
             outcome: Outcome::Fine,
             kept: None,
         }
@@ -239,7 +240,10 @@ mod tests {
         traces.add(8, span(1, Some(9), 300));
 
         let trace = traces.get(7).unwrap();
-        assert_eq!((trace.spans.len(), trace.root().unwrap().id, trace.extent()), (2, 1, (100, 115)));
+        assert_eq!(
+            (trace.spans.len(), trace.root().unwrap().id, trace.extent()),
+            (2, 1, (UnixNanos(100), UnixNanos(115)))
+        );
         assert_eq!((trace.kept(), trace.outcome()), (Some(&kept), Outcome::Failed));
         assert_eq!(traces.newest().map(|(id, _)| id).collect::<Vec<_>>(), [8, 7]);
         assert_eq!((traces.get(8).unwrap().root().unwrap().id, traces.taken()), (1, 2));

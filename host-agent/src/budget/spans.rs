@@ -3,10 +3,11 @@
 use agent_runtime::budget::{Bound, MIB};
 use hooks::coherence::MemberSettings;
 use hooks::paths::{LatencyRule, NameLimits, PathLimits};
+use hooks::tracing::FOLLOWED_BYTES;
 
 use super::{ORIGIN_BYTES, tenants};
 use crate::config::{Config, KeepMode};
-use crate::receipts;
+use crate::{kept_logs, receipts};
 
 /// Two names of an operation, what its alarms were about when it was looked up last, and maps of both.
 const NAME_BYTES: u64 = 450;
@@ -24,24 +25,27 @@ const PATH_BYTES: u64 = 100;
 const PENDING_BYTES: u64 = (1 << 18) * 24;
 /// Spans of a tail sampler that keeps nothing.
 const OBSERVER_BYTES: u64 = 16 * MIB;
+/// Kept log records that wait for incidents, encoded and read.
+const KEPT_LOGS: u64 = kept_logs::KEPT_BYTES as u64 + kept_logs::READ_BYTES as u64;
 /// An operation whose probability is raised.
 const RAISED_BYTES: u64 = 100 * 10_000;
 
 /// Buffered spans, what they taught, and gossip about them.
-pub(super) fn bounds(config: &Config) -> [Bound; 6] {
+pub(super) fn bounds(config: &Config) -> [Bound; 7] {
     let (otlp, tenants) = (&config.otlp, tenants(config));
     let tail = tenants > 0 && otlp.traces.keep == KeepMode::Tail;
     let observer = tenants > 0 && !tail && config.observes_spans();
     let memory = |tenant: Option<usize>| tenant.unwrap_or(otlp.traces.memory_bytes) as u64 + ORIGIN_BYTES;
     let buffered: u64 = memory(None) + otlp.tenants.iter().map(|tenant| memory(tenant.memory_bytes)).sum::<u64>();
     let when = |condition: bool, bytes: u64| if condition { bytes } else { 0 };
-    let path = PathLimits::default().pairs as u64 * PATH_BYTES;
+    let path = PathLimits::default().pairs as u64 * PATH_BYTES + FOLLOWED_BYTES as u64;
     let (names, latencies) = (NameLimits::default(), LatencyRule::default());
     let buckets = 2 * 8 * (u64::from(latencies.scale.buckets()) + 1);
     let learnt = names.services as u64
         * (names.operations_per_service as u64 * NAME_BYTES + ALARM_SECONDS * ALARM_BYTES)
         + latencies.operations as u64 * (buckets + LATENCY_BYTES);
     let derived = otlp.derived.services as u64 * otlp.derived.operations as u64 * OPERATION_BYTES + PENDING_BYTES;
+    let gossips = tenants > 0 && !config.coherence.peers.is_empty();
     [
         Bound {
             what: "buffered spans and decisions",
@@ -51,10 +55,11 @@ pub(super) fn bounds(config: &Config) -> [Bound; 6] {
             full: "the traces that matter least are evicted",
             metric: "lost_spans",
         },
+        log_records(config, tail, tenants),
         Bound {
             what: "learnt paths",
             bytes: when(tail, tenants * path) + when(observer, path),
-            from: "262,144 pairs of operation and service, or caller and callee, × 100 B for each tenant",
+            from: "262,144 pairs of operation and service, or caller and callee, × 100 B, and 16,384 spans × 200 B, for each tenant",
             payer: "tenant",
             full: "further ones are not learnt",
             metric: "",
@@ -77,9 +82,9 @@ pub(super) fn bounds(config: &Config) -> [Bound; 6] {
         },
         Bound {
             what: "gossip",
-            bytes: when(tenants > 0 && !config.coherence.peers.is_empty(), 2 * MemberSettings::default().memory as u64),
-            from: "64 MiB with `coherence.peers`",
-            payer: "peer: an eighth at once",
+            bytes: when(gossips, 2 * MemberSettings::default().memory as u64 + gossip::CALL_BYTES),
+            from: "80 MiB with `coherence.peers`, of which 16 for messages that come and replies that were not read",
+            payer: "peer: an eighth at once, of messages three times what is free",
             full: "the oldest entries are forgotten",
             metric: "refused_gossip",
         },
@@ -92,4 +97,18 @@ pub(super) fn bounds(config: &Config) -> [Bound; 6] {
             metric: "",
         },
     ]
+}
+
+/// Log records that wait, where `tail` sampling is on for so many `tenants`.
+fn log_records(config: &Config, tail: bool, tenants: u64) -> Bound {
+    let logs = &config.otlp.logs;
+    let is_on = tail && logs.keep == KeepMode::Tail;
+    Bound {
+        what: "log records that wait",
+        bytes: if is_on { tenants * logs.memory_bytes as u64 + KEPT_LOGS } else { 0 },
+        from: "`otlp.logs.memory_bytes` for each tenant + 4 MiB for incidents, with `otlp.logs.keep: tail`",
+        payer: "tenant, service: whoever has most loses the oldest first",
+        full: "the oldest of the service with most are lost",
+        metric: "lost_logs",
+    }
 }

@@ -83,7 +83,7 @@ fn each_cgroup_is_a_replica_of_its_service_and_its_values_go_into_its_region() {
     assert_eq!(services(&node), expected);
     assert_eq!(value(&cgroups, "shop/cart-1", Measure::CpuUser), 6_000);
     assert_eq!(value(&cgroups, "shop/payment-1", Measure::CpuUser), 3_000);
-    assert_eq!(cgroups.counts.samples.load(Ordering::Relaxed), 3, "the first samples came with the scan");
+    assert_eq!(cgroups.counts.samples.get(), 3, "the first samples came with the scan");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_cgroup_that_vanishes_ends_its_service_and_one_of_the_same_name_begins_anew(
 
     assert_eq!((gone, services(&node).len()), (0, 1));
     assert!(again.is_some_and(|again| again != first));
-    assert_eq!(cgroups.counts.vanished.load(Ordering::Relaxed), 1);
+    assert_eq!(cgroups.counts.vanished.get(), 1);
 }
 
 /// A shell in a network namespace of its own, with an interface that counts what is sent through it. Each line on its

@@ -29,6 +29,8 @@ pub struct KubernetesConfig {
     pub lmaps: bool,
     /// Whether `SamplingPolicy`s (uview.dev) say which of their traces are kept, with `otlp.traces.keep: tail`.
     pub sampling_policies: bool,
+    /// Whether `SynopsisPolicy`s (uview.dev) say which synopses watch their packets.
+    pub synopsis_policies: bool,
     /// Whether callers of `operators.listen` may show a token of the cluster in place of a certificate: its API server
     /// says whose it is, and whether they may.
     pub tokens: bool,
@@ -47,6 +49,7 @@ impl Default for KubernetesConfig {
             pod_monitors: true,
             lmaps: true,
             sampling_policies: true,
+            synopsis_policies: true,
             tokens: false,
             audience: "uview".to_owned(),
         }
@@ -104,7 +107,8 @@ impl KubernetesConfig {
     pub(crate) fn object_bytes(&self) -> u64 {
         let lmaps = resources::plan::MAX_OBJECT_BYTES as u64 * u64::from(self.lmaps);
         let policies = resources::sampling_plan::MAX_POLICY_BYTES as u64 * u64::from(self.sampling_policies);
-        8 * (lmaps + policies) * u64::from(self.pods)
+        let synopses = resources::synopsis_plan::MAX_SYNOPSIS_POLICY_BYTES as u64 * u64::from(self.synopsis_policies);
+        8 * (lmaps + policies + synopses) * u64::from(self.pods)
     }
 
     /// What the endpoints of pods may keep in memory at most.
@@ -163,10 +167,12 @@ mod tests {
         let bytes = |text: &str| Config::parse(text).unwrap().kubernetes.object_bytes();
 
         assert_eq!(bytes(""), 0);
-        let policies = bytes("kubernetes: {pods: true, node: a, lmaps: false}");
-        let lmaps = bytes("kubernetes: {pods: true, node: a, sampling_policies: false}");
-        assert_eq!((policies, lmaps), (1 << 20, 16 << 20));
-        assert_eq!(bytes("kubernetes: {pods: true, node: a}"), policies + lmaps);
+        let without = |others: &str| bytes(&format!("kubernetes: {{pods: true, node: a, {others}}}"));
+        let policies = without("lmaps: false, synopsis_policies: false");
+        let lmaps = without("sampling_policies: false, synopsis_policies: false");
+        let synopses = without("lmaps: false, sampling_policies: false");
+        assert_eq!((policies, lmaps, synopses), (1 << 20, 16 << 20, 2 << 20));
+        assert_eq!(bytes("kubernetes: {pods: true, node: a}"), policies + lmaps + synopses);
     }
 
     #[test]

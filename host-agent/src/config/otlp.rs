@@ -16,7 +16,7 @@ use otlp::{
 use serde::Deserialize;
 use wire::time::Nanos;
 
-use super::{ConfigError, WatchedMetricsConfig, at_least_one, local};
+use super::{ConfigError, LogsConfig, WatchedMetricsConfig, at_least_one, local};
 
 /// The OTLP endpoint: spans, metrics and logs of services.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -42,6 +42,8 @@ pub struct OtlpConfig {
     pub queue_bytes: usize,
     /// Which spans are forwarded.
     pub traces: TracesConfig,
+    /// Which log records are forwarded.
+    pub logs: LogsConfig,
     /// Which metrics are watched. All are forwarded.
     pub metrics: WatchedMetricsConfig,
     /// Metrics derived from spans, for LMAPs.
@@ -65,6 +67,7 @@ impl Default for OtlpConfig {
             receive_memory_bytes: 64 << 20,
             queue_bytes: 64 << 20,
             traces: TracesConfig::default(),
+            logs: LogsConfig::default(),
             metrics: WatchedMetricsConfig::default(),
             derived: DerivedConfig::default(),
             redact: Vec::new(),
@@ -188,14 +191,14 @@ pub enum Compression {
     Gzip,
 }
 
-/// Whether spans are forwarded at once, or buffered until their trace is decided.
+/// Whether spans, or log records, are forwarded at once, or buffered until they are decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeepMode {
-    /// All spans, byte for byte.
+    /// All, byte for byte.
     #[default]
     All,
-    /// Whole traces that a policy selects.
+    /// Whole traces, and log records, that a policy selects.
     Tail,
 }
 
@@ -280,6 +283,7 @@ impl OtlpConfig {
         settings.tenants = self.tenants.iter().map(TenantConfig::settings).collect::<Result<_, _>>()?;
         let table: Vec<_> = settings.tenants.iter().map(|tenant| tenant.who.clone()).collect();
         Tenants::new(&table).map_err(|cause| ConfigError::value("otlp.tenants", cause))?;
+        settings.logs = self.logs.settings(self.traces.keep)?;
         if self.traces.keep == KeepMode::Tail {
             settings.tail = Some(self.traces.settings(drawn, host)?);
         } else {

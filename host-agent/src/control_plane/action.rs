@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hooks::tracing::ScoreBreakdown;
-use wire::control::Verdict;
+use wire::control::{Reason, Verdict};
 use wire::id::{Epoch, LmapId, RegionId, ReplicaId, WorkerId};
 use wire::layout::RegionSize;
 use wire::metric::{Series, Statistic};
@@ -38,6 +38,13 @@ pub struct NamedReason {
 }
 
 impl NamedReason {
+    /// `reason` about a column of `series`, whose values are about `about`.
+    #[must_use]
+    pub fn new(series: Series, reason: &Reason, about: String) -> Self {
+        let Reason { statistic, share, seen, expected, since, .. } = *reason;
+        Self { series, statistic, share, seen, expected, since, about }
+    }
+
     /// Title of the column: metric, statistic and labels.
     #[must_use]
     pub fn column(&self) -> String {

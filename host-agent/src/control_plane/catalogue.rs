@@ -109,8 +109,14 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Adds `series` for one replica. Returns the shared key, and whether it is the first replica with it.
-    pub fn add(&mut self, key: SeriesKey, series: Series, declared: &Declaration) -> (Arc<SeriesKey>, bool) {
+    /// Adds `series` for one replica, with whose it is and what it declares. Returns the shared key, and whether it is
+    /// the first replica with it.
+    pub fn add(
+        &mut self,
+        key: SeriesKey,
+        series: Series,
+        (payer, declared): (wire::id::Owner, &Declaration),
+    ) -> (Arc<SeriesKey>, bool) {
         self.places += 1;
         let known = self.series.get_key_value(&key).map(|(known, _)| Arc::clone(known));
         let is_first = known.is_none();
@@ -121,21 +127,21 @@ impl Catalogue {
         let new = || Entry { series, replicas: 0, declared: Declarations::default() };
         let entry = self.series.entry(Arc::clone(&key)).or_insert_with(new);
         entry.replicas += 1;
-        entry.declared.add(declared);
+        entry.declared.add(payer, declared);
         if entry.declared.disagree() {
             self.disagreeing.insert(Arc::clone(&key));
         }
         (key, is_first)
     }
 
-    /// Removes the series of one replica, which declared that about it. True if it was the last.
-    pub fn remove(&mut self, key: &SeriesKey, declared: &Declaration) -> bool {
+    /// Removes the series of one replica, with whose it is and what it declared. True if it was the last.
+    pub fn remove(&mut self, key: &SeriesKey, (payer, declared): (wire::id::Owner, &Declaration)) -> bool {
         let Some(entry) = self.series.get_mut(key) else {
             return false;
         };
         self.places = self.places.saturating_sub(1);
         entry.replicas -= 1;
-        entry.declared.remove(declared);
+        entry.declared.remove(payer, declared);
         if !entry.declared.disagree() {
             self.disagreeing.remove(key);
         }
@@ -153,10 +159,13 @@ mod tests {
     use super::super::testing::{counter, gauge, labelled};
     use super::*;
 
+    /// What a replica of the agent's own declares.
+    const NOTHING: (wire::id::Owner, &Declaration) = (wire::id::Owner::Agent, &Declaration::NONE);
+
     fn try_add(catalogue: &mut Catalogue, series: &Series, limits: &Limits) -> Result<bool, SeriesRefusal> {
         let key = SeriesKey::of(series);
         catalogue.check(&key, series, Owner::Service, limits)?;
-        Ok(catalogue.add(key, series.clone(), &Declaration::NONE).1)
+        Ok(catalogue.add(key, series.clone(), NOTHING).1)
     }
 
     #[test]
@@ -170,8 +179,8 @@ mod tests {
         assert!(refused.to_string().starts_with("this metric is a counter, not a gauge"), "{refused}");
 
         let key = SeriesKey::of(&counter("a"));
-        assert!(!catalogue.remove(&key, &Declaration::NONE));
-        assert!(catalogue.remove(&key, &Declaration::NONE));
+        assert!(!catalogue.remove(&key, NOTHING));
+        assert!(catalogue.remove(&key, NOTHING));
         assert_eq!(try_add(&mut catalogue, &gauge("a"), &limits), Ok(true));
     }
 

@@ -96,7 +96,8 @@ impl ControlPlane {
         if let Some(FastestChoice::AtMost(asked)) = change.fastest {
             within(Some(asked), least, "lmap.adaptive.fastest_ms, lmap.fastest_ms and lmap.slowest_ms")?;
         }
-        let usual = self.settings.interval;
+        let service = &self.lmaps.get(&id).ok_or(OperatorError::NoLmap(id))?.service;
+        let usual = self.interval_of(service);
         let lmap = self.lmaps.get_mut(&id).ok_or(OperatorError::NoLmap(id))?;
         let before = lmap.interval;
         match change.interval {

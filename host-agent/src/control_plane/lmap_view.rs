@@ -9,6 +9,7 @@ use wire::name::ServiceName;
 use wire::time::Interval;
 
 use super::ControlPlane;
+use super::connections::Connection;
 use super::lmap::Lmap;
 use super::worker::Worker;
 
@@ -52,10 +53,10 @@ impl ControlPlane {
     /// Whether a replica of its service is registered and measured.
     fn up(&self, lmap: &Lmap) -> Option<bool> {
         let connections = self.services.get(&lmap.service).into_iter().flat_map(|service| &service.replicas);
+        let connections = connections.filter_map(|&connection| self.connections.get(connection));
         // The agent's own replicas say nothing about the service's health.
-        let others = connections.filter(|connection| !self.agent_replicas.contains(connection));
-        let mut replicas =
-            others.filter_map(|connection| self.connections.get(connection)?.replica.as_ref()).peekable();
+        let others = connections.filter(|connection| !connection.is_own);
+        let mut replicas = others.filter_map(Connection::replica).peekable();
         if replicas.peek().is_none() {
             return lmap.pinned.then_some(false);
         }

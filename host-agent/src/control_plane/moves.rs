@@ -264,14 +264,20 @@ impl ControlPlane {
         }
     }
 
-    /// A worker hands over what the detectors of an LMAP have learnt.
+    /// A worker hands over what the detectors of an LMAP have learnt: the one that runs it, or the next one, which may
+    /// go on with what it learnt for an earlier run of the host agent, and says so once.
     pub(super) fn take_model(&mut self, worker: WorkerId, learnt: proto::LearntModel, now: Nanos) {
         let id = LmapId(learnt.lmap);
         self.kept.arrived(id);
-        let Some(lmap) = self.lmaps.get(&id).filter(|lmap| lmap.worker == Some(worker)) else {
+        let is_next = self.prepared_worker(id) == Some(worker);
+        let Some(lmap) = self.lmaps.get(&id).filter(|lmap| is_next || lmap.worker == Some(worker)) else {
             self.counters.unexpected_messages += 1;
             return;
         };
+        if is_next && self.kept.has_of(&lmap.service, id) {
+            // It has begun with that one, and says its own once the LMAP is there.
+            return;
+        }
         // One from before an operator had it fitted again is not what is normal now.
         if !learnt.model.is_empty() && Epoch(learnt.epoch) >= lmap.refitted {
             self.counters.taken_models += 1;

@@ -130,8 +130,8 @@ impl ControlPlane {
         let Some(mut members) = lmap.members.take() else { return };
         let registered = |service: &ServiceName| {
             let service = services.get(service);
-            let of = service.into_iter().flat_map(|service| &service.replicas);
-            let replicas: Vec<&Replica> = of.filter_map(|c| connections.get(c)?.replica.as_ref()).collect();
+            let replicas: Vec<&Replica> =
+                service.into_iter().flat_map(|service| connections.replicas_of(&service.replicas)).collect();
             (service.map(|service| &service.catalogue), replicas)
         };
         let watch = |of: (&ServiceName, Option<&Choice>),
@@ -215,8 +215,8 @@ impl ControlPlane {
 
     /// The replicas of a service.
     pub(super) fn replicas_of(&self, service: &ServiceName) -> impl Iterator<Item = &Replica> {
-        let connections = self.services.get(service).into_iter().flat_map(|service| &service.replicas);
-        connections.filter_map(|connection| self.connections.get(connection)?.replica.as_ref())
+        let service = self.services.get(service).into_iter();
+        service.flat_map(|service| self.connections.replicas_of(&service.replicas))
     }
 
     /// A registered series with the name of a column.

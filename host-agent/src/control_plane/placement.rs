@@ -107,7 +107,7 @@ impl ControlPlane {
             return self.spec_of_members(lmap, members);
         }
         let service = self.services.get(&lmap.service)?;
-        let replicas = service.replicas.iter().filter_map(|c| self.connections.get(c)?.replica.as_ref());
+        let replicas = self.connections.replicas_of(&service.replicas);
         lmap.spec(&service.catalogue, replicas, &self.settings)
     }
 

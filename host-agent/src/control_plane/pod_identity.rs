@@ -57,8 +57,6 @@ impl PodIdentity {
 impl ControlPlane {
     /// What its pod says about the process of `connection`. Before its first message.
     pub fn set_pod(&mut self, connection: ConnectionId, pod: PodIdentity) {
-        if let Some(entry) = self.connections.get_mut(&connection) {
-            entry.pod = pod;
-        }
+        self.connections.set_pod(connection, pod);
     }
 }

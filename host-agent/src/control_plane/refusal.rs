@@ -258,9 +258,9 @@ impl ControlPlane {
 
     /// Records a problem for the status call.
     pub(super) fn record_problem(&mut self, connection: ConnectionId, what: &str, reason: &str) {
-        let who = self.connections.get(&connection).map_or_else(
+        let who = self.connections.get(connection).map_or_else(
             || format!("connection {}", connection.0),
-            |entry| match &entry.replica {
+            |entry| match entry.replica() {
                 Some(replica) => format!("{} {}", replica.service, replica.instance),
                 None => format!("process {} of user {}", entry.peer.pid, entry.peer.uid),
             },

@@ -95,6 +95,8 @@ pub struct Replica {
     subjects: BTreeMap<MetricName, Subject>,
     /// Who pays for it.
     pub owner: Owner,
+    /// The process that its metrics are of, as it says, if that is not the sender.
+    pub observed: Option<u32>,
 }
 
 /// Result of placing a series.
@@ -117,6 +119,7 @@ impl Replica {
             service,
             instance,
             changes_every: None,
+            observed: None,
             regions: BTreeMap::new(),
             span_ring: None,
             occupied: BTreeMap::new(),

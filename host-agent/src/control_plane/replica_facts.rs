@@ -3,6 +3,7 @@
 use wire::name::{InstanceName, ServiceName};
 
 use super::ControlPlane;
+use super::container::container_of;
 
 /// A replica as it has registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct ReplicaFacts {
     pub number: u32,
     /// Its process; 0 if that is not known: one of the agent's own, or in another namespace.
     pub process: u32,
+    /// The user who named that process, which is then not the one that registered; the kernel has not confirmed it.
+    pub named_by: Option<u32>,
 }
 
 impl ControlPlane {
@@ -23,15 +26,18 @@ impl ControlPlane {
     #[must_use]
     pub fn replica_facts(&self) -> Vec<ReplicaFacts> {
         let connections = self.services.values().flat_map(|service| &service.replicas);
-        let others = connections.filter(|connection| !self.agent_replicas.contains(connection));
-        let facts = others.filter_map(|connection| {
-            let connection = self.connections.get(connection)?;
-            let replica = connection.replica.as_ref()?;
+        let connections = connections.filter_map(|&connection| self.connections.get(connection));
+        let facts = connections.filter(|connection| !connection.is_own).filter_map(|connection| {
+            let replica = connection.replica()?;
+            // A container has numbers of its own for processes.
+            let may_name = container_of(&connection.peer.cgroup).is_none();
+            let observed = replica.observed.filter(|_| may_name);
             Some(ReplicaFacts {
                 service: replica.service.clone(),
                 instance: replica.instance.clone(),
                 number: replica.id.0,
-                process: connection.peer.pid,
+                process: observed.unwrap_or(connection.peer.pid),
+                named_by: observed.map(|_| connection.peer.uid),
             })
         });
         facts.collect()

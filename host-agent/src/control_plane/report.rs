@@ -162,8 +162,8 @@ impl ControlPlane {
         let members = lmap.members.iter().flat_map(Members::names).filter_map(|name| self.services.get(name));
         let connections = service.into_iter().chain(members).flat_map(|service| &service.replicas);
         let replicas = connections.filter_map(|c| {
-            let connection = self.connections.get(c)?;
-            let replica = connection.replica.as_ref()?;
+            let connection = self.connections.get(*c)?;
+            let replica = connection.replica()?;
             Some(proto::ReplicaInfo {
                 replica: replica.id.0,
                 instance: replica.instance.to_string(),

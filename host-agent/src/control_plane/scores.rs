@@ -1,5 +1,7 @@
 //! Scores and alarms of LMAPs that judge, for who scales services by them.
 
+use ::incidents::streams::PREFIX;
+use wire::id::LmapId;
 use wire::proto::control as proto;
 
 use super::ControlPlane;
@@ -17,6 +19,12 @@ pub struct LmapScore {
 }
 
 impl ControlPlane {
+    /// LMAPs of streams of packets, with the names of their services.
+    pub fn packet_streams(&self) -> impl Iterator<Item = (LmapId, &str)> {
+        let all = self.lmaps.values().map(|lmap| (lmap.id, lmap.service.as_str()));
+        all.filter(|(_, service)| service.starts_with(PREFIX))
+    }
+
     /// LMAPs that judge. One that learns, or whose worker is away, is not among them: nothing is known of it.
     pub fn scores(&self) -> impl Iterator<Item = LmapScore> {
         let is_connected = |lmap: &Lmap| {

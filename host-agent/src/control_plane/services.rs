@@ -14,7 +14,7 @@ use super::catalogue::Owner;
 use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal, refused};
 use super::release::Release;
 use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlace, SeriesPlacement};
-use super::{Action, Connection, ConnectionId, ControlPlane, Deletion, Peer, PodIdentity, Service};
+use super::{Action, ConnectionId, ControlPlane, Deletion, Peer, Service};
 
 /// The descriptor that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +41,7 @@ impl ControlPlane {
             self.actions.push(Action::CloseService { connection });
             return;
         }
-        self.connections
-            .insert(connection, Connection { peer, pod: PodIdentity::Unwatched, messages: 0, replica: None });
-        self.awaiting_hello.insert((now.plus(self.settings.hello_within), connection));
+        self.connections.open(connection, peer, now.plus(self.settings.hello_within));
     }
 
     /// A service sent `message`. Ignored if the connection is closed.
@@ -54,12 +52,10 @@ impl ControlPlane {
         message: ServiceMessage,
         descriptor: &Descriptor,
     ) {
-        let Some(entry) = self.connections.get_mut(&connection) else {
+        let Some(registered) = self.connections.count_message(connection) else {
             return self.drop_surplus(descriptor);
         };
-        entry.messages += 1;
         self.shares.set_time(now);
-        let registered = entry.replica.is_some();
         let region = matches!(message, ServiceMessage::AddRegion { .. } | ServiceMessage::AddSpanRing { .. });
         if !(region && registered) {
             self.drop_surplus(descriptor);
@@ -92,14 +88,12 @@ impl ControlPlane {
             ServiceMessage::Subjects(subjects) if registered => self.set_subjects(connection, subjects),
             _ => self.reject(now, connection, &HelloRefusal::Missing),
         }
-        if self.connections.contains_key(&connection) {
-            self.accepted.insert(connection);
-        }
+        self.connections.acknowledge_later(connection);
     }
 
     /// A malformed or oversized frame. The connection is closed.
     pub fn service_garbage(&mut self, now: Nanos, connection: ConnectionId, reason: &str) {
-        if !self.connections.contains_key(&connection) {
+        if self.connections.get(connection).is_none() {
             return;
         }
         self.counters.refused_frames += 1;
@@ -110,16 +104,13 @@ impl ControlPlane {
 
     /// A service's connection ended.
     pub fn service_gone(&mut self, now: Nanos, connection: ConnectionId) {
-        self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
-        self.accepted.remove(&connection);
-        let is_own = self.agent_replicas.remove(&connection);
-        let Some(Connection { peer, replica, .. }) = self.connections.remove(&connection) else {
+        let Some(closed) = self.connections.close(connection) else {
             return;
         };
-        if !is_own {
-            self.shares.disconnect(peer.owner());
+        if !closed.is_own {
+            self.shares.disconnect(closed.peer.owner());
         }
-        let Some(replica) = replica else { return };
+        let Some(replica) = closed.into_replica() else { return };
         self.shares.leave(replica.owner, &replica);
         self.actions.push(Action::ReplicaLeft { connection });
         self.replica_left(now, connection, &replica);
@@ -132,15 +123,12 @@ impl ControlPlane {
         let number = self.numbers.next_replica();
         let replica = Replica::new(number, service.clone(), instance, Payer::Agent);
         self.services.entry(service).or_default().replicas.insert(connection);
-        let peer = Peer { pid: 0, uid: 0, cgroup: String::new() };
-        let pod = PodIdentity::Unwatched;
-        self.connections.insert(connection, Connection { peer, pod, messages: 0, replica: Some(replica) });
-        self.agent_replicas.insert(connection);
+        self.connections.open_own(connection, replica);
     }
 
     /// All values of an [agent's replica](Self::agent_replica) change every `every`.
     pub fn agent_changes_every(&mut self, connection: ConnectionId, every: Option<Interval>) {
-        if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
+        if let Some(replica) = self.connections.replica_mut(connection) {
             replica.changes_every = every;
         }
     }
@@ -156,7 +144,7 @@ impl ControlPlane {
         series: Vec<PlacedSeries>,
     ) {
         let limit = self.settings.limits.regions_per_replica;
-        let replica = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut());
+        let replica = self.connections.replica_mut(connection);
         let added = replica.map(|r| r.add_region(Replica::AGENT_REGION, ReplicaRegion { id: region, size }, limit));
         if !matches!(added, Some(Ok(()))) {
             self.actions.push(Action::DropRegion(region));
@@ -177,10 +165,7 @@ impl ControlPlane {
 
     /// Closes connections without a hello in time.
     pub(super) fn close_late(&mut self, now: Nanos) {
-        while let Some(&(at, connection)) = self.awaiting_hello.first()
-            && at <= now
-        {
-            self.awaiting_hello.pop_first();
+        while let Some(connection) = self.connections.late(now) {
             self.counters.late_hellos += 1;
             self.refuse(connection, "hello", &HelloRefusal::Late);
             self.close(now, connection);
@@ -189,19 +174,16 @@ impl ControlPlane {
 
     /// Tells services how many of their messages are in effect.
     pub(super) fn send_accepted(&mut self) {
-        for connection in core::mem::take(&mut self.accepted) {
-            if let Some(entry) = self.connections.get(&connection) {
-                let accepted = proto::Acknowledgement { messages: entry.messages };
-                let message =
-                    proto::AgentMessage { message: Some(proto::agent_message::Message::Acknowledgement(accepted)) };
-                self.actions.push(Action::ToService { connection, message });
-            }
+        for (connection, messages) in self.connections.take_unacknowledged() {
+            let accepted = proto::agent_message::Message::Acknowledgement(proto::Acknowledgement { messages });
+            let message = proto::AgentMessage { message: Some(accepted) };
+            self.actions.push(Action::ToService { connection, message });
         }
     }
 
     /// Gives slots back to a service.
     pub(super) fn release_runs(&mut self, connection: ConnectionId, runs: Vec<SlotRun>) {
-        let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
+        let Some(replica) = self.connections.replica_mut(connection) else {
             return;
         };
         let freed = runs.iter().map(|&run| replica.free(run)).sum();
@@ -216,9 +198,10 @@ impl ControlPlane {
         if self.is_over_several(&hello.service) {
             return Err(HelloRefusal::OverSeveral { service: hello.service });
         }
-        let Some(entry) = self.connections.get_mut(&connection) else {
+        let Some(entry) = self.connections.get(connection) else {
             return Ok(());
         };
+        let observed = hello.observed();
         let Hello { service, instance, process_metrics, changes_every, .. } = hello;
         let pid = entry.peer.pid;
         let (service, instance) = entry.pod.names(service, instance)?;
@@ -233,9 +216,8 @@ impl ControlPlane {
         self.shares.join(owner, &service)?;
         let replica = self.numbers.next_replica();
         let mut taken = Replica::new(replica, service.clone(), instance.clone(), owner);
-        taken.changes_every = changes_every;
-        entry.replica = Some(taken);
-        self.awaiting_hello.retain(|&(_, waiting)| waiting != connection);
+        (taken.changes_every, taken.observed) = (changes_every, observed);
+        self.connections.register(connection, taken);
         self.services.entry(service.clone()).or_default().replicas.insert(connection);
         let welcome = proto::Welcome {
             agent_incarnation: self.settings.incarnation.0,
@@ -250,7 +232,7 @@ impl ControlPlane {
     }
 
     fn set_subjects(&mut self, connection: ConnectionId, subjects: Vec<Subject>) {
-        let replica = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut());
+        let replica = self.connections.replica_mut(connection);
         if let Some(replica) = replica {
             for subject in subjects {
                 replica.set_subject(subject);
@@ -281,16 +263,14 @@ impl ControlPlane {
         let Some(service) = self.service_of(connection) else {
             return Ok(());
         };
-        let replicas = self.services.get(&service).into_iter().flat_map(|service| &service.replicas);
-        let registered =
-            replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()).map(Replica::bytes).sum::<u64>();
+        let registered = self.replicas_of(&service).map(Replica::bytes).sum::<u64>();
         let bytes = registered + size.bytes() as u64;
         if bytes > limits.bytes_per_service {
             return Err(RegionRefusal::Bytes { bytes, limit: limits.bytes_per_service });
         }
         let Some(owner) = self.owner_of(connection) else { return Ok(()) };
         self.shares.check_region(owner, size)?;
-        if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
+        if let Some(replica) = self.connections.replica_mut(connection) {
             replica.add_region(number, ReplicaRegion { id, size }, limits.regions_per_replica)?;
             self.shares.add_region(owner, size);
             self.counters.accepted_regions += 1;
@@ -333,7 +313,7 @@ impl ControlPlane {
         placed: PlacedSeries,
         owner: Owner,
     ) -> Result<(), SeriesRefusal> {
-        let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
+        let Some(replica) = self.connections.replica_mut(connection) else {
             return Ok(());
         };
         if owner == Owner::Service && placed.region == Replica::AGENT_REGION {
@@ -349,7 +329,7 @@ impl ControlPlane {
             self.shares.take_series(replica.owner, key.weight(placed.shards))?;
         }
         let (place, run) = (SeriesPlace::of(&placed), placed.run());
-        let (key, _) = service.catalogue.add(key, placed.series, &placed.declared);
+        let (key, _) = service.catalogue.add(key, placed.series, (replica.owner, &placed.declared));
         replica.place(key.clone(), place, run, placed.declared);
         let name = replica.service.clone();
         let lmap = service.lmap;
@@ -375,14 +355,14 @@ impl ControlPlane {
     fn retire(&mut self, now: Nanos, connection: ConnectionId, runs: Vec<SlotRun>) {
         let mut retired = Vec::new();
         for run in runs {
-            let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) else {
+            let Some(replica) = self.connections.replica_mut(connection) else {
                 return;
             };
             match replica.retire(run) {
                 Ok(keys) => {
                     retired.push(run);
-                    let name = replica.service.clone();
-                    self.series_gone(now, &name, &keys);
+                    let (name, owner) = (replica.service.clone(), replica.owner);
+                    self.series_gone(now, (&name, owner), &keys);
                 }
                 Err(at) => {
                     self.counters.refused_retirements += 1;
@@ -402,14 +382,19 @@ impl ControlPlane {
         }
     }
 
-    /// One replica of `service` no longer has these series.
-    fn series_gone(&mut self, now: Nanos, name: &ServiceName, gone: &[(Arc<SeriesKey>, Declaration)]) {
+    /// One replica of the service `name`, whose owner this is, no longer has these series.
+    fn series_gone(
+        &mut self,
+        now: Nanos,
+        (name, owner): (&ServiceName, wire::id::Owner),
+        gone: &[(Arc<SeriesKey>, Declaration)],
+    ) {
         let Some(service) = self.services.get_mut(name) else {
             return;
         };
         let mut lmap = service.lmap.and_then(|id| self.lmaps.get_mut(&id)).filter(|lmap| lmap.members.is_none());
         for (key, declared) in gone {
-            let last = service.catalogue.remove(key, declared);
+            let last = service.catalogue.remove(key, (owner, declared));
             if let (true, Some(lmap)) = (last, &mut lmap) {
                 lmap.series_removed(key);
             }
@@ -426,7 +411,7 @@ impl ControlPlane {
     fn replica_left(&mut self, now: Nanos, connection: ConnectionId, replica: &Replica) {
         let name = &replica.service;
         let gone: Vec<_> = replica.series().keys().map(|key| (Arc::clone(key), replica.declared(key))).collect();
-        self.series_gone(now, name, &gone);
+        self.series_gone(now, (name, replica.owner), &gone);
         for (number, region) in replica.regions() {
             let payer = (number != Replica::AGENT_REGION).then_some((replica.owner, region.size));
             self.defer_release(name, Release::Region(region.id, payer));

@@ -70,6 +70,15 @@ impl AggregationRule {
     }
 }
 
+/// What the first of `rules` that applies has for a metric of `service`.
+pub(super) fn aggregation<'rules>(
+    rules: &'rules [AggregationRule],
+    service: &ServiceName,
+    metric: &MetricName,
+) -> Option<&'rules Aggregation> {
+    rules.iter().find(|rule| rule.applies(service, metric)).map(|rule| &rule.aggregation)
+}
+
 fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -220,7 +229,7 @@ impl Settings {
     /// The aggregation that the configuration has for a metric of `service`.
     #[must_use]
     pub fn aggregation(&self, service: &ServiceName, metric: &MetricName) -> Option<&Aggregation> {
-        self.aggregations.iter().find(|rule| rule.applies(service, metric)).map(|rule| &rule.aggregation)
+        aggregation(&self.aggregations, service, metric)
     }
 
     /// Whether `peer` may register as `service`.

@@ -26,16 +26,14 @@ impl ControlPlane {
             return Err(RegionRefusal::Layout(layout_version));
         }
         let Some(service) = self.service_of(connection) else { return Ok(()) };
-        let replicas = self.services.get(&service).into_iter().flat_map(|service| &service.replicas);
-        let registered =
-            replicas.filter_map(|c| self.connections.get(c)?.replica.as_ref()).map(Replica::bytes).sum::<u64>();
+        let registered = self.replicas_of(&service).map(Replica::bytes).sum::<u64>();
         let (bytes, limit) = (registered + size.bytes() as u64, self.settings.limits.bytes_per_service);
         if bytes > limit {
             return Err(RegionRefusal::Bytes { bytes, limit });
         }
         let Some(owner) = self.owner_of(connection) else { return Ok(()) };
         self.shares.check_region(owner, size)?;
-        if let Some(replica) = self.connections.get_mut(&connection).and_then(|entry| entry.replica.as_mut()) {
+        if let Some(replica) = self.connections.replica_mut(connection) {
             replica.add_span_ring(size)?;
             self.shares.add_region(owner, size);
             let instance = replica.instance.clone();
@@ -52,8 +50,7 @@ impl ControlPlane {
 
     /// Memory of a region was lost: `why` is for the status.
     pub fn region_damaged(&mut self, region: RegionId, why: &dyn core::error::Error) {
-        let replicas = self.connections.values().filter_map(|entry| entry.replica.as_ref());
-        let owner = replicas.into_iter().find(|replica| replica.regions().any(|(_, of)| of.id == region));
+        let owner = self.connections.replicas().find(|replica| replica.regions().any(|(_, of)| of.id == region));
         if let Some(Replica { service, instance, .. }) = owner {
             let line = format!("{service} {instance}: {region}: {why}: its values may stand still, or are not read");
             self.problems.push(&line);

@@ -12,6 +12,7 @@ mod pods;
 mod registration;
 mod scores;
 mod shares;
+mod streams;
 mod verbs;
 mod workers;
 

@@ -42,15 +42,8 @@ pub(super) fn named_one(
     reason: &wire::control::Reason,
 ) -> Option<NamedReason> {
     let series = sent.metric(reason.metric)?.series.clone();
-    Some(NamedReason {
-        about: about(&series.name).unwrap_or_default(),
-        series,
-        statistic: reason.statistic,
-        share: reason.share,
-        seen: reason.seen,
-        expected: reason.expected,
-        since: reason.since,
-    })
+    let about = about(&series.name).unwrap_or_default();
+    Some(NamedReason::new(series, reason, about))
 }
 
 impl ControlPlane {
@@ -58,7 +51,7 @@ impl ControlPlane {
     /// several services.
     pub(super) fn subject(&self, lmap: &Lmap, metric: &MetricName) -> Option<String> {
         let service = self.services.get(&lmap.service).filter(|_| lmap.members.is_none())?;
-        let replicas = service.replicas.iter().filter_map(|id| self.connections.get(id)?.replica.as_ref());
+        let replicas = self.connections.replicas_of(&service.replicas);
         replicas.into_iter().find_map(|replica| replica.subject(metric)).map(str::to_owned)
     }
 

@@ -49,6 +49,14 @@ pub struct Session {
     pub takes_lowest_share: bool,
     /// Whether it hands over what its detectors have learnt.
     pub hands_over_models: bool,
+    /// Whether it can be told which streams of packets to measure.
+    pub takes_streams: bool,
+    /// Interfaces that it reads for such streams at most.
+    pub stream_interfaces: u32,
+    /// The list of streams that it was told last, over this connection.
+    pub streams_sent: Option<u64>,
+    /// The release that it is of.
+    pub version: String,
     /// The protocol of the session.
     pub protocol: u32,
     /// Whether it is about to end.
@@ -193,6 +201,10 @@ mod tests {
             identity: Identity::Anyone,
             takes_lowest_share: true,
             hands_over_models: true,
+            takes_streams: true,
+            stream_interfaces: 0,
+            streams_sent: None,
+            version: String::new(),
             protocol: 1,
             departure: Departure::No,
             transport: "shm".into(),

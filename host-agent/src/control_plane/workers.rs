@@ -63,7 +63,6 @@ impl ControlPlane {
         let mut taken_over = Vec::new();
         if resumed {
             if let Some(old) = worker.session.as_mut().and_then(|session| session.connection.replace(connection)) {
-                self.links.remove(&old);
                 self.actions.push(Action::CloseWorker { connection: old });
             }
         } else {
@@ -75,6 +74,10 @@ impl ControlPlane {
                 transport: transport.cloned().unwrap_or_default(),
                 takes_lowest_share: hello.takes_lowest_share,
                 hands_over_models: hello.hands_over_models,
+                takes_streams: hello.takes_streams,
+                stream_interfaces: hello.stream_interfaces,
+                streams_sent: None,
+                version: hello.version.chars().take(32).collect(),
                 protocol: common_protocol(hello.protocol, hello.oldest_protocol).unwrap_or(PROTOCOL),
                 departure: Departure::No,
                 connection: Some(connection),
@@ -87,10 +90,14 @@ impl ControlPlane {
             self.workers.entry(id).or_insert_with(Worker::new).session = Some(session);
             self.counters.worker_sessions += 1;
         }
-        self.links.insert(connection, id);
         self.renew_lease(id, now);
         self.welcome(id);
+        if let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) {
+            // What was in flight may be lost.
+            session.streams_sent = None;
+        }
         self.resend_all(id, &taken_over, now);
+        self.share_streams();
         if self.workers.get(&id).is_some_and(|worker| worker.drain.is_some()) {
             // What its earlier run had goes elsewhere now; what this run has follows.
             self.place_unplaced(now);
@@ -105,7 +112,7 @@ impl ControlPlane {
 
     /// A worker sent `message`. Dropped and counted if the connection is unknown.
     pub fn worker_message(&mut self, now: Nanos, connection: ConnectionId, message: proto::WorkerMessage) {
-        let Some(&id) = self.links.get(&connection) else {
+        let Some(id) = self.worker_at(connection) else {
             self.counters.unexpected_messages += 1;
             return;
         };
@@ -124,6 +131,7 @@ impl ControlPlane {
             Some(FromWorker::LearntModel(learnt)) => self.take_model(id, learnt, now),
             Some(FromWorker::Retained(retained)) => self.take_retained(id, &retained, now),
             Some(FromWorker::Leaving(_)) => self.leave(id, now),
+            Some(FromWorker::StreamStates(states)) => self.take_stream_states(id, states),
             Some(FromWorker::ConnectQueuePair(connect)) => self.connect_queue_pair(id, connection, &connect),
             Some(FromWorker::Hello(_)) | None => {
                 self.counters.unexpected_messages += 1;
@@ -134,26 +142,26 @@ impl ControlPlane {
 
     /// A worker's stream ended. It keeps its LMAPs until its lease runs out, unless it said that it leaves.
     pub fn worker_gone(&mut self, now: Nanos, connection: ConnectionId) {
-        let Some(id) = self.links.remove(&connection) else {
+        let Some(id) = self.worker_at(connection) else {
             return;
         };
-        let session = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut());
-        if let Some(session) =
-            session.filter(|session| session.departure != Departure::No && session.connection == Some(connection))
-        {
-            session.connection = None;
-            self.fence_and_move(id, &WorkerRefusal::Left, now);
+        let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut()) else {
             return;
-        }
-        if let Some(session) = self.workers.get_mut(&id).and_then(|worker| worker.session.as_mut())
-            && session.connection == Some(connection)
-        {
-            session.connection = None;
+        };
+        session.connection = None;
+        if session.departure != Departure::No {
+            self.fence_and_move(id, &WorkerRefusal::Left, now);
+        } else if session.transport == TRANSPORT {
             // A worker without a connection must not read by RDMA. It gets a new queue pair when it reconnects.
-            if session.transport == TRANSPORT {
-                self.actions.push(Action::StopReading { worker: id, for_good: false });
-            }
+            self.actions.push(Action::StopReading { worker: id, for_good: false });
         }
+    }
+
+    /// The worker whose session has this connection. O(workers).
+    pub(super) fn worker_at(&self, connection: ConnectionId) -> Option<WorkerId> {
+        let has =
+            |worker: &Worker| worker.session.as_ref().is_some_and(|session| session.connection == Some(connection));
+        self.workers.iter().find(|(_, worker)| has(worker)).map(|(&id, _)| id)
     }
 
     /// Whether this worker reads by RDMA.
@@ -337,6 +345,8 @@ impl ControlPlane {
 
     fn fence_and_move(&mut self, id: WorkerId, why: &WorkerRefusal, now: Nanos) {
         self.fence(id, why);
+        // Another one may measure its streams.
+        self.share_streams();
         self.place_unplaced(now);
     }
 
@@ -356,7 +366,6 @@ impl ControlPlane {
             self.actions.push(Action::StopReading { worker: id, for_good: true });
         }
         if let Some(connection) = session.connection {
-            self.links.remove(&connection);
             self.refuse_worker(connection, id, why);
         } else if !matches!(why, WorkerRefusal::Left) {
             self.problems.push(&format!("{id}: {why}"));

@@ -130,6 +130,7 @@ impl KnownFiles {
         *lock(&objects.file_problems) = problems;
         objects.lmaps.replace(all.lmaps);
         objects.policies.replace(all.policies);
+        objects.synopses.replace(all.synopses);
     }
 }
 

@@ -8,7 +8,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as changes};
 use kube::{Api, Client, ResourceExt as _};
 use pods::Pod;
-use resources::plan::{Declared, Key};
+use resources::plan::{Declared, Key, SpecError};
 use serde::de::DeserializeOwned;
 use tokio_stream::StreamExt as _;
 
@@ -60,8 +60,7 @@ impl<S: DeserializeOwned + PartialEq> KnownObjects<S> {
         let created = object.creation_timestamp().map_or(i64::MAX, |time| time.0.as_second());
         let generation = object.metadata.generation.unwrap_or_default();
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let spec = serde_json::from_value(spec)
-            .map_err(|error| format!("{error}: is the definition of {} that of this release (uview-crds)?", kind.one));
+        let spec = serde_json::from_value(spec).map_err(|error| SpecError { kind: kind.one, cause: error.to_string() });
         let declared = Declared { namespace, name, created, generation, spec };
         let key = declared.key();
         if self.objects.get(&key).is_some_and(|(known, _)| *known == declared) {

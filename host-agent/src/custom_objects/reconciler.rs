@@ -16,6 +16,7 @@ use wire::name::ServiceName;
 use super::apply::apply;
 use super::known::{Knowledge, Versions};
 use super::sampling::PolicyReconciler;
+use super::synopses::SynopsisReconciler;
 use super::{CustomObjects, lock};
 use crate::clock;
 use crate::node::Node;
@@ -37,20 +38,23 @@ struct LmapReconciler {
 /// Applies `objects` to `node` for ever.
 pub(super) async fn run(objects: &CustomObjects, pods: Option<&PodWatch>, node: &Node) {
     let (mut lmaps, mut policies) = (LmapReconciler::default(), PolicyReconciler::default());
+    let mut synopses = SynopsisReconciler::default();
     // Whether it was said once what came of the objects, be it nothing.
     let mut is_reported = false;
     let mut ticks = tokio::time::interval(objects.pace.look);
     loop {
         ticks.tick().await;
         // Each kind is on its own: one may be missing, or not be listed yet.
-        let looked = [lmaps.look(objects, pods, node), policies.look(objects, pods)];
+        let looked =
+            [lmaps.look(objects, pods, node), policies.look(objects, pods), synopses.look(objects, pods, node)];
         if !looked.contains(&true) {
             continue;
         }
         let now = Time(Timestamp::from_nanosecond(clock::unix_now().0.into()).unwrap_or_default());
         let mut before = lock(&objects.report);
         let lmaps = lmaps.report(&before.lmaps, &now);
-        let report = NodeReport::of(&lmaps, &policies.report(&before.sampling_policies, &now));
+        let policies = policies.report(&before.sampling_policies, &now);
+        let report = NodeReport::of(&lmaps, &policies, &synopses.report(&before.synopsis_policies, &now));
         if *before != report || !core::mem::replace(&mut is_reported, true) {
             *before = report;
             objects.reported.notify_one();

@@ -24,6 +24,7 @@ pub(super) async fn write(client: Client, objects: &CustomObjects) {
         if written.is_none()
             && report.lmaps.is_empty()
             && report.sampling_policies.is_empty()
+            && report.synopsis_policies.is_empty()
             && matches!(statuses.get_opt(&objects.node_name).await, Ok(None))
         {
             written = Some(report);

@@ -2,6 +2,7 @@
 
 mod files;
 mod sampling;
+mod synopses;
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -41,13 +42,18 @@ struct ToldObjects {
 struct Answers {
     lmaps: ToldObjects,
     policies: ToldObjects,
+    synopses: ToldObjects,
     /// Statuses that were written, oldest first.
     written: Vec<Value>,
 }
 
 impl Answers {
     fn of(&mut self, kind: &str) -> &mut ToldObjects {
-        if kind == "Lmap" { &mut self.lmaps } else { &mut self.policies }
+        match kind {
+            "Lmap" => &mut self.lmaps,
+            "SamplingPolicy" => &mut self.policies,
+            _ => &mut self.synopses,
+        }
     }
 }
 
@@ -109,8 +115,9 @@ struct Running {
 }
 
 fn pod(name: &str, number: u64) -> k8s_openapi::api::core::v1::Pod {
+    let addresses = json!([{"ip": format!("10.0.0.{number}")}]);
     let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": format!("{number:032x}")},
-        "spec": {"containers": [{"name": "app"}]}});
+        "spec": {"containers": [{"name": "app"}]}, "status": {"podIPs": addresses}});
     serde_json::from_value(object).unwrap()
 }
 
@@ -158,7 +165,12 @@ impl Running {
 
     /// With these objects, on a node that samples traces at `edge`.
     async fn start_with(lmaps: ToldObjects, policies: ToldObjects, edge: Option<Arc<Edge>>) -> Self {
-        let server = ApiServer(Arc::new(Mutex::new(Answers { lmaps, policies, written: Vec::new() })));
+        Self::start_told(Answers { lmaps, policies, ..Answers::default() }, edge).await
+    }
+
+    /// With what the API server tells, on a node that samples traces at `edge`.
+    async fn start_told(told: Answers, edge: Option<Arc<Edge>>) -> Self {
+        let server = ApiServer(Arc::new(Mutex::new(told)));
         let of_kind = |kind: &'static str| {
             get(async move |State(server): State<ApiServer>, RawQuery(query): RawQuery| {
                 server.answer(kind, &query.unwrap_or_default()).await
@@ -175,6 +187,7 @@ impl Running {
         let router = Router::new()
             .route("/apis/uview.dev/v1alpha1/lmaps", of_kind("Lmap"))
             .route("/apis/uview.dev/v1alpha1/samplingpolicies", of_kind("SamplingPolicy"))
+            .route("/apis/uview.dev/v1alpha1/synopsispolicies", of_kind("SynopsisPolicy"))
             .route("/apis/uview.dev/v1alpha1/lmapnodestatuses/node-1", status)
             .with_state(server.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -183,6 +196,7 @@ impl Running {
         let mut settings = Settings::new(Incarnation(1), Interval::new(Nanos::from_secs(1)).unwrap());
         let bound = |millis| Interval::new(Nanos::from_millis(millis)).unwrap();
         settings.operator_bounds = (bound(10), bound(60_000));
+        settings.lease = Nanos::from_secs(60);
         let node = Arc::new(Node::new(settings, 4, Clock::start(), None));
         let pods = Arc::new(PodWatch::new(PodPlan::default(), node.clock()));
         for event in
@@ -197,7 +211,7 @@ impl Running {
         objects.set_edge(edge);
         let (of, running) = (Arc::clone(&objects), Arc::clone(&node));
         let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-        let kinds = WatchedKinds { lmaps: true, sampling_policies: true };
+        let kinds = WatchedKinds { lmaps: true, sampling_policies: true, synopsis_policies: true };
         tokio::spawn(async move { run(config, kinds, &of, &pods, &running).await });
         Self { node, objects, server, _regions: regions }
     }

@@ -65,6 +65,18 @@ impl ProcessFacts {
         Self { proc: proc.to_owned(), hierarchies: hierarchies(&mounts), known: BTreeMap::new(), last: 0 }
     }
 
+    /// The same replicas, without processes that somebody named who may not look at them.
+    pub(super) fn confirmed(&self, mut facts: Vec<ReplicaFacts>) -> Vec<ReplicaFacts> {
+        for of in &mut facts {
+            let Some(user) = of.named_by.filter(|user| *user != 0) else { continue };
+            let owner = fs::metadata(self.proc.join(of.process.to_string())).map(|process| process.uid());
+            if owner.ok() != Some(user) {
+                of.process = 0;
+            }
+        }
+        facts
+    }
+
     /// All replicas by service, with what is known of them. Files of those that are new are read, and of some others.
     pub(super) fn look(&mut self, facts: Vec<ReplicaFacts>) -> BTreeMap<String, Vec<Replica>> {
         let numbers: BTreeSet<u32> = facts.iter().map(|facts| facts.number).collect();
@@ -86,7 +98,7 @@ impl ProcessFacts {
             }
         }
         let mut services: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
-        for ReplicaFacts { service, instance, number, process } in facts {
+        for ReplicaFacts { service, instance, number, process, .. } in facts {
             if instance.as_str() == crate::span_metrics::INSTANCE || instance.as_str().ends_with(OWN) {
                 continue;
             }
@@ -176,7 +188,7 @@ mod tests {
 
     fn facts(instance: &str, number: u32, process: u32) -> ReplicaFacts {
         let (service, instance) = (ServiceName::new("cart").unwrap(), InstanceName::new(instance).unwrap());
-        ReplicaFacts { service, instance, number, process }
+        ReplicaFacts { service, instance, number, process, named_by: None }
     }
 
     /// A folder as /proc, with one process, and cgroups of version 2.
@@ -214,6 +226,25 @@ mod tests {
         let program = replica.program.clone().unwrap();
         assert_eq!(program.variables.keys().collect::<Vec<_>>(), ["TOKEN"]);
         assert!(program.path.ends_with("/cart") && !format!("{known:?}").contains("secret"));
+    }
+
+    #[test]
+    fn who_names_a_process_of_somebody_else_is_not_believed() {
+        let folder = proc();
+        let known = ProcessFacts::new(folder.path());
+        let owner = fs::metadata(folder.path().join("17")).unwrap().uid();
+        let named = |process, by| ReplicaFacts { named_by: by, ..facts("cart-1", 1, process) };
+
+        let all = [
+            named(17, None),
+            named(17, Some(0)),
+            named(17, Some(owner)),
+            named(17, Some(owner + 1)),
+            named(9, Some(7)),
+        ];
+        let processes: Vec<u32> = known.confirmed(all.to_vec()).iter().map(|of| of.process).collect();
+
+        assert_eq!(processes, [17, 17, 17, 0, 0]);
     }
 
     #[test]

@@ -23,7 +23,8 @@ fn node() -> Node {
 
 fn book(dir: Option<&Path>) -> IncidentBook {
     let config = IncidentsConfig { dir: dir.map(Path::to_owned), ..IncidentsConfig::default() };
-    let sources = EvidenceSources { traces: Arc::new(KeptTraces::new(None, 1 << 20)), pods: None };
+    let sources =
+        EvidenceSources { traces: Arc::new(KeptTraces::new(None, 1 << 20)), logs: KeptLogs::new(None), pods: None };
     IncidentBook::open(&config, "node-3".to_owned(), sources).unwrap()
 }
 
@@ -161,8 +162,9 @@ fn a_smaller_budget_removes_the_oldest_files() {
     let files = || fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(files(), 950);
 
-    let config = IncidentsConfig { dir: Some(folder.path().to_owned()), bytes: 4 << 20 };
-    let sources = EvidenceSources { traces: Arc::new(KeptTraces::new(None, 1 << 20)), pods: None };
+    let config = IncidentsConfig { dir: Some(folder.path().to_owned()), bytes: 4 << 20, ..IncidentsConfig::default() };
+    let sources =
+        EvidenceSources { traces: Arc::new(KeptTraces::new(None, 1 << 20)), logs: KeptLogs::new(None), pods: None };
     let smaller = IncidentBook::open(&config, "node-3".to_owned(), sources).unwrap();
     smaller.write(&node, false);
 

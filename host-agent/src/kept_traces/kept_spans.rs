@@ -33,8 +33,8 @@ fn kept(service: &str, raw: &RawSpan<'_>) -> Span {
             SpanKind::Client | SpanKind::Producer => Side::Client,
             SpanKind::Internal | SpanKind::Unspecified => Side::Other,
         },
-        start: raw.start.0,
-        end: raw.end.0,
+        start: raw.start,
+        end: raw.end,
         outcome: if raw.error { Outcome::Failed } else { Outcome::Fine },
         kept: reason,
     }

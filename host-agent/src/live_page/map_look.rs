@@ -14,7 +14,8 @@ pub(super) fn look(edge: Option<&Edge>) -> Look {
     read_operations(edge, &mut look);
     look.calls = edge.with_tail(|tail, _| {
         let call = |(caller, callee, counted): (&str, &str, hooks::paths::CallCounts)| {
-            let counts = Counts { requests: counted.calls, took: counted.took, ..Counts::default() };
+            let (requests, errors, took) = (counted.calls, counted.failed, counted.took);
+            let counts = Counts { requests, errors, took, ..Counts::default() };
             ((caller.into(), callee.into()), counts)
         };
         tail.counted_calls().map(call).collect()

@@ -3,7 +3,6 @@
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use exposition::Discard;
 use otlp::Edge;
@@ -25,9 +24,9 @@ pub(crate) struct ExportMetrics {
 impl Collector for ExportMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (counts, of_edge, e) = (&self.exports.counts, &self.edge.counts, &mut encoder);
-        let points = counts.points.load(Ordering::Relaxed);
+        let points = counts.points.get();
         counter(e, "otlp_points", "Points of OTLP metrics that were looked at.", points)?;
-        let exports = counts.exports.load(Ordering::Relaxed);
+        let exports = counts.exports.get();
         counter(e, "otlp_exports", "Exports of OTLP metrics that were looked at, of each replica.", exports)?;
         let mut family = e.encode_descriptor(
             "discarded_otlp_points",
@@ -37,10 +36,10 @@ impl Collector for ExportMetrics {
         )?;
         for (why, count) in Discard::ALL.into_iter().zip(&counts.discarded) {
             let labels = [("reason", why.name())];
-            ConstCounter::new(count.load(Ordering::Relaxed)).encode(family.encode_family(&labels)?)?;
+            ConstCounter::new(count.get()).encode(family.encode_family(&labels)?)?;
         }
         let help = "Resources with OTLP metrics that are not watched: too many replicas, or a name that none may have.";
-        counter(e, "refused_otlp_exports", help, counts.refused.load(Ordering::Relaxed))?;
+        counter(e, "refused_otlp_exports", help, counts.refused.get())?;
         let help = "Requests with OTLP metrics that are forwarded and not watched: too many wait.";
         counter(e, "unwatched_otlp_metrics", help, of_edge.unwatched_metrics.get())?;
         let help = "Resources with OTLP metrics whose sender may not use their service's name: forwarded, not watched.";

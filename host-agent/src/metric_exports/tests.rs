@@ -102,7 +102,7 @@ fn replicas_over_the_limit_are_counted_and_named_as_a_problem() {
     exports.take_export(&nameless, 500, &node, Nanos::from_secs(10));
 
     assert_eq!(sizes(&exports.state().services).0, 2);
-    assert_eq!(exports.counts.refused.load(Ordering::Relaxed), 2);
+    assert_eq!(exports.counts.refused.get(), 2);
     let problem = exports.problem(Nanos::from_secs(11)).unwrap();
     assert!(problem.contains("more than 2 replicas: raise otlp.metrics.max_replicas"), "{problem}");
     assert_eq!(exports.problem(Nanos::from_secs(611)), None);
@@ -119,9 +119,9 @@ fn a_request_that_is_repeated_is_no_export() {
         exports.tick(&node, Nanos::from_secs(12));
     }
 
-    assert_eq!(exports.counts.exports.load(Ordering::Relaxed), 1);
+    assert_eq!(exports.counts.exports.get(), 1);
     let duplicates = &exports.counts.discarded[exposition::Discard::Duplicate as usize];
-    assert_eq!(duplicates.load(Ordering::Relaxed), 6);
+    assert_eq!(duplicates.get(), 6);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn series_of_all_replicas_are_bounded_together() {
 
     assert_eq!(sizes(&exports.state().services), (2, 3));
     let discarded = &exports.counts.discarded[exposition::Discard::NoRoom as usize];
-    assert_eq!(discarded.load(Ordering::Relaxed), 2);
+    assert_eq!(discarded.get(), 2);
 }
 
 #[test]

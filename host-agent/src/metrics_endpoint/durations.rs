@@ -4,6 +4,7 @@ use core::fmt::{self, Write as _};
 
 use remote_write::naming::{label_name, metric_name, unit_name};
 use remote_write::reading::Histogram;
+use remote_write::series::INCIDENT;
 
 use super::escaped;
 use crate::span_metrics::ByService;
@@ -33,7 +34,11 @@ fn write_one(page: &mut String, name: &str, histogram: &Histogram) -> fmt::Resul
         write!(page, "{name}_bucket{{{labels},le=\"{bound}\"}} {below}")?;
         if let Some(exemplar) = exemplar {
             let at = exemplar.at_ms as f64 / 1e3;
-            write!(page, " # {{trace_id=\"{}\"}} {:?} {at:.3}", exemplar.trace(), exemplar.value)?;
+            write!(page, " # {{trace_id=\"{}\"", exemplar.trace())?;
+            if !exemplar.incident().is_empty() {
+                write!(page, ",{INCIDENT}=\"{}\"", escaped(exemplar.incident()))?;
+            }
+            write!(page, "}} {:?} {at:.3}", exemplar.value)?;
         }
         page.push('\n');
     }
@@ -56,7 +61,11 @@ mod tests {
             bounds: [0.0001, 1.0].into(),
             counts: vec![2, 0, 1],
             sum: 2.5,
-            exemplars: vec![Some(Exemplar::new("abc", 0.00005, 1_700_000_000_250)), None, None],
+            exemplars: vec![
+                Some(Exemplar::new("abc", 0.00005, 1_700_000_000_250)),
+                None,
+                Some(Exemplar::new("def", 2.0, 1_700_000_000_250).with_incident("node-\"3\"/20261127-064215-123")),
+            ],
         };
 
         let page = text(&[("a".to_owned(), vec![histogram])].into());
@@ -66,7 +75,7 @@ mod tests {
 # UNIT a_duration_seconds seconds
 a_duration_seconds_bucket{span_name="GET \"\\\"",le="0.0001"} 2 # {trace_id="abc"} 5e-5 1700000000.250
 a_duration_seconds_bucket{span_name="GET \"\\\"",le="1.0"} 2
-a_duration_seconds_bucket{span_name="GET \"\\\"",le="+Inf"} 3
+a_duration_seconds_bucket{span_name="GET \"\\\"",le="+Inf"} 3 # {trace_id="def",uview_incident="node-\"3\"/20261127-064215-123"} 2.0 1700000000.250
 a_duration_seconds_count{span_name="GET \"\\\""} 3
 a_duration_seconds_sum{span_name="GET \"\\\""} 2.5
 "#;

@@ -4,7 +4,7 @@ use core::fmt;
 
 use agent_runtime::Count;
 use hooks::coherence::{Member, Refusal};
-use hooks::tracing::{DropReason, LossReason, Policy};
+use hooks::tracing::{Account, DropReason, LogPolicy, LossReason, Policy};
 use otlp::counts::{Counts, RefusalReason, SignalCounts, UpstreamLoss};
 use otlp::{Edge, Signal, TailSampler, Timestamp};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -75,10 +75,14 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
     counter(encoder, "otlp_accept_errors", help, counts.accept_errors.get())?;
     let help = "Spans whose sender may not use their service's name: forwarded, and not counted as its own.";
     counter(encoder, "unverified_spans", help, counts.unverified_spans.get())?;
+    let help = "Log records whose sender may not use their service's name: sampled as nobody's.";
+    counter(encoder, "unverified_logs", help, counts.unverified_logs.get())?;
     let help = "OTLP connections from this machine whose user is unknown.";
     counter(encoder, "unknown_otlp_senders", help, counts.unknown_senders.get())?;
     let help = "Kept spans that did not reach the upstream.";
     counter(encoder, "lost_kept_spans", help, counts.lost_spans.get())?;
+    let help = "Kept log records that did not reach the upstream.";
+    counter(encoder, "lost_kept_logs", help, counts.lost_logs.get())?;
     gauge(encoder, "receiving_otlp_bytes", "Memory of OTLP requests that are being received.", edge.receiving_bytes())?;
     let help = "Bytes of OTLP requests queued for the upstream or in flight.";
     let mut family = encoder.encode_descriptor("queued_otlp_bytes", help, None, MetricType::Gauge)?;
@@ -94,7 +98,37 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
     let renamed = edge.tenants().map(|(id, name)| ([("tenant", name)], edge.renamed_requests(id)));
     let help = "OTLP requests with another tenant's service; renamed.";
     counters(encoder, ("renamed_otlp_requests", help), renamed)?;
-    encode_tails(edge, encoder)
+    encode_tails(edge, encoder)?;
+    encode_logs(edge, encoder)
+}
+
+/// Metrics of sampled log records, summed over all tenants; none where they pass through.
+fn encode_logs(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    if edge.with_tail(|tail, _| tail.keeps_logs()) != Some(true) {
+        return Ok(());
+    }
+    let of = |id, value: &dyn Fn(&TailSampler) -> u64| edge.with_tail_of(id, |tail, _| value(tail)).unwrap_or(0);
+    let sum = |value: &dyn Fn(&TailSampler) -> u64| edge.tenants().map(|(id, _)| of(id, value)).sum::<u64>();
+    let account = |value: &dyn Fn(&Account) -> u64| sum(&|tail| tail.log_account().map_or(0, value));
+    let help = "Log records received: each waits, is kept, dropped or lost.";
+    counter(encoder, "logs", help, account(&|account| account.seen.spans))?;
+    let help = "Bytes of log records received: what would be sent on without sampling.";
+    counter(encoder, "log_bytes", help, account(&|account| account.seen.bytes))?;
+    let waiting = account(&|account| account.waiting.spans);
+    gauge(encoder, "buffered_logs", "Log records that wait for a decision.", waiting as usize)?;
+    counter(encoder, "kept_logs", "Log records that were kept.", account(&|account| account.kept.spans))?;
+    counter(encoder, "kept_log_bytes", "Bytes of kept log records.", account(&|account| account.kept.bytes))?;
+    let dropped = DropReason::ALL.into_iter();
+    let dropped = dropped.map(|why| ([("reason", why.name())], account(&|account| account.dropped(why).spans)));
+    counters(encoder, ("dropped_logs", "Log records that no policy selected, by reason."), dropped)?;
+    let lost = LossReason::ALL.into_iter();
+    let lost = lost.map(|why| ([("reason", why.name())], account(&|account| account.lost(why).spans)));
+    counters(encoder, ("lost_logs", "Log records lost, by reason."), lost)?;
+    let yielded = LogPolicy::ALL.into_iter();
+    let yielded = yielded.map(|policy| ([("policy", policy.name())], sum(&|tail| tail.yielded_logs(policy))));
+    counters(encoder, ("over_budget_logs", "Log records selected and not kept: over budget."), yielded)?;
+    let memory = sum(&|tail| tail.log_memory() as u64);
+    gauge(encoder, "log_memory_bytes", "Memory of log records that wait.", memory as usize)
 }
 
 /// Metrics of the tail buffers: summed over all tenants, then per tenant.

@@ -249,6 +249,34 @@ async fn a_process_of_a_pod_that_is_never_told_of_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_pod_that_goes_while_its_process_registers_is_nobodys_name_and_hides_no_other() {
+    let watched = Arc::new(PodWatch::new(PodPlan::default(), Clock::start()));
+    let object = |number: u64| serde_json::from_value::<api::Pod>(pod(number)).unwrap();
+    let waits = |number: u64, waits: Duration| {
+        let watched = Arc::clone(&watched);
+        tokio::spawn(async move { watched.identity_within(&cgroup(number), "app", waits).await })
+    };
+    let is_refused = |identity| matches!(identity, PodIdentity::Refused(why) if why.contains("has not told of"));
+
+    // It came and went before the process, which is still there, is asked about.
+    watched.apply(Ok(Event::Apply(object(1))));
+    watched.apply(Ok(Event::Delete(object(1))));
+    assert!(is_refused(waits(1, Duration::ZERO).await.unwrap()));
+
+    // It went before it was ever told of, and another one came meanwhile.
+    let waiting = waits(2, Duration::from_millis(50));
+    tokio::task::yield_now().await;
+    watched.apply(Ok(Event::Delete(object(2))));
+    watched.apply(Ok(Event::Apply(object(3))));
+    assert!(is_refused(waiting.await.unwrap()));
+    assert!(matches!(waits(3, Duration::ZERO).await.unwrap(), PodIdentity::Member { .. }));
+    assert_eq!(watched.counts().0, 1);
+
+    // Its process ended before it was asked about: no name is taken.
+    assert_eq!(watched.identity_within("", "app", Duration::ZERO).await, PodIdentity::None);
+}
+
+#[tokio::test]
 async fn endpoints_are_those_of_annotations_and_of_pod_monitors() {
     let mut annotated = pod(1);
     annotated["metadata"]["annotations"] = json!({"prometheus.io/scrape": "true", "prometheus.io/port": "80"});

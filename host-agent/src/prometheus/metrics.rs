@@ -2,8 +2,8 @@
 
 use core::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use agent_runtime::Count;
 use exposition::RefusedSamples;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -32,12 +32,12 @@ impl Views<'_> {
         encoder: &mut DescriptorEncoder<'_>,
         (name, help): (&str, &str),
         reasons: &[&'static str; N],
-        of: fn(&ScrapeCounts) -> &[AtomicU64; N],
+        of: fn(&ScrapeCounts) -> &[Count; N],
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (at, reason) in reasons.iter().enumerate() {
             let count = self.counts().filter_map(|counts| of(counts).get(at));
-            let count: u64 = count.map(|count| count.load(Ordering::Relaxed)).sum();
+            let count: u64 = count.map(Count::get).sum();
             ConstCounter::new(count).encode(family.encode_family(&[("reason", *reason)])?)?;
         }
         Ok(())
@@ -47,9 +47,7 @@ impl Views<'_> {
 impl Collector for TargetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let views = Views(self.0.views(), self.0.gone());
-        let sum = |of: fn(&ScrapeCounts) -> &AtomicU64| -> u64 {
-            views.counts().map(|counts| of(counts).load(Ordering::Relaxed)).sum()
-        };
+        let sum = |of: fn(&ScrapeCounts) -> &Count| -> u64 { views.counts().map(|counts| of(counts).get()).sum() };
         let e = &mut encoder;
         counter(e, "scrapes", "Scrapes of Prometheus targets.", sum(|counts| &counts.scrapes))?;
         counter(e, "scrape_us", "Time that scrapes took, from request to values.", sum(|counts| &counts.took_us))?;

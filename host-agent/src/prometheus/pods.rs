@@ -133,7 +133,7 @@ mod tests {
         pods.apply(Ok(Event::Delete(pod)));
         until("it is not scraped any more", || replies().is_empty()).await;
 
-        assert!(targets.gone().scrapes.load(std::sync::atomic::Ordering::Relaxed) > 0);
+        assert!(targets.gone().scrapes.get() > 0);
         node.drain();
     }
 }

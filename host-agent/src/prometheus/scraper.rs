@@ -10,7 +10,7 @@ use wire::time::Nanos;
 
 use super::TargetPlan;
 use super::replica::{of_health, of_values, write_health};
-use super::view::{REASONS, ScrapeFailure, TargetView, add};
+use super::view::{REASONS, ScrapeFailure, TargetView};
 use crate::filled_region::FilledRegion;
 use crate::node::Node;
 
@@ -124,7 +124,7 @@ impl Scraper {
             }
             if next < earliest {
                 let behind = (earliest.0 - next.0).div_ceil(self.interval.0.max(1));
-                add(&self.view.counts.late, behind);
+                self.view.counts.late.add(behind);
                 next = next.plus(Nanos(self.interval.0.saturating_mul(behind)));
             }
         }
@@ -152,8 +152,8 @@ impl Scraper {
 
     fn end(&mut self, outcome: Result<bool, ScrapeError>, took: Nanos) {
         let counts = &self.view.counts;
-        add(&counts.scrapes, 1);
-        add(&counts.took_us, took.0 / 1_000);
+        counts.scrapes.one_more();
+        counts.took_us.add(took.0 / 1_000);
         // A program that restarts is down for one scrape. An exporter that says so again has failed to reach it.
         let says_down = outcome.is_ok() && self.view.target().program().down;
         let failed = outcome.is_err() || says_down && self.said_down;
@@ -173,7 +173,7 @@ impl Scraper {
                 self.took.push(took);
                 let refused = self.view.target().last_scrape().1.counts();
                 for (count, refused) in counts.refused.iter().zip(refused) {
-                    add(count, refused as u64);
+                    count.add(refused as u64);
                 }
                 self.running = self.running.saturating_add(1);
                 if self.view.target().program().restarted && self.running > STARTING {
@@ -213,7 +213,7 @@ impl Scraper {
     fn failed(&self, failure: &ScrapeFailure) {
         if let Some(count) = REASONS.iter().zip(&self.view.counts.failed).find(|(reason, _)| **reason == failure.reason)
         {
-            add(count.1, 1);
+            count.1.one_more();
         }
         let now = self.node.clock().now();
         let mut state = self.view.state();
@@ -291,7 +291,7 @@ async fn scrape(plan: &mut TargetPlan, view: &TargetView, body: &mut Vec<u8>) ->
     };
     let format = Format::of(page.content_type.as_deref());
     let format = format.ok_or_else(|| ScrapeError::NoMetrics(page.content_type.unwrap_or_default()))?;
-    add(&view.counts.bytes, body.len() as u64);
+    view.counts.bytes.add(body.len() as u64);
     {
         let mut state = view.state();
         (state.format, state.bytes) = (format.name(), body.len());

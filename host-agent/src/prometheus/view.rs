@@ -1,8 +1,8 @@
 //! What operators see of a target.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::Count;
 use exposition::{RefusedSamples, Target};
 use wire::proto::operators as proto;
 use wire::time::Nanos;
@@ -34,14 +34,14 @@ pub(super) struct ScrapeState {
 /// Counters of one target since the agent's start.
 #[derive(Debug, Default)]
 pub(super) struct ScrapeCounts {
-    pub(super) scrapes: AtomicU64,
+    pub(super) scrapes: Count,
     /// In the order of [`REASONS`].
-    pub(super) failed: [AtomicU64; REASONS.len()],
-    pub(super) took_us: AtomicU64,
-    pub(super) bytes: AtomicU64,
+    pub(super) failed: [Count; REASONS.len()],
+    pub(super) took_us: Count,
+    pub(super) bytes: Count,
     /// In the order of [`RefusedSamples::REASONS`].
-    pub(super) refused: [AtomicU64; RefusedSamples::REASONS.len()],
-    pub(super) late: AtomicU64,
+    pub(super) refused: [Count; RefusedSamples::REASONS.len()],
+    pub(super) late: Count,
 }
 
 impl ScrapeCounts {
@@ -53,10 +53,10 @@ impl ScrapeCounts {
             (&self.bytes, &other.bytes),
             (&self.late, &other.late),
         ] {
-            add(counter, get(of));
+            counter.add(of.get());
         }
         let reasons = self.failed.iter().zip(&other.failed).chain(self.refused.iter().zip(&other.refused));
-        reasons.for_each(|(counter, of)| add(counter, get(of)));
+        reasons.for_each(|(counter, of)| counter.add(of.get()));
     }
 }
 
@@ -72,15 +72,6 @@ pub(crate) struct TargetView {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Adds to a counter. Relaxed: it orders nothing.
-pub(super) fn add(counter: &AtomicU64, more: u64) {
-    counter.fetch_add(more, Ordering::Relaxed);
-}
-
-fn get(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }
 
 impl TargetView {
@@ -115,7 +106,7 @@ impl TargetView {
 
     /// Failed scrapes, of all reasons.
     fn failed(&self) -> u64 {
-        self.counts.failed.iter().map(get).sum()
+        self.counts.failed.iter().map(Count::get).sum()
     }
 
     /// What is wrong now, for the status.
@@ -152,7 +143,7 @@ impl TargetView {
             format: state.format.to_owned(),
             interval_us: state.interval.0 / 1_000,
             took_us: state.took.0 / 1_000,
-            scrapes: get(&self.counts.scrapes),
+            scrapes: self.counts.scrapes.get(),
             failed_scrapes: self.failed(),
             learned,
             needed,

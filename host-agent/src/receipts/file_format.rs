@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hooks::receipt::{LedgerLimits, Line, Page, Requests};
-use hooks::tracing::{DiscardReason, DropReason, LossReason, Policy, Tally};
+use hooks::receipt::{LedgerLimits, Line, LogLine, Page, Requests};
+use hooks::tracing::{DiscardReason, DropReason, LogPolicy, LossReason, Policy, Tally};
 use serde::{Deserialize, Serialize};
 use wire::time::{Nanos, UnixNanos};
 
@@ -51,6 +51,8 @@ pub struct StoredReceipt {
     pub runs: Vec<Run>,
     /// Spans buffered at the time of writing, by service.
     pub waiting: BTreeMap<Arc<str>, Tally>,
+    /// Log records buffered at the time of writing, by service.
+    pub waiting_logs: BTreeMap<Arc<str>, Tally>,
     /// Days, oldest first.
     pub pages: Vec<Page>,
 }
@@ -89,6 +91,8 @@ struct Body {
     since: u64,
     runs: Vec<Run>,
     waiting: BTreeMap<String, Pair>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    waiting_logs: BTreeMap<String, Pair>,
     days: Vec<Day>,
 }
 
@@ -114,6 +118,19 @@ struct Service {
     kept_requests: Pair,
     alarms: u64,
     alarm_ns: u64,
+    /// Left out where log records pass through: files of earlier releases have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    logs: Option<Logs>,
+}
+
+/// Log records of a service.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Logs {
+    seen: Pair,
+    kept: BTreeMap<String, Pair>,
+    dropped: BTreeMap<String, Pair>,
+    lost: BTreeMap<String, Pair>,
 }
 
 impl StoredReceipt {
@@ -123,7 +140,8 @@ impl StoredReceipt {
         let body = Body {
             since: self.since.0,
             runs: self.runs.clone(),
-            waiting: self.waiting.iter().map(|(name, tally)| (name.to_string(), pair(*tally))).collect(),
+            waiting: by_service(&self.waiting),
+            waiting_logs: by_service(&self.waiting_logs),
             days: self.pages.iter().map(Day::of).collect(),
         };
         // Numbers and strings always serialise.
@@ -144,15 +162,13 @@ impl StoredReceipt {
         let body: Body = serde_json::from_slice(HEADER.unseal(bytes)?)?;
         let stored = Self {
             since: UnixNanos(body.since),
-            waiting: body
-                .waiting
-                .into_iter()
-                .map(|(name, pair)| Ok((named(name)?, tally(pair)?)))
-                .collect::<Result<_, StoredReceiptError>>()?,
+            waiting: tallies(body.waiting)?,
+            waiting_logs: tallies(body.waiting_logs)?,
             pages: body.days.into_iter().map(Day::page).collect::<Result<_, _>>()?,
             runs: body.runs,
         };
-        let (waiting, most) = (stored.waiting.len(), LedgerLimits::default().services + 1);
+        let waiting = stored.waiting.len().max(stored.waiting_logs.len());
+        let most = LedgerLimits::default().services + 1;
         hold("the number of services with buffered spans", &waiting, waiting <= most, "must be at most 1001")?;
         hold("the number of runs", &stored.runs.len(), stored.runs.len() <= MAX_RUNS, "must be at most 64")?;
         let days: Vec<_> = stored.pages.iter().map(|page| page.day).collect();
@@ -189,6 +205,14 @@ fn pair(tally: Tally) -> Pair {
 
 fn tally((spans, bytes): Pair) -> Result<Tally, StoredReceiptError> {
     Ok(Tally { spans: number(spans)?, bytes: number(bytes)? })
+}
+
+fn by_service(tallies: &BTreeMap<Arc<str>, Tally>) -> BTreeMap<String, Pair> {
+    tallies.iter().map(|(name, tally)| (name.to_string(), pair(*tally))).collect()
+}
+
+fn tallies(found: BTreeMap<String, Pair>) -> Result<BTreeMap<Arc<str>, Tally>, StoredReceiptError> {
+    found.into_iter().map(|(name, pair)| Ok((named(name)?, tally(pair)?))).collect()
 }
 
 fn requests((all, failed): Pair) -> Result<Requests, StoredReceiptError> {
@@ -250,12 +274,13 @@ impl Service {
         Self {
             seen: pair(line.seen),
             kept: by_name(Policy::ALL, |policy| policy.name(), |policy| line.kept[*policy as usize]),
-            dropped: by_name(DropReason::ALL, |why| why.name(), |why| line.gone[DiscardReason::Dropped(*why).place()]),
-            lost: by_name(LossReason::ALL, |why| why.name(), |why| line.gone[DiscardReason::Lost(*why).place()]),
+            dropped: dropped(&line.gone),
+            lost: lost(&line.gone),
             requests: (most(line.requests.all), most(line.requests.failed)),
             kept_requests: (most(line.kept_requests.all), most(line.kept_requests.failed)),
             alarms: most(line.alarms),
             alarm_ns: most(line.alarm_time.0),
+            logs: (line.logs != LogLine::default()).then(|| Logs::of(&line.logs)),
         }
     }
 
@@ -268,15 +293,46 @@ impl Service {
             alarm_time: Nanos(number(self.alarm_ns)?),
             ..Line::default()
         };
-        let (kept, gone) = (&mut line.kept, &mut line.gone);
+        let kept = &mut line.kept;
         into_places(self.kept, &Policy::ALL, Policy::name, |policy, tally| kept[policy as usize] = tally)?;
-        let mut put = |why: DiscardReason, tally| gone[why.place()] = tally;
-        into_places(self.dropped, &DropReason::ALL, DropReason::name, |why, tally| {
-            put(DiscardReason::Dropped(why), tally);
-        })?;
-        into_places(self.lost, &LossReason::ALL, LossReason::name, |why, tally| put(DiscardReason::Lost(why), tally))?;
+        put_gone((self.dropped, self.lost), &mut line.gone)?;
+        line.logs = self.logs.map_or(Ok(LogLine::default()), Logs::line)?;
         Ok(line)
     }
+}
+
+impl Logs {
+    fn of(line: &LogLine) -> Self {
+        let kept = by_name(LogPolicy::ALL, |policy| policy.name(), |policy| line.kept[*policy as usize]);
+        Self { seen: pair(line.seen), kept, dropped: dropped(&line.gone), lost: lost(&line.gone) }
+    }
+
+    fn line(self) -> Result<LogLine, StoredReceiptError> {
+        let mut line = LogLine { seen: tally(self.seen)?, ..LogLine::default() };
+        let kept = &mut line.kept;
+        into_places(self.kept, &LogPolicy::ALL, LogPolicy::name, |policy, tally| kept[policy as usize] = tally)?;
+        put_gone((self.dropped, self.lost), &mut line.gone)?;
+        Ok(line)
+    }
+}
+
+type Removals = [Tally; DiscardReason::COUNT];
+
+fn dropped(gone: &Removals) -> BTreeMap<String, Pair> {
+    by_name(DropReason::ALL, |why| why.name(), |why| gone[DiscardReason::Dropped(*why).place()])
+}
+
+fn lost(gone: &Removals) -> BTreeMap<String, Pair> {
+    by_name(LossReason::ALL, |why| why.name(), |why| gone[DiscardReason::Lost(*why).place()])
+}
+
+fn put_gone(
+    (dropped, lost): (BTreeMap<String, Pair>, BTreeMap<String, Pair>),
+    gone: &mut Removals,
+) -> Result<(), StoredReceiptError> {
+    let mut put = |why: DiscardReason, tally| gone[why.place()] = tally;
+    into_places(dropped, &DropReason::ALL, DropReason::name, |why, tally| put(DiscardReason::Dropped(why), tally))?;
+    into_places(lost, &LossReason::ALL, LossReason::name, |why, tally| put(DiscardReason::Lost(why), tally))
 }
 
 #[cfg(test)]
@@ -294,6 +350,11 @@ mod tests {
             kept_requests: Requests { all: 4, failed: 2 },
             alarms: 5,
             alarm_time: Nanos::from_secs(61),
+            logs: LogLine {
+                seen: tally(50),
+                kept: core::array::from_fn(|n| tally(30 + n as u64)),
+                gone: core::array::from_fn(|n| tally(40 + n as u64)),
+            },
         };
         let page = |day| Page {
             day,
@@ -304,6 +365,7 @@ mod tests {
             since: UnixNanos(17),
             runs: vec![Run { began: 17, written: 29, ended: true }, Run { began: 31, written: 37, ended: false }],
             waiting: [("payment".into(), tally(3))].into(),
+            waiting_logs: [("cart".into(), tally(4))].into(),
             pages: vec![page(20_000), page(20_002)],
         }
     }
@@ -316,6 +378,18 @@ mod tests {
     fn what_is_written_is_read_again() {
         assert_eq!(StoredReceipt::decode(&stored().encode()).unwrap(), stored());
         assert_eq!(StoredReceipt::decode(&StoredReceipt::default().encode()).unwrap(), StoredReceipt::default());
+    }
+
+    #[test]
+    fn a_file_without_log_records_is_that_of_earlier_releases() {
+        let mut stored = StoredReceipt { waiting_logs: BTreeMap::new(), ..stored() };
+        let lines = stored.pages.iter_mut().flat_map(|page| page.services.values_mut());
+        lines.for_each(|line| line.logs = LogLine::default());
+
+        let text = String::from_utf8(stored.encode()).unwrap();
+
+        assert!(!text.contains("logs"), "{text}");
+        assert_eq!(StoredReceipt::decode(text.as_bytes()).unwrap(), stored);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The servers of the control plane, the operators' API, `/metrics` and the live page.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agent_runtime::server::{self, Limits, Listener, ReplyShares, Server};
 use agent_runtime::socket_file::SocketFile;
@@ -28,14 +27,12 @@ use crate::token_access::TokenAccess;
 use crate::watched_sources::WatchedSources;
 use crate::{control_server, freed_regions, metrics_endpoint, operators_server, regions_socket, services_socket};
 
-/// Time limit for the body of an operator's request.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// Connections of workers: of all, and of one user or address.
 pub(crate) const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
 /// Connections of operators, viewers and hooks.
 pub(crate) const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
-/// Bytes of replies to operators and viewers that they have not read.
-pub(crate) const REPLY_BYTES: u64 = 64 << 20;
+/// Bytes of requests of operators and viewers that are being read, and of replies that they have not read.
+pub(crate) const CALL_BYTES: u64 = 64 << 20;
 /// Connections to `/metrics`.
 pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
 
@@ -83,15 +80,12 @@ pub(super) fn serve(
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
     let callers = Callers { access: live.access.clone(), tokens };
-    let operators = operators_server::service(Arc::clone(node), callers, hooks, problems, page.clone());
-    // Each operator's request is one message; a worker's is a stream.
-    let operators = server::with_body_deadline(Routes::new(operators).into_axum_router(), BODY_WITHIN);
     let counted = Arc::clone(node);
-    let replies = ReplyShares::new(REPLY_BYTES, move |error| {
+    let held = ReplyShares::new(CALL_BYTES, move |error| {
         counted.counts.refused_replies.one_more();
         tracing::warn!(%error, "call refused");
     });
-    let operators = server::with_reply_shares(operators, &replies);
+    let operators = operators_server::router(Arc::clone(node), callers, hooks, problems, page.clone(), &held);
     let operators = named("operators", operators, OPERATOR_LIMITS);
     let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
     let metrics = named("metrics", metrics, METRICS_LIMITS);

@@ -21,7 +21,7 @@ use crate::metric_exports::{ExportSettings, Exports};
 use crate::node::Node;
 use crate::run_error::RunError;
 use crate::telemetry_threads::TelemetryThreads;
-use crate::{head_sampling, kept_traces, metric_exports, otlp_endpoint, span_ring};
+use crate::{head_sampling, kept_logs, kept_traces, metric_exports, otlp_endpoint, span_ring};
 
 /// Settings of what runs on the telemetry threads, besides remote monitors.
 pub(super) struct TelemetrySettings {
@@ -57,6 +57,7 @@ impl TelemetrySettings {
         if let Some(otlp) = &mut otlp {
             otlp.admits = leaves_enough;
             otlp.watched_kept = Some(kept_traces::KEPT_BYTES);
+            otlp.watched_kept_logs = otlp.logs.is_some().then_some(kept_logs::KEPT_BYTES);
             otlp.observed = config.observes_spans().then(|| config.otlp.traces.frontends.clone());
         }
         let exports = config.otlp.metrics.settings(config.otlp.request_bytes)?;

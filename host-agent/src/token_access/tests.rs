@@ -7,11 +7,10 @@ use agent_runtime::ServerTls;
 use agent_runtime::access::{Access, AccessConfig};
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::Reloadable;
-use agent_runtime::server::{Limits, Listener, Server};
+use agent_runtime::server::{Limits, Listener, ReplyShares, Server};
 use hooks::time::UnixNanos;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tonic::service::Routes;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as Holder};
 use tonic::{Code, Request};
 use wire::id::Incarnation;
@@ -97,7 +96,8 @@ impl Served {
         };
         let access = Reloadable::new(Access::resolve(&AccessConfig::default()).unwrap());
         let callers = Callers { access, tokens: Some(Arc::clone(&tokens)) };
-        let service = operators_server::service(node, callers, (4, 16), Arc::new(sources), None);
+        let held = ReplyShares::new(1 << 20, |_| {});
+        let router = operators_server::router(node, callers, (4, 16), Arc::new(sources), None, &held);
         let folder = certificates();
         let file = |name: &str| folder.path().join(name);
         let tls =
@@ -106,7 +106,6 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let limits = Limits { connections: 16, connections_per_peer: 16 };
-        let router = Routes::new(service).into_axum_router();
         let api = Server { name: "operators", router, limits, counts: Arc::default() };
         tokio::spawn(api.serve(vec![Listener::Tcp(listener)], Some(acceptor), core::future::pending()));
         Self { server, tokens, address, folder }

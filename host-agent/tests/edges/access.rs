@@ -4,11 +4,14 @@
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 
+use axum::http::Request;
 use region::OwnedRegion;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
+use tower_service::Service as _;
 use wire::layout::RegionSize;
 use wire::proto::operators::{
     DeleteLmapRequest, DrainWorkerRequest, FitAgainRequest, ListRequest, NewLmapRequest, PathsRequest, ReceiptRequest,
@@ -100,6 +103,47 @@ fn a_viewer_reads_and_changes_nothing_and_an_operator_does_both() {
     assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![true; 6]));
     let (reading, changing) = as_user(7001, &[], || calls(&agent));
     assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![false; 6]));
+}
+
+/// The outcome of a `ConfigLmap` whose message is said to have `length` bytes, and of which `bytes` come. The rest
+/// never does.
+fn config_lmap(agent: &Agent, length: u32, bytes: Vec<u8>) -> Status {
+    let (sender, receiver) = tokio::sync::mpsc::channel(2);
+    let head = [[0].as_slice(), &length.to_be_bytes()].concat();
+    for chunk in [head, bytes] {
+        sender.try_send(Ok::<_, std::io::Error>(chunk)).unwrap();
+    }
+    let body = axum::body::Body::from_stream(ReceiverStream::new(receiver));
+    let request = Request::post("/uview.operators.v1.Operators/ConfigLmap")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(tonic::body::Body::new(body))
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let endpoint = Endpoint::from_shared(agent.at.operators.clone()).unwrap();
+    let response = runtime.block_on(async {
+        let mut channel = endpoint.connect().await.unwrap();
+        core::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+        channel.call(request).await.unwrap()
+    });
+    drop(sender);
+    Status::from_header_map(response.headers()).unwrap()
+}
+
+#[test]
+fn of_strangers_nothing_is_read_and_of_operators_no_more_is_decoded_than_an_lmap_can_have() {
+    let Some(agent) = agent("") else { return };
+
+    let stranger = as_user(NOBODY, &[], || config_lmap(&agent, 15 << 20, vec![0x12, 0]));
+    // Metrics without a name: two bytes each on the wire, a hundred in memory.
+    let empty = [0x12, 0].repeat(1 << 20);
+    let operator = config_lmap(&agent, empty.len() as u32, empty);
+    let long = config_lmap(&agent, 15 << 20, vec![0; 5 << 20]);
+
+    assert_eq!(stranger.code(), Code::PermissionDenied, "{stranger:?}");
+    assert_eq!(operator.code(), Code::InvalidArgument, "{operator:?}");
+    assert!(operator.message().starts_with("1048576 elements of field 2 in one message"), "{operator:?}");
+    assert_eq!(long.code(), Code::OutOfRange, "{long:?}");
 }
 
 #[test]

@@ -105,6 +105,11 @@ impl Agent {
         Self { folder, at, stop: Some(stop), thread: Some(thread) }
     }
 
+    /// One that runs in another process, below `folder`.
+    pub const fn beside(folder: TempDir, at: Addresses) -> Self {
+        Self { folder, at, stop: None, thread: None }
+    }
+
     pub fn incarnation(&self) -> Incarnation {
         Incarnation(self.at.incarnation)
     }

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::PoisonError;
 
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message as _;
+use support::otlp::{service_of, traces};
 
 use crate::agent::{Agent, wait_for};
-use crate::otlp::{ReceivedSpans, send, span, spans_of, upstream};
+use crate::otlp::{ReceivedSpans, send, span, upstream};
 
 /// A free port on each of `hosts`.
 pub fn free(hosts: &[u8]) -> Vec<SocketAddr> {
@@ -31,7 +30,7 @@ fn agent(name: &str, listen: SocketAddr, peers: &[SocketAddr], upstream: SocketA
 }
 
 pub fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
-    ExportTraceServiceRequest { resource_spans: vec![spans_of(service, spans)] }.encode_to_vec()
+    traces(service, spans).encode_to_vec()
 }
 
 /// Spans by trace and service, as the backend received them.
@@ -39,8 +38,7 @@ fn arrived(received: &ReceivedSpans) -> BTreeMap<u128, BTreeSet<String>> {
     let mut all = BTreeMap::<_, BTreeSet<_>>::new();
     for request in received.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         for group in &request.resource_spans {
-            let service = group.resource.as_ref().unwrap().attributes[0].value.clone().unwrap().value.unwrap();
-            let Value::StringValue(service) = service else { panic!("{service:?}") };
+            let service = service_of(group).to_owned();
             for span in group.scope_spans.iter().flat_map(|scope| &scope.spans) {
                 let trace = u128::from_be_bytes(span.trace_id[..].try_into().unwrap());
                 all.entry(trace).or_default().insert(service.clone());

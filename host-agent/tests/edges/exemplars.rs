@@ -9,8 +9,9 @@ use prost::Message as _;
 use remote_write::message::TimeSeries;
 
 use crate::agent::{Agent, wait_for};
-use crate::otlp::{send, span, spans_of, upstream};
+use crate::otlp::{send, span, upstream};
 use crate::remote_write::{labels, receiver};
+use support::otlp::spans_of;
 
 const NAME: &str = "traces_span_metrics_duration_seconds";
 

@@ -20,9 +20,10 @@ use wire::proto::control::{Episode, Verdict, Verdicts};
 
 use crate::agent::{Agent, PATIENCE, wait_for};
 use crate::coherence::free;
-use crate::otlp::{now, send, span, spans_of, upstream};
+use crate::otlp::{now, send, span, upstream};
 use crate::service::Service;
 use crate::worker::Worker;
+use support::otlp::spans_of;
 
 /// An agent with these frontends, and its head sampling address.
 fn agent(frontends: &[String]) -> (Agent, SocketAddr) {

@@ -10,8 +10,9 @@ use tonic::Code;
 use wire::proto::operators::OpenPageRequest;
 
 use crate::agent::{Agent, Operators, PATIENCE, wait_for};
-use crate::otlp::{send, span, spans_of, upstream};
+use crate::otlp::{send, span, upstream};
 use crate::service::Service;
+use support::otlp::spans_of;
 
 const QUIET: &str = "process_metrics: {enabled: false}\n";
 /// Markup, controls of a terminal and of direction, and the end of an event.

@@ -8,6 +8,8 @@ mod coherence;
 mod exemplars;
 mod head_sampling;
 mod live_page;
+mod logged;
+mod logs;
 mod misbehaving_services;
 mod misbehaving_workers;
 mod nodes;

@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
+use support::otlp::spans_of;
 use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{Episode, Verdict, Verdicts};
 
@@ -73,28 +71,8 @@ pub fn now() -> u64 {
 }
 
 pub fn span(trace: u128, id: u8, parent: &[u8], name: &str) -> Span {
-    let start_time_unix_nano = now();
-    Span {
-        trace_id: trace.to_be_bytes().to_vec(),
-        span_id: vec![id; 8],
-        parent_span_id: parent.to_vec(),
-        name: name.to_owned(),
-        kind: 2,
-        start_time_unix_nano,
-        end_time_unix_nano: start_time_unix_nano + 1_000_000,
-        ..Span::default()
-    }
-}
-
-pub fn spans_of(service: &str, spans: Vec<Span>) -> ResourceSpans {
-    let value = Some(AnyValue { value: Some(Value::StringValue(service.to_owned())) });
-    let attributes = vec![KeyValue { key: "service.name".to_owned(), value }];
-    let resource = Some(Resource { attributes, ..Resource::default() });
-    ResourceSpans {
-        resource,
-        scope_spans: vec![ScopeSpans { spans, ..ScopeSpans::default() }],
-        ..ResourceSpans::default()
-    }
+    let span = support::otlp::span(trace, id, 0, name, now());
+    Span { parent_span_id: parent.to_vec(), end_time_unix_nano: span.start_time_unix_nano + 1_000_000, ..span }
 }
 
 /// Sixteen requests of each of two operations; the frontend's spans come last.

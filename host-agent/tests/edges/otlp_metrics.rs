@@ -16,7 +16,6 @@ use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use prost::Message as _;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -25,9 +24,10 @@ use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{LmapSummary, Row, Rows, Summary};
 
 use crate::agent::{Agent, wait_for};
-use crate::otlp::{send, span, spans_of, upstream};
+use crate::otlp::{send, span, upstream};
 use crate::service::Service;
 use crate::worker::Worker;
+use support::otlp::spans_of;
 
 /// A receiver: the requests that it accepted, and the number of requests sent to it.
 #[derive(Clone, Default)]
@@ -78,11 +78,7 @@ impl Monitor {
 }
 
 fn text(attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue], key: &str) -> String {
-    let found = attributes.iter().find(|attribute| attribute.key == key).unwrap();
-    match found.value.as_ref().unwrap().value.as_ref().unwrap() {
-        Value::StringValue(text) => text.clone(),
-        other => panic!("{other:?}"),
-    }
+    support::otlp::text_of(attributes, key).unwrap().to_owned()
 }
 
 #[tonic::async_trait]

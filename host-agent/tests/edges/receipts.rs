@@ -9,7 +9,8 @@ use prost::Message as _;
 use wire::proto::operators::{ReceiptLine, ReceiptReply, ReceiptRequest};
 
 use crate::agent::{self, Agent, wait_for};
-use crate::otlp::{send, span, spans_of, upstream};
+use crate::otlp::{send, span, upstream};
+use support::otlp::spans_of;
 
 /// An agent with a long decision wait, in the directory of an earlier one.
 fn start(folder: tempfile::TempDir, to: std::net::SocketAddr) -> Agent {

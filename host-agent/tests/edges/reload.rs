@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use wire::proto::operators::ListRequest;
 
 use crate::agent::{Agent, wait_for};
 use crate::service::Service;
@@ -119,4 +120,30 @@ fn changed_rules_hold_for_who_comes_later_and_a_file_that_is_wrong_is_reported_u
     replace(&file, "process_metrics: {enabled: false}\n");
     wait_for("the end of the problem", || (!rejected(&agent)).then_some(()));
     let (_cart, _region) = Service::register(&agent, "cart", &["a"]);
+}
+
+#[test]
+fn changed_rules_of_aggregation_hold_for_services_that_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.yaml");
+    let text = "process_metrics: {enabled: false}\n";
+    std::fs::write(&file, text).unwrap();
+    let agent = Agent::of_file(tempfile::tempdir().unwrap(), &file);
+    let (_cart, _region) = Service::register(&agent, "cart", &["queue"]);
+    let aggregation = || {
+        let mut operators = agent.operators();
+        let reply = operators.runtime.block_on(operators.client.list(ListRequest {})).unwrap().into_inner();
+        reply.lmaps[0].metrics[0].aggregation.clone()
+    };
+    assert_eq!(aggregation(), "sum");
+
+    replace(&file, &format!("{text}lmap: {{aggregations: [{{metrics: queue, aggregation: p90}}]}}\n"));
+    wait_for("the rule", || (aggregation() == "p90").then_some(()));
+    assert_eq!(agent.status().problems, Vec::<String>::new());
+
+    replace(&file, &format!("{text}lmap: {{aggregations: [{{metrics: queue, aggregation: max -}}]}}\n"));
+    wait_for("the problem", || rejected(&agent).then_some(()));
+    assert_eq!(aggregation(), "p90", "what cannot be computed changes nothing");
+    replace(&file, text);
+    wait_for("the end of the rule", || (aggregation() == "sum").then_some(()));
 }

@@ -11,9 +11,10 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use wire::proto::operators::{ListReply, ListRequest};
 
 use crate::agent::{Agent, wait_for};
-use crate::otlp::{send, span, spans_of, upstream};
+use crate::otlp::{send, span, upstream};
 use crate::reload::replace;
 use crate::service::Service;
+use support::otlp::spans_of;
 
 /// The instances of each service.
 fn instances(agent: &Agent) -> Vec<(String, Vec<String>)> {

@@ -16,10 +16,11 @@ use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{LmapSummary, Row, Rows, Summary};
 
 use crate::agent::{Agent, wait_for};
-use crate::otlp::{now, send, span, spans_of};
+use crate::otlp::{now, send, span};
 use crate::reload::{Authority, authority, rejected, replace, signed};
 use crate::service::Service;
 use crate::worker::Worker;
+use support::otlp::spans_of;
 
 /// An OTLP/HTTP upstream that wants clients' certificates, and ends each connection after one request.
 struct SecureUpstream {

@@ -73,7 +73,7 @@ runAsUser: 0
 runAsGroup: 0
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
-seccompProfile: {type: RuntimeDefault}
+seccompProfile: {{ .seccomp | default (dict "type" "RuntimeDefault") | toJson }}
 capabilities:
   drop: [ALL]
   {{- with .add }}
@@ -101,7 +101,7 @@ readinessProbe:
   "runtime_dir" .Values.hostAgent.socketDir
   "metrics" (dict "listen" "0.0.0.0:9702")
   "receipt" (dict "dir" .Values.hostAgent.stateDir)
-  "incidents" (dict "dir" (printf "%s/incidents" .Values.hostAgent.stateDir))
+  "incidents" (dict "dir" (printf "%s/incidents" .Values.hostAgent.stateDir) "profile" (dict "seconds" (ternary 5 0 .Values.hostAgent.profiles.enabled)))
   "lmap" (dict "models_dir" (printf "%s/models" .Values.hostAgent.stateDir) "model_bytes" 33554432)
   "services" (dict "limits" (dict "connections" 512 "services" 512 "series" 65536 "regions" 8192 "region_bytes" 268435456))
   "operators" (dict "hooks" 64)
@@ -110,11 +110,11 @@ readinessProbe:
 }}
 {{- with .Values.otlp.upstream }}
 {{- $traces := dict "keep" $.Values.otlp.keep "memory_bytes" 134217728 }}
-{{- $otlp := dict "upstream" . "listen_grpc" "0.0.0.0:4317" "listen_http" "0.0.0.0:4318" "receive_memory_bytes" 33554432 "queue_bytes" 33554432 "traces" $traces }}
+{{- $otlp := dict "upstream" . "listen_grpc" "0.0.0.0:4317" "listen_http" "0.0.0.0:4318" "receive_memory_bytes" 33554432 "queue_bytes" 33554432 "traces" $traces "logs" (dict "keep" $.Values.otlp.logs "memory_bytes" 33554432) }}
 {{- $_ := set $config "otlp" $otlp }}
 {{- end }}
 {{- if .Values.pods.enabled }}
-{{- $pods := dict "pods" true "scrape_targets" .Values.pods.scrapeTargets "pod_monitors" .Values.pods.podMonitors "lmaps" .Values.pods.lmaps "sampling_policies" .Values.pods.samplingPolicies "forwarders" .Values.pods.forwarders }}
+{{- $pods := dict "pods" true "scrape_targets" .Values.pods.scrapeTargets "pod_monitors" .Values.pods.podMonitors "lmaps" .Values.pods.lmaps "sampling_policies" .Values.pods.samplingPolicies "synopsis_policies" .Values.pods.synopsisPolicies "forwarders" .Values.pods.forwarders }}
 {{- $_ := set $config "kubernetes" $pods }}
 {{- end }}
 {{- with .Values.hostAgent.operatorsApi }}

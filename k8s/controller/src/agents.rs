@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::clock;
-use crate::counts::{Counts, one_more};
+use crate::counts::Counts;
 use crate::questions::Questions;
 use crate::room::Room;
 use crate::scores::{Page, Pages};
@@ -155,7 +155,7 @@ impl Reading {
         }
         let read = self.read(room).await;
         if let Err(error) = &read {
-            one_more(&counts.unread);
+            counts.unread.one_more();
             tracing::debug!(error, client = ?self.client, "a host agent cannot be read");
         }
         self.page = Some((Instant::now(), read.clone()));

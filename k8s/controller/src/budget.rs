@@ -10,7 +10,7 @@ const PROGRAM: u64 = 48 * MIB;
 /// Bytes per byte of an answer while it is decoded; a test counts them.
 pub const DECODED: u64 = 10;
 /// Kinds that are watched.
-const WATCHED: u64 = 4;
+const WATCHED: u64 = 5;
 /// Most bytes of one object in the API server's store.
 const OBJECT_BYTES: u64 = 3 * MIB / 2;
 /// What refers to what nodes say, while statuses are computed: one reference for 128 B of what they say.
@@ -38,23 +38,23 @@ fn cluster() -> [Bound; 5] {
     [
         bound("program, threads, free memory that the allocator keeps", PROGRAM, "fixed", "–", ""),
         bound(
-            "Lmaps, SamplingPolicies, reports and nodes",
+            "Lmaps, policies, reports and nodes",
             known::MAX_BYTES as u64,
-            "16 + 16 + 32 + 8 MiB, twice while they are listed anew; 10,000 of each",
+            "3 × 12 + 32 + 8 MiB, twice while they are listed anew; 10,000 of each",
             "further ones have no status",
             "refused_objects",
         ),
         bound(
             "answers of the API server to lists",
             WATCHED * (1 + DECODED) * bounded::MAX_BYTES as u64,
-            "4 lists × 5 MiB × (1 + 10 decoded)",
+            "5 lists × 5 MiB × (1 + 10 decoded)",
             "the list is an error, and begins anew",
             "",
         ),
         bound(
             "events of watches, and statuses that are written",
             (WATCHED + 1) * OBJECT_BYTES + REFERENCES,
-            "(4 + 1) × 1.5 MiB, as the API server's store has it, + 8 MiB",
+            "(5 + 1) × 1.5 MiB, as the API server's store has it, + 8 MiB",
             "others wait",
             "",
         ),

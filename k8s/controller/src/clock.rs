@@ -1,12 +1,9 @@
-//! The only place of this crate that reads the wall clock. Intervals are measured by tokio's, which never goes back.
-#![expect(clippy::disallowed_methods, reason = "the only module that reads the clock")]
+//! The agents' wall clock, in the API server's type. Intervals are measured by tokio's, which never goes back.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use agent_runtime::clock::unix_now;
 use k8s_openapi::jiff::Timestamp;
 
 /// The time of the day.
 pub(crate) fn wall() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanosecond(since.as_nanos() as i128).unwrap_or_default()
+    Timestamp::from_nanosecond(unix_now().0.into()).unwrap_or_default()
 }

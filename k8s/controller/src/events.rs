@@ -6,7 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource as _;
 use resources::aggregate::{Notice, ObjectKind, StatusWrite};
-use resources::{Lmap, SamplingPolicy};
+use resources::{Lmap, SamplingPolicy, SynopsisPolicy};
 use serde_json::{Value, json};
 
 /// Who reports, for people.
@@ -20,6 +20,7 @@ pub(crate) fn event(write: &StatusWrite, notice: &Notice, instance: &str, now: &
     let (api_version, kind) = match write.kind {
         ObjectKind::Lmap => (Lmap::api_version(&()), Lmap::kind(&())),
         ObjectKind::SamplingPolicy => (SamplingPolicy::api_version(&()), SamplingPolicy::kind(&())),
+        ObjectKind::SynopsisPolicy => (SynopsisPolicy::api_version(&()), SynopsisPolicy::kind(&())),
     };
     json!({
         "apiVersion": "events.k8s.io/v1",

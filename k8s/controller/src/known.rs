@@ -1,7 +1,8 @@
-//! What is known of the cluster: lists and watches of `Lmap`s and `SamplingPolicy`s, of what nodes say about them, and
-//! of nodes.
+//! What is known of the cluster: lists and watches of `Lmap`s, `SamplingPolicy`s and `SynopsisPolicy`s, of what nodes
+//! say about them, and of nodes.
 //!
-//! Nothing is done as long as one of the lists is not complete: half of the nodes are no cluster.
+//! Nothing is done as long as one of the lists is not complete: half of the nodes are no cluster. A cluster whose
+//! definitions are of an earlier release has no `SynopsisPolicy`s.
 
 use core::pin::pin;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use resources::aggregate::{
 };
 use resources::node_status::{MAX_STATES, ObjectState};
 use resources::plan::Key;
-use resources::{Lmap, LmapNodeStatus, NodeReport, SamplingPolicy};
+use resources::{Lmap, LmapNodeStatus, NodeReport, SamplingPolicy, SynopsisPolicy};
 use tokio_stream::{Stream, StreamExt as _};
 
 /// Objects of one answer: as many as fit into it, whoever wrote them, if each has 1.5 MiB, which is the most that an
@@ -28,7 +29,7 @@ const PAGES: [u32; 2] = [3, 50];
 /// Most objects of one kind.
 const MAX_OBJECTS: usize = 10_000;
 /// Most bytes of all lists. While a kind is listed anew, what was known stays: all are there twice.
-pub(crate) const MAX_BYTES: usize = 2 * (2 * KnownObject::MOST + Report::MOST + String::MOST);
+pub(crate) const MAX_BYTES: usize = 2 * (3 * KnownObject::MOST + Report::MOST + String::MOST);
 
 /// What a kind of value takes.
 trait Weight {
@@ -49,7 +50,7 @@ impl Weight for String {
 }
 
 impl Weight for KnownObject {
-    const MOST: usize = 16 << 20;
+    const MOST: usize = 12 << 20;
 
     fn bytes(&self) -> usize {
         let texts = self.status.conditions.iter().map(|condition| 128 + condition.message.len());
@@ -69,8 +70,8 @@ impl Weight for Report {
         let one = |((namespace, name), verdict): (&Key, &NodeVerdict)| {
             128 + namespace.len() + name.len() + text(&verdict.outcome) + services(verdict)
         };
-        let OfKinds { lmaps, policies } = &self.verdicts;
-        384 + lmaps.iter().chain(policies).map(one).sum::<usize>()
+        let OfKinds { lmaps, policies, synopses } = &self.verdicts;
+        384 + lmaps.iter().chain(policies).chain(synopses).map(one).sum::<usize>()
     }
 }
 
@@ -84,11 +85,14 @@ struct Listing<I, V> {
     is_listed: bool,
     refused: usize,
     error: Option<String>,
+    /// The API server does not know the kind.
+    is_missing: bool,
 }
 
 impl<I, V> Default for Listing<I, V> {
     fn default() -> Self {
-        Self { buffer: BTreeMap::new(), buffer_bytes: 0, bytes: 0, is_listed: false, refused: 0, error: None }
+        let (buffer, error) = Default::default();
+        Self { buffer, buffer_bytes: 0, bytes: 0, is_listed: false, refused: 0, error, is_missing: false }
     }
 }
 
@@ -100,7 +104,7 @@ impl<I: Ord, V: Weight> Listing<I, V> {
         event: Result<Event<K>, watcher::Error>,
         read: impl Fn(&K) -> (I, V),
     ) {
-        self.error = None;
+        (self.error, self.is_missing) = (None, false);
         match event {
             Ok(Event::Init) => (self.buffer, self.buffer_bytes, self.refused) = Default::default(),
             Ok(Event::InitApply(object)) => {
@@ -123,7 +127,10 @@ impl<I: Ord, V: Weight> Listing<I, V> {
                 let gone = known.remove(&read(&object).0);
                 self.bytes -= gone.map_or(0, |gone| gone.bytes());
             }
-            Err(error) => self.error = Some(agent_runtime::chain(&error)),
+            Err(error) => {
+                self.is_missing = is_missing(&error);
+                self.error = Some(agent_runtime::chain(&error));
+            }
         }
     }
 
@@ -145,6 +152,7 @@ struct State {
     cluster: Cluster,
     lmaps: Listing<Key, KnownObject>,
     policies: Listing<Key, KnownObject>,
+    synopses: Listing<Key, KnownObject>,
     reports: Listing<String, Report>,
     nodes: Listing<String, String>,
 }
@@ -164,7 +172,12 @@ impl ClusterView {
     /// Whether all lists were complete once.
     pub(crate) fn is_complete(&self) -> bool {
         let state = self.lock();
-        state.lmaps.is_listed && state.policies.is_listed && state.reports.is_listed && state.nodes.is_listed
+        let has_synopses = state.synopses.is_listed || state.synopses.is_missing;
+        state.lmaps.is_listed
+            && state.policies.is_listed
+            && has_synopses
+            && state.reports.is_listed
+            && state.nodes.is_listed
     }
 
     /// Statuses that have to be written, the first `most` of those that are `due`; none as long as a list is not
@@ -176,10 +189,11 @@ impl ClusterView {
     /// Takes `object`, which was written.
     pub(crate) fn take_written(&self, kind: ObjectKind, object: &DynamicObject) {
         let mut state = self.lock();
-        let State { cluster, lmaps, policies, .. } = &mut *state;
+        let State { cluster, lmaps, policies, synopses, .. } = &mut *state;
         let listing = match kind {
             ObjectKind::Lmap => lmaps,
             ObjectKind::SamplingPolicy => policies,
+            ObjectKind::SynopsisPolicy => synopses,
         };
         listing.insert(cluster.objects.of_mut(kind), known_object(object));
     }
@@ -192,23 +206,28 @@ impl ClusterView {
         if knows_all { orphans(cluster) } else { BTreeMap::new() }
     }
 
-    /// Numbers of Lmaps, of SamplingPolicies, of nodes that report, and of objects that there was no room for.
-    pub(crate) fn sizes(&self) -> [usize; 4] {
-        let State { cluster, lmaps, policies, reports, nodes } = &*self.lock();
-        let refused = lmaps.refused + policies.refused + reports.refused + nodes.refused;
-        [cluster.objects.lmaps.len(), cluster.objects.policies.len(), cluster.reports.len(), refused]
+    /// Numbers of Lmaps, of SamplingPolicies, of SynopsisPolicies, of nodes that report, and of objects that there was
+    /// no room for.
+    pub(crate) fn sizes(&self) -> [usize; 5] {
+        let State { cluster, lmaps, policies, synopses, reports, nodes } = &*self.lock();
+        let refused = lmaps.refused + policies.refused + synopses.refused + reports.refused + nodes.refused;
+        let [lmaps, policies, synopses] = ObjectKind::ALL.map(|kind| cluster.objects.of(kind).len());
+        [lmaps, policies, synopses, cluster.reports.len(), refused]
     }
 
     /// Why one of the watches does not work now.
     pub(crate) fn problem(&self) -> Option<String> {
         let state = self.lock();
+        // Definitions of an earlier release have no such kind.
+        let synopses = state.synopses.error.as_ref().filter(|_| !state.synopses.is_missing);
         let all = [
-            ("lmaps", &state.lmaps.error),
-            ("samplingpolicies", &state.policies.error),
-            ("lmapnodestatuses", &state.reports.error),
-            ("nodes", &state.nodes.error),
+            ("lmaps", state.lmaps.error.as_ref()),
+            ("samplingpolicies", state.policies.error.as_ref()),
+            ("synopsispolicies", synopses),
+            ("lmapnodestatuses", state.reports.error.as_ref()),
+            ("nodes", state.nodes.error.as_ref()),
         ];
-        let (kind, error) = all.into_iter().find_map(|(kind, error)| Some((kind, error.as_ref()?)))?;
+        let (kind, error) = all.into_iter().find_map(|(kind, error)| Some((kind, error?)))?;
         Some(format!(
             "{kind} cannot be watched: {error} (is uview-crds installed, and may the service account watch them?)"
         ))
@@ -225,6 +244,17 @@ impl ClusterView {
         };
         Some(reports.iter().filter_map(set).collect())
     }
+}
+
+/// Whether the API server does not know the kind.
+fn is_missing(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error)
+    | watcher::Error::WatchStartFailed(error)
+    | watcher::Error::WatchFailed(error)) = error
+    else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// What is kept of an object. A status that is not understood is one that has to be written.
@@ -246,16 +276,21 @@ fn report(object: &DynamicObject) -> (String, Report) {
         let states = states.iter().take(MAX_STATES);
         states.map(|state| ((state.namespace.clone(), state.name.clone()), state.into())).collect()
     };
-    let verdicts = OfKinds { lmaps: verdicts(&report.lmaps), policies: verdicts(&report.sampling_policies) };
+    let verdicts = OfKinds {
+        lmaps: verdicts(&report.lmaps),
+        policies: verdicts(&report.sampling_policies),
+        synopses: verdicts(&report.synopsis_policies),
+    };
     (object.name_any(), Report { uid: object.uid().unwrap_or_default(), verdicts })
 }
 
-/// Watches all four kinds for ever.
+/// Watches all five kinds for ever.
 pub(crate) async fn watch(client: Client, known: &ClusterView) {
     let config = |page: u32| watcher::Config::default().page_size(page);
     let all_of = |of: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), of);
     let lmaps = all_of(&ApiResource::erase::<Lmap>(&()));
     let policies = all_of(&ApiResource::erase::<SamplingPolicy>(&()));
+    let synopses = all_of(&ApiResource::erase::<SynopsisPolicy>(&()));
     let reports = all_of(&ApiResource::erase::<LmapNodeStatus>(&()));
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
     let lmaps = follow("lmaps", known, changes(lmaps, config(PAGES[0])), |state, event| {
@@ -264,13 +299,16 @@ pub(crate) async fn watch(client: Client, known: &ClusterView) {
     let policies = follow("samplingpolicies", known, changes(policies, config(PAGES[0])), |state, event| {
         state.policies.take(&mut state.cluster.objects.policies, event, known_object);
     });
+    let synopses = follow("synopsispolicies", known, changes(synopses, config(PAGES[0])), |state, event| {
+        state.synopses.take(&mut state.cluster.objects.synopses, event, known_object);
+    });
     let reports = follow("lmapnodestatuses", known, changes(reports, config(PAGES[0])), |state, event| {
         state.reports.take(&mut state.cluster.reports, event, report);
     });
     let nodes = follow("nodes", known, changes(nodes, config(PAGES[1])), |state, event| {
         state.nodes.take(&mut state.cluster.nodes, event, |node| (node.name_any(), node.uid().unwrap_or_default()));
     });
-    tokio::join!(lmaps, policies, reports, nodes);
+    tokio::join!(lmaps, policies, synopses, reports, nodes);
 }
 
 /// Takes `events` for ever. After errors it begins anew, each time later; if the API server has forgotten what came

@@ -1,4 +1,4 @@
-//! The controller of a Kubernetes cluster: it gathers what the nodes say about each `Lmap` and `SamplingPolicy` into
+//! The controller of a Kubernetes cluster: it gathers what the nodes say about each `Lmap` and each policy into
 //! the object's own status, and tells of transitions by events; and it serves metrics to the HorizontalPodAutoscaler
 //! (decision D40).
 //!

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::agents::Reader;
-use crate::counts::{Counts, one_more};
+use crate::counts::Counts;
 use crate::objects::{Composition, Kind, ObjectError, Objects};
 use crate::openapi;
 use crate::scores::{Metric, Value, value};
@@ -99,7 +99,7 @@ async fn metric(
         return refusal(StatusCode::NOT_FOUND, &format!("{} has no labels: leave the selector out", metric.name()));
     }
     let answered = service.api.answer(kind, &namespace, &name, metric, &parameters.label_selector).await;
-    one_more(&service.api.counts.answered);
+    service.api.counts.answered.one_more();
     match answered {
         Ok(values) => {
             let items =

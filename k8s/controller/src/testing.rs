@@ -42,6 +42,8 @@ pub(crate) struct Objects {
     /// Attempts to write a status.
     pub(crate) attempts: Vec<Instant>,
     pub(crate) written: Vec<Written>,
+    /// Kinds that are not installed.
+    pub(crate) missing: BTreeSet<&'static str>,
     /// Lists of each resource.
     pub(crate) lists: BTreeMap<String, usize>,
     /// How often each client has read single objects of a resource.
@@ -201,6 +203,7 @@ async fn answer(
             *objects.reads.entry((client, resource.to_owned())).or_default() += 1;
             objects.get(resource, &key).map_or_else(|| failure(404, "NotFound"), |of| Json(of).into_response())
         }
+        ("GET", None) if objects.missing.contains(resource) => failure(404, "NotFound"),
         ("GET", None) => {
             *objects.lists.entry(resource.to_owned()).or_default() += 1;
             let selector = parameter("labelSelector").unwrap_or_default().replace("%3D", "=").replace("%2C", ",");

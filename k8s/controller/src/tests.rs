@@ -166,38 +166,52 @@ async fn the_report_of_a_node_that_is_gone_is_deleted_and_no_other() {
     assert!(server.with(|of| of.get("lmapnodestatuses", "/node-1").is_some()));
 }
 
+/// One policy of each kind, with the name of an Lmap, which an older one is in the way of.
 #[tokio::test]
-async fn a_policy_has_a_status_and_events_of_its_own() {
+async fn policies_have_statuses_and_events_of_their_own() {
+    for (kind, resource, field) in [
+        ("SamplingPolicy", "samplingpolicies", "samplingPolicies"),
+        ("SynopsisPolicy", "synopsispolicies", "synopsisPolicies"),
+    ] {
+        let server = server();
+        let mut said = said("node-1", &[("fast", 1, None)]);
+        let older = format!("Older{kind}");
+        let conflict = json!({"type": "Conflicted", "status": "True", "reason": older, "message": "older",
+            "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        said[field] = said["lmaps"].clone();
+        said[field][0]["conditions"][1] = conflict;
+        server.put("lmapnodestatuses", said);
+        let mut policy = lmap("fast", 1);
+        policy["kind"] = json!(kind);
+        server.put(resource, policy);
+        let _replica = Replica::start(&server, "a").await;
+
+        let status = |of: &Objects| of.get(resource, "shop/fast").unwrap()["status"].clone();
+        server.until("it has a status", |of| status(of)["nodesRefused"] == 1).await;
+        server.until("the Lmap of the same name has another", |of| has(of, 2, "Applied")).await;
+        server.until("three events", |of| of.of("events").len() == 3).await;
+
+        assert_eq!(server.with(|of| status(of))["conditions"][1]["reason"], json!(older));
+        let mut told: Vec<_> = server
+            .with(|of| of.of("events"))
+            .iter()
+            .map(|event| {
+                (event["regarding"]["kind"].as_str().unwrap().to_owned(), event["reason"].as_str().unwrap().to_owned())
+            })
+            .collect();
+        told.sort();
+        let of = |kind: &str, reason: &str| (kind.to_owned(), reason.to_owned());
+        assert_eq!(told, [of("Lmap", "Applied"), of(kind, "Conflicted"), of(kind, "Refused")]);
+    }
+}
+
+#[tokio::test]
+async fn definitions_of_an_earlier_release_hide_nothing_of_the_kinds_that_there_are() {
     let server = server();
-    let mut said = said("node-1", &[("fast", 1, None)]);
-    let conflict = |status: &str, reason: &str| {
-        json!({"type": "Conflicted", "status": status, "reason": reason, "message": "older", "observedGeneration": 1,
-            "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    };
-    said["samplingPolicies"] = said["lmaps"].clone();
-    said["samplingPolicies"][0]["conditions"][1] = conflict("True", "OlderSamplingPolicy");
-    server.put("lmapnodestatuses", said);
-    let mut policy = lmap("fast", 1);
-    policy["kind"] = json!("SamplingPolicy");
-    server.put("samplingpolicies", policy);
+    server.with(|of| of.missing.insert("synopsispolicies"));
     let _replica = Replica::start(&server, "a").await;
 
-    let status = |of: &Objects| of.get("samplingpolicies", "shop/fast").unwrap()["status"].clone();
-    server.until("it has a status", |of| status(of)["nodesRefused"] == 1).await;
-    server.until("the Lmap of the same name has another", |of| has(of, 2, "Applied")).await;
-    server.until("three events", |of| of.of("events").len() == 3).await;
-
-    assert_eq!(server.with(|of| status(of))["conditions"][1]["reason"], "OlderSamplingPolicy");
-    let mut told: Vec<_> = server
-        .with(|of| of.of("events"))
-        .iter()
-        .map(|event| {
-            (event["regarding"]["kind"].as_str().unwrap().to_owned(), event["reason"].as_str().unwrap().to_owned())
-        })
-        .collect();
-    told.sort();
-    let of = |kind: &str, reason: &str| (kind.to_owned(), reason.to_owned());
-    assert_eq!(told, [of("Lmap", "Applied"), of("SamplingPolicy", "Conflicted"), of("SamplingPolicy", "Refused")]);
+    server.until("the Lmap has its status", |of| has(of, 2, "Applied")).await;
 }
 
 #[tokio::test]
@@ -239,7 +253,7 @@ async fn who_does_not_have_the_lease_looks_on() {
     let _replica = Replica::start(&server, "a").await;
     let of = |resource: &str| ("a".to_owned(), resource.to_owned());
     // A resource is watched once its list is complete.
-    let kinds = ["lmaps", "samplingpolicies", "lmapnodestatuses", "nodes"];
+    let kinds = ["lmaps", "samplingpolicies", "synopsispolicies", "lmapnodestatuses", "nodes"];
     server.until("all is known", |objects| kinds.iter().all(|kind| objects.watches.contains(&of(kind)))).await;
     let before = server.with(|objects| objects.reads.get(&of("leases")).copied().unwrap_or_default());
     let has_looked = |objects: &Objects| objects.reads.get(&of("leases")).is_some_and(|reads| *reads > before + 20);

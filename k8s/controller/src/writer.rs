@@ -14,13 +14,13 @@ use kube::core::Request;
 use kube::{Client, Resource as _};
 use resources::aggregate::{ObjectKind, StatusWrite};
 use resources::plan::Key;
-use resources::{Lmap, LmapNodeStatus, SamplingPolicy};
+use resources::{Lmap, LmapNodeStatus, SamplingPolicy, SynopsisPolicy};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::calls::{CallError, call};
 use crate::clock;
-use crate::counts::{Counts, one_more};
+use crate::counts::Counts;
 use crate::events;
 use crate::gone::GoneReports;
 use crate::known::ClusterView;
@@ -69,13 +69,13 @@ impl Writer {
             let Ok(request) = request.delete(&node, &parameters) else { continue };
             match call(client, request).await {
                 Ok(_) => {
-                    one_more(&self.counts.forgotten);
+                    self.counts.forgotten.one_more();
                     tracing::info!(node, "the report of a node that is gone is deleted");
                 }
                 // Somebody else was faster.
                 Err(CallError::Missing | CallError::Conflict) => {}
                 Err(error) => {
-                    one_more(&self.counts.failed);
+                    self.counts.failed.one_more();
                     tracing::debug!(node, %error, "a report is not deleted");
                 }
             }
@@ -97,7 +97,7 @@ impl Writer {
             let now = began.elapsed();
             match written {
                 Ok(()) => {
-                    one_more(&self.counts.written);
+                    self.counts.written.one_more();
                     pace.written(&id(&write), now);
                     if let Some(pause) = self.tell(client, &write).await {
                         pace.pause(pause, now);
@@ -105,14 +105,14 @@ impl Writer {
                     }
                 }
                 Err(CallError::Throttled(pause)) => {
-                    one_more(&self.counts.throttled);
+                    self.counts.throttled.one_more();
                     pace.pause(pause, now);
                     return;
                 }
                 Err(error) => {
                     let count =
                         if matches!(error, CallError::Conflict) { &self.counts.conflicts } else { &self.counts.failed };
-                    one_more(count);
+                    count.one_more();
                     pace.failed(&id(&write), now);
                     let (namespace, name) = &write.key;
                     tracing::debug!(kind = write.kind.name(), namespace, name, %error, "a status is not written");
@@ -130,6 +130,7 @@ impl Writer {
         let path = match write.kind {
             ObjectKind::Lmap => Lmap::url_path(&(), Some(namespace)),
             ObjectKind::SamplingPolicy => SamplingPolicy::url_path(&(), Some(namespace)),
+            ObjectKind::SynopsisPolicy => SynopsisPolicy::url_path(&(), Some(namespace)),
         };
         let request = Request::new(path);
         let request = request.patch_subresource("status", name, &parameters, &patch);
@@ -149,12 +150,12 @@ impl Writer {
             let request = Request::new(Event::url_path(&(), Some(&write.key.0)));
             let Ok(request) = request.create(&PostParams::default(), event.to_string().into_bytes()) else { continue };
             match call(client, request).await {
-                Ok(_) => one_more(&self.counts.events),
+                Ok(_) => self.counts.events.one_more(),
                 Err(CallError::Conflict) => {}
                 // An event is not worth a second try: the status says the same.
                 Err(CallError::Throttled(pause)) => return Some(pause),
                 Err(error) => {
-                    one_more(&self.counts.failed);
+                    self.counts.failed.one_more();
                     tracing::debug!(%error, "an event is not made");
                 }
             }

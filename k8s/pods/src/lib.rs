@@ -8,6 +8,7 @@
 //! | [`cgroup`] | the pod and the container that the path of a cgroup names |
 //! | [`sandbox`] | runtimes whose processes are not the services |
 //! | [`scraping`], [`monitor`] | Prometheus endpoints, by a pod's annotations and by `PodMonitor`s |
+//! | `names` | names as they are kept |
 //! | [`table`] | the pods of a node, as a list and a watch tell them |
 //!
 //! A service is the workload that owns the pods, `shop/payment`; a replica is a pod. Its first part is always the
@@ -16,6 +17,7 @@
 
 pub mod cgroup;
 pub mod monitor;
+mod names;
 pub mod pod;
 pub mod sandbox;
 pub mod scraping;

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::pod::{Pod, short};
+use crate::names::short;
+use crate::pod::Pod;
 use crate::scraping::{Endpoint, is_path};
 
 /// Most endpoints, and most conditions, of one object.

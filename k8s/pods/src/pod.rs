@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as api;
 
+use crate::names::short;
 use crate::scraping::{self, ScrapeRequest};
 use crate::workload::{self, Workload};
 
@@ -22,8 +23,6 @@ const NAME: &str = "app.kubernetes.io/name";
 const ALWAYS: &str = "Always";
 /// Our own pods, which are not watched as services.
 const OWN: &str = "uview";
-/// Most bytes of a name that is kept; those of Kubernetes have at most 253.
-const MAX_NAME: usize = 253;
 /// Most containers of a pod that are known by name.
 const MAX_CONTAINERS: usize = 64;
 /// Most labels and named ports that are kept for selectors.
@@ -268,15 +267,6 @@ fn ports(containers: &[api::Container]) -> Vec<(String, u16)> {
     named.take(MAX_SELECTED).collect()
 }
 
-/// At most [`MAX_NAME`] bytes of `text`.
-pub(crate) fn short(text: &str) -> String {
-    let mut end = text.len().min(MAX_NAME);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default().to_owned()
-}
-
 /// Names of containers that initialise a pod.
 fn initial(spec: &api::PodSpec) -> Vec<String> {
     let all = spec.init_containers.iter().flatten().take(MAX_CONTAINERS);
@@ -298,6 +288,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::names::MAX_NAME;
 
     const UID: &str = "0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11";
 
@@ -394,6 +385,10 @@ mod tests {
         let long = "ä".repeat(1000);
         let named = pod(json!({"labels": {"app.kubernetes.io/version": long}}));
         assert!(named.version.len() <= MAX_NAME && named.version.starts_with('ä'));
+        let many = |what: &str| (0..5_000).map(|at| (format!("{what}-{at}"), "v".repeat(2_000))).collect();
+        let (labels, annotations): (BTreeMap<_, _>, BTreeMap<_, _>) = (many("label"), many("annotation"));
+        let huge = pod(json!({"labels": labels, "annotations": annotations}));
+        assert!(huge.memory_bytes() < 16 << 10, "{} bytes", huge.memory_bytes());
         assert!(Pod::new(&api::Pod::default()).is_none());
         for text in ["", "0b5c5b7e", "+b5c5b7e6f0f4c559d3a0d2b2a0c8f11", "0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f1x"] {
             assert_eq!(PodId::new(text), None, "{text}");

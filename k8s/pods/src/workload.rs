@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1 as api;
 
-use crate::pod::short;
+use crate::names::short;
 
 /// What owns a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

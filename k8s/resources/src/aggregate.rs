@@ -1,5 +1,5 @@
-//! What came of each `Lmap` and `SamplingPolicy` in the whole cluster, from what its nodes say. Pure: the same objects
-//! give the same writes.
+//! What came of each `Lmap`, `SamplingPolicy` and `SynopsisPolicy` in the whole cluster, from what its nodes say. Pure:
+//! the same objects give the same writes.
 //!
 //! A node counts for an object if it names it: then it runs one of its pods. What a node says about an earlier
 //! generation is no answer yet.
@@ -25,11 +25,13 @@ pub enum ObjectKind {
     Lmap,
     /// Which of their traces are kept.
     SamplingPolicy,
+    /// Which of their packets are watched.
+    SynopsisPolicy,
 }
 
 impl ObjectKind {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Lmap, Self::SamplingPolicy];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Lmap, Self::SamplingPolicy, Self::SynopsisPolicy];
 
     /// Its name: `Lmap`.
     #[must_use]
@@ -37,6 +39,7 @@ impl ObjectKind {
         match self {
             Self::Lmap => "Lmap",
             Self::SamplingPolicy => "SamplingPolicy",
+            Self::SynopsisPolicy => "SynopsisPolicy",
         }
     }
 
@@ -45,22 +48,25 @@ impl ObjectKind {
         match self {
             Self::Lmap => "OlderLmap",
             Self::SamplingPolicy => "OlderSamplingPolicy",
+            Self::SynopsisPolicy => "OlderSynopsisPolicy",
         }
     }
 }
 
-/// Objects of both kinds, or what is known of them.
+/// Objects of all kinds, or what is known of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfKinds<V> {
     /// Of `Lmap`s, by namespace and name.
     pub lmaps: BTreeMap<Key, V>,
     /// Of `SamplingPolicy`s, by namespace and name.
     pub policies: BTreeMap<Key, V>,
+    /// Of `SynopsisPolicy`s, by namespace and name.
+    pub synopses: BTreeMap<Key, V>,
 }
 
 impl<V> Default for OfKinds<V> {
     fn default() -> Self {
-        Self { lmaps: BTreeMap::new(), policies: BTreeMap::new() }
+        Self { lmaps: BTreeMap::new(), policies: BTreeMap::new(), synopses: BTreeMap::new() }
     }
 }
 
@@ -71,6 +77,7 @@ impl<V> OfKinds<V> {
         match kind {
             ObjectKind::Lmap => &self.lmaps,
             ObjectKind::SamplingPolicy => &self.policies,
+            ObjectKind::SynopsisPolicy => &self.synopses,
         }
     }
 
@@ -79,6 +86,7 @@ impl<V> OfKinds<V> {
         match kind {
             ObjectKind::Lmap => &mut self.lmaps,
             ObjectKind::SamplingPolicy => &mut self.policies,
+            ObjectKind::SynopsisPolicy => &mut self.synopses,
         }
     }
 }
@@ -150,7 +158,7 @@ pub struct Report {
 /// What is known of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
-    /// All objects of both kinds.
+    /// All objects of all kinds.
     pub objects: OfKinds<KnownObject>,
     /// What each node says about them, by the node's name.
     pub reports: BTreeMap<String, Report>,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::files::{FileError, FileObjects, add, merge, read};
 use crate::lines::{Lines, lines};
 use crate::plan::{Key, Plan, Selected};
-use crate::{Lmap, SamplingPolicy, plan, rules, sampling_plan};
+use crate::{Lmap, SamplingPolicy, SynopsisPolicy, plan, rules, sampling_plan, synopsis_plan};
 
 /// Something wrong with an object in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +51,7 @@ pub fn problems(files: &BTreeMap<String, String>) -> Vec<Problem> {
     }
     check.planned("Lmap", &plan::of_services(&all.lmaps));
     check.planned("SamplingPolicy", &sampling_plan::of_services(&all.policies));
+    check.planned("SynopsisPolicy", &synopsis_plan::of_services(&all.synopses));
     check.problems.sort();
     check.problems
 }
@@ -143,6 +144,7 @@ fn schema_of(kind: &str) -> Option<Value> {
     let definition = match kind {
         "Lmap" => Lmap::crd(),
         "SamplingPolicy" => SamplingPolicy::crd(),
+        "SynopsisPolicy" => SynopsisPolicy::crd(),
         _ => return None,
     };
     let definition = serde_json::to_value(definition).ok()?;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::lmap::{Kind, LmapSpec, Selector, Workload};
 use crate::plan::Declared;
 use crate::sampling_policy::SamplingPolicySpec;
+use crate::synopsis_policy::SynopsisPolicySpec;
 
 /// Most bytes of all files together.
 pub const MAX_FILE_BYTES: u64 = 2 << 20;
@@ -66,6 +67,8 @@ pub struct FileObjects {
     pub lmaps: Vec<(String, LmapSpec)>,
     /// Which of their traces are kept.
     pub policies: Vec<(String, SamplingPolicySpec)>,
+    /// Which packets are watched.
+    pub synopses: Vec<(String, SynopsisPolicySpec)>,
 }
 
 /// The objects of all files: of two about one service, that of the first file by name has the say, and within a file
@@ -76,6 +79,8 @@ pub struct AllObjects {
     pub lmaps: Vec<Declared<LmapSpec>>,
     /// Which of their traces are kept.
     pub policies: Vec<Declared<SamplingPolicySpec>>,
+    /// Which packets are watched.
+    pub synopses: Vec<Declared<SynopsisPolicySpec>>,
     /// Objects that are left out, and why.
     pub errors: Vec<FileError>,
 }
@@ -143,7 +148,8 @@ pub(crate) fn add(document: Value, objects: &mut FileObjects) -> Result<(), Stri
     match kind.as_str() {
         "Lmap" => objects.lmaps.push((name, known(&spec)?)),
         "SamplingPolicy" => objects.policies.push((name, known(&spec)?)),
-        _ => return Err(format!("kind is {kind}: write Lmap or SamplingPolicy")),
+        "SynopsisPolicy" => objects.synopses.push((name, known(&spec)?)),
+        _ => return Err(format!("kind is {kind}: write Lmap, SamplingPolicy or SynopsisPolicy")),
     }
     Ok(())
 }
@@ -182,20 +188,24 @@ fn unknown(written: &Value, read: &Value, path: &str) -> Option<String> {
 #[must_use]
 pub fn merge(files: &BTreeMap<String, FileObjects>) -> AllObjects {
     let mut all = AllObjects::default();
-    for (file, FileObjects { lmaps, policies }) in files {
+    for (file, FileObjects { lmaps, policies, synopses }) in files {
         for (name, spec) in lmaps {
-            let error = push(&mut all.lmaps, all.policies.len(), ("Lmap", file, name), spec);
-            all.errors.extend(error);
+            let others = all.policies.len() + all.synopses.len();
+            all.errors.extend(push(&mut all.lmaps, others, ("Lmap", file, name), spec));
         }
         for (name, spec) in policies {
-            let error = push(&mut all.policies, all.lmaps.len(), ("SamplingPolicy", file, name), spec);
-            all.errors.extend(error);
+            let others = all.lmaps.len() + all.synopses.len();
+            all.errors.extend(push(&mut all.policies, others, ("SamplingPolicy", file, name), spec));
+        }
+        for (name, spec) in synopses {
+            let others = all.lmaps.len() + all.policies.len();
+            all.errors.extend(push(&mut all.synopses, others, ("SynopsisPolicy", file, name), spec));
         }
     }
     all
 }
 
-/// Adds an object to those of its kind, with `others` of the other kind; or says why not.
+/// Adds an object to those of its kind, with `others` of the other kinds; or says why not.
 fn push<S: Clone>(
     objects: &mut Vec<Declared<S>>,
     others: usize,

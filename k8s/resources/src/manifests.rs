@@ -3,17 +3,18 @@
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
-use crate::{Lmap, LmapNodeStatus, SamplingPolicy};
+use crate::{Lmap, LmapNodeStatus, SamplingPolicy, SynopsisPolicy};
 
 /// All definitions.
 ///
 /// # Errors
 ///
 /// The serializer's; none for these values.
-pub fn definitions() -> Result<[Value; 3], serde_json::Error> {
+pub fn definitions() -> Result<[Value; 4], serde_json::Error> {
     let mut definitions = [
         serde_json::to_value(Lmap::crd())?,
         serde_json::to_value(SamplingPolicy::crd())?,
+        serde_json::to_value(SynopsisPolicy::crd())?,
         serde_json::to_value(LmapNodeStatus::crd())?,
     ];
     definitions.iter_mut().for_each(without_null);
@@ -56,7 +57,7 @@ mod tests {
             let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
             check(schema, &mut rules);
         }
-        assert!(rules >= 15, "{rules}");
+        assert!(rules >= 20, "{rules}");
     }
 
     /// What the API server asks of a schema, as far as it can be said here.
@@ -82,10 +83,10 @@ mod tests {
     #[test]
     fn yaml_has_all_kinds() {
         let text = yaml().unwrap();
-        for plural in ["lmaps", "samplingpolicies", "lmapnodestatuses"] {
+        for plural in ["lmaps", "samplingpolicies", "synopsispolicies", "lmapnodestatuses"] {
             assert!(text.contains(&format!("name: {plural}.uview.dev\n")), "{plural}");
         }
-        assert_eq!(text.split("---\n").count(), 3);
+        assert_eq!(text.split("---\n").count(), 4);
     }
 
     #[test]

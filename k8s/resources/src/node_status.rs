@@ -1,5 +1,5 @@
-//! The kind `LmapNodeStatus`: what came of each `Lmap` and `SamplingPolicy` on one node. One object per node, with the
-//! node's name: a node writes only its own.
+//! The kind `LmapNodeStatus`: what came of each `Lmap`, `SamplingPolicy` and `SynopsisPolicy` on one node. One object
+//! per node, with the node's name: a node writes only its own.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -15,7 +15,7 @@ pub const MAX_SERVICES: usize = 16;
 /// Most bytes of a message.
 pub const MAX_MESSAGE: usize = 512;
 
-/// What came of the Lmaps and SamplingPolicies that are about pods of this node.
+/// What came of the Lmaps, SamplingPolicies and SynopsisPolicies that are about pods of this node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "uview.dev",
@@ -25,7 +25,7 @@ pub const MAX_MESSAGE: usize = 512;
     no_spec,
     category = "uview",
     derive = "PartialEq",
-    doc = "What came of the Lmaps and SamplingPolicies about pods of one node. Its name is the node's, whose host agent writes it",
+    doc = "What came of the Lmaps, SamplingPolicies and SynopsisPolicies about pods of one node. Its name is the node's, whose host agent writes it",
     printcolumn = r#"{"name":"Applied","type":"integer","jsonPath":".applied"}"#,
     printcolumn = r#"{"name":"Not applied","type":"integer","jsonPath":".notApplied"}"#,
     printcolumn = r#"{"name":"First problem","type":"string","jsonPath":".firstProblem"}"#,
@@ -53,19 +53,25 @@ pub struct NodeReport {
     #[serde(default)]
     #[schemars(length(max = 256))]
     pub sampling_policies: Vec<ObjectState>,
+    /// All SynopsisPolicies, by namespace and name.
+    #[serde(default)]
+    #[schemars(length(max = 256))]
+    pub synopsis_policies: Vec<ObjectState>,
 }
 
 impl NodeReport {
-    /// What came of the objects of both kinds.
+    /// What came of the objects of all kinds.
     #[must_use]
-    pub fn of(lmaps: &KindReport, policies: &KindReport) -> Self {
-        let first = [lmaps, policies].into_iter().map(|kind| &kind.first_problem).find(|problem| !problem.is_empty());
+    pub fn of(lmaps: &KindReport, policies: &KindReport, synopses: &KindReport) -> Self {
+        let kinds = [lmaps, policies, synopses];
+        let first = kinds.into_iter().map(|kind| &kind.first_problem).find(|problem| !problem.is_empty());
         Self {
-            applied: lmaps.applied + policies.applied,
-            not_applied: lmaps.not_applied + policies.not_applied,
+            applied: kinds.into_iter().map(|kind| kind.applied).sum(),
+            not_applied: kinds.into_iter().map(|kind| kind.not_applied).sum(),
             first_problem: first.cloned().unwrap_or_default(),
             lmaps: lmaps.states.clone(),
             sampling_policies: policies.states.clone(),
+            synopsis_policies: synopses.states.clone(),
         }
     }
 }
@@ -80,7 +86,7 @@ pub struct ObjectState {
     /// The object's name.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// What it sets on this node: LMAPs, or services.
+    /// What it sets on this node: LMAPs, services, or services of streams.
     #[serde(default)]
     #[schemars(length(max = 16))]
     pub services: Vec<String>,

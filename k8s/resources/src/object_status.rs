@@ -1,5 +1,5 @@
-//! The status of an `Lmap` or a `SamplingPolicy`: what came of it on all nodes together. The controller writes it
-//! (decision D40).
+//! The status of an `Lmap`, a `SamplingPolicy` or a `SynopsisPolicy`: what came of it on all nodes together. The
+//! controller writes it (decision D40).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;

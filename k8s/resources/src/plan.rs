@@ -31,7 +31,17 @@ pub struct Declared<S = LmapSpec> {
     /// Counts changes of its `spec`.
     pub generation: i64,
     /// What it says, or why that is not understood.
-    pub spec: Result<S, String>,
+    pub spec: Result<S, SpecError>,
+}
+
+/// A `spec` that its type does not take: usually one of another release.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{cause}: is the definition of {kind} that of this release (uview-crds)?")]
+pub struct SpecError {
+    /// The object's kind.
+    pub kind: &'static str,
+    /// The first thing in it that is not understood.
+    pub cause: String,
 }
 
 impl<S> Declared<S> {
@@ -116,7 +126,7 @@ pub fn plan(objects: &[Declared], pods: &[Pod]) -> Plan {
 /// services does not matter: settings wait for them.
 #[must_use]
 pub fn of_services(objects: &[Declared]) -> Plan {
-    resolve(objects, |object| Some(object.spec.clone().and_then(|spec| wanted_of_services(object, &spec))))
+    resolve(objects, |object| Some(understood(object).and_then(|spec| wanted_of_services(object, spec))))
 }
 
 /// What `objects` of one kind say about the node that runs `pods`. `wanted` is what one of them wants, by name, of the
@@ -133,8 +143,13 @@ pub(crate) fn plan_of<S, T: Default>(
     resolve(objects, |object| {
         // An object sees the pods of its own namespace only.
         let pods = by_namespace.get(object.namespace.as_str())?;
-        Some(object.spec.as_ref().map_err(Clone::clone).and_then(|spec| wanted(object, spec, pods)))
+        Some(understood(object).and_then(|spec| wanted(object, spec, pods)))
     })
+}
+
+/// What `object` says, or why that makes no sense.
+pub(crate) fn understood<S>(object: &Declared<S>) -> Result<&S, String> {
+    object.spec.as_ref().map_err(ToString::to_string)
 }
 
 /// Which of `objects` has the say about what. `wanted` is what one of them wants, by name, or why it makes no sense;

@@ -29,6 +29,17 @@ pub struct KindWords {
     pub waits: &'static str,
 }
 
+/// How far a name of a plan is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameState {
+    /// What is wanted of it is in effect.
+    Done,
+    /// It will be; what is said behind its name.
+    Waits(String),
+    /// It is not, and why.
+    Refused(String),
+}
+
 /// What came of the objects of `plan`. `is_done` says of a name whether what is wanted of it is in effect, `refused`
 /// why it is not. Conditions that were the same in `before` keep the time of their transition; others have `now`.
 #[must_use]
@@ -38,10 +49,27 @@ pub fn report_of<T>(
     (is_done, refused): (impl Fn(&str) -> bool, &BTreeMap<String, String>),
     (before, now): (&[ObjectState], &Time),
 ) -> KindReport {
+    let state = |name: &str| match refused.get(name) {
+        Some(why) => NameState::Refused(why.clone()),
+        None if is_done(name) => NameState::Done,
+        None => NameState::Waits(words.waits.to_owned()),
+    };
+    report_states(plan, words.kind, state, (before, now))
+}
+
+/// What came of the objects of `plan`, which are of `kind`. `state` says how far a name is. Conditions that were the
+/// same in `before` keep the time of their transition; others have `now`.
+#[must_use]
+pub fn report_states<T>(
+    plan: &Plan<T>,
+    kind: &str,
+    state: impl Fn(&str) -> NameState,
+    (before, now): (&[ObjectState], &Time),
+) -> KindReport {
     let mut report = KindReport::default();
     for selected in &plan.selected {
-        let conflicted = conflicted(selected, words);
-        let is_applied = applied(selected, words, &is_done, refused);
+        let conflicted = conflicted(selected, kind);
+        let is_applied = applied(selected, &state);
         let (namespace, name) = selected.key.clone();
         if is_applied.0 && !conflicted.0 {
             report.applied += 1;
@@ -49,7 +77,7 @@ pub fn report_of<T>(
             report.not_applied += 1;
             if report.first_problem.is_empty() {
                 let why = if conflicted.0 { &conflicted.2 } else { &is_applied.2 };
-                report.first_problem = format!("{} {}: {why}", words.kind, full_name(&selected.key));
+                report.first_problem = format!("{kind} {}: {why}", full_name(&selected.key));
             }
         }
         if report.states.len() == MAX_STATES {
@@ -88,7 +116,7 @@ fn condition(
 }
 
 /// Whether an older object of the kind sets something that `of` would set.
-fn conflicted(of: &Selected, KindWords { kind, .. }: KindWords) -> Verdict {
+fn conflicted(of: &Selected, kind: &str) -> Verdict {
     let Some((service, owner)) = of.conflicts.first_key_value() else {
         return (false, "NoConflict".to_owned(), String::new());
     };
@@ -99,24 +127,23 @@ fn conflicted(of: &Selected, KindWords { kind, .. }: KindWords) -> Verdict {
 }
 
 /// Whether `of` is in effect on all that it sets.
-fn applied(
-    of: &Selected,
-    words: KindWords,
-    is_done: impl Fn(&str) -> bool,
-    refused: &BTreeMap<String, String>,
-) -> Verdict {
+fn applied(of: &Selected, state: impl Fn(&str) -> NameState) -> Verdict {
     let not = |reason: &str, text: String| (false, reason.to_owned(), short(text));
-    let first_refused = of.sets.iter().find_map(|name| Some((name, refused.get(name)?)));
     if let Some(why) = &of.invalid {
-        not("Invalid", why.clone())
-    } else if let Some((name, why)) = first_refused {
-        not("Refused", format!("{name}: {why}"))
-    } else if of.sets.is_empty() {
-        not("Conflicted", "it sets nothing here: see the condition Conflicted".to_owned())
-    } else if let Some(name) = of.sets.iter().find(|name| !is_done(name)) {
-        not("Waiting", format!("{name} {}", words.waits))
-    } else {
-        (true, "Applied".to_owned(), String::new())
+        return not("Invalid", why.clone());
+    }
+    let mut waits = None;
+    for name in &of.sets {
+        match state(name) {
+            NameState::Refused(why) => return not("Refused", format!("{name}: {why}")),
+            NameState::Waits(why) => waits = waits.or_else(|| Some(format!("{name} {why}"))),
+            NameState::Done => {}
+        }
+    }
+    match waits {
+        _ if of.sets.is_empty() => not("Conflicted", "it sets nothing here: see the condition Conflicted".to_owned()),
+        Some(text) => not("Waiting", text),
+        None => (true, "Applied".to_owned(), String::new()),
     }
 }
 

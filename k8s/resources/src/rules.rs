@@ -39,7 +39,7 @@ pub(crate) const INTERVAL: Rule = Rule {
     cel: "!has(self.interval) || (self.interval.matches('^[0-9]{1,7}(us|ms|s|m|h)$') && \
           duration(self.interval) >= duration('1ms') && duration(self.interval) <= duration('1h'))",
     message: "interval must be from 1ms to 1h, such as 200ms",
-    holds: |of| text(of, "interval").is_none_or(is_duration),
+    holds: |of| text(of, "interval").is_none_or(|text| is_duration(text, DURATIONS)),
 };
 
 /// The same of `adaptive`, which can be off.
@@ -48,7 +48,7 @@ pub(crate) const ADAPTIVE: Rule = Rule {
           (self.adaptive.matches('^[0-9]{1,7}(us|ms|s|m|h)$') && \
           duration(self.adaptive) >= duration('1ms') && duration(self.adaptive) <= duration('1h'))",
     message: "adaptive must be off, or from 1ms to 1h, such as 50ms",
-    holds: |of| text(of, "adaptive").is_none_or(|text| text == "off" || is_duration(text)),
+    holds: |of| text(of, "adaptive").is_none_or(|text| text == "off" || is_duration(text, DURATIONS)),
 };
 
 /// Whether there are values depends on the operator.
@@ -134,8 +134,46 @@ pub(crate) const REASONS: Rule = Rule {
     },
 };
 
+/// Packets do not say which container sends them.
+pub(crate) const NO_CONTAINER_OF_PACKETS: Rule = Rule {
+    cel: "!(has(self.workload) && has(self.workload.container))",
+    message: "packets are of the whole pod, whichever container sends them: leave container out",
+    holds: |of| !has(&of["workload"], "container"),
+};
+
+/// What one node can measure alone.
+pub(crate) const ONE_END: Rule = Rule {
+    cel: "!has(self.oneWay)",
+    message: "one-way delay and loss (Rda, Finecomb, Lda) need the same stream at both ends at once, and nodes apply \
+              policies each by itself: configure network.streams of both NIC agents",
+    holds: |of| !has(of, "oneWay"),
+};
+
+/// A policy measures something.
+pub(crate) const ANY_SYNOPSIS: Rule = Rule {
+    cel: "has(self.delay) || has(self.reordering) || has(self.heavyHitters) || has(self.cardinality)",
+    message: "set at least one of delay, reordering, heavyHitters and cardinality, such as cardinality: {}",
+    holds: |of| ["delay", "reordering", "heavyHitters", "cardinality"].into_iter().any(|key| has(of, key)),
+};
+
+/// Streams have longer intervals than LMAPs can have.
+pub(crate) const STREAM_INTERVAL: Rule = Rule {
+    cel: "!has(self.interval) || (self.interval.matches('^[0-9]{1,7}(us|ms|s|m|h)$') && \
+          duration(self.interval) >= duration('100ms') && duration(self.interval) <= duration('1m'))",
+    message: "interval must be from 100ms to 1m, such as 1s",
+    holds: |of| text(of, "interval").is_none_or(|text| is_duration(text, 100_000..=60_000_000)),
+};
+
+/// The same of the window of distinct items.
+pub(crate) const WINDOW: Rule = Rule {
+    cel: "!has(self.window) || (self.window.matches('^[0-9]{1,7}(us|ms|s|m|h)$') && \
+          duration(self.window) >= duration('100ms') && duration(self.window) <= duration('1h'))",
+    message: "window must be from 100ms to 1h, such as 1m",
+    holds: |of| text(of, "window").is_none_or(|text| is_duration(text, 100_000..=3_600_000_000)),
+};
+
 /// All of them.
-const ALL: [Rule; 15] = [
+const ALL: [Rule; 20] = [
     ONE_OF_THREE,
     TOGETHER_METRICS,
     INTERVAL,
@@ -151,6 +189,11 @@ const ALL: [Rule; 15] = [
     SHARE_OR_REASONS,
     SHARE,
     REASONS,
+    NO_CONTAINER_OF_PACKETS,
+    ONE_END,
+    ANY_SYNOPSIS,
+    STREAM_INTERVAL,
+    WINDOW,
 ];
 
 /// The rule that says `cel`.
@@ -171,9 +214,10 @@ fn number(of: &Value, key: &str) -> Option<f64> {
     of.get(key)?.as_f64()
 }
 
-fn is_duration(text: &str) -> bool {
+/// Whether `text` is a duration within these microseconds.
+fn is_duration(text: &str, within: core::ops::RangeInclusive<u64>) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    (1..=7).contains(&digits) && duration::micros(text).is_some_and(|micros| DURATIONS.contains(&micros))
+    (1..=7).contains(&digits) && duration::micros(text).is_some_and(|micros| within.contains(&micros))
 }
 
 #[cfg(test)]
@@ -204,6 +248,12 @@ mod tests {
             (SHARE_OR_REASONS, json!({"reasons": []}), json!({"share": null})),
             (SHARE, json!({"share": 1}), json!({"share": 0.0})),
             (REASONS, json!({"reasons": ["error", "lmap"]}), json!({"reasons": ["error", "error"]})),
+            (NO_CONTAINER_OF_PACKETS, json!({"workload": {"name": "a"}}), json!({"workload": {"container": "a"}})),
+            (ONE_END, json!({"delay": "Dns"}), json!({"oneWay": "Rda"})),
+            (ANY_SYNOPSIS, json!({"cardinality": {}}), json!({"port": 80})),
+            (STREAM_INTERVAL, json!({"interval": "100ms"}), json!({"interval": "99ms"})),
+            (STREAM_INTERVAL, json!({"interval": "1m"}), json!({"interval": "61s"})),
+            (WINDOW, json!({"window": "1h"}), json!({"window": "2h"})),
         ] {
             assert!((rule.holds)(&good), "{} {good}", rule.cel);
             assert!(!(rule.holds)(&bad), "{} {bad}", rule.cel);

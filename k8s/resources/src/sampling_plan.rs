@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pods::Pod;
 
 use crate::files;
-use crate::plan::{Declared, Plan, full_name, plan_of, resolve};
+use crate::plan::{Declared, Plan, full_name, plan_of, resolve, understood};
 use crate::sampling_policy::{KeepReason, SamplingPolicySpec};
 
 /// Most policies that a node keeps.
@@ -42,7 +42,7 @@ pub fn of_services(policies: &[Declared<SamplingPolicySpec>]) -> Plan<ServiceSam
             let services = files::one_service(spec.workload.as_ref(), spec.selector.as_ref())?;
             Ok(services.into_iter().map(|service| (service, Arc::clone(&sampling))).collect())
         };
-        Some(policy.spec.as_ref().map_err(Clone::clone).and_then(wanted))
+        Some(understood(policy).and_then(wanted))
     })
 }
 

@@ -4,7 +4,7 @@ use pods::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::plan::Declared;
+use crate::plan::{Declared, SpecError};
 
 /// A pod of the Deployment `workload`, with these containers.
 pub(crate) fn pod(namespace: &str, workload: &str, number: u64, containers: &[&str]) -> Pod {
@@ -38,7 +38,7 @@ pub(crate) fn declared<S: DeserializeOwned>(namespace: &str, name: &str, created
         name: name.to_owned(),
         created,
         generation: 1,
-        spec: serde_json::from_value(spec).map_err(|error| error.to_string()),
+        spec: serde_json::from_value(spec).map_err(|error| SpecError { kind: "Lmap", cause: error.to_string() }),
     }
 }
 

@@ -22,6 +22,8 @@ pub enum Traces {
     All,
     /// The default policies.
     Matter,
+    /// A fifth of all traces, and of log records what belongs to those that are kept.
+    WithLogs,
 }
 
 /// The running NIC agent, and how to start host agents.
@@ -68,13 +70,17 @@ impl Agents {
     pub async fn host(&self, endpoint: Endpoint, traces: Traces) -> Result<Process> {
         let Self { folder, upstream, .. } = self;
         let Endpoint { grpc, http } = endpoint;
-        let floor = if traces == Traces::All { 1.0 } else { 0.01 };
+        let (floor, logs) = match traces {
+            Traces::All => (1.0, "all"),
+            Traces::Matter => (0.01, "all"),
+            Traces::WithLogs => (0.2, "tail, floor: 0"),
+        };
         let any = "127.0.0.1:0";
         // Ten rows per second, so that detectors are armed soon.
         let text = format!(
             "runtime_dir: {}\nlmap: {{interval_ms: 100}}\ntransport: shm\nmetrics: {{listen: '{any}'}}\notlp:\n  \
              upstream: {{endpoint: 'http://{upstream}'}}\n  listen_grpc: '{grpc}'\n  listen_http: '{http}'\n  \
-             traces: {{keep: tail, floor: {floor}}}\n",
+             traces: {{keep: tail, floor: {floor}}}\n  logs: {{keep: {logs}}}\n",
             folder.display()
         );
         let config = folder.join("host-agent.yaml");

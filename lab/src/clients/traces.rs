@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use anyhow::{Context as _, Result, ensure};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use otlp::Signal;
 use prost::Message as _;
+use support::otlp::text_of;
 
 use super::receiver::Message;
 use super::shop::PATHS;
@@ -39,7 +38,7 @@ impl Spans {
             let request = ExportTraceServiceRequest::decode(message.bytes.clone()).context("a request of spans")?;
             for resource in request.resource_spans {
                 let attributes = resource.resource.map(|resource| resource.attributes).unwrap_or_default();
-                let service = text(&attributes, "service.name").unwrap_or_default().to_owned();
+                let service = text_of(&attributes, "service.name").unwrap_or_default().to_owned();
                 for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
                     spans.insert((span.trace_id.clone(), span.span_id.clone()), (service.clone(), span));
                 }
@@ -107,15 +106,7 @@ impl<'a> Trace<'a> {
 
     /// Uview's reason for keeping it.
     pub fn reason(&self) -> Option<&str> {
-        text(&self.root.attributes, "uview.reason")
-    }
-}
-
-fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
-    let found = attributes.iter().find(|attribute| attribute.key == key)?;
-    match found.value.as_ref()? {
-        AnyValue { value: Some(Value::StringValue(text)) } => Some(text),
-        _ => None,
+        text_of(&self.root.attributes, "uview.reason")
     }
 }
 
@@ -162,15 +153,10 @@ mod tests {
     use core::slice::from_ref;
 
     use bytes::Bytes;
-    use opentelemetry_proto::tonic::resource::v1::Resource;
-    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
+    use opentelemetry_proto::tonic::common::v1::KeyValue;
+    use support::otlp::{text as attribute, traces};
 
     use super::*;
-
-    fn attribute(key: &str, value: &str) -> KeyValue {
-        let value = Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) });
-        KeyValue { key: key.to_owned(), value }
-    }
 
     /// An entry span of `service`, called by the one of id `parent`.
     fn span(service: &str, id: u8, parent: u8, attributes: &[KeyValue]) -> Message {
@@ -183,10 +169,7 @@ mod tests {
             attributes: attributes.to_vec(),
             ..Span::default()
         };
-        let resource = Some(Resource { attributes: vec![attribute("service.name", service)], ..Resource::default() });
-        let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
-        let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
-        let bytes = ExportTraceServiceRequest { resource_spans }.encode_to_vec().into();
+        let bytes = traces(service, vec![span]).encode_to_vec().into();
         Message { signal: Signal::Traces, bytes }
     }
 

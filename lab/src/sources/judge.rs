@@ -7,6 +7,7 @@
 //! - A restart is no anomaly: an alarm of the program that restarts, during it or the grace after it, is a mistake.
 //! - A program that ends at its memory limit is noticed by `uview watch` if it says so.
 
+use core::ops::Range;
 use std::collections::BTreeMap;
 
 use demo::judge::{GRACE, cause, quiet_time};
@@ -15,6 +16,9 @@ use wire::time::Nanos;
 
 use super::probe::Felt;
 use super::schedule::{Fault, Program};
+
+/// What clients felt so long before an alarm may be its cause.
+const BEFORE_ALARM: Nanos = Nanos::from_secs(3);
 
 /// How a program is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -120,10 +124,9 @@ impl Effect {
     const TIMES: f64 = 2.0;
     const FAILED: f64 = 0.05;
 
-    fn new(record: &Record, spans: &[(Nanos, Nanos)], fault: &InjectedFault, program: Program) -> Self {
+    fn new(record: &Record, spans: &[(Nanos, Nanos)], time: Range<Nanos>, program: Program) -> Self {
         let of = |felt: &&Felt| felt.program == program;
-        let during: Vec<_> =
-            record.felt.iter().filter(of).filter(|felt| (fault.started..fault.ended).contains(&felt.at)).collect();
+        let during: Vec<_> = record.felt.iter().filter(of).filter(|felt| time.contains(&felt.at)).collect();
         let quiet = record.felt.iter().filter(of).filter(|felt| cause(spans, felt.at).is_none());
         let failed = during.iter().filter(|felt| felt.took.is_none()).count();
         Self {
@@ -163,6 +166,8 @@ pub struct FalseAlarm {
     pub program: Program,
     pub at_s: f64,
     pub reason: String,
+    /// What clients felt in the seconds before it: others than this command may take the machine.
+    pub effect: Effect,
 }
 
 /// Evaluation of one run.
@@ -199,7 +204,7 @@ pub fn judge(record: &Record, programs: &[Program]) -> RunJudgement {
         let (alarms, armed) = alarms(&record.heard, program, way);
         for (number, fault) in record.faults.iter().enumerate().filter(|(_, fault)| fault.programs.contains(&program)) {
             let own: Vec<_> = alarms.iter().filter(|alarm| cause(&spans, alarm.began) == Some(number)).collect();
-            let effect = Effect::new(record, &spans, fault, program);
+            let effect = Effect::new(record, &spans, fault.started..fault.ended, program);
             judged
                 .faults
                 .push(FaultJudgement { effect, ..fault_judgement(record, fault, (program, way), &alarms, &own) });
@@ -210,6 +215,12 @@ pub fn judge(record: &Record, programs: &[Program]) -> RunJudgement {
             program,
             at_s: alarm.began.as_secs_f64(),
             reason: alarm.reason.clone(),
+            effect: Effect::new(
+                record,
+                &spans,
+                Nanos(alarm.began.0.saturating_sub(BEFORE_ALARM.0))..alarm.began,
+                program,
+            ),
         }));
         let quiet = armed.map_or(Nanos::ZERO, |armed| quiet_time(&spans, armed, record.ended));
         *judged.service_minutes.entry(way).or_default() += quiet.as_secs_f64() / 60.0;

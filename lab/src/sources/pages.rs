@@ -1,9 +1,11 @@
-//! Runs the lines of pages of the book, as they are written, each in a folder of its own: those of docs/start until the
-//! alarm for which their last lines wait, and others until what they show has come.
+//! Runs the lines of pages of the book, as they are written, each in a folder of its own, until what they show has
+//! come. A page's lines are its blocks of `sh`. Blocks of `console`, which have prompts, are examples that are not run.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,64 +13,147 @@ use support::workspace;
 
 use super::programs::{FOLDERS, program};
 
-/// The pages, and what they take beside uview.
-const PAGES: [(&str, &[&str]); 8] = [
-    ("start/redis", &["redis-server", "redis-benchmark"]),
-    ("start/nginx", &["nginx", "wrk"]),
-    ("start/postgres", &["postgres", "pgbench", "setpriv"]),
-    ("start/python", &["python3", "curl"]),
-    ("start/node", &["node", "curl"]),
-    ("start/container", &["sh"]),
-    ("traces", &["python3", "curl"]),
-    ("tune-alarms", &["redis-server", "redis-benchmark"]),
+/// A page whose lines are run.
+struct Page {
+    /// Its path in `docs`, without the extension.
+    name: &'static str,
+    /// What it takes beside uview: programs, and [`PRELOADED`].
+    needs: &'static [&'static str],
+    /// Whether other such pages may run meanwhile: it names the folder of its agents, and detects nothing.
+    beside: bool,
+}
+
+const fn alone(name: &'static str, needs: &'static [&'static str]) -> Page {
+    Page { name, needs, beside: false }
+}
+
+const fn beside(name: &'static str, needs: &'static [&'static str]) -> Page {
+    Page { name, needs, beside: true }
+}
+
+/// The library of `uview watch --preload`.
+const PRELOADED: &str = "libuview_preload.so";
+/// Where a build of a clone has it: that of a release, and that of tests.
+const BUILDS: [&str; 2] = ["target/release", "target/debug/deps"];
+/// All pages whose lines are run.
+const PAGES: [Page; 23] = [
+    alone("start/redis", &["redis-server", "redis-benchmark"]),
+    alone("start/nginx", &["nginx", "wrk"]),
+    alone("start/postgres", &["postgres", "pgbench", "setpriv"]),
+    alone("start/python", &["python3", "curl"]),
+    alone("start/node", &["node", "curl"]),
+    alone("start/container", &["sh"]),
+    alone("start/opentelemetry", &["python3"]),
+    alone("traces", &["python3", "curl"]),
+    alone("logs", &["python3", "curl"]),
+    alone("tune-alarms", &["redis-server", "redis-benchmark"]),
+    alone("incidents", &["python3", "curl"]),
+    alone("sources-preload", &["redis-server", "redis-benchmark", "redis-cli", PRELOADED]),
+    alone("measure-a-path", &["ip", "python3", "curl", "dumpcap"]),
+    alone("training", &[]),
+    alone("aggregation", &[]),
+    beside("upgrade", &[]),
+    beside("sources-prometheus", &["python3"]),
+    beside("sources-otlp", &["curl"]),
+    beside("remote-write", &["prometheus", "curl"]),
+    beside("hooks", &[]),
+    beside("head-sampling", &["curl"]),
+    beside("page", &["curl"]),
+    beside("remove", &[]),
 ];
+/// How the lines of a page are run: in a network of their own, if that is possible, so that they find no other agents
+/// on the machine, and their ports are free.
+const APART: &[&str] = &["unshare", "--net", "bash", "-e", "-c", "ip link set lo up; . ./lines.sh"];
+const TOGETHER: &[&str] = &["bash", "-e", "lines.sh"];
 /// Limit for a page, in seconds.
 const LIMIT: &str = "180";
 
-/// Runs all pages whose programs are installed.
+/// Runs all pages whose programs are installed, or the one with the name `only`.
 ///
 /// # Errors
 ///
-/// The lines of a page fail, or what it waits for does not come.
-pub fn run(uview: &Path) -> Result<()> {
-    let mut failed = Vec::new();
-    for (page, needs) in PAGES {
-        let missing: Vec<_> = needs.iter().filter(|name| program(name).is_none()).collect();
-        if !missing.is_empty() {
-            println!("NOT RUN: docs/{page}.md: not installed: {missing:?}");
-            continue;
-        }
-        let outcome = run_page(&workspace().join(format!("docs/{page}.md")), uview);
-        println!("docs/{page}.md: {}", outcome.as_ref().map_or_else(|error| format!("{error:#}"), Clone::clone));
-        if outcome.is_err() {
-            failed.push(page);
-        }
-    }
+/// There is no such page, the lines of a page fail, or what it waits for does not come.
+pub fn run(uview: &Path, only: Option<&str>) -> Result<()> {
+    let wanted: Vec<_> = PAGES.iter().filter(|page| only.is_none_or(|name| page.name == name)).collect();
+    let names = || PAGES.map(|page| page.name).join(", ");
+    ensure!(!wanted.is_empty(), "no page of this name has lines that are run; there are {}", names());
+    let (together, one_by_one): (Vec<_>, Vec<_>) =
+        wanted.into_iter().filter(|page| is_possible(page, uview)).partition(|page| page.beside);
+    let mut failed: Vec<_> = one_by_one.into_iter().filter(|page| !came_to_its_end(page, uview)).collect();
+    thread::scope(|scope| {
+        let running: Vec<_> =
+            together.into_iter().map(|page| (page, scope.spawn(|| came_to_its_end(page, uview)))).collect();
+        failed
+            .extend(running.into_iter().filter_map(|(page, ends)| (!ends.join().unwrap_or_default()).then_some(page)));
+    });
+    let failed: Vec<_> = failed.iter().map(|page| page.name).collect();
     ensure!(failed.is_empty(), "pages whose lines do not come to their end: {}", failed.join(", "));
     Ok(())
 }
 
-/// The first block of shell lines of a page.
-fn lines(page: &str) -> Option<&str> {
-    Some(page.split_once("```sh\n")?.1.split_once("```")?.0)
+/// Whether all is there that the page takes; if not, says what is missing.
+fn is_possible(page: &Page, uview: &Path) -> bool {
+    let is_there = |name: &str| match name {
+        PRELOADED => library(uview).is_some(),
+        _ => program(name).is_some(),
+    };
+    let missing: Vec<_> = page.needs.iter().filter(|name| !is_there(name)).collect();
+    if !missing.is_empty() {
+        println!("NOT RUN: docs/{}.md: not there: {missing:?}", page.name);
+    }
+    missing.is_empty()
 }
 
-/// Runs a page, whose lines wait for what they show.
-fn run_page(path: &Path, uview: &Path) -> Result<String> {
-    let page = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let lines = lines(&page).context("it has no block of lines")?;
-    let folder = tempfile::tempdir()?;
-    let bin = folder.path().join("bin");
+/// Runs a page, and prints what its lines print and what came of them.
+fn came_to_its_end(page: &Page, uview: &Path) -> bool {
+    let outcome = tempfile::tempdir().map_err(Into::into).and_then(|folder| {
+        let ended = run_page(page, uview, folder.path());
+        let printed = fs::read(folder.path().join("lines.out")).unwrap_or_default();
+        // At once: others print, too.
+        print!("{}", String::from_utf8_lossy(&printed));
+        ended
+    });
+    println!("docs/{}.md: {}", page.name, outcome.as_ref().map_or_else(|error| format!("{error:#}"), Clone::clone));
+    outcome.is_ok()
+}
+
+/// The library that is preloaded: beside uview, or in this clone.
+fn library(uview: &Path) -> Option<PathBuf> {
+    let built = BUILDS.map(|folder| workspace().join(folder).join(PRELOADED));
+    std::iter::once(uview.with_file_name(PRELOADED)).chain(built).find(|path| path.is_file())
+}
+
+/// All blocks of shell lines of a page, in their order.
+fn lines(page: &str) -> String {
+    page.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block).collect()
+}
+
+/// Runs a page, whose lines wait for what they show, in `folder`.
+fn run_page(page: &Page, uview: &Path, folder: &Path) -> Result<String> {
+    let path = workspace().join(format!("docs/{}.md", page.name));
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let bin = folder.join("bin");
     fs::create_dir(&bin)?;
-    std::os::unix::fs::symlink(uview, bin.join("uview"))?;
+    match library(uview).filter(|_| page.needs.contains(&PRELOADED)) {
+        // It is looked for beside the file that runs, not beside a link to it.
+        Some(library) => {
+            fs::copy(uview, bin.join("uview"))?;
+            symlink(library, bin.join(PRELOADED))?;
+        }
+        None => symlink(uview, bin.join("uview"))?,
+    }
+    // Pages for who has a clone name files of it.
+    symlink(workspace().join("examples"), folder.join("examples"))?;
     // From a file: on a command line, the lines would be found by the words that they look for.
-    let text = format!("PATH={}:$PATH:{}\n{lines}", bin.display(), FOLDERS.join(":"));
-    fs::write(folder.path().join("lines.sh"), text)?;
+    let apart = rustix::process::geteuid().is_root() && ["unshare", "ip"].iter().all(|name| program(name).is_some());
+    let text = format!("PATH={}:$PATH:{}\n{}", bin.display(), FOLDERS.join(":"), lines(&text));
+    fs::write(folder.join("lines.sh"), text)?;
+    let out = File::create(folder.join("lines.out"))?;
     let mut command = Command::new("setsid");
-    command.args(["--wait", "timeout", LIMIT, "bash", "-e", "lines.sh"]);
-    let mut child = command.current_dir(folder.path()).stdin(Stdio::null()).spawn()?;
-    let status = child.wait();
-    end_all_in(folder.path());
+    command.args(["--wait", "timeout", LIMIT]).args(if apart { APART } else { TOGETHER });
+    command.current_dir(folder).stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+    let status = command.status();
+    end_all_in(folder);
     let status = status?;
     ensure!(status.success(), "its lines ended with {status}");
     Ok("came to its end".to_owned())
@@ -84,14 +169,65 @@ fn end_all_in(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
+    /// Pages of *Start* and *Do* without lines that are run here, and why.
+    const NOT_RUN: [(&str, &str); 11] = [
+        ("start/README", "has no lines"),
+        ("start/demo", "takes minutes of a machine: `cargo demo` is a step of CI"),
+        ("start/kubernetes", "takes a cluster: `cargo xtask kubernetes` runs its lines"),
+        ("sources", "has no lines: those of start/container are about the same"),
+        ("receipt", "has no lines: those of traces and logs end with a receipt"),
+        ("runbook", "takes alerts of a Prometheus that has the rules"),
+        ("clients", "takes compilers: CI builds and runs the clients in steps of their own"),
+        ("kubernetes", "takes a cluster: `cargo xtask kubernetes`"),
+        ("systemd", "takes a machine that may be changed, with systemd"),
+        ("bluefield", "takes a card"),
+        ("rdma-setup", "takes RDMA: `cargo lab rdma`"),
+    ];
+
+    fn text(name: &str) -> String {
+        fs::read_to_string(workspace().join(format!("docs/{name}.md"))).unwrap()
+    }
+
     #[test]
-    fn a_page_is_its_first_block_of_lines_and_all_pages_have_one() {
-        assert_eq!(lines("Text\n```sh\none\ntwo\n```\n```sh\nthree\n```\n"), Some("one\ntwo\n"));
-        for (page, _) in PAGES {
-            let text = fs::read_to_string(workspace().join(format!("docs/{page}.md"))).unwrap();
-            assert!(lines(&text).is_some_and(|lines| lines.contains("uview ")), "{page}");
+    fn a_page_is_its_blocks_of_lines_and_all_pages_have_some() {
+        let page = "Text\n```sh\none\ntwo\n```\n```console\n$ not run\n```\n```sh\nthree\n```\n";
+        assert_eq!(lines(page), "one\ntwo\nthree\n");
+        for page in PAGES {
+            assert!(lines(&text(page.name)).contains("uview "), "{}", page.name);
+        }
+    }
+
+    #[test]
+    fn each_page_to_start_and_to_do_something_is_run_or_it_is_said_why_not() {
+        let summary = text("SUMMARY");
+        let (_, rest) = summary.split_once("\n# Start\n").unwrap();
+        let (chapters, _) = rest.split_once("\n# Look up\n").unwrap();
+        let chapters = chapters.split("](").skip(1).filter_map(|link| link.split_once(".md)")).map(|(name, _)| name);
+        let run = PAGES.iter().map(|page| (page.name, ""));
+
+        let said: BTreeMap<_, _> = run.chain(NOT_RUN).collect();
+
+        assert_eq!(said.len(), PAGES.len() + NOT_RUN.len(), "a page is named twice");
+        assert_eq!(chapters.collect::<std::collections::BTreeSet<_>>(), said.keys().copied().collect());
+        for (name, why) in NOT_RUN {
+            let are_run_elsewhere = why.ends_with("runs its lines");
+            assert!(are_run_elsewhere || lines(&text(name)).is_empty(), "lines of {name} are no `console`");
+        }
+    }
+
+    #[test]
+    fn pages_that_run_at_the_same_time_name_their_agents_folder() {
+        for page in PAGES.iter().filter(|page| page.beside) {
+            let lines = lines(&text(page.name));
+            assert!(
+                lines.contains("UVIEW_RUNTIME_DIR=$PWD/run") && lines.contains("listen: '127.0.0.1:0'"),
+                "{}",
+                page.name
+            );
         }
     }
 }

@@ -94,12 +94,13 @@ impl Report {
             }
             lines.push(aside);
             let alarms = self.runs.iter().flat_map(|run| &run.judgement.false_alarms).filter(|one| one.way == way);
+            let felt = alarms.clone().filter(|one| one.effect.is_felt()).count();
             let (alarms, minutes) = (alarms.count(), self.service_minutes(way));
             let outcome = false_alarms_in(alarms, minutes);
             met &= outcome != Outcome::Missed;
             let short = if outcome == Outcome::TooShort { "; too short to tell" } else { "" };
             lines.push(format!(
-                "{} {}: false alarms: {alarms} in {minutes:.1} service-minutes (asked: at most 1 in 10{short})",
+                "{} {}: false alarms: {alarms} in {minutes:.1} service-minutes (asked: at most 1 in 10{short}); before {felt} of them clients felt something",
                 outcome.mark(),
                 name(way)
             ));
@@ -140,8 +141,8 @@ impl Report {
                 let way = name(alarm.way);
                 _ = writeln!(
                     text,
-                    "- seed {}, {way}, {}, {:.0} s: `{}`",
-                    run.seed, alarm.program, alarm.at_s, alarm.reason
+                    "- seed {}, {way}, {}, {:.0} s: `{}`; clients {:.2} → {:.2} ms",
+                    run.seed, alarm.program, alarm.at_s, alarm.reason, alarm.effect.usual_ms, alarm.effect.during_ms
                 );
             }
         }

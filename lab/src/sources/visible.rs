@@ -8,10 +8,10 @@ pub type Range = (u64, u64);
 /// Whether a column, in half of the rows of `fault` or more and in two at least, has values that it has in none of the
 /// rows outside of `faults`, each of which is meant with its grace. Fewer than two rows: the silence shows.
 pub fn shows(rows: &Recording, fault: Range, faults: &[Range]) -> bool {
-    let interval = rows.interval_ns;
+    let interval = rows.interval.0;
     let quiet = |time: u64| faults.iter().all(|(from, to)| time < *from || time > to.saturating_add(interval));
     let mut usual = vec![(f64::INFINITY, f64::NEG_INFINITY); rows.columns.len()];
-    for (_, values) in rows.times_unix_ns.iter().zip(rows.rows()).filter(|(time, _)| quiet(**time)) {
+    for (_, values) in rows.times.iter().zip(rows.rows()).filter(|(time, _)| quiet(time.0)) {
         for ((least, most), value) in usual.iter_mut().zip(values).filter(|(_, value)| value.is_finite()) {
             (*least, *most) = (least.min(*value), most.max(*value));
         }
@@ -20,7 +20,7 @@ pub fn shows(rows: &Recording, fault: Range, faults: &[Range]) -> bool {
     let of_fault = |time: u64| (fault.0.saturating_add(interval)..=fault.1.saturating_add(interval)).contains(&time);
     let mut count = 0;
     let mut outside = vec![0_usize; usual.len()];
-    for (_, values) in rows.times_unix_ns.iter().zip(rows.rows()).filter(|(time, _)| of_fault(**time)) {
+    for (_, values) in rows.times.iter().zip(rows.rows()).filter(|(time, _)| of_fault(time.0)) {
         count += 1;
         for ((outside, (least, most)), value) in outside.iter_mut().zip(&usual).zip(values) {
             *outside += usize::from(least <= most && (value < least || value > most));
@@ -32,6 +32,7 @@ pub fn shows(rows: &Recording, fault: Range, faults: &[Range]) -> bool {
 #[cfg(test)]
 mod tests {
     use recording::{Column, ColumnKind, Encoder, Head};
+    use wire::time::{Nanos, UnixNanos};
 
     use super::*;
 
@@ -39,10 +40,10 @@ mod tests {
     fn recorded(values: &[f64]) -> Recording {
         let column =
             Column { title: "x".to_owned(), unit: String::new(), group: String::new(), kind: ColumnKind::Gauge };
-        let head = Head { service: "s".to_owned(), interval_ns: SECOND, columns: vec![column] };
+        let head = Head { service: "s".to_owned(), interval: Nanos(SECOND), columns: vec![column] };
         let (mut encoder, mut bytes) = Encoder::new(head).unwrap();
         for (at, value) in (1..).zip(values) {
-            bytes.extend(encoder.push(at * SECOND, &[*value]).unwrap().unwrap_or_default());
+            bytes.extend(encoder.push(UnixNanos(at * SECOND), &[*value]).unwrap().unwrap_or_default());
         }
         bytes.extend(encoder.finish());
         recording::decode(&bytes).unwrap()

@@ -51,14 +51,14 @@ pub fn recording_table(recording: Recording, conventions: Conventions) -> Option
         let (watched, indicator) = (column.group != MEASUREMENT_GROUP, column.group == HEALTH_GROUP);
         let (group, fingerprint) = (group as u16, (conventions.fingerprint)(&column.title));
         let metric = column.title.split('{').next().unwrap_or_default();
-        let saturation = (conventions.saturation)(metric, &column.unit, recording.interval_ns);
+        let saturation = (conventions.saturation)(metric, &column.unit, recording.interval.0);
         Column { level, group, watched, indicator, saturation, ..Column::new(kind, fingerprint) }
     };
     let columns = recording.columns.iter().map(&mut column).collect();
     let labels = (!recording.spans.is_empty()).then(|| labels(&recording));
-    let times = recording.times_unix_ns.iter().map(|time| *time as f64 / 1e9).collect();
+    let times = recording.times.iter().map(|time| time.0 as f64 / 1e9).collect();
     let metrics = recording.columns.iter().map(|column| column.title.clone()).collect();
-    let (service, interval) = (recording.service.clone(), recording.interval_ns as f64 / 1e9);
+    let (service, interval) = (recording.service.clone(), recording.interval.as_secs_f64());
     let mut table = Table::of_values(metrics, times, recording.into_values())?;
     if let Some((labels, faults)) = labels {
         (table.labels, table.faults) = (Some(labels), Some(faults));
@@ -68,8 +68,8 @@ pub fn recording_table(recording: Recording, conventions: Conventions) -> Option
 
 /// The label of a row in several spans is that of the first anomalous span, otherwise of the first span.
 fn labels(recording: &Recording) -> (Vec<Label>, Vec<String>) {
-    let label = |time: &u64| {
-        let mut around = recording.spans.iter().filter(|span| (span.from_unix_ns..=span.to_unix_ns).contains(time));
+    let label = |time: &_| {
+        let mut around = recording.spans.iter().filter(|span| (span.from..=span.to).contains(time));
         let any = around.clone().next();
         match around.find(|span| span.mark == Mark::Anomalous).or(any) {
             None => (Label::Normal, String::new()),
@@ -77,12 +77,13 @@ fn labels(recording: &Recording) -> (Vec<Label>, Vec<String>) {
             Some(_) => (Label::Ignored, String::new()),
         }
     };
-    recording.times_unix_ns.iter().map(label).unzip()
+    recording.times.iter().map(label).unzip()
 }
 
 #[cfg(test)]
 mod tests {
     use recording::{Encoder, Head, Span};
+    use wire::time::{Nanos, UnixNanos};
 
     use super::*;
 
@@ -100,11 +101,11 @@ mod tests {
             column("rss", "memory", RecordedKind::Gauge),
             column("duration.p99", "service", RecordedKind::Statistic),
         ];
-        let head = Head { service: "cart".to_owned(), interval_ns: 500_000_000, columns };
+        let head = Head { service: "cart".to_owned(), interval: Nanos::from_millis(500), columns };
         let (mut encoder, mut file) = Encoder::new(head).unwrap();
         for row in 0..6_u64 {
             let value = if row == 2 { f64::INFINITY } else { row as f64 };
-            assert!(encoder.push(row * 500_000_000, &[value, 1.0, f64::NAN]).unwrap().is_none());
+            assert!(encoder.push(UnixNanos::from_millis(row * 500), &[value, 1.0, f64::NAN]).unwrap().is_none());
         }
         file.extend(encoder.finish());
         file.extend(recording::label_block(spans).unwrap());
@@ -112,7 +113,8 @@ mod tests {
     }
 
     fn span(from: u64, to: u64, mark: Mark) -> Span {
-        Span { from_unix_ns: from * 500_000_000, to_unix_ns: to * 500_000_000, mark, fault: "leak".to_owned() }
+        let [from, to] = [from, to].map(|half| UnixNanos::from_millis(half * 500));
+        Span { from, to, mark, fault: "leak".to_owned() }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use core::fmt;
 use std::collections::HashMap;
 
 use thiserror::Error;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::block::{self, BlockScan, Kind, START, VERSION};
 use crate::bytes::{FormatError, Reader};
@@ -103,12 +104,12 @@ impl fmt::Display for Damage {
 pub struct Recording {
     /// The name of the service.
     pub service: String,
-    /// Time between two rows, in nanoseconds.
-    pub interval_ns: u64,
+    /// Time between two rows.
+    pub interval: Nanos,
     /// All columns, in order of first appearance. If a title was described several times, the last description counts.
     pub columns: Vec<Column>,
-    /// Time of each row, in nanoseconds since 1970.
-    pub times_unix_ns: Vec<u64>,
+    /// Time of each row.
+    pub times: Vec<UnixNanos>,
     /// Labelled spans of time, in the order of the file.
     pub spans: Vec<Span>,
     /// Rows that were lost before they were recorded.
@@ -239,9 +240,9 @@ impl DecodeState {
     fn new(head: Head) -> Result<Self, BlockError> {
         let out = Recording {
             service: head.service.clone(),
-            interval_ns: head.interval_ns,
+            interval: head.interval,
             columns: Vec::new(),
-            times_unix_ns: Vec::new(),
+            times: Vec::new(),
             spans: Vec::new(),
             lost_rows: 0,
             complete: false,
@@ -285,7 +286,7 @@ impl DecodeState {
 
     /// Checks that `rows` more rows are within the memory limit.
     fn fits(&self, rows: usize) -> Result<(), BlockError> {
-        let values = (self.out.times_unix_ns.len() + rows).saturating_mul(self.columns.len());
+        let values = (self.out.times.len() + rows).saturating_mul(self.columns.len());
         if values <= MAX_VALUES { Ok(()) } else { Err(BlockError::TooLarge) }
     }
 
@@ -299,7 +300,7 @@ impl DecodeState {
         let rows = reader.size(MAX_ROWS, "the number of rows")?;
         self.fits(rows)?;
         let lost = reader.number()?;
-        let times = times(&mut reader, rows, self.head.interval_ns)?;
+        let times = times(&mut reader, rows, self.head.interval)?;
         let mut values = vec![f64::NAN; rows * columns];
         let mut before: Vec<f64> = Vec::new();
         for place in 0..columns {
@@ -311,7 +312,7 @@ impl DecodeState {
         }
         reader.end()?;
         self.out.lost_rows = self.out.lost_rows.saturating_add(lost);
-        self.out.times_unix_ns.extend(times);
+        self.out.times.extend(times);
         if let Some(section) = self.sections.last_mut() {
             section.values.extend(values);
         }
@@ -321,7 +322,7 @@ impl DecodeState {
     /// Combines the sections, with each value at the index of its column.
     fn finish(self, damage: Vec<Damage>) -> Recording {
         let width = self.columns.len();
-        let mut values = Vec::with_capacity(width * self.out.times_unix_ns.len());
+        let mut values = Vec::with_capacity(width * self.out.times.len());
         for section in self.sections {
             for row in section.values.chunks_exact(section.places.len()) {
                 let start = values.len();
@@ -335,18 +336,18 @@ impl DecodeState {
     }
 }
 
-fn times(reader: &mut Reader<'_>, rows: usize, interval: u64) -> Result<Vec<u64>, FormatError> {
-    let mut times = Vec::with_capacity(rows);
-    let mut step = interval;
+fn times(reader: &mut Reader<'_>, rows: usize, interval: Nanos) -> Result<Vec<UnixNanos>, FormatError> {
+    let mut times: Vec<UnixNanos> = Vec::with_capacity(rows);
+    let mut step = interval.0;
     for _ in 0..rows {
         let time = match times.last() {
             None => reader.number()?,
             Some(before) => {
                 step = step.wrapping_add(reader.signed()? as u64);
-                step.wrapping_add(*before)
+                step.wrapping_add(before.0)
             }
         };
-        times.push(time);
+        times.push(UnixNanos(time));
     }
     Ok(times)
 }

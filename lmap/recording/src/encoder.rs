@@ -1,6 +1,7 @@
 //! Encodes rows as blocks.
 
 use thiserror::Error;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::block::{self, Kind, write};
 use crate::bytes::{put_number, put_signed};
@@ -26,7 +27,7 @@ pub struct RowError {
 #[derive(Debug)]
 pub struct Encoder {
     head: Head,
-    times: Vec<u64>,
+    times: Vec<UnixNanos>,
     /// The buffered rows, one after the other.
     values: Vec<f64>,
     /// Lost rows not yet recorded.
@@ -47,17 +48,17 @@ impl Encoder {
         Ok((Self { head, times: Vec::new(), values: Vec::new(), lost: 0, rows: 0 }, bytes))
     }
 
-    /// Adds a row taken `at_unix_ns` nanoseconds after 1970; NaN is a missing value. Returns a block when one is full.
+    /// Adds a row that was taken `at` a time; NaN is a missing value. Returns a block when one is full.
     ///
     /// # Errors
     ///
     /// [`RowError`] unless there is one value per column; the row is not added then.
-    pub fn push(&mut self, at_unix_ns: u64, values: &[f64]) -> Result<Option<Vec<u8>>, RowError> {
+    pub fn push(&mut self, at: UnixNanos, values: &[f64]) -> Result<Option<Vec<u8>>, RowError> {
         let expected = self.head.columns.len();
         if values.len() != expected {
             return Err(RowError { found: values.len(), expected });
         }
-        self.times.push(at_unix_ns);
+        self.times.push(at);
         self.values.extend_from_slice(values);
         self.rows += 1;
         let most = (MAX_BLOCK_VALUES / expected).clamp(1, MAX_ROWS);
@@ -94,7 +95,7 @@ impl Encoder {
         payload.extend(self.head.checksum().to_le_bytes());
         put_number(&mut payload, self.times.len() as u64);
         put_number(&mut payload, std::mem::take(&mut self.lost));
-        put_times(&mut payload, &self.times, self.head.interval_ns);
+        put_times(&mut payload, &self.times, self.head.interval);
         let mut before: Vec<f64> = Vec::new();
         for place in 0..columns {
             let values: Vec<f64> = self.values.iter().skip(place).step_by(columns).copied().collect();
@@ -130,9 +131,9 @@ impl Encoder {
 }
 
 /// The first time, then the difference of each step from the previous step; of the first step from `interval`.
-fn put_times(out: &mut Vec<u8>, times: &[u64], interval: u64) {
-    let mut before = (0_u64, interval);
-    for (place, &time) in times.iter().enumerate() {
+fn put_times(out: &mut Vec<u8>, times: &[UnixNanos], interval: Nanos) {
+    let mut before = (0_u64, interval.0);
+    for (place, &UnixNanos(time)) in times.iter().enumerate() {
         let step = time.wrapping_sub(before.0);
         if place == 0 {
             put_number(out, time);

@@ -1,6 +1,7 @@
 //! The head of a recording: service, interval, columns.
 
 use thiserror::Error;
+use wire::time::Nanos;
 
 use crate::bytes::{FormatError, Reader, put_number, put_text};
 
@@ -47,8 +48,8 @@ pub struct Column {
 pub struct Head {
     /// The name of the service.
     pub service: String,
-    /// Time between two rows in nanoseconds, at least 1.
-    pub interval_ns: u64,
+    /// Time between two rows, at least 1 ns.
+    pub interval: Nanos,
     /// The columns of a row; each title once.
     pub columns: Vec<Column>,
 }
@@ -92,7 +93,7 @@ impl Head {
         if !(1..=MAX_COLUMNS).contains(&self.columns.len()) {
             return Err(HeadError::Columns(self.columns.len()));
         }
-        if self.interval_ns == 0 {
+        if self.interval == Nanos::ZERO {
             return Err(HeadError::Interval);
         }
         let texts = self.columns.iter().flat_map(|column| [&column.title, &column.unit, &column.group]);
@@ -114,8 +115,8 @@ impl Head {
 
     /// Checks that `next` has the same service and interval.
     pub(crate) fn goes_on_with(&self, next: &Self) -> Result<(), HeadError> {
-        let name = |head: &Self| format!("{} every {} ns", head.service, head.interval_ns);
-        if self.service == next.service && self.interval_ns == next.interval_ns {
+        let name = |head: &Self| format!("{} every {} ns", head.service, head.interval.0);
+        if self.service == next.service && self.interval == next.interval {
             return Ok(());
         }
         Err(HeadError::Other { was: name(self), is: name(next) })
@@ -124,7 +125,7 @@ impl Head {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_text(&mut out, &self.service);
-        put_number(&mut out, self.interval_ns);
+        put_number(&mut out, self.interval.0);
         put_number(&mut out, self.columns.len() as u64);
         for column in &self.columns {
             out.push(column.kind as u8);
@@ -143,7 +144,7 @@ impl Head {
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(payload);
         let service = reader.text(MAX_TEXT, "the service's name")?;
-        let interval_ns = reader.number()?;
+        let interval = Nanos(reader.number()?);
         let count = reader.size(MAX_COLUMNS, "the number of columns")?;
         let mut columns = Vec::new();
         for _ in 0..count {
@@ -154,7 +155,7 @@ impl Head {
             columns.push(Column { title, unit, group, kind });
         }
         reader.end()?;
-        Self { service, interval_ns, columns }.checked().map_err(|error| match error {
+        Self { service, interval, columns }.checked().map_err(|error| match error {
             HeadError::Interval => FormatError("the time between rows"),
             HeadError::Twice(_) => FormatError("a column's title"),
             _ => FormatError("the number of columns"),
@@ -173,7 +174,7 @@ mod tests {
             group: "cpu".to_owned(),
             kind: ColumnKind::Statistic,
         };
-        Head { service: "cart".to_owned(), interval_ns: 5, columns: titles.iter().map(column).collect() }
+        Head { service: "cart".to_owned(), interval: Nanos(5), columns: titles.iter().map(column).collect() }
     }
 
     #[test]
@@ -192,7 +193,7 @@ mod tests {
 
         assert_eq!(of(head(&[])), "0 columns: 1 to 65536 can be recorded");
         assert_eq!(of(head(&["a", "b", "a"])), "two columns are called `a`");
-        assert_eq!(of(Head { interval_ns: 0, ..head(&["a"]) }), "the time between two rows is 0");
+        assert_eq!(of(Head { interval: Nanos::ZERO, ..head(&["a"]) }), "the time between two rows is 0");
         assert_eq!(of(head(&[&"x".repeat(5000)])), "a name has 5000 bytes, at most 4096 are possible");
     }
 }

@@ -1,6 +1,7 @@
 //! Labels: spans of time with a known fault, or that do not count.
 
 use thiserror::Error;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::block::{Kind, write};
 use crate::bytes::{FormatError, Reader, put_number, put_text};
@@ -23,10 +24,10 @@ pub enum Mark {
 /// A span of time, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Begin, in nanoseconds since 1970.
-    pub from_unix_ns: u64,
-    /// End, in nanoseconds since 1970; not before the begin.
-    pub to_unix_ns: u64,
+    /// When it begins.
+    pub from: UnixNanos,
+    /// Its end, not before the begin.
+    pub to: UnixNanos,
     /// How its rows count.
     pub mark: Mark,
     /// The kind of fault; may be empty.
@@ -38,12 +39,12 @@ pub struct Span {
 #[non_exhaustive]
 pub enum SpanError {
     /// The end is before the begin.
-    #[error("a span ends at {to_unix_ns} ns, before its begin at {from_unix_ns} ns")]
+    #[error("a span ends at {} ns, before its begin at {} ns", .to.0, .from.0)]
     Backwards {
-        /// The begin, in nanoseconds since 1970.
-        from_unix_ns: u64,
-        /// The end, in nanoseconds since 1970.
-        to_unix_ns: u64,
+        /// The begin of the span.
+        from: UnixNanos,
+        /// The end of the span.
+        to: UnixNanos,
     },
     /// The name of a fault is too long.
     #[error("the name of a fault has {0} bytes, at most {MAX_TEXT} are possible")]
@@ -65,14 +66,16 @@ pub fn encode(spans: &[Span]) -> Result<Vec<u8>, SpanError> {
     let mut out = Vec::new();
     put_number(&mut out, spans.len() as u64);
     for span in spans {
-        let &Span { from_unix_ns, to_unix_ns, mark, ref fault } = span;
-        let length = to_unix_ns.checked_sub(from_unix_ns).ok_or(SpanError::Backwards { from_unix_ns, to_unix_ns })?;
+        let &Span { from, to, mark, ref fault } = span;
+        if to < from {
+            return Err(SpanError::Backwards { from, to });
+        }
         if fault.len() > MAX_TEXT {
             return Err(SpanError::Text(fault.len()));
         }
         out.push(mark as u8);
-        put_number(&mut out, from_unix_ns);
-        put_number(&mut out, length);
+        put_number(&mut out, from.0);
+        put_number(&mut out, to.since(from).0);
         put_text(&mut out, fault);
     }
     Ok(write(Kind::Labels, &out))
@@ -88,9 +91,10 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Vec<Span>, FormatError> {
             2 => Mark::Ignored,
             _ => return Err(FormatError("what a span is")),
         };
-        let from_unix_ns = reader.number()?;
-        let to_unix_ns = from_unix_ns.checked_add(reader.number()?).ok_or(FormatError("the end of a span"))?;
-        spans.push(Span { from_unix_ns, to_unix_ns, mark, fault: reader.text(MAX_TEXT, "a fault's name")? });
+        let from = UnixNanos(reader.number()?);
+        let length = Nanos(reader.number()?);
+        let to = from.0.checked_add(length.0).map(UnixNanos).ok_or(FormatError("the end of a span"))?;
+        spans.push(Span { from, to, mark, fault: reader.text(MAX_TEXT, "a fault's name")? });
     }
     reader.end()?;
     Ok(spans)

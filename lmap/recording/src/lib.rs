@@ -33,13 +33,16 @@
 //!
 //! ```
 //! use recording::{Column, ColumnKind, Encoder, Head};
+//! use wire::time::{Nanos, UnixNanos};
 //!
 //! let none = String::new;
 //! let column = |title: &str| Column { title: title.into(), unit: none(), group: none(), kind: ColumnKind::Gauge };
-//! let head = Head { service: "cart".to_owned(), interval_ns: 100_000_000, columns: vec![column("a"), column("b")] };
+//! let (interval, columns) = (Nanos::from_millis(100), vec![column("a"), column("b")]);
+//! let head = Head { service: "cart".to_owned(), interval, columns };
 //! let (mut encoder, mut file) = Encoder::new(head)?;
 //! for row in 0..1000_u32 {
-//!     file.extend(encoder.push(u64::from(row) * 100_000_000, &[f64::from(row % 7), 0.25])?.unwrap_or_default());
+//!     let at = UnixNanos::from_millis(u64::from(row) * 100);
+//!     file.extend(encoder.push(at, &[f64::from(row % 7), 0.25])?.unwrap_or_default());
 //! }
 //! file.extend(encoder.finish());
 //!

@@ -6,6 +6,7 @@ use recording::{
     BlockKind, Column, ColumnKind, DamageReason, Encoder, Head, Mark, Recording, RecordingError, Span, decode,
     label_block, write_block,
 };
+use wire::time::{Nanos, UnixNanos};
 
 const INTERVAL: u64 = 100_000_000;
 const START: u64 = 1_760_000_000_000_000_000;
@@ -17,7 +18,7 @@ fn head(titles: &[&str]) -> Head {
         group: "service".to_owned(),
         kind: ColumnKind::Increment,
     };
-    Head { service: "cart".to_owned(), interval_ns: INTERVAL, columns: titles.iter().map(column).collect() }
+    Head { service: "cart".to_owned(), interval: Nanos(INTERVAL), columns: titles.iter().map(column).collect() }
 }
 
 /// What each row of `recorded` holds: a wave, its double, and a value that is sometimes missing.
@@ -26,8 +27,8 @@ fn row(number: u64) -> [f64; 3] {
     [wave, wave * 2.0, if number.is_multiple_of(7) { f64::NAN } else { wave / 1000.0 }]
 }
 
-fn at(number: u64) -> u64 {
-    START + number * INTERVAL + number % 3 * 1_000
+fn at(number: u64) -> UnixNanos {
+    UnixNanos(START + number * INTERVAL + number % 3 * 1_000)
 }
 
 /// 1,200 rows: blocks of 512, 512 and 176.
@@ -43,7 +44,7 @@ fn recorded() -> Vec<u8> {
 #[track_caller]
 fn assert_rows(recording: &Recording, numbers: impl IntoIterator<Item = u64>) {
     let numbers: Vec<u64> = numbers.into_iter().collect();
-    assert_eq!(recording.times_unix_ns, numbers.iter().map(|number| at(*number)).collect::<Vec<_>>());
+    assert_eq!(recording.times, numbers.iter().map(|number| at(*number)).collect::<Vec<_>>());
     for (found, number) in recording.rows().zip(numbers) {
         let same = found.iter().zip(row(number)).all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(same, "row {number}: {found:?}");
@@ -55,7 +56,7 @@ fn a_recording_comes_back_with_names_units_kinds_times_and_interval() {
     let recording = decode(&recorded()).unwrap();
 
     assert_rows(&recording, 0..1200);
-    assert_eq!((recording.service.as_str(), recording.interval_ns), ("cart", INTERVAL));
+    assert_eq!((recording.service.as_str(), recording.interval), ("cart", Nanos(INTERVAL)));
     assert_eq!(recording.columns, head(&["a", "b", "c"]).columns);
     assert_eq!((recording.complete, recording.damage.len(), recording.lost_rows), (true, 0, 0));
 }
@@ -68,7 +69,7 @@ fn a_file_that_is_cut_anywhere_gives_its_whole_blocks_and_says_what_is_lost() {
     for cut in 0..file.len() {
         match decode(&file[..cut]) {
             Ok(recording) => {
-                let rows = recording.times_unix_ns.len() as u64;
+                let rows = recording.times.len() as u64;
                 assert!([0, 512, 1024, 1200].contains(&rows), "{rows} rows of {cut} bytes");
                 assert_rows(&recording, 0..rows);
                 assert!(!recording.complete);
@@ -94,8 +95,8 @@ fn a_wrong_bit_costs_its_block_and_no_other_row_is_wrong() {
         damaged[place] ^= 0x10;
         let Ok(recording) = decode(&damaged) else { continue };
         assert!(!recording.damage.is_empty(), "byte {place}");
-        for (time, found) in recording.times_unix_ns.iter().zip(recording.rows()) {
-            let number = (time - START) / INTERVAL;
+        for (time, found) in recording.times.iter().zip(recording.rows()) {
+            let number = (time.0 - START) / INTERVAL;
             assert!(
                 found.iter().zip(row(number)).all(|(a, b)| a.to_bits() == b.to_bits()),
                 "byte {place}, row {number}"
@@ -124,7 +125,7 @@ fn columns_may_change_and_rows_of_a_lost_head_are_never_given_to_another() {
     assert_eq!(rows, [["1", "2", "NaN"], ["NaN", "4", "3"]]);
     let reasons: Vec<DamageReason> = recording.damage.iter().map(|damage| damage.reason).collect();
     assert_eq!(reasons, [DamageReason::Checksum, DamageReason::NoHead]);
-    assert_eq!(recording.times_unix_ns, [at(0)]);
+    assert_eq!(recording.times, [at(0)]);
 }
 
 /// Kind, length, checksum, and as much as the length says.
@@ -134,12 +135,12 @@ fn encoder_block_length(block: &[u8]) -> usize {
 
 #[test]
 fn labels_are_appended_to_a_recording_that_has_ended() {
-    let span = Span { from_unix_ns: at(5), to_unix_ns: at(9), mark: Mark::Anomalous, fault: "leak".to_owned() };
+    let span = Span { from: at(5), to: at(9), mark: Mark::Anomalous, fault: "leak".to_owned() };
     let mut file = recorded();
     file.extend(label_block(std::slice::from_ref(&span)).unwrap());
 
     let recording = decode(&file).unwrap();
-    let backwards = label_block(&[Span { from_unix_ns: 9, to_unix_ns: 5, ..span.clone() }]).unwrap_err();
+    let backwards = label_block(&[Span { from: UnixNanos(9), to: UnixNanos(5), ..span.clone() }]).unwrap_err();
 
     assert_eq!((recording.spans, recording.complete), (vec![span], true));
     assert_eq!(backwards.to_string(), "a span ends at 5 ns, before its begin at 9 ns");
@@ -157,14 +158,14 @@ fn rows_that_did_not_arrive_are_counted() {
 
     let recording = decode(&file).unwrap();
 
-    assert_eq!((recording.lost_rows, recording.times_unix_ns.len()), (5, 2));
+    assert_eq!((recording.lost_rows, recording.times.len()), (5, 2));
 }
 
 #[test]
 fn a_row_of_another_width_or_another_service_is_refused_and_nothing_is_taken() {
     let (mut encoder, _) = Encoder::new(head(&["a", "b"])).unwrap();
 
-    let width = encoder.push(0, &[1.0]).unwrap_err().to_string();
+    let width = encoder.push(UnixNanos(0), &[1.0]).unwrap_err().to_string();
     let service = encoder.change(Head { service: "store".to_owned(), ..head(&["a"]) }).unwrap_err().to_string();
 
     assert_eq!(width, "the row has 1 values, the head names 2 columns");
@@ -201,15 +202,15 @@ proptest! {
     ) {
         let (mut encoder, mut file) = Encoder::new(head(&["a", "b"])).unwrap();
         for (at, a, b) in &rows {
-            file.extend(encoder.push(*at, &[*a, *b]).unwrap().unwrap_or_default());
+            file.extend(encoder.push(UnixNanos(*at), &[*a, *b]).unwrap().unwrap_or_default());
         }
         file.extend(encoder.finish());
 
         let recording = decode(&file).unwrap();
 
         prop_assert_eq!(recording.rows().len(), rows.len());
-        for ((at, a, b), (time, found)) in rows.iter().zip(recording.times_unix_ns.iter().zip(recording.rows())) {
-            prop_assert_eq!(at, time);
+        for ((at, a, b), (time, found)) in rows.iter().zip(recording.times.iter().zip(recording.rows())) {
+            prop_assert_eq!(*at, time.0);
             let same = |x: f64, y: f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
             prop_assert!(same(*a, found[0]) && same(*b, found[1]));
         }

@@ -86,7 +86,8 @@ impl Detector {
         }
         let moved = self.moved_constants(pipeline, values, row);
         let constants = pipeline.constant_rule.square(moved, pipeline.gamma_in_force());
-        let score = (row.part * square + constants).sqrt().min(f64::MAX);
+        let group = row.part * pipeline.group_square(projection);
+        let score = (row.part * square + constants).max(group).sqrt().min(f64::MAX);
         let threshold = pipeline.gamma_in_force() * self.settings.episode_margin;
         let begins = self.episodes.would_begin() && self.steady_after(score, pipeline) >= threshold;
         Some(Look { score, over: score >= threshold, begins })
@@ -127,7 +128,7 @@ impl Detector {
     /// Constants that moved. A constant rate other than 0 cannot be told from a part of the interval: what comes once
     /// per interval has come, or it has not.
     fn moved_constants(&self, pipeline: &Pipeline, values: &[f64], row: BetweenRow<'_>) -> u32 {
-        let moved = |constant: &&crate::pipeline::Constant| {
+        let moved = |constant: &&crate::constants::Constant| {
             let column = constant.column as usize;
             if !row.values[column].is_finite() {
                 return false;

@@ -1,7 +1,7 @@
 //! Encodes and decodes a model.
 
 use super::{Model, ModelColumn, ModelError, ModelRule};
-use crate::pipeline::ConstantRule;
+use crate::constants::ConstantRule;
 use crate::quantile::QUANTILES;
 use crate::scorer::MIN_VARIANCE;
 use crate::settings::{MAX_SKETCH_ROWS, ScoreForm, SketchForm};
@@ -9,12 +9,14 @@ use crate::standard::Role;
 use crate::verdict::MAX_COLUMNS;
 
 const MAGIC: &[u8; 8] = b"uvLMAP\r\n"; // the line end shows a file that was changed as if it were text
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// As it was before groups had limits.
+const WITHOUT_LIMITS: u32 = 1;
 /// Magic, version, length, checksum.
 const HEAD: usize = 8 + 4 + 4 + 4;
 /// Bytes of the fixed part of the payload.
 const FIXED: usize = 8 + 8 * 7 + 4 * 6 + 8 * 3 + 8 * QUANTILES.len();
-const PER_COLUMN: usize = 8 + 2 + 8 * 3;
+const PER_COLUMN: usize = 8 + 2 + 8 * 4;
 /// Bound on values after the intake.
 const LARGEST: f64 = 1e151;
 
@@ -44,7 +46,7 @@ pub(super) fn encode(model: &Model) -> Vec<u8> {
     for column in &model.columns {
         payload.extend(column.fingerprint.to_le_bytes());
         payload.extend([role_code(column.role), u8::from(column.level)]);
-        put(&mut payload, &[column.mean, column.inverse, column.variance]);
+        put(&mut payload, &[column.mean, column.inverse, column.variance, column.limit]);
     }
     put(&mut payload, &model.inside_variance);
     put(&mut payload, &model.basis);
@@ -62,7 +64,9 @@ fn put(bytes: &mut Vec<u8>, values: &[f64]) {
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
-    let mut reader = Reader { bytes: payload(bytes)? };
+    let (version, payload) = payload(bytes)?;
+    let has_limits = version != WITHOUT_LIMITS;
+    let mut reader = Reader { bytes: payload };
     let [form, sketch, returns, ..] = reader.array::<8>()?;
     if returns > 1 {
         return Err(ModelError::Value { field: "constants_return", found: f64::from(returns) });
@@ -84,7 +88,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let stored = reader.size("stored rows", 0, capacity)?;
     let counted = reader.size("constants_counted", 0, u32::MAX as usize)? as u32;
     let stride = reader.size("stride", 1, u32::MAX as usize)? as u32;
-    expect_length(bytes.len(), m, rank, stored)?;
+    let per_column = if has_limits { PER_COLUMN } else { PER_COLUMN - 8 };
+    expect_length(bytes.len(), m * per_column, (rank + stored).saturating_mul(m).saturating_add(rank))?;
     let gamma = reader.number("gamma", f64::MIN_POSITIVE, f64::MAX)?;
     let averaged = reader.number("averaged rows", 1.0, 1e15)? as usize;
     let removed = reader.number("removed", 0.0, f64::MAX)?;
@@ -94,7 +99,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     }
     // A clipped value, and what is left of it outside of the basis, which has at most m directions.
     let bound = clip * 1e3 * (m as f64 + 1.0);
-    let columns = (0..m).map(|_| column(&mut reader, bound)).collect::<Result<Vec<_>, _>>()?;
+    let columns = (0..m).map(|_| column(&mut reader, bound, has_limits)).collect::<Result<Vec<_>, _>>()?;
     let inside_variance = reader.numbers("T", rank, MIN_VARIANCE, bound * bound)?;
     let basis = reader.numbers("basis", rank * m, -1.001, 1.001)?;
     let most = bound * 1e6; // rows add up in a sketch
@@ -114,15 +119,15 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     Ok(Model { rule, columns, gamma, averaged, quantiles, rank, sketch_rows, removed, inside_variance, basis, sketch })
 }
 
-/// The payload, if magic, version, length and checksum are valid.
-fn payload(bytes: &[u8]) -> Result<&[u8], ModelError> {
+/// Version and payload, if magic, version, length and checksum are valid.
+fn payload(bytes: &[u8]) -> Result<(u32, &[u8]), ModelError> {
     let mut head = Reader { bytes };
     if head.array::<8>().map_err(|_| ModelError::Magic)? != *MAGIC {
         return Err(ModelError::Magic);
     }
-    let found = head.word()?;
-    if found != VERSION {
-        return Err(ModelError::Version { found, expected: VERSION });
+    let version = head.word()?;
+    if version != VERSION && version != WITHOUT_LIMITS {
+        return Err(ModelError::Version { found: version, expected: VERSION });
     }
     let (length, expected) = (head.word()? as usize, head.word()?);
     if head.bytes.len() != length {
@@ -132,13 +137,12 @@ fn payload(bytes: &[u8]) -> Result<&[u8], ModelError> {
     if found != expected {
         return Err(ModelError::Checksum { found, expected });
     }
-    Ok(head.bytes)
+    Ok((version, head.bytes))
 }
 
-/// Checks the sizes before anything of that size is allocated.
-fn expect_length(found: usize, m: usize, rank: usize, stored: usize) -> Result<(), ModelError> {
-    let numbers = (rank + stored).saturating_mul(m).saturating_add(rank);
-    let sized = numbers.saturating_mul(8).saturating_add(m.saturating_mul(PER_COLUMN));
+/// Checks the sizes before anything of that size is allocated: `columns` in bytes, and `numbers` after them.
+fn expect_length(found: usize, columns: usize, numbers: usize) -> Result<(), ModelError> {
+    let sized = numbers.saturating_mul(8).saturating_add(columns);
     let expected = sized.saturating_add(HEAD + FIXED);
     if found != expected {
         return Err(ModelError::Length { found, expected });
@@ -146,18 +150,22 @@ fn expect_length(found: usize, m: usize, rank: usize, stored: usize) -> Result<(
     Ok(())
 }
 
-fn column(reader: &mut Reader<'_>, bound: f64) -> Result<ModelColumn, ModelError> {
+fn column(reader: &mut Reader<'_>, bound: f64, has_limit: bool) -> Result<ModelColumn, ModelError> {
     let fingerprint = u64::from_le_bytes(reader.array()?);
     let [role, level] = reader.array::<2>()?;
     let role = role_of(role)?;
     let mean = reader.number("mean", -LARGEST, LARGEST)?;
     let inverse = reader.number("1 / deviation", 0.0, 1e10)?;
     let variance = reader.number("V", 0.0, bound * bound)?;
+    let limit = if has_limit { reader.number("limit of a group", 0.0, f64::MAX)? } else { 0.0 };
+    if limit > 0.0 && limit < 1.0 {
+        return Err(ModelError::Value { field: "limit of a group", found: limit });
+    }
     let watched = role == Role::Watched;
     if level > 1 || watched != (inverse > 0.0) {
         return Err(ModelError::Value { field: "1 / deviation", found: inverse });
     }
-    Ok(ModelColumn { fingerprint, role, level: level == 1, mean, inverse, variance })
+    Ok(ModelColumn { fingerprint, role, level: level == 1, mean, inverse, variance, limit })
 }
 
 /// Reads the remaining bytes.

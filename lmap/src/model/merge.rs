@@ -13,6 +13,7 @@
 //!
 //! # Decisions
 //! - γ and the percentiles of scores are those of the model with the highest γ, so that no one's ordinary rows alarm.
+//! - The limit of a group is the highest of its columns' in any model, for the same reason.
 //! - The settings that define scores are those of the model with the most rows.
 //! - A column that a model has not seen is weighted up in the rows of the others.
 //! - A column that is a level in one model but not in another is treated as in the model with the most rows.
@@ -244,7 +245,8 @@ fn pooled(chosen: &ModelColumn, seen: &[(&ModelColumn, f64)]) -> ModelColumn {
     let apart = |column: &ModelColumn| (column.mean - mean).abs() > SAME * mean.abs().max(1.0);
     let moves = seen.iter().any(|(column, _)| column.role == Role::Watched || apart(column));
     let (role, inverse) = if moves { (Role::Watched, 1.0 / variance.sqrt()) } else { (Role::Constant, 0.0) };
-    ModelColumn { role, mean, inverse, variance: 0.0, ..*chosen }
+    let limit = seen.iter().map(|(column, _)| column.limit).fold(0.0, f64::max);
+    ModelColumn { role, mean, inverse, variance: 0.0, limit, ..*chosen }
 }
 
 #[cfg(test)]

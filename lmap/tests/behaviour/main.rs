@@ -6,6 +6,7 @@ mod budget;
 mod canary;
 mod cap;
 mod explanation;
+mod groups;
 mod indicator;
 mod life;
 mod look;

@@ -162,18 +162,31 @@ fn a_model_of_another_service_is_refused() {
 fn other_versions_truncated_and_changed_files_are_refused() {
     let good = bytes();
     let mut newer = good.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     let mut flipped = good.clone();
     *flipped.last_mut().unwrap() ^= 1;
     let longer = [good.as_slice(), &[0]].concat();
 
-    assert_eq!(Model::decode(&newer), Err(ModelError::Version { found: 2, expected: 1 }));
+    assert_eq!(Model::decode(&newer), Err(ModelError::Version { found: 3, expected: 2 }));
     assert!(matches!(Model::decode(&flipped), Err(ModelError::Checksum { .. })));
     assert!(matches!(Model::decode(&longer), Err(ModelError::Length { .. })));
     assert_eq!(Model::decode(b"GIF89a, surely"), Err(ModelError::Magic));
     for length in 0..good.len() {
         assert!(Model::decode(&good[..length]).is_err());
     }
+}
+
+#[test]
+fn a_model_from_before_groups_had_limits_is_read() {
+    let (new, columns) = (bytes(), 20 + 8 + 7 * 8 + 6 * 4 + 3 * 8 + 14 * 8);
+    let of_columns = new[columns..columns + M * 42].chunks_exact(42).flat_map(|column| &column[..34]);
+    let mut old: Vec<u8> = new[..columns].iter().chain(of_columns).chain(&new[columns + M * 42..]).copied().collect();
+    old[8] = 1;
+    let length = (old.len() - 20) as u32;
+    old[12..16].copy_from_slice(&length.to_le_bytes());
+
+    // This one was trained without limits, so that nothing of it is lost.
+    assert_eq!(Model::decode(&signed(old)), Model::decode(&new));
 }
 
 #[test]
@@ -195,10 +208,10 @@ fn sizes_that_do_not_fit_are_refused_before_anything_is_allocated() {
 fn numbers_that_are_not_finite_are_refused_wherever_they_are() {
     let good = bytes();
     let columns = 20 + 8 + 7 * 8 + 6 * 4 + 3 * 8 + 14 * 8;
-    let rest = columns + M * 34;
+    let rest = columns + M * 42;
     let rules = (28..84).step_by(8);
     let scalars = (108..columns).step_by(8);
-    let of_columns = (0..M).flat_map(|column| (0..3).map(move |number| columns + column * 34 + 10 + number * 8));
+    let of_columns = (0..M).flat_map(|column| (0..4).map(move |number| columns + column * 42 + 10 + number * 8));
     let arrays = (rest..good.len()).step_by(8);
 
     for place in rules.chain(scalars).chain(of_columns).chain(arrays) {

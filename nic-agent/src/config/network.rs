@@ -1,21 +1,25 @@
 //! Packet measurement: interfaces, streams, and the NIC agents at the other end.
 
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use agent_runtime::ConfigError;
 use agent_runtime::config::range;
-use agent_runtime::{ClientTls, ConfigError, ServerTls};
 use one_way::Synopsis;
-use packets::Pair;
 use serde::Deserialize;
 
+use super::fragment::FragmentConfig;
+use super::pair::PairName;
+use super::peers::{PeersConfig, is_address};
+use super::switch::{SWITCH_BYTES, SwitchConfig};
 use super::synopses::SynopsesConfig;
 
 /// Most streams of one agent.
 const MAX_STREAMS: usize = 256;
 /// Size of the histogram of a stream with a fridge.
 const HISTOGRAM_BYTES: u64 = 4096;
+/// Most interfaces for streams of policies.
+const MAX_POLICY_INTERFACES: u32 = 64;
 /// Smallest synopsis of a ring: two fridges of 64 slots of 12 bytes, and their histogram.
 const MIN_BYTES: u64 = 2 * 64 * 12 + HISTOGRAM_BYTES;
 /// Default synopsis size of a stream with a fridge.
@@ -43,6 +47,11 @@ pub struct NetworkConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// The streams to measure.
     pub streams: Vec<StreamConfig>,
+    /// This node's fragment of the network's sketch of flow sizes; `None`: it has none.
+    pub fragment: Option<FragmentConfig>,
+    /// Most interfaces that are read for streams of `SynopsisPolicy`s, besides those of `streams`; 0: no stream of a
+    /// policy is measured.
+    pub policy_interfaces: u32,
 }
 
 /// How an interface is read.
@@ -75,32 +84,6 @@ pub enum Timestamps {
     Hardware,
 }
 
-/// NIC agents with which one-way delay and loss are measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PeersConfig {
-    /// Where agents at the sending end connect; `None`: no listener.
-    pub listen: Option<SocketAddr>,
-    /// Whether `listen` takes everybody for the other end of a measurement.
-    pub insecure: bool,
-    /// TLS of that listener; `None` for plain text.
-    pub tls: Option<ServerTls>,
-    /// TLS of connections to other agents; `None` for plain text.
-    pub peers_tls: Option<ClientTls>,
-}
-
-impl PeersConfig {
-    /// Refuses an address that everybody may use, unless that was said in words.
-    fn check_listener(&self) -> Result<(), ConfigError> {
-        let Some(address) = self.listen.filter(|_| !self.insecure) else { return Ok(()) };
-        let wanted = "needs tls with client_ca, so that only known agents take part; or, for everybody who can reach it, insecure: true";
-        range(self.tls.is_some(), "network.peers.listen", &address, wanted)?;
-        let has_authority = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        let wanted = "names the authority of the other agents' certificates; or, for everybody, insecure: true";
-        range(has_authority, "network.peers.tls.client_ca", &"missing", wanted)
-    }
-}
-
 impl NetworkConfig {
     /// What is open to anybody, in words.
     #[must_use]
@@ -111,7 +94,8 @@ impl NetworkConfig {
             format!("network.peers.listen {address} {text}")
         });
         let asks = |stream: &&StreamConfig| stream.one_way.as_ref().is_some_and(|one_way| one_way.peer.is_some());
-        let asks_openly = peers.peers_tls.is_none() && self.streams.iter().any(|stream| asks(&stream));
+        let has_ends = self.fragment.as_ref().is_some_and(|fragment| !fragment.peers.is_empty());
+        let asks_openly = peers.peers_tls.is_none() && (has_ends || self.streams.iter().any(|stream| asks(&stream)));
         let text = "network.peers.peers_tls is missing: whoever is at the peers' addresses takes part in measurements";
         open.into_iter().chain(asks_openly.then(|| text.to_owned())).collect()
     }
@@ -125,6 +109,8 @@ impl Default for NetworkConfig {
             peers: PeersConfig::default(),
             interfaces: Vec::new(),
             streams: Vec::new(),
+            fragment: None,
+            policy_interfaces: 0,
         }
     }
 }
@@ -135,8 +121,11 @@ impl Default for NetworkConfig {
 pub struct StreamConfig {
     /// The stream's name: its service is `network.NAME`.
     pub name: String,
-    /// The interface on which its packets are captured.
+    /// The interface on which its packets are captured; empty with `switch`.
+    #[serde(default)]
     pub interface: String,
+    /// The switch that measures it, instead of this machine.
+    pub switch: Option<SwitchConfig>,
     /// The kind of request and response whose delay is measured. A stream has this, `one_way` or `synopses`.
     pub pair: Option<PairName>,
     /// One-way delay and loss are measured together with another agent on the stream's path.
@@ -191,34 +180,6 @@ const fn interval_ms() -> NonZeroU32 {
     NonZeroU32::new(1000).expect("1000 is not 0")
 }
 
-/// [`Pair`], as named in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PairName {
-    /// Handshakes of TCP connections.
-    Handshake,
-    /// TCP data and its acknowledgement.
-    Data,
-    /// TCP connections, from beginning to end.
-    Flow,
-    /// DNS queries and their responses.
-    Dns,
-    /// NTP queries and their responses.
-    Ntp,
-}
-
-impl From<PairName> for Pair {
-    fn from(name: PairName) -> Self {
-        match name {
-            PairName::Handshake => Self::Handshake,
-            PairName::Data => Self::Data,
-            PairName::Flow => Self::Flow,
-            PairName::Dns => Self::Dns,
-            PairName::Ntp => Self::Ntp,
-        }
-    }
-}
-
 impl StreamConfig {
     /// Size of its synopsis of delays, in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
@@ -231,8 +192,9 @@ impl StreamConfig {
     }
 
     /// Size of all its synopses, in bytes.
-    fn all_bytes(&self) -> u64 {
-        self.bytes().saturating_add(self.synopses.as_ref().map_or(0, SynopsesConfig::bytes))
+    pub(crate) fn all_bytes(&self) -> u64 {
+        let bytes = if self.switch.is_some() { SWITCH_BYTES } else { self.bytes() };
+        bytes.saturating_add(self.synopses.as_ref().map_or(0, SynopsesConfig::bytes))
     }
 
     /// Most packets of an interval that a one-way stream stores.
@@ -265,6 +227,12 @@ impl StreamConfig {
 }
 
 impl NetworkConfig {
+    /// Bytes of the synopses of the configuration's streams, and of the fragment.
+    pub(crate) fn configured_bytes(&self) -> u64 {
+        let fragment = self.fragment.as_ref().map_or(0, FragmentConfig::bytes);
+        self.streams.iter().fold(fragment, |sum, stream| sum.saturating_add(stream.all_bytes()))
+    }
+
     /// How an interface is read.
     pub(crate) fn interface(&self, name: &str) -> InterfaceConfig {
         let found = self.interfaces.iter().find(|interface| interface.name == name);
@@ -277,7 +245,9 @@ impl NetworkConfig {
             let name = &format!("{:?}", interface.name);
             let is_first = self.interfaces.iter().take(index).all(|other| other.name != interface.name);
             range(is_first, "network.interfaces.name", name, "an interface may be listed once only")?;
-            let is_used = self.streams.iter().any(|stream| stream.interface == interface.name);
+            let is_used = self.policy_interfaces > 0
+                || self.streams.iter().any(|stream| stream.interface == interface.name)
+                || self.fragment.iter().any(|fragment| fragment.interface == interface.name);
             range(
                 is_used,
                 "network.interfaces.name",
@@ -312,27 +282,15 @@ impl NetworkConfig {
         range(streams <= MAX_STREAMS, "network.streams", &streams, "at most 256 are possible")?;
         self.check_interfaces()?;
         for (index, stream) in self.streams.iter().enumerate() {
-            let of = |found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), stream.name);
-            let is_name = wire::name::ServiceName::new(&stream.service()).is_ok();
-            let name = &format!("{:?}", stream.name);
-            range(is_name, "network.streams.name", name, "letters, digits and _.-/: are allowed")?;
-            let is_first = self.streams.iter().take(index).all(|other| other.name != stream.name);
-            range(is_first, "network.streams.name", name, "another stream has this name")?;
-            let has_interface = !stream.interface.is_empty();
-            range(
-                has_interface,
-                "network.streams.interface",
-                &of(&"\"\""),
-                "an interface name is needed, as `ip link` lists it",
-            )?;
-            let filter = stream.filter.parse::<packets::Filter>();
-            let conditions = "tcp, udp, port N, host A, net A/N, vlan N, vni N, joined by `and`, are possible";
-            range(filter.is_ok(), "network.streams.filter", &of(&format!("{:?}", stream.filter)), conditions)?;
-            self.check_measured(stream)?;
-            let is_possible = (100..=60_000).contains(&stream.interval_ms.get());
-            range(is_possible, "network.streams.interval_ms", &of(&stream.interval_ms), "100 to 60000 are possible")?;
+            self.check_stream(stream, self.streams.iter().take(index).map(|other| &*other.name))?;
         }
-        let sum = self.streams.iter().fold(0_u64, |sum, stream| sum.saturating_add(stream.all_bytes()));
+        let is_possible = self.policy_interfaces <= MAX_POLICY_INTERFACES;
+        range(is_possible, "network.policy_interfaces", &self.policy_interfaces, "0 to 64 are possible")?;
+        if let Some(fragment) = &self.fragment {
+            let is_taken = |name: &str| self.streams.iter().any(|stream| stream.name == name);
+            fragment.check(is_taken, self.interface(&fragment.interface).rings, self.peers.listen.is_some())?;
+        }
+        let sum = self.configured_bytes();
         let found = format!("{}, but the streams need {sum}", self.memory_bytes);
         range(
             sum <= self.memory_bytes,
@@ -348,6 +306,30 @@ impl NetworkConfig {
             drop(tls.client().map_err(|cause| ConfigError::value("network.peers.peers_tls", cause))?);
         }
         Ok(())
+    }
+
+    /// Checks a stream. `others` are the names that it must not have.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if it cannot be measured. Whether there is memory for it is not looked at.
+    pub(crate) fn check_stream<'a>(
+        &self,
+        stream: &StreamConfig,
+        mut others: impl Iterator<Item = &'a str>,
+    ) -> Result<(), ConfigError> {
+        let of = |found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), stream.name);
+        let is_name = wire::name::ServiceName::new(&stream.service()).is_ok();
+        let name = &format!("{:?}", stream.name);
+        range(is_name, "network.streams.name", name, "letters, digits and _.-/: are allowed, up to 120 of them")?;
+        range(others.all(|other| other != stream.name), "network.streams.name", name, "another stream has this name")?;
+        SwitchConfig::check_source(stream)?;
+        let filter = stream.filter.parse::<packets::Filter>();
+        let conditions = "tcp, udp, port N, host A, net A/N, vlan N, vni N, joined by `and`, are possible";
+        range(filter.is_ok(), "network.streams.filter", &of(&format!("{:?}", stream.filter)), conditions)?;
+        self.check_measured(stream)?;
+        let is_possible = (100..=60_000).contains(&stream.interval_ms.get());
+        range(is_possible, "network.streams.interval_ms", &of(&stream.interval_ms), "100 to 60000 are possible")
     }
 
     /// Checks what is measured of a stream, and with how much memory.
@@ -376,9 +358,7 @@ impl NetworkConfig {
         let is_possible = (1 << 16..=1 << 34).contains(&stream.bytes());
         range(is_possible, "network.streams.memory_bytes", &of(&stream.bytes()), "64 KiB to 16 GiB are possible")?;
         if let Some(peer) = &one_way.peer {
-            let is_address = peer
-                .rsplit_once(':')
-                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+            let is_address = is_address(peer);
             let wanted = "a host and a port are needed, such as node-2:9705";
             range(is_address, "network.streams.one_way.peer", &of(&format!("{peer:?}")), wanted)
         } else {

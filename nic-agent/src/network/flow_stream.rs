@@ -5,6 +5,7 @@ use std::path::Path;
 use packets::{Flows, FlowsError, Packet, ParseError, View};
 
 use super::flow_metrics::FlowMetrics;
+use super::pending_change::PendingChange;
 use crate::config::{StreamConfig, SynopsesConfig};
 
 /// The synopses of one stream.
@@ -16,6 +17,8 @@ pub(super) struct FlowStream {
     ends_ns: u64,
     refused: u64,
     metrics: FlowMetrics,
+    /// What becomes of it at the end of its interval.
+    pub(super) pending: PendingChange,
 }
 
 impl FlowStream {
@@ -38,6 +41,7 @@ impl FlowStream {
             ends_ns: 0,
             refused: 0,
             metrics: FlowMetrics::new(&config.service(), socket, config.interval_ms, &settings),
+            pending: PendingChange::of(&config.name),
         })
     }
 
@@ -80,6 +84,17 @@ impl FlowStream {
             self.metrics.write(&interval);
         }
         self.metrics.refused(core::mem::take(&mut self.refused));
+        if let Some(filter) = self.pending.interval_ended() {
+            self.flows.set_filter(filter);
+        }
+    }
+}
+
+#[cfg(test)]
+impl FlowStream {
+    /// Packets, unparsable frames and dropped ones of all intervals that were written.
+    pub(super) fn counts(&self) -> [u64; 3] {
+        self.metrics.counts()
     }
 }
 

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use agent_runtime::clock::unix_now;
 use packets::ring::{Ring, RingSettings, TimestampSource};
-use packets::{Frame, Progress, Source as _, SourceCounts, SourceError, View, parse};
+use packets::{Progress, Source as _, SourceCounts, SourceError};
 
-use super::flow_stream::FlowStream;
-use super::frame_info::FrameInfo;
+use super::fragment::FragmentStream;
 use super::interface_stats::InterfaceStats;
 use super::one_way_stream::OneWayStream;
-use super::shards::ShardedStream;
-use super::stream::Stream;
+use super::part::{PartError, StreamPart};
+use super::ring_link::RingLink;
+use super::ring_streams::Streams;
 use crate::config::{InterfaceConfig, StreamConfig, Timestamps};
 use crate::error::chain;
 
@@ -32,23 +32,27 @@ const FAR_NS: u64 = 1_000_000_000;
 
 /// A stream of an interface, by its kind.
 pub(super) enum MonitoredStream {
-    /// Delays between requests and responses.
-    RequestResponse(StreamConfig),
-    /// Who is in it: packets out of order, heavy hitters, distinct items.
-    Flows(StreamConfig),
+    /// Measured here alone.
+    Alone(StreamConfig),
     /// One-way delay and loss, measured with another agent.
     OneWay(Box<OneWayStream>),
+    /// The fragment, counted together with other agents.
+    Fragment(Box<FragmentStream>),
 }
 
-/// Why the synopses of a stream cannot be made.
-#[derive(Debug, thiserror::Error)]
-enum StreamError {
-    /// Those of delays.
-    #[error(transparent)]
-    Delays(#[from] packets::DelaysError),
-    /// Those of flows.
-    #[error(transparent)]
-    Flows(#[from] packets::FlowsError),
+/// Set when an interface is not to be read any more.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stop {
+    /// The agent ends.
+    pub(super) agent: Arc<AtomicBool>,
+    /// Nothing on this interface is measured.
+    pub(super) interface: Arc<AtomicBool>,
+}
+
+impl Stop {
+    pub(super) fn is_set(&self) -> bool {
+        self.agent.load(Ordering::Acquire) || self.interface.load(Ordering::Acquire)
+    }
 }
 
 /// Reads the packets of one interface.
@@ -60,48 +64,34 @@ pub(super) struct InterfaceReader {
     pub(super) stats: Arc<InterfaceStats>,
 }
 
-/// All streams of one ring, or their shards.
-#[derive(Debug, Default)]
-struct Streams {
-    request_response: Vec<Stream>,
-    one_way: Vec<OneWayStream>,
-    flows: Vec<FlowStream>,
-    /// Whether any of them is about the outer packets of tunnels, and about the inner ones.
-    views: [bool; 2],
-    /// MTU of the interface: most bytes of a packet behind the link header.
-    mtu: u32,
-    /// Merged frames since the last poll, of any stream.
-    oversized: u64,
-    /// Timestamp of the last frame; 0 if there was none since the last poll.
-    last_ns: u64,
-}
-
-impl Streams {
-    /// The streams of each of `rings` rings.
-    fn of(monitored: Vec<MonitoredStream>, reader: &InterfaceReader, rings: usize) -> Result<Vec<Self>, StreamError> {
-        let mut all: Vec<_> = (0..rings).map(|_| Self { mtu: u32::MAX, ..Self::default() }).collect();
+impl InterfaceReader {
+    /// The streams of each ring. `links` are the queues through which those of each ring change; none: they do not.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError`], which does not occur with a checked configuration.
+    fn streams(&self, monitored: Vec<MonitoredStream>, links: Vec<RingLink>) -> Result<Vec<Streams>, PartError> {
+        let rings = self.config.rings as usize;
+        let mut links = links.into_iter();
+        let mut all: Vec<_> = (0..rings).map(|_| Streams::new(links.next())).collect();
         for stream in monitored {
             match stream {
-                MonitoredStream::RequestResponse(config) => {
-                    let sharded = Arc::new(ShardedStream::new(&config, &reader.socket, rings));
-                    for ring in &mut all {
-                        let shard = Stream::new(&config, rings, Arc::clone(&sharded), rand::random())?;
-                        ring.views[shard.view() as usize] = true;
-                        ring.request_response.push(shard);
+                MonitoredStream::Alone(config) => {
+                    for (ring, parts) in all.iter_mut().zip(StreamPart::of(&config, &self.socket, rings)?) {
+                        for part in parts {
+                            ring.add(part);
+                        }
                     }
                 }
-                // A checked configuration has one ring if there is such a stream, or one of the next kind.
-                MonitoredStream::Flows(config) => {
-                    if let (Some(ring), Some(synopses)) = (all.first_mut(), &config.synopses) {
-                        let stream = FlowStream::new(&config, synopses, &reader.socket, rand::random())?;
-                        ring.views[stream.view() as usize] = true;
-                        ring.flows.push(stream);
-                    }
-                }
+                // A checked configuration has one ring if there is such a stream.
                 MonitoredStream::OneWay(stream) => {
                     if let Some(ring) = all.first_mut() {
-                        ring.views[stream.view() as usize] = true;
-                        ring.one_way.push(*stream);
+                        ring.add_one_way(*stream);
+                    }
+                }
+                MonitoredStream::Fragment(stream) => {
+                    if let Some(ring) = all.first_mut() {
+                        ring.set_fragment(*stream);
                     }
                 }
             }
@@ -109,50 +99,11 @@ impl Streams {
         Ok(all)
     }
 
-    /// Passes a frame to all streams. It is parsed at most once for each view.
-    #[inline]
-    fn insert(&mut self, frame: &Frame<'_>) {
-        let info = FrameInfo { merged: frame.is_merged(self.mtu) };
-        self.oversized += u64::from(info.merged);
-        let parsed = |view| self.views[view as usize].then(|| parse(frame, view));
-        let packets = [View::Outer, View::Inner].map(parsed);
-        for stream in &mut self.request_response {
-            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, info));
-        }
-        for stream in &mut self.one_way {
-            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, info));
-        }
-        for stream in &mut self.flows {
-            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet));
-        }
-    }
-}
-
-impl Streams {
-    /// Whether an interval of a stream that is measured here alone has ended.
-    fn end_is_due(&self, now_ns: u64) -> bool {
-        self.request_response.iter().any(|stream| stream.is_due(now_ns))
-            || self.flows.iter().any(|stream| stream.is_due(now_ns))
-    }
-
-    /// Ends those intervals. `dropped`: frames of the interface that the kernel dropped since the last call.
-    fn end_intervals(&mut self, now_ns: u64, dropped: u64) {
-        for stream in &mut self.request_response {
-            stream.add_dropped(dropped);
-            stream.end_interval(now_ns);
-        }
-        for stream in &mut self.flows {
-            stream.add_dropped(dropped);
-            stream.end_interval(now_ns);
-        }
-    }
-}
-
-impl InterfaceReader {
-    /// Reads the interface until `stop` is set. Tries again if the interface does not exist or fails.
-    pub(super) fn run(&self, streams: Vec<MonitoredStream>, stop: &AtomicBool) {
+    /// Reads the interface until `stop` is set. Tries again if the interface does not exist or fails. Streams come,
+    /// change and go through `links`, one for each ring.
+    pub(super) fn run(&self, streams: Vec<MonitoredStream>, links: Vec<RingLink>, stop: &Stop) {
         let (interface, number, rings) = (&*self.config.name, streams.len(), self.config.rings as usize);
-        let mut shards = match Streams::of(streams, self, rings) {
+        let mut shards = match self.streams(streams, links) {
             Ok(shards) => shards,
             Err(error) => {
                 tracing::error!(interface, why = chain(&error), "the interface is not measured");
@@ -163,31 +114,35 @@ impl InterfaceReader {
         let settings =
             RingSettings { interface: interface.to_owned(), wait: WAIT, hardware, ..RingSettings::default() };
         let mut tries = 0_u32;
-        while !stop.load(Ordering::Acquire) {
+        while !stop.is_set() {
             match Ring::open_group(&settings, rings) {
                 Ok(open) => {
                     tracing::info!(interface, streams = number, rings, "reading packets");
                     tries = 0;
+                    self.stats.set_problem("");
                     self.read(open, &mut shards, stop);
                     self.stats.set_rings(0, false);
                 }
                 Err(error) => {
+                    let why = chain(&error);
                     if tries.is_multiple_of(WARN_EVERY) {
-                        tracing::warn!(interface, why = chain(&error), "cannot read packets: trying again");
+                        tracing::warn!(interface, why, "cannot read packets: trying again");
                     }
+                    self.stats.set_problem(&why);
                     tries = tries.wrapping_add(1);
                 }
             }
-            // Packets since then are missing.
-            shards.iter_mut().flat_map(|ring| &mut ring.one_way).for_each(OneWayStream::unreadable);
-            if !stop.load(Ordering::Acquire) {
+            shards.iter_mut().for_each(Streams::unreadable);
+            if !stop.is_set() {
                 thread::sleep(PAUSE);
             }
         }
+        // What came meanwhile is given back, so that whoever waits for its end learns of it.
+        shards.iter_mut().for_each(Streams::unreadable);
     }
 
     /// Reads all rings, the first one on this thread, until `stop` is set or one fails.
-    fn read(&self, rings: Vec<Ring>, shards: &mut [Streams], stop: &AtomicBool) {
+    fn read(&self, rings: Vec<Ring>, shards: &mut [Streams], stop: &Stop) {
         let interface = &*self.config.name;
         let source = rings.first().map_or(TimestampSource::Kernel, |ring| ring.timestamp_source().clone());
         if let TimestampSource::Refused(why) = &source {
@@ -195,7 +150,7 @@ impl InterfaceReader {
         }
         self.stats.set_rings(rings.len(), source == TimestampSource::Hardware);
         let failed = AtomicBool::new(false);
-        let ends = || stop.load(Ordering::Acquire) || failed.load(Ordering::Acquire);
+        let ends = || stop.is_set() || failed.load(Ordering::Acquire);
         let read_ring = |mut ring: Ring, streams: &mut Streams| {
             if let Err(error) = self.process(&mut ring, streams, ends) {
                 tracing::warn!(interface, why = chain(&error), "reading packets failed");
@@ -224,6 +179,7 @@ impl InterfaceReader {
         let mut poll = CounterPoll::default();
         while !ends() {
             poll.run(self, ring, streams);
+            streams.take_commands();
             let mut latest_ns = 0;
             let progress = ring.read(&mut |frame| {
                 latest_ns = frame.time_ns;
@@ -234,13 +190,13 @@ impl InterfaceReader {
             if latest_ns > 0 {
                 streams.last_ns = latest_ns;
             }
-            if streams.one_way.iter().any(|stream| stream.is_due(read_ns)) {
+            if streams.shared_end_is_due(read_ns) {
                 // Dropped frames have to be added before their interval ends.
                 let total = ring.counts().dropped;
-                streams.one_way.iter_mut().for_each(|stream| stream.add_dropped(total - dropped_one_way));
+                streams.add_dropped_to_shared(total - dropped_one_way);
                 dropped_one_way = total;
             }
-            streams.one_way.iter_mut().for_each(|stream| stream.poll(read_ns));
+            streams.poll_shared(read_ns);
             if streams.end_is_due(now_ns) {
                 // A dropped frame may have been of any stream.
                 let total = ring.counts().dropped;
@@ -317,8 +273,8 @@ mod tests {
             socket: Path::new("/nowhere/services.sock").to_owned(),
             stats: Arc::new(InterfaceStats::new("lo")),
         };
-        let monitored = network.streams.into_iter().map(MonitoredStream::RequestResponse).collect();
-        let streams = Streams::of(monitored, &reader, 1).unwrap().remove(0);
+        let monitored = network.streams.into_iter().map(MonitoredStream::Alone).collect();
+        let streams = reader.streams(monitored, Vec::new()).unwrap().remove(0);
         (reader, streams)
     }
 
@@ -368,19 +324,5 @@ mod tests {
         assert_eq!(read_until(Progress::Frames(0), 50, 100), 100);
         // A clock that was set back.
         assert_eq!(read_until(Progress::Frames(3), 150, 100), 100);
-    }
-
-    #[test]
-    fn a_frame_is_parsed_for_the_views_of_the_streams() {
-        let (_, mut streams) = reader();
-        assert_eq!((streams.views, streams.request_response.len(), streams.one_way.len()), ([true, false], 1, 0));
-        streams.mtu = 1_500;
-        let bytes = packets::generator::segment(&[7; 100]);
-        let frame = Frame { bytes: &bytes, length: 1_522, time_ns: 5, link: packets::Link::Ethernet };
-        streams.insert(&frame);
-        streams.insert(&Frame { length: 1_523, ..frame });
-        // For "cooked" frames the MTU of their interface is unknown.
-        streams.insert(&Frame { length: 9_000, link: packets::Link::Cooked, ..frame });
-        assert_eq!(streams.oversized, 1);
     }
 }

@@ -1,9 +1,10 @@
 //! Counters of each interface, for the metrics endpoint. The threads that read it update them a few times a second, not
 //! per packet.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use agent_runtime::Count;
 use packets::SourceCounts;
 
 /// Counters of one interface, shared between threads.
@@ -12,10 +13,12 @@ pub(crate) struct InterfaceStats {
     name: String,
     rings: AtomicU64,
     hardware: AtomicBool,
-    frames: AtomicU64,
-    dropped: AtomicU64,
-    unstamped: AtomicU64,
-    oversized: AtomicU64,
+    frames: Count,
+    dropped: Count,
+    unstamped: Count,
+    oversized: Count,
+    /// Why it cannot be read; empty if it can, or nobody has tried yet.
+    problem: Mutex<String>,
 }
 
 /// The values of [`InterfaceStats`] at one time.
@@ -35,8 +38,28 @@ pub(crate) struct InterfaceSnapshot {
     pub(crate) oversized: u64,
 }
 
-/// All interfaces with streams.
-pub(crate) type Interfaces = Arc<[Arc<InterfaceStats>]>;
+/// All interfaces with streams. They come and go with streams of policies.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interfaces(Arc<Mutex<Vec<Arc<InterfaceStats>>>>);
+
+impl Interfaces {
+    /// The counters of each, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<InterfaceStats>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// `stats` are of one more.
+    pub(super) fn add(&self, stats: Arc<InterfaceStats>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(stats);
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+    }
+
+    /// The interface `name` is not read any more.
+    pub(super) fn remove(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|stats| stats.name != name);
+    }
+}
 
 impl InterfaceStats {
     pub(super) fn new(name: &str) -> Self {
@@ -48,6 +71,19 @@ impl InterfaceStats {
         &self.name
     }
 
+    /// Sets why it cannot be read; empty: it can.
+    pub(super) fn set_problem(&self, why: &str) {
+        let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if *problem != why {
+            why.clone_into(&mut problem);
+        }
+    }
+
+    /// Why it cannot be read; empty if it can, or nobody has tried yet.
+    pub(super) fn problem(&self) -> String {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Sets the number of rings, and whether timestamps are the card's.
     pub(super) fn set_rings(&self, rings: usize, hardware: bool) {
         self.rings.store(rings as u64, Ordering::Relaxed);
@@ -56,21 +92,20 @@ impl InterfaceStats {
 
     /// Adds what one ring counted between two polls.
     pub(super) fn add(&self, now: SourceCounts, before: SourceCounts, oversized: u64) {
-        self.frames.fetch_add(now.frames - before.frames, Ordering::Relaxed);
-        self.dropped.fetch_add(now.dropped - before.dropped, Ordering::Relaxed);
-        self.unstamped.fetch_add(now.unstamped - before.unstamped, Ordering::Relaxed);
-        self.oversized.fetch_add(oversized, Ordering::Relaxed);
+        self.frames.add(now.frames - before.frames);
+        self.dropped.add(now.dropped - before.dropped);
+        self.unstamped.add(now.unstamped - before.unstamped);
+        self.oversized.add(oversized);
     }
 
     pub(crate) fn snapshot(&self) -> InterfaceSnapshot {
-        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         InterfaceSnapshot {
-            rings: of(&self.rings),
+            rings: self.rings.load(Ordering::Relaxed),
             hardware: self.hardware.load(Ordering::Relaxed),
-            frames: of(&self.frames),
-            dropped: of(&self.dropped),
-            unstamped: of(&self.unstamped),
-            oversized: of(&self.oversized),
+            frames: self.frames.get(),
+            dropped: self.dropped.get(),
+            unstamped: self.unstamped.get(),
+            oversized: self.oversized.get(),
         }
     }
 }

@@ -9,6 +9,7 @@ use one_way::{Collector, End, IntervalPackets, Plan, Sampling};
 use packets::{Filter, Packet, ParseError, View, identity};
 use synopses::rda::Cache;
 use tokio::sync::mpsc::Sender;
+use wire::time::{Nanos, UnixNanos};
 
 use super::frame_info::FrameInfo;
 use super::one_way_metrics::OneWayMetrics;
@@ -17,7 +18,7 @@ use crate::error::chain;
 
 /// Grace period after an interval's end, in which its packets are still accepted: the ring's deadline, and the same
 /// again by which the deadline may be late.
-const GRACE_NS: u64 = 60_000_000;
+const GRACE: Nanos = Nanos::from_millis(60);
 
 /// A command of the thread that talks to the other agent.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl OneWayStream {
             // The filter was checked with the configuration.
             filter: config.filter.parse().unwrap_or_default(),
             view: if config.inner { View::Inner } else { View::Outer },
-            settings: CollectorSettings { end, packets: config.packets(), grace_ns: GRACE_NS },
+            settings: CollectorSettings { end, packets: config.packets(), grace: GRACE },
             collector: None,
             queues,
             metrics,
@@ -99,7 +100,11 @@ impl OneWayStream {
             collector.oversized();
             self.oversized = true;
         }
-        collector.insert(packet.time_ns, |key| identity::digest(packet, key), |key| identity::flow(packet, key));
+        collector.insert(
+            UnixNanos(packet.time_ns),
+            |key| identity::digest(packet, key),
+            |key| identity::flow(packet, key),
+        );
     }
 
     /// Adds frames of the interface that the kernel dropped. They may be of this stream.
@@ -117,7 +122,7 @@ impl OneWayStream {
 
     /// Whether an interval is over at `now_ns`.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        self.collector.as_ref().is_some_and(|collector| now_ns >= collector.due_ns())
+        self.collector.as_ref().is_some_and(|collector| UnixNanos(now_ns) >= collector.due())
     }
 
     /// Carries out commands of the other thread, and passes it the intervals that are over at `now_ns`. Called between
@@ -144,7 +149,7 @@ impl OneWayStream {
         self.metrics.refused(core::mem::take(&mut self.refused));
         self.warn();
         let Some(collector) = &mut self.collector else { return };
-        while let Some(interval) = collector.poll(now_ns) {
+        while let Some(interval) = collector.poll(UnixNanos(now_ns)) {
             // If the other thread is this far behind, one interval more does not help it.
             if self.queues.intervals.try_send(interval).is_err() {
                 self.lost_intervals += 1;

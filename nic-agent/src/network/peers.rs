@@ -1,22 +1,28 @@
-//! The thread that exchanges one-way measurements with other NIC agents. It sends requests for streams whose packets
-//! leave here, and responds for streams whose packets arrive here. Each stream is a task of its own, so an agent that
-//! does not respond delays no other stream.
+//! The thread that exchanges one-way measurements, and counts of flows (`fragments`), with other NIC agents. It sends
+//! requests for streams whose packets leave here, and responds for streams whose packets arrive here. Each stream is a
+//! task of its own, so an agent that does not respond delays no other stream.
 
 mod client;
+pub(super) mod fragments;
 
+use core::future::ready;
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use agent_runtime::Count;
 use agent_runtime::access::{Access, Denied, Identity, Role};
 use agent_runtime::clock::unix_now;
 use agent_runtime::live_tls::{ClientFiles, LiveServer};
 use agent_runtime::reload::Reloadable;
-use agent_runtime::server::{Counts, Limits, Listener, Server};
+use agent_runtime::server::{
+    AdmittedRequest, Counts, Limits, Listener, ReplyShares, Server, with_bounded_requests, with_reply_shares,
+};
+use axum::Router;
+use axum::http::request::Parts;
 use one_way::{
     Action, Effect, IntervalPackets, MAX_MESSAGE_BYTES, Plan, Receiver, ReceiverSettings, Refusal, Report, Request,
     Response, ResponseBody, Sender, SenderSettings,
@@ -26,11 +32,14 @@ use tokio::time::sleep;
 use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::Channel;
+use wire::proto::fragments::fragments_server::FragmentsServer;
 use wire::proto::one_way as proto;
 use wire::proto::one_way::one_way_client::OneWayClient;
 use wire::proto::one_way::one_way_server::{OneWay, OneWayServer};
+use wire::time::Nanos;
 
-use self::client::PeerClient;
+use self::client::PeerConnection;
+use self::fragments::{FragmentTask, FragmentsService};
 use super::one_way_metrics::OneWayMetrics;
 use super::one_way_stream::Command;
 use crate::clock_state::clock_state;
@@ -39,6 +48,10 @@ use crate::error::chain;
 
 /// Connections of other agents.
 pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 32 };
+/// Bytes of requests of other agents that are being read, and of responses that they have not read.
+pub(crate) const CALL_BYTES: u64 = 64 << 20;
+/// Time limit for a request.
+const MESSAGE_WITHIN: Duration = Duration::from_secs(10);
 /// The longest sleep of a task before it reads the wall clock again, which may have been set.
 const MAX_SLEEP: Duration = Duration::from_millis(200);
 
@@ -57,7 +70,7 @@ pub(crate) struct PeerAccess {
     /// Roles of certificates. They may change while the agent runs.
     pub(crate) access: Reloadable<Access>,
     /// Calls and answers that the other end's role does not allow.
-    pub(crate) denied_calls: Arc<AtomicU64>,
+    pub(crate) denied_calls: Arc<Count>,
     /// The refusal that was logged last: an agent asks once per interval and stream.
     last: Arc<Mutex<Option<Denied>>>,
 }
@@ -67,11 +80,11 @@ impl PeerAccess {
         Self { access, denied_calls: Arc::default(), last: Arc::default() }
     }
 
-    /// Refuses a caller without the role of a peer.
-    fn check<T>(&self, request: &tonic::Request<T>) -> Result<(), Status> {
+    /// Refuses a caller without the role of a peer, by the head of its request.
+    fn check(&self, head: &Parts) -> Result<(), Status> {
         // The server puts it there; a request without it is nobody's.
         let nobody = Identity::Certificate(Vec::new());
-        let who = request.extensions().get::<Identity>().unwrap_or(&nobody);
+        let who = head.extensions.get::<Identity>().unwrap_or(&nobody);
         self.require(who, "measure one-way delay with this agent")
             .map_err(|denied| Status::permission_denied(denied.to_string()))
     }
@@ -80,7 +93,7 @@ impl PeerAccess {
     /// again.
     fn require(&self, who: &Identity, what: &'static str) -> Result<(), Denied> {
         self.access.load().require(who, Role::Peer, what).inspect_err(|denied| {
-            self.denied_calls.fetch_add(1, Ordering::Relaxed);
+            self.denied_calls.one_more();
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             if last.as_ref() != Some(denied) {
                 tracing::warn!(%denied, "another agent is refused");
@@ -153,8 +166,8 @@ impl EffectHandler {
 
     fn report(&self, report: &Report) {
         self.metrics.write(report);
-        let begins_ns = self.plan.as_ref().map(|plan| plan.begin_of(report.interval));
-        let after_ns = self.plan.as_ref().map(|plan| unix_now().0.saturating_sub(plan.begin_of(report.interval + 1)));
+        let begins_ns = self.plan.as_ref().map(|plan| plan.begin_of(report.interval).0);
+        let after_ns = self.plan.as_ref().map(|plan| unix_now().since(plan.begin_of(report.interval + 1)).0);
         tracing::debug!(
             stream = self.stream,
             interval = report.interval,
@@ -177,22 +190,27 @@ impl EffectHandler {
     }
 }
 
-/// Starts the thread if there are one-way streams. It ends when the other end of `stop` is dropped.
+/// Starts the thread if there are one-way streams or a fragment. It ends when the other end of `stop` is dropped.
 ///
 /// # Errors
 ///
 /// The system cannot start a thread or a runtime.
-pub(super) fn start(peers: Peers, streams: Vec<OneWayTask>, stop: oneshot::Receiver<()>) -> io::Result<()> {
-    if streams.is_empty() {
+pub(super) fn start(
+    peers: Peers,
+    streams: Vec<OneWayTask>,
+    fragment: Option<FragmentTask>,
+    stop: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    if streams.is_empty() && fragment.is_none() {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    thread::Builder::new().name("one-way".to_owned()).spawn(move || {
+    thread::Builder::new().name("peers".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
-                outcome = run(peers, streams) => {
+                outcome = run(peers, streams, fragment) => {
                     if let Err(error) = outcome {
-                        tracing::error!(why = chain(&*error), "one-way measurement ended");
+                        tracing::error!(why = chain(&*error), "measurement with other agents ended");
                     }
                 }
                 _ = stop => {}
@@ -202,34 +220,63 @@ pub(super) fn start(peers: Peers, streams: Vec<OneWayTask>, stop: oneshot::Recei
     Ok(())
 }
 
+/// The calls of `router` for peers only: who is none is refused before its request is read, and what all of them hold
+/// is bounded.
+fn bounded(router: Router, access: PeerAccess) -> Router {
+    let held = ReplyShares::new(CALL_BYTES, |error| tracing::warn!(%error, "another agent is refused"));
+    let admit = move |head: Parts| {
+        // The frame of a message has five bytes.
+        ready(access.check(&head).map(|()| AdmittedRequest { head, bytes: MAX_MESSAGE_BYTES + 5 }))
+    };
+    with_reply_shares(with_bounded_requests(router, MESSAGE_WITHIN, &held, admit), &held)
+}
+
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn run(peers: Peers, streams: Vec<OneWayTask>) -> Result<(), BoxError> {
+async fn run(peers: Peers, streams: Vec<OneWayTask>, fragment: Option<FragmentTask>) -> Result<(), BoxError> {
     let Peers { certificates, listener, access } = peers;
     let mut tasks = tokio::task::JoinSet::new();
     let mut receiving_ends = BTreeMap::new();
     for stream in streams {
         let OneWayTask { config, one_way, intervals, handler } = stream;
-        let length_ns = u64::from(config.interval_ms.get()) * 1_000_000;
+        let length = Nanos::from_millis(config.interval_ms.get().into());
         let synopsis = config.synopsis(one_way.synopsis);
-        let clock_bound_ns = u64::from(one_way.max_clock_error_us) * 1_000;
+        let clock_bound = Nanos::from_micros(one_way.max_clock_error_us.into());
         if let Some(peer) = &one_way.peer {
-            let client = PeerClient::new(peer, &certificates.client, &access)?;
-            let settings = SenderSettings { clock_bound_ns, ..SenderSettings::new(config.name, length_ns, synopsis) };
+            let client = PeerConnection::new(peer, &certificates.client, &access)?;
+            let settings = SenderSettings { clock_bound, ..SenderSettings::new(config.name, length, synopsis) };
             tasks.spawn(run_sender(Sender::new(settings), client, intervals, handler));
         } else {
-            let settings = ReceiverSettings { clock_bound_ns, ..ReceiverSettings::new(length_ns, synopsis) };
+            let settings = ReceiverSettings { clock_bound, ..ReceiverSettings::new(length, synopsis) };
             let end = Arc::new(Mutex::new(ReceivingEnd { receiver: Receiver::new(settings), handler }));
             receiving_ends.insert(config.name, Arc::clone(&end));
-            let poll_every = Duration::from_nanos(length_ns / 4).min(MAX_SLEEP);
+            let poll_every = (Duration::from(length) / 4).min(MAX_SLEEP);
             tasks.spawn(run_receiver(end, intervals, poll_every));
         }
     }
+    let counts = fragment.as_ref().map(|task| {
+        let (book, epoch_ms) = (Arc::clone(&task.book), task.config.epoch_ms.get());
+        FragmentsServer::new(FragmentsService { book, epoch_ms, access: access.clone() })
+            .max_decoding_message_size(fragments::MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(fragments::MAX_MESSAGE_BYTES)
+    });
+    if let Some(task) = fragment {
+        let ends = fragments::run(task, certificates.clone(), access.clone());
+        tasks.spawn(async move {
+            if let Err(error) = ends.await {
+                tracing::error!(why = chain(&*error), "the fragment is counted without other agents");
+            }
+        });
+    }
     if let Some(listener) = listener {
-        let service = OneWayServer::new(OneWayService { receiving_ends, access })
+        let service = OneWayServer::new(OneWayService { receiving_ends })
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        let router = Routes::new(service).into_axum_router();
+        let mut routes = Routes::new(service);
+        if let Some(counts) = counts {
+            routes = routes.add_service(counts);
+        }
+        let router = bounded(routes.into_axum_router(), access);
         let server = Server { name: "peers", router, limits: LIMITS, counts: Arc::new(Counts::default()) };
         let tls = certificates.server.map(|tls| tls.acceptor(b"h2")).transpose()?;
         let listener = Listener::Tcp(tokio::net::TcpListener::from_std(listener)?);
@@ -245,7 +292,7 @@ type PendingResponse = Pin<Box<dyn Future<Output = (u64, Result<Response, String
 /// The sending end of one stream: sends requests until its queue is closed.
 async fn run_sender(
     mut sender: Sender,
-    mut client: PeerClient,
+    mut client: PeerConnection,
     mut intervals: mpsc::Receiver<IntervalPackets>,
     mut handler: EffectHandler,
 ) {
@@ -253,17 +300,17 @@ async fn run_sender(
     let (mut failing, mut random) = (false, rand::random::<u64>);
     loop {
         sender.set_clock_state(clock_state());
-        let wait = match sender.poll(unix_now().0, &mut random) {
+        let wait = match sender.poll(unix_now(), &mut random) {
             Action::Send { call, request } => {
-                pending = Some(Box::pin(exchange(client.current(), call, *request)));
+                pending = Some(Box::pin(exchange(one_way_client(client.current()), call, *request)));
                 continue;
             }
-            Action::Wait(until_ns) => Duration::from_nanos(until_ns.saturating_sub(unix_now().0)).min(MAX_SLEEP),
+            Action::Wait(until) => Duration::from(until.since(unix_now())).min(MAX_SLEEP),
         };
         handler.handle(sender.take_effects());
         tokio::select! {
             interval = intervals.recv() => match interval {
-                Some(interval) => sender.add_interval(interval, unix_now().0, &mut random),
+                Some(interval) => sender.add_interval(interval, unix_now(), &mut random),
                 None => return,
             },
             (call, response) = async {
@@ -281,11 +328,15 @@ async fn run_sender(
                     _ => {}
                 }
                 failing = response.is_err();
-                sender.complete(call, response.ok(), unix_now().0, &mut random);
+                sender.complete(call, response.ok(), unix_now(), &mut random);
             }
             () = sleep(wait) => {}
         }
     }
+}
+
+fn one_way_client(channel: Channel) -> OneWayClient<Channel> {
+    OneWayClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 async fn exchange(mut client: OneWayClient<Channel>, call: u64, request: Request) -> (u64, Result<Response, String>) {
@@ -325,10 +376,10 @@ async fn run_receiver(
     loop {
         tokio::select! {
             interval = intervals.recv() => match interval {
-                Some(interval) => locked(&end).call(|receiver| receiver.add_interval(interval, unix_now().0)),
+                Some(interval) => locked(&end).call(|receiver| receiver.add_interval(interval, unix_now())),
                 None => return,
             },
-            () = sleep(poll_every) => locked(&end).call(|receiver| receiver.poll(unix_now().0)),
+            () = sleep(poll_every) => locked(&end).call(|receiver| receiver.poll(unix_now())),
         }
     }
 }
@@ -337,7 +388,6 @@ async fn run_receiver(
 #[derive(Debug)]
 struct OneWayService {
     receiving_ends: BTreeMap<String, Arc<Mutex<ReceivingEnd>>>,
-    access: PeerAccess,
 }
 
 #[tonic::async_trait]
@@ -346,17 +396,16 @@ impl OneWay for OneWayService {
         &self,
         request: tonic::Request<proto::Request>,
     ) -> Result<tonic::Response<proto::Response>, Status> {
-        self.access.check(&request)?;
         let request = Request::decode(request.into_inner()).map_err(|error| Status::invalid_argument(chain(&error)))?;
         let response = if let Some(end) = self.receiving_ends.get(&request.stream) {
             locked(end).call(|receiver| {
                 receiver.set_clock_state(clock_state());
-                receiver.respond(&request, unix_now().0)
+                receiver.respond(&request, unix_now())
             })
         } else {
             let refusal = Refusal::UnknownStream(format!("no stream {:?} arrives here", request.stream));
-            let (epoch, interval, clock_ns) = (request.epoch, request.interval, unix_now().0);
-            Response { epoch, interval, clock_ns, clock_state: clock_state(), body: ResponseBody::Refused(refusal) }
+            let (epoch, interval, clock) = (request.epoch, request.interval, unix_now());
+            Response { epoch, interval, clock, clock_state: clock_state(), body: ResponseBody::Refused(refusal) }
         };
         Ok(tonic::Response::new(response.encode()))
     }

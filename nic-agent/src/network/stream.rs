@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use client::{Client, Counter, Gauge, Group};
-use packets::delays::Interval;
+use packets::delays::{BOUNDS_NS, CLASSES, Interval};
 use packets::{Delays, DelaysError, DelaysSettings, Packet, Pair, ParseError, Transport, View};
 use synopses::fridge::{HistogramShape, Quantile, Settings};
 
 use super::Silence;
 use super::frame_info::FrameInfo;
+use super::pending_change::PendingChange;
 use super::shards::{ShardReport, ShardedStream};
 use crate::config::StreamConfig;
 
@@ -22,7 +23,9 @@ const NS: f64 = 1e9;
 /// The metrics of a stream.
 #[derive(Debug)]
 pub(super) struct Metrics {
+    service: String,
     quantiles: [Gauge; 3],
+    classes: [Gauge; CLASSES],
     effective: Gauge,
     trusted: Gauge,
     unanswered: Gauge,
@@ -49,6 +52,8 @@ pub(super) struct Stream {
     /// Merged frames of this interval that bias its delays.
     oversized: u64,
     sharded: Arc<ShardedStream>,
+    /// What becomes of it at the end of its interval.
+    pub(super) pending: PendingChange,
 }
 
 impl Metrics {
@@ -59,7 +64,14 @@ impl Metrics {
         let measurement = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Measurement).register();
         let counter = |name: &str, unit: &str| client.counter(name).unit(unit).group(Group::Measurement).register();
         Self {
+            service: service.to_owned(),
             quantiles: ["network.delay.p50", "network.delay.p95", "network.delay.p99"].map(|name| gauge(name, "s")),
+            classes: core::array::from_fn(|class| {
+                let bound =
+                    BOUNDS_NS.get(class).map_or_else(|| "+Inf".to_owned(), |bound| (*bound as f64 / NS).to_string());
+                let share = client.gauge("network.delay.share").unit("1").label("le", &bound);
+                share.group(Group::Measurement).register()
+            }),
             effective: measurement("network.samples.effective", "{sample}"),
             trusted: measurement("network.delay.trusted", "1"),
             unanswered: gauge("network.requests.unanswered", "1"),
@@ -85,21 +97,52 @@ impl Metrics {
         self.effective.set(interval.effective);
         let is_trusted = interval.quantiles.is_some_and(|[median, ..]| !median.low_confidence);
         self.trusted.set(f64::from(u8::from(is_trusted)));
+        let classes = interval.classes.filter(|_| is_trusted).unwrap_or([f64::NAN; CLASSES]);
+        self.classes.iter().zip(classes).for_each(|(gauge, share)| gauge.set(share));
         self.unanswered.set(unanswered(interval).unwrap_or(f64::NAN));
         self.repeated.set(interval.repeated.unwrap_or(f64::NAN));
         self.silence.write(interval.tally.requests > 0 && interval.answered.is_none_or(|answered| answered == 0.0));
         self.merged_flag.set(f64::from(u8::from(oversized > 0)));
         self.count(interval, oversized);
+        tracing::debug!(
+            service = self.service,
+            packets = interval.packets,
+            requests = interval.tally.requests,
+            p50_s = self.quantiles[0].get(),
+            unanswered = self.unanswered.get(),
+            repeated = self.repeated.get(),
+            "an interval was measured"
+        );
     }
 
     /// Writes an interval without the reports of some shards: its counts, and missing values for the gauges.
     pub(super) fn write_counts(&self, interval: &Interval, oversized: u64) {
-        for gauge in self.quantiles.iter().chain([&self.unanswered, &self.repeated]) {
+        self.set_missing();
+        self.count(interval, oversized);
+    }
+
+    /// Writes an interval of which nothing is known.
+    pub(super) fn write_missing(&self) {
+        self.set_missing();
+        self.client.changed();
+    }
+
+    fn set_missing(&self) {
+        for gauge in self.quantiles.iter().chain(&self.classes).chain([&self.unanswered, &self.repeated]) {
             gauge.set(f64::NAN);
         }
         self.effective.set(0.0);
         self.trusted.set(0.0);
-        self.count(interval, oversized);
+    }
+
+    /// A gauge beside the figures that says how good they are. No detector watches it.
+    pub(super) fn flag(&self, name: &str) -> Gauge {
+        self.client.gauge(name).unit("1").group(Group::Measurement).register()
+    }
+
+    /// Counts frames that could not be parsed.
+    pub(super) fn count_refused(&self, frames: u64) {
+        self.refused.add(frames);
     }
 
     /// Adds the counts of an interval.
@@ -150,6 +193,7 @@ impl Stream {
             refused: 0,
             oversized: 0,
             sharded,
+            pending: PendingChange::of(&config.name),
         })
     }
 
@@ -206,11 +250,26 @@ impl Stream {
             self.sharded.submit(ended_ns, ShardReport { delays, oversized });
         }
         self.sharded.metrics.refused.add(core::mem::take(&mut self.refused));
+        if let Some(filter) = self.pending.interval_ended() {
+            self.delays.set_filter(filter);
+        }
     }
 }
 
 #[cfg(test)]
 impl Stream {
+    /// Packets of all intervals that were written.
+    pub(super) fn packets(&self) -> u64 {
+        self.sharded.metrics.packets.get()
+    }
+
+    /// What was written of the last interval: quantiles, and the share without an answer.
+    pub(super) fn figures(&self) -> [f64; 4] {
+        let metrics = &self.sharded.metrics;
+        let [p50, p95, p99] = metrics.quantiles.each_ref().map(Gauge::get);
+        [p50, p95, p99, metrics.unanswered.get()]
+    }
+
     /// The metric of frames that the kernel dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.sharded.metrics.dropped.get()
@@ -278,6 +337,16 @@ mod tests {
         let [median, p95, _] = metrics.quantiles.each_ref().map(Gauge::get);
         assert!((median * NS / truth[1_000] as f64 - 1.0).abs() < 0.07, "{median}, {}", truth[1_000]);
         assert!((p95 * NS / truth[1_900] as f64 - 1.0).abs() < 0.07, "{p95}, {}", truth[1_900]);
+        // Each class has the share of requests that took so long, to a few percent.
+        let classes = metrics.classes.each_ref().map(Gauge::get);
+        assert!((classes.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{classes:?}");
+        let mut from = 0;
+        for (share, bound) in classes.iter().zip(BOUNDS_NS) {
+            let until = truth.partition_point(|delay| *delay <= bound);
+            let expected = (until - from) as f64 / truth.len() as f64;
+            assert!((share - expected).abs() < 0.05, "{share} until {bound} ns, in truth {expected}");
+            from = until;
+        }
         assert_eq!((metrics.trusted.get(), metrics.requests.get(), metrics.repeated.get()), (1.0, 2_000, 0.0));
         assert!(metrics.unanswered.get() < 0.03 && metrics.effective.get() > 500.0);
         assert!(metrics.packets.get() > 4_000);
@@ -289,7 +358,7 @@ mod tests {
         let _ = send_traffic(&mut stream, 20);
 
         let metrics = &stream.sharded.metrics;
-        assert!(metrics.quantiles.iter().all(|gauge| gauge.get().is_nan()));
+        assert!(metrics.quantiles.iter().chain(&metrics.classes).all(|gauge| gauge.get().is_nan()));
         assert_eq!((metrics.trusted.get(), metrics.requests.get()), (0.0, 20));
         // An interval without requests.
         stream.end_interval(stream.ends_ns);

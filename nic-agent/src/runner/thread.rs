@@ -19,6 +19,7 @@ use crate::attachments::{AttachRequest, Effect};
 use crate::error::UnexpectedMessage;
 use crate::jobs::JobId;
 use crate::metrics::Board;
+use crate::network::StreamSetter;
 use crate::queue_pair::QueuePairEffect;
 use crate::settings::Fetching;
 use crate::worker::{Step, Worker};
@@ -33,6 +34,8 @@ const SLACK_NS: NonZeroU64 = NonZeroU64::new(1000).expect("1000 is not 0");
 pub(super) struct Helpers {
     pub(super) jobs: SyncSender<(JobId, lmap::Job)>,
     pub(super) attach: Sender<AttachRequest>,
+    /// Measures streams that the host agent asks for.
+    pub(super) streams: StreamSetter,
 }
 
 /// The state of the worker's thread.
@@ -170,6 +173,7 @@ impl Runner {
                 }
             }
             Event::Done(id, done) => self.worker.job_done(id, done),
+            Event::Streams(states) => self.worker.streams_changed(states),
             // The requester may be gone.
             Event::Model(service, answer) => _ = answer.send(self.worker.model(&service)),
             Event::Stop => {
@@ -228,6 +232,7 @@ impl Runner {
                 self.worker.attached(self.clock.now(), region, attached);
             }
             Effect::Attach(request) => self.helpers.attach.send(request).map_err(|_| HelperEnded)?,
+            Effect::SetStreams(streams) => self.helpers.streams.set(streams),
             Effect::Detach(region) => self.reader.detach(region),
             Effect::QueuePair(QueuePairEffect::Reset(psn)) => {
                 let outcome = self.reader.reset(psn);

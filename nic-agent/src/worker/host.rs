@@ -7,7 +7,7 @@
 use core::num::NonZeroU32;
 
 use agent_runtime::shares::ShareError;
-use wire::control::{LmapSpec, MAX_LMAPS};
+use wire::control::{LmapSpec, MAX_LMAPS, MAX_STREAM_ADDRESSES, MAX_STREAMS};
 use wire::id::{Epoch, Incarnation, LmapId, Owner};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage};
@@ -74,6 +74,7 @@ impl Worker {
                 self.set_lowest_share(set.share);
                 Ok(())
             }
+            (Link::Up, Some(Message::SetStreams(set))) => self.set_streams(set),
             (Link::Up, Some(Message::GiveModel(give))) => {
                 self.handover.ask(LmapId(give.lmap));
                 Ok(())
@@ -93,6 +94,24 @@ impl Worker {
                 done
             }
             (Link::Gone { .. } | Link::Greeting | Link::Closing, _) => Err(UnexpectedMessage::TooEarly),
+        }
+    }
+
+    /// Passes on which streams of packets are to be measured, if they are within the bounds.
+    fn set_streams(&mut self, set: proto::SetStreams) -> Result<(), UnexpectedMessage> {
+        let addresses = set.streams.iter().map(|stream| stream.addresses.len()).max().unwrap_or_default();
+        if set.streams.len() > MAX_STREAMS || addresses > MAX_STREAM_ADDRESSES {
+            return Err(UnexpectedMessage::Streams { streams: set.streams.len(), addresses });
+        }
+        self.attachments.push(Effect::SetStreams(set));
+        Ok(())
+    }
+
+    /// The runner says what came of the streams that the host agent asked for last.
+    pub fn streams_changed(&mut self, states: proto::StreamStates) {
+        // A new session begins with streams that are asked for anew.
+        if self.link == Link::Up {
+            self.shared.outbox.stream_states(states);
         }
     }
 
@@ -121,6 +140,7 @@ impl Worker {
             | Message::SetLowestShare(_)
             | Message::GiveModel(_)
             | Message::Goodbye(_)
+            | Message::SetStreams(_)
             | Message::QueuePair(_) => Err(UnexpectedMessage::Unknown),
         }
     }

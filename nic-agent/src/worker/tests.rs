@@ -7,6 +7,7 @@ mod models;
 mod pace;
 mod reading;
 mod replicas;
+mod streams;
 mod warm;
 
 use std::collections::BTreeMap;
@@ -64,6 +65,8 @@ struct Node {
     models_every_s: u32,
     /// Whether the host agent wants to know what is retained.
     takes_retained: bool,
+    /// Streams that it was asked for.
+    streams: Vec<proto::SetStreams>,
 }
 
 impl Node {
@@ -83,6 +86,7 @@ impl Node {
             runs_jobs: true,
             models_every_s: 0,
             takes_retained: false,
+            streams: Vec::new(),
         };
         node.welcome(1);
         node
@@ -150,6 +154,7 @@ impl Node {
                     self.worker.queue_pair_reset(self.now, outcome);
                 }
                 Effect::QueuePair(QueuePairEffect::Connect(_)) => self.worker.queue_pair_connected(self.now, Ok(())),
+                Effect::SetStreams(streams) => self.streams.push(streams),
                 Effect::Disconnect { .. } => self.closed = true,
             }
         }

@@ -324,6 +324,42 @@ async fn metrics_and_health_are_served_without_any_host_agent() {
     agent.stop().await;
 }
 
+/// A field of `/proc/…/status`.
+fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
+    status.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+}
+
+/// Cores on which the threads of workers in this process may run, as the kernel writes them.
+fn cores_of_workers() -> Vec<String> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let statuses = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
+    let of_workers = statuses.filter(|status| field(status, "Name") == Some("worker"));
+    of_workers.filter_map(|status| field(&status, "Cpus_allowed_list").map(str::to_owned)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_thread_of_a_worker_runs_on_the_core_that_it_is_given_and_the_others_anywhere() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let all = field(&status, "Cpus_allowed_list").unwrap();
+    let core: String = all.chars().take_while(char::is_ascii_digit).collect();
+    let (held, address) = free_port();
+    let mut config = Config { core: Some(core.parse().unwrap()), ..Config::default() };
+    config.control.address = "127.0.0.1:1".to_owned();
+    config.metrics.listen = address;
+    drop(held);
+    let agent = Agent::start(config);
+
+    let pinned = async {
+        while !cores_of_workers().contains(&core) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, pinned).await.unwrap_or_else(|_| panic!("{core} of {all}: {:?}", cores_of_workers()));
+
+    assert_eq!(field(&std::fs::read_to_string("/proc/self/status").unwrap(), "Cpus_allowed_list"), Some(all));
+    agent.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_is_ready_when_it_is_welcome_and_each_region_is_attached_or_reported() {
     let regions = Regions::serve([1]);

@@ -94,6 +94,12 @@ impl Agent {
         lines.iter().filter_map(interval_record).collect()
     }
 
+    /// All log records with this message so far.
+    pub fn records(&self, message: &str) -> Vec<Value> {
+        let lines = self.lines.lock().expect("no thread panics with it");
+        lines.iter().filter(|line| line["message"] == message).cloned().collect()
+    }
+
     /// The agent's metrics page, requested from the other namespace than `space`, since the agent's own has no
     /// loopback; `None` before the agent listens.
     pub fn page(&self, network: &Network, space: &'static str) -> Option<String> {

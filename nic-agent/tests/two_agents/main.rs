@@ -6,6 +6,7 @@
 
 mod agent;
 mod figures;
+mod fragments;
 mod interface;
 mod tls;
 mod truth;

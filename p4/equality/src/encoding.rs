@@ -16,6 +16,11 @@ impl<'a> Reader<'a> {
         self.0 = self.0.get(bytes..).unwrap_or_default();
     }
 
+    /// What is not read yet.
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// A little-endian number of 32 bits.
     pub(crate) fn word(&mut self) -> u64 {
         let word = self.0.first_chunk::<4>().map_or(0, |word| u32::from_le_bytes(*word));

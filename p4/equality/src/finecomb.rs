@@ -1,16 +1,15 @@
 //! `p4/finecomb-sender` and `p4/finecomb-receiver`.
 
 use packets::identity;
+use packets::switch::{Constants, ConstantsError, programs};
 use synopses::digest::{Digest, DigestKey};
-use synopses::finecomb::{FineComb, Receiver, Settings, SettingsError, StashedPacket};
+use synopses::finecomb::{FineComb, Receiver, Settings, StashedPacket};
 
+use crate::begun::{Begun, begins};
 use crate::encoding::Reader;
 use crate::frames::{Captured, Frames};
-use crate::model::{self, Constant, key};
+use crate::model::{self, key};
 use crate::registers::Registers;
-
-/// Ethernet's kind of a frame that begins an interval (`shared/headers.p4`).
-pub const SYNC: [u8; 2] = [0x88, 0xb6];
 
 /// The settings that the compiled programs have.
 #[must_use]
@@ -18,30 +17,13 @@ pub fn settings() -> Settings {
     Settings::one_bank(64, 0.6, 8, 0x00c0_4b00)
 }
 
-/// The programs' constants, for `constants.p4`.
+/// The programs' constants, those of the receiver or of the sender.
 ///
 /// # Errors
 ///
-/// [`SettingsError`] if the settings are not possible.
-pub fn constants() -> Result<Vec<Constant>, SettingsError> {
-    let settings = settings();
-    let of = FineComb::new(&settings)?.constants();
-    let mut constants = vec![("BUCKETS".to_owned(), 32, settings.buckets as u64)];
-    constants.extend(settings.banks.iter().map(|bank| ("STASHED_MOST".to_owned(), 32, bank.stash as u64)));
-    constants.extend(of.samples.iter().map(|(_, more)| ("SAMPLED".to_owned(), 64, *more)));
-    constants.extend(
-        ["SAMPLE", "ROW", "VALUE"].into_iter().zip(of.mixers).map(|(name, mixer)| (name.to_owned(), 64, mixer)),
-    );
-    let words = key().secret_words().into_iter().take(16).enumerate();
-    constants.extend(words.map(|(at, word)| (format!("SECRET_{at}"), 64, word)));
-    Ok(constants)
-}
-
-/// The number in a frame that begins an interval.
-#[must_use]
-pub fn begins(captured: &Captured) -> Option<u32> {
-    let behind = captured.bytes.get(12..)?.strip_prefix(&SYNC)?;
-    behind.first_chunk::<4>().map(|number| u32::from_be_bytes(*number))
+/// [`ConstantsError`] if the settings are not possible.
+pub fn constants(receives: bool) -> Result<Constants, ConstantsError> {
+    programs::finecomb(&settings(), receives, &key())
 }
 
 /// What a frame was.
@@ -56,40 +38,33 @@ enum Event {
 pub struct Reference {
     frames: Frames,
     key: DigestKey,
-    interval: u32,
-    /// Intervals that began.
-    begun: usize,
+    begun: Begun,
     number: u64,
     parities: [FineComb; 2],
 }
 
 impl Reference {
-    /// Before the first frame.
+    /// Before the first frame of a program with these settings and constants.
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] if the settings are not possible.
-    pub fn new() -> Result<Self, SettingsError> {
-        let empty = FineComb::new(&settings())?;
+    /// [`ConstantsError`] if the settings are not possible.
+    pub fn new(settings: &Settings, constants: &Constants) -> Result<Self, ConstantsError> {
+        let empty = FineComb::new(settings)?;
         let parities = [empty.clone(), empty];
-        Ok(Self { frames: Frames::default(), key: key(), interval: 0, begun: 0, number: 0, parities })
+        Ok(Self { frames: Frames::new(constants), key: key(), begun: Begun::default(), number: 0, parities })
     }
 
     /// Does what the library does with a frame. Returns what it was.
     fn insert(&mut self, captured: &Captured) -> Event {
         let packet = self.frames.count(captured);
-        if let Some(number) = begins(captured) {
-            let later = number.wrapping_sub(self.interval);
-            if later != 0 && later < 1 << 31 {
-                self.interval = number;
-                self.begun += 1;
-                return Event::Sync;
-            }
+        if self.begun.take(captured) {
+            return Event::Sync;
         }
         let Some(packet) = packet else { return Event::Other };
         let digest = identity::digest(&packet, &self.key);
         self.number += 1;
-        self.parities[self.begun % 2].insert(digest, captured.time_ns);
+        self.parities[self.begun.parity()].insert(digest, captured.time_ns);
         Event::Packet(digest)
     }
 }
@@ -102,8 +77,7 @@ impl model::Reference for Reference {
     fn registers(&self) -> Registers {
         let mut registers = Registers::new();
         self.frames.put(&mut registers);
-        registers.insert("interval".to_owned(), vec![u64::from(self.interval)]);
-        registers.insert("begun".to_owned(), vec![self.begun as u64]);
+        self.begun.put(&mut registers);
         registers.insert("number".to_owned(), vec![self.number]);
         registers.insert("packets".to_owned(), self.parities.iter().map(FineComb::packets).collect());
         for finecomb in &self.parities {
@@ -119,14 +93,15 @@ fn put_buckets(finecomb: &FineComb, registers: &mut Registers) {
     let mut reader = Reader::of(&encoded);
     let buckets = reader.number();
     reader.skip(1);
-    for _ in 0..reader.number() {
+    let banks = reader.number();
+    for _ in 0..banks {
         reader.skip(8);
         reader.number();
         reader.skip(8);
     }
     reader.skip(4);
     reader.number();
-    for _ in 0..buckets {
+    for _ in 0..banks * buckets {
         let count = reader.number();
         let mut words = [count, 0, 0, 0, 0];
         if count > 0 {
@@ -188,15 +163,17 @@ impl List {
 }
 
 impl ReceiverReference {
-    /// Before the first frame.
+    /// Before the first frame of a program with these constants.
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] if the settings are not possible.
-    pub fn new() -> Result<Self, SettingsError> {
-        let most = settings().banks.first().map_or(0, |bank| bank.stash);
+    /// [`ConstantsError`] if the settings are not possible.
+    pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
+        let settings = settings();
+        let most = settings.banks.first().map_or(0, |bank| bank.stash);
         let (before, after) = (List::new(most), List::new(most));
-        Ok(Self { buckets: Reference::new()?, receiver: Receiver::new(&settings())?, before, after })
+        let buckets = Reference::new(&settings, constants)?;
+        Ok(Self { buckets, receiver: Receiver::new(&settings)?, before, after })
     }
 
     /// Writes down what is stashed at both ends of the current interval.
@@ -205,7 +182,7 @@ impl ReceiverReference {
         let mut ended = self.receiver.clone();
         ended.sync();
         let Some(interval) = ended.take() else { return };
-        let end = self.buckets.begun + 1;
+        let end = self.buckets.begun.count() + 1;
         for stash in interval.start() {
             self.after.put(end - 1, stash.after);
             self.after.counts[(end - 1) % ENDS] = stash.after.len() as u64;
@@ -228,7 +205,7 @@ impl model::Reference for ReceiverReference {
         match self.buckets.insert(captured) {
             Event::Sync => {
                 self.receiver.sync();
-                let end = (self.buckets.begun + 1) % ENDS;
+                let end = (self.buckets.begun.count() + 1) % ENDS;
                 (self.before.counts[end], self.after.counts[end]) = (0, 0);
             }
             Event::Packet(digest) => self.receiver.insert(digest, captured.time_ns),

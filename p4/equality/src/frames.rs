@@ -2,6 +2,7 @@
 
 use packets::frame::{Frame, Link};
 use packets::packet::{Packet, ParseError, View, parse};
+use packets::switch::Constants;
 
 use crate::registers::Registers;
 
@@ -28,26 +29,36 @@ impl Captured {
 }
 
 /// Counts frames as the programs do.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Frames {
-    frames: u64,
+    seen: u64,
     refusals: [u64; 16],
+    checksum: u32,
 }
 
 impl Frames {
+    /// Before the first frame of a program with these constants.
+    #[must_use]
+    pub fn new(constants: &Constants) -> Self {
+        Self { seen: 0, refusals: [0; 16], checksum: constants.checksum() }
+    }
+
     /// Counts a frame. Returns its packet if a program looks at it.
     pub fn count<'a>(&mut self, captured: &'a Captured) -> Option<Packet<'a>> {
-        self.frames += 1;
+        self.seen += 1;
         let bytes = captured.bytes.as_slice();
         let frame = Frame { bytes, length: bytes.len() as u32, time_ns: captured.time_ns, link: Link::Ethernet };
         let parsed = if has_extension(bytes) { Err(EXTENSION) } else { parse(&frame, View::Outer).map_err(place) };
         parsed.map_err(|reason| self.refusals[reason] += 1).ok()
     }
 
-    /// Adds the registers `frames` and `refusals`.
+    /// Adds the registers `frames`, `refusals` and `constants`.
     pub fn put(&self, registers: &mut Registers) {
-        registers.insert("frames".to_owned(), vec![self.frames]);
+        registers.insert("frames".to_owned(), vec![self.seen]);
         registers.insert("refusals".to_owned(), self.refusals.to_vec());
+        // The first frame brings it.
+        let checksum = if self.seen == 0 { 0 } else { self.checksum };
+        registers.insert("constants".to_owned(), vec![checksum.into()]);
     }
 }
 

@@ -1,12 +1,13 @@
 //! `p4/fridge`: handshakes.
 
 use packets::pair::Pair;
+use packets::switch::{Constants, ConstantsError, programs};
 use synopses::digest::DigestKey;
-use synopses::fridge::{Fridge, Settings, SettingsError};
+use synopses::fridge::{Fridge, Settings};
 
 use crate::encoding::Reader;
 use crate::frames::{Captured, Frames};
-use crate::model::{self, Constant, key};
+use crate::model::{self, key};
 use crate::registers::Registers;
 
 /// Slots of the ring of reports.
@@ -18,19 +19,13 @@ pub fn settings() -> Settings {
     Settings { slots: 256, probability: 0.75, seed: 0x0f1d_9e00, ..Settings::default() }
 }
 
-/// The program's constants, for `constants.p4`.
+/// The program's constants.
 ///
 /// # Errors
 ///
-/// [`SettingsError`] if the settings are not possible.
-pub fn constants() -> Result<Vec<Constant>, SettingsError> {
-    let (settings, words) = (settings(), key().secret_words());
-    let of = Fridge::new(settings)?.constants();
-    let mut constants = vec![("SLOTS".to_owned(), 32, settings.slots as u64)];
-    constants.push(("THRESHOLD".to_owned(), 33, of.threshold));
-    constants.push(("MIXER".to_owned(), 64, of.mixer));
-    constants.extend(words.into_iter().take(8).enumerate().map(|(at, word)| (format!("SECRET_{at}"), 64, word)));
-    Ok(constants)
+/// [`ConstantsError`] if the settings are not possible.
+pub fn constants() -> Result<Constants, ConstantsError> {
+    programs::fridge(settings(), &key())
 }
 
 /// The library's fridge, with the registers that the program would have.
@@ -44,14 +39,14 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Before the first frame.
+    /// Before the first frame of a program with these constants.
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] if the settings are not possible.
-    pub fn new() -> Result<Self, SettingsError> {
+    /// [`ConstantsError`] if the settings are not possible.
+    pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
         Ok(Self {
-            frames: Frames::default(),
+            frames: Frames::new(constants),
             fridge: Fridge::new(settings())?,
             key: key(),
             report_ticks: vec![0; REPORTS],

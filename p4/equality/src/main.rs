@@ -1,13 +1,19 @@
 //! `cargo run -p equality`: writes what the P4 programs and their tests are made of.
 
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use equality::programs::{SUBJECTS, Subject};
-use equality::traffic::Traffic;
+use equality::control::Switch;
+use equality::frames::Captured;
+use equality::interpreter::Machine;
+use equality::programs::{SUBJECTS, Subject, digest};
+use equality::traffic::{Streams, Traffic};
 use equality::vectors::Vector;
+use packets::Source as _;
+use packets::ring::{Ring, RingSettings};
 use serde_json::Value;
 
 /// Frames between two comparisons of all registers.
@@ -51,6 +57,18 @@ enum Task {
         #[arg(long)]
         into: PathBuf,
     },
+    /// Run a program on the packets of an interface, as a switch to whose port they are mirrored, until it is killed. A
+    /// NIC agent can ask it for registers.
+    Switch {
+        /// Name of the program.
+        program: String,
+        /// The interface whose frames pass.
+        #[arg(long)]
+        interface: String,
+        /// Address at which it can be asked.
+        #[arg(long, default_value = "127.0.0.1:9090")]
+        listen: SocketAddr,
+    },
 }
 
 fn main() -> Result<()> {
@@ -59,6 +77,7 @@ fn main() -> Result<()> {
         Task::Vectors => vectors(),
         Task::Seal { program, compiled, compiler } => seal(named(&program)?, &compiled, &compiler),
         Task::Stage { program, frames, seed, into } => stage(named(&program)?, frames, seed, &into),
+        Task::Switch { program, interface, listen } => switch(named(&program)?, interface, listen),
     }
 }
 
@@ -86,8 +105,10 @@ fn seal(subject: &Subject, compiled: &PathBuf, compiler: &str) -> Result<()> {
     let text = fs::read_to_string(compiled).with_context(|| compiled.display().to_string())?;
     let mut json: Value = serde_json::from_str(&text).context("the compiler's output is not JSON")?;
     strip(&mut json);
-    fs::write(subject.file("json"), serde_json::to_string(&json)? + "\n")?;
-    fs::write(subject.file("lock"), format!("sources {}\ncompiler {compiler}\n", subject.sources_digest()?))?;
+    let text = serde_json::to_string(&json)? + "\n";
+    let (sources, program) = (subject.sources_digest()?, digest(&text));
+    fs::write(subject.file("json"), text)?;
+    fs::write(subject.file("lock"), format!("sources {sources}\nprogram {program}\ncompiler {compiler}\n"))?;
     Ok(())
 }
 
@@ -104,11 +125,27 @@ fn strip(json: &mut Value) {
 }
 
 fn stage(subject: &Subject, frames: usize, seed: u64, into: &std::path::Path) -> Result<()> {
-    let traffic = Traffic::new(seed, 0.1).take(frames);
-    let random = Vector::of("random", subject, traffic.collect())?;
-    for vector in Vector::read_all(subject)?.iter().chain([&random]) {
+    let random = Vector::of("random", subject, Traffic::new(seed, 0.1).take(frames).collect())?;
+    let streams = Vector::of("random-streams", subject, Streams::new(seed).take(frames).collect())?;
+    for vector in Vector::read_all(subject)?.iter().chain([&random, &streams]) {
         subject.compare(vector.frames.iter().cloned(), EVERY).with_context(|| vector.name.clone())?;
         vector.stage(&into.join(&vector.name))?;
     }
     Ok(())
+}
+
+fn switch(subject: &Subject, interface: String, listen: SocketAddr) -> Result<()> {
+    let mut ring = Ring::open(&RingSettings { interface, ..RingSettings::default() })?;
+    let listener = TcpListener::bind(listen).with_context(|| listen.to_string())?;
+    let switch = Switch::start(Machine::new(subject.load()?.into()), listener)?;
+    let mut outcome = Ok(());
+    while outcome.is_ok() {
+        let _ = ring.read(&mut |frame| {
+            let captured = Captured { time_ns: frame.time_ns, bytes: frame.bytes.to_vec() };
+            if outcome.is_ok() {
+                outcome = switch.process(&captured).map(drop);
+            }
+        })?;
+    }
+    outcome.context("the program does what a switch cannot do")
 }

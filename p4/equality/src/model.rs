@@ -11,10 +11,12 @@ pub trait Reference {
     fn process(&mut self, captured: &Captured);
     /// The registers that the program has by now.
     fn registers(&self) -> Registers;
+    /// Whether the library's type is the same as one that is loaded from a program's registers, where these are no
+    /// plain copy of its fields.
+    fn is_loaded_from(&self, _registers: &Registers) -> bool {
+        true
+    }
 }
-
-/// A constant of a program: its name, its bits, its value.
-pub type Constant = (String, u32, u64);
 
 /// The key of the compiled programs' digests.
 #[must_use]

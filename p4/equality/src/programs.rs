@@ -1,19 +1,18 @@
 //! The programs, and what their folders hold.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use packets::switch::Constants;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use crate::finecomb;
 use crate::frames::Captured;
-use crate::fridge;
 use crate::interpreter::{Fault, LoadError, Machine, Program};
-use crate::model::{Constant, Reference};
+use crate::model::Reference;
 use crate::registers::{Registers, differences, of};
+use crate::{finecomb, fragment, fridge, lda, precision, reordering, sthll, together, tspcsa};
 
 /// A program and its model.
 #[derive(Clone, Copy, Debug)]
@@ -21,27 +20,67 @@ pub struct Subject {
     /// Name of its folder and of its files.
     pub name: &'static str,
     /// What `constants.p4` has.
-    pub constants: fn() -> Result<Vec<Constant>, Unequal>,
-    /// The library, before the first frame.
-    pub reference: fn() -> Result<Box<dyn Reference>, Unequal>,
+    pub constants: fn() -> Result<Constants, Unequal>,
+    /// The library, before the first frame of a program with these constants.
+    pub reference: fn(&Constants) -> Result<Box<dyn Reference>, Unequal>,
 }
 
 /// All programs that there are.
-pub const SUBJECTS: [Subject; 3] = [
+pub const SUBJECTS: [Subject; 11] = [
     Subject {
         name: "fridge",
         constants: || fridge::constants().map_err(refused),
-        reference: || fridge::Reference::new().map(boxed).map_err(refused),
+        reference: |of| fridge::Reference::new(of).map(boxed).map_err(refused),
     },
     Subject {
         name: "finecomb-sender",
-        constants: || finecomb::constants().map_err(refused),
-        reference: || finecomb::Reference::new().map(boxed).map_err(refused),
+        constants: || finecomb::constants(false).map_err(refused),
+        reference: |of| finecomb::Reference::new(&finecomb::settings(), of).map(boxed).map_err(refused),
     },
     Subject {
         name: "finecomb-receiver",
-        constants: || finecomb::constants().map_err(refused),
-        reference: || finecomb::ReceiverReference::new().map(boxed).map_err(refused),
+        constants: || finecomb::constants(true).map_err(refused),
+        reference: |of| finecomb::ReceiverReference::new(of).map(boxed).map_err(refused),
+    },
+    Subject {
+        name: "st-hll",
+        constants: || sthll::constants().map_err(refused),
+        reference: |of| sthll::Reference::new(of).map(boxed).map_err(refused),
+    },
+    Subject {
+        name: "fragment",
+        constants: || fragment::constants().map_err(refused),
+        reference: |of| fragment::Reference::new(of).map(boxed).map_err(refused),
+    },
+    Subject {
+        name: "reordering-samples",
+        constants: || reordering::constants(reordering::sampling()).map_err(refused),
+        reference: |of| reordering::Reference::new(reordering::sampling(), of).map(boxed).map_err(refused),
+    },
+    Subject {
+        name: "reordering",
+        constants: || reordering::constants(reordering::hybrid()).map_err(refused),
+        reference: |of| reordering::Reference::new(reordering::hybrid(), of).map(boxed).map_err(refused),
+    },
+    Subject {
+        name: "precision",
+        constants: || precision::constants().map_err(refused),
+        reference: |of| precision::Reference::new(of).map(boxed).map_err(refused),
+    },
+    Subject {
+        name: "lda",
+        constants: || lda::constants().map_err(refused),
+        reference: |of| lda::Reference::new(of).map(boxed).map_err(refused),
+    },
+    Subject {
+        name: "ts-pcsa",
+        constants: || tspcsa::constants().map_err(refused),
+        reference: |of| tspcsa::Reference::new(of).map(boxed).map_err(refused),
+    },
+    Subject {
+        name: "together",
+        constants: || together::constants().map_err(refused),
+        reference: |of| together::Reference::new(of).map(boxed).map_err(refused),
     },
 ];
 
@@ -81,6 +120,19 @@ pub enum Unequal {
         /// The first ones that differ.
         differences: String,
     },
+    /// The library's type cannot be loaded from the registers, or is another one then.
+    #[error("after {0} frames the library's type is another one if it is loaded from the registers")]
+    Loaded(usize),
+    /// The compiled program is not the one that its lock names.
+    #[error("{file} has the digest {found}, its lock says {expected}: `cargo xtask p4 --write` compiles it again")]
+    Compiled {
+        /// The compiled program.
+        file: PathBuf,
+        /// Digest of the file.
+        found: String,
+        /// What the lock says.
+        expected: String,
+    },
 }
 
 /// The folder of P4 programs.
@@ -91,6 +143,25 @@ pub fn root() -> &'static Path {
 
 pub(crate) fn read(path: &Path) -> Result<String, Unequal> {
     fs::read_to_string(path).map_err(|error| Unequal::File(path.to_path_buf(), error))
+}
+
+/// SHA-256 of a text.
+#[must_use]
+pub fn digest(text: &str) -> String {
+    format!("{:x}", Sha256::digest(text))
+}
+
+/// What a lock says behind a word; nothing if it does not say it.
+#[must_use]
+pub fn locked<'a>(lock: &'a str, word: &str) -> &'a str {
+    lock.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' ')).unwrap_or_default()
+}
+
+/// Refuses a compiled program that is not the one that its lock names.
+fn unchanged(file: &Path, json: &str, lock: &str) -> Result<(), Unequal> {
+    let (found, expected) = (digest(json), locked(lock, "program").to_owned());
+    let file = file.to_path_buf();
+    if found == expected { Ok(()) } else { Err(Unequal::Compiled { file, found, expected }) }
 }
 
 impl Subject {
@@ -118,14 +189,19 @@ impl Subject {
     ///
     /// [`Unequal::Settings`] if the library refuses the settings.
     pub fn constants_text(&self) -> Result<String, Unequal> {
-        let mut text = "// Constants of the tested program. Written by `cargo run -p equality -- constants`, from the \
-                        settings and the key in\n// `equality/src`. The secret is public: take another one.\n\n"
-            .to_owned();
-        text.push_str("/// A tick is 2 to the power of this many nanoseconds.\n#define TICK_SHIFT 10\n\n");
-        for (name, bits, value) in (self.constants)()? {
-            let _ = writeln!(text, "const bit<{bits}> {name} = {value:#x};");
-        }
-        Ok(text)
+        Ok((self.constants)()?.text(
+            "Constants of the tested program. Written by `cargo run -p equality -- constants`, from the settings and the \
+             key in\n`equality/src`. The secret is public: take another one.",
+        ))
+    }
+
+    /// The library, before the first frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Unequal::Settings`] if the library refuses the settings.
+    pub fn library(&self) -> Result<Box<dyn Reference>, Unequal> {
+        (self.reference)(&(self.constants)()?)
     }
 
     /// SHA-256 of all sources of the program, with their names.
@@ -153,9 +229,12 @@ impl Subject {
     ///
     /// # Errors
     ///
-    /// [`Unequal`] if it cannot be read or loaded.
+    /// [`Unequal`] if it cannot be read or loaded, or is not the one that its lock names.
     pub fn load(&self) -> Result<Program, Unequal> {
-        Ok(Program::load(&read(&self.file("json"))?)?)
+        let file = self.file("json");
+        let (json, lock) = (read(&file)?, read(&self.file("lock"))?);
+        unchanged(&file, &json, &lock)?;
+        Ok(Program::load(&json)?)
     }
 
     /// Sends `frames` to the interpreter and to the library, and compares all registers after every `every` frames and
@@ -166,12 +245,16 @@ impl Subject {
     /// [`Unequal`], with what differs.
     pub fn compare(&self, frames: impl Iterator<Item = Captured>, every: usize) -> Result<Registers, Unequal> {
         let mut machine = Machine::new(self.load()?.into());
-        let mut reference = (self.reference)()?;
+        let mut reference = self.library()?;
         let mut count = 0;
         let same = |reference: &dyn Reference, machine: &Machine, frames: usize| {
             let expected = reference.registers();
-            let differences = differences(&expected, &of(machine));
-            if differences.is_empty() { Ok(expected) } else { Err(Unequal::Registers { frames, differences }) }
+            let found = of(machine);
+            let differences = differences(&expected, &found);
+            if !differences.is_empty() {
+                return Err(Unequal::Registers { frames, differences });
+            }
+            if reference.is_loaded_from(&found) { Ok(expected) } else { Err(Unequal::Loaded(frames)) }
         };
         for captured in frames {
             reference.process(&captured);
@@ -186,5 +269,34 @@ impl Subject {
             }
         }
         same(&*reference, &machine, count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_its_lock_does_not_name_is_refused_with_both_digests() {
+        let lock = format!("sources 1\nprogram {}\ncompiler 2\n", digest("{}"));
+        let of = |json: &str| unchanged(Path::new("a.json"), json, &lock).map_err(|error| error.to_string());
+
+        assert_eq!(of("{}"), Ok(()));
+        let (found, expected) = (digest("{ }"), digest("{}"));
+        assert_eq!(
+            of("{ }"),
+            Err(format!(
+                "a.json has the digest {found}, its lock says {expected}: `cargo xtask p4 --write` compiles it again"
+            ))
+        );
+        assert_eq!((locked(&lock, "sources"), locked(&lock, "compiler"), locked(&lock, "source")), ("1", "2", ""));
+    }
+
+    #[test]
+    fn programs_are_those_whose_names_their_constants_have() {
+        for subject in &SUBJECTS {
+            let constants = (subject.constants)().expect("settings of the tested program");
+            assert_eq!(constants.program(), subject.name);
+        }
     }
 }

@@ -2,12 +2,18 @@
 //! options, both versions of IP, padding, fragments, and frames with flipped, missing and additional bytes. A seed
 //! determines all of it.
 
+mod streams;
+
+pub use streams::Streams;
+
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::finecomb::SYNC;
+use crate::begun::SYNC;
 use crate::frames::Captured;
 
+/// When traffic begins, in nanoseconds since 1970.
+pub const START_NS: u64 = 1_700_000_000_000_000_000;
 /// Connections that there are at a time.
 const CONNECTIONS: usize = 300;
 /// Flags of TCP.
@@ -51,7 +57,7 @@ impl Traffic {
     pub fn new(seed: u64, damaged: f64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let connections = (0..CONNECTIONS).map(|_| connection(&mut random)).collect();
-        Self { random, connections, time_ns: 1_700_000_000_000_000_000, interval: 0, damaged }
+        Self { random, connections, time_ns: START_NS, interval: 0, damaged }
     }
 
     /// The next frame's time. Clocks jump now and then, by more than half of what 32 bits of ticks can tell apart.
@@ -221,7 +227,7 @@ pub fn edges() -> Vec<Captured> {
             frames.extend(whole.iter().flat_map(|whole| variants(whole)));
         }
     }
-    (0..).zip(frames).map(|(at, bytes)| Captured { time_ns: 1_700_000_000_000_000_000 + at * 5_000, bytes }).collect()
+    (0..).zip(frames).map(|(at, bytes)| Captured { time_ns: START_NS + at * 5_000, bytes }).collect()
 }
 
 /// A frame, and all that it may become.

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::frames::{AGENT_PORT, Captured};
 use crate::programs::{Subject, Unequal, read, root};
 use crate::registers::Registers;
-use crate::traffic::{Traffic, edges};
+use crate::traffic::{Streams, Traffic, edges};
 
 /// Longer frames are not written.
 const SNAP: u32 = 1 << 16;
@@ -51,6 +51,9 @@ pub struct Vector {
 const GOLDEN: [(&str, u64, f64, usize); 3] =
     [("whole", 1, 0.0, 400), ("damaged", 2, 0.3, 400), ("broken", 3, 1.0, 200)];
 
+/// Frames of streams among the golden vectors.
+const STREAMED: usize = 600;
+
 /// The folder of all vectors: captures, and a folder of registers for each program.
 #[must_use]
 pub fn folder() -> PathBuf {
@@ -77,7 +80,8 @@ impl Vector {
             Self::of(name, subject, Traffic::new(seed, damaged).take(count).collect())
         };
         let edges = Self::of("edges", subject, edges());
-        GOLDEN.into_iter().map(vector).chain([edges]).collect()
+        let streams = Self::of("streams", subject, Streams::new(5).take(STREAMED).collect());
+        GOLDEN.into_iter().map(vector).chain([edges, streams]).collect()
     }
 
     /// These frames, with the library's registers.
@@ -86,7 +90,7 @@ impl Vector {
     ///
     /// [`VectorError::Unequal`] if the library refuses the settings.
     pub fn of(name: &str, subject: &Subject, frames: Vec<Captured>) -> Result<Self, VectorError> {
-        let mut reference = (subject.reference)()?;
+        let mut reference = subject.library()?;
         for captured in &frames {
             reference.process(captured);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -184,18 +185,19 @@ fn converse(mut socket: &UnixStream, all: &Replicas) {
     lock()[number].ended = true;
 }
 
-/// A program that is killed at the end of its test.
+/// A program that is killed at the end of its test, with the processes that it has started: workers of nginx outlive
+/// their master.
 pub struct Program(pub Child);
 
 impl Program {
     pub fn start(command: &mut Command) -> Self {
-        Self(command.spawn().expect("the program starts"))
+        Self(command.process_group(0).spawn().expect("the program starts"))
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.id())]).status();
         let _ = self.0.wait();
     }
 }

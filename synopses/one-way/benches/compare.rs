@@ -14,6 +14,7 @@ use one_way::{
 };
 use prost::Message as _;
 use synopses::digest::DigestKey;
+use wire::time::{Nanos, UnixNanos};
 
 /// Packets of an interval.
 const PACKETS: u64 = 20_000;
@@ -71,9 +72,9 @@ fn gather(bencher: Bencher<'_, '_>, name: &str) {
     bencher.counter(ItemsCount::new(PACKETS)).with_inputs(collector).bench_local_refs(|collector| {
         for number in 0..PACKETS {
             let bytes = packet(number);
-            collector.insert(plan.begins_ns + number, |key| key.digest(&bytes), |key| key.digest(&bytes));
+            collector.insert(plan.begins.plus(Nanos(number)), |key| key.digest(&bytes), |key| key.digest(&bytes));
         }
-        collector.due_ns()
+        collector.due()
     });
 }
 
@@ -114,7 +115,8 @@ fn exchange_direct(bencher: Bencher<'_, '_>) {
     let (sent, received) = (all(End::Sender), all(End::Receiver));
     bencher.bench_local(|| {
         let body = ResponseBody::Packets(one_way::EndCounters::default(), black_box(&received).clone());
-        let response = Response { epoch: 1, interval: 0, clock_ns: 0, clock_state: one_way::ClockState::Unknown, body };
+        let response =
+            Response { epoch: 1, interval: 0, clock: UnixNanos(0), clock_state: one_way::ClockState::Unknown, body };
         let bytes = response.encode().encode_to_vec();
         let response = wire::proto::one_way::Response::decode(&*bytes).map(Response::decode);
         let Ok(Ok(Response { body: ResponseBody::Packets(_, packets), .. })) = response else {
@@ -127,16 +129,18 @@ fn exchange_direct(bencher: Bencher<'_, '_>) {
 
 fn direct_bytes() -> usize {
     let body = ResponseBody::Packets(one_way::EndCounters::default(), passing(0, NOW, End::Receiver).collect());
-    let response = Response { epoch: NOW, interval: 1, clock_ns: NOW, clock_state: one_way::ClockState::Unknown, body };
+    let response =
+        Response { epoch: NOW, interval: 1, clock: UnixNanos(NOW), clock_state: one_way::ClockState::Unknown, body };
     response.encode().encoded_len()
 }
 
 fn settings(end: End) -> CollectorSettings {
-    CollectorSettings { end, packets: 2 * PACKETS as usize, grace_ns: 0 }
+    CollectorSettings { end, packets: 2 * PACKETS as usize, grace: Nanos::ZERO }
 }
 
 fn plan(synopsis: &Synopsis) -> Plan {
-    Plan { begins_ns: NOW, length_ns: LENGTH, key: 1, seed: 2, synopsis: synopsis.clone(), intervals_per_key: 3_600 }
+    let (begins, length) = (UnixNanos(NOW), Nanos(LENGTH));
+    Plan { begins, length, key: 1, seed: 2, synopsis: synopsis.clone(), intervals_per_key: 3_600 }
 }
 
 /// Numbers and times of the packets that pass an end in an interval that begins at `begins_ns`. Some of the last
@@ -163,11 +167,11 @@ struct Exchange {
 
 impl Exchange {
     fn begin(synopsis: &Synopsis) -> Self {
-        let mut sender = Sender::new(SenderSettings::new("path".to_owned(), LENGTH, synopsis.clone()));
-        let mut receiver = Receiver::new(ReceiverSettings::new(LENGTH, synopsis.clone()));
-        let Action::Send { call, request } = sender.poll(NOW, &mut || 7) else { panic!("it begins") };
-        let response = receiver.respond(&request, NOW);
-        sender.complete(call, Some(response), NOW, &mut || 7);
+        let mut sender = Sender::new(SenderSettings::new("path".to_owned(), Nanos(LENGTH), synopsis.clone()));
+        let mut receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), synopsis.clone()));
+        let Action::Send { call, request } = sender.poll(UnixNanos(NOW), &mut || 7) else { panic!("it begins") };
+        let response = receiver.respond(&request, UnixNanos(NOW));
+        sender.complete(call, Some(response), UnixNanos(NOW), &mut || 7);
         let Some(Effect::Collect(plan)) = sender.take_effects().next() else { panic!("a run begins") };
         let collector =
             [End::Sender, End::Receiver].map(|end| Collector::new(plan.clone(), settings(end)).expect("possible"));
@@ -177,34 +181,39 @@ impl Exchange {
 
     /// Both ends' packets of an interval.
     fn collect(&mut self, interval: u64) -> [IntervalPackets; 2] {
-        let begins_ns = self.plan.begin_of(interval);
+        let begins_ns = self.plan.begin_of(interval).0;
         [End::Sender, End::Receiver].map(|end| {
             let collector = &mut self.collector[usize::from(end == End::Receiver)];
             for (number, at) in passing(interval, begins_ns, end) {
-                collector.insert(at, |key| key.digest(&packet(number)), |key| key.digest(&packet(number)));
+                collector.insert(UnixNanos(at), |key| key.digest(&packet(number)), |key| key.digest(&packet(number)));
             }
-            collector.poll(begins_ns + LENGTH).expect("it is over")
+            collector.poll(UnixNanos(begins_ns + LENGTH)).expect("it is over")
         })
     }
 
     /// From packets to reports: final reports, and the bytes of all messages.
     fn compare(&mut self, interval: u64, [ours, theirs]: [IntervalPackets; 2]) -> (Vec<Report>, usize) {
-        let now = self.plan.begin_of(interval + 1) + 1;
+        let now = self.plan.begin_of(interval + 1).0 + 1;
         let seed = &mut self.random;
         let mut random = || {
             *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             *seed
         };
-        self.receiver.add_interval(theirs, now);
-        self.sender.add_interval(ours, now, &mut random);
+        self.receiver.add_interval(theirs, UnixNanos(now));
+        self.sender.add_interval(ours, UnixNanos(now), &mut random);
         let mut bytes = 0;
-        while let Action::Send { call, request } = self.sender.poll(now, &mut random) {
+        while let Action::Send { call, request } = self.sender.poll(UnixNanos(now), &mut random) {
             let request_bytes = request.encode().encode_to_vec();
             let request = wire::proto::one_way::Request::decode(&*request_bytes).map(Request::decode);
-            let response = self.receiver.respond(&request.expect("bytes").expect("a request"), now);
+            let response = self.receiver.respond(&request.expect("bytes").expect("a request"), UnixNanos(now));
             let response_bytes = response.encode().encode_to_vec();
             let response = wire::proto::one_way::Response::decode(&*response_bytes).map(Response::decode);
-            self.sender.complete(call, Some(response.expect("bytes").expect("a response")), now, &mut random);
+            self.sender.complete(
+                call,
+                Some(response.expect("bytes").expect("a response")),
+                UnixNanos(now),
+                &mut random,
+            );
             bytes += request_bytes.len() + response_bytes.len();
         }
         let mut reports = Vec::new();

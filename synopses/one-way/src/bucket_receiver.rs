@@ -2,6 +2,7 @@
 
 use synopses::digest::{Digest, DigestKey};
 use synopses::finecomb::{self, Receiver, SettingsError};
+use wire::time::UnixNanos;
 
 use crate::keys::KeySchedule;
 use crate::plan::Plan;
@@ -35,7 +36,7 @@ impl BucketReceiver {
     pub(crate) fn insert(
         &mut self,
         (interval, open): (u64, u64),
-        now_ns: u64,
+        at: UnixNanos,
         keys: &KeySchedule,
         digest: impl Fn(&DigestKey) -> Digest,
     ) -> bool {
@@ -47,9 +48,9 @@ impl BucketReceiver {
             return false;
         }
         let [current, next] = keys.keys();
-        self.receiver.insert(digest(current), now_ns);
+        self.receiver.insert(digest(current), at.0);
         if let Some(receiver) = &mut self.next_key {
-            receiver.insert(digest(next), now_ns);
+            receiver.insert(digest(next), at.0);
         }
         true
     }

@@ -1,5 +1,7 @@
 //! The two ends' clocks: their offset, measured with the protocol's messages, and the error of each, from its kernel.
 
+use wire::time::{Nanos, UnixNanos};
+
 /// Offset of the receiver's clock from the sender's, measured with one request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
@@ -10,18 +12,17 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// Whether the clocks certainly differ by more than `bound_ns`.
+    /// Whether the clocks certainly differ by more than `bound`.
     #[must_use]
-    pub const fn exceeds(&self, bound_ns: u64) -> bool {
-        self.ahead_ns.unsigned_abs() > self.uncertainty_ns.saturating_add(bound_ns)
+    pub const fn exceeds(&self, bound: Nanos) -> bool {
+        self.ahead_ns.unsigned_abs() > self.uncertainty_ns.saturating_add(bound.0)
     }
 
-    /// From a request sent at `sent_ns` whose response was sent at `clock_ns` on the receiver's clock and received at
-    /// `now_ns`.
-    pub(crate) const fn measured(sent_ns: u64, now_ns: u64, clock_ns: u64) -> Self {
-        let uncertainty_ns = now_ns.saturating_sub(sent_ns).div_ceil(2);
-        let middle = sent_ns.saturating_add(uncertainty_ns);
-        Self { ahead_ns: clock_ns.wrapping_sub(middle).cast_signed(), uncertainty_ns }
+    /// From a request that was `sent`, whose response was sent at `clock` on the receiver's clock and received `now`.
+    pub(crate) const fn measured(sent: UnixNanos, now: UnixNanos, clock: UnixNanos) -> Self {
+        let uncertainty_ns = now.since(sent).0.div_ceil(2);
+        let middle = sent.plus(Nanos(uncertainty_ns));
+        Self { ahead_ns: clock.0.wrapping_sub(middle.0).cast_signed(), uncertainty_ns }
     }
 }
 
@@ -70,9 +71,10 @@ mod tests {
 
     #[test]
     fn the_offset_is_taken_at_the_middle_of_the_round_trip() {
-        let offset = ClockOffset::measured(1_000, 1_100, 5_050);
+        let measured = |sent, now, clock| ClockOffset::measured(UnixNanos(sent), UnixNanos(now), UnixNanos(clock));
+        let offset = measured(1_000, 1_100, 5_050);
         assert_eq!(offset, ClockOffset { ahead_ns: 4_000, uncertainty_ns: 50 });
-        assert!(offset.exceeds(3_949) && !offset.exceeds(3_950));
-        assert_eq!(ClockOffset::measured(1_000, 1_100, 50).ahead_ns, -1_000);
+        assert!(offset.exceeds(Nanos(3_949)) && !offset.exceeds(Nanos(3_950)));
+        assert_eq!(measured(1_000, 1_100, 50).ahead_ns, -1_000);
     }
 }

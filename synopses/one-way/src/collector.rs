@@ -4,6 +4,7 @@ use synopses::digest::{Digest, DigestKey};
 use synopses::finecomb::{self, FineComb};
 use synopses::rda::{Cache, Capture, FlowSampling, SettingsError};
 use thiserror::Error;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::Sampling;
 use crate::bucket_receiver::BucketReceiver;
@@ -33,8 +34,8 @@ pub struct CollectorSettings {
     /// RDA only: memory budget in packets for each of six intervals. A packet takes 32 bytes, and 16 more at a sender
     /// in the last interval of a key.
     pub packets: usize,
-    /// Grace period in nanoseconds after an interval's end in which its packets may still be inserted.
-    pub grace_ns: u64,
+    /// Grace period after an interval's end in which its packets may still be inserted.
+    pub grace: Nanos,
 }
 
 /// Invalid settings of a plan's synopsis.
@@ -95,7 +96,7 @@ pub struct Collector {
     /// Packets of that interval over the memory budget of `rekeyed`.
     rekey_overflow: u64,
     /// When that interval begins. It ends when the key rotates.
-    rekeyed_from_ns: u64,
+    rekeyed_from: UnixNanos,
     settings: CollectorSettings,
     storage: Storage,
     /// The interval that ends next.
@@ -105,7 +106,7 @@ pub struct Collector {
     /// Whether a share below 1 is in effect or pending.
     samples: bool,
     /// When the interval that ends next begins. Earlier packets are too late.
-    open_ns: u64,
+    open: UnixNanos,
     missed: u64,
     late: u64,
     oversized: u64,
@@ -122,8 +123,8 @@ impl Collector {
     pub fn new(plan: Plan, settings: CollectorSettings) -> Result<Self, CollectorError> {
         let storage = match (&plan.synopsis, settings.end) {
             (Synopsis::Rda { ids, .. }, _) => Storage::Each(Box::new(Capture::new(
-                plan.begins_ns,
-                plan.length_ns,
+                plan.begins.0,
+                plan.length.0,
                 GENERATIONS,
                 settings.packets,
                 *ids,
@@ -139,13 +140,13 @@ impl Collector {
             flow_key: DigestKey::new(plan.key),
             rekeyed: None,
             rekey_overflow: 0,
-            rekeyed_from_ns: u64::MAX,
+            rekeyed_from: UnixNanos(u64::MAX),
             settings,
             storage,
             next: 0,
             samplings: vec![(0, u32::MAX, FlowSampling::new(1.0, plan.seed))],
             samples: false,
-            open_ns: plan.begins_ns,
+            open: plan.begins,
             missed: 0,
             late: 0,
             oversized: 0,
@@ -156,41 +157,41 @@ impl Collector {
         Ok(collector)
     }
 
-    /// Adds a packet of the stream that passed at `now_ns`. `digest` computes its digest: once, or around a key
+    /// Adds a packet of the stream that passed at `at`. `digest` computes its digest: once, or around a key
     /// rotation with both keys. `flow` computes the digest of its flow; it is called only while a sample of flows is
     /// measured.
     #[inline]
     pub fn insert(
         &mut self,
-        now_ns: u64,
+        at: UnixNanos,
         digest: impl Fn(&DigestKey) -> Digest,
         flow: impl FnOnce(&DigestKey) -> Digest,
     ) {
-        if now_ns < self.open_ns {
-            return self.too_late(now_ns);
+        if at < self.open {
+            return self.too_late(at);
         }
-        if self.samples && !self.sampling_at(now_ns).1.admits(flow(&self.flow_key)) {
+        if self.samples && !self.sampling_at(at).1.admits(flow(&self.flow_key)) {
             return;
         }
         match &mut self.storage {
             Storage::Each(capture) => {
-                let current = self.keys.digest_at(now_ns, &digest);
-                capture.insert(current, now_ns);
-                if now_ns >= self.rekeyed_from_ns && now_ns < self.keys.next_from_ns {
+                let current = self.keys.digest_at(at, &digest);
+                capture.insert(current, at.0);
+                if at >= self.rekeyed_from && at < self.keys.next_begins {
                     self.rekey(current, digest(self.keys.keys()[1]));
                 }
             }
             Storage::Sent(finecombs) => {
-                let digest = self.keys.digest_at(now_ns, digest);
-                let interval = (now_ns - self.plan.begins_ns) / self.plan.length_ns;
+                let digest = self.keys.digest_at(at, digest);
+                let interval = at.since(self.plan.begins).0 / self.plan.length.0;
                 match finecombs.iter_mut().find(|(stored, _)| *stored == interval) {
-                    Some((_, finecomb)) => finecomb.insert(digest, now_ns),
-                    None => self.insert_new(interval, digest, now_ns),
+                    Some((_, finecomb)) => finecomb.insert(digest, at.0),
+                    None => self.insert_new(interval, digest, at),
                 }
             }
             Storage::Received(buckets) => {
-                let interval = (now_ns - self.plan.begins_ns) / self.plan.length_ns;
-                let inserted = buckets.insert((interval, self.next), now_ns, &self.keys, digest);
+                let interval = at.since(self.plan.begins).0 / self.plan.length.0;
+                let inserted = buckets.insert((interval, self.next), at, &self.keys, digest);
                 self.missed += u64::from(!inserted);
             }
         }
@@ -207,30 +208,30 @@ impl Collector {
 
     /// Counts a packet whose interval is closed. A packet of the last closed interval still affects that one's flags.
     #[cold]
-    const fn too_late(&mut self, now_ns: u64) {
-        let before_ns = self.plan.begin_of(self.next.saturating_sub(1));
-        if now_ns >= before_ns && matches!(self.storage, Storage::Each(_)) {
+    fn too_late(&mut self, at: UnixNanos) {
+        let before = self.plan.begin_of(self.next.saturating_sub(1));
+        if at >= before && matches!(self.storage, Storage::Each(_)) {
             self.late += 1;
-        } else if now_ns >= self.plan.begins_ns {
+        } else if at >= self.plan.begins {
             self.missed += 1;
         }
     }
 
     #[cold]
-    fn insert_new(&mut self, interval: u64, digest: Digest, now_ns: u64) {
+    fn insert_new(&mut self, interval: u64, digest: Digest, at: UnixNanos) {
         let settings = self.plan.buckets();
         let Storage::Sent(finecombs) = &mut self.storage else { return };
         match FineComb::new(&settings) {
             Ok(mut finecomb) if interval >= self.next && finecombs.len() < GENERATIONS => {
-                finecomb.insert(digest, now_ns);
+                finecomb.insert(digest, at.0);
                 finecombs.push((interval, finecomb));
             }
             _ => self.missed += 1,
         }
     }
 
-    fn sampling_at(&self, now_ns: u64) -> (u32, FlowSampling) {
-        let interval = self.plan.interval_of(now_ns).unwrap_or(0);
+    fn sampling_at(&self, at: UnixNanos) -> (u32, FlowSampling) {
+        let interval = self.plan.interval_of(at).unwrap_or(0);
         let begun = self.samplings.iter().rev().find(|(from, ..)| *from <= interval);
         begun
             .or(self.samplings.first())
@@ -267,18 +268,18 @@ impl Collector {
         self.oversized += 1;
     }
 
-    /// When [`Self::poll`] will next return an interval, in nanoseconds since 1970.
+    /// When [`Self::poll`] will next return an interval.
     #[must_use]
-    pub const fn due_ns(&self) -> u64 {
-        self.plan.begin_of(self.next + 1).saturating_add(self.settings.grace_ns)
+    pub const fn due(&self) -> UnixNanos {
+        self.plan.begin_of(self.next + 1).plus(self.settings.grace)
     }
 
-    /// The next interval whose grace period is over at `now_ns`. Intervals come in order, also those without packets.
-    pub fn poll(&mut self, now_ns: u64) -> Option<IntervalPackets> {
-        if now_ns < self.due_ns() {
+    /// The next interval whose grace period is over at `now`. Intervals come in order, also those without packets.
+    pub fn poll(&mut self, now: UnixNanos) -> Option<IntervalPackets> {
+        if now < self.due() {
             return None;
         }
-        let last = self.plan.interval_of(now_ns.saturating_sub(self.settings.grace_ns)).unwrap_or(0).saturating_sub(1);
+        let last = self.plan.interval_of(now.minus(self.settings.grace)).unwrap_or(0).saturating_sub(1);
         if last > self.next + MAX_BEHIND {
             self.skip_to(last);
         }
@@ -300,12 +301,12 @@ impl Collector {
 
     /// Makes `to` the interval that ends next, and prepares its key and the next one.
     fn advance(&mut self, to: u64) {
-        (self.next, self.open_ns) = (to, self.plan.begin_of(to));
+        (self.next, self.open) = (to, self.plan.begin_of(to));
         let rotated = self.keys.advance(&self.plan, to);
         let until_rotation = self.keys.until_rotation(to);
         match &mut self.storage {
             Storage::Each(_) if self.settings.end == End::Sender && self.plan.intervals_per_key > 0 => {
-                self.rekeyed_from_ns = self.keys.next_from_ns.saturating_sub(self.plan.length_ns);
+                self.rekeyed_from = self.keys.next_begins.minus(self.plan.length);
                 // Allocates one interval ahead, not on a packet's path.
                 if until_rotation <= 2 && self.rekeyed.is_none() {
                     self.rekeyed = Some(Vec::with_capacity(self.settings.packets));

@@ -4,6 +4,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use synopses::digest::{Digest, DigestKey};
+use wire::time::UnixNanos;
 
 use crate::plan::Plan;
 
@@ -55,7 +56,7 @@ pub(crate) struct KeySchedule {
     /// The first interval with the next key.
     next_from: u64,
     /// When that interval begins.
-    pub(crate) next_from_ns: u64,
+    pub(crate) next_begins: UnixNanos,
 }
 
 impl KeySchedule {
@@ -66,7 +67,7 @@ impl KeySchedule {
     fn of(plan: &Plan, rotation: u64) -> Self {
         let next_from = plan.end_of_rotation(rotation);
         let (current, next) = (plan.key_of(rotation), plan.key_of(rotation.saturating_add(1)));
-        Self { rotation, current, next, next_from, next_from_ns: plan.begin_of(next_from) }
+        Self { rotation, current, next, next_from, next_begins: plan.begin_of(next_from) }
     }
 
     /// Advances to the key of `interval`. True if that is another key.
@@ -79,10 +80,10 @@ impl KeySchedule {
         true
     }
 
-    /// The digest of a packet that passed at `now_ns`.
+    /// The digest of a packet that passed at `at`.
     #[inline]
-    pub(crate) fn digest_at(&self, now_ns: u64, digest: impl Fn(&DigestKey) -> Digest) -> Digest {
-        digest(if now_ns < self.next_from_ns { &self.current } else { &self.next })
+    pub(crate) fn digest_at(&self, at: UnixNanos, digest: impl Fn(&DigestKey) -> Digest) -> Digest {
+        digest(if at < self.next_begins { &self.current } else { &self.next })
     }
 
     /// The current key and the next one.
@@ -98,11 +99,14 @@ impl KeySchedule {
 
 #[cfg(test)]
 mod tests {
+    use wire::time::Nanos;
+
     use super::*;
     use crate::plan::Synopsis;
 
     fn plan(intervals_per_key: u64) -> Plan {
-        Plan { begins_ns: 1_000, length_ns: 10_000_000, key: 7, seed: 9, synopsis: Synopsis::RDA, intervals_per_key }
+        let (begins, length) = (UnixNanos(1_000), Nanos::from_millis(10));
+        Plan { begins, length, key: 7, seed: 9, synopsis: Synopsis::RDA, intervals_per_key }
     }
 
     fn digest(key: &DigestKey) -> u64 {
@@ -134,9 +138,9 @@ mod tests {
         let plan = plan(8);
         let mut keys = KeySchedule::new(&plan);
         let of = |rotation| Digest(digest(&plan.key_of(rotation)));
-        let at = |keys: &KeySchedule, now_ns| keys.digest_at(now_ns, |key| Digest(digest(key)));
+        let at = |keys: &KeySchedule, now| keys.digest_at(now, |key| Digest(digest(key)));
         let rotation = plan.begin_of(8);
-        assert_eq!([at(&keys, rotation - 1), at(&keys, rotation)], [of(0), of(1)]);
+        assert_eq!([at(&keys, rotation.minus(Nanos(1))), at(&keys, rotation)], [of(0), of(1)]);
         assert_eq!((keys.until_rotation(3), keys.advance(&plan, 7), keys.advance(&plan, 8)), (5, false, true));
         assert_eq!([at(&keys, rotation), at(&keys, plan.begin_of(16))], [of(1), of(2)]);
         assert!(keys.advance(&plan, 80) && at(&keys, plan.begin_of(87)) == of(10), "after a jump of the clock");

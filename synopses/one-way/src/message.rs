@@ -8,6 +8,7 @@ use thiserror::Error;
 use wire::proto::one_way as proto;
 use wire::proto::one_way::request::Body as ProtoRequestBody;
 use wire::proto::one_way::response::Body as ProtoResponseBody;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::Sampling;
 use crate::clock::{ClockOffset, ClockState};
@@ -114,8 +115,8 @@ pub struct Response {
     pub epoch: u64,
     /// Interval of the request.
     pub interval: u64,
-    /// When the receiver responded, in nanoseconds since 1970 by its clock.
-    pub clock_ns: u64,
+    /// When the receiver responded, by its clock.
+    pub clock: UnixNanos,
     /// State of the receiver's clock.
     pub clock_state: ClockState,
     /// What the receiver responds.
@@ -138,7 +139,7 @@ pub enum ResponseBody {
     /// The interval is dropped and the reports are taken.
     Finished,
     /// Not yet: repeat the request after this many nanoseconds.
-    RetryAfter(u64),
+    RetryAfter(Nanos),
     /// The receiver has dropped the interval.
     Expired,
     /// The receiver refuses the request.
@@ -326,15 +327,15 @@ impl Response {
             }
             ResponseBody::Report(report) => ProtoResponseBody::Report(encode_report(&report)),
             ResponseBody::Finished => ProtoResponseBody::Finished(proto::FinishResponse {}),
-            ResponseBody::RetryAfter(retry_after_ns) => ProtoResponseBody::RetryAfterNs(retry_after_ns),
+            ResponseBody::RetryAfter(retry_after) => ProtoResponseBody::RetryAfterNs(retry_after.0),
             ResponseBody::Expired => ProtoResponseBody::Expired(proto::IntervalExpired {}),
             ResponseBody::Refused(refusal) => ProtoResponseBody::Refused(encode_refusal(refusal)),
         };
-        let Self { epoch, interval, clock_ns, clock_state, .. } = self;
+        let Self { epoch, interval, clock, clock_state, .. } = self;
         proto::Response {
             epoch,
             interval,
-            clock_unix_ns: clock_ns,
+            clock_unix_ns: clock.0,
             clock_state: encode_clock_state(clock_state),
             body: Some(body),
         }
@@ -365,11 +366,17 @@ impl Response {
             }
             ProtoResponseBody::Report(report) => ResponseBody::Report(decode_report(report)?),
             ProtoResponseBody::Finished(_) => ResponseBody::Finished,
-            ProtoResponseBody::RetryAfterNs(retry_after_ns) => ResponseBody::RetryAfter(retry_after_ns),
+            ProtoResponseBody::RetryAfterNs(retry_after_ns) => ResponseBody::RetryAfter(Nanos(retry_after_ns)),
             ProtoResponseBody::Expired(_) => ResponseBody::Expired,
             ProtoResponseBody::Refused(refused) => ResponseBody::Refused(decode_refusal(refused)?),
         };
-        Ok(Self { epoch, interval, clock_ns: clock_unix_ns, clock_state: decode_clock_state(clock_state), body })
+        Ok(Self {
+            epoch,
+            interval,
+            clock: UnixNanos(clock_unix_ns),
+            clock_state: decode_clock_state(clock_state),
+            body,
+        })
     }
 }
 

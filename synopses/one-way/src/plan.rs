@@ -3,11 +3,12 @@
 use synopses::finecomb::{self, Bank, Rule, Sampling as Banks};
 use synopses::rda::{self, Ids, Layout};
 use thiserror::Error;
+use wire::time::{Nanos, UnixNanos};
 
-/// Minimum length of an interval in nanoseconds: 10 ms.
-pub const MIN_LENGTH_NS: u64 = 10_000_000;
-/// Maximum length of an interval in nanoseconds: one hour.
-pub const MAX_LENGTH_NS: u64 = 3_600_000_000_000;
+/// Minimum length of an interval: 10 ms.
+pub const MIN_LENGTH: Nanos = Nanos::from_millis(10);
+/// Maximum length of an interval: one hour.
+pub const MAX_LENGTH: Nanos = Nanos::from_secs(3600);
 /// Maximum number of intervals in a run: over three hundred years at 10 ms.
 pub const MAX_INTERVALS: u64 = 1 << 40;
 
@@ -17,10 +18,10 @@ pub const MIN_INTERVALS_PER_KEY: u64 = 8;
 /// What both ends agree on for a run.
 #[derive(Clone, PartialEq)]
 pub struct Plan {
-    /// When interval 0 begins, in nanoseconds since 1970. It lies in the future on both clocks.
-    pub begins_ns: u64,
-    /// Length of an interval in nanoseconds, from [`MIN_LENGTH_NS`] to [`MAX_LENGTH_NS`].
-    pub length_ns: u64,
+    /// When interval 0 begins. It lies in the future on both clocks.
+    pub begins: UnixNanos,
+    /// Length of an interval, from [`MIN_LENGTH`] to [`MAX_LENGTH`].
+    pub length: Nanos,
     /// Secret from which the digest keys are derived. With it, an attacker could craft packets that corrupt cells.
     pub key: u128,
     /// Seed for what is derived from digests, such as buckets and sampling.
@@ -35,10 +36,10 @@ pub struct Plan {
 // Leaves out the key, which is secret.
 impl core::fmt::Debug for Plan {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { begins_ns, length_ns, synopsis, intervals_per_key, .. } = self;
+        let Self { begins, length, synopsis, intervals_per_key, .. } = self;
         f.debug_struct("Plan")
-            .field("begins_ns", begins_ns)
-            .field("length_ns", length_ns)
+            .field("begins", begins)
+            .field("length", length)
             .field("synopsis", synopsis)
             .field("intervals_per_key", intervals_per_key)
             .finish_non_exhaustive()
@@ -93,10 +94,9 @@ impl Synopsis {
     }
 }
 
-/// Delay in nanoseconds before a request that was a little too early is retried. It delays the result, so it is short.
-pub(crate) const fn soon_ns(length_ns: u64) -> u64 {
-    let part = length_ns / 256;
-    if part > 1_000_000 { part } else { 1_000_000 }
+/// Delay before a request that was a little too early is retried. It delays the result, so it is short.
+pub(crate) fn soon(length: Nanos) -> Nanos {
+    Nanos(length.0 / 256).max(Nanos::from_millis(1))
 }
 
 /// An invalid plan.
@@ -104,11 +104,11 @@ pub(crate) const fn soon_ns(length_ns: u64) -> u64 {
 #[non_exhaustive]
 pub enum PlanError {
     /// The interval is too short or too long.
-    #[error("intervals of {0} ns, {MIN_LENGTH_NS} to {MAX_LENGTH_NS} are possible")]
-    Length(u64),
+    #[error("intervals of {} ns, {} to {} are possible", .0.0, MIN_LENGTH.0, MAX_LENGTH.0)]
+    Length(Nanos),
     /// The start time is out of range.
-    #[error("a start at {0} ns since 1970, which is out of range")]
-    Begins(u64),
+    #[error("a start at {} ns since 1970, which is out of range", .0.0)]
+    Begins(UnixNanos),
     /// The key changes too often.
     #[error("{0} intervals per key, at least {MIN_INTERVALS_PER_KEY} are possible, or 0 for one key")]
     IntervalsPerKey(u64),
@@ -127,11 +127,11 @@ impl Plan {
     ///
     /// [`PlanError`] names the first invalid one.
     pub fn check(&self) -> Result<(), PlanError> {
-        if !(MIN_LENGTH_NS..=MAX_LENGTH_NS).contains(&self.length_ns) {
-            return Err(PlanError::Length(self.length_ns));
+        if !(MIN_LENGTH..=MAX_LENGTH).contains(&self.length) {
+            return Err(PlanError::Length(self.length));
         }
-        if self.begins_ns > u64::MAX / 4 {
-            return Err(PlanError::Begins(self.begins_ns));
+        if self.begins.0 > u64::MAX / 4 {
+            return Err(PlanError::Begins(self.begins));
         }
         if (1..MIN_INTERVALS_PER_KEY).contains(&self.intervals_per_key) {
             return Err(PlanError::IntervalsPerKey(self.intervals_per_key));
@@ -150,17 +150,17 @@ impl Plan {
         Ok(())
     }
 
-    /// When the interval begins, in nanoseconds since 1970. It ends when the next one begins.
+    /// When the interval begins. It ends when the next one begins.
     #[must_use]
-    pub const fn begin_of(&self, interval: u64) -> u64 {
-        self.begins_ns.saturating_add(interval.saturating_mul(self.length_ns))
+    pub const fn begin_of(&self, interval: u64) -> UnixNanos {
+        self.begins.plus(Nanos(interval.saturating_mul(self.length.0)))
     }
 
     /// The interval that contains a time; `None` before the start.
     #[must_use]
-    pub const fn interval_of(&self, now_ns: u64) -> Option<u64> {
-        match now_ns.checked_sub(self.begins_ns) {
-            Some(since) => Some(since / self.length_ns),
+    pub const fn interval_of(&self, at: UnixNanos) -> Option<u64> {
+        match at.0.checked_sub(self.begins.0) {
+            Some(since) => Some(since / self.length.0),
             None => None,
         }
     }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use synopses::finecomb::{Deviation, FineComb, Interval, Solver};
 use synopses::rda::{Cache, MAX_CELLS, Sizing, XorCounters, sizing};
+use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::{ClockOffset, ClockState};
 use crate::collector::{IntervalPackets, Packets};
 use crate::message::{EndCounters, Refusal, Request, RequestBody, Response, ResponseBody};
-use crate::plan::{Plan, Synopsis, soon_ns};
+use crate::plan::{Plan, Synopsis, soon};
 use crate::report::{Flags, Report};
 use crate::sender::give_back;
 use crate::{Counts, Effect};
@@ -17,31 +18,32 @@ use crate::{Counts, Effect};
 const MAX_STORED: usize = crate::round::MAX_ROUNDS;
 /// Maximum number of intervals whose report is pending or still stored for retries.
 const MAX_PENDING: usize = 32;
-/// Maximum time from a start request to the start of the run, in nanoseconds.
-const MAX_AHEAD_NS: u64 = 4_000_000_000_000;
+/// Maximum time from a start request to the start of the run.
+const MAX_AHEAD: Nanos = Nanos::from_secs(4000);
 /// Bytes of an encoded cell.
 const CELL_BYTES: usize = 20;
 
 /// Settings of the receiver's end of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceiverSettings {
-    /// Length of an interval in nanoseconds, the same as at the sender.
-    pub length_ns: u64,
+    /// Length of an interval, the same as at the sender.
+    pub length: Nanos,
     /// The synopsis, the same as at the sender. Its buckets are the maximum for the sender's.
     pub synopsis: Synopsis,
-    /// Time in nanoseconds after its end for which an interval is stored. The report may take twice as long.
-    pub deadline_ns: u64,
-    /// Bound on the difference of the two clocks in nanoseconds. Reports beyond it are flagged.
-    pub clock_bound_ns: u64,
+    /// Time after its end for which an interval is stored. The report may take twice as long.
+    pub deadline: Nanos,
+    /// Bound on the difference of the two clocks. Reports beyond it are flagged.
+    pub clock_bound: Nanos,
     /// RDA only: how many cells to send for an estimated number of differences.
     pub sizing: Sizing,
 }
 
 impl ReceiverSettings {
-    /// Defaults for intervals of `length_ns`: a deadline of four intervals, and clocks within a millisecond.
+    /// Defaults for intervals of `length`: a deadline of four intervals, and clocks within a millisecond.
     #[must_use]
-    pub fn new(length_ns: u64, synopsis: Synopsis) -> Self {
-        Self { length_ns, synopsis, deadline_ns: 4 * length_ns, clock_bound_ns: 1_000_000, sizing: Sizing::default() }
+    pub fn new(length: Nanos, synopsis: Synopsis) -> Self {
+        let (deadline, clock_bound) = (Nanos(length.0.saturating_mul(4)), Nanos::from_millis(1));
+        Self { length, synopsis, deadline, clock_bound, sizing: Sizing::default() }
     }
 }
 
@@ -57,7 +59,7 @@ struct StoredInterval {
 #[derive(Clone, Copy, Debug)]
 struct PendingReport {
     received: u64,
-    expires_ns: u64,
+    expires: UnixNanos,
     /// FineComb and LDA: the report that this end computed.
     report: Option<Report>,
 }
@@ -101,21 +103,21 @@ impl Receiver {
         self.clock_state = state;
     }
 
-    /// The response to a request at `now_ns`. Repeated requests get the same response while their interval is stored.
-    pub fn respond(&mut self, request: &Request, now_ns: u64) -> Response {
-        let body = self.body(request, now_ns);
+    /// The response to a request at `now`. Repeated requests get the same response while their interval is stored.
+    pub fn respond(&mut self, request: &Request, now: UnixNanos) -> Response {
+        let body = self.body(request, now);
         match &body {
             ResponseBody::Refused(Refusal::Epoch(_)) | ResponseBody::Expired => self.counts.stale += 1,
             ResponseBody::Refused(Refusal::Invalid(_)) => self.counts.invalid += 1,
             _ => {}
         }
         let Request { epoch, interval, .. } = *request;
-        Response { epoch, interval, clock_ns: now_ns, clock_state: self.clock_state, body }
+        Response { epoch, interval, clock: now, clock_state: self.clock_state, body }
     }
 
-    fn body(&mut self, request: &Request, now_ns: u64) -> ResponseBody {
+    fn body(&mut self, request: &Request, now: UnixNanos) -> ResponseBody {
         if let RequestBody::Start(plan) = &request.body {
-            return self.start(request.epoch, plan, now_ns);
+            return self.start(request.epoch, plan, now);
         }
         let current = self.run.as_ref().map_or(0, |(epoch, _)| *epoch);
         if request.epoch != current {
@@ -125,10 +127,8 @@ impl Receiver {
         let interval = request.interval;
         if !matches!(request.body, RequestBody::Finish { .. }) && interval >= self.next {
             // The interval has not ended here. For one far ahead the time is capped at one interval.
-            let ends_ns = plan.begin_of(interval.saturating_add(1));
-            return ResponseBody::RetryAfter(
-                ends_ns.saturating_sub(now_ns).clamp(soon_ns(plan.length_ns), plan.length_ns),
-            );
+            let ends = plan.begin_of(interval.saturating_add(1));
+            return ResponseBody::RetryAfter(ends.since(now).clamp(soon(plan.length), plan.length));
         }
         match &request.body {
             RequestBody::Cells { seed, least_cells, xor_counters, .. } => {
@@ -150,7 +150,7 @@ impl Receiver {
         }
     }
 
-    fn start(&mut self, epoch: u64, plan: &Plan, now_ns: u64) -> ResponseBody {
+    fn start(&mut self, epoch: u64, plan: &Plan, now: UnixNanos) -> ResponseBody {
         if let Some((current, running)) = &self.run {
             if *current == epoch && running == plan {
                 return ResponseBody::Started(plan.intervals_per_key);
@@ -162,12 +162,13 @@ impl Receiver {
         if let Err(refusal) = self.check(plan) {
             return ResponseBody::Refused(refusal);
         }
-        if plan.begins_ns <= now_ns {
+        let begins = plan.begins;
+        if begins <= now {
             return ResponseBody::Refused(Refusal::TooLate);
         }
-        if plan.begins_ns - now_ns > MAX_AHEAD_NS {
-            let why =
-                format!("the run would begin in {} s: the clocks differ", (plan.begins_ns - now_ns) / 1_000_000_000);
+        let ahead = begins.since(now);
+        if ahead > MAX_AHEAD {
+            let why = format!("the run would begin in {} s: the clocks differ", ahead.0 / 1_000_000_000);
             return ResponseBody::Refused(Refusal::Parameters { why, most_buckets: None });
         }
         self.end_run();
@@ -180,8 +181,9 @@ impl Receiver {
     /// Checks a plan against this end's settings.
     fn check(&self, plan: &Plan) -> Result<(), Refusal> {
         let refuse = |why: String, most_buckets| Err(Refusal::Parameters { why, most_buckets });
-        if plan.length_ns != self.settings.length_ns {
-            let why = format!("intervals of {} ns, the receiver has {} ns", plan.length_ns, self.settings.length_ns);
+        if plan.length != self.settings.length {
+            let (asked, own) = (plan.length.0, self.settings.length.0);
+            let why = format!("intervals of {asked} ns, the receiver has {own} ns");
             return refuse(why, None);
         }
         match (&plan.synopsis, &self.settings.synopsis) {
@@ -271,7 +273,7 @@ impl Receiver {
         };
         report.flags = report.flags | Flags::of(counters, &stored.counters);
         report.clock = clock;
-        report.flag_clock(self.settings.clock_bound_ns, self.clock_state.and(request.clock_state));
+        report.flag_clock(self.settings.clock_bound, self.clock_state.and(request.clock_state));
         if let Some(pending) = self.pending.get_mut(&interval) {
             pending.report = Some(report);
         }
@@ -302,7 +304,7 @@ impl Receiver {
     }
 
     /// Adds the packets of an interval that has ended.
-    pub fn add_interval(&mut self, interval: IntervalPackets, now_ns: u64) {
+    pub fn add_interval(&mut self, interval: IntervalPackets, now: UnixNanos) {
         let IntervalPackets { interval, counters, packets, .. } = interval;
         if self.run.is_none() || interval < self.next {
             if let Packets::Each(cache) = packets {
@@ -310,15 +312,15 @@ impl Receiver {
             }
             return;
         }
-        let ends_ns = self.run.as_ref().map_or(now_ns, |(_, plan)| plan.begin_of(interval + 1));
+        let ends = self.run.as_ref().map_or(now, |(_, plan)| plan.begin_of(interval + 1));
         self.next = interval + 1;
         while self.stored.len() >= MAX_STORED
             && let Some((_, oldest)) = self.stored.pop_first()
         {
             self.release(oldest);
         }
-        let expires_ns = ends_ns.max(now_ns).saturating_add(2 * self.settings.deadline_ns);
-        self.pending.insert(interval, PendingReport { received: counters.packets, expires_ns, report: None });
+        let expires = ends.max(now).plus(self.settings.deadline).plus(self.settings.deadline);
+        self.pending.insert(interval, PendingReport { received: counters.packets, expires, report: None });
         while self.pending.len() > MAX_PENDING {
             self.pending.pop_first();
         }
@@ -348,8 +350,8 @@ impl Receiver {
     }
 
     /// Drops intervals past their deadline and publishes empty reports for them. Call it a few times per interval.
-    pub fn poll(&mut self, now_ns: u64) {
-        let past_deadline = |ends_ns: u64| now_ns > ends_ns.saturating_add(self.settings.deadline_ns);
+    pub fn poll(&mut self, now: UnixNanos) {
+        let past_deadline = |ends: UnixNanos| now > ends.plus(self.settings.deadline);
         let plan = self.run.as_ref().map(|(_, plan)| plan);
         let has_expired =
             |interval: u64| plan.is_none_or(|plan| past_deadline(plan.begin_of(interval.saturating_add(1))));
@@ -362,7 +364,7 @@ impl Receiver {
             }
         }
         while let Some((&interval, pending)) = self.pending.first_key_value()
-            && now_ns > pending.expires_ns
+            && now > pending.expires
         {
             let pending = *pending;
             self.pending.remove(&interval);

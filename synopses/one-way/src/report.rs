@@ -3,6 +3,8 @@
 use core::fmt;
 use core::ops::BitOr;
 
+use wire::time::Nanos;
+
 use crate::clock::{ClockOffset, ClockState};
 use crate::message::EndCounters;
 
@@ -194,10 +196,10 @@ impl Report {
     }
 
     /// Sets the clock error and the clock flags: packets arrived before they were sent, the clocks differ by more than
-    /// `bound_ns`, or a clock is not synchronised. `state` is that of both clocks together.
-    pub(crate) fn flag_clock(&mut self, bound_ns: u64, state: ClockState) {
-        let early = self.mean_ns.is_some_and(|mean| mean < -(bound_ns as f64));
-        let apart = self.clock.is_some_and(|clock| clock.exceeds(bound_ns));
+    /// `bound`, or a clock is not synchronised. `state` is that of both clocks together.
+    pub(crate) fn flag_clock(&mut self, bound: Nanos, state: ClockState) {
+        let early = self.mean_ns.is_some_and(|mean| mean < -(bound.0 as f64));
+        let apart = self.clock.is_some_and(|clock| clock.exceeds(bound));
         self.clock_error_ns = if let ClockState::Synchronised(error_ns) = state { Some(error_ns) } else { None };
         let unsynchronised = state == ClockState::Unsynchronised;
         self.flags = self.flags.with(Flags::SUSPECT_CLOCK, early || apart).with(Flags::UNSYNCHRONISED, unsynchronised);

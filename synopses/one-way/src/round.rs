@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use synopses::finecomb::FineComb;
 use synopses::rda::{Cache, MAX_CELLS, Rda, Reconciliation, XorCounters};
+use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::{ClockOffset, ClockState};
 use crate::comparison::Comparison;
@@ -20,9 +21,9 @@ const MAX_ATTEMPTS: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) interval: u64,
-    pub(crate) deadline_ns: u64,
+    pub(crate) deadline: UnixNanos,
     /// When to send the next request.
-    pub(crate) due_ns: u64,
+    pub(crate) due: UnixNanos,
     /// Failed attempts in a row with the same request.
     pub(crate) failures: u32,
     pub(crate) ours: EndCounters,
@@ -61,7 +62,7 @@ pub(crate) enum Outcome {
     /// The interval cannot be compared.
     Failed(Flags),
     /// Repeat the request after this many nanoseconds.
-    RetryAfter(u64),
+    RetryAfter(Nanos),
     /// The round is finished.
     Done,
     /// The response is invalid.
@@ -92,10 +93,10 @@ impl Round {
         match (core::mem::replace(&mut self.step, Step::Done), body) {
             (
                 step @ (Step::Cells { .. } | Step::Times(_) | Step::Buckets(_)),
-                ResponseBody::RetryAfter(retry_after_ns),
+                ResponseBody::RetryAfter(retry_after),
             ) => {
                 self.step = step;
-                Outcome::RetryAfter(retry_after_ns)
+                Outcome::RetryAfter(retry_after)
             }
             (Step::Cells { cache, .. }, ResponseBody::Expired) => self.fail(cache, Flags::NO_PEER_DATA),
             (Step::Buckets(_), ResponseBody::Expired) => Outcome::Failed(Flags::NO_PEER_DATA),
@@ -142,7 +143,7 @@ impl Round {
         let ids: BTreeSet<u64> = packets.iter().map(|(id, _)| *id).collect();
         packets.len() as u64 == counters.packets
             && ids.len() == packets.len()
-            && packets.iter().all(|(_, time)| plan.interval_of(*time) == Some(self.interval))
+            && packets.iter().all(|(_, time)| plan.interval_of(UnixNanos(*time)) == Some(self.interval))
     }
 
     fn cells(
@@ -193,7 +194,7 @@ impl Round {
     fn times(&mut self, mut reconciliation: Box<Reconciliation>, times: &[(u64, Option<u64>)], plan: &Plan) -> Outcome {
         let requested: BTreeSet<u64> = reconciliation.missing().into_iter().collect();
         let within = |(id, time): &(u64, Option<u64>)| {
-            requested.contains(id) && time.is_none_or(|time| plan.interval_of(time) == Some(self.interval))
+            requested.contains(id) && time.is_none_or(|time| plan.interval_of(UnixNanos(time)) == Some(self.interval))
         };
         // An incomplete response would be requested for ever.
         if times.len() != requested.len() || !times.iter().all(within) || reconciliation.add_times(times).is_err() {
@@ -229,11 +230,11 @@ impl Round {
 
     /// Adds flags to a report: those of both ends' counters and those of the clocks, whose joint state is
     /// `clock_state`.
-    pub(crate) fn flag(&self, report: &mut Report, bound_ns: u64, clock_state: ClockState) {
+    pub(crate) fn flag(&self, report: &mut Report, bound: Nanos, clock_state: ClockState) {
         report.clock = self.clock;
         if let Some(theirs) = &self.theirs {
             report.flags = report.flags | Flags::of(&self.ours, theirs);
         }
-        report.flag_clock(bound_ns, clock_state);
+        report.flag_clock(bound, clock_state);
     }
 }

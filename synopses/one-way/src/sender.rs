@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 
 use synopses::rda::Cache;
 use wire::backoff::Pauses;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::{ClockOffset, ClockState};
 use crate::collector::{IntervalPackets, Packets};
 use crate::conclusions::Conclusions;
 use crate::message::{MAX_REPORTS, Refusal, Request, RequestBody, Response, ResponseBody};
-use crate::plan::{Plan, Synopsis, soon_ns};
+use crate::plan::{Plan, Synopsis, soon};
 use crate::report::{Flags, Report};
 use crate::round::{MAX_ROUNDS, Outcome, Round, Step};
 use crate::sampling_controller::SamplingController;
@@ -37,14 +37,14 @@ pub enum Action {
         /// The request, to be sent to the peer.
         request: Box<Request>,
     },
-    /// Nothing until this time, in nanoseconds since 1970.
-    Wait(u64),
+    /// Nothing until this time.
+    Wait(UnixNanos),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
     /// No run. The next attempt to start one is at this time.
-    Idle { retry_ns: u64 },
+    Idle { retry: UnixNanos },
     /// The start request is in flight.
     Starting(Plan),
     /// The run goes on.
@@ -57,7 +57,7 @@ struct InFlightRequest {
     call: u64,
     /// `None` for a start.
     interval: Option<u64>,
-    sent_ns: u64,
+    sent: UnixNanos,
     delivery: Delivery,
 }
 
@@ -89,7 +89,7 @@ pub struct Sender {
     /// Attempts to start a run that failed in a row.
     failures: u32,
     /// How far the receiver's clock was ahead at the last start.
-    ahead_ns: u64,
+    ahead: Nanos,
     /// Clock offset measured with the last response.
     clock: Option<ClockOffset>,
     /// States of this end's clock and of the receiver's.
@@ -114,10 +114,10 @@ impl Sender {
     pub fn new(settings: SenderSettings) -> Self {
         Self {
             settings,
-            phase: Phase::Idle { retry_ns: 0 },
+            phase: Phase::Idle { retry: UnixNanos(0) },
             epoch: 0,
             failures: 0,
-            ahead_ns: 0,
+            ahead: Nanos::ZERO,
             clock: None,
             clock_states: [ClockState::Unknown; 2],
             rounds: VecDeque::new(),
@@ -138,53 +138,52 @@ impl Sender {
         self.clock_states[0] = state;
     }
 
-    /// The next action at `now_ns`. Call it again after carrying out the action, after [`Self::complete`] or
+    /// The next action at `now`. Call it again after carrying out the action, after [`Self::complete`] or
     /// [`Self::add_interval`], and at the time of [`Action::Wait`].
-    pub fn poll(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u64) -> Action {
+    pub fn poll(&mut self, now: UnixNanos, random: &mut dyn FnMut() -> u64) -> Action {
         if let Some(request) = self.in_flight
-            && now_ns.saturating_sub(request.sent_ns) >= self.settings.response_timeout_ns
+            && now.since(request.sent) >= self.settings.response_timeout
         {
-            self.complete(request.call, None, now_ns, random);
+            self.complete(request.call, None, now, random);
         }
-        self.expire(now_ns);
+        self.expire(now);
         if self.in_flight.is_none()
-            && let Some((interval, request)) = self.request(now_ns, random)
+            && let Some((interval, request)) = self.request(now, random)
         {
             self.calls += 1;
             let delivery = Delivery::of(&request);
-            self.in_flight = Some(InFlightRequest { call: self.calls, interval, sent_ns: now_ns, delivery });
+            self.in_flight = Some(InFlightRequest { call: self.calls, interval, sent: now, delivery });
             return Action::Send { call: self.calls, request: Box::new(request) };
         }
-        Action::Wait(self.next_ns())
+        Action::Wait(self.next())
     }
 
-    fn next_ns(&self) -> u64 {
-        let timeout = self.in_flight.map(|request| request.sent_ns.saturating_add(self.settings.response_timeout_ns));
+    fn next(&self) -> UnixNanos {
+        let timeout = self.in_flight.map(|request| request.sent.plus(self.settings.response_timeout));
         let start = match self.phase {
-            Phase::Idle { retry_ns } if self.in_flight.is_none() => Some(retry_ns),
+            Phase::Idle { retry } if self.in_flight.is_none() => Some(retry),
             _ => None,
         };
         let idle = self.in_flight.is_none();
-        let rounds =
-            self.rounds.iter().map(|round| if idle { round.due_ns.min(round.deadline_ns) } else { round.deadline_ns });
-        rounds.chain(timeout).chain(start).min().unwrap_or(u64::MAX)
+        let rounds = self.rounds.iter().map(|round| if idle { round.due.min(round.deadline) } else { round.deadline });
+        rounds.chain(timeout).chain(start).min().unwrap_or(UnixNanos(u64::MAX))
     }
 
-    fn request(&mut self, now_ns: u64, random: &mut dyn FnMut() -> u64) -> Option<(Option<u64>, Request)> {
+    fn request(&mut self, now: UnixNanos, random: &mut dyn FnMut() -> u64) -> Option<(Option<u64>, Request)> {
         let (stream, clock_state) = (self.settings.stream.clone(), self.clock_states[0]);
         let request = move |epoch, interval, body| Request { stream, epoch, interval, clock_state, body };
         match &self.phase {
             Phase::Starting(_) => None,
-            Phase::Idle { retry_ns } if now_ns < *retry_ns => None,
+            Phase::Idle { retry } if now < *retry => None,
             Phase::Idle { .. } => {
-                self.epoch = now_ns.max(self.epoch + 1);
-                let plan = self.plan(now_ns, random);
+                self.epoch = now.0.max(self.epoch + 1);
+                let plan = self.plan(now, random);
                 let start = request(self.epoch, 0, RequestBody::Start(plan.clone()));
                 self.phase = Phase::Starting(plan);
                 Some((None, start))
             }
             Phase::Running(plan) => {
-                let due = self.rounds.iter().filter(|round| round.due_ns <= now_ns).min_by_key(|round| round.due_ns)?;
+                let due = self.rounds.iter().filter(|round| round.due <= now).min_by_key(|round| round.due)?;
                 let body = match due.step {
                     Step::Finish => RequestBody::Finish {
                         reports: self.unacknowledged.iter().take(MAX_REPORTS).copied().collect(),
@@ -198,7 +197,7 @@ impl Sender {
     }
 
     /// Adds the packets of an interval that has ended.
-    pub fn add_interval(&mut self, interval: IntervalPackets, now_ns: u64, random: &mut dyn FnMut() -> u64) {
+    pub fn add_interval(&mut self, interval: IntervalPackets, now: UnixNanos, random: &mut dyn FnMut() -> u64) {
         let IntervalPackets { interval, counters, packets, rekeyed } = interval;
         let step = match packets {
             Packets::Each(cache) => Step::Cells { cache, attempt: 0, seed: random(), least_cells: 0 },
@@ -211,22 +210,22 @@ impl Sender {
             }
             return;
         };
-        let ends_ns = plan.begin_of(interval + 1);
-        let deadline_ns = ends_ns.saturating_add(self.settings.deadline_ns).max(now_ns);
+        let ends = plan.begin_of(interval + 1);
+        let deadline = ends.plus(self.settings.deadline).max(now);
         if self.rounds.len() == MAX_ROUNDS
             && let Some(mut oldest) = self.rounds.pop_front()
         {
             let outcome = oldest.expire();
-            self.follow(oldest, outcome, now_ns);
+            self.follow(oldest, outcome, now);
         }
         self.last = Some(interval);
         self.sampling.interval_ended(counters.overflowed);
-        let (failures, due_ns) = (0, now_ns);
+        let (failures, due) = (0, now);
         let (theirs, clock) = (None, None);
         self.rounds.push_back(Round {
             interval,
-            deadline_ns,
-            due_ns,
+            deadline,
+            due,
             failures,
             ours: counters,
             rekeyed,
@@ -237,7 +236,7 @@ impl Sender {
     }
 
     /// Completes a call with its response, or with `None` if there was none.
-    pub fn complete(&mut self, call: u64, response: Option<Response>, now_ns: u64, random: &mut dyn FnMut() -> u64) {
+    pub fn complete(&mut self, call: u64, response: Option<Response>, now: UnixNanos, random: &mut dyn FnMut() -> u64) {
         let Some(request) = self.in_flight.filter(|request| request.call == call) else {
             self.counts.stale += 1;
             return;
@@ -245,42 +244,42 @@ impl Sender {
         self.in_flight = None;
         let Some(response) = response else {
             self.counts.timeouts += 1;
-            return self.retry(request.interval, now_ns, None);
+            return self.retry(request.interval, now, None);
         };
         if response.epoch != self.epoch || response.interval != request.interval.unwrap_or(0) {
             // The response to another request. Ignored.
             self.counts.stale += 1;
-            return self.retry(request.interval, now_ns, None);
+            return self.retry(request.interval, now, None);
         }
-        let clock = ClockOffset::measured(request.sent_ns, now_ns, response.clock_ns);
+        let clock = ClockOffset::measured(request.sent, now, response.clock);
         self.clock = Some(clock);
         self.clock_states[1] = response.clock_state;
         match request.interval {
-            None => self.started(&response, clock, now_ns),
+            None => self.started(&response, clock, now),
             Some(interval) => {
-                self.round_response((interval, request.delivery), response.body, clock, now_ns, random);
+                self.round_response((interval, request.delivery), response.body, clock, now, random);
             }
         }
     }
 
     /// Schedules the request of an interval, or of a start, again: after the time that the receiver asked for, or else
     /// with exponential back-off.
-    fn retry(&mut self, interval: Option<u64>, now_ns: u64, retry_after_ns: Option<u64>) {
-        let length_ns = self.settings.length_ns;
+    fn retry(&mut self, interval: Option<u64>, now: UnixNanos, retry_after: Option<Nanos>) {
+        let length = self.settings.length;
         match interval {
             None => {
                 self.failures = self.failures.saturating_add(1);
-                let pauses = Pauses::new(Nanos(self.settings.start_margin_ns), MAX_PAUSE);
+                let pauses = Pauses::new(self.settings.start_margin, MAX_PAUSE);
                 let pause = pauses.after(self.failures, NO_JITTER);
-                self.phase = Phase::Idle { retry_ns: now_ns.saturating_add(pause.0) };
+                self.phase = Phase::Idle { retry: now.plus(pause) };
             }
             Some(interval) => {
                 if let Some(round) = self.rounds.iter_mut().find(|round| round.interval == interval) {
                     round.failures = round.failures.saturating_add(1);
-                    let pauses = Pauses::new(Nanos(length_ns / 64), Nanos(length_ns / 2));
-                    let bounded = |after_ns: u64| after_ns.clamp(soon_ns(length_ns).min(length_ns), length_ns);
-                    let pause_ns = retry_after_ns.map_or(pauses.after(round.failures, NO_JITTER).0, bounded);
-                    round.due_ns = now_ns.saturating_add(pause_ns);
+                    let pauses = Pauses::new(Nanos(length.0 / 64), Nanos(length.0 / 2));
+                    let bounded = |after: Nanos| after.clamp(soon(length).min(length), length);
+                    let pause = retry_after.map_or(pauses.after(round.failures, NO_JITTER), bounded);
+                    round.due = now.plus(pause);
                 }
             }
         }
@@ -291,7 +290,7 @@ impl Sender {
         (interval, delivery): (u64, Delivery),
         body: ResponseBody,
         clock: ClockOffset,
-        now_ns: u64,
+        now: UnixNanos,
         random: &mut dyn FnMut() -> u64,
     ) {
         let Phase::Running(plan) = &self.phase else { return };
@@ -300,7 +299,7 @@ impl Sender {
             return;
         };
         if let ResponseBody::Refused(refusal) = &body {
-            return self.run_refused(refusal, at, now_ns);
+            return self.run_refused(refusal, at, now);
         }
         let Some(mut round) = self.rounds.remove(at) else { return };
         if round.clock.is_none_or(|best| clock.uncertainty_ns < best.uncertainty_ns) {
@@ -313,30 +312,30 @@ impl Sender {
             self.unacknowledged.retain(|report| report.interval >= delivery.reports_before);
             self.sampling.acknowledge(delivery.sampling);
         }
-        self.follow(round, outcome, now_ns);
+        self.follow(round, outcome, now);
     }
 
-    fn run_refused(&mut self, refusal: &Refusal, at: usize, now_ns: u64) {
+    fn run_refused(&mut self, refusal: &Refusal, at: usize, now: UnixNanos) {
         match refusal {
             // The receiver has restarted, or another sender has started a run.
             Refusal::Epoch(_) | Refusal::UnknownStream(_) => {
                 self.refused(refusal);
-                self.restart(now_ns);
+                self.restart(now);
             }
             _ => {
                 self.counts.invalid += 1;
                 if let Some(round) = self.rounds.remove(at) {
-                    self.follow(round, Outcome::Failed(Flags::PARAMETER_MISMATCH), now_ns);
+                    self.follow(round, Outcome::Failed(Flags::PARAMETER_MISMATCH), now);
                 }
             }
         }
     }
 
     /// Ends this run and all intervals in progress, and starts another run.
-    fn restart(&mut self, now_ns: u64) {
+    fn restart(&mut self, now: UnixNanos) {
         for mut round in core::mem::take(&mut self.rounds) {
             let outcome = round.expire();
-            self.follow(round, outcome, now_ns);
+            self.follow(round, outcome, now);
         }
         self.rounds.clear();
         while let Some(report) = self.conclusions.drain() {
@@ -344,50 +343,50 @@ impl Sender {
         }
         self.unacknowledged.clear();
         self.in_flight = None;
-        self.phase = Phase::Idle { retry_ns: now_ns };
+        self.phase = Phase::Idle { retry: now };
     }
 
     /// Acts on the outcome of a round.
-    fn follow(&mut self, mut round: Round, outcome: Outcome, now_ns: u64) {
+    fn follow(&mut self, mut round: Round, outcome: Outcome, now: UnixNanos) {
         let interval = round.interval;
         match outcome {
             Outcome::Next => {
-                (round.due_ns, round.failures) = (now_ns, 0);
+                (round.due, round.failures) = (now, 0);
                 return self.insert(round);
             }
-            Outcome::RetryAfter(retry_after_ns) => {
+            Outcome::RetryAfter(retry_after) => {
                 self.insert(round);
-                return self.retry(Some(interval), now_ns, Some(retry_after_ns));
+                return self.retry(Some(interval), now, Some(retry_after));
             }
             Outcome::Invalid => {
                 self.counts.invalid += 1;
                 self.insert(round);
-                return self.retry(Some(interval), now_ns, None);
+                return self.retry(Some(interval), now, None);
             }
             Outcome::Compared(mut comparison, cache) => {
                 self.effects.extend(cache.map(Effect::GiveBack));
-                round.flag(&mut comparison.report, self.settings.clock_bound_ns, self.clock_state());
+                round.flag(&mut comparison.report, self.settings.clock_bound, self.clock_state());
                 comparison.late = round.ours.late > 0 || round.theirs.is_some_and(|theirs| theirs.late > 0);
                 let sampling =
                     self.sampling.update(&round.ours, &round.theirs.unwrap_or_default(), self.last.unwrap_or(0));
                 self.effects.extend(sampling.map(Effect::Sample));
                 self.conclusions.add_comparison(*comparison);
                 round.step = Step::Finish;
-                (round.due_ns, round.failures) = (now_ns, 0);
-                if now_ns < round.deadline_ns {
+                (round.due, round.failures) = (now, 0);
+                if now < round.deadline {
                     self.insert(round);
                 }
             }
             Outcome::Report(mut report) => {
                 round.theirs = None;
                 let clock = report.clock;
-                round.flag(&mut report, self.settings.clock_bound_ns, self.clock_state());
+                round.flag(&mut report, self.settings.clock_bound, self.clock_state());
                 report.clock = round.clock.or(clock);
                 self.conclusions.add_final(report);
             }
             Outcome::Failed(flags) => {
                 let mut report = Report { sent: Some(round.ours.packets), ..Report::unknown(interval, flags) };
-                round.flag(&mut report, self.settings.clock_bound_ns, self.clock_state());
+                round.flag(&mut report, self.settings.clock_bound, self.clock_state());
                 self.conclusions.add_final(report);
                 self.effects.extend(round.into_cache().map(Effect::GiveBack));
             }
@@ -424,15 +423,15 @@ impl Sender {
         }
     }
 
-    fn expire(&mut self, now_ns: u64) {
-        while let Some(at) = self.rounds.iter().position(|round| round.deadline_ns <= now_ns) {
+    fn expire(&mut self, now: UnixNanos) {
+        while let Some(at) = self.rounds.iter().position(|round| round.deadline <= now) {
             let Some(mut round) = self.rounds.remove(at) else { return };
             if self.in_flight.is_some_and(|request| request.interval == Some(round.interval)) {
                 self.in_flight = None;
                 self.counts.timeouts += 1;
             }
             let outcome = round.expire();
-            self.follow(round, outcome, now_ns);
+            self.follow(round, outcome, now);
         }
     }
 

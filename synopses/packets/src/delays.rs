@@ -75,10 +75,29 @@ pub struct Interval {
     pub effective: f64,
     /// Median, 95th and 99th percentile of the delay.
     pub quantiles: Option<[Quantile; 3]>,
+    /// Share of delays in each class of [`BOUNDS_NS`], and of those beyond; together 1.
+    pub classes: Option<[f64; CLASSES]>,
     /// Share of requests that were repeated while pending: retransmissions because of losses behind the capture point.
     pub repeated: Option<f64>,
     /// Admission probability of the fridge.
     pub probability: f64,
+}
+
+impl Interval {
+    /// What samples and counts of an interval say, wherever they were taken.
+    pub(crate) fn of(histogram: &Histogram, tally: Tally, packets: u64, length_ns: u64, probability: f64) -> Self {
+        Self {
+            length_ns,
+            packets,
+            tally,
+            answered: histogram.answered(),
+            effective: histogram.effective(),
+            quantiles: quantiles(histogram),
+            classes: classes(histogram),
+            repeated: repeated(&tally),
+            probability,
+        }
+    }
 }
 
 /// One interval of one shard of a stream. A shard has the packets of one ring, and its own fridge. All packets of a
@@ -113,11 +132,33 @@ impl ShardDelays {
             answered: self.histogram.answered(),
             effective: self.histogram.effective(),
             quantiles: quantiles(&self.histogram),
+            classes: classes(&self.histogram),
             repeated: repeated(&self.interval.tally),
             ..self.interval
         }
     }
 }
+
+/// Inclusive upper bounds of the classes in [`Interval::classes`], in nanoseconds: from 100 µs to 1 s in steps of 2 to
+/// 2.5.
+pub const BOUNDS_NS: [u64; 13] = [
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+];
+
+/// One class for each bound, and one for what is longer than all.
+pub const CLASSES: usize = BOUNDS_NS.len() + 1;
 
 /// The quantiles in [`Interval::quantiles`].
 pub const SHARES: [f64; 3] = [0.5, 0.95, 0.99];
@@ -141,6 +182,12 @@ impl Delays {
             packets: 0,
             settings,
         })
+    }
+
+    /// Selects the requests of other packets from now on; what is known of earlier ones stays. Right after the end of
+    /// an interval, all packets of an interval are of one filter.
+    pub fn set_filter(&mut self, filter: Filter) {
+        self.settings.filter = filter;
     }
 
     /// Adds a packet. Returns a sample if it is the response to a pending request. Packets of other streams are
@@ -171,16 +218,8 @@ impl Delays {
     #[must_use]
     pub fn estimate(&self) -> Interval {
         let tally = since(&self.fridge.tally(), &self.before);
-        Interval {
-            length_ns: self.began_ns.map_or(0, |began| self.last_ns.saturating_sub(began)),
-            packets: self.packets,
-            tally,
-            answered: self.histogram.answered(),
-            effective: self.histogram.effective(),
-            quantiles: quantiles(&self.histogram),
-            repeated: repeated(&tally),
-            probability: self.fridge.current().probability(),
-        }
+        let length_ns = self.began_ns.map_or(0, |began| self.last_ns.saturating_sub(began));
+        Interval::of(&self.histogram, tally, self.packets, length_ns, self.fridge.current().probability())
     }
 
     /// Ends the interval at `now_ns` and returns it. Pending requests stay pending. May replace the fridge by one with
@@ -245,6 +284,20 @@ impl Delays {
 fn quantiles(histogram: &Histogram) -> Option<[Quantile; 3]> {
     let [median, p95, p99] = SHARES.map(|share| histogram.estimate(share));
     Some([median?, p95?, p99?])
+}
+
+fn classes(histogram: &Histogram) -> Option<[f64; CLASSES]> {
+    let mut shares = [0.0; CLASSES];
+    let mut above = 1.0;
+    for (class, share) in shares.iter_mut().enumerate() {
+        let beyond = match BOUNDS_NS.get(class) {
+            // Of what is in the bucket of a bound, a part may count for the class above: never less than nothing.
+            Some(bound) => histogram.above(*bound)?.0.min(above),
+            None => 0.0,
+        };
+        (*share, above) = (above - beyond, beyond);
+    }
+    Some(shares)
 }
 
 fn repeated(tally: &Tally) -> Option<f64> {

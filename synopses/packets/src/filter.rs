@@ -10,6 +10,8 @@ use crate::packet::{Packet, Transport};
 
 /// Maximum number of conditions.
 const MAX: usize = 32;
+/// Most addresses of one `host` condition.
+pub const MAX_HOSTS: usize = 256;
 
 /// Selects the packets that match all conditions. Conditions are joined by `and`, and each may begin with `not`. An
 /// empty filter selects all packets.
@@ -18,7 +20,7 @@ const MAX: usize = 32;
 /// | --- | --- |
 /// | `tcp`, `udp` | this transport |
 /// | `port 443`, `src port 443`, `dst port 443` | this port, as source or destination, or only one of them |
-/// | `host 10.0.0.1`, `src host …`, `dst host …` | this address |
+/// | `host 10.0.0.1`, `src host …`, `dst host …` | this address; of several, `host 10.0.0.1,10.0.0.7`, any of them |
 /// | `net 10.0.0.0/8`, `src net …`, `dst net …` | an address in this network |
 /// | `vlan 5` | this outermost tag |
 /// | `vni 7` | inner packets of this VXLAN network |
@@ -27,12 +29,14 @@ pub struct Filter {
     conditions: Vec<(bool, Condition)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Condition {
     Tcp,
     Udp,
     Port(Side, u16),
     Network(Side, [u8; 16], u32),
+    /// Sorted addresses, each once.
+    Hosts(Side, Box<[[u8; 16]]>),
     Vlan(u16),
     Vni(u32),
 }
@@ -74,6 +78,9 @@ pub enum FilterError {
     /// More conditions than the maximum.
     #[error("more than {MAX} conditions")]
     Long,
+    /// More addresses of one condition than the maximum.
+    #[error("{0} addresses behind `host`, at most {MAX_HOSTS} are possible")]
+    Hosts(usize),
 }
 
 impl Filter {
@@ -98,19 +105,22 @@ impl Condition {
     fn matches(&self, packet: &Packet<'_>, is_reply: bool) -> bool {
         let (source, destination) =
             if is_reply { (&packet.destination, &packet.source) } else { (&packet.source, &packet.destination) };
-        match *self {
+        match self {
             Self::Tcp => matches!(packet.transport, Transport::Tcp(_)),
             Self::Udp => matches!(packet.transport, Transport::Udp(_)),
-            Self::Port(side, port) => side.any(source.port, destination.port, |found| found == port),
+            Self::Port(side, port) => side.any(source.port, destination.port, |found| found == *port),
             Self::Network(side, network, bits) => {
                 let within = |address: [u8; 16]| {
-                    let differs = u128::from_be_bytes(address) ^ u128::from_be_bytes(network);
-                    differs.leading_zeros() >= bits
+                    let differs = u128::from_be_bytes(address) ^ u128::from_be_bytes(*network);
+                    differs.leading_zeros() >= *bits
                 };
                 side.any(source.address, destination.address, within)
             }
-            Self::Vlan(vlan) => packet.vlan == Some(vlan),
-            Self::Vni(network) => packet.network == Some(network),
+            Self::Hosts(side, hosts) => {
+                side.any(source.address, destination.address, |address| hosts.binary_search(&address).is_ok())
+            }
+            Self::Vlan(vlan) => packet.vlan == Some(*vlan),
+            Self::Vni(network) => packet.network == Some(*network),
         }
     }
 }
@@ -147,8 +157,17 @@ impl FromStr for Filter {
                 ("udp", Side::Either) => Condition::Udp,
                 ("port", side) => Condition::Port(side, number("port", value())?),
                 ("host" | "net", side) => {
-                    let (network, bits) = network(value())?;
-                    Condition::Network(side, network, bits)
+                    let value = value();
+                    let hosts = if word == "host" && value.contains(',') { hosts(value)? } else { Box::default() };
+                    match &*hosts {
+                        [] => {
+                            let (network, bits) = network(value)?;
+                            Condition::Network(side, network, bits)
+                        }
+                        // The same one several times.
+                        [host] => Condition::Network(side, *host, 128),
+                        _ => Condition::Hosts(side, hosts),
+                    }
                 }
                 ("vlan", Side::Either) => Condition::Vlan(number("VLAN", value())?),
                 ("vni", Side::Either) => Condition::Vni(number("VXLAN network", value())?),
@@ -170,15 +189,22 @@ impl fmt::Display for Filter {
         for (place, (expected, condition)) in self.conditions.iter().enumerate() {
             f.write_str(if place > 0 { " and " } else { "" })?;
             f.write_str(if *expected { "" } else { "not " })?;
-            match *condition {
+            match condition {
                 Condition::Tcp => f.write_str("tcp")?,
                 Condition::Udp => f.write_str("udp")?,
-                Condition::Port(at, port) => write!(f, "{}port {port}", side(at))?,
+                Condition::Port(at, port) => write!(f, "{}port {port}", side(*at))?,
                 Condition::Network(at, network, bits) => {
-                    let network = core::net::Ipv6Addr::from(network);
+                    let network = core::net::Ipv6Addr::from(*network);
                     match (network.to_ipv4_mapped(), bits.checked_sub(96)) {
-                        (Some(network), Some(bits)) => write!(f, "{}net {network}/{bits}", side(at))?,
-                        _ => write!(f, "{}net {network}/{bits}", side(at))?,
+                        (Some(network), Some(bits)) => write!(f, "{}net {network}/{bits}", side(*at))?,
+                        _ => write!(f, "{}net {network}/{bits}", side(*at))?,
+                    }
+                }
+                Condition::Hosts(at, hosts) => {
+                    write!(f, "{}host ", side(*at))?;
+                    for (place, host) in hosts.iter().enumerate() {
+                        let host = IpAddr::from(*host).to_canonical();
+                        write!(f, "{}{host}", if place > 0 { "," } else { "" })?;
                     }
                 }
                 Condition::Vlan(vlan) => write!(f, "vlan {vlan}")?,
@@ -206,6 +232,22 @@ fn network(value: &str) -> Result<([u8; 16], u32), FilterError> {
         return Err(wrong());
     }
     Ok((address, before + bits))
+}
+
+/// Addresses that are separated by commas, sorted.
+fn hosts(value: &str) -> Result<Box<[[u8; 16]]>, FilterError> {
+    let address = |text: &str| match text.parse() {
+        Ok(IpAddr::V4(address)) => Ok(address.to_ipv6_mapped().octets()),
+        Ok(IpAddr::V6(address)) => Ok(address.octets()),
+        Err(_) => Err(FilterError::Value { what: "address", value: text.to_owned() }),
+    };
+    let mut hosts = value.split(',').map(address).collect::<Result<Vec<_>, _>>()?;
+    hosts.sort_unstable();
+    hosts.dedup();
+    if hosts.len() > MAX_HOSTS {
+        return Err(FilterError::Hosts(hosts.len()));
+    }
+    Ok(hosts.into())
 }
 
 #[cfg(test)]

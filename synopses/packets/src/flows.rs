@@ -18,12 +18,12 @@ use crate::filter::Filter;
 use crate::packet::Packet;
 
 use distinct::Distinct;
-pub use distinct::{DistinctInterval, FanIn, FanOut};
+pub use distinct::{DistinctInterval, FanIn, FanOut, POSITIONS, REGISTERS, SLOTS};
 use heavy::Heavy;
-pub use heavy::{HeavyInterval, TopParty};
+pub use heavy::{HEAVY_ENTRIES, HeavyInterval, TopParty};
 pub use party::{Key, Party, Prefix, Weight};
 use reordering::Reordered;
-pub use reordering::{LEAST_PACKETS, PrefixShare, ReorderingInterval};
+pub use reordering::{LEAST_PACKETS, PrefixShare, ReorderingInterval, reordering_settings, segment};
 
 /// What is measured of a stream.
 #[derive(Clone, Debug)]
@@ -97,6 +97,12 @@ impl Flows {
             distinct: settings.window_ns.map(|window_ns| Distinct::new(window_ns, seed)).transpose()?,
             packets: 0,
         })
+    }
+
+    /// Selects other packets from now on; what is known of earlier ones stays. Right after the end of an interval, all
+    /// packets of an interval are of one filter.
+    pub fn set_filter(&mut self, filter: Filter) {
+        self.filter = filter;
     }
 
     /// Adds a packet of the interface. Returns whether it belongs to the stream.

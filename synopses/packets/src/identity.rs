@@ -5,6 +5,9 @@
 //! tunnels. Both points need the same snap length, or one that includes those 32 bytes. Packets are not recognised if
 //! addresses are translated between the two points (NAT), or if segments are merged or split there (TSO, GRO).
 
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
 use synopses::digest::{Digest, DigestKey};
 
 use crate::packet::{Packet, Transport};
@@ -15,6 +18,8 @@ const PAYLOAD: usize = 32;
 const HEADER: usize = 60;
 /// Bytes of addresses, identification and protocol.
 const ENDS: usize = 2 * 16 + 2 + 1;
+/// Bytes that name a flow.
+pub const FLOW_BYTES: usize = 2 * 16 + 2 * 2 + 1;
 
 /// The digest of `packet`.
 #[inline]
@@ -38,13 +43,56 @@ pub fn digest(packet: &Packet<'_>, key: &DigestKey) -> Digest {
 /// The digest of the flow that `packet` belongs to: addresses, ports and protocol.
 #[must_use]
 pub fn flow(packet: &Packet<'_>, key: &DigestKey) -> Digest {
-    let mut bytes = [0; ENDS + 2];
-    bytes[..16].copy_from_slice(&packet.source.address);
-    bytes[16..32].copy_from_slice(&packet.destination.address);
-    bytes[32..34].copy_from_slice(&packet.source.port.to_be_bytes());
-    bytes[34..36].copy_from_slice(&packet.destination.port.to_be_bytes());
-    bytes[36] = u8::from(matches!(packet.transport, Transport::Tcp(_)));
-    key.digest(&bytes)
+    FlowKey::of(packet).digest(key)
+}
+
+/// Names a flow in one direction: addresses, ports and protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey([u8; FLOW_BYTES]);
+
+impl FlowKey {
+    /// The flow of `packet`.
+    #[must_use]
+    pub fn of(packet: &Packet<'_>) -> Self {
+        let mut bytes = [0; FLOW_BYTES];
+        bytes[..16].copy_from_slice(&packet.source.address);
+        bytes[16..32].copy_from_slice(&packet.destination.address);
+        bytes[32..34].copy_from_slice(&packet.source.port.to_be_bytes());
+        bytes[34..36].copy_from_slice(&packet.destination.port.to_be_bytes());
+        bytes[36] = u8::from(matches!(packet.transport, Transport::Tcp(_)));
+        Self(bytes)
+    }
+
+    /// The digest of the flow.
+    #[must_use]
+    pub fn digest(&self, key: &DigestKey) -> Digest {
+        key.digest(&self.0)
+    }
+
+    /// Both addresses (IPv4 mapped to IPv6), both ports in network order, and 1 for TCP or 0 for UDP.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; FLOW_BYTES] {
+        &self.0
+    }
+
+    /// The flow that these bytes name. Any bytes name one.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; FLOW_BYTES]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = |address: usize, port: usize| {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&self.0[address..address + 16]);
+            let address = IpAddr::from(octets).to_canonical();
+            SocketAddr::new(address, u16::from_be_bytes([self.0[port], self.0[port + 1]]))
+        };
+        let protocol = if self.0[36] == 1 { "tcp" } else { "udp" };
+        write!(f, "{protocol} {} to {}", end(0, 32), end(16, 34))
+    }
 }
 
 #[cfg(test)]
@@ -66,6 +114,12 @@ mod tests {
             flow(&parse(&frame, View::Outer).expect("a packet"), &DigestKey::new(1))
         };
         let bytes = segment(b"a payload");
+        let frame = Frame { bytes: &bytes, length: bytes.len() as u32, time_ns: 0, link: Link::Ethernet };
+        let packet = parse(&frame, View::Outer).expect("a packet");
+        let named = FlowKey::of(&packet);
+        assert_eq!(FlowKey::from_bytes(*named.bytes()), named);
+        let of = |end: crate::packet::End| SocketAddr::new(IpAddr::from(end.address).to_canonical(), end.port);
+        assert_eq!(named.to_string(), format!("tcp {} to {}", of(packet.source), of(packet.destination)));
         // Only addresses and ports count.
         for at in [16, 22, 26, 29, 30, 33, 34, 35, 36, 37, 38, 42, 55] {
             let mut other = bytes.clone();

@@ -18,6 +18,7 @@
 //! | [`pair`] | matches responses with requests |
 //! | [`identity`] | digest of the fields that do not change on a path |
 //! | [`delays`] | filter, pairs and a fridge: the delays of one stream |
+//! | [`switch`] | constants of the programs for switches |
 //! | [`flows`] | filter, reordering by prefix, heavy hitters, distinct items: who is in one stream |
 //!
 //! Nothing is allocated per packet, except by the reader of pcapng blocks with options.
@@ -33,6 +34,7 @@ pub mod packet;
 pub mod pair;
 pub mod ring;
 pub mod source;
+pub mod switch;
 
 pub use delays::{Delays, DelaysError, DelaysSettings};
 pub use filter::Filter;

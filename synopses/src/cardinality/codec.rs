@@ -125,20 +125,31 @@ impl StHll {
             age: Age::of(age).ok_or(DecodeError::Field("an age"))?,
             correction: Correction::of(correction).ok_or(DecodeError::Field("a correction"))?,
         };
+        let (tally, slot) = (tally(&mut reader)?, reader.number()?);
+        let ranks = reader.bytes(common.registers as u64)?;
+        let found = Self::of_ranks(settings, tally, slot, ranks)?;
+        reader.end()?;
+        Ok(found)
+    }
+
+    /// A synopsis with the ranks of a data plane that did the same (`p4/`), in a slot counted from the origin. Ranks of
+    /// registers that were reset since are 0.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::Field`] if settings, slot or a rank are impossible, or the number of ranks is another one.
+    pub fn of_ranks(settings: StHllSettings, tally: Tally, slot: u64, ranks: &[u8]) -> Result<Self, DecodeError> {
         let mut found = Self::new(settings).map_err(|_| IMPOSSIBLE)?;
-        found.tally = tally(&mut reader)?;
-        let slot = reader.number()?;
-        let begins_ns = slot.checked_mul(settings.slot_ns()).and_then(|since| since.checked_add(origin_ns));
+        found.tally = tally;
+        let begins_ns = slot.checked_mul(settings.slot_ns()).and_then(|since| since.checked_add(settings.origin_ns));
         if slot < found.slot || begins_ns.is_none() {
             return Err(DecodeError::Field("a slot"));
         }
         found.go_to(slot);
-        let registers = reader.bytes(common.registers as u64)?;
-        if registers.iter().any(|rank| *rank > found.most()) {
+        if ranks.len() != found.registers.len() || ranks.iter().any(|rank| *rank > found.most()) {
             return Err(RANK);
         }
-        found.registers.copy_from_slice(registers);
-        reader.end()?;
+        found.registers.copy_from_slice(ranks);
         Ok(found)
     }
 }
@@ -247,6 +258,31 @@ impl TsPcsa {
         let bytes = found.cells.bytes_mut();
         bytes.copy_from_slice(reader.bytes(bytes.len() as u64)?);
         reader.end()?;
+        Ok(found)
+    }
+
+    /// A synopsis with the slots of a data plane that did the same (`p4/`) until `latest_ns`: for each position of each
+    /// register in turn the slot of its latest item, time divided by τ and rounded as the settings say. It is pruned.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::Field`] if settings, time or a slot are impossible, or the number of slots is another one.
+    pub fn of_slots(
+        settings: TsPcsaSettings,
+        tally: Tally,
+        latest_ns: u64,
+        slots: &[Option<u64>],
+    ) -> Result<Self, DecodeError> {
+        let mut found = Self::new(settings).map_err(|_| IMPOSSIBLE)?;
+        if slots.len() != settings.common.registers * settings.positions {
+            return Err(DecodeError::Field("a number of positions"));
+        }
+        found.tally = tally;
+        (found.latest_ns, found.pruned_ns) = (latest_ns, latest_ns);
+        found.begin_slot(latest_ns);
+        if latest_ns < settings.common.start_ns || !found.set_slots(slots) {
+            return Err(DecodeError::Field("a time"));
+        }
         Ok(found)
     }
 }

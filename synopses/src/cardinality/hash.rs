@@ -35,6 +35,11 @@ impl Splitter {
         ((hash & self.mask) as usize, rank as u8)
     }
 
+    /// What a digest is combined with before it is mixed; `None` for hashes that are ready.
+    pub(super) fn constant(&self) -> Option<u64> {
+        self.mixer.map(Mixer::constant)
+    }
+
     /// The largest rank.
     pub(super) const fn most(&self) -> u8 {
         (self.end.trailing_zeros() + 1) as u8

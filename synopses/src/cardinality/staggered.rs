@@ -66,6 +66,25 @@ impl StHll {
         (self.settings.common.registers as u64 / 2).saturating_mul(self.slot_ns)
     }
 
+    /// The ranks of all registers. Register r was reset last in the latest slot s with s mod m = r.
+    #[must_use]
+    pub const fn ranks(&self) -> &[u8] {
+        &self.registers
+    }
+
+    /// The slot up to which registers are reset, counted from the origin.
+    #[must_use]
+    pub const fn slot(&self) -> u64 {
+        self.slot
+    }
+
+    /// What a data plane combines digests with by XOR before it mixes them (`p4/`); `None` for
+    /// [`super::Hash::Ready32`].
+    #[must_use]
+    pub fn mixer(&self) -> Option<u64> {
+        self.splitter.constant()
+    }
+
     /// Resets the registers whose turn has come. Insertions and estimates need no call of it; a switch has a timer.
     pub fn tick(&mut self, now_ns: u64) {
         if now_ns < self.next_ns {

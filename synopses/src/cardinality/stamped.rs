@@ -74,6 +74,13 @@ impl TsPcsa {
         &self.settings
     }
 
+    /// What a data plane combines digests with by XOR before it mixes them (`p4/`); `None` for
+    /// [`super::Hash::Ready32`].
+    #[must_use]
+    pub fn mixer(&self) -> Option<u64> {
+        self.splitter.constant()
+    }
+
     /// Removes stale time stamps, at least every `prune_ns` with [`Pruning::ByTimer`]. After a longer time stale ones
     /// can no longer be told: all is forgotten, and [`Tally::overdue`] counts it. O(m K).
     pub fn prune(&mut self, now_ns: u64) {
@@ -168,6 +175,19 @@ impl TsPcsa {
         }
         (self.pruned_ns, self.latest_ns) = (now_ns, now_ns);
         self.begin_slot(now_ns);
+    }
+
+    /// Sets the cells that are fresh at the latest time. False if a slot is later than that allows.
+    pub(super) fn set_slots(&mut self, slots: &[Option<u64>]) -> bool {
+        let (window_ns, reference) = (self.settings.common.window_ns, self.reference(self.latest_ns));
+        let limits = self.limits(self.latest_ns, window_ns);
+        for (at, slot) in slots.iter().enumerate().filter_map(|(at, slot)| Some((at, (*slot)?))) {
+            let Some(age) = reference.checked_sub(slot) else { return false };
+            if i64::try_from(age).is_ok_and(|age| age <= limits.of(at / self.settings.positions)) {
+                self.cells.set(at, self.stamp_of(slot));
+            }
+        }
+        true
     }
 
     /// The cells of a register.

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::ends::EpochTable;
 use super::fragment::{Fragment, LIMIT};
 use super::path::{MAX_PATH, Path};
 use super::settings::Settings;
@@ -98,6 +99,25 @@ impl PathTable {
         }
         reader.end()?;
         Ok(table)
+    }
+}
+
+impl EpochTable {
+    /// Encodes epoch and path as a [`PathTable`] of one path, without the run. Contains a seed: keep it secret.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        PathTable { version: self.epoch, paths: BTreeMap::from([(0, self.path.clone())]) }.encode()
+    }
+
+    /// Decodes a table of the owner's `run`.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] if the bytes are invalid.
+    pub fn decode(run: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let PathTable { version, mut paths } = PathTable::decode(bytes, 1)?;
+        let path = paths.remove(&0).ok_or(DecodeError::Field("the number of paths"))?;
+        Ok(Self { run, epoch: version, path })
     }
 }
 

@@ -42,6 +42,11 @@ impl Fragment {
         &self.settings
     }
 
+    /// What a data plane combines digests of flows with by XOR before it mixes them (`p4/`), for each row.
+    pub fn mixers(&self) -> impl Iterator<Item = u64> {
+        self.mixers.iter().map(|mixer| mixer.constant())
+    }
+
     /// Number of the measurement interval.
     #[must_use]
     pub const fn epoch(&self) -> u32 {

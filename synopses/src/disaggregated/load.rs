@@ -59,3 +59,9 @@ impl<'a> FromIterator<&'a Fragment> for LoadTable {
         Self { loads: loads.collect() }
     }
 }
+
+impl FromIterator<(u32, u64)> for LoadTable {
+    fn from_iter<I: IntoIterator<Item = (u32, u64)>>(loads: I) -> Self {
+        Self { loads: loads.into_iter().collect() }
+    }
+}

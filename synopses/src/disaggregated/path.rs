@@ -89,6 +89,33 @@ impl Path {
         self.count
     }
 
+    /// What a data plane combines digests of flows with by XOR before it mixes them (`p4/`), for each fragment. With
+    /// equal weights a flow updates those whose mixed digests are largest, by their upper 52 bits; of equal ones the
+    /// first.
+    pub fn mixers(&self) -> impl Iterator<Item = u64> {
+        self.mixers.iter().map(|mixer| mixer.constant())
+    }
+
+    /// Whether a flow makes the same choice on both.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let bits = |path: &Self| path.weights.iter().map(|weight| weight.to_bits()).collect::<Box<[u64]>>();
+        (&self.fragments, self.count, self.seed) == (&other.fragments, other.count, other.seed)
+            && bits(self) == bits(other)
+    }
+
+    /// The seed of the choice.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Whether each fragment is as likely to be chosen as any other.
+    #[must_use]
+    pub fn has_equal_weights(&self) -> bool {
+        self.weights.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
     /// Whether more fragments were asked for than the path has.
     #[must_use]
     pub const fn clamped(&self) -> bool {

@@ -23,9 +23,46 @@ pub struct Fridge {
     mixer: Mixer,
     flips: Mixer,
     prints: Prints,
+    weighing: Weighing,
+}
+
+/// How samples of a fridge are weighted: all that is needed of it where a data plane takes the samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weighing {
     /// −ln p and −ln of the chance to survive one count.
     entry: f64,
     per_count: f64,
+    tick_shift: u32,
+}
+
+impl Weighing {
+    /// That of a fridge with these settings. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] if a setting is invalid.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let settings = settings.checked()?;
+        let (probability, slots) = (threshold(settings.probability)? as f64 / ALWAYS as f64, settings.slots as f64);
+        let evicting = match settings.counter {
+            Counter::Accepted => 1.0 / slots,
+            Counter::Arrivals => probability / slots,
+        };
+        let (entry, per_count) = (-libm::log(probability), -libm::log1p(-evicting));
+        Ok(Self { entry, per_count, tick_shift: settings.tick_shift })
+    }
+
+    /// The sample of a request that was answered after `ticks` and survived `insertions`. Counts it in `tally`.
+    pub fn report(&self, ticks: u32, insertions: u32, tally: &mut Tally) -> Report {
+        tally.matched += 1;
+        let ln_weight = tally.clamped(self.ln_weight(insertions));
+        let delay_ns = u64::from(ticks) << self.tick_shift;
+        Report { fridge: 0, delay_ns, insertions, ln_weight, ln_total: ln_weight }
+    }
+
+    fn ln_weight(&self, insertions: u32) -> f64 {
+        self.entry + f64::from(insertions) * self.per_count
+    }
 }
 
 /// Numbers that follow from a fridge's settings.
@@ -51,13 +88,8 @@ impl Fridge {
     ///
     /// [`SettingsError`] if a setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
-        let settings = settings.checked()?;
+        let weighing = Weighing::new(settings)?;
         let threshold = threshold(settings.probability)?;
-        let (probability, slots) = (threshold as f64 / ALWAYS as f64, settings.slots as f64);
-        let evicting = match settings.counter {
-            Counter::Accepted => 1.0 / slots,
-            Counter::Arrivals => probability / slots,
-        };
         Ok(Self {
             settings,
             slots: vec![Slot::default(); settings.slots].into_boxed_slice(),
@@ -68,8 +100,7 @@ impl Fridge {
             mixer: Mixer::new(settings.seed, 1),
             flips: Mixer::new(settings.seed, 2),
             prints: Prints::new(settings.duplicates),
-            entry: -libm::log(probability),
-            per_count: -libm::log1p(-evicting),
+            weighing,
         })
     }
 
@@ -164,15 +195,8 @@ impl Fridge {
             self.tally.clock_anomaly += 1;
             return None;
         };
-        self.tally.matched += 1;
         let insertions = (self.insertions as u32).wrapping_sub(slot.stamp);
-        let ln_weight = self.tally.clamped(self.ln_weight(insertions));
-        let delay_ns = u64::from(ticks) << self.settings.tick_shift;
-        Some(Report { fridge: 0, delay_ns, insertions, ln_weight, ln_total: ln_weight })
-    }
-
-    fn ln_weight(&self, insertions: u32) -> f64 {
-        self.entry + f64::from(insertions) * self.per_count
+        Some(self.weighing.report(ticks, insertions, &mut self.tally))
     }
 
     #[inline]

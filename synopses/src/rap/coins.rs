@@ -15,6 +15,11 @@ impl Coins {
         Self { mixer: Mixer::new(seed, 2), drawn: 0 }
     }
 
+    /// What the number of a coin is combined with before it is mixed.
+    pub(crate) const fn constant(&self) -> u64 {
+        self.mixer.constant()
+    }
+
     /// Whether a key of this weight replaces one with a count of `least`, which is above 0.
     #[inline]
     pub(crate) fn admit(&mut self, admission: Admission, least: u64, weight: u64) -> bool {

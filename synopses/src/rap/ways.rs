@@ -82,6 +82,12 @@ impl<L: Layout> Ways<L> {
         &self.settings
     }
 
+    /// What a data plane combines keys with by XOR before it mixes them (`p4/`), and numbers of coins.
+    #[must_use]
+    pub const fn mixers(&self) -> [u64; 2] {
+        [self.mixer.constant(), self.coins.constant()]
+    }
+
     pub(super) fn places(&self, digest: Digest) -> impl Iterator<Item = usize> + use<L> {
         let (hash, WaySettings { ways, rows, .. }) = (self.mixer.mix(digest), self.settings);
         (0..ways).map(move |way| L::place(hash, way, ways, rows))

@@ -47,6 +47,14 @@ impl HeavyFlows {
         }
     }
 
+    pub(super) const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) const fn mixer(&self) -> u64 {
+        self.mixer.constant()
+    }
+
     #[inline]
     pub(super) fn places(&self, prefix: Prefix) -> impl Iterator<Item = usize> + use<> {
         let (hash, rows, stages) = (self.mixer.mix(Digest(prefix.0)), self.rows, self.settings.stages);

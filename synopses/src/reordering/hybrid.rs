@@ -15,6 +15,19 @@ pub struct Reordering {
     pub(super) counters: Counters,
 }
 
+/// Numbers that follow from the settings, for a data plane that does the same (`p4/`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constants {
+    /// Buckets that sample flows.
+    pub buckets: usize,
+    /// Rows of each stage of heavy flows.
+    pub rows: usize,
+    /// T in ticks.
+    pub timeout: u32,
+    /// The numbers that the seed became: for buckets, rows and coins. 0 if that part is not there.
+    pub mixers: [u64; 3],
+}
+
 impl Reordering {
     /// Empty buckets.
     ///
@@ -89,6 +102,16 @@ impl Reordering {
                 samples.reseed(seed);
             }
         }
+    }
+
+    /// What a data plane needs beside the settings to do the same.
+    #[must_use]
+    pub fn constants(&self) -> Constants {
+        let samples = self.samples.as_ref().map(|samples| (samples.records.len(), samples.mixer(), samples.timeout()));
+        let (buckets, bucket, timeout) = samples.unwrap_or_default();
+        let heavy = self.heavy.as_ref().map(|heavy| (heavy.rows(), heavy.mixer(), heavy.coins.constant()));
+        let (rows, row, coin) = heavy.unwrap_or_default();
+        Constants { buckets, rows, timeout, mixers: [bucket, row, coin] }
     }
 
     /// The settings, with the seed in use.

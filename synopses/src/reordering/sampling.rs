@@ -41,6 +41,15 @@ impl SamplingArray {
         Ok(Self { records, timeout: settings.checked()?, settings: *settings, mixer })
     }
 
+    pub(super) const fn mixer(&self) -> u64 {
+        self.mixer.constant()
+    }
+
+    /// T in ticks.
+    pub(super) const fn timeout(&self) -> u32 {
+        self.timeout
+    }
+
     pub(super) fn bucket(&self, prefix: Prefix) -> usize {
         place((self.mixer.mix(Digest(prefix.0)) >> 32) as u32, self.records.len() as u32) as usize
     }

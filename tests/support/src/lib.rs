@@ -2,6 +2,8 @@
 
 #[cfg(feature = "namespaces")]
 pub mod network;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod programs;
 #[cfg(feature = "namespaces")]
 pub mod relay;

@@ -22,7 +22,8 @@ pub fn patient_ring(interface: &str) -> RingSettings {
 /// The conditions on a link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkConditions {
-    /// Minimal and maximal delay of an IP packet in milliseconds. Packets overtake each other.
+    /// Minimal and maximal delay of an IP packet in milliseconds. Packets overtake each other, unless both
+    /// are the same.
     pub delay_ms: (u64, u64),
     /// Share of lost packets, 0 to 1.
     pub loss: f64,
@@ -160,7 +161,7 @@ fn relay(
                 let copies = 1 + usize::from(random.random::<f64>() < conditions.duplication);
                 let (least, most) = (conditions.delay_ms.0 * 1_000, conditions.delay_ms.1 * 1_000);
                 // Duplicates have delays of their own, and may overtake each other, too.
-                let held = [(); 2].map(|()| random.random_range(least..most) * 1_000);
+                let held = [(); 2].map(|()| random.random_range(least..=most) * 1_000);
                 let sent = &held[..if lost { 0 } else { copies }];
                 let (name, bytes_sent) = (name(&bytes), bytes.len());
                 let [delay_ns, duplicate_delay_ns] = [sent.first(), sent.get(1)].map(Option::<&u64>::copied);

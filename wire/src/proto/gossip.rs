@@ -323,7 +323,7 @@ pub mod gossip_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.gossip.v1.Gossip/Exchange");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.gossip.v1.Gossip", "Exchange"));
@@ -433,7 +433,7 @@ pub mod gossip_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExchangeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);

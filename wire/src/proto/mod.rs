@@ -6,6 +6,7 @@
 
 pub mod attach;
 pub mod control;
+pub mod fragments;
 pub mod gossip;
 pub mod one_way;
 pub mod operators;

@@ -32,6 +32,8 @@ pub struct IncidentSummary {
     pub services: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint64, tag = "6")]
     pub kept_traces: u64,
+    #[prost(uint64, tag = "7")]
+    pub kept_logs: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IncidentRequest {
@@ -77,6 +79,88 @@ pub struct Incident {
     /// The agent ended before the incident did: what came later is unknown.
     #[prost(bool, tag = "11")]
     pub cut_short: bool,
+    /// Log records, the best first: the most severe, then the earliest.
+    #[prost(message, repeated, tag = "12")]
+    pub logs: ::prost::alloc::vec::Vec<IncidentLog>,
+    /// Kept log records in all, those above included.
+    #[prost(uint64, tag = "13")]
+    pub kept_logs: u64,
+    /// One of a service at most.
+    #[prost(message, repeated, tag = "14")]
+    pub profiles: ::prost::alloc::vec::Vec<IncidentProfile>,
+    /// Streams of packets, in the order in which they were looked at.
+    #[prost(message, repeated, tag = "15")]
+    pub streams: ::prost::alloc::vec::Vec<IncidentStream>,
+}
+/// Delay and loss of a stream of packets while the incident went on.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IncidentStream {
+    /// Its service: network.NAME.
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    /// The newest value.
+    #[prost(uint64, tag = "2")]
+    pub at_unix_ns: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub figures: ::prost::alloc::vec::Vec<IncidentFigure>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IncidentFigure {
+    #[prost(string, tag = "1")]
+    pub metric: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub unit: ::prost::alloc::string::String,
+    #[prost(double, tag = "3")]
+    pub largest: f64,
+    #[prost(uint64, tag = "4")]
+    pub largest_unix_ns: u64,
+    /// Of the largest; NaN: not judged.
+    #[prost(double, tag = "5")]
+    pub expected: f64,
+    #[prost(double, tag = "6")]
+    pub last: f64,
+}
+/// What a service's processes did for some seconds of its alarm.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IncidentProfile {
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    /// What a sample is one of: "processor time", "page faults" or "waiting".
+    #[prost(string, tag = "2")]
+    pub event: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub began_unix_ns: u64,
+    /// Samples for each second of a thread's event.
+    #[prost(uint32, tag = "4")]
+    pub frequency_hz: u32,
+    /// Samples of processor time; else page faults, or times that a thread waited, as far as the samples stand for them.
+    #[prost(uint64, tag = "5")]
+    pub samples: u64,
+    /// Samples that the kernel had no room for; they are not among the above.
+    #[prost(uint64, tag = "6")]
+    pub lost: u64,
+    /// Those above whose stacks did not fit.
+    #[prost(uint64, tag = "7")]
+    pub left_out: u64,
+    #[prost(uint32, tag = "8")]
+    pub further_threads: u32,
+    /// Names of processes and functions, each once.
+    #[prost(string, repeated, tag = "9")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The most frequent first.
+    #[prost(message, repeated, tag = "10")]
+    pub stacks: ::prost::alloc::vec::Vec<IncidentStack>,
+    /// Why there are no samples; empty: there are.
+    #[prost(string, tag = "11")]
+    pub problem: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IncidentStack {
+    /// Indices of names. The first is the process, the last the function that was seen running.
+    #[prost(uint32, repeated, tag = "1")]
+    pub frames: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint64, tag = "2")]
+    pub samples: u64,
 }
 /// A service in alarm.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -180,6 +264,31 @@ pub struct IncidentSpan {
     pub took_ns: u64,
     #[prost(bool, tag = "8")]
     pub failed: bool,
+}
+/// A kept log record.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IncidentLog {
+    #[prost(uint64, tag = "1")]
+    pub at_unix_ns: u64,
+    /// OTLP's number, 1 to 24; 0: not stated.
+    #[prost(uint32, tag = "2")]
+    pub severity: u32,
+    #[prost(string, tag = "3")]
+    pub service: ::prost::alloc::string::String,
+    /// Its body, if that is text, cut after some hundred characters.
+    #[prost(string, tag = "4")]
+    pub text: ::prost::alloc::string::String,
+    /// 32 hexadecimal digits; empty: it was written outside of a trace.
+    #[prost(string, tag = "5")]
+    pub trace: ::prost::alloc::string::String,
+    /// "trace", "error", "lmap" or "floor".
+    #[prost(string, tag = "6")]
+    pub policy: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub reason: ::prost::alloc::string::String,
+    /// Short name of the severity, such as "ERROR2"; "-": not stated.
+    #[prost(string, tag = "8")]
+    pub level: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenPageRequest {}
@@ -897,6 +1006,9 @@ pub struct ReceiptReply {
     /// The ledger is in memory only: it ends with this run.
     #[prost(bool, tag = "6")]
     pub in_memory: bool,
+    /// Buffered log records by service.
+    #[prost(map = "string, uint64", tag = "7")]
+    pub waiting_logs: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReceiptRun {
@@ -959,6 +1071,30 @@ pub struct ReceiptLine {
     pub dropped_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
     #[prost(map = "string, uint64", tag = "15")]
     pub lost_spans: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+    /// Absent where log records pass through.
+    #[prost(message, optional, tag = "16")]
+    pub logs: ::core::option::Option<ReceiptLogs>,
+}
+/// Log records of a service, where they are kept as traces are.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReceiptLogs {
+    #[prost(uint64, tag = "1")]
+    pub seen: u64,
+    /// What would be sent on if all were kept.
+    #[prost(uint64, tag = "2")]
+    pub seen_bytes: u64,
+    #[prost(uint64, tag = "3")]
+    pub kept: u64,
+    #[prost(uint64, tag = "4")]
+    pub kept_bytes: u64,
+    /// Kept bytes by policy: "trace", "error", "lmap", "floor".
+    #[prost(map = "string, uint64", tag = "5")]
+    pub kept_bytes_by_policy: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+    /// Records that were not kept, by reason, as those of spans.
+    #[prost(map = "string, uint64", tag = "6")]
+    pub dropped: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+    #[prost(map = "string, uint64", tag = "7")]
+    pub lost: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetIntervalRequest {
@@ -1078,7 +1214,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/NewLmap");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "NewLmap"));
@@ -1095,7 +1231,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/ConfigLmap");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "ConfigLmap"));
@@ -1110,7 +1246,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/DeleteLmap");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "DeleteLmap"));
@@ -1125,7 +1261,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/AddMetric");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "AddMetric"));
@@ -1140,7 +1276,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/DeleteMetric");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "DeleteMetric"));
@@ -1155,7 +1291,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/RegisterHook");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "RegisterHook"));
@@ -1171,7 +1307,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/ResumeHook");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "ResumeHook"));
@@ -1186,7 +1322,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/WatchRows");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "WatchRows"));
@@ -1201,7 +1337,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/FitAgain");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "FitAgain"));
@@ -1218,7 +1354,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/DrainWorker");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "DrainWorker"));
@@ -1233,7 +1369,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/UndrainWorker");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "UndrainWorker"));
@@ -1248,7 +1384,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/List");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "List"));
@@ -1263,7 +1399,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/Status");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Status"));
@@ -1278,7 +1414,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/Receipt");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Receipt"));
@@ -1293,7 +1429,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/Paths");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Paths"));
@@ -1308,7 +1444,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/Sources");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Sources"));
@@ -1325,7 +1461,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/SetInterval");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "SetInterval"));
@@ -1341,7 +1477,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/OpenPage");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "OpenPage"));
@@ -1356,7 +1492,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/Incidents");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Incidents"));
@@ -1372,7 +1508,7 @@ pub mod operators_client {
                 .ready()
                 .await
                 .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::bounded::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/Incident");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Incident"));
@@ -1600,7 +1736,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NewLmapSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1628,7 +1764,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ConfigLmapSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1656,7 +1792,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DeleteLmapSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1684,7 +1820,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AddMetricSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1712,7 +1848,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DeleteMetricSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1741,7 +1877,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RegisterHookSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1770,7 +1906,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ResumeHookSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1799,7 +1935,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchRowsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1827,7 +1963,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FitAgainSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1855,7 +1991,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainWorkerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1883,7 +2019,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = UndrainWorkerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1911,7 +2047,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1939,7 +2075,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1967,7 +2103,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReceiptSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -1995,7 +2131,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PathsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -2023,7 +2159,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SourcesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -2051,7 +2187,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetIntervalSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -2079,7 +2215,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = OpenPageSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -2107,7 +2243,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = IncidentsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
@@ -2135,7 +2271,7 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = IncidentSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)
                             .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);

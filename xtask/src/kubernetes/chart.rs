@@ -84,6 +84,9 @@ fn written(path: &str, text: &str, write: bool) -> Result<()> {
 fn refused(helm: &Path) -> Result<()> {
     for wrong in [
         "otlp.keep=some",
+        // Log records follow decisions about traces.
+        "otlp.keep=all,otlp.logs=tail",
+        "hostAgent.profiles.seccomp.type=None",
         "otlp.upstream.endpoint=collector:4317",
         "hostAgent.socketdir=/run",
         "capture.enabled=x",

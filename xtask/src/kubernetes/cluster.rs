@@ -6,6 +6,7 @@ mod custom_resources;
 mod dry_run;
 mod inline_volume;
 mod kit;
+mod packets;
 mod quick_start;
 mod scaling;
 mod scraping;
@@ -123,6 +124,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     traces::check(cluster, &upstream, steps)?;
     custom_resources::plugin(cluster, uview, steps)?;
     custom_resources::check(cluster, &values, steps)?;
+    packets::check(cluster, &values, steps)?;
     scaling::check(cluster, &values, steps)?;
     api_server::rights(cluster, steps)?;
     api_server::outages(cluster, steps)?;

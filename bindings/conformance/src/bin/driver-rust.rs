@@ -6,12 +6,14 @@ use std::thread;
 use std::time::Duration;
 
 use client::{
-    Cause, Client, Connection, Counter, Gauge, Handle, Histogram, Limits, Registration, Scale, Service, UpDownCounter,
+    Cause, Client, Connection, Counter, Gauge, Handle, Histogram, Limits, Registration, Scale, Service, ShardedCounter,
+    Span, SpanKind, TraceContext, TraceId, UpDownCounter,
 };
 
 /// A handle under its name in the list.
 enum Metric {
     Counter(Counter),
+    Sharded(ShardedCounter),
     UpDownCounter(UpDownCounter),
     Gauge(Gauge),
     Histogram(Histogram),
@@ -22,6 +24,7 @@ enum Metric {
 struct Driver {
     client: Option<Client>,
     metrics: HashMap<String, Metric>,
+    spans: HashMap<String, Span>,
     /// The child of a fork ends at `exit`.
     forked: bool,
 }
@@ -52,7 +55,7 @@ impl Driver {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             ["open", name, ref options @ ..] => self.open(name, options),
-            ["counter" | "updown" | "gauge" | "histogram", handle, name, ref options @ ..] => {
+            ["counter" | "sharded" | "updown" | "gauge" | "histogram", handle, name, ref options @ ..] => {
                 self.register(words[0], handle, name, options)
             }
             ["add" | "set" | "observe", handle, value] => self.write(handle, value),
@@ -60,6 +63,20 @@ impl Driver {
             ["get", handle] => self.get(handle),
             ["release", handle] => Ok(ok(self.metrics.remove(handle).is_some())),
             ["remove", handle] => self.remove(handle),
+            ["span", handle, name, ref options @ ..] => self.begin(handle, name, options),
+            ["attribute" | "integer" | "fail" | "keep" | "context", handle, ref rest @ ..] => {
+                self.say(words[0], handle, rest)
+            }
+            ["end", handle] => Ok(ok(self.spans.remove(handle).is_some())),
+            ["trigger", trace, reason] => {
+                let trace = trace.parse::<TraceId>().map_err(|error| error.to_string())?;
+                self.client()?.trigger(trace, reason);
+                Ok("ok".to_owned())
+            }
+            ["subject", metric, text] => {
+                self.client()?.set_subject(metric, text);
+                Ok("ok".to_owned())
+            }
             ["status"] => self.status(),
             ["fork"] => self.fork(),
             ["close"] => Ok(ok(self.client.take().is_some())),
@@ -92,6 +109,7 @@ impl Driver {
         let client = self.client()?;
         let (metric, cause) = match kind {
             "counter" => registered(client.counter(name), options, Metric::Counter)?,
+            "sharded" => registered(client.sharded_counter(name), options, Metric::Sharded)?,
             "updown" => registered(client.up_down_counter(name), options, Metric::UpDownCounter)?,
             "gauge" => registered(client.gauge(name), options, Metric::Gauge)?,
             _ => {
@@ -120,6 +138,7 @@ impl Driver {
     fn write(&self, handle: &str, value: &str) -> Result<String, Problem> {
         match self.metric(handle)? {
             Metric::Counter(counter) => counter.add(number(value)?),
+            Metric::Sharded(counter) => counter.add(number(value)?),
             Metric::UpDownCounter(counter) => counter.add(number(value)?),
             Metric::Gauge(gauge) => gauge.set(number(value)?),
             Metric::Histogram(histogram) => histogram.observe(number(value)?),
@@ -135,6 +154,7 @@ impl Driver {
                     for _ in 0..times {
                         match metric {
                             Metric::Counter(counter) => counter.add(1),
+                            Metric::Sharded(counter) => counter.add(1),
                             Metric::UpDownCounter(counter) => counter.add(1),
                             Metric::Gauge(gauge) => gauge.add(1.0),
                             Metric::Histogram(histogram) => histogram.observe(1),
@@ -149,10 +169,55 @@ impl Driver {
     fn get(&self, handle: &str) -> Result<String, Problem> {
         Ok(match self.metric(handle)? {
             Metric::Counter(counter) => format!("ok {}", counter.get()),
+            Metric::Sharded(counter) => format!("ok {}", counter.get()),
             Metric::UpDownCounter(counter) => format!("ok {}", counter.get()),
             Metric::Gauge(gauge) => format!("ok {}", gauge.get()),
             Metric::Histogram(histogram) => format!("ok {} {}", histogram.count(), histogram.sum()),
         })
+    }
+
+    fn begin(&mut self, handle: &str, name: &str, options: &[&str]) -> Result<String, Problem> {
+        let mut span = self.client()?.span(name);
+        let (mut parent, mut state) = (None, None);
+        for option in options {
+            match option.split_once('=').ok_or("an option is KEY=VALUE")? {
+                ("kind", value) => {
+                    span.set_kind(SpanKind::named(value).ok_or_else(|| format!("no kind of span {value}"))?);
+                }
+                ("traceparent", value) => parent = Some(value),
+                ("tracestate", value) => state = Some(value),
+                (_, value) => {
+                    let above = self.spans.get(value).and_then(Span::context).ok_or("no such span")?;
+                    span.set_parent(&above);
+                }
+            }
+        }
+        let caller = TraceContext::extract(|name| if name == "traceparent" { parent } else { state });
+        if let Some(caller) = caller {
+            span.set_parent(&caller);
+        }
+        self.spans.insert(handle.to_owned(), span);
+        Ok("ok".to_owned())
+    }
+
+    fn say(&mut self, what: &str, handle: &str, words: &[&str]) -> Result<String, Problem> {
+        let span = self.spans.get_mut(handle).ok_or_else(|| format!("no span {handle}"))?;
+        match (what, words) {
+            ("attribute", [key, text]) => span.set_text(key, text),
+            ("integer", [key, value]) => span.set_integer(key, number(value)?),
+            ("fail", [text]) => span.fail(text),
+            ("keep", [reason]) => span.keep(reason),
+            _ => {
+                let mut parent = String::new();
+                span.context().ok_or("no context")?.inject(|name, value| {
+                    if name == "traceparent" {
+                        value.clone_into(&mut parent);
+                    }
+                });
+                return Ok(format!("ok {parent}"));
+            }
+        }
+        Ok("ok".to_owned())
     }
 
     fn remove(&mut self, handle: &str) -> Result<String, Problem> {
@@ -160,6 +225,7 @@ impl Driver {
         let client = self.client()?;
         match metric.ok_or_else(|| format!("no handle {handle}"))? {
             Metric::Counter(counter) => client.remove(counter),
+            Metric::Sharded(counter) => client.remove(counter),
             Metric::UpDownCounter(counter) => client.remove(counter),
             Metric::Gauge(gauge) => client.remove(gauge),
             Metric::Histogram(histogram) => client.remove(histogram),

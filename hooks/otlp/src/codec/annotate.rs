@@ -64,8 +64,13 @@ fn number(key: &str, value: f64, into: &mut Vec<u8>) {
 }
 
 fn attribute(key: &str, any: &[u8], into: &mut Vec<u8>) {
+    attribute_of(ATTRIBUTES, key, any, into);
+}
+
+/// Writes a `KeyValue` as the field `number`.
+pub(super) fn attribute_of(number: u8, key: &str, any: &[u8], into: &mut Vec<u8>) {
     let mut pair = Vec::with_capacity(key.len() + any.len() + 12);
     export::bytes(1, key.as_bytes(), &mut pair);
     export::bytes(2, any, &mut pair);
-    export::bytes(ATTRIBUTES, &pair, into);
+    export::bytes(number, &pair, into);
 }

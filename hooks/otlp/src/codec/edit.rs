@@ -24,6 +24,11 @@ const SCOPE_SPANS: Shape = Shape { attributes: 0, within: &[(1, &SCOPE), (2, &SP
 const RESOURCE: Shape = Shape { attributes: 1, within: &[] };
 const RESOURCE_SPANS: Shape = Shape { attributes: 0, within: &[(1, &RESOURCE), (2, &SCOPE_SPANS)] };
 const SPANS: Shape = Shape { attributes: 0, within: &[(1, &RESOURCE_SPANS)] };
+// As in opentelemetry/proto/logs/v1.
+const LOG_RECORD: Shape = Shape { attributes: 6, within: &[] };
+const SCOPE_LOGS: Shape = Shape { attributes: 0, within: &[(1, &SCOPE), (2, &LOG_RECORD)] };
+const RESOURCE_LOGS: Shape = Shape { attributes: 0, within: &[(1, &RESOURCE), (2, &SCOPE_LOGS)] };
+const LOGS: Shape = Shape { attributes: 0, within: &[(1, &RESOURCE_LOGS)] };
 /// Only resources: they have the same field number in requests of every signal.
 const ONLY_RESOURCE: Shape = Shape { attributes: 0, within: &[(1, &RESOURCE)] };
 const RESOURCES: Shape = Shape { attributes: 0, within: &[(1, &ONLY_RESOURCE)] };
@@ -37,6 +42,15 @@ const RESOURCES: Shape = Shape { attributes: 0, within: &[(1, &ONLY_RESOURCE)] }
 /// [`WireError`] if a part cannot be read, and so could not be masked.
 pub fn mask(request: &[u8], keys: &[String]) -> Result<Option<Vec<u8>>, WireError> {
     edit(request, &SPANS, &|key, _| keys.iter().any(|masked| masked.as_bytes() == key).then(|| MASK.to_owned()))
+}
+
+/// As [`mask`], in an `ExportLogsServiceRequest`: attributes of resources, scopes and records. Bodies stay as they are.
+///
+/// # Errors
+///
+/// [`WireError`] if a part cannot be read, and so could not be masked.
+pub fn mask_logs(request: &[u8], keys: &[String]) -> Result<Option<Vec<u8>>, WireError> {
+    edit(request, &LOGS, &|key, _| keys.iter().any(|masked| masked.as_bytes() == key).then(|| MASK.to_owned()))
 }
 
 /// Renames services in a request of any signal: `name` maps each `service.name` to its replacement, if it has one.
@@ -141,6 +155,21 @@ mod tests {
         assert_eq!(mask(&request("ann", "shop"), &keys), Ok(Some(request(MASK, "shop"))));
         assert_eq!(mask(&request("ann", "shop"), &["nobody".to_owned()]), Ok(None));
         assert_eq!(mask(&[], &keys), Ok(None));
+    }
+
+    #[test]
+    fn attributes_of_log_records_are_masked_and_bodies_are_not() {
+        let request = |secret: &str| {
+            let body = bytes(5, &bytes(1, b"user ann"));
+            let record = [body, bytes(6, &pair("user", secret)), bytes(6, &pair("a", "b")), bytes(15, b"?")].concat();
+            let scope = [bytes(1, &bytes(3, &pair("user", secret))), bytes(2, &record)].concat();
+            bytes(1, &[bytes(1, &bytes(1, &pair("user", secret))), bytes(2, &scope)].concat())
+        };
+        let keys = ["user".to_owned()];
+
+        assert_eq!(mask_logs(&request("ann"), &keys), Ok(Some(request(MASK))));
+        assert_eq!(mask_logs(&request("ann"), &["a.b".to_owned()]), Ok(None));
+        assert!(mask_logs(&bytes(1, &bytes(2, &bytes(2, &[6 << 3 | 2, 100, 1]))), &keys).is_err());
     }
 
     #[test]

@@ -85,19 +85,16 @@ fn put(key: &str, value: &str, into: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use opentelemetry_proto::tonic::common::v1::any_value::Value as Text;
-    use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
     use opentelemetry_proto::tonic::resource::v1::Resource;
     use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
     use proptest::prelude::*;
     use prost::Message as _;
+    use support::otlp::attribute;
 
     use super::*;
 
     fn around(attributes: &[(&str, Text)]) -> Vec<u8> {
-        let pair = |(key, value): &(&str, Text)| KeyValue {
-            key: (*key).to_owned(),
-            value: Some(AnyValue { value: Some(value.clone()) }),
-        };
+        let pair = |(key, value): &(&str, Text)| attribute(key, value.clone());
         let resource = Resource { attributes: attributes.iter().map(pair).collect(), ..Resource::default() };
         ResourceSpans { resource: Some(resource), schema_url: "url".to_owned(), ..ResourceSpans::default() }
             .encode_to_vec()

@@ -162,7 +162,7 @@ fn is_error(status: &[u8]) -> bool {
 }
 
 /// The text value of a `KeyValue` with this key.
-fn text_of<'a>(attribute: &'a [u8], key: &[u8]) -> Option<&'a str> {
+pub(super) fn text_of<'a>(attribute: &'a [u8], key: &[u8]) -> Option<&'a str> {
     let (mut found, mut text) = (false, None);
     for field in Fields::of(attribute).map_while(Result::ok) {
         match (field.number, field.value) {
@@ -192,11 +192,16 @@ pub fn scan<'a>(
     request: &'a [u8],
     mut visit: impl FnMut(&Group<'a>, Result<RawSpan<'a>, &'a [u8]>),
 ) -> Result<(), WireError> {
+    each_item(request, |group, span| visit(group, RawSpan::read(span).ok_or(span)))
+}
+
+/// Calls `visit` with the bytes of each item of a `request` of any signal and its group: of none, if it is malformed
+/// above its items.
+pub(super) fn each_item<'a>(request: &'a [u8], mut visit: impl FnMut(&Group<'a>, &'a [u8])) -> Result<(), WireError> {
     count(request)?;
     each_group(request, |group, scope| {
-        messages(scope, SPANS).try_for_each(|span| {
-            let span = span?;
-            visit(group, RawSpan::read(span).ok_or(span));
+        messages(scope, SPANS).try_for_each(|item| {
+            visit(group, item?);
             Ok(())
         })
     })

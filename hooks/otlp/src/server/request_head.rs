@@ -4,9 +4,10 @@ use bytes::Bytes;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Response, StatusCode, header};
 
-use super::response::{self, Refusal};
+use super::response;
 use crate::counts::RefusalReason;
 use crate::frames::{self, FullBody};
+use crate::outcome::Refusal;
 use crate::signal::{Encoding, Signal};
 
 /// Protocol and encoding of a request and its response.

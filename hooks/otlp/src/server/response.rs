@@ -11,41 +11,13 @@ use tonic::Code;
 use super::request_head::{Dialect, RequestHead};
 use crate::counts::RefusalReason;
 use crate::frames::FullBody;
-use crate::gzip::GzipError;
-use crate::json::JsonError;
-use crate::memory_budget::OverBudget;
 use crate::messages::{Any, ExportResponse, PartialSuccess, RetryInfo, Status};
+use crate::outcome::{Acceptance, Refusal};
 
 /// Pause that a client over budget is asked for.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum bytes of an error message.
-const TEXT_BYTES: usize = 300;
-
-/// An accepted request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Acceptance {
-    /// Number of rejected items.
-    pub(crate) rejected: u64,
-    /// Why they were rejected.
-    pub(crate) text: String,
-}
-
-/// A refused request.
-#[derive(Clone, Debug)]
-pub(crate) struct Refusal {
-    pub(crate) why: RefusalReason,
-    pub(crate) text: String,
-}
-
 impl Refusal {
-    /// `text` is cut to 300 bytes: it may quote what the client sent.
-    pub(crate) fn new(why: RefusalReason, text: impl Into<String>) -> Self {
-        let mut text = text.into();
-        text.truncate(text.floor_char_boundary(TEXT_BYTES));
-        Self { why, text }
-    }
-
     /// gRPC code, HTTP status, and whether the client should retry.
     const fn codes(&self) -> (Code, StatusCode, bool) {
         match self.why {
@@ -56,33 +28,6 @@ impl Refusal {
             RefusalReason::Incomplete => (Code::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, false),
             RefusalReason::Busy => (Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE, true),
         }
-    }
-}
-
-impl From<OverBudget> for Refusal {
-    fn from(over_budget: OverBudget) -> Self {
-        Self::new(RefusalReason::Busy, over_budget.to_string())
-    }
-}
-
-impl From<GzipError<OverBudget>> for Refusal {
-    fn from(error: GzipError<OverBudget>) -> Self {
-        let why = match &error {
-            GzipError::TooLarge(_) | GzipError::Ratio { .. } => RefusalReason::TooLarge,
-            GzipError::Memory(_) => RefusalReason::Busy,
-            GzipError::Members | GzipError::Blocks { .. } | GzipError::Malformed(_) => RefusalReason::Malformed,
-        };
-        Self::new(why, error.to_string())
-    }
-}
-
-impl From<JsonError> for Refusal {
-    fn from(error: JsonError) -> Self {
-        let why = match &error {
-            JsonError::TooLarge(_) => RefusalReason::TooLarge,
-            JsonError::Malformed(_) => RefusalReason::Malformed,
-        };
-        Self::new(why, error.to_string())
     }
 }
 

@@ -14,29 +14,18 @@ use hyper_util::rt::TokioExecutor;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
-use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::metrics::v1::{
     Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric::Data,
 };
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+
+use support::otlp::{attribute, resource, string, text};
 
 use crate::upstream::{TestBody, collect};
-
-pub fn attribute(key: &str, value: Value) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
-}
-
-pub fn text(key: &str, value: &str) -> KeyValue {
-    attribute(key, Value::StringValue(value.to_owned()))
-}
-
-fn resource(service: &str) -> Resource {
-    Resource { attributes: vec![text("service.name", service)], ..Resource::default() }
-}
 
 fn scope() -> InstrumentationScope {
     InstrumentationScope { name: "shop".to_owned(), version: "1.2".to_owned(), ..InstrumentationScope::default() }
@@ -50,26 +39,19 @@ pub fn now() -> u64 {
 
 /// A trace of one SERVER span, which began just now.
 pub fn span(trace: u8, failed: bool) -> Span {
-    let start = now();
     Span {
-        trace_id: vec![trace; 16],
-        span_id: vec![trace; 8],
-        name: "POST /pay".to_owned(),
-        kind: 2,
-        start_time_unix_nano: start,
-        end_time_unix_nano: start + 20_000_000,
         attributes: vec![text("http.route", "/pay"), attribute("http.response.status_code", Value::IntValue(200))],
         status: failed.then(|| Status { code: 2, message: "no money".to_owned() }),
-        ..Span::default()
+        ..support::otlp::span(u128::from_be_bytes([trace; 16]), trace, 0, "POST /pay", now())
     }
 }
 
 pub fn traces(service: &str, spans: Vec<Span>) -> ExportTraceServiceRequest {
     let schema_url = "https://opentelemetry.io/schemas/1.30.0".to_owned();
-    let scope_spans = vec![ScopeSpans { scope: Some(scope()), spans, schema_url: String::new() }];
-    ExportTraceServiceRequest {
-        resource_spans: vec![ResourceSpans { resource: Some(resource(service)), scope_spans, schema_url }],
-    }
+    let mut request = support::otlp::traces(service, spans);
+    let group = &mut request.resource_spans[0];
+    (group.schema_url, group.scope_spans[0].scope) = (schema_url, Some(scope()));
+    request
 }
 
 pub fn metrics(service: &str) -> ExportMetricsServiceRequest {
@@ -106,17 +88,16 @@ pub fn logs(service: &str) -> ExportLogsServiceRequest {
         time_unix_nano: now(),
         severity_number: 17,
         severity_text: "ERROR".to_owned(),
-        body: Some(AnyValue { value: Some(Value::StringValue("no money".to_owned())) }),
+        body: Some(string("no money")),
         attributes: vec![attribute("order", Value::IntValue(-3)), attribute("big", Value::BoolValue(true))],
         trace_id: vec![7; 16],
         span_id: vec![7; 8],
         flags: 1,
         ..LogRecord::default()
     };
-    let scope_logs = vec![ScopeLogs { scope: Some(scope()), log_records: vec![record], schema_url: String::new() }];
-    ExportLogsServiceRequest {
-        resource_logs: vec![ResourceLogs { resource: Some(resource(service)), scope_logs, ..ResourceLogs::default() }],
-    }
+    let mut request = support::otlp::logs(service, vec![record]);
+    request.resource_logs[0].scope_logs[0].scope = Some(scope());
+    request
 }
 
 pub fn packed(bytes: &[u8]) -> Vec<u8> {

@@ -4,6 +4,7 @@
 mod client;
 mod down;
 mod hostile;
+mod logs;
 mod metrics;
 mod pods;
 mod senders;
@@ -19,11 +20,11 @@ use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsSe
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::counts::UpstreamLoss;
 use otlp::{EdgeHandle, Protocol, Settings, Signal, TailSettings, UpstreamSettings};
 use prost::Message as _;
+use support::otlp::text_of;
 use tokio::net::TcpListener;
 
 use client::{eventually, logs, metrics, post, span, traces};
@@ -64,11 +65,7 @@ fn spans(request: &ExportTraceServiceRequest) -> Vec<&Span> {
 }
 
 fn attribute_of(span: &Span, key: &str) -> Option<String> {
-    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
-    match found.value.as_ref()?.value.as_ref()? {
-        Value::StringValue(text) => Some(text.clone()),
-        _ => None,
-    }
+    text_of(&span.attributes, key).map(str::to_owned)
 }
 
 #[tokio::test]

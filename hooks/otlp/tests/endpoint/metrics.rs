@@ -6,11 +6,11 @@ use agent_runtime::reload::Reloadable;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use otlp::{Edge, Protocol, SenderRule, SenderRules, Settings, Signal};
 use prost::Message as _;
+use support::otlp::text;
 
-use super::client::{attribute, eventually, metrics, packed, post};
+use super::client::{eventually, metrics, packed, post};
 use super::upstream::Upstream;
 use super::{settings, start};
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 
 const PROTOBUF: &str = "application/x-protobuf";
 
@@ -18,7 +18,7 @@ const PROTOBUF: &str = "application/x-protobuf";
 fn request(service: &str, instance: Option<&str>) -> ExportMetricsServiceRequest {
     let mut request = metrics(service);
     if let (Some(instance), Some(resource)) = (instance, &mut request.resource_metrics[0].resource) {
-        resource.attributes.push(attribute("service.instance.id", Value::StringValue(instance.to_owned())));
+        resource.attributes.push(text("service.instance.id", instance));
     }
     request
 }

@@ -9,9 +9,10 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use otlp::{PodSender, PodSenders, Protocol, Settings, Signal, SpanMetricsSettings};
 use prost::Message as _;
 
-use super::client::{eventually, span, text, traces};
+use super::client::{eventually, span, traces};
 use super::upstream::Upstream;
 use super::{settings, start, tail};
+use support::otlp::text;
 
 fn pod(service: &str, name: &str) -> PodSender {
     PodSender::new(service, name, [("k8s.namespace.name", "shop"), ("k8s.pod.name", name)].into_iter())

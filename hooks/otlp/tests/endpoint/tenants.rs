@@ -15,9 +15,10 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::{EdgeHandle, Protocol, Settings, Signal, Tenant, TenantSettings};
 use prost::Message as _;
 
-use crate::client::{eventually, logs, post, span, text, traces};
+use crate::client::{eventually, logs, post, span, traces};
 use crate::upstream::{TestBody, Upstream};
 use crate::{settings, spans, start, tail};
+use support::otlp::text;
 
 const PROTO: &str = "application/x-protobuf";
 const BANK: &str = "127.0.0.2";

@@ -128,6 +128,8 @@ pub(super) struct Exemplar {
     pub(super) as_double: Option<f64>,
     #[prost(bytes = "vec", tag = "5")]
     pub(super) trace_id: Vec<u8>,
+    #[prost(message, repeated, tag = "7")]
+    pub(super) filtered_attributes: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

@@ -1,7 +1,7 @@
 //! OTLP exports, good and bad ones.
 
+use opentelemetry_proto::tonic::common::v1::ArrayValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{
@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     ResourceMetrics, ScopeMetrics, Sum, Summary, SummaryDataPoint, number_data_point,
 };
 use prost::Message as _;
+use support::otlp::{attribute, text};
 
 use exposition::{Discard, Target};
 
@@ -18,11 +19,6 @@ const DELTA: i32 = 1;
 const CUMULATIVE: i32 = 2;
 /// Flag: no recorded value.
 const STALE: u32 = 1;
-
-fn attribute(key: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) });
-    KeyValue { key: key.to_owned(), value }
-}
 
 /// A point at `time` seconds that counts from second 1 on.
 fn number(time: u64, value: f64) -> NumberDataPoint {
@@ -35,7 +31,7 @@ fn number(time: u64, value: f64) -> NumberDataPoint {
 }
 
 fn labelled(point: NumberDataPoint, attributes: &[(&str, &str)]) -> NumberDataPoint {
-    let attributes = attributes.iter().map(|(key, value)| attribute(key, value)).collect();
+    let attributes = attributes.iter().map(|(key, value)| text(key, value)).collect();
     NumberDataPoint { attributes, ..point }
 }
 
@@ -369,7 +365,7 @@ fn another_replica_watches_the_same_series_from_its_first_export_on() {
 #[test]
 fn attributes_that_are_no_text_tell_series_apart() {
     let of = |value: Value| {
-        let attribute = KeyValue { key: "my key".to_owned(), value: Some(AnyValue { value: Some(value) }) };
+        let attribute = attribute("my key", value);
         NumberDataPoint { attributes: vec![attribute], ..number(0, 0.0) }
     };
     let values = [

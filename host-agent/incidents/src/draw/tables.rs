@@ -3,16 +3,17 @@
 use core::fmt::Write as _;
 
 use wire::printable::markup;
-use wire::proto::operators::{Incident, IncidentService};
+use wire::proto::operators::{Incident, IncidentLog, IncidentService};
 use wire::quantity::quantity;
+use wire::time::UnixNanos;
 
 use super::duration;
-use crate::words;
+use crate::{streams, words};
 
 /// Metrics of one service that are shown.
 const METRICS: usize = 5;
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0))
 }
 
@@ -27,6 +28,7 @@ pub(super) fn head(incident: &Incident) -> String {
         ("When (UTC)", format!("{day}{}", duration(incident))),
         ("Services", (incident.services.len() + incident.further_services as usize).to_string()),
         ("Kept traces", incident.kept_traces.to_string()),
+        ("Kept log records", incident.kept_logs.to_string()),
         ("Node", incident.node.clone()),
     ];
     let facts = facts.iter().fold(String::new(), |mut out, (name, value)| {
@@ -44,7 +46,7 @@ fn breakable(title: &str) -> String {
 }
 
 /// A table: titles, then rows. A column whose title begins with a tilde is as narrow as its cells.
-fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let class = |title: &str| if title.starts_with('~') { "narrow" } else { "text" };
     let head = titles.iter().fold(String::new(), |mut out, title| {
         let shown = title.trim_start_matches('~');
@@ -70,7 +72,7 @@ pub(super) fn changes(incident: &Incident) -> String {
     let change = |(number, change): (usize, &wire::proto::operators::IncidentChange)| {
         let text = markup(&words::change(change, incident));
         let text = if change.precedes_alarm { format!("<b>{text}</b>") } else { text };
-        vec![(number + 1).to_string(), words::clock(change.at_unix_ns), markup(&change.kind), text]
+        vec![(number + 1).to_string(), words::clock(UnixNanos(change.at_unix_ns)), markup(&change.kind), text]
     };
     let rows: Vec<_> = incident.changes.iter().enumerate().map(change).collect();
     table(&["~Mark", "~When", "~Kind", "What"], &rows)
@@ -93,7 +95,7 @@ pub(super) fn services(incident: &Incident) -> String {
         vec![
             format!("<b>{}</b>", markup(&of.service)),
             place,
-            words::clock(of.began_unix_ns),
+            words::clock(UnixNanos(of.began_unix_ns)),
             until,
             format!("{:.1} γ", of.peak),
             points,
@@ -146,6 +148,52 @@ fn metrics_of(of: &IncidentService) -> String {
     let titles = ["~Share of the score", "Metric", "~Seen", "~Expected", "~For", "~Group"];
     let rows = if rows.is_empty() { String::new() } else { table(&titles, &rows) };
     format!("<h3>{}</h3>\n{silent}{rows}", markup(&of.service))
+}
+
+/// Delay and loss of streams of packets; nothing without any.
+pub(super) fn streams(incident: &Incident) -> String {
+    let rows = incident.streams.iter().flat_map(|stream| {
+        stream.figures.iter().map(|figure| {
+            let [largest, expected, last] = streams::values(figure).map(|value| markup(&value));
+            let name = format!("<b>{}</b>", breakable(streams::name(stream)));
+            vec![
+                name,
+                breakable(&figure.metric),
+                largest,
+                words::clock(UnixNanos(figure.largest_unix_ns)),
+                expected,
+                last,
+            ]
+        })
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    table(&["Stream", "Metric", "~Largest", "~When", "~Expected", "~At last"], &rows)
+}
+
+/// The best log records, and how many more there are; nothing without any.
+pub(super) fn logs(incident: &Incident) -> String {
+    let log = |log: &IncidentLog| {
+        let text = if log.text.is_empty() { "(no text)".to_owned() } else { markup(&log.text) };
+        let trace = if log.trace.is_empty() { String::new() } else { format!(" Trace {}.", markup(&log.trace)) };
+        vec![
+            words::clock(UnixNanos(log.at_unix_ns)),
+            markup(&log.level),
+            format!("<b>{}</b>", markup(&log.service)),
+            format!("{text}<br><span class=\"small quiet\">{}.{trace}</span>", markup(&log.reason)),
+        ]
+    };
+    let rows: Vec<_> = incident.logs.iter().map(log).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let more = match incident.kept_logs.saturating_sub(incident.logs.len() as u64) {
+        0 => String::new(),
+        more => format!("<p class=\"quiet\">{more} further log records are kept at the upstream.</p>\n"),
+    };
+    table(&["~When", "~Severity", "~Service", "What"], &rows) + &more
 }
 
 /// What was normal for each service.

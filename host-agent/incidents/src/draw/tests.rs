@@ -1,6 +1,9 @@
 //! The file: hostile names stay text, every part is there, nothing is fetched.
 
-use wire::proto::operators::{IncidentChange, IncidentService, IncidentSpan, IncidentTrace, Reason};
+use wire::proto::operators::{
+    IncidentChange, IncidentFigure, IncidentLog, IncidentProfile, IncidentService, IncidentSpan, IncidentStack,
+    IncidentStream, IncidentTrace, Reason,
+};
 
 use super::*;
 
@@ -77,6 +80,16 @@ pub(crate) fn incident(name: &str) -> Incident {
         spans: vec![span(1, None, "server"), span(2, Some(1), "client"), span(3, Some(3), name), span(4, Some(9), "")],
         further_spans: 3,
     };
+    let log = IncidentLog {
+        at_unix_ns: 1_006 * SECOND,
+        severity: 17,
+        service: name.to_owned(),
+        text: name.to_owned(),
+        trace: name.to_owned(),
+        policy: name.to_owned(),
+        reason: name.to_owned(),
+        level: name.to_owned(),
+    };
     let change = IncidentChange {
         at_unix_ns: 988 * SECOND,
         service: name.to_owned(),
@@ -84,6 +97,16 @@ pub(crate) fn incident(name: &str) -> Incident {
         text: name.to_owned(),
         precedes_alarm: true,
     };
+    let profile = IncidentProfile {
+        service: name.to_owned(),
+        event: name.to_owned(),
+        samples: 3,
+        names: vec![name.to_owned()],
+        stacks: vec![IncidentStack { frames: vec![0, 0], samples: 3 }],
+        ..IncidentProfile::default()
+    };
+    let figure = IncidentFigure { metric: name.to_owned(), unit: name.to_owned(), ..IncidentFigure::default() };
+    let stream = IncidentStream { service: name.to_owned(), figures: vec![figure], ..IncidentStream::default() };
     Incident {
         id: "20261127-064215-123".to_owned(),
         node: name.to_owned(),
@@ -96,6 +119,10 @@ pub(crate) fn incident(name: &str) -> Incident {
         kept_traces: 12,
         cause: name.to_owned(),
         cut_short: true,
+        profiles: vec![profile],
+        logs: vec![log],
+        kept_logs: 31,
+        streams: vec![stream],
     }
 }
 
@@ -139,6 +166,8 @@ fn every_part_is_there_and_an_empty_incident_is_drawn_too() {
         "180 ms",
         "20 ms",
         "11 further traces",
+        "30 further log records",
+        "00:16:46",
         "4 further services",
         "3 further spans",
         "median 0.30 γ",

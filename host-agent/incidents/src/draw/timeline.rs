@@ -5,6 +5,7 @@ use core::fmt::Write as _;
 
 use wire::printable::markup;
 use wire::proto::operators::{Incident, IncidentService};
+use wire::time::UnixNanos;
 
 use super::last;
 use crate::words;
@@ -172,7 +173,7 @@ fn axis(svg: &mut String, scale: &Scale, height: f64) {
             "<text class=\"axis\" x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
             scale.x(at as f64).clamp(LEFT + 20.0, WIDTH - 30.0),
             height - 8.0,
-            words::clock(at.saturating_mul(1_000_000_000)),
+            words::clock(UnixNanos::from_secs(at)),
         );
         at += step;
     }

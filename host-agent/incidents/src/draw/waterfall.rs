@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::printable::markup;
 use wire::proto::operators::{Incident, IncidentSpan, IncidentTrace};
 use wire::quantity::quantity;
+use wire::time::UnixNanos;
 
 use crate::words;
 
@@ -48,7 +49,7 @@ fn trace(of: &IncidentTrace) -> String {
         markup(&name),
         took(of.took_ns),
         of.spans.len(),
-        words::clock(of.began_unix_ns),
+        words::clock(UnixNanos(of.began_unix_ns)),
         markup(&of.policy),
         markup(&of.reason),
         markup(&of.id),

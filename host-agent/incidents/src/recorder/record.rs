@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use wire::printable::line;
-use wire::proto::operators::{Incident, IncidentService, IncidentSummary, Reason};
+use wire::proto::operators::{Incident, IncidentProfile, IncidentService, IncidentSummary, Reason};
 
 /// Bytes of an encoded record.
 pub const MAX_RECORD_BYTES: usize = 256 << 10;
@@ -18,7 +18,7 @@ const LISTED: usize = 8;
 const MAX_NAME: usize = 300;
 
 /// `text` in one printable line that is not too long.
-pub(super) fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     let text = line(text);
     match text.char_indices().nth(MAX_NAME) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -29,6 +29,16 @@ pub(super) fn short(text: &str) -> String {
 /// The same metric with bounded texts.
 pub(super) fn bounded(reason: &Reason) -> Reason {
     Reason { column: short(&reason.column), group: short(&reason.group), unit: short(&reason.unit), ..reason.clone() }
+}
+
+/// The same profile with bounded texts.
+pub(super) fn bounded_profile(profile: &IncidentProfile) -> IncidentProfile {
+    IncidentProfile {
+        service: short(&profile.service),
+        names: profile.names.iter().map(|name| short(name)).collect(),
+        problem: short(&profile.problem),
+        ..profile.clone()
+    }
 }
 
 /// Adds a score in `second` since 1970; of a step the largest counts. What is before the first step is left out.
@@ -66,21 +76,22 @@ pub fn summary(record: &Incident) -> IncidentSummary {
         cause: record.cause.clone(),
         services: record.services.iter().take(LISTED).map(|service| service.service.clone()).collect(),
         kept_traces: record.kept_traces,
+        kept_logs: record.kept_logs,
     }
 }
 
-/// Leaves out what matters least until the record has [`MAX_RECORD_BYTES`] at most: the last trace, scores of the
-/// service that is suspected least, that service.
+/// Leaves out what matters least until the record has [`MAX_RECORD_BYTES`] at most: the last trace, the last log
+/// record, the last profile, scores of the service that is suspected least, that service.
 pub(super) fn fit(record: &mut Incident) {
     while record.encoded_len() > MAX_RECORD_BYTES {
-        if record.traces.pop().is_some() {
+        if record.traces.pop().is_some() || record.logs.pop().is_some() || record.profiles.pop().is_some() {
             continue;
         }
         if let Some(service) = record.services.iter_mut().rfind(|service| !service.ratios.is_empty()) {
             service.ratios.clear();
         } else if record.services.pop().is_some() {
             record.further_services = record.further_services.saturating_add(1);
-        } else if record.changes.pop().is_none() {
+        } else if record.changes.pop().is_none() && record.streams.pop().is_none() {
             return;
         }
     }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
+use crate::streams::StreamLook;
 
 const START: u64 = 1_795_761_735;
 
@@ -127,8 +128,8 @@ fn kept_traces_of_the_incident_are_counted_and_the_best_are_kept() {
             service: if number < 7 { "payment" } else { "elsewhere" }.into(),
             name: "POST /pay".into(),
             side: Side::Server,
-            start: at(204).0,
-            end: at(204).0 + number * 1_000,
+            start: at(204),
+            end: at(204).plus(Nanos(number * 1_000)),
             outcome: Outcome::Failed,
             kept: Some(kept),
         };
@@ -260,4 +261,44 @@ proptest! {
             prop_assert!(drawn.ends_with("</html>\n"));
         }
     }
+}
+
+#[test]
+fn each_service_has_one_profile_and_an_incident_three() {
+    let mut recorder = recorder();
+    let profile = |service: &str, samples| IncidentProfile {
+        service: service.to_owned(),
+        samples,
+        names: vec!["a\n\u{1b}".repeat(400)],
+        ..IncidentProfile::default()
+    };
+    assert!(recorder.wants_profile(id(200), "payment") && !recorder.wants_profile(id(199), "payment"));
+
+    for (service, samples) in [("payment", 1), ("payment", 2), ("cart", 3), ("store", 4), ("frontend", 5)] {
+        recorder.profile(id(200), &profile(service, samples));
+    }
+
+    let profiles = recorder.get(id(200)).unwrap().profiles;
+    let kept: Vec<_> = profiles.iter().map(|of| (of.service.as_str(), of.samples)).collect();
+    assert_eq!(kept, [("payment", 1), ("cart", 3), ("store", 4)]);
+    assert!(profiles[0].names[0].chars().all(|c| !c.is_control()) && profiles[0].names[0].len() < 400);
+    assert!(!recorder.wants_profile(id(200), "frontend"));
+}
+
+#[test]
+fn streams_of_packets_are_looked_at_while_an_incident_goes_on_and_not_after_it() {
+    let mut recorder = recorder();
+    let names = ["network.uplink", "network.payment-store"];
+    assert_eq!(recorder.wanted_streams(names.into_iter()), ["network.payment-store", "network.uplink"]);
+    let look = |recorder: &mut Recorder, seconds: u64, delay: f64| {
+        let metrics = [Reason { seen: delay, ..reason("network.delay.p50") }];
+        recorder.streams(&[StreamLook { service: names[1], at: at(seconds), metrics: &metrics }]);
+        recorder.get(id(200)).unwrap().streams[0].figures[0].largest
+    };
+    assert_eq!((look(&mut recorder, 206, 3.0), look(&mut recorder, 207, 7.0)), (3.0, 7.0));
+
+    recorder.look(&[], at(240));
+
+    assert!(recorder.wanted_streams(names.into_iter()).is_empty());
+    assert_eq!(look(&mut recorder, 241, 9.0), 7.0);
 }

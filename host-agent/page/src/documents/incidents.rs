@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use wire::proto::operators::{
-    Incident, IncidentChange, IncidentService, IncidentSpan, IncidentSummary, IncidentTrace, IncidentsReply, Reason,
+    Incident, IncidentChange, IncidentFigure, IncidentLog, IncidentProfile, IncidentService, IncidentSpan,
+    IncidentStream, IncidentSummary, IncidentTrace, IncidentsReply, Reason,
 };
 use wire::quantity::quantity;
 
@@ -21,7 +22,7 @@ pub fn incidents(reply: &IncidentsReply) -> String {
     let incident = |of: &IncidentSummary| {
         json!({
             "id": of.id, "began": moment(of.began_unix_ns), "ended": moment(of.ended_unix_ns), "cause": of.cause,
-            "services": of.services, "traces": of.kept_traces,
+            "services": of.services, "traces": of.kept_traces, "logs": of.kept_logs,
         })
     };
     let incidents: Vec<_> = reply.incidents.iter().map(incident).collect();
@@ -34,10 +35,13 @@ pub fn incident(of: &Incident) -> String {
     shown::json(json!({
         "id": of.id, "node": of.node, "began": moment(of.began_unix_ns), "ended": moment(of.ended_unix_ns),
         "cause": of.cause, "cut_short": of.cut_short, "further_services": of.further_services,
-        "kept_traces": of.kept_traces,
+        "kept_traces": of.kept_traces, "kept_logs": of.kept_logs,
+        "logs": of.logs.iter().map(log).collect::<Vec<_>>(),
         "services": of.services.iter().map(service).collect::<Vec<_>>(),
         "changes": of.changes.iter().map(change).collect::<Vec<_>>(),
         "traces": of.traces.iter().map(trace).collect::<Vec<_>>(),
+        "profiles": of.profiles.iter().map(profile).collect::<Vec<_>>(),
+        "streams": of.streams.iter().map(stream).collect::<Vec<_>>(),
     }))
 }
 
@@ -63,6 +67,34 @@ fn service(of: &IncidentService) -> Value {
 fn change(of: &IncidentChange) -> Value {
     json!({
         "at": of.at_unix_ns / MS, "service": of.service, "kind": of.kind, "text": of.text, "first": of.precedes_alarm,
+    })
+}
+
+/// Stacks are arrays of indices of names, the process first, with how often each was seen.
+fn profile(of: &IncidentProfile) -> Value {
+    let stacks: Vec<_> = of.stacks.iter().map(|stack| json!([stack.frames, stack.samples])).collect();
+    json!({
+        "service": of.service, "event": of.event, "at": of.began_unix_ns / MS, "frequency": of.frequency_hz,
+        "samples": of.samples, "lost": of.lost, "left_out": of.left_out, "further_threads": of.further_threads,
+        "problem": of.problem, "names": of.names, "stacks": stacks,
+    })
+}
+
+fn stream(of: &IncidentStream) -> Value {
+    let figure = |of: &IncidentFigure| {
+        json!({
+            "metric": of.metric, "at": of.largest_unix_ns / MS, "largest": quantity(of.largest, &of.unit),
+            "expected": of.expected.is_finite().then(|| quantity(of.expected, &of.unit)),
+            "last": quantity(of.last, &of.unit),
+        })
+    };
+    json!({ "service": of.service, "figures": of.figures.iter().map(figure).collect::<Vec<_>>() })
+}
+
+fn log(of: &IncidentLog) -> Value {
+    json!({
+        "at": of.at_unix_ns / MS, "severity": of.severity, "level": of.level, "service": of.service, "text": of.text,
+        "trace": of.trace, "policy": of.policy, "reason": of.reason,
     })
 }
 
@@ -103,6 +135,15 @@ mod tests {
             IncidentSpan { id: u64::MAX, service: name(), name: name(), side: name(), ..IncidentSpan::default() };
         let trace =
             IncidentTrace { id: name(), policy: name(), reason: name(), spans: vec![span], ..IncidentTrace::default() };
+        let log = IncidentLog {
+            level: name(),
+            service: name(),
+            text: name(),
+            trace: name(),
+            policy: name(),
+            reason: name(),
+            ..IncidentLog::default()
+        };
         let change = IncidentChange { service: name(), kind: name(), text: name(), ..IncidentChange::default() };
         let whole = Incident {
             id: name(),
@@ -111,6 +152,7 @@ mod tests {
             services: vec![service],
             changes: vec![change],
             traces: vec![trace],
+            logs: vec![log],
             ..Incident::default()
         };
         let summary =

@@ -1,7 +1,7 @@
 //! Documents: hostile texts become printable, absent things are absent.
 
 use serde_json::Value;
-use wire::proto::operators::{LmapStatus, StatusReply};
+use wire::proto::operators::{LmapStatus, ReceiptLogs, StatusReply};
 
 use super::*;
 use crate::feed::{News, Revisions};
@@ -72,26 +72,38 @@ fn a_trace_has_its_spans_and_why_it_is_kept() {
         service: HOSTILE.into(),
         name: HOSTILE.into(),
         side: Side::Server,
-        start: 5_000_000,
-        end: 4_000_000,
+        start: UnixNanos::from_millis(5),
+        end: UnixNanos::from_millis(4),
         outcome: Outcome::Failed,
         kept: Some(KeepReason { policy: "error".into(), reason: HOSTILE.into(), incident: HOSTILE.into() }),
     };
     store.add(1, span.clone());
-    store.add(1, Span { id: 2, parent: Some(9), start: 7_000_000, end: 9_000_000, kept: None, ..span });
+    store.add(
+        1,
+        Span {
+            id: 2,
+            parent: Some(9),
+            start: UnixNanos::from_millis(7),
+            end: UnixNanos::from_millis(9),
+            kept: None,
+            ..span
+        },
+    );
 
-    let document = parsed(&trace(&store, 1).unwrap());
+    let document = parsed(&trace(&store, 1, Some("https://tracing.example/1")).unwrap());
+    assert_eq!(document["link"], "https://tracing.example/1");
     assert_eq!((&document["took"], &document["spans"][0]["took"]), (&json!(4_000_000), &json!(0)));
     assert_eq!(document["spans"][1]["start"], 2_000_000);
     assert_eq!(document["spans"][0]["id"], "ffffffffffffffff");
-    assert!(trace(&store, 2).is_none());
+    assert!(trace(&store, 2, None).is_none());
     let list = parsed(&traces(&store, Keeping::Tail));
     assert_eq!((&list["traces"][0]["spans"], &list["traces"][0]["policy"]), (&json!(2), &json!("error")));
 }
 
 #[test]
 fn a_receipt_has_its_days() {
-    let line = ReceiptLine { service: HOSTILE.to_owned(), seen_spans: 9, ..ReceiptLine::default() };
+    let logs = ReceiptLogs { seen: 5, dropped: [(HOSTILE.to_owned(), 4)].into(), ..ReceiptLogs::default() };
+    let line = ReceiptLine { service: HOSTILE.to_owned(), seen_spans: 9, logs: Some(logs), ..ReceiptLine::default() };
     let mut reply = ReceiptReply {
         days: vec![ReceiptDay { day: 20_000, services: vec![line], ..ReceiptDay::default() }],
         ..ReceiptReply::default()
@@ -101,4 +113,6 @@ fn a_receipt_has_its_days() {
     let document = parsed(&receipt(&reply));
 
     assert_eq!((&document["days"][0]["services"][0]["seen_spans"], &document["waiting"]), (&json!(9), &json!(4)));
+    let logs = &document["days"][0]["services"][0]["logs"];
+    assert_eq!((&logs["seen"], &logs["dropped"][0][1]), (&json!(5), &json!(4)));
 }

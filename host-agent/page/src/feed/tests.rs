@@ -106,15 +106,17 @@ fn all_viewers_share_one_text() {
 fn whatever_a_service_is_called_an_event_has_one_line_of_data() {
     let mut feed = feed();
     let hostile = "a\n\ndata: {}\r\u{2028}\u{202e}</script>";
-    let reason =
-        Reason { column: hostile.to_owned(), unit: hostile.to_owned(), group: hostile.to_owned(), ..Reason::default() };
+    let [column, unit, group, about] = [(); 4].map(|()| hostile.to_owned());
+    let reason = Reason { column, unit, group, about, ..Reason::default() };
     let all = LmapStatus { reasons: vec![reason], points_at: hostile.to_owned(), ..lmap(1, hostile, 9) };
     _ = feed.look(&status(vec![all]), Revisions::default());
 
     for event in [feed.next(None).unwrap(), feed.next(Some(0)).unwrap()] {
         assert_eq!(event.text.trim_end().lines().count(), 3, "{}", event.text);
         assert!(event.text.chars().all(|c| wire::printable::is_printable(c) || c == '\n'));
-        assert!(data(&event)["lmaps"][0]["service"].as_str().unwrap().contains("</script>"));
+        let lmap = &data(&event)["lmaps"][0];
+        assert!(lmap["service"].as_str().unwrap().contains("</script>"));
+        assert!(lmap["reasons"][0]["about"].as_str().unwrap().contains("</script>"), "whom it is about");
     }
 }
 
@@ -127,4 +129,22 @@ fn scores_of_a_summary_are_remembered_once() {
     _ = feed.look(&status(vec![lmap(1, "cart", 10)]), Revisions::default());
 
     assert_eq!(feed.history.recent("cart", 9).collect::<Vec<_>>(), [2.0, 2.0]);
+}
+
+#[test]
+fn of_ten_thousand_services_each_is_sent_and_events_keep_to_their_bytes() {
+    let mut feed = feed();
+    for second in 1..=3 {
+        let all = (0..10_000).map(|id| lmap(id, &format!("service-{id}"), second)).collect();
+        assert_eq!(feed.look(&status(all), Revisions::default()), News::Event);
+        assert!(feed.event_bytes <= MAX_EVENT_BYTES);
+    }
+
+    let snapshot = feed.next(None).unwrap();
+
+    assert_eq!(data(&snapshot)["lmaps"].as_array().unwrap().len(), 10_000);
+    assert!(snapshot.text.len() < 8 << 20, "{}", snapshot.text.len());
+    // A viewer that is behind gets one event after the other, or everything at once.
+    let behind = feed.next(Some(1)).unwrap();
+    assert!(behind.sequence >= 2, "{}", behind.sequence);
 }

@@ -72,10 +72,27 @@ fn services_that_are_gone_are_forgotten_after_a_day_when_others_come() {
     let mut history = History::new(1 << 20);
     record(&mut history, &quiet("old", START, 1.0));
     record(&mut history, &quiet("young", START + 86_300, 1.0));
-    record(&mut history, &quiet("new", START + 86_400, 1.0));
+    // Looked for once in ten minutes.
+    record(&mut history, &quiet("new", START + 86_900, 1.0));
 
     assert!(history.buckets("old").is_empty());
     assert_eq!((history.buckets("young").len(), history.buckets("new").len()), (1, 1));
+}
+
+#[test]
+fn where_all_are_there_still_newcomers_have_no_history_and_take_no_ones() {
+    let mut history = History::new(16 << 20);
+    for second in 0..3 {
+        for service in 0..MAX_SERVICES + 100 {
+            record(&mut history, &quiet(&format!("service-{service}"), START + second, 1.0));
+        }
+    }
+    assert_eq!(history.buckets("service-0").len(), 3);
+    assert!(history.buckets(&format!("service-{MAX_SERVICES}")).is_empty());
+
+    record(&mut history, &quiet("later", START + 2 + GONE_AFTER, 1.0));
+
+    assert_eq!(history.buckets("later").len(), 1, "one that is gone gives way");
 }
 
 /// Seconds between two observations, a score, and whether there is an alarm.

@@ -12,13 +12,19 @@ fn pair(one: &str, other: &str) -> Pair {
     (one.into(), other.into())
 }
 
+fn stream(name: &str) -> Stream {
+    Stream { lmap: 9, service: format!("network.{name}") }
+}
+
 fn look(requests: u64) -> Look {
     let operations = [
         (pair("frontend", "GET /"), counts(requests, 0, requests * 6)),
         (pair("payment", "charge"), counts(requests, requests / 4, requests * 4)),
     ];
-    let calls =
-        [(pair("frontend", "payment"), Counts { classes: [].into(), ..counts(requests / 16, 0, requests / 4) })];
+    let calls = [(
+        pair("frontend", "payment"),
+        Counts { classes: [].into(), ..counts(requests / 16, requests / 64, requests / 4) },
+    )];
     Look {
         operations: Some(operations.into()),
         calls: Some(calls.into()),
@@ -30,7 +36,8 @@ fn look(requests: u64) -> Look {
 }
 
 fn json(map: &mut Map) -> Value {
-    serde_json::from_str(&map.json(|service| service == "payment")).unwrap()
+    serde_json::from_str(&map.json(|service| service == "payment", &[stream("frontend-payment"), stream("uplink")]))
+        .unwrap()
 }
 
 #[test]
@@ -56,7 +63,8 @@ fn rates_are_of_the_last_seconds() {
     let entry = json!({ "service": 1, "name": "GET /", "path": [1, 0], "figures": [160.0, 0.0, 6.0, 10.0] });
     assert_eq!(drawn["operations"][0], entry);
     assert_eq!(drawn["operations"][1]["path"], Value::Null, "no request enters there");
-    assert_eq!(drawn["calls"], json!([[1, 0, 160.0, 4.0]]));
+    assert_eq!(drawn["calls"], json!([[1, 0, 160.0, 4.0, 0.25]]));
+    assert_eq!(drawn["streams"], json!([[1, 0, 9]]), "the other one is no edge");
     assert_eq!((&drawn["counted"], &drawn["learnt"]), (&json!(true), &json!(true)));
 }
 
@@ -96,7 +104,7 @@ fn what_is_shown_is_bounded_and_the_rest_is_counted() {
     let (operations, calls, paths) = (operations.collect(), calls.collect(), paths.collect());
     map.take(Look { operations: Some(operations), calls: Some(calls), paths, ..Look::default() }, Nanos(0));
 
-    let text = map.json(|service| service == hostile);
+    let text = map.json(|service| service == hostile, &[]);
     let drawn: Value = serde_json::from_str(&text).unwrap();
 
     let numbers = ["services", "operations", "calls"].map(|of| drawn[of].as_array().unwrap().len());

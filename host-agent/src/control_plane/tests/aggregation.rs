@@ -89,6 +89,33 @@ fn an_operator_comes_before_the_configuration_before_the_service_before_the_kind
 }
 
 #[test]
+fn rules_of_a_changed_configuration_hold_at_once_for_those_metrics_that_they_are_about() {
+    let mut node = Node::new(bounded());
+    node.worker(50, 0, 1);
+    node.declares(1, &[(gauge("queue"), "max", 0), (counter("requests"), "", 0)]);
+    let rule = |metrics: &str| AggregationRule {
+        services: "*".to_owned(),
+        metrics: metrics.to_owned(),
+        aggregation: Aggregation::Min,
+    };
+    node.settle();
+    let sent = node.plane.counters().sent_changes;
+
+    node.plane.set_aggregations(node.now, vec![rule("age")]);
+    node.settle();
+    assert_eq!(node.plane.counters().sent_changes, sent, "no metric of it is concerned");
+
+    node.plane.set_aggregations(node.now, vec![rule("queue")]);
+    assert_eq!(node.watches("queue"), listed("min", 1, "configuration"));
+    let spec = node.last_spec();
+    let told: Vec<_> = spec.metrics.iter().map(|metric| metric.aggregation.to_string()).collect();
+    assert_eq!(told, ["min", "sum"]);
+
+    node.plane.set_aggregations(node.now, Vec::new());
+    assert_eq!(node.last_spec().metrics[0].aggregation, Aggregation::Max, "as the service declares again");
+}
+
+#[test]
 fn replicas_that_declare_different_things_are_named_until_they_agree() {
     let mut node = Node::new(bounded());
     node.declares(1, &[(gauge("queue"), "max", 0)]);
@@ -110,6 +137,28 @@ fn replicas_that_declare_different_things_are_named_until_they_agree() {
     node.retire(3, 0, 1);
     node.gone(4);
     assert_eq!(node.watches("queue"), listed("mean", 1, "kind"), "the one that is left declares nothing");
+}
+
+#[test]
+fn a_stranger_with_many_replicas_does_not_outvote_those_of_a_service() {
+    let mut node = Node::new(bounded());
+    node.declares(1, &[(gauge("queue"), "max", 0)]);
+    assert_eq!(node.watches("queue"), listed("max", 1, "service"));
+
+    for connection in 2..12 {
+        node.connect_as(2000, connection);
+        node.hello(connection, "cart");
+        node.region(connection, 0);
+        let declared = Declaration::from_message("min", 0);
+        let series = PlacedSeries { declared, ..placed(gauge("queue"), 0, 0) };
+        node.service_sends(connection, ServiceMessage::AddSeries(vec![Ok(series)]));
+    }
+
+    assert_eq!(node.watches("queue"), listed("max", 1, "service"));
+    let problems = node.plane.status().problems;
+    assert!(problems[0].contains("aggregated by min (10 of 1 owner); in effect: max (service)"), "{problems:?}");
+    node.gone(1);
+    assert_eq!(node.watches("queue"), listed("min", 1, "service"), "nobody else is left");
 }
 
 #[test]

@@ -200,6 +200,51 @@ fn values_of_the_agent_that_change_less_often_than_rows_come_hold_between_them()
 }
 
 #[test]
+fn a_faster_source_makes_rows_faster_whoever_came_first_and_a_slower_one_holds_between_them() {
+    let mut node = Node::new(settings());
+    node.worker(50, 0, 1);
+    let source = |node: &mut Node, connection: u64, name: &str, millis: u64| {
+        let (id, instance) = (ConnectionId(connection), InstanceName::new(name).unwrap());
+        node.plane.agent_replica(id, service("cart"), instance);
+        node.plane.agent_changes_every(id, Some(Interval::new(Nanos::from_millis(millis)).unwrap()));
+        let series = vec![placed(counter(name), 0, 0)];
+        node.plane.agent_region(node.now, id, RegionId(70 + connection), RegionSize::ONE_PAGE, series);
+        node.settle();
+    };
+    let configured = |node: &mut Node| {
+        let spec = wire::control::LmapSpec::decode(&node.set(50).pop().unwrap().1).unwrap();
+        let mut every: Vec<_> =
+            spec.metrics.iter().map(|of| (of.series.name.as_str().to_owned(), of.every.get())).collect();
+        every.sort_unstable();
+        (spec.interval.length().as_millis(), every)
+    };
+    let every = |all: &[(&str, u32)]| all.iter().map(|(name, every)| ((*name).to_owned(), *every)).collect::<Vec<_>>();
+
+    source(&mut node, 1, "exported", 6_000);
+    assert_eq!(configured(&mut node), (6_000, every(&[("exported", 1)])), "nothing changes between exports");
+    // Somebody who has registered nothing yet asks for nothing.
+    node.connect(2);
+    node.hello(2, "cart");
+    source(&mut node, 3, "scraped", 1_000);
+    assert_eq!(configured(&mut node), (1_000, every(&[("exported", 6), ("scraped", 1)])));
+
+    let _ = node.region(2, 0);
+    node.series(2, counter("counted"), 0);
+    node.settle();
+    assert_eq!(configured(&mut node), (100, every(&[("counted", 1), ("exported", 60), ("scraped", 10)])));
+
+    // It stays where it is: what is learnt at its interval is known.
+    node.gone(2);
+    node.settle();
+    assert_eq!(configured(&mut node), (100, every(&[("exported", 60), ("scraped", 10)])));
+    let default = IntervalChange { interval: Some(IntervalChoice::Default), ..IntervalChange::default() };
+    let id = node.only_lmap();
+    node.plane.set_interval(node.now, id, &default).unwrap();
+    node.settle();
+    assert_eq!(configured(&mut node).0, 1_000, "unless an operator says so");
+}
+
+#[test]
 fn a_replica_without_process_metrics_is_announced_as_such() {
     let mut node = Node::new(settings());
     node.connect(1);

@@ -40,7 +40,7 @@ impl Node {
 
     /// The worker reports that it has rows of the LMAP, in the epoch of what it was sent last.
     pub(super) fn has_rows(&mut self, connection: u64, lmap: u32) {
-        let worker = self.plane.links[&ConnectionId(connection)];
+        let worker = self.plane.worker_at(ConnectionId(connection)).unwrap();
         let sent = self.plane.workers[&worker].session.as_ref().unwrap().lmaps_sent[&LmapId(lmap)];
         let summary = proto::LmapSummary {
             lmap,
@@ -417,6 +417,26 @@ fn an_lmap_that_another_worker_has_hardly_begun_moves_to_the_one_that_ran_it_and
     assert_eq!(node.obeyed(51), [set(3, &[])]);
     node.has_rows(51, 3);
     assert_eq!([1, 2, 3].map(|lmap| node.worker_of(lmap)), [Some(0), Some(0), Some(1)]);
+}
+
+#[test]
+fn what_the_next_worker_goes_on_with_is_kept_although_the_move_has_not_ended() {
+    let mut node = two_lmaps();
+    node.replica(3, "late", &[counter("a")]);
+    node.settle();
+    node.obeyed(50);
+    node.worker(51, 1, 2);
+    node.receive(51, retained(&["late"]));
+    node.obeyed(50);
+    node.learnt(50, 3, b"");
+    node.obeyed(51);
+
+    // It says so at once, before it has rows, and not again for minutes.
+    node.learnt(51, 3, b"learnt before");
+    node.has_rows(51, 3);
+
+    let kept: Vec<_> = node.plane.kept_models().map(|((name, _), _, model)| (name.as_str(), &*model.bytes)).collect();
+    assert_eq!(kept, [("late", b"learnt before".as_slice())]);
 }
 
 #[test]

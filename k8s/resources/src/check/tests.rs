@@ -19,6 +19,9 @@ fn what_is_right_has_no_problem() {
                 metrics: [{name: requests, aggregation: sum}, {name: e, derived: errors / requests, unit: '1'}]\n";
     assert_eq!(of_spec("Lmap", spec), [""; 0]);
     assert_eq!(of_spec("SamplingPolicy", "  workload: {name: cart}\n  share: 1\n  reasons: [error]\n"), [""; 0]);
+    let packets = "  workload: {name: front}\n  interface: eth0\n  port: 443\n  interval: 5s\n  delay: Handshake\n  reordering: {}\n  \
+                   heavyHitters: {by: Flow}\n  cardinality: {window: 1m}\n";
+    assert_eq!(of_spec("SynopsisPolicy", packets), [""; 0]);
     assert_eq!(found([("empty.yaml", "# nothing\n")]), [""; 0]);
 }
 
@@ -50,6 +53,15 @@ fn the_rules_of_the_definitions_hold_for_files() {
     assert_eq!(of_spec("Lmap", spec), [rows]);
     let interval = "a.yaml:4: spec: interval must be from 1ms to 1h, such as 200ms";
     assert_eq!(of_spec("Lmap", "  workload: {name: cart}\n  interval: 2h\n"), [interval]);
+    let two_ended =
+        of_spec("SynopsisPolicy", "  workload: {name: front}\n  interface: eth0\n  oneWay: Rda\n  delay: Dns\n");
+    assert!(
+        two_ended.len() == 1 && two_ended[0].contains("need the same stream at both ends at once"),
+        "{two_ended:?}"
+    );
+    let window =
+        of_spec("SynopsisPolicy", "  workload: {name: front}\n  interface: eth0\n  cardinality: {window: 2h}\n");
+    assert_eq!(window, ["a.yaml:7: spec.cardinality: window must be from 100ms to 1h, such as 1m"]);
 }
 
 #[test]
@@ -103,7 +115,24 @@ fn what_only_pods_have_and_what_is_no_object_is_told() {
     let selector = of_spec("Lmap", "  selector: {matchLabels: {app: cart}}\n");
     let why = "selector is for pods, and this node has none: name the service in workload.name";
     assert_eq!(selector, [format!("a.yaml:1: Lmap a: {why}")]);
-    assert_eq!(of_spec("Lmaps", "  workload: {name: a}\n"), ["a.yaml:1: kind is Lmaps: write Lmap or SamplingPolicy"]);
+    assert_eq!(
+        of_spec("Lmaps", "  workload: {name: a}\n"),
+        ["a.yaml:1: kind is Lmaps: write Lmap, SamplingPolicy or SynopsisPolicy"]
+    );
     let broken = found([("a.yaml", "a: [1\n")]);
     assert!(broken.len() == 1 && broken[0].starts_with("a.yaml:"), "{broken:?}");
+}
+
+#[test]
+fn the_examples_are_right() {
+    let file = include_str!("../../../examples/resources/packets.yaml");
+    assert_eq!(found([("packets.yaml", file)]), [""; 0]);
+
+    // Those of a cluster have a namespace and pods: only the schema and its rules are about them.
+    for document in read(include_str!("../../../examples/synopsis-policy.yaml")).unwrap() {
+        let mut wrong = Vec::new();
+        check(&schema_of(document["kind"].as_str().unwrap()).unwrap(), &document["spec"], "spec", &mut wrong);
+        assert_eq!(wrong, []);
+        assert!(serde_json::from_value::<crate::SynopsisPolicySpec>(document["spec"].clone()).is_ok());
+    }
 }

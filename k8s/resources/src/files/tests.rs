@@ -86,7 +86,9 @@ fn what_is_misspelt_or_of_another_kind_is_refused_with_file_and_document() {
     let inner = with("Lmap", "{name: a}", "{workload: {name: a}, metrics: [{name: x}, {name: y, agregation: max}]}");
     assert!(inner.contains("spec.metrics[1].agregation is no field"), "{inner}");
     assert!(with("Lmap", "{name: a}", "{workload: {name: a}, interval: 5}").contains("spec: invalid type"));
-    assert!(with("SynopsisPolicy", "{name: a}", "{}").contains("kind is SynopsisPolicy: write Lmap or SamplingPolicy"));
+    assert!(with("Policy", "{name: a}", "{}").contains("kind is Policy: write Lmap, SamplingPolicy or SynopsisPolicy"));
+    let window = with("SynopsisPolicy", "{name: a}", "{workload: {name: a}, cardinality: {windw: 1m}}");
+    assert!(window.contains("spec.cardinality.windw is no field"), "{window}");
     assert!(with("Lmap", "{name: a, namespace: shop}", "{}").contains("metadata.namespace is shop"));
     assert!(with("Lmap", "{name: ''}", "{}").contains("metadata.name must have"));
     let version = refused("apiVersion: v1\nkind: Lmap\nmetadata: {name: a}\nspec: {}\n");

@@ -86,7 +86,7 @@ fn of_two_policies_the_older_one_has_the_say_and_the_other_is_told() {
     assert_eq!((conflict.status.as_str(), conflict.reason.as_str()), ("True", "OlderSamplingPolicy"));
     assert!(conflict.message.starts_with("shop/cart is set by the older SamplingPolicy shop/z-older: delete one"));
     assert!(report.first_problem.starts_with("SamplingPolicy shop/a-later: shop/cart is set by"), "{report:?}");
-    let node = NodeReport::of(&KindReport::default(), &report);
+    let node = NodeReport::of(&KindReport::default(), &report, &KindReport::default());
     assert_eq!((node.applied, node.not_applied, &node.first_problem), (1, 1, &report.first_problem));
     assert_eq!((node.lmaps.len(), node.sampling_policies.len()), (0, 2));
 }

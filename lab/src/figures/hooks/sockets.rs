@@ -10,7 +10,6 @@ use hooks::tracing::{Account, LossReason};
 use otlp::{Protocol, Settings, SpanMetricsSettings, UpstreamSettings};
 use support::sink::{self, Message};
 use tokio::sync::oneshot;
-use wire::time::UnixNanos;
 
 use super::super::pair::Pair;
 use super::super::{Figure, Goal};
@@ -42,7 +41,7 @@ pub fn edge_settings(upstream: SocketAddr) -> Settings {
 pub fn over_sockets(name: &str) -> Result<Figure> {
     let (mut pairs, mut noted) = (Vec::new(), String::new());
     for turn in 0..TURNS {
-        let start = UnixNanos(clock::unix_ns());
+        let start = agent_runtime::clock::unix_now();
         let bodies: Vec<_> = (0..BLOCKS).flat_map(|number| block((turn * BLOCKS + number) * BATCH, start)).collect();
         let (ours, account) = edge(&bodies)?;
         let share = |spans: u64| spans as f64 * 100.0 / account.seen.spans as f64;

@@ -2,12 +2,10 @@
 
 use hooks::tracing::{BudgetRule, Limits, OrderKey, Switches};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use otlp::{TailSettings, Timestamp};
 use prost::Message as _;
+use support::otlp::{text, traces};
 use wire::time::{Nanos, UnixNanos};
 
 /// Services on the path of a trace, with one span each.
@@ -48,10 +46,6 @@ pub fn service(number: u64) -> String {
     format!("service-{number}")
 }
 
-fn text(key: &str, value: &str) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) }) }
-}
-
 /// Span `number` of `trace`: 278 bytes or a few more with attributes, 63 or a few more without.
 pub fn span(trace: u64, number: u64, start: UnixNanos, attributes: bool) -> Span {
     let id = u128::from(trace).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
@@ -90,10 +84,7 @@ pub fn span_of(trace: u64, bytes: usize, start: UnixNanos) -> Span {
 
 /// An export request of `service`.
 pub fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
-    let resource = Resource { attributes: vec![text("service.name", service)], ..Resource::default() };
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }];
-    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+    traces(service, spans).encode_to_vec()
 }
 
 /// The requests of all services for one batch of traces, from trace `first` on. Failures are in the last service's

@@ -1,30 +1,28 @@
 //! Both agents in virtual time: the host agent's endpoint writes span metrics into regions, a worker of the NIC agent
-//! reads and scores them, and its verdicts become findings. All of it is the agents' own code, except for a few lines
-//! of glue that are private in the host agent (`span_metrics`, `otlp_endpoint`) and copied here.
+//! reads and scores them, and its verdicts become findings. All of it is the agents' own code.
 
-use core::num::{NonZeroU32, NonZeroU64};
+use core::num::NonZeroU32;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, ensure};
-use hooks::tracing::{Metric, ScoreBreakdown};
+use hooks::tracing::ScoreBreakdown;
+use host_agent::control_plane::{Event, NamedReason};
+use host_agent::dispatch::Filter;
+use host_agent::findings::findings;
+use host_agent::span_columns::{SLOTS, series, values};
 use nic_agent::{Effect, Step, Worker, WorkerSettings};
 use otlp::codec::scan;
 use otlp::{Finding, SpanMetrics, SpanMetricsSettings, Timestamp};
 use transport::local::Region;
 use transport::{Access, LocalReader, RegionReader as _};
-use wire::control::{DetectorSpec, Episode, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec, Verdict};
-use wire::id::{LmapId, MetricId, Owner, RegionId, ReplicaId};
+use wire::control::{DetectorSpec, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec, Verdict};
+use wire::id::{LmapId, MetricId, Owner, RegionId, ReplicaId, WorkerId};
 use wire::layout::{RegionSize, Slot};
-use wire::metric::{Aggregation, Group, Kind, Series};
-use wire::name::{InstanceName, Labels, MetricName, ServiceName, Unit};
+use wire::metric::Aggregation;
+use wire::name::{InstanceName, ServiceName};
 use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, worker_message};
 use wire::time::{Interval, Nanos, UnixNanos};
-
-/// The same value as in the host agent's `span_metrics`.
-const DURATION: &str = "traces.span.metrics.duration";
-const ERRORS: &str = "traces.span.metrics.errors";
-const SLOTS: u32 = 1 + SpanMetrics::SCALE.slots();
 
 /// One service's LMAP with its region.
 struct ServiceLmap {
@@ -100,8 +98,7 @@ impl Agents {
         for (service, watched) in self.derived.services().zip(&self.watched) {
             ensure!(service.operations().count() * 2 == watched.spec.metrics.len(), "an operation came late");
             for (place, (_, _, rate)) in (0_u32..).zip(service.operations()) {
-                let values = core::iter::once(rate.errors).chain(rate.duration.iter().copied());
-                for (slot, value) in (place * SLOTS..).zip(values) {
+                for (slot, value) in (place * SLOTS..).zip(values(rate)) {
                     if let Some(word) = watched.region.slot(Slot(slot)) {
                         word.store(value, Ordering::Relaxed);
                     }
@@ -125,7 +122,7 @@ impl Agents {
         for message in messages {
             if let Some(worker_message::Message::Verdicts(verdicts)) = message.message {
                 for verdict in verdicts.verdicts.iter().filter_map(Verdict::decode) {
-                    self.tell(&verdict, verdicts.at_unix_ns, &mut tell);
+                    self.tell(verdict, UnixNanos(verdicts.at_unix_ns), &mut tell);
                 }
             }
         }
@@ -136,34 +133,30 @@ impl Agents {
         self.worker.status().lmaps[1]
     }
 
-    /// The same as in `otlp_endpoint`, for a hook with scores from γ on. No replica has a heartbeat, so that none
-    /// becomes silent.
-    fn tell(&self, verdict: &Verdict, at_unix_ns: u64, tell: &mut impl FnMut(Finding<'_>)) {
-        let turns = matches!(verdict.episode, Episode::Began | Episode::Ended);
-        let high = verdict.gamma.is_some_and(|gamma| verdict.score >= gamma);
-        let alarm = matches!(verdict.episode, Episode::Began | Episode::On);
+    /// Passes a verdict on as the host agent does, to a hook with scores from γ on. No replica has a heartbeat, so that
+    /// none becomes silent.
+    fn tell(&self, verdict: Verdict, at: UnixNanos, tell: &mut impl FnMut(Finding<'_>)) {
         let Some(watched) = self.watched.iter().find(|watched| watched.spec.id == verdict.lmap) else { return };
-        if !(turns || high) || !alarm {
-            return;
-        }
-        let metrics = verdict.reasons.iter().filter_map(|reason| {
-            let series = &watched.spec.metrics.iter().find(|metric| metric.id == reason.metric)?.series;
-            let (title, unit) = (series.column_title(reason.statistic), series.column_unit(reason.statistic));
-            Some(Metric { title: title.into(), unit: unit.into(), seen: reason.seen, expected: reason.expected })
-        });
         let series = |id| watched.spec.metrics.iter().find(|metric| metric.id == id).map(|metric| &metric.series);
-        let row = verdict.row.as_ref().zip(verdict.gamma);
-        let (from, at) = self.derived.covered_period(UnixNanos(at_unix_ns), self.interval);
-        tell(Finding {
-            service: watched.spec.service.as_str(),
-            from,
-            at,
-            breakdown: row.map(|(row, gamma)| ScoreBreakdown::of(row, gamma, series)),
-            score: verdict.score,
-            gamma: verdict.gamma.unwrap_or(0.0),
-            metrics: metrics.collect(),
-            incident: Box::default(),
+        let named = verdict.reasons.iter().filter_map(|reason| {
+            series(reason.metric).map(|series| NamedReason::new(series.clone(), reason, String::new()))
         });
+        let row = verdict.row.as_ref().zip(verdict.gamma);
+        let event = Event {
+            worker: WorkerId(0),
+            service: watched.spec.service.clone(),
+            at,
+            reasons: named.collect(),
+            breakdown: row.map(|(row, gamma)| ScoreBreakdown::of(row, gamma, series)),
+            silent: Vec::new(),
+            suspicion: None,
+            columns: None,
+            concerned: Vec::new(),
+            verdict,
+        };
+        if (Filter { min_share: 1.0, ..Filter::default() }).matches_event(&event) {
+            findings(&event, "", |at| Some(self.derived.covered_period(at, self.interval))).for_each(tell);
+        }
     }
 }
 
@@ -195,18 +188,4 @@ fn watched(number: u32, service: otlp::span_metrics::ServiceSpanMetrics<'_>, int
         fastest: None,
     };
     Ok(ServiceLmap { spec, region: Region::new(size) })
-}
-
-/// The series of errors, then that of durations.
-fn series(operation: &str) -> Result<[Series; 2]> {
-    let labels = Labels::new([("span.name", operation)])?;
-    let series = |metric, kind, unit, parts_per_unit| -> Result<Series> {
-        let (name, labels, unit) = (MetricName::new(metric)?, labels.clone(), Some(Unit::new(unit)?));
-        Ok(Series { name, labels, kind, unit, group: Group::Service, parts_per_unit })
-    };
-    let micros = NonZeroU64::new(1_000_000).unwrap_or(NonZeroU64::MIN);
-    Ok([
-        series(ERRORS, Kind::Counter, "{request}", NonZeroU64::MIN)?,
-        series(DURATION, Kind::Histogram(SpanMetrics::SCALE), "s", micros)?,
-    ])
 }

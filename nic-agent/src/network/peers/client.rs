@@ -1,4 +1,4 @@
-//! The client of one other agent, which is asked only if its certificate has the role of a peer.
+//! The connection to one other agent, which is asked only if its certificate has the role of a peer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,7 @@ use agent_runtime::access::Access;
 use agent_runtime::connect::Connector;
 use agent_runtime::live_tls::ClientFiles;
 use agent_runtime::reload::Reloadable;
-use one_way::MAX_MESSAGE_BYTES;
 use tonic::transport::{Channel, Endpoint};
-use wire::proto::one_way::one_way_client::OneWayClient;
 
 use super::{BoxError, PeerAccess};
 use crate::error::chain;
@@ -17,44 +15,44 @@ use crate::error::chain;
 /// HTTP/2 keep-alive: its interval, and the timeout after which a silent peer is disconnected.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// The client of one other agent. Connects anew when the certificates or the roles have changed; a request in flight
-/// ends on the connection on which it began.
+/// The connection to one other agent. Connects anew when the certificates or the roles have changed; a request in
+/// flight ends on the connection on which it began.
 #[derive(Debug)]
-pub(super) struct PeerClient {
+pub(super) struct PeerConnection {
     peer: String,
     certificates: Reloadable<Option<ClientFiles>>,
     access: PeerAccess,
     used: (Arc<Option<ClientFiles>>, Arc<Access>),
-    client: OneWayClient<Channel>,
+    channel: Channel,
 }
 
-impl PeerClient {
-    /// A client of the agent at `peer`, a host and port. It connects when it is first used.
+impl PeerConnection {
+    /// A connection to the agent at `peer`, a host and port. It connects when it is first used.
     pub(super) fn new(
         peer: &str,
         certificates: &Reloadable<Option<ClientFiles>>,
         access: &PeerAccess,
     ) -> Result<Self, BoxError> {
         let used = (certificates.load(), access.access.load());
-        let client = client(peer, used.0.as_ref().as_ref(), access)?;
-        Ok(Self { peer: peer.to_owned(), certificates: certificates.clone(), access: access.clone(), used, client })
+        let channel = channel(peer, used.0.as_ref().as_ref(), access)?;
+        Ok(Self { peer: peer.to_owned(), certificates: certificates.clone(), access: access.clone(), used, channel })
     }
 
-    /// The client with the current certificates and roles.
-    pub(super) fn current(&mut self) -> OneWayClient<Channel> {
+    /// The connection with the current certificates and roles.
+    pub(super) fn current(&mut self) -> Channel {
         let current = (self.certificates.load(), self.access.access.load());
         if !(Arc::ptr_eq(&current.0, &self.used.0) && Arc::ptr_eq(&current.1, &self.used.1)) {
-            match client(&self.peer, current.0.as_ref().as_ref(), &self.access) {
-                Ok(client) => self.client = client,
+            match channel(&self.peer, current.0.as_ref().as_ref(), &self.access) {
+                Ok(channel) => self.channel = channel,
                 Err(error) => tracing::warn!(why = chain(&*error), "new certificates cannot be used for another agent"),
             }
             self.used = current;
         }
-        self.client.clone()
+        self.channel.clone()
     }
 }
 
-fn client(peer: &str, files: Option<&ClientFiles>, access: &PeerAccess) -> Result<OneWayClient<Channel>, BoxError> {
+fn channel(peer: &str, files: Option<&ClientFiles>, access: &PeerAccess) -> Result<Channel, BoxError> {
     let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let tls = files.map(|files| Reloadable::new(files.configs.clone()));
@@ -67,7 +65,5 @@ fn client(peer: &str, files: Option<&ClientFiles>, access: &PeerAccess) -> Resul
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);
-    Ok(OneWayClient::new(endpoint.connect_with_connector_lazy(connector))
-        .max_decoding_message_size(MAX_MESSAGE_BYTES)
-        .max_encoding_message_size(MAX_MESSAGE_BYTES))
+    Ok(endpoint.connect_with_connector_lazy(connector))
 }

@@ -80,6 +80,12 @@ impl Machine {
         }
     }
 
+    /// The same switch with registers that are 0.
+    #[must_use]
+    pub fn empty(&self) -> Self {
+        Self::new(Arc::clone(&self.program))
+    }
+
     /// The program that it runs.
     #[must_use]
     pub fn program(&self) -> &Program {

@@ -4,6 +4,7 @@ use synopses::finecomb::Bank;
 use synopses::rda::Ids;
 use wire::proto::one_way as proto;
 use wire::proto::one_way::plan::Synopsis as ProtoSynopsis;
+use wire::time::{Nanos, UnixNanos};
 
 use super::{MessageError, bounded};
 use crate::plan::{Plan, Synopsis};
@@ -24,8 +25,8 @@ pub(super) fn encode_plan(plan: &Plan) -> proto::Plan {
         }
     };
     proto::Plan {
-        begins_unix_ns: plan.begins_ns,
-        length_ns: plan.length_ns,
+        begins_unix_ns: plan.begins.0,
+        length_ns: plan.length.0,
         key: plan.key.to_le_bytes().to_vec(),
         seed: plan.seed,
         synopsis: Some(synopsis),
@@ -55,8 +56,8 @@ pub(super) fn decode_plan(from: proto::Plan) -> Result<Plan, MessageError> {
             Synopsis::FineComb { digests, buckets: size(buckets), banks: banks.into_iter().map(bank).collect() }
         }
     };
-    let plan =
-        Plan { begins_ns: begins_unix_ns, length_ns, key: u128::from_le_bytes(key), seed, synopsis, intervals_per_key };
+    let (begins, length) = (UnixNanos(begins_unix_ns), Nanos(length_ns));
+    let plan = Plan { begins, length, key: u128::from_le_bytes(key), seed, synopsis, intervals_per_key };
     plan.check()?;
     Ok(plan)
 }

@@ -1,5 +1,7 @@
 //! Start of a run: the plan that is requested, and the outcome of the response.
 
+use wire::time::{Nanos, UnixNanos};
+
 use super::{Phase, Sender};
 use crate::Effect;
 use crate::clock::ClockOffset;
@@ -7,18 +9,18 @@ use crate::message::{Refusal, Response, ResponseBody};
 use crate::plan::{Plan, Synopsis};
 use crate::sampling_controller::SamplingController;
 
-/// Maximum clock offset of the receiver, in nanoseconds, that a start time makes up for: one hour.
-const MAX_AHEAD_NS: u64 = 3_600_000_000_000;
+/// Maximum clock offset of the receiver that a start time makes up for: one hour.
+const MAX_AHEAD: Nanos = Nanos::from_secs(3600);
 
 impl Sender {
     /// The plan to request. Its start lies in the future on both clocks.
-    pub(super) fn plan(&self, now_ns: u64, random: &mut dyn FnMut() -> u64) -> Plan {
+    pub(super) fn plan(&self, now: UnixNanos, random: &mut dyn FnMut() -> u64) -> Plan {
         // Multiples of the length, so that all runs have the same interval boundaries.
-        let length_ns = self.settings.length_ns.max(1);
-        let soonest = now_ns.saturating_add(self.ahead_ns).saturating_add(self.settings.start_margin_ns);
+        let length = self.settings.length.max(Nanos(1));
+        let soonest = now.plus(self.ahead).plus(self.settings.start_margin);
         Plan {
-            begins_ns: soonest.div_ceil(length_ns).saturating_mul(length_ns),
-            length_ns,
+            begins: UnixNanos(soonest.0.div_ceil(length.0).saturating_mul(length.0)),
+            length,
             key: u128::from(random()) << 64 | u128::from(random()),
             seed: random(),
             synopsis: self.settings.synopsis.clone(),
@@ -27,17 +29,17 @@ impl Sender {
     }
 
     /// Acts on the response to a start.
-    pub(super) fn started(&mut self, response: &Response, clock: ClockOffset, now_ns: u64) {
+    pub(super) fn started(&mut self, response: &Response, clock: ClockOffset, now: UnixNanos) {
         let Phase::Starting(plan) = &self.phase else { return };
-        self.ahead_ns = clock.ahead_ns.max(0).unsigned_abs().min(MAX_AHEAD_NS);
+        self.ahead = Nanos(clock.ahead_ns.max(0).unsigned_abs()).min(MAX_AHEAD);
         match &response.body {
             // A receiver of an earlier release cannot rotate keys.
             ResponseBody::Started(0) if plan.intervals_per_key > 0 => {
                 self.settings.intervals_per_key = 0;
-                self.retry(None, now_ns, None);
+                self.retry(None, now, None);
             }
             ResponseBody::Started(intervals_per_key)
-                if *intervals_per_key == plan.intervals_per_key && now_ns < plan.begins_ns =>
+                if *intervals_per_key == plan.intervals_per_key && now < plan.begins =>
             {
                 let plan = plan.clone();
                 self.effects.push_back(Effect::Collect(plan.clone()));
@@ -47,16 +49,16 @@ impl Sender {
             }
             // The response came too late. The next attempt starts later.
             ResponseBody::Started(intervals_per_key) if *intervals_per_key == plan.intervals_per_key => {
-                self.retry(None, now_ns, None);
+                self.retry(None, now, None);
             }
-            ResponseBody::Refused(Refusal::TooLate) => self.retry(None, now_ns, None),
+            ResponseBody::Refused(Refusal::TooLate) => self.retry(None, now, None),
             ResponseBody::Refused(refusal) => {
                 self.refused(refusal);
-                self.retry(None, now_ns, None);
+                self.retry(None, now, None);
             }
             _ => {
                 self.counts.invalid += 1;
-                self.retry(None, now_ns, None);
+                self.retry(None, now, None);
             }
         }
     }

@@ -6,18 +6,21 @@ use std::rc::Rc;
 use one_way::{
     Action, Flags, Receiver, ReceiverSettings, Refusal, RequestBody, ResponseBody, Sender, SenderSettings, Synopsis,
 };
+use wire::time::{Nanos, UnixNanos};
 
 use crate::world::{Fate, LENGTH, MS, START, Scenario, World};
 
 #[test]
 fn runs_begin_at_multiples_of_their_intervals_later_than_the_margin() {
     for now in [START, START + 1, START + 77 * MS + 3] {
-        let settings = SenderSettings::new("shop".to_owned(), LENGTH, Synopsis::RDA);
-        let start_margin_ns = settings.start_margin_ns;
-        let Action::Send { request, .. } = Sender::new(settings).poll(now, &mut || 7) else { panic!("it begins") };
+        let settings = SenderSettings::new("shop".to_owned(), Nanos(LENGTH), Synopsis::RDA);
+        let start_margin_ns = settings.start_margin.0;
+        let Action::Send { request, .. } = Sender::new(settings).poll(UnixNanos(now), &mut || 7) else {
+            panic!("it begins")
+        };
         let RequestBody::Start(plan) = request.body else { panic!("with a start") };
-        assert_eq!(plan.begins_ns % LENGTH, 0);
-        assert!((now + start_margin_ns..now + start_margin_ns + LENGTH).contains(&plan.begins_ns));
+        assert_eq!(plan.begins.0 % LENGTH, 0);
+        assert!((now + start_margin_ns..now + start_margin_ns + LENGTH).contains(&plan.begins.0));
     }
 }
 
@@ -64,8 +67,8 @@ fn a_receiver_that_cannot_respond_gets_retries_with_back_off() {
         // No response to that request.
         |body| *body = ResponseBody::Finished,
         // Retry at once, and never.
-        |body| *body = ResponseBody::RetryAfter(0),
-        |body| *body = ResponseBody::RetryAfter(u64::MAX),
+        |body| *body = ResponseBody::RetryAfter(Nanos::ZERO),
+        |body| *body = ResponseBody::RetryAfter(Nanos::NEVER),
     ];
     for (number, spoil) in responses.into_iter().enumerate() {
         let mut world = World::new(Scenario { rate: 5, message_delay: (MS / 100, MS / 50), ..Scenario::with_seed(63) });
@@ -89,13 +92,13 @@ fn a_receiver_that_cannot_respond_gets_retries_with_back_off() {
 #[test]
 fn long_intervals_are_started_again_after_their_margin() {
     let second = 1000 * MS;
-    let mut sender = Sender::new(SenderSettings::new("shop".to_owned(), 60 * second, Synopsis::RDA));
+    let mut sender = Sender::new(SenderSettings::new("shop".to_owned(), Nanos(60 * second), Synopsis::RDA));
     let mut now = START;
 
     for _ in 0..5 {
-        let Action::Send { call, .. } = sender.poll(now, &mut || 7) else { panic!("a start is due") };
-        sender.complete(call, None, now, &mut || 7);
-        let Action::Wait(until) = sender.poll(now, &mut || 7) else { panic!("it pauses") };
+        let Action::Send { call, .. } = sender.poll(UnixNanos(now), &mut || 7) else { panic!("a start is due") };
+        sender.complete(call, None, UnixNanos(now), &mut || 7);
+        let Action::Wait(UnixNanos(until)) = sender.poll(UnixNanos(now), &mut || 7) else { panic!("it pauses") };
         assert_eq!(until - now, 120 * second);
         now = until;
     }
@@ -121,9 +124,9 @@ fn a_request_that_the_receiver_finds_invalid_is_a_parameter_mismatch() {
 #[test]
 fn intervals_in_progress_are_bounded_for_any_deadline() {
     let scenario = Scenario::with_seed(65);
-    let settings = SenderSettings::new("shop".to_owned(), LENGTH, Synopsis::RDA);
-    let sender = Sender::new(SenderSettings { deadline_ns: 100 * LENGTH, ..settings });
-    let receiver = Receiver::new(ReceiverSettings::new(LENGTH, Synopsis::RDA));
+    let settings = SenderSettings::new("shop".to_owned(), Nanos(LENGTH), Synopsis::RDA);
+    let sender = Sender::new(SenderSettings { deadline: Nanos(100 * LENGTH), ..settings });
+    let receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), Synopsis::RDA));
     let mut world = World::of(scenario, sender, receiver);
     world.on_request =
         Box::new(
@@ -140,7 +143,7 @@ fn intervals_in_progress_are_bounded_for_any_deadline() {
 fn a_run_that_ends_leaves_a_report_of_each_collected_interval() {
     let mut world = World::new(Scenario::with_seed(66));
     world.run(3_000);
-    world.receiver = Receiver::new(ReceiverSettings::new(LENGTH, Synopsis::RDA));
+    world.receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), Synopsis::RDA));
     world.run(3_000);
 
     assert_eq!(world.runs, 2);
@@ -160,7 +163,7 @@ fn flow_sampling_adapts_in_the_next_run_and_rises_after_sixty_intervals() {
     world.run(4_000);
     assert!(fits(&world), "{:?}", world.reports[0]);
 
-    world.receiver = Receiver::new(ReceiverSettings::new(LENGTH, Synopsis::RDA));
+    world.receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), Synopsis::RDA));
     world.run(4_000);
     assert!(world.runs == 2 && fits(&world), "{:?}", world.reports[0]);
 
@@ -187,9 +190,9 @@ fn a_run_that_ends_leaves_a_report_of_the_interval_that_waited_for_the_next() {
 
 #[test]
 fn reports_come_in_order_though_a_later_interval_is_compared_first() {
-    let settings = SenderSettings::new("shop".to_owned(), LENGTH, Synopsis::RDA);
-    let sender = Sender::new(SenderSettings { deadline_ns: 4 * LENGTH, ..settings });
-    let receiver = Receiver::new(ReceiverSettings::new(LENGTH, Synopsis::RDA));
+    let settings = SenderSettings::new("shop".to_owned(), Nanos(LENGTH), Synopsis::RDA);
+    let sender = Sender::new(SenderSettings { deadline: Nanos(4 * LENGTH), ..settings });
+    let receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), Synopsis::RDA));
     let mut world = World::of(Scenario::with_seed(69), sender, receiver);
     let mut first = None;
     world.on_request = Box::new(move |request, now| {

@@ -5,6 +5,7 @@ use one_way::{
     Sender, SenderSettings, Synopsis,
 };
 use synopses::rda::{Ids, Sizing};
+use wire::time::{Nanos, UnixNanos};
 
 use crate::world::{Fate, LENGTH, MS, Scenario, World, kind_of};
 
@@ -94,7 +95,7 @@ fn a_restarted_receiver_gets_another_run() {
     let mut world = World::new(Scenario::with_seed(12));
     world.run(WARM);
     assert_eq!(world.runs, 1);
-    world.receiver = Receiver::new(ReceiverSettings::new(LENGTH, Synopsis::RDA));
+    world.receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), Synopsis::RDA));
     world.run(WARM);
 
     assert_eq!(world.runs, 2);
@@ -105,7 +106,7 @@ fn a_restarted_receiver_gets_another_run() {
 fn a_restarted_sender_whose_clock_was_set_back_finds_a_later_epoch() {
     let mut world = World::new(Scenario::with_seed(13));
     world.run(WARM);
-    world.sender = Sender::new(SenderSettings::new("shop".to_owned(), LENGTH, Synopsis::RDA));
+    world.sender = Sender::new(SenderSettings::new("shop".to_owned(), Nanos(LENGTH), Synopsis::RDA));
     // Both clocks are set back by ten seconds.
     world.scenario.clocks = [-10_000 * MS as i64; 2];
     world.run(4_000);
@@ -137,11 +138,14 @@ fn messages_of_other_intervals_and_unknown_epochs_are_counted_and_not_followed()
 #[test]
 fn a_peer_of_another_length_or_synopsis_is_refused_before_anything_is_added_up() {
     for (settings, why) in [
-        (ReceiverSettings::new(2 * LENGTH, Synopsis::RDA), "intervals of 200000000 ns, the receiver has 400000000 ns"),
-        (ReceiverSettings::new(LENGTH, Synopsis::lda(64)), "synopsis rda, the receiver has lda"),
+        (
+            ReceiverSettings::new(Nanos(2 * LENGTH), Synopsis::RDA),
+            "intervals of 200000000 ns, the receiver has 400000000 ns",
+        ),
+        (ReceiverSettings::new(Nanos(LENGTH), Synopsis::lda(64)), "synopsis rda, the receiver has lda"),
     ] {
         let scenario = Scenario::with_seed(15);
-        let sender = Sender::new(SenderSettings::new("shop".to_owned(), LENGTH, Synopsis::RDA));
+        let sender = Sender::new(SenderSettings::new("shop".to_owned(), Nanos(LENGTH), Synopsis::RDA));
         let mut world = World::of(scenario, sender, Receiver::new(settings));
         world.run(30_000);
 
@@ -154,8 +158,8 @@ fn a_peer_of_another_length_or_synopsis_is_refused_before_anything_is_added_up()
 #[test]
 fn the_sender_reduces_its_buckets_to_the_receivers_maximum() {
     let scenario = Scenario { synopsis: Synopsis::finecomb(4_000, 200), ..Scenario::with_seed(16) };
-    let sender = Sender::new(SenderSettings::new("shop".to_owned(), LENGTH, scenario.synopsis.clone()));
-    let receiver = Receiver::new(ReceiverSettings::new(LENGTH, Synopsis::finecomb(1_000, 200)));
+    let sender = Sender::new(SenderSettings::new("shop".to_owned(), Nanos(LENGTH), scenario.synopsis.clone()));
+    let receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), Synopsis::finecomb(1_000, 200)));
     let mut world = World::of(scenario, sender, receiver);
     world.run(6_000);
 
@@ -234,7 +238,7 @@ fn a_sender_with_false_or_impossible_requests_is_refused_with_bounded_memory() {
     // A request of another run is refused with the current epoch.
     let probe = |world: &mut World, epoch, interval, body: RequestBody| {
         let request = Request { stream: "shop".to_owned(), epoch, interval, clock_state: ClockState::Unknown, body };
-        world.receiver.respond(&request, now).body
+        world.receiver.respond(&request, UnixNanos(now)).body
     };
     if let ResponseBody::Refused(Refusal::Epoch(known)) = probe(&mut world, 1, 5, RequestBody::Times(vec![])) {
         epoch = known;
@@ -259,10 +263,10 @@ fn a_sender_with_false_or_impossible_requests_is_refused_with_bounded_memory() {
     );
     let huge = probe(&mut world, epoch, interval, request(u64::MAX, synopses::rda::XorCounters::new(1).encode()));
     assert!(matches!(huge, ResponseBody::Packets(..)), "as many cells as that are more than all packets");
-    let ResponseBody::RetryAfter(retry_after_ns) = probe(&mut world, epoch, 1 << 39, RequestBody::Times(vec![])) else {
+    let ResponseBody::RetryAfter(retry_after) = probe(&mut world, epoch, 1 << 39, RequestBody::Times(vec![])) else {
         panic!("it has not ended")
     };
-    assert!(retry_after_ns <= LENGTH);
+    assert!(retry_after <= Nanos(LENGTH));
     assert_eq!(probe(&mut world, epoch, 0, RequestBody::Times(vec![])), ResponseBody::Expired, "already dropped");
     // Reports of intervals that never were, or of other packets than arrived.
     let report = |interval, received| Report { received, mean_ns: Some(1.0), ..Report::unknown(interval, Flags::NONE) };
@@ -301,8 +305,8 @@ fn differences_far_above_capacity_are_flagged_and_all_packets_are_sent_where_tha
 
     let scenario = Scenario { loss: 0.5, rate: 40, ..Scenario::with_seed(21) };
     let sizing = Sizing { most: 300, least: 300, ..Sizing::default() };
-    let receiver = Receiver::new(ReceiverSettings { sizing, ..ReceiverSettings::new(LENGTH, Synopsis::RDA) });
-    let sender = Sender::new(SenderSettings::new("shop".to_owned(), LENGTH, Synopsis::RDA));
+    let receiver = Receiver::new(ReceiverSettings { sizing, ..ReceiverSettings::new(Nanos(LENGTH), Synopsis::RDA) });
+    let sender = Sender::new(SenderSettings::new("shop".to_owned(), Nanos(LENGTH), Synopsis::RDA));
     let mut world = World::of(scenario, sender, receiver);
     world.run(4_000);
     let reports = &world.reports[0];
@@ -446,8 +450,8 @@ fn a_start_in_a_far_future_or_of_a_replayed_epoch_is_refused() {
     world.run(WARM);
     let now = world.now;
     let plan = one_way::Plan {
-        begins_ns: now + 10_000_000 * MS,
-        length_ns: LENGTH,
+        begins: UnixNanos(now + 10_000_000 * MS),
+        length: Nanos(LENGTH),
         key: 1,
         seed: 2,
         synopsis: Synopsis::RDA,
@@ -461,16 +465,16 @@ fn a_start_in_a_far_future_or_of_a_replayed_epoch_is_refused() {
             clock_state: ClockState::Unknown,
             body: RequestBody::Start(plan.clone()),
         };
-        world.receiver.respond(&request, now)
+        world.receiver.respond(&request, UnixNanos(now))
     };
 
     assert!(matches!(ask(&mut world, u64::MAX, &plan).body, ResponseBody::Refused(Refusal::Parameters { .. })));
-    let soon = one_way::Plan { begins_ns: now + LENGTH, ..plan.clone() };
+    let soon = one_way::Plan { begins: UnixNanos(now + LENGTH), ..plan.clone() };
     assert!(
         matches!(ask(&mut world, 1, &soon).body, ResponseBody::Refused(Refusal::Epoch(known)) if known > 1),
         "replayed"
     );
-    let late = one_way::Plan { begins_ns: now, ..plan };
+    let late = one_way::Plan { begins: UnixNanos(now), ..plan };
     assert_eq!(ask(&mut world, u64::MAX, &late).body, ResponseBody::Refused(Refusal::TooLate));
     assert_eq!(world.runs, 1);
 }

@@ -7,13 +7,14 @@ use one_way::{
     Synopsis,
 };
 use synopses::digest::Digest;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::world::{Fate, LENGTH, MS, Scenario, World};
 
 fn world(scenario: Scenario) -> World {
-    let settings = SenderSettings::new("shop".to_owned(), LENGTH, scenario.synopsis.clone());
+    let settings = SenderSettings::new("shop".to_owned(), Nanos(LENGTH), scenario.synopsis.clone());
     let sender = Sender::new(SenderSettings { intervals_per_key: MIN_INTERVALS_PER_KEY, ..settings });
-    let receiver = Receiver::new(ReceiverSettings::new(LENGTH, scenario.synopsis.clone()));
+    let receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), scenario.synopsis.clone()));
     World::of(scenario, sender, receiver)
 }
 
@@ -95,22 +96,22 @@ fn a_receiver_of_an_earlier_release_has_one_key_for_a_run() {
 fn intervals(packets: usize, copies: u64) -> Vec<one_way::IntervalPackets> {
     let (key, seed, synopsis) = (1, 2, Synopsis::RDA);
     let plan = Plan {
-        begins_ns: 1_000 * LENGTH,
-        length_ns: LENGTH,
+        begins: UnixNanos(1_000 * LENGTH),
+        length: Nanos(LENGTH),
         key,
         seed,
         synopsis,
         intervals_per_key: MIN_INTERVALS_PER_KEY,
     };
-    let settings = CollectorSettings { end: End::Sender, packets, grace_ns: MS };
+    let settings = CollectorSettings { end: End::Sender, packets, grace: Nanos(MS) };
     let mut collector = Collector::new(plan.clone(), settings).expect("possible");
     (0..=MIN_INTERVALS_PER_KEY)
         .map(|interval| {
             for number in (0..100).flat_map(|number| (0..copies).map(move |_| number)) {
-                let at = plan.begin_of(interval) + 2 * MS + number;
+                let at = plan.begin_of(interval).plus(Nanos(2 * MS + number));
                 collector.insert(at, |key| key.digest(&[number as u8]), |_| Digest(0));
             }
-            let interval = collector.poll(plan.begin_of(interval + 1) + MS).expect("it is over");
+            let interval = collector.poll(plan.begin_of(interval + 1).plus(Nanos(MS))).expect("it is over");
             if let Packets::Each(Some(cache)) = interval.packets.clone() {
                 collector.give_back(cache);
             }
@@ -147,8 +148,8 @@ fn an_interval_over_the_memory_budget_for_both_ids_is_flagged() {
 #[test]
 fn a_plan_with_too_few_intervals_per_key_is_invalid() {
     let plan = |intervals_per_key| Plan {
-        begins_ns: 0,
-        length_ns: LENGTH,
+        begins: UnixNanos(0),
+        length: Nanos(LENGTH),
         key: 1,
         seed: 2,
         synopsis: Synopsis::RDA,
@@ -159,6 +160,6 @@ fn a_plan_with_too_few_intervals_per_key_is_invalid() {
     {
         assert_eq!(plan(intervals_per_key).check().is_ok(), possible, "{intervals_per_key}");
     }
-    let hour = |length_ns| SenderSettings::new(String::new(), length_ns, Synopsis::RDA).intervals_per_key;
+    let hour = |length_ns| SenderSettings::new(String::new(), Nanos(length_ns), Synopsis::RDA).intervals_per_key;
     assert_eq!([hour(1_000 * MS), hour(LENGTH), hour(3_600_000 * MS)], [3_600, 18_000, MIN_INTERVALS_PER_KEY]);
 }

@@ -11,6 +11,7 @@ use one_way::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use synopses::digest::{Digest, DigestKey};
+use wire::time::{Nanos, UnixNanos};
 
 pub const MS: u64 = 1_000_000;
 /// Length of an interval.
@@ -142,8 +143,8 @@ fn digest_of(id: u64) -> impl Fn(&DigestKey) -> Digest {
 
 impl World {
     pub fn new(scenario: Scenario) -> Self {
-        let sender = Sender::new(SenderSettings::new("shop".to_owned(), LENGTH, scenario.synopsis.clone()));
-        let receiver = Receiver::new(ReceiverSettings::new(LENGTH, scenario.synopsis.clone()));
+        let sender = Sender::new(SenderSettings::new("shop".to_owned(), Nanos(LENGTH), scenario.synopsis.clone()));
+        let receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), scenario.synopsis.clone()));
         Self::of(scenario, sender, receiver)
     }
 
@@ -196,7 +197,7 @@ impl World {
             let now = self.now;
             for (_, end, id, at) in self.undelivered.extract_if(.., |(due, ..)| *due <= now) {
                 let collector = self.collector[end].as_mut().expect("it was there");
-                collector.insert(at, digest_of(id), |_| Digest(0));
+                collector.insert(UnixNanos(at), digest_of(id), |_| Digest(0));
             }
             let until = self.now + MS;
             while let Some((&(at, number), _)) = self.events.first_key_value()
@@ -229,7 +230,7 @@ impl World {
                 {
                     self.undelivered.push((at + LENGTH, 0, id, at));
                 } else {
-                    collector.insert(at, digest_of(id), |_| Digest(flow));
+                    collector.insert(UnixNanos(at), digest_of(id), |_| Digest(flow));
                 }
                 if self.oversized {
                     collector.oversized();
@@ -267,7 +268,7 @@ impl World {
                     {
                         self.undelivered.push((now + LENGTH, 1, id, now));
                     } else {
-                        collector.insert(now, digest_of(id), |_| Digest(flow));
+                        collector.insert(UnixNanos(now), digest_of(id), |_| Digest(flow));
                     }
                 }
             }
@@ -276,7 +277,7 @@ impl World {
                 // Through its encoding.
                 let request = Request::decode(request.encode()).expect("what was encoded");
                 self.receiver.set_clock_state(self.clock_states[1]);
-                let response = self.receiver.respond(&request, now);
+                let response = self.receiver.respond(&request, UnixNanos(now));
                 let mut response = Response::decode(response.encode()).expect("what was encoded");
                 if (self.on_response)(&mut response, self.now) == Fate::Lost || self.chance(self.scenario.message_loss)
                 {
@@ -288,7 +289,7 @@ impl World {
             Event::Response { call, response } => {
                 let now = self.clock(0);
                 let random = &mut self.random;
-                self.sender.complete(call, Some(response), now, &mut || random.random());
+                self.sender.complete(call, Some(response), UnixNanos(now), &mut || random.random());
             }
         }
     }
@@ -322,11 +323,11 @@ impl World {
     fn turn(&mut self) {
         for end in [0, 1] {
             let now = self.clock(end);
-            let interval = self.collector[end].as_mut().and_then(|collector| collector.poll(now));
+            let interval = self.collector[end].as_mut().and_then(|collector| collector.poll(UnixNanos(now)));
             let random = &mut self.random;
             match (interval, end) {
-                (Some(interval), 0) => self.sender.add_interval(interval, now, &mut || random.random()),
-                (Some(interval), _) => self.receiver.add_interval(interval, now),
+                (Some(interval), 0) => self.sender.add_interval(interval, UnixNanos(now), &mut || random.random()),
+                (Some(interval), _) => self.receiver.add_interval(interval, UnixNanos(now)),
                 (None, _) => {}
             }
         }
@@ -334,9 +335,9 @@ impl World {
         loop {
             let now = self.clock(0);
             let random = &mut self.random;
-            match self.sender.poll(now, &mut || random.random()) {
+            match self.sender.poll(UnixNanos(now), &mut || random.random()) {
                 Action::Send { call, request } => self.send(call, *request),
-                Action::Wait(until) => {
+                Action::Wait(UnixNanos(until)) => {
                     assert!(
                         until > now || until == u64::MAX,
                         "the sender waits for a time in the past: {until} at {now}"
@@ -346,7 +347,7 @@ impl World {
             }
         }
         let now = self.clock(1);
-        self.receiver.poll(now);
+        self.receiver.poll(UnixNanos(now));
         let effects: Vec<_> = self.sender.take_effects().map(|effect| (0, effect)).collect();
         let more: Vec<_> = self.receiver.take_effects().map(|effect| (1, effect)).collect();
         for (end, effect) in effects.into_iter().chain(more) {
@@ -358,14 +359,14 @@ impl World {
         match effect {
             Effect::Collect(plan) => {
                 if end == 0 {
-                    (self.begins, self.runs) = (plan.begins_ns, self.runs + 1);
+                    (self.begins, self.runs) = (plan.begins.0, self.runs + 1);
                     self.truth.clear();
                     for (before, reports) in self.before.iter_mut().zip(&mut self.reports) {
                         before.append(reports);
                     }
                 }
                 let of = [End::Sender, End::Receiver][end];
-                let settings = CollectorSettings { end: of, packets: self.scenario.budget[end], grace_ns: 5 * MS };
+                let settings = CollectorSettings { end: of, packets: self.scenario.budget[end], grace: Nanos(5 * MS) };
                 self.collector[end] = Some(Collector::new(plan, settings).expect("an accepted plan"));
             }
             Effect::Sample(sampling) => {

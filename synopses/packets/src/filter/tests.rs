@@ -25,6 +25,9 @@ fn every_condition_matches_what_it_names() {
         "host 10.0.0.1",
         "host ::ffff:10.0.0.1",
         "dst host 10.1.0.1",
+        "src host 10.0.0.9,10.0.0.1,::1",
+        "host 10.0.0.1,10.0.0.1",
+        "not dst host 10.0.0.1,10.0.0.2",
         "net 10.0.0.0/15",
         "src net 10.0.0.0/16",
         "net 0.0.0.0/0",
@@ -38,6 +41,7 @@ fn every_condition_matches_what_it_names() {
         "port 81",
         "src port 80",
         "src host 10.1.0.1",
+        "src host 10.1.0.1,10.1.0.2",
         "dst net 10.0.0.0/16",
         "net 11.0.0.0/8",
         "net ::1/128",
@@ -72,9 +76,15 @@ fn a_filter_error_names_the_invalid_word() {
         ("net 10.0.0.0/33", "\"10.0.0.0/33\""),
         ("net fe80::/129", "invalid address or network"),
         ("host example", "\"example\""),
+        ("host 10.0.0.1,", "invalid address \"\""),
+        ("host 10.0.0.1,10.0.0.0/8", "invalid address \"10.0.0.0/8\""),
     ] {
         let error = filter.parse::<Filter>().expect_err(filter).to_string();
         assert!(error.contains(word), "{filter}: {error}");
     }
     assert_eq!(vec!["tcp"; 33].join(" and ").parse::<Filter>(), Err(FilterError::Long));
+    let hosts = |count| (0..count).map(|host| format!("10.0.{}.{}", host / 256, host % 256)).collect::<Vec<_>>();
+    assert!(format!("host {}", hosts(MAX_HOSTS).join(",")).parse::<Filter>().is_ok());
+    let many = format!("host {}", hosts(MAX_HOSTS + 1).join(","));
+    assert_eq!(many.parse::<Filter>(), Err(FilterError::Hosts(MAX_HOSTS + 1)));
 }

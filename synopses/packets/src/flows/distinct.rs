@@ -12,11 +12,11 @@ use crate::identity;
 use crate::packet::{End, Packet};
 
 /// Registers of each count: a standard error of 3.4 %.
-const REGISTERS: usize = 512;
+pub const REGISTERS: usize = 512;
 /// Positions of a register: for up to 131,072 items in a window.
-const POSITIONS: usize = 12;
+pub const POSITIONS: usize = 12;
 /// Slots of the window, before one is added.
-const SLOTS: u64 = 8;
+pub const SLOTS: u64 = 8;
 /// Entries of the tables of those who have most.
 const ENTRIES: usize = 128;
 /// Bits that tell what was seen in an interval. With more items than that, new ones count less.

@@ -7,7 +7,7 @@ use super::party::{Key, Party, Weight};
 use crate::packet::Packet;
 
 /// Entries of the table.
-const ENTRIES: usize = 256;
+pub const HEAVY_ENTRIES: usize = 256;
 
 /// The table of an interval.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl HeavyInterval {
 
 impl Heavy {
     pub(super) fn new(key: Key, weight: Weight, seed: u64) -> Result<Self, SettingsError> {
-        let settings = Settings { entries: ENTRIES, seed, ..Settings::default() };
+        let settings = Settings { entries: HEAVY_ENTRIES, seed, ..Settings::default() };
         Ok(Self { key, weight, table: NamedRap::new(settings)? })
     }
 

@@ -68,35 +68,47 @@ pub struct PrefixShare {
     pub least_share: f64,
 }
 
+/// The settings of reordering by prefix.
+#[must_use]
+pub fn reordering_settings(seed: u64) -> Settings {
+    Settings {
+        buckets: BUCKETS,
+        split: Split::Hybrid(HEAVY_FLOWS),
+        timeout_ns: TIMEOUT_NS,
+        reports: Reports::Always,
+        seed,
+        ..Settings::default()
+    }
+}
+
+/// A TCP packet as synopses of reordering take it; `None` for others.
+#[inline]
+#[must_use]
+pub fn segment(packet: &Packet<'_>, key: &DigestKey) -> Option<Segment> {
+    let Transport::Tcp(tcp) = packet.transport else { return None };
+    let control = match tcp {
+        tcp if tcp.has(Tcp::RST) => Control::Reset,
+        tcp if tcp.has(Tcp::SYN) => Control::Syn,
+        tcp if tcp.has(Tcp::FIN) => Control::Fin,
+        _ => Control::None,
+    };
+    Some(Segment {
+        prefix: Prefix::of(&packet.source.address).0,
+        flow: identity::flow(packet, key),
+        sequence: tcp.sequence,
+        payload: tcp.payload,
+        control,
+    })
+}
+
 impl Reordered {
     pub(super) fn new(seed: u64) -> Result<Self, SettingsError> {
-        let settings = Settings {
-            buckets: BUCKETS,
-            split: Split::Hybrid(HEAVY_FLOWS),
-            timeout_ns: TIMEOUT_NS,
-            reports: Reports::Always,
-            seed,
-            ..Settings::default()
-        };
-        Ok(Self { synopsis: Reordering::new(settings)?, tally: PrefixTally::new(PREFIXES, seed)? })
+        Ok(Self { synopsis: Reordering::new(reordering_settings(seed))?, tally: PrefixTally::new(PREFIXES, seed)? })
     }
 
     #[inline]
     pub(super) fn insert(&mut self, packet: &Packet<'_>, key: &DigestKey) {
-        let Transport::Tcp(tcp) = packet.transport else { return };
-        let control = match tcp {
-            tcp if tcp.has(Tcp::RST) => Control::Reset,
-            tcp if tcp.has(Tcp::SYN) => Control::Syn,
-            tcp if tcp.has(Tcp::FIN) => Control::Fin,
-            _ => Control::None,
-        };
-        let segment = Segment {
-            prefix: Prefix::of(&packet.source.address).0,
-            flow: identity::flow(packet, key),
-            sequence: tcp.sequence,
-            payload: tcp.payload,
-            control,
-        };
+        let Some(segment) = segment(packet, key) else { return };
         if let Some(report) = self.synopsis.insert(&segment, packet.time_ns) {
             self.tally.insert(report);
         }

@@ -106,3 +106,42 @@ fn impossible_values_are_refused_even_with_a_good_checksum() {
     assert!(lists(&[(3, 0)]).is_err(), "no rank");
     assert!(lists(&[(3, 33)]).is_err(), "a rank beyond the last");
 }
+
+#[test]
+fn a_synopsis_is_made_of_the_ranks_of_a_switch() {
+    let staggered = used(st_hll(), 0);
+    let of = |slot, ranks: &[u8]| StHll::of_ranks(*staggered.stagger(), staggered.tally(), slot, ranks);
+
+    let loaded = of(staggered.slot(), staggered.ranks()).expect("its own ranks");
+    assert_eq!(loaded.encode(), staggered.encode());
+    continues(loaded, staggered.clone());
+    assert_eq!(of(staggered.slot(), &[0; 31]).err(), Some(RANK));
+    assert_eq!(of(staggered.slot(), &[62; 32]).err(), Some(RANK));
+    assert_eq!(of(u64::MAX, staggered.ranks()).err(), Some(DecodeError::Field("a slot")));
+}
+
+#[test]
+fn a_synopsis_is_made_of_the_slots_of_a_switch_and_stale_ones_are_left_out() {
+    let settings = TsPcsaSettings { rounding: Rounding::Up, ..TsPcsaSettings::plain(settings()) };
+    let mut stamped = TsPcsa::new(settings).expect("possible");
+    let mut slots = vec![None; settings.common.registers * settings.positions];
+    for number in 0..3_000 {
+        let now_ns = 1_000 + number * 97;
+        // Where it is: the only cell that is set if it is the only one.
+        let mut alone = TsPcsa::new(settings).expect("possible");
+        alone.insert(Digest(number), now_ns);
+        let at = (0..slots.len()).find(|at| alone.cells.get(*at) != 0).expect("an item");
+        slots[at] = Some(now_ns.div_ceil(settings.slot_ns));
+        stamped.insert(Digest(number), now_ns);
+    }
+    let latest_ns = 1_000 + 2_999 * 97;
+    let of = |latest_ns, slots: &[_]| TsPcsa::of_slots(settings, stamped.tally(), latest_ns, slots);
+
+    let loaded = of(latest_ns, &slots).expect("slots until then");
+    let mut pruned = stamped.clone();
+    pruned.prune(latest_ns);
+    assert_eq!(loaded.encode(), pruned.encode());
+    assert!(slots.iter().flatten().count() > (0..slots.len()).filter(|at| loaded.cells.get(*at) != 0).count());
+    assert_eq!(of(latest_ns, &slots[1..]).err(), Some(DecodeError::Field("a number of positions")));
+    assert_eq!(of(latest_ns - 2 * WINDOW_NS, &slots).err(), Some(DecodeError::Field("a time")));
+}

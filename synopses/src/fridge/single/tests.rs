@@ -57,7 +57,7 @@ fn at_the_end_of_its_lifetime_a_sample_weighs_e_over_p() {
     for (counter, x) in [(Counter::Accepted, 1 << 12), (Counter::Arrivals, 1 << 14)] {
         let fridge = fridge(Settings { slots: 1 << 12, probability: 0.25, counter, ..Settings::default() });
 
-        let weight = libm::exp(fridge.ln_weight(x));
+        let weight = libm::exp(fridge.weighing.ln_weight(x));
 
         assert!((weight / (4.0 * core::f64::consts::E) - 1.0).abs() < 1e-3, "{weight}");
     }
@@ -66,11 +66,11 @@ fn at_the_end_of_its_lifetime_a_sample_weighs_e_over_p() {
 #[test]
 fn weights_grow_with_the_insertions_and_are_clamped_and_counted() {
     let mut fridge = fridge(Settings { slots: 2, ..small() });
-    let weights: std::vec::Vec<_> = (0..80).map(|x| fridge.ln_weight(x)).collect();
+    let weights: std::vec::Vec<_> = (0..80).map(|x| fridge.weighing.ln_weight(x)).collect();
 
     assert!(weights.is_sorted());
     assert_eq!(fridge.tally.clamped(weights[79]), weights[79]);
-    assert_eq!(fridge.tally.clamped(fridge.ln_weight(90)), 60.0);
+    assert_eq!(fridge.tally.clamped(fridge.weighing.ln_weight(90)), 60.0);
     assert_eq!(fridge.tally().weight_clamped, 1);
 }
 

@@ -126,8 +126,8 @@ fn is_known(cluster: &Cluster, name: &str) -> Result<()> {
     cluster.until("the new pod is known", |status| status.services().contains(&service.as_str()))
 }
 
-/// The host agent's service account may list and watch pods, `PodMonitor`s, `Lmap`s and `SamplingPolicy`s, and write
-/// the status of a node; the NIC agent has none.
+/// The host agent's service account may list and watch pods, `PodMonitor`s, `Lmap`s and both kinds of policies, and
+/// write the status of a node; the NIC agent has none.
 ///
 /// # Errors
 ///
@@ -150,6 +150,8 @@ pub fn rights(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
             ("patch podmonitors.monitoring.coreos.com", false),
             ("watch lmaps.uview.dev", true),
             ("patch lmaps.uview.dev", false),
+            ("watch synopsispolicies.uview.dev", true),
+            ("patch synopsispolicies.uview.dev", false),
             ("patch lmapnodestatuses.uview.dev", true),
             ("delete lmapnodestatuses.uview.dev", false),
         ] {

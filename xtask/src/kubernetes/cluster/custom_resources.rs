@@ -85,7 +85,7 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     })?;
     steps.run("the controller, turned on: the status of both on all nodes, and events", || {
         cluster.helm(&format!("upgrade uview {CHART} -n uview -f {values} --set controller.enabled=true"))?;
-        cluster.sh("kubectl -n uview rollout status deploy/uview-controller --timeout=60s")?;
+        cluster.sh("kubectl -n uview rollout status deploy/uview-controller --timeout=150s")?;
         has_status(cluster, "shop", "lmap/slower")?;
         has_status(cluster, "market", "samplingpolicy/half")?;
         // The report of a node that is gone is deleted after five minutes: whether it may is all that is seen here.

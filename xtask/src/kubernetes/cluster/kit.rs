@@ -28,7 +28,7 @@ E
 old=$(<$N/kubelet.pid); mapfile -t -d '' args </proc/$old/cmdline; kill $old; while [ -d /proc/$old ]; do sleep 0.1; done
 "${args[@]}" </dev/null >>$N/kubelet.log 2>&1 & echo $! >$N/kubelet.pid
 sleep 1; for image in $N/../img/*.tar; do $CTR images import $image; done
-kubectl wait --for=condition=Ready node/lab --timeout=60s"#;
+kubectl wait --for=condition=Ready node/lab --timeout=150s"#;
 /// How long anything may take on a busy machine.
 const WITHIN: Duration = Duration::from_mins(2);
 
@@ -210,7 +210,7 @@ impl Cluster {
     ///
     /// It does not within a minute.
     pub fn rolled_out(&self, agent: &str) -> Result<()> {
-        self.sh(&format!("kubectl -n uview rollout status ds/uview-{agent} --timeout=60s"))?;
+        self.sh(&format!("kubectl -n uview rollout status ds/uview-{agent} --timeout=150s"))?;
         if agent == "host-agent" {
             self.agent.replace(self.address("uview", "app.kubernetes.io/component=host-agent")?);
         }
@@ -339,10 +339,11 @@ impl Status {
         self.lmap(service)["state"] == "armed"
     }
 
-    /// Whether a service learns without what it had learnt: that takes 120 rows, of which some are seen.
+    /// Whether a service learns without what it had learnt: that takes 120 rows, of which some are seen. With it, the
+    /// first 20 are not judged, which is said as learning, too.
     pub fn learns_anew(&self, service: &str) -> bool {
         let lmap = self.lmap(service);
-        lmap["state"] == "learning" && lmap["rows"].as_u64() >= Some(20)
+        lmap["state"] == "learning" && lmap["rows"].as_u64() > Some(30)
     }
 
     /// Whether a service is in alarm.

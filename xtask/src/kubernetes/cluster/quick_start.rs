@@ -64,7 +64,7 @@ fn lines_and_undo(
     // The API server was restarted, and takes definitions and their objects by itself again, as its release reads them.
     cluster.group("apiextensions.k8s.io v1 uview.dev v1alpha1")?;
     // helm leaves the namespace, and there is no registry.
-    cluster.sh("kubectl delete namespace uview --ignore-not-found --timeout=60s")?;
+    cluster.sh("kubectl delete namespace uview --ignore-not-found --timeout=150s")?;
     cluster.sh(&format!("$CTR images tag --force {SHELL} docker.io/library/busybox:1.37"))?;
     let run = |what: &str, lines: &str| {
         // From a file, whose lines need no quotes.

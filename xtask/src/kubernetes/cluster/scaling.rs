@@ -81,7 +81,7 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     let upgrade = |set: &str| {
         let set = format!("--set controller.enabled=true{set}");
         cluster.helm(&format!("upgrade uview {CHART} -n uview -f {values} {set}"))?;
-        cluster.sh("kubectl -n uview rollout status deploy/uview-controller --timeout=60s")
+        cluster.sh("kubectl -n uview rollout status deploy/uview-controller --timeout=150s")
     };
     steps.run("custom.metrics.k8s.io, turned on: the API server asks the controller", || {
         cluster.sh(CERTIFICATE)?;
@@ -90,7 +90,7 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
         upgrade(&format!(",{of}.enabled=true,{of}.secretName=controller-tls,{of}.caBundle={}", authority.trim()))?;
         cluster.sh(WAY)?;
         let versions = "apiservice/v1beta1.custom.metrics.k8s.io apiservice/v1beta2.custom.metrics.k8s.io";
-        cluster.sh(&format!("kubectl wait --for=condition=Available {versions} --timeout=60s"))
+        cluster.sh(&format!("kubectl wait --for=condition=Available {versions} --timeout=150s"))
     })?;
     steps.run("OpenAPI of the API server: what the controller serves is in it", || {
         // The API server gathers it from all that serve groups, once a minute or so.

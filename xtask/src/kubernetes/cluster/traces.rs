@@ -117,7 +117,7 @@ spec:
 "
         ),
     )?;
-    cluster.sh("kubectl -n market rollout status deploy/payment --timeout=60s").map(drop)
+    cluster.sh("kubectl -n market rollout status deploy/payment --timeout=150s").map(drop)
 }
 
 /// Requests to `store` fail: the trace of one arrives with names of both pods, and the reason why it was kept.

@@ -102,27 +102,22 @@ fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::common::v1::AnyValue;
     use opentelemetry_proto::tonic::resource::v1::Resource;
     use opentelemetry_proto::tonic::trace::v1 as otlp;
+    use support::otlp::text;
 
     use super::*;
-
-    fn attribute(key: &str, value: &str) -> KeyValue {
-        let value = AnyValue { value: Some(Value::StringValue(value.to_owned())) };
-        KeyValue { key: key.to_owned(), value: Some(value) }
-    }
 
     #[test]
     fn spans_of_a_trace_are_together_with_what_their_origins_say() {
         let group = |pod: &str, trace: u8| {
             let span = otlp::Span {
                 trace_id: vec![trace; 16],
-                attributes: vec![attribute("uview.reason", "an error")],
+                attributes: vec![text("uview.reason", "an error")],
                 ..otlp::Span::default()
             };
             otlp::ResourceSpans {
-                resource: Some(Resource { attributes: vec![attribute("k8s.pod.name", pod)], ..Resource::default() }),
+                resource: Some(Resource { attributes: vec![text("k8s.pod.name", pod)], ..Resource::default() }),
                 scope_spans: vec![otlp::ScopeSpans { spans: vec![span], ..otlp::ScopeSpans::default() }],
                 ..otlp::ResourceSpans::default()
             }

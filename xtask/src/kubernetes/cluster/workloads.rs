@@ -133,7 +133,7 @@ pub fn rollouts(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     const SERVICE: &str = "shop/gateway";
     let roll_out = |version: &str, work: &str| {
         cluster.apply("gateway.yaml", &workload("Deployment", "gateway", 1, version, work))?;
-        cluster.sh("kubectl -n shop rollout status deploy/gateway --timeout=60s")
+        cluster.sh("kubectl -n shop rollout status deploy/gateway --timeout=150s")
     };
     steps.run("a good rollout: a change of version, no alarm, nothing learnt anew", || {
         // What others do to this machine is an alarm of its own: three in a row are not theirs. Nothing else has a

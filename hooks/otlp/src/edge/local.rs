@@ -1,0 +1,44 @@
+//! Spans and triggers that do not arrive over a socket: the agent reads them from its own rings.
+
+use hooks::tracing::TraceId;
+
+use super::{Edge, IncomingRequest};
+use crate::forwarded_headers::ForwardedHeaders;
+use crate::outcome::Refusal;
+use crate::senders::Sender;
+use crate::signal::{Encoding, Signal};
+use crate::tenants::DEFAULT;
+
+/// Spans were not accepted: they are malformed, or the queue is full.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct IngestError(String);
+
+impl Edge {
+    /// Accepts the spans of `request`, an `ExportTraceServiceRequest`, as if they had arrived over OTLP.
+    ///
+    /// # Errors
+    ///
+    /// [`IngestError`] if it is malformed, or the queue to the upstream is full.
+    pub fn ingest_spans(&self, request: Vec<u8>) -> Result<(), IngestError> {
+        let (tenant, signal, encoding) = (DEFAULT, Signal::Traces, Encoding::Protobuf);
+        let (body, forwarded, sender) = (request.into(), ForwardedHeaders::default(), Sender::Agent);
+        let rules = self.senders.load();
+        let incoming = IncomingRequest { tenant, signal, encoding, body, forwarded, sender, rules };
+        let accepted = self.ingest(incoming, &mut self.tenant_state(DEFAULT).budget.reservation());
+        accepted.map(drop).map_err(|Refusal { why, text }| {
+            self.counts.of(Signal::Traces).refused(why).add(1);
+            IngestError(text)
+        })
+    }
+
+    /// A service triggers the keeping of `trace`, for `reason`. Returns `false` if the trace is decided already, if the
+    /// policy is off or over budget, or if spans pass through (all are kept then).
+    pub fn trigger(&self, trace: TraceId, reason: &str) -> bool {
+        let now = self.clock.timestamp();
+        let Some(mut tail) = self.tail(DEFAULT) else { return false };
+        let granted = tail.trigger(trace, reason, now);
+        self.queue_kept(DEFAULT, tail);
+        granted
+    }
+}

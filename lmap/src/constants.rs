@@ -1,0 +1,102 @@
+//! Columns that were constant in training, and what it adds to a score that they move.
+
+use crate::column::Column;
+use crate::intake::Intake;
+use crate::standard::{Role, Standard};
+
+/// A constant counts as moved if it moves by more than this,
+const MOVED: f64 = 1e-9;
+/// and by more than this share of its value in training: five times the deviation up to which a column is a constant.
+const MOVED_SHARE: f64 = 2.5e-3;
+
+/// How much moving constants add to the score.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ConstantRule {
+    /// Minimum per column, in deviations.
+    pub(crate) weight: f64,
+    /// Share of γ² per column, if that is more than the minimum.
+    pub(crate) share: f64,
+    /// Maximum number of columns that count in one row.
+    pub(crate) counted: u32,
+    /// Whether the return to the value of training counts as a move.
+    pub(crate) returns: bool,
+}
+
+impl ConstantRule {
+    /// The square that `moved` columns add to the square of a score whose threshold is `gamma`.
+    pub(crate) fn square(self, moved: u32, gamma: f64) -> f64 {
+        (self.weight * self.weight).max(self.share * gamma * gamma) * f64::from(moved.min(self.counted))
+    }
+}
+
+/// A column that was constant in training: its value, or, for a level, its increment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Constant {
+    pub(crate) column: u32,
+    baseline: Baseline,
+    /// The minimum move that counts.
+    least: f64,
+    /// Whether its move is a fault by itself.
+    pub(crate) indicator: bool,
+    /// Whether it moved in the row scored last.
+    pub(crate) moved: bool,
+}
+
+/// The value that a constant is compared with.
+#[derive(Clone, Copy, Debug)]
+enum Baseline {
+    /// Its value in training (NaN if returns count), and its value after the last move.
+    Value { trained: f64, last: f64 },
+    /// For a level: its increment in training.
+    Increment(f64),
+}
+
+impl Constant {
+    /// Every one of `columns` that is constant by its role.
+    pub(crate) fn list(columns: &[Column], standard: &Standard, levels: &[u32], rule: ConstantRule) -> Vec<Self> {
+        let constants =
+            (0..standard.roles.len() as u32).filter(|&column| standard.roles[column as usize] == Role::Constant);
+        let constant = |column: u32| {
+            let mean = standard.mean[column as usize];
+            let baseline = match levels.binary_search(&column) {
+                Ok(_) => Baseline::Increment(mean),
+                Err(_) => Baseline::Value { trained: if rule.returns { f64::NAN } else { mean }, last: mean },
+            };
+            let indicator = columns.get(column as usize).is_some_and(|column| column.indicator);
+            Self { column, baseline, least: MOVED.max(MOVED_SHARE * mean.abs()), indicator, moved: false }
+        };
+        let mut constants: Vec<_> = constants.map(constant).collect();
+        constants.shrink_to_fit();
+        constants
+    }
+
+    /// Whether it moved in this row. A return to the value of training is no move: otherwise one burst of page faults
+    /// would count in two rows and be an alarm.
+    pub(crate) fn step(&mut self, intake: &Intake) -> bool {
+        let value = intake.value(self.column as usize);
+        let moved = match &mut self.baseline {
+            Baseline::Value { trained, last } => {
+                let moved = (value - *last).abs() > self.least;
+                if moved {
+                    *last = value;
+                }
+                let back = (value - *trained).abs() <= self.least;
+                moved && !back
+            }
+            Baseline::Increment(increment) => {
+                (value - intake.before(self.column as usize) - *increment).abs() > self.least
+            }
+        };
+        self.moved = moved && !intake.restarted();
+        self.moved
+    }
+
+    /// Whether a row with this value, and this move since the row before, would count as a move.
+    pub(crate) fn would_move(&self, value: f64, moved: f64) -> bool {
+        let far = |from: f64| (value - from).abs() > self.least;
+        match self.baseline {
+            Baseline::Value { trained, last } => far(last) && (trained.is_nan() || far(trained)),
+            Baseline::Increment(increment) => (moved - increment).abs() > self.least,
+        }
+    }
+}

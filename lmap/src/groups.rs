@@ -1,0 +1,99 @@
+//! A limit for each group of columns, so that the restless columns of one group do not hide another.
+//!
+//! γ is set by the most restless columns of all. A service's own gauge that jumps by 16 of its deviations may stay
+//! below it. So the deviations of each group, zⱼ, are also compared with what they were in training, and the largest
+//! group counts as much as a whole row: with √(Σⱼ zⱼ²) over its columns at its limit, the row's score is γ.
+//!
+//! A limit is [`Settings::group_margin`](crate::Settings::group_margin) times the percentile of that root which γ is of
+//! the score, found as γ is (in sample and crosswise). Tried without success: residuals in their deviations in place of
+//! z, since bursts of other groups leave large ones in calm columns; and a limit for every single column, which raised
+//! false alarms in many rows (`docs/decisions/D48`). O(m) a row.
+
+use crate::column::Column;
+
+/// Groups that are judged, the first ones among the columns.
+pub(crate) const MAX_GROUPS: usize = 16;
+
+/// The groups of a pipeline's columns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Groups {
+    /// The group of each column, as an index; [`MAX_GROUPS`] for one that is not judged.
+    of: Vec<u8>,
+    /// The limit of each group. Empty: none is judged.
+    limits: Vec<f64>,
+}
+
+impl Groups {
+    /// The groups of `columns`, without limits.
+    pub(crate) fn new(columns: &[Column]) -> Self {
+        let mut known = Vec::new();
+        let index = |column: &Column| {
+            if !known.contains(&column.group) && known.len() < MAX_GROUPS {
+                known.push(column.group);
+            }
+            known.iter().position(|group| *group == column.group).unwrap_or(MAX_GROUPS) as u8
+        };
+        Self { of: columns.iter().map(index).collect(), limits: Vec::new() }
+    }
+
+    /// Number of groups that are judged, if they have limits.
+    pub(crate) fn len(&self) -> usize {
+        self.of.iter().filter(|group| usize::from(**group) < MAX_GROUPS).max().map_or(0, |last| usize::from(*last) + 1)
+    }
+
+    /// With a limit for each group. A single group is the whole row, and is not judged.
+    pub(crate) fn limited(mut self, limits: Vec<f64>) -> Self {
+        debug_assert_eq!(limits.len(), self.len());
+        self.limits = if limits.len() > 1 { limits } else { Vec::new() };
+        self
+    }
+
+    /// The groups of `columns` by the limits of a model, one for each column; 0 is none. A group has the largest limit
+    /// of its columns, and one without any is not judged.
+    pub(crate) fn restored(columns: &[Column], limits: &[f64]) -> Self {
+        let groups = Self::new(columns);
+        let mut of_groups = vec![0.0_f64; groups.len()];
+        for (group, limit) in groups.of.iter().zip(limits) {
+            if let Some(most) = of_groups.get_mut(usize::from(*group)) {
+                *most = most.max(*limit);
+            }
+        }
+        if of_groups.iter().all(|limit| *limit == 0.0) {
+            return Self { limits: Vec::new(), ..groups };
+        }
+        of_groups.iter_mut().filter(|limit| **limit == 0.0).for_each(|limit| *limit = f64::MAX);
+        groups.limited(of_groups)
+    }
+
+    /// The limit of the group of `column`; 0: it is not judged.
+    pub(crate) fn limit(&self, column: usize) -> f64 {
+        let group = self.of.get(column).map_or(MAX_GROUPS, |group| usize::from(*group));
+        self.limits.get(group).copied().filter(|limit| *limit < f64::MAX).unwrap_or(0.0)
+    }
+
+    /// Per group, Σⱼ zⱼ² of a row. O(m). Never allocates.
+    pub(crate) fn squares(&self, z: &[f64]) -> [f64; MAX_GROUPS] {
+        let mut squares = [0.0; MAX_GROUPS + 1];
+        for (group, z) in self.of.iter().zip(z) {
+            squares[usize::from(*group)] += z * z;
+        }
+        let mut judged = [0.0; MAX_GROUPS];
+        judged.copy_from_slice(&squares[..MAX_GROUPS]);
+        judged
+    }
+
+    /// The largest square of a group of a row, in units of its limit: 1 is as much as a score of γ. 0 without limits.
+    /// O(m). Never allocates.
+    pub(crate) fn largest(&self, z: &[f64]) -> f64 {
+        if self.limits.is_empty() {
+            return 0.0;
+        }
+        let squares = self.squares(z);
+        let each = squares.iter().zip(&self.limits).map(|(square, limit)| square / limit / limit);
+        each.fold(0.0, f64::max)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.of.len() + size_of::<f64>() * self.limits.len()
+    }
+}

@@ -1,0 +1,211 @@
+//! This node's fragment: counts the packets of flows in epochs, by the tables on which both ends of a path agreed. It
+//! is fed by the ring of its interface; what it shares with the thread that talks to other agents is in a `Book`, which
+//! it looks into at the ends of epochs only.
+
+mod book;
+mod heaviest;
+mod metrics;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use packets::identity::FlowKey;
+use packets::{Filter, Packet, ParseError, View};
+use synopses::digest::DigestKey;
+use synopses::disaggregated::{Counting, EpochTable, Fragment, Settings, SettingsError};
+use tokio::sync::watch;
+
+pub(super) use book::{Book, EpochResult};
+use book::{EndedEpoch, choice_key};
+use heaviest::{Heaviest, HeavyFlow};
+pub(super) use metrics::FragmentMetrics;
+
+use crate::config::{FragmentConfig, FragmentPeer};
+
+/// Time after an epoch's end in which its packets may still be read, in nanoseconds; as for one-way streams.
+const GRACE_NS: u64 = 60_000_000;
+
+/// A path to another node.
+#[derive(Debug)]
+struct ActivePath {
+    /// Packets from and to that node.
+    addresses: Vec<Filter>,
+    /// This end's place on the path.
+    position: usize,
+    /// The epoch's table, and the key of its choices; `None`: all flows are counted.
+    table: Option<(EpochTable, DigestKey)>,
+}
+
+/// The fragment as its ring sees it.
+#[derive(Debug)]
+pub(super) struct FragmentStream {
+    filter: Filter,
+    view: View,
+    key: DigestKey,
+    paths: Vec<ActivePath>,
+    epoch_ns: u64,
+    /// Begin and end of the epoch; both 0 before the first one.
+    begins_ns: u64,
+    ends_ns: u64,
+    fragment: Fragment,
+    heaviest: Heaviest,
+    passed: u64,
+    /// Whether all packets of the epoch were looked at.
+    whole: bool,
+    /// An epoch that has ended in this block of packets.
+    ended: Option<EndedEpoch>,
+    book: Arc<Mutex<Book>>,
+    /// Tells the other thread which epoch has ended.
+    ended_epoch: watch::Sender<u32>,
+}
+
+impl FragmentStream {
+    /// An empty fragment, which `book` knows by the same key.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`], which does not occur with a checked configuration.
+    pub(super) fn new(
+        config: &FragmentConfig,
+        key: DigestKey,
+        seed: u64,
+        book: Arc<Mutex<Book>>,
+        ended_epoch: watch::Sender<u32>,
+    ) -> Result<Self, SettingsError> {
+        let settings = Settings { id: config.id, counters: config.counters.get(), rows: config.rows.get(), seed };
+        let path = |(place, filters): (usize, Vec<Filter>)| {
+            let position = locked(&book).position(place);
+            ActivePath { addresses: filters, position, table: None }
+        };
+        Ok(Self {
+            // The filter was checked with the configuration.
+            filter: config.filter.parse().unwrap_or_default(),
+            view: if config.inner { View::Inner } else { View::Outer },
+            key,
+            paths: config.peers.iter().map(FragmentPeer::filters).enumerate().map(path).collect(),
+            epoch_ns: u64::from(config.epoch_ms.get()) * 1_000_000,
+            begins_ns: 0,
+            ends_ns: 0,
+            fragment: Fragment::new(settings)?,
+            heaviest: Heaviest::new(),
+            passed: 0,
+            whole: false,
+            ended: None,
+            book,
+            ended_epoch,
+        })
+    }
+
+    /// Whether outer or inner packets of tunnels are counted.
+    pub(super) const fn view(&self) -> View {
+        self.view
+    }
+
+    /// Takes a packet of the interface, parsed for this view. Counts it if its flow chose this end.
+    #[inline]
+    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, ParseError>) {
+        let Ok(packet) = packet else { return };
+        if !self.filter.matches(packet) {
+            return;
+        }
+        if !(self.begins_ns..self.ends_ns).contains(&packet.time_ns) {
+            self.reach(packet.time_ns);
+        }
+        self.passed += 1;
+        let key = FlowKey::of(packet);
+        let peer = self.paths.iter().position(|path| path.addresses.iter().any(|filter| filter.matches(packet)));
+        if peer.and_then(|peer| self.paths.get(peer)).is_none_or(|path| path.chooses(&key)) {
+            let count = self.fragment.insert(key.digest(&self.key), 1);
+            self.heaviest.see(HeavyFlow { key, peer, count });
+        }
+    }
+
+    /// Begins the epoch of this time, unless that is a packet which is a little late.
+    fn reach(&mut self, time_ns: u64) {
+        let is_late = time_ns < self.begins_ns && self.begins_ns - time_ns <= self.epoch_ns;
+        if !is_late {
+            self.begin(time_ns / self.epoch_ns);
+        }
+    }
+
+    fn begin(&mut self, number: u64) {
+        // In seconds, 32 bits last until 2106.
+        let epoch = number as u32;
+        let is_first = self.ends_ns == 0;
+        let follows = !is_first && number * self.epoch_ns == self.ends_ns;
+        (self.begins_ns, self.ends_ns) = (number * self.epoch_ns, (number + 1) * self.epoch_ns);
+        let mut fragment = self.fragment.clone();
+        fragment.rotate(epoch);
+        let ended = EndedEpoch {
+            fragment: core::mem::replace(&mut self.fragment, fragment),
+            passed: core::mem::take(&mut self.passed),
+            whole: core::mem::replace(&mut self.whole, follows),
+            countings: self.paths.iter().map(ActivePath::counting).collect(),
+            heaviest: core::mem::replace(&mut self.heaviest, Heaviest::new()).into_flows(),
+        };
+        if !is_first {
+            self.publish();
+            self.ended = Some(ended);
+        }
+        let tables = locked(&self.book).tables(epoch);
+        for (path, table) in self.paths.iter_mut().zip(tables) {
+            path.table = table.map(|table| {
+                let key = choice_key(&table);
+                (table, key)
+            });
+        }
+    }
+
+    /// Whether an epoch has ended, when the interface has been read until `read_ns`.
+    pub(super) fn is_due(&self, read_ns: u64) -> bool {
+        self.ended.is_some() || read_ns >= self.ends_ns + GRACE_NS || read_ns + self.epoch_ns < self.begins_ns
+    }
+
+    /// Adds frames of the interface that the kernel dropped. They may be of this epoch, or of the one that has ended.
+    pub(super) fn add_dropped(&mut self, frames: u64) {
+        if frames > 0 {
+            self.whole = false;
+            self.ended.iter_mut().for_each(|ended| ended.whole = false);
+        }
+    }
+
+    /// The interface could not be read for some time, so packets may be missing.
+    pub(super) fn unreadable(&mut self) {
+        self.add_dropped(1);
+    }
+
+    /// Ends an epoch if it is over, and passes on what has ended. Called between blocks of packets.
+    pub(super) fn poll(&mut self, read_ns: u64) {
+        if self.ended.is_none() && self.is_due(read_ns) {
+            self.begin(read_ns / self.epoch_ns);
+        }
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let Some(ended) = self.ended.take() else { return };
+        let epoch = ended.fragment.epoch();
+        locked(&self.book).end(ended);
+        // Nobody listens when the agent ends.
+        self.ended_epoch.send_replace(epoch);
+    }
+}
+
+impl ActivePath {
+    fn chooses(&self, flow: &FlowKey) -> bool {
+        let chooses =
+            |(table, key): &(EpochTable, DigestKey)| table.path.select(flow.digest(key)).contains(self.position);
+        self.table.as_ref().is_none_or(chooses)
+    }
+
+    fn counting(&self) -> Counting {
+        self.table.as_ref().map_or(Counting::All, |(table, _)| Counting::Chosen(table.run))
+    }
+}
+
+/// The book that a ring and the thread with other agents share. A thread that panicked left it whole.
+pub(super) fn locked(book: &Mutex<Book>) -> std::sync::MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

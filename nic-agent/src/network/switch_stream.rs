@@ -1,0 +1,162 @@
+//! A stream that a switch measures: its registers are read once per interval, and become the metrics that a stream of
+//! an interface has.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use agent_runtime::clock::unix_now;
+use client::Gauge;
+use packets::switch::readout::{FridgeReadout, Reading, ReadoutError, SwitchInterval};
+use packets::switch::registers::SwitchRegisters as _;
+use thiserror::Error;
+
+use super::interface::Stop;
+use super::stream::Metrics;
+use super::switch_registers::{RemoteSwitch, SwitchError};
+use crate::config::{StreamConfig, SwitchConfig, SwitchFileError};
+use crate::error::chain;
+
+/// The longest sleep, which bounds how long the agent takes to end.
+const WAIT: Duration = Duration::from_millis(20);
+/// A switch that cannot be read is logged at the first interval and every so many intervals.
+const WARN_EVERY: u32 = 60;
+
+/// Why a poll gave nothing.
+#[derive(Debug, Error)]
+enum PollError {
+    /// The switch was not read.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+    /// It runs another program.
+    #[error(transparent)]
+    Readout(#[from] ReadoutError),
+}
+
+/// A stream of a switch.
+#[derive(Debug)]
+pub(super) struct SwitchStream {
+    name: String,
+    control: String,
+    interval_ns: u64,
+    ends_ns: u64,
+    readout: FridgeReadout,
+    connection: Option<RemoteSwitch>,
+    metrics: SwitchMetrics,
+    /// Intervals in a row that were not read.
+    failed: u32,
+}
+
+/// The metrics of a stream, and what only a switch can do to them.
+#[derive(Debug)]
+struct SwitchMetrics {
+    overrun: Gauge,
+    lost_polls: Gauge,
+    // Last: dropping it unregisters the metrics.
+    all: Metrics,
+}
+
+impl SwitchMetrics {
+    fn new(service: &str, socket: &Path, interval_ms: NonZeroU32) -> Self {
+        let all = Metrics::new(service, socket, interval_ms);
+        Self { overrun: all.flag("network.flag.overrun"), lost_polls: all.flag("network.flag.lost_polls"), all }
+    }
+
+    /// Writes an interval. Samples that were overwritten are no random choice: figures are missing then.
+    fn write(&self, interval: &SwitchInterval) {
+        let flag = |number: u64| f64::from(u8::from(number > 0));
+        self.overrun.set(flag(interval.overrun));
+        self.lost_polls.set(flag(interval.lost_polls));
+        self.all.count_refused(interval.refused);
+        if interval.overrun > 0 {
+            self.all.write_counts(&interval.delays, 0);
+        } else {
+            self.all.write(&interval.delays, 0);
+        }
+    }
+
+    /// An interval has ended, and nothing was read.
+    fn write_lost(&self) {
+        self.lost_polls.set(1.0);
+        self.all.write_missing();
+    }
+}
+
+impl SwitchStream {
+    /// Before the first poll.
+    ///
+    /// # Errors
+    ///
+    /// [`SwitchFileError`] if the file of constants is not that of such a program.
+    pub(super) fn new(stream: &StreamConfig, switch: &SwitchConfig, socket: &Path) -> Result<Self, SwitchFileError> {
+        let interval_ns = u64::from(stream.interval_ms.get()) * 1_000_000;
+        Ok(Self {
+            name: stream.name.clone(),
+            control: switch.control.clone(),
+            interval_ns,
+            ends_ns: 0,
+            readout: switch.readout(interval_ns)?,
+            connection: None,
+            metrics: SwitchMetrics::new(&stream.service(), socket, stream.interval_ms),
+            failed: 0,
+        })
+    }
+
+    /// Reads the switch at the end of each interval, until `stop` is set.
+    pub(super) fn run(mut self, stop: &Stop) {
+        while !stop.is_set() {
+            let now_ns = unix_now().0;
+            // A clock that was set back must not stop the polls.
+            let left_ns = self.ends_ns.saturating_sub(now_ns).min(self.interval_ns);
+            if left_ns > 0 {
+                thread::sleep(WAIT.min(Duration::from_nanos(left_ns)));
+            } else {
+                self.end_interval();
+            }
+        }
+    }
+
+    /// Reads the switch, and writes what came of it.
+    fn end_interval(&mut self) {
+        let began_ns = unix_now().0;
+        let outcome = self.poll();
+        self.ends_ns = (began_ns / self.interval_ns + 1) * self.interval_ns;
+        let (stream, switch) = (&self.name, &self.control);
+        match outcome {
+            Ok(reading) => {
+                if core::mem::take(&mut self.failed) > 0 || reading == Reading::Begun {
+                    tracing::info!(stream, switch, "reading the registers of a switch");
+                }
+                if let Reading::Interval(interval) = reading {
+                    if interval.overrun > 0 {
+                        let lost = interval.overrun;
+                        tracing::debug!(stream, switch, lost, "samples were overwritten: shorter intervals lose none");
+                    }
+                    self.metrics.write(&interval);
+                }
+            }
+            Err(error) => {
+                // It may be in the middle of an answer.
+                self.connection = None;
+                if self.failed.is_multiple_of(WARN_EVERY) {
+                    tracing::warn!(stream, switch, why = chain(&error), "the switch is not measured: trying again");
+                }
+                self.failed = self.failed.saturating_add(1);
+                self.metrics.write_lost();
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Result<Reading, PollError> {
+        let open = match self.connection.take() {
+            Some(open) => open,
+            None => RemoteSwitch::connect(&self.control)?,
+        };
+        let switch = self.connection.insert(open);
+        // Frames last: whoever sent a request has sent a frame.
+        let fridge = switch.fridge()?;
+        let frames = switch.frames()?;
+        Ok(self.readout.read(&frames, &fridge, unix_now().0)?)
+    }
+}

@@ -1,0 +1,249 @@
+//! What a program for a switch (`p4/`) has to know to measure a stream of the configuration.
+
+use packets::flows::{HEAVY_ENTRIES, POSITIONS, REGISTERS, SLOTS, reordering_settings};
+use packets::switch::{Constants, ConstantsError, programs};
+use synopses::cardinality::{Hash, Rounding, Settings as Common, StHllSettings, TsPcsaSettings};
+use synopses::digest::DigestKey;
+use synopses::finecomb::Settings as Buckets;
+use synopses::fridge::Settings as FridgeSettings;
+use synopses::rap::{Admission, WaySettings};
+use synopses::reordering::{Settings as ReorderingSettings, Split};
+use thiserror::Error;
+
+use crate::config::{Config, KeyName, OneWayConfig, PairName, StreamConfig, SynopsisName, WeightName};
+
+/// A program for a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchProgram {
+    /// Delays of TCP handshakes.
+    Fridge,
+    /// The end of a one-way measurement that this agent is: FineComb's sender or receiver, or LDA's.
+    OneWay,
+    /// Distinct flows, by ST-HLL.
+    StHll,
+    /// Distinct flows, by TS-PCSA.
+    TsPcsa,
+    /// Prefixes with packets out of order, sampled.
+    ReorderingSamples,
+    /// Prefixes with packets out of order, heavy flows apart.
+    Reordering,
+    /// Flows with most packets.
+    Precision,
+}
+
+/// Why a stream has no constants for a program.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum SwitchError {
+    /// The configuration has no such stream.
+    #[error("there is no stream {found:?}; the configuration has {}", list(.all))]
+    Stream {
+        /// The name asked for.
+        found: String,
+        /// Names of all streams.
+        all: Vec<String>,
+    },
+    /// The stream does not measure what the program does.
+    #[error("stream {stream:?} {why}")]
+    Measured {
+        /// The stream's name.
+        stream: String,
+        /// What it lacks.
+        why: &'static str,
+    },
+    /// A setting is not possible in a switch.
+    #[error(transparent)]
+    Constants(#[from] ConstantsError),
+}
+
+fn list(all: &[String]) -> String {
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+/// The constants with which `program` measures a stream. Sizes that have to be powers of two in a switch are rounded
+/// down, slots of a window up. Whoever has the secret can craft packets that collide. Windows begin at `now_ns`.
+///
+/// # Errors
+///
+/// [`SwitchError`] if there is no such stream, it does not measure that, or something does not fit.
+pub fn switch_constants(
+    config: &Config,
+    name: &str,
+    program: SwitchProgram,
+    secret: u128,
+    now_ns: u64,
+) -> Result<Constants, SwitchError> {
+    let streams = &config.network.streams;
+    let Some(stream) = streams.iter().find(|stream| stream.name == name) else {
+        let all = streams.iter().map(|stream| stream.name.clone()).collect();
+        return Err(SwitchError::Stream { found: name.to_owned(), all });
+    };
+    let lacks = |why| SwitchError::Measured { stream: name.to_owned(), why };
+    if stream.inner {
+        return Err(lacks("is about packets inside tunnels, which programs for switches do not parse"));
+    }
+    let (key, seed) = (DigestKey::new(secret), (secret >> 64) as u64 ^ secret as u64);
+    let synopses = stream.synopses.clone().unwrap_or_default();
+    Ok(match program {
+        SwitchProgram::Fridge if stream.pair == Some(PairName::Handshake) => {
+            programs::fridge(fridge(stream, seed), &key)?
+        }
+        SwitchProgram::Fridge => return Err(lacks("has no `pair: handshake`")),
+        SwitchProgram::OneWay => match &stream.one_way {
+            Some(one_way) => one_way_constants(stream, one_way, seed, &key)?,
+            None => return Err(lacks("has no `one_way`")),
+        },
+        SwitchProgram::StHll | SwitchProgram::TsPcsa => {
+            let cardinality = synopses.cardinality.ok_or_else(|| lacks("has no `synopses.cardinality`"))?;
+            let window_ns = u64::from(cardinality.window_ms.unwrap_or(stream.interval_ms).get()) * 1_000_000;
+            if program == SwitchProgram::StHll {
+                programs::st_hll(staggered(window_ns, now_ns, seed), &key)?
+            } else {
+                programs::ts_pcsa(stamped(window_ns, seed), &key)?
+            }
+        }
+        SwitchProgram::ReorderingSamples | SwitchProgram::Reordering => {
+            synopses.reordering.ok_or_else(|| lacks("has no `synopses.reordering`"))?;
+            let settings = ReorderingSettings { admission: Admission::PowerOfTwo, ..reordering_settings(seed) };
+            if program == SwitchProgram::Reordering {
+                programs::heavy_flows(settings, &key)?
+            } else {
+                programs::samples(ReorderingSettings { split: Split::SamplingOnly, ..settings }, &key)?
+            }
+        }
+        SwitchProgram::Precision => {
+            let heavy = synopses.heavy_hitters.ok_or_else(|| lacks("has no `synopses.heavy_hitters`"))?;
+            if (heavy.by, heavy.weight) != (KeyName::Flow, WeightName::Packets) {
+                return Err(lacks("has other heavy hitters than `by: flow, weight: packets`"));
+            }
+            let rows = HEAVY_ENTRIES / 2;
+            programs::precision(WaySettings { ways: 2, rows, admission: Admission::PowerOfTwo, seed }, &key)?
+        }
+    })
+}
+
+/// The power of two that is not above a number; 1 for 0.
+fn below(number: usize) -> usize {
+    number.checked_ilog2().map_or(1, |bits| 1 << bits)
+}
+
+fn fridge(stream: &StreamConfig, seed: u64) -> FridgeSettings {
+    FridgeSettings { slots: below(stream.slots(1)), seed, ..FridgeSettings::default() }
+}
+
+fn one_way_constants(
+    stream: &StreamConfig,
+    one_way: &OneWayConfig,
+    seed: u64,
+    key: &DigestKey,
+) -> Result<Constants, SwitchError> {
+    let lacks = |why| SwitchError::Measured { stream: stream.name.clone(), why };
+    let ::one_way::Synopsis::FineComb { buckets, mut banks, .. } = stream.synopsis(one_way.synopsis) else {
+        return Err(lacks("is measured by RDA, which needs memory for every packet of an interval"));
+    };
+    for bank in &mut banks {
+        bank.stash = below(bank.stash);
+    }
+    let banks = banks.into_iter();
+    let mut settings = Buckets::one_bank(buckets, 1.0, 0, seed);
+    settings.banks = banks.collect();
+    Ok(match one_way.synopsis {
+        SynopsisName::Lda => programs::lda(&settings, key)?,
+        _ => programs::finecomb(&settings, one_way.peer.is_none(), key)?,
+    })
+}
+
+fn staggered(window_ns: u64, now_ns: u64, seed: u64) -> StHllSettings {
+    // A slot is 2W/m: the window becomes longer with it.
+    let slot_ns = (2 * window_ns / REGISTERS as u64).next_power_of_two();
+    let window_ns = slot_ns * REGISTERS as u64 / 2;
+    let common = Common { registers: REGISTERS, window_ns, start_ns: now_ns, hash: Hash::Seeded(seed) };
+    StHllSettings { origin_ns: now_ns, ..StHllSettings::plus(common) }
+}
+
+fn stamped(window_ns: u64, seed: u64) -> TsPcsaSettings {
+    // Times are rounded up, so that a slot more is in the window: twice as many slots make up for it.
+    let slots = 2 * SLOTS;
+    let slot_ns = (window_ns / slots).next_power_of_two();
+    let common = Common { registers: REGISTERS, window_ns: slot_ns * slots, start_ns: 0, hash: Hash::Seeded(seed) };
+    let plain = TsPcsaSettings::plain(common);
+    let plain = TsPcsaSettings { slot_ns, positions: POSITIONS, rounding: Rounding::Up, ..plain };
+    // In a switch there is room for as many bits as are needed.
+    TsPcsaSettings { bits: plain.least_bits().unwrap_or(plain.bits), ..plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAMS: [(SwitchProgram, &str); 7] = [
+        (SwitchProgram::Fridge, "fridge"),
+        (SwitchProgram::OneWay, "finecomb-sender"),
+        (SwitchProgram::StHll, "st-hll"),
+        (SwitchProgram::TsPcsa, "ts-pcsa"),
+        (SwitchProgram::ReorderingSamples, "reordering-samples"),
+        (SwitchProgram::Reordering, "reordering"),
+        (SwitchProgram::Precision, "precision"),
+    ];
+
+    fn config(streams: &str) -> Config {
+        let listen = "peers: {listen: '0.0.0.0:9705', insecure: true}, memory_bytes: 1000000000";
+        Config::parse(&format!("network: {{{listen}, streams: [{streams}]}}\n")).expect("a configuration")
+    }
+
+    const WHO: &str = "synopses: {cardinality: {}, reordering: {}, heavy_hitters: {by: flow, weight: packets}}";
+
+    fn of(config: &Config, stream: &str, program: SwitchProgram) -> Result<Constants, String> {
+        switch_constants(config, stream, program, 7, 1_700_000_000_000_000_000).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_program_has_constants_for_a_stream_that_measures_the_same() {
+        let streams = format!(
+            "{{name: a, interface: e, pair: handshake, {WHO}}}, \
+             {{name: b, interface: e, one_way: {{synopsis: finecomb, peer: 'c:1'}}}}, \
+             {{name: c, interface: e, one_way: {{synopsis: finecomb}}}}, \
+             {{name: d, interface: e, one_way: {{synopsis: lda}}}}"
+        );
+        let config = config(&streams);
+        for (program, name) in PROGRAMS {
+            let stream = if program == SwitchProgram::OneWay { "b" } else { "a" };
+            let constants = of(&config, stream, program).expect(name);
+            assert_eq!(constants.program(), name);
+            let other = switch_constants(&config, stream, program, 8, 0).expect(name);
+            assert_ne!(constants.checksum(), other.checksum(), "{name}: another secret");
+        }
+        for (stream, name) in [("c", "finecomb-receiver"), ("d", "lda")] {
+            assert_eq!(of(&config, stream, SwitchProgram::OneWay).expect(name).program(), name);
+        }
+        let text = of(&config, "a", SwitchProgram::Fridge).expect("a fridge").text("");
+        assert!(text.contains("const bit<32> SLOTS = 0x1000;"), "5,290 slots, rounded down: {text}");
+        let text = of(&config, "a", SwitchProgram::StHll).expect("a sketch").text("");
+        assert!(text.contains("#define SLOT_SHIFT 22"), "3.9 ms, rounded up: {text}");
+    }
+
+    #[test]
+    fn what_is_not_measured_or_does_not_fit_is_refused_by_name() {
+        let streams = "{name: a, interface: e, pair: dns}, {name: t, interface: e, pair: handshake, inner: true}, \
+                       {name: r, interface: e, one_way: {synopsis: rda}}, {name: h, interface: e, \
+                       synopses: {heavy_hitters: {}}}, \
+                       {name: big, interface: e, pair: handshake, memory_bytes: 8000000}, \
+                       {name: wide, interface: e, one_way: {synopsis: finecomb}, memory_bytes: 500000000}";
+        let config = config(streams);
+        let refused = |stream: &str, program| of(&config, stream, program).expect_err("refused");
+
+        let none = refused("x", SwitchProgram::Fridge);
+        assert_eq!(none, "there is no stream \"x\"; the configuration has a, t, r, h, big, wide");
+        assert_eq!(refused("a", SwitchProgram::Fridge), "stream \"a\" has no `pair: handshake`");
+        assert!(refused("t", SwitchProgram::Fridge).contains("inside tunnels"));
+        assert!(refused("r", SwitchProgram::OneWay).contains("RDA"));
+        assert!(refused("h", SwitchProgram::Precision).contains("`by: flow, weight: packets`"));
+        for (_, program) in [PROGRAMS[2], PROGRAMS[4]].map(|(program, name)| (name, program)) {
+            assert!(refused("a", program).starts_with("stream \"a\" has no `synopses."));
+        }
+        let slots = "slots of a fridge: 262144 entries, at most 131072 are possible in a switch";
+        assert_eq!(refused("big", SwitchProgram::Fridge), slots);
+        let wide = of(&config, "wide", SwitchProgram::OneWay).expect("the most buckets that there are");
+        assert!(wide.text("").contains("const bit<32> BUCKETS = 0x10000;"));
+    }
+}

@@ -1,0 +1,101 @@
+//! `p4/st-hll`.
+
+use packets::identity;
+use packets::switch::{Constants, ConstantsError, programs};
+use synopses::cardinality::{Cardinality as _, Hash, Settings, StHll, StHllSettings, Tally};
+use synopses::digest::DigestKey;
+
+use crate::frames::{Captured, Frames};
+use crate::model::{self, key};
+use crate::registers::Registers;
+use crate::traffic::START_NS;
+
+/// Bits of a rank in a register.
+const RANK_BITS: u32 = 6;
+
+/// The settings that the compiled program has: slots of 2^20 ns, so that registers are reset all the time.
+#[must_use]
+pub fn settings() -> StHllSettings {
+    let common = Settings { registers: 64, window_ns: 1 << 25, start_ns: START_NS, hash: Hash::Seeded(0x057a_99e2) };
+    StHllSettings { origin_ns: START_NS, ..StHllSettings::plus(common) }
+}
+
+/// The program's constants.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn constants() -> Result<Constants, ConstantsError> {
+    programs::st_hll(settings(), &key())
+}
+
+/// The library's synopsis, with the registers that the program would have.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    frames: Frames,
+    key: DigestKey,
+    synopsis: StHll,
+    laps_and_ranks: Vec<u64>,
+}
+
+impl Reference {
+    /// Before the first frame of a program with these constants.
+    ///
+    /// # Errors
+    ///
+    /// [`ConstantsError`] if the settings are not possible.
+    pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
+        let synopsis = StHll::new(settings())?;
+        let laps_and_ranks = vec![0; synopsis.ranks().len()];
+        Ok(Self { frames: Frames::new(constants), key: key(), synopsis, laps_and_ranks })
+    }
+}
+
+/// How often the turn of a register came until `slot`, of so many registers.
+const fn lap(register: usize, slot: u64, registers: usize) -> u64 {
+    (slot + (registers - register) as u64) / registers as u64
+}
+
+impl model::Reference for Reference {
+    fn process(&mut self, captured: &Captured) {
+        let Some(packet) = self.frames.count(captured) else { return };
+        let mut before = self.synopsis.clone();
+        before.tick(captured.time_ns);
+        self.synopsis.insert(identity::flow(&packet, &self.key), captured.time_ns);
+        let (slot, registers) = (self.synopsis.slot(), before.ranks().len());
+        let ranks = before.ranks().iter().zip(self.synopsis.ranks()).zip(&mut self.laps_and_ranks);
+        for (register, ((_, rank), word)) in ranks.enumerate().filter(|(_, ((before, rank), _))| rank > before) {
+            *word = lap(register, slot, registers) << RANK_BITS | u64::from(*rank);
+        }
+    }
+
+    fn registers(&self) -> Registers {
+        let mut registers = Registers::new();
+        self.frames.put(&mut registers);
+        let Tally { inserted, late, dropped, .. } = self.synopsis.tally();
+        for (name, value) in
+            [("inserted", inserted), ("late", late), ("dropped", dropped), ("slot", self.synopsis.slot())]
+        {
+            registers.insert(name.to_owned(), vec![value]);
+        }
+        registers.insert("laps_and_ranks".to_owned(), self.laps_and_ranks.clone());
+        registers
+    }
+
+    fn is_loaded_from(&self, registers: &Registers) -> bool {
+        load(registers).is_some_and(|loaded| loaded.encode() == self.synopsis.encode())
+    }
+}
+
+/// What a control plane makes of a switch's registers.
+fn load(registers: &Registers) -> Option<StHll> {
+    let one = |name: &str| registers.get(name)?.first().copied();
+    let (slot, words) = (one("slot")?, registers.get("laps_and_ranks")?);
+    let rank = |(register, word): (usize, &u64)| {
+        let is_current = word >> RANK_BITS == lap(register, slot, words.len());
+        if is_current { (word & ((1 << RANK_BITS) - 1)) as u8 } else { 0 }
+    };
+    let ranks: Vec<u8> = words.iter().enumerate().map(rank).collect();
+    let tally = Tally { inserted: one("inserted")?, late: one("late")?, dropped: one("dropped")?, overdue: 0 };
+    StHll::of_ranks(settings(), tally, slot, &ranks).ok()
+}

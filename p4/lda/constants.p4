@@ -1,0 +1,28 @@
+// Constants of the tested program. Written by `cargo run -p equality -- constants`, from the settings and the key in
+// `equality/src`. The secret is public: take another one.
+
+const bit<32> BUCKETS = 0x20;
+const bit<64> FIRST_0 = 0x0;
+const bit<64> MORE_0 = 0x7fffffffffffffff;
+const bit<64> FIRST_1 = 0x8000000000000000;
+const bit<64> MORE_1 = 0x3fffffffffffffff;
+const bit<64> SAMPLE = 0xff403634e39c31e2;
+const bit<64> ROW = 0x9db9036804e6076;
+const bit<64> SECRET_0 = 0x998aae8b5ea9b473;
+const bit<64> SECRET_1 = 0xded969f9f71c121c;
+const bit<64> SECRET_2 = 0x68b6b672930bf0d3;
+const bit<64> SECRET_3 = 0x161de34b3d38178c;
+const bit<64> SECRET_4 = 0x6daeaeb73f5a3055;
+const bit<64> SECRET_5 = 0x4a389fa360cb4082;
+const bit<64> SECRET_6 = 0xcf34ff4ac72763bd;
+const bit<64> SECRET_7 = 0xea9bf1946ee0979e;
+const bit<64> SECRET_8 = 0x1fb35e6b9a3eea5;
+const bit<64> SECRET_9 = 0x21718067ae35a537;
+const bit<64> SECRET_10 = 0x9a46c22397bd87ea;
+const bit<64> SECRET_11 = 0x76fe9811bb8e581e;
+const bit<64> SECRET_12 = 0x800e7ce51a33bee3;
+const bit<64> SECRET_13 = 0xc2a648edaea59ecd;
+const bit<64> SECRET_14 = 0x3f523cc7f0609096;
+const bit<64> SECRET_15 = 0x50dbd04997f90762;
+/// Of the program's name and all of these.
+const bit<32> CHECKSUM = 0xe50e24bb;

@@ -1,0 +1,138 @@
+// PRECISION with two stages: the flows with most packets. A flow that has no place takes that of the lighter one of two
+// others, the less often the heavier it is.
+//
+// # Source
+//
+// R. Ben Basat, X. Chen, G. Einziger, O. Rottenstreich, Designing Heavy-Hitter Detection Algorithms for Programmable
+// Switches, for RAP on a switch; `synopses/src/rap/ways.rs`, with the flows of `synopses/packets/src/identity.rs`.
+//
+// # Guarantee
+//
+// The same frames give the entries, coins and counts of the library's `Precision` with two ways and
+// `Admission::PowerOfTwo`, for packets of weight 1, bit for bit.
+//
+// # Parameters
+//
+// In `constants.p4`: W rows of each stage; the key of digests and the mixers, as parameters of actions.
+//
+// # Registers
+//
+// Those of `shared/frames.p4` and `shared/coin.p4`, and, for the stages 0 and 1:
+//
+// | name | entries × bits | what |
+// | --- | --- | --- |
+// | stage0_flows_low, stage0_flows_high | W × 32 each | digest of the flow |
+// | stage0_counts | W × 32 | estimated packets, partly inherited; 0 if there is no flow |
+// | stage0_since | W × 32 | packets since its admission |
+// | inserted, rejected | 1 × 32 each | the library's counts of the same names |
+//
+// Each is read and written at most once for a packet, at one index. Which stage gives a flow up is known behind the
+// second one: hardware sends the packet round a second time to write the first.
+//
+// # Differences from the library
+//
+// - Counts have 32 bits and wrap; the library's have 64 and stay at the largest one.
+// - A packet weighs 1, not its bytes.
+// - Coins are the library's, from a counter. Hardware has a random number, and compares its upper bits.
+// - Packets with extension headers of IPv6 are refused.
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "constants.p4"
+#include "../shared/frames.p4"
+#include "../shared/flow.p4"
+#include "../shared/coin.p4"
+
+struct metadata_t {
+    packet_t packet;
+}
+
+#include "../shared/parser.p4"
+
+/// Registers of one stage.
+#define STAGE(stage)                                   \
+    register<bit<32>>(ROWS) stage##_flows_low;         \
+    register<bit<32>>(ROWS) stage##_flows_high;        \
+    register<bit<32>>(ROWS) stage##_counts;            \
+    register<bit<32>>(ROWS) stage##_since;
+
+/// Writes the flow into an entry.
+#define ENTER(stage, row, count)                       \
+    stage##_flows_low.write(row, flow[31:0]);          \
+    stage##_flows_high.write(row, flow[63:32]);        \
+    stage##_counts.write(row, count);                  \
+    stage##_since.write(row, 1);
+
+/// Counts the packet in a stage that has its flow, or room for it, unless an earlier one has.
+#define VISIT(stage, row, count)                       \
+    if (held == 0) {                                \
+        stage##_counts.read(count, row);               \
+        stage##_flows_low.read(low, row);              \
+        stage##_flows_high.read(high, row);            \
+        if (count == 0) {                              \
+            held = 1;                               \
+            ENTER(stage, row, 1)                       \
+        } else if ((high ++ low) == flow) {            \
+            bit<32> since;                             \
+            held = 1;                               \
+            stage##_counts.write(row, count + 1);      \
+            stage##_since.read(since, row);            \
+            stage##_since.write(row, since + 1);       \
+        }                                              \
+    }
+
+control Precision(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    STAGE(stage0)
+    STAGE(stage1)
+    register<bit<32>>(1) inserted;
+    register<bit<32>>(1) rejected;
+
+    bit<64> flow;
+    bit<32> row0;
+    bit<32> row1;
+    bit<1> admits;
+
+    action find(bit<64> mixer) {
+        bit<64> mixed = finalise(flow ^ mixer);
+        row0 = place(mixed[31:0], ROWS);
+        row1 = place(mixed[31:0] + (mixed[63:32] | 1), ROWS);
+    }
+
+    table row_key {
+        actions = { find; }
+        default_action = find(ROW);
+    }
+
+    apply {
+        Frames.apply(hdr, meta.packet, standard);
+        if (meta.packet.usable == 1) {
+            FlowName.apply(hdr, meta.packet, flow);
+            row_key.apply();
+            COUNT(inserted)
+            bit<32> low;
+            bit<32> high;
+            bit<32> count0 = 0;
+            bit<32> count1 = 0;
+            bit<1> held = 0;
+            VISIT(stage0, row0, count0)
+            VISIT(stage1, row1, count1)
+            if (held == 0) {
+                bit<32> least = count0;
+                if (count1 < count0) {
+                    least = count1;
+                }
+                Coin.apply(least, admits);
+                if (admits == 0) {
+                    COUNT(rejected)
+                } else if (count1 < count0) {
+                    ENTER(stage1, row1, least + 1)
+                } else {
+                    ENTER(stage0, row0, least + 1)
+                }
+            }
+        }
+    }
+}
+
+V1Switch(FrameParser(), NoChecksum(), Precision(), NoEgress(), NoChecksum(), FrameDeparser()) main;

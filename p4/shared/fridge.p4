@@ -1,0 +1,144 @@
+// The fridge of TCP handshakes. What it measures, and its registers: `fridge/fridge.p4`.
+
+#ifndef FRIDGE_P4
+#define FRIDGE_P4
+
+#include "headers.p4"
+#include "hash.p4"
+#include "frames.p4"
+
+const bit<32> REPORTS = 1024;
+
+// Flags of TCP.
+const bit<8> SYN = 0x02;
+const bit<8> SYN_ACK = 0x12;
+/// Those that determine a segment's role: SYN, ACK, RST, FIN.
+const bit<8> KIND = 0x17;
+
+control Fridge(in headers_t hdr, in packet_t packet) {
+    register<bit<32>>(SLOTS) prints;
+    register<bit<32>>(SLOTS) ticks;
+    register<bit<32>>(SLOTS) stamps;
+    register<bit<32>>(1) insertions;
+    register<bit<32>>(1) requests;
+    register<bit<32>>(1) duplicates;
+    register<bit<32>>(1) evicted;
+    register<bit<32>>(1) responses;
+    register<bit<32>>(1) matched;
+    register<bit<32>>(1) unmatched;
+    register<bit<32>>(1) clock_anomaly;
+    register<bit<32>>(REPORTS) report_ticks;
+    register<bit<32>>(REPORTS) report_insertions;
+
+    /// Kind of pair, ends, and sequence number of the request, as `RequestIds` has them.
+    bit<360> id;
+    bit<64> identity;
+    bit<32> index;
+    bit<32> print;
+    bit<32> coin;
+    bit<32> tick = packet.time_ns[TICK_SHIFT + 31:TICK_SHIFT];
+
+    /// The digest of `id`, 45 bytes: XXH3-64 with the first 64 bytes of the secret as eight numbers.
+    action name(bit<64> s0, bit<64> s1, bit<64> s2, bit<64> s3, bit<64> s4, bit<64> s5, bit<64> s6, bit<64> s7,
+                bit<64> mixer) {
+        bit<64> sum = 45 * PRIME;
+        // From bytes 16 and 13, then from 0 and 29.
+        sum = sum + mix16(id[231:104], s4, s5) + mix16(id[255:128], s6, s7);
+        sum = sum + mix16(id[359:232], s0, s1) + mix16(id[127:0], s2, s3);
+        identity = avalanche(sum);
+        bit<64> mixed = finalise(identity ^ mixer);
+        index = place(mixed[63:32], SLOTS);
+        coin = mixed[31:0];
+        print = fingerprint(identity, mixer);
+    }
+
+    table keys {
+        actions = { name; }
+        default_action = name(SECRET_0, SECRET_1, SECRET_2, SECRET_3, SECRET_4, SECRET_5, SECRET_6, SECRET_7, MIXER);
+    }
+
+    action request_id() {
+        id = 8w0 ++ packet.source ++ packet.destination ++ packet.source_port
+            ++ packet.destination_port ++ 32w0 ++ (hdr.tcp.sequence + 1);
+    }
+
+    action response_id() {
+        id = 8w0 ++ packet.destination ++ packet.source ++ packet.destination_port
+            ++ packet.source_port ++ 32w0 ++ hdr.tcp.acknowledgement;
+    }
+
+    /// A fingerprint is never 0, which marks an empty slot.
+    action no_empty_print() {
+        print = 1;
+    }
+
+    apply {
+        if (packet.usable == 1 && hdr.tcp.isValid()) {
+            bit<8> kind = hdr.tcp.flags & KIND;
+            if (kind == SYN || kind == SYN_ACK) {
+                if (kind == SYN) {
+                    request_id();
+                } else {
+                    response_id();
+                }
+                keys.apply();
+                if (print == 0) {
+                    no_empty_print();
+                }
+                bit<32> old;
+                bit<32> then;
+                bit<32> stamp;
+                prints.read(old, index);
+                if (kind == SYN) {
+                    bool enters = (bit<33>)coin < THRESHOLD;
+                    COUNT(requests)
+                    insertions.read(stamp, 0);
+                    if (old == print) {
+                        COUNT(duplicates)
+                    } else if (enters) {
+                        stamp = stamp + 1;
+                        insertions.write(0, stamp);
+                        if (old != 0) {
+                            COUNT(evicted)
+                        }
+                    }
+                    if (enters) {
+                        prints.write(index, print);
+                        ticks.write(index, tick);
+                        stamps.write(index, stamp);
+                    } else if (old == print) {
+                        // If the copy does not enter, the older one must not stay.
+                        prints.write(index, 0);
+                        ticks.write(index, 0);
+                        stamps.write(index, 0);
+                    }
+                } else {
+                    COUNT(responses)
+                    if (old != print) {
+                        COUNT(unmatched)
+                    } else {
+                        bit<32> inserted;
+                        insertions.read(inserted, 0);
+                        ticks.read(then, index);
+                        stamps.read(stamp, index);
+                        prints.write(index, 0);
+                        ticks.write(index, 0);
+                        stamps.write(index, 0);
+                        bit<32> elapsed = tick - then;
+                        if (elapsed[31:31] == 1) {
+                            COUNT(clock_anomaly)
+                        } else {
+                            bit<32> sample;
+                            matched.read(sample, 0);
+                            matched.write(0, sample + 1);
+                            report_ticks.write(sample & (REPORTS - 1), elapsed);
+                            report_insertions.write(sample & (REPORTS - 1), inserted - stamp);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,164 @@
+//! What a program for a switch (`p4/`) has to know: its constants, from the settings of the library's type that does
+//! the same, and their checksum, which the program reports.
+//!
+//! A program does what the library does only for some settings: sizes are bounded by what an array of registers of
+//! Tofino 1 holds in one stage, and some are powers of two, since a pipeline does not divide. Others are refused with
+//! what is possible ([`ConstantsError`]).
+//!
+//! And what an agent makes of a program's registers: [`registers`] reads them by blocks, [`readout`] makes the
+//! intervals of the host's own path, [`thrift`] is how the reference switch is asked.
+
+use core::fmt::Write as _;
+
+use synopses::digest::DigestKey;
+use synopses::{cardinality, disaggregated, finecomb, fridge, rap, reordering};
+use thiserror::Error;
+
+pub mod programs;
+pub mod readout;
+pub mod registers;
+pub mod thrift;
+mod written;
+
+pub use written::WrittenError;
+
+/// The most entries of 32 bits that an array of registers has: what 35 blocks of memory of one stage hold, in
+/// thousands.
+pub const MAX_ENTRIES: usize = 1 << 17;
+
+/// Why there are no constants for some settings.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ConstantsError {
+    /// An array of registers does not fit.
+    #[error("{what}: {found} entries, at most {MAX_ENTRIES} are possible in a switch")]
+    Entries {
+        /// What the entries are.
+        what: &'static str,
+        /// Entries asked for.
+        found: usize,
+    },
+    /// A number that a pipeline would have to divide by.
+    #[error("{what}: {found}, a power of two is needed in a switch, such as {near}")]
+    Power {
+        /// What the number is.
+        what: &'static str,
+        /// The number asked for.
+        found: u64,
+        /// The power of two below it, or 1.
+        near: u64,
+    },
+    /// A setting for which the program does something else.
+    #[error("{what}: {found}, the program has {possible}")]
+    Setting {
+        /// Name of the setting.
+        what: &'static str,
+        /// What it was.
+        found: String,
+        /// What is possible.
+        possible: &'static str,
+    },
+    /// The library refuses the settings of a fridge.
+    #[error(transparent)]
+    Fridge(#[from] fridge::SettingsError),
+    /// The library refuses the settings of FineComb or LDA.
+    #[error(transparent)]
+    FineComb(#[from] finecomb::SettingsError),
+    /// The library refuses the settings of a sketch of cardinality.
+    #[error(transparent)]
+    Cardinality(#[from] cardinality::SettingsError),
+    /// The library refuses the settings of a fragment.
+    #[error(transparent)]
+    Fragment(#[from] disaggregated::SettingsError),
+    /// The library refuses the settings of reordering.
+    #[error(transparent)]
+    Reordering(#[from] reordering::SettingsError),
+    /// The library refuses the settings of PRECISION.
+    #[error(transparent)]
+    Precision(#[from] rap::SettingsError),
+}
+
+/// A constant of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Constant {
+    /// A number of this many bits.
+    Number(u32, u64),
+    /// A number that the program is written with: a width, or a shift.
+    Macro(u64),
+}
+
+/// All constants of a program, in the order of its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constants {
+    program: &'static str,
+    constants: Vec<(String, Constant)>,
+}
+
+impl Constants {
+    const fn new(program: &'static str) -> Self {
+        Self { program, constants: Vec::new() }
+    }
+
+    fn number(&mut self, name: &str, bits: u32, value: u64) {
+        self.constants.push((name.to_owned(), Constant::Number(bits, value)));
+    }
+
+    fn text_macro(&mut self, name: &str, value: u32) {
+        self.constants.push((name.to_owned(), Constant::Macro(value.into())));
+    }
+
+    /// The first `words` words of the key.
+    fn secret(&mut self, key: &DigestKey, words: usize) {
+        for (at, word) in key.secret_words().into_iter().take(words).enumerate() {
+            self.number(&format!("SECRET_{at}"), 64, word);
+        }
+    }
+
+    /// Adds those of another program that are not there yet.
+    fn join(&mut self, other: Self) {
+        for (name, constant) in other.constants {
+            if self.constants.iter().all(|(there, _)| *there != name) {
+                self.constants.push((name, constant));
+            }
+        }
+    }
+
+    /// The program that they belong to.
+    #[must_use]
+    pub const fn program(&self) -> &'static str {
+        self.program
+    }
+
+    /// 32 bits that depend on the program's name and on each constant, the secret too. The program has them in its
+    /// register `constants` from the first frame on; never 0. They show a mistake, not an attack.
+    #[must_use]
+    pub fn checksum(&self) -> u32 {
+        let text = format!("{}\n{}", self.program, self.lines());
+        (DigestKey::new(0).digest(text.as_bytes()).0 as u32).max(1)
+    }
+
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        for (name, constant) in &self.constants {
+            // Writing to a text does not fail.
+            let _ = match constant {
+                Constant::Macro(value) => writeln!(text, "#define {name} {value}"),
+                Constant::Number(bits, value) => writeln!(text, "const bit<{bits}> {name} = {value:#x};"),
+            };
+        }
+        text
+    }
+
+    /// The text of the program's `constants.p4`, with `note` in front: lines of text, each below 118 characters. It
+    /// holds the secret.
+    #[must_use]
+    pub fn text(&self, note: &str) -> String {
+        let note = note.lines().fold(String::new(), |text, line| text + "// " + line + "\n");
+        let checksum = self.checksum();
+        let last = format!("/// Of the program's name and all of these.\nconst bit<32> CHECKSUM = {checksum:#x};\n");
+        format!("{note}\n{}{last}", self.lines())
+    }
+}
+
+#[cfg(test)]
+mod tests;

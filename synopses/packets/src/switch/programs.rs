@@ -1,0 +1,284 @@
+//! The constants of each program.
+
+use core::fmt::Debug;
+
+use synopses::cardinality::{Hash, Rounding, Settings as Common, StHll, StHllSettings, TsPcsa, TsPcsaSettings};
+use synopses::digest::DigestKey;
+use synopses::disaggregated::{Fragment, Path, Settings as FragmentSettings};
+use synopses::finecomb::{FineComb, Sampling, Settings as FineCombSettings};
+use synopses::fridge::{Coin, Counter, Duplicates, Fridge, Settings as FridgeSettings};
+use synopses::rap::{Admission, Precision, WaySettings};
+use synopses::reordering::{Definition, Reordering, Reports, Settings as ReorderingSettings, Split};
+
+use super::{Constants, ConstantsError, MAX_ENTRIES};
+
+/// The most fragments of a path beside the switch's own.
+const MAX_OTHERS: usize = 3;
+
+fn fits(what: &'static str, found: usize) -> Result<u64, ConstantsError> {
+    if found <= MAX_ENTRIES { Ok(found as u64) } else { Err(ConstantsError::Entries { what, found }) }
+}
+
+fn shift(what: &'static str, found: u64) -> Result<u32, ConstantsError> {
+    if found.is_power_of_two() {
+        return Ok(found.trailing_zeros());
+    }
+    let near = found.checked_ilog2().map_or(1, |bits| 1 << bits);
+    Err(ConstantsError::Power { what, found, near })
+}
+
+fn refused(what: &'static str, found: &dyn Debug, possible: &'static str) -> ConstantsError {
+    ConstantsError::Setting { what, found: format!("{found:?}"), possible }
+}
+
+fn only(what: &'static str, is: bool, found: &dyn Debug, possible: &'static str) -> Result<(), ConstantsError> {
+    if is { Ok(()) } else { Err(refused(what, found, possible)) }
+}
+
+/// Those of `p4/fridge`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn fridge(settings: FridgeSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    let of = Fridge::new(settings)?.constants();
+    let slots = fits("slots of a fridge", settings.slots)?;
+    shift("slots of a fridge", slots)?;
+    only("the counter of insertions", settings.counter == Counter::Accepted, &settings.counter, "Accepted")?;
+    let duplicates = settings.duplicates;
+    only("repeated requests", duplicates == Duplicates::Overwrite, &duplicates, "Overwrite")?;
+    only("the coin", settings.coin == Coin::HashSplit, &settings.coin, "HashSplit")?;
+    let mut constants = Constants::new("fridge");
+    constants.text_macro("TICK_SHIFT", settings.tick_shift);
+    constants.number("SLOTS", 32, slots);
+    constants.number("THRESHOLD", 33, of.threshold);
+    constants.number("MIXER", 64, of.mixer);
+    constants.secret(key, 8);
+    Ok(constants)
+}
+
+/// Those of `p4/finecomb-sender`, or, with a stash, of `p4/finecomb-receiver`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn finecomb(settings: &FineCombSettings, receives: bool, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    let of = FineComb::new(settings)?.constants();
+    let ([bank], [(_, more)]) = (&*settings.banks, &*of.samples) else {
+        return Err(refused("banks", &settings.banks.len(), "1"));
+    };
+    let buckets = fits("buckets of two intervals", 2 * settings.buckets)? / 2;
+    let mut constants = Constants::new(if receives { "finecomb-receiver" } else { "finecomb-sender" });
+    constants.number("BUCKETS", 32, buckets);
+    if receives {
+        let stash = fits("stashed packets of four ends", 4 * bank.stash)? / 4;
+        shift("stashed packets", stash)?;
+        constants.number("STASHED_MOST", 32, stash);
+    }
+    constants.number("SAMPLED", 64, *more);
+    for (name, mixer) in ["SAMPLE", "ROW", "VALUE"].into_iter().zip(of.mixers) {
+        constants.number(name, 64, mixer);
+    }
+    constants.secret(key, 16);
+    Ok(constants)
+}
+
+/// Those of `p4/lda`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn lda(settings: &FineCombSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    let of = FineComb::new(settings)?.constants();
+    let is_disjoint = settings.sampling == Sampling::Disjoint || settings.banks.len() == 1;
+    only("banks", is_disjoint, &settings.sampling, "Disjoint")?;
+    let (first, second) = match *of.samples {
+        [one] => (one, None),
+        [one, two] => (one, Some(two)),
+        _ => return Err(refused("banks", &settings.banks.len(), "1 or 2")),
+    };
+    let mut constants = Constants::new("lda");
+    constants.number("BUCKETS", 32, fits("buckets of two banks and intervals", 4 * settings.buckets)? / 4);
+    // Without a second bank the first one's range comes again, which is never asked.
+    for (at, (from, more)) in [first, second.unwrap_or(first)].into_iter().enumerate() {
+        constants.number(&format!("FIRST_{at}"), 64, from);
+        constants.number(&format!("MORE_{at}"), 64, more);
+    }
+    let [sample, row, _] = of.mixers;
+    constants.number("SAMPLE", 64, sample);
+    constants.number("ROW", 64, row);
+    constants.secret(key, 16);
+    Ok(constants)
+}
+
+/// Bits of the registers' number, and of the slot in nanoseconds.
+fn bits(common: &Common, slot_ns: u64) -> Result<[u32; 2], ConstantsError> {
+    only("the hash", common.hash != Hash::Ready32, &common.hash, "Seeded")?;
+    let slot = shift("nanoseconds of a slot", slot_ns)?;
+    only("nanoseconds of a slot", slot <= 32, &slot_ns, "2^32 at most")?;
+    Ok([shift("registers", common.registers as u64)?, slot])
+}
+
+/// Those of `p4/st-hll`. The slot is 2W/m.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn st_hll(settings: StHllSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    let synopsis = StHll::new(settings)?;
+    let common = settings.common;
+    // What is below 6 bits leaves no room for laps of 32 bits of slots.
+    only("registers", common.registers >= 64, &common.registers, "64 at least")?;
+    let starts_at_origin = common.start_ns == settings.origin_ns;
+    only("the start", starts_at_origin, &common.start_ns, "that of slot 0")?;
+    let [registers, slot] = bits(&common, (2 * common.window_ns).div_ceil(common.registers as u64))?;
+    let mut constants = Constants::new("st-hll");
+    constants.text_macro("REGISTER_BITS", registers);
+    constants.text_macro("SLOT_SHIFT", slot);
+    constants.number("ORIGIN", 64, settings.origin_ns);
+    constants.number("ITEM_MIXER", 64, synopsis.mixer().unwrap_or_default());
+    constants.secret(key, 8);
+    Ok(constants)
+}
+
+/// Those of `p4/ts-pcsa`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn ts_pcsa(settings: TsPcsaSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    let synopsis = TsPcsa::new(settings)?;
+    let common = settings.common;
+    only("rounding of times", settings.rounding == Rounding::Up, &settings.rounding, "Up")?;
+    only("offsets", !settings.offsets, &settings.offsets, "none")?;
+    let [registers, slot] = bits(&common, settings.slot_ns)?;
+    fits("positions of all registers", common.registers * settings.positions)?;
+    let mut constants = Constants::new("ts-pcsa");
+    constants.text_macro("REGISTER_BITS", registers);
+    constants.text_macro("SLOT_SHIFT", slot);
+    constants.number("POSITIONS", 32, settings.positions as u64);
+    constants.number("WINDOW", 64, common.window_ns);
+    constants.number("ITEM_MIXER", 64, synopsis.mixer().unwrap_or_default());
+    constants.secret(key, 8);
+    Ok(constants)
+}
+
+/// Those of `p4/fragment`, which is at `position` of the path.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible, or the fragment is not at that position.
+pub fn fragment(
+    settings: FragmentSettings,
+    path: &Path,
+    position: usize,
+    key: &DigestKey,
+) -> Result<Constants, ConstantsError> {
+    let synopsis = Fragment::new(settings)?;
+    only("rows", settings.rows == 2, &settings.rows, "2")?;
+    let is_there = path.fragments().get(position) == Some(&settings.id);
+    only("the fragment at its position of the path", is_there, &path.fragments(), "this fragment")?;
+    let others = path.fragments().len() - 1;
+    only("other fragments of the path", others <= MAX_OTHERS, &others, "3 at most")?;
+    only("weights", path.has_equal_weights(), &"different ones", "equal ones")?;
+    let mut constants = Constants::new("fragment");
+    constants.number("COUNTERS", 32, fits("counters of two epochs", 2 * settings.counters as usize)? / 2);
+    constants.number("UPDATED", 32, path.count() as u64);
+    constants.number("OTHERS", 32, others as u64);
+    constants.number("BEFORE", 32, position as u64);
+    let mixers: Vec<u64> = path.mixers().collect();
+    constants.number("CHOICE", 64, mixers.get(position).copied().unwrap_or_default());
+    let mut other = mixers.iter().enumerate().filter(|(at, _)| *at != position).map(|(_, mixer)| *mixer);
+    for at in 0..MAX_OTHERS {
+        constants.number(&format!("OTHER_{at}"), 64, other.next().unwrap_or_default());
+    }
+    for (at, mixer) in synopsis.mixers().enumerate() {
+        constants.number(&format!("ROW_{at}"), 64, mixer);
+    }
+    constants.secret(key, 8);
+    Ok(constants)
+}
+
+fn sampling(settings: ReorderingSettings, constants: &mut Constants) -> Result<(), ConstantsError> {
+    let of = Reordering::new(settings)?.constants();
+    let definition = settings.definition;
+    let is_first = definition == Definition::BelowPredecessor;
+    only("the definition of out of order", is_first, &definition, "BelowPredecessor")?;
+    constants.text_macro("TICK_SHIFT", settings.tick_shift);
+    constants.number("BUCKETS", 32, fits("buckets that sample flows", of.buckets)?);
+    constants.number("TIMEOUT", 32, of.timeout.into());
+    constants.number("MOST_PACKETS", 32, settings.most_packets.into());
+    constants.number("LEAST_EVENTS", 32, settings.least_events.into());
+    constants.number("REPORT_ALL", 1, (settings.reports == Reports::Always).into());
+    constants.number("BUCKET", 64, of.mixers[0]);
+    Ok(())
+}
+
+/// Those of `p4/reordering-samples`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn samples(settings: ReorderingSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    only("the split of buckets", settings.split == Split::SamplingOnly, &settings.split, "SamplingOnly")?;
+    let mut constants = Constants::new("reordering-samples");
+    sampling(settings, &mut constants)?;
+    constants.secret(key, 8);
+    Ok(constants)
+}
+
+/// Those of `p4/reordering`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn heavy_flows(settings: ReorderingSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    only("the split of buckets", matches!(settings.split, Split::Hybrid(_)), &settings.split, "Hybrid")?;
+    only("stages", settings.stages == 2, &settings.stages, "2")?;
+    only("admission", settings.admission == Admission::PowerOfTwo, &settings.admission, "PowerOfTwo")?;
+    only("reports", settings.reports == Reports::Always, &settings.reports, "Always")?;
+    let mut constants = Constants::new("reordering");
+    sampling(settings, &mut constants)?;
+    let of = Reordering::new(settings)?.constants();
+    constants.number("ROWS", 32, fits("rows of a stage", of.rows)?);
+    constants.number("ROW", 64, of.mixers[1]);
+    constants.number("COIN", 64, of.mixers[2]);
+    constants.secret(key, 8);
+    Ok(constants)
+}
+
+/// Those of `p4/precision`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn precision(settings: WaySettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    only("ways", settings.ways == 2, &settings.ways, "2")?;
+    only("admission", settings.admission == Admission::PowerOfTwo, &settings.admission, "PowerOfTwo")?;
+    let rows = fits("rows of a stage", settings.rows)?;
+    let [row, coin] = Precision::new(settings)?.mixers();
+    let mut constants = Constants::new("precision");
+    constants.number("ROWS", 32, rows);
+    constants.number("ROW", 64, row);
+    constants.number("COIN", 64, coin);
+    constants.secret(key, 8);
+    Ok(constants)
+}
+
+/// Those of `p4/together`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn together(
+    handshakes: FridgeSettings,
+    buckets: &FineCombSettings,
+    flows: StHllSettings,
+    key: &DigestKey,
+) -> Result<Constants, ConstantsError> {
+    let mut constants = Constants::new("together");
+    constants.join(fridge(handshakes, key)?);
+    constants.join(st_hll(flows, key)?);
+    constants.join(finecomb(buckets, false, key)?);
+    Ok(constants)
+}

@@ -1,0 +1,66 @@
+use super::programs;
+use super::*;
+use synopses::cardinality::{Hash, Settings as Common, StHllSettings};
+
+fn key() -> DigestKey {
+    DigestKey::new(7)
+}
+
+fn text_of(error: Result<Constants, ConstantsError>) -> String {
+    error.expect_err("not possible in a switch").to_string()
+}
+
+#[test]
+fn the_text_has_each_constant_and_their_checksum() {
+    let settings = fridge::Settings { slots: 64, probability: 0.5, ..fridge::Settings::default() };
+    let constants = programs::fridge(settings, &key()).expect("possible");
+    let text = constants.text("A note.\nAnd more.");
+
+    assert!(
+        text.starts_with("// A note.\n// And more.\n\n#define TICK_SHIFT 10\nconst bit<32> SLOTS = 0x40;\n"),
+        "{text}"
+    );
+    assert!(text.contains("const bit<33> THRESHOLD = 0x80000000;"), "{text}");
+    assert!(text.ends_with(&format!("const bit<32> CHECKSUM = {:#x};\n", constants.checksum())), "{text}");
+}
+
+#[test]
+fn the_checksum_depends_on_program_settings_and_secret() {
+    let sender = finecomb::Settings::one_bank(64, 0.5, 8, 1);
+    let of = |settings: &finecomb::Settings, receives, key: &DigestKey| {
+        programs::finecomb(settings, receives, key).expect("possible").checksum()
+    };
+    let all = [
+        of(&sender, false, &key()),
+        of(&sender, true, &key()),
+        of(&sender, false, &DigestKey::new(8)),
+        of(&finecomb::Settings { seed: 2, ..sender.clone() }, false, &key()),
+        of(&finecomb::Settings { buckets: 65, ..sender.clone() }, false, &key()),
+    ];
+    let different: std::collections::BTreeSet<_> = all.iter().collect();
+
+    assert_eq!(different.len(), all.len(), "{all:?}");
+    assert_eq!(of(&sender, false, &key()), all[0]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_is_possible() {
+    let slots = |slots| text_of(programs::fridge(fridge::Settings { slots, ..fridge::Settings::default() }, &key()));
+    let many = "slots of a fridge: 262144 entries, at most 131072 are possible in a switch";
+    assert_eq!(slots(1 << 18), many);
+    assert_eq!(slots(1000), "slots of a fridge: 1000, a power of two is needed in a switch, such as 512");
+    assert_eq!(slots(1), "1 slots, from 2 to 16777216 are possible");
+
+    let banks = vec![finecomb::Bank { probability: 0.3, stash: 0, loss: 0.0 }; 2];
+    let two = finecomb::Settings { banks, ..finecomb::Settings::one_bank(8, 0.3, 0, 1) };
+    assert_eq!(text_of(programs::finecomb(&two, false, &key())), "banks: 2, the program has 1");
+    assert_eq!(text_of(programs::lda(&two, &key())), "banks: Nested, the program has Disjoint");
+
+    let common = Common { registers: 64, window_ns: 1 << 25, start_ns: 0, hash: Hash::Seeded(1) };
+    let st_hll = |common| text_of(programs::st_hll(StHllSettings::plain(common), &key()));
+    let slot = st_hll(Common { window_ns: 1_000_000_000, ..common });
+    assert_eq!(slot, "nanoseconds of a slot: 31250000, a power of two is needed in a switch, such as 16777216");
+    let few = st_hll(Common { registers: 32, ..common });
+    assert_eq!(few, "registers: 32, the program has 64 at least");
+    assert_eq!(st_hll(Common { hash: Hash::Ready32, ..common }), "the hash: Ready32, the program has Seeded");
+}
