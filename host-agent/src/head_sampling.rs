@@ -69,7 +69,7 @@ async fn look(edge: Option<&Edge>, shared: &SharedAdvice, counts: &Counts, node:
         for AnomalousOperation { service, operation, origin } in &on {
             let source = match origin {
                 Origin::Here => VerdictSource::Own,
-                Origin::Elsewhere => VerdictSource::Peer,
+                Origin::Elsewhere(peers) => VerdictSource::Peers(peers.bits()),
             };
             advice.raise(service, operation, source, verdict, now);
         }

@@ -94,8 +94,9 @@ struct World {
     advice: Advice,
     liar: Option<Liar>,
     random: ChaCha8Rng,
-    /// When `front` knew of the honest verdict, and when the operation of its own was raised.
+    /// When `front` knew of the honest verdict, when its operation was raised, and when the one of its own was.
     heard: Option<u64>,
+    raised: Option<u64>,
     raised_own: Option<u64>,
     /// The most operations that were raised by others only.
     by_others: usize,
@@ -110,6 +111,7 @@ impl World {
             liar: liar.map(|lies| Liar::new(lies, seed)),
             random: ChaCha8Rng::seed_from_u64(seed),
             heard: None,
+            raised: None,
             raised_own: None,
             by_others: 0,
         }
@@ -155,7 +157,10 @@ impl World {
         let now = at(millis);
         let (on, _) = self.nodes[FRONT].anomalous_operations(now);
         for found in &on {
-            let source = if found.origin == Origin::Here { VerdictSource::Own } else { VerdictSource::Peer };
+            let source = match found.origin {
+                Origin::Here => VerdictSource::Own,
+                Origin::Elsewhere(peers) => VerdictSource::Peers(peers.bits()),
+            };
             self.advice.raise(&found.service, &found.operation, source, now.monotonic, now.monotonic);
         }
         self.advice.lower(now.monotonic);
@@ -164,6 +169,9 @@ impl World {
         }
         let answer = self.advice.respond("frontend", now.monotonic);
         let raised: BTreeSet<_> = answer.operations().map(|(name, _)| name.to_owned()).collect();
+        if millis >= HONEST && raised.contains(&operation(0)) {
+            self.raised.get_or_insert(millis);
+        }
         let own = operation(OPERATIONS - 1);
         if raised.contains(&own) {
             self.raised_own.get_or_insert(millis);
@@ -220,6 +228,7 @@ fn without_a_liar_what_one_node_finds_is_raised_where_requests_enter() {
     world.nothing_is_suppressed();
     assert!(world.heard.is_some_and(|at| at <= HONEST + 1_500), "{:?}", world.heard);
     assert!(world.raised_own.is_some_and(|at| at <= OWN + 500), "{:?}", world.raised_own);
+    assert_eq!(world.raised, world.heard);
     assert_eq!(world.by_others, 1, "the operation through the service in alarm, and no other");
 }
 
@@ -240,13 +249,14 @@ fn a_member_that_forges_suppresses_no_verdict_and_delays_none() {
     }
 }
 
-/// By the rules, and as strongly as can be: every service that it knows is anomalous all the time.
+/// By the rules, and as strongly as can be: every service but that of the honest verdict is anomalous all the time.
 #[test]
-fn a_member_that_finds_everything_anomalous_has_half_of_what_may_be_raised_and_not_what_a_node_finds_itself() {
+fn a_member_that_finds_everything_anomalous_has_half_of_what_may_be_raised_and_not_what_others_find() {
     let world = World::new(Some(Lies::Loud), 3).play();
 
     world.nothing_is_suppressed();
     assert!(world.heard.is_some(), "the honest verdict arrives");
+    assert_eq!(world.raised, world.heard, "and has a place, though all of them were taken");
     assert_eq!(world.by_others, RAISED / 2, "it has its half, and no more");
     assert!(world.advice.refused() > 0, "the rest is refused, and counted");
     assert!(world.raised_own.is_some_and(|at| at <= OWN + 500), "{:?}", world.raised_own);

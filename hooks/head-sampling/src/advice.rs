@@ -72,8 +72,49 @@ pub struct AdviceLatency {
 pub enum VerdictSource {
     /// A detector of this node.
     Own,
-    /// Another node says so: believed for half of the raised operations at most.
-    Peer,
+    /// Other nodes say so, by numbers of the caller's, a bit for each: believed for half of the raised operations at most,
+    /// of which each of them has a fair share.
+    Peers(u64),
+}
+
+impl VerdictSource {
+    /// Where either comes from: this node, if one of them does.
+    const fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Peers(some), Self::Peers(more)) => Self::Peers(some | more),
+            _ => Self::Own,
+        }
+    }
+}
+
+/// How many operations each peer raises, by number; at last, those of nobody in particular.
+#[derive(Debug)]
+struct Places([usize; u64::BITS as usize + 1]);
+
+impl Places {
+    const NONE: Self = Self([0; u64::BITS as usize + 1]);
+
+    fn of(peers: u64) -> impl Iterator<Item = usize> {
+        let nobody = (peers == 0).then_some(u64::BITS as usize);
+        (0..u64::BITS as usize).filter(move |number| peers >> number & 1 == 1).chain(nobody)
+    }
+
+    fn add(&mut self, peers: u64) {
+        Self::of(peers).for_each(|place| self.0[place] += 1);
+    }
+
+    fn remove(&mut self, peers: u64) {
+        Self::of(peers).for_each(|place| self.0[place] -= 1);
+    }
+
+    /// Operations of the one of `peers` that raises fewest.
+    fn fewest(&self, peers: u64) -> usize {
+        Self::of(peers).map(|place| self.0[place]).min().unwrap_or(0)
+    }
+
+    fn most(&self) -> usize {
+        self.0.into_iter().max().unwrap_or(0)
+    }
 }
 
 #[derive(Debug)]
@@ -85,7 +126,7 @@ struct RaisedOperation {
 }
 
 /// Sampling advice. Memory: 100 bytes per raised operation, at most `max_raised` of them, of which other nodes raise at
-/// most half.
+/// most half. Where that is full, a peer that raises fewer than another takes a place of that one's.
 #[derive(Debug)]
 pub struct Advice {
     rule: AdviceRule,
@@ -95,6 +136,7 @@ pub struct Advice {
     count: usize,
     /// Those of the raised operations that only other nodes' verdicts raise.
     by_peers: usize,
+    places: Places,
     refused: u64,
     latency: AdviceLatency,
 }
@@ -124,6 +166,7 @@ impl Advice {
             raised: BTreeMap::new(),
             count: 0,
             by_peers: 0,
+            places: Places::NONE,
             refused: 0,
             latency: AdviceLatency::default(),
         })
@@ -131,24 +174,61 @@ impl Advice {
 
     /// Raises `operation` of `service` at `now`, because of a verdict of `source` at `verdict`.
     pub fn raise(&mut self, service: &str, operation: &str, source: VerdictSource, verdict: Nanos, now: Nanos) {
-        let is_own = source == VerdictSource::Own;
         if let Some(raised) = self.raised.get_mut(service).and_then(|of| of.get_mut(operation)) {
-            if is_own && raised.source == VerdictSource::Peer {
-                raised.source = VerdictSource::Own;
-                self.by_peers -= 1;
-            }
             raised.last = now;
+            if let VerdictSource::Peers(before) = raised.source {
+                raised.source = raised.source.or(source);
+                self.places.remove(before);
+                match raised.source {
+                    VerdictSource::Own => self.by_peers -= 1,
+                    VerdictSource::Peers(all) => self.places.add(all),
+                }
+            }
             return;
         }
         // Peers never take the places of this node's own verdicts.
-        if self.count >= self.max_raised || (!is_own && 2 * self.by_peers >= self.max_raised) {
+        let has_place = match source {
+            VerdictSource::Own => self.count < self.max_raised,
+            VerdictSource::Peers(peers) => {
+                let is_free = self.count < self.max_raised && 2 * self.by_peers < self.max_raised;
+                is_free || self.take_place(peers)
+            }
+        };
+        if !has_place {
             self.refused += 1;
             return;
         }
         let raised = RaisedOperation { since: verdict.min(now), last: now, delivered: false, source };
         self.raised.entry(service.into()).or_default().insert(operation.into(), raised);
         self.count += 1;
-        self.by_peers += usize::from(!is_own);
+        if let VerdictSource::Peers(peers) = source {
+            self.by_peers += 1;
+            self.places.add(peers);
+        }
+    }
+
+    /// Lowers an operation of the peer that raises most, if that is two more than one of `peers` does. O(1) unless it is;
+    /// then O(operations).
+    fn take_place(&mut self, peers: u64) -> bool {
+        let least = self.places.fewest(peers) + 1;
+        if self.places.most() <= least {
+            return false;
+        }
+        let Self { raised, places, .. } = self;
+        let all = raised.iter().flat_map(|(service, of)| of.iter().map(move |(name, raised)| (service, name, raised)));
+        let by_peers = all.filter_map(|(service, name, raised)| match raised.source {
+            VerdictSource::Own => None,
+            VerdictSource::Peers(by) => Some((places.fewest(by), service, name, by)),
+        });
+        let most = by_peers.max_by_key(|(operations, ..)| *operations).filter(|(operations, ..)| *operations > least);
+        let Some((_, service, name, by)) = most else { return false };
+        let (service, name) = (service.clone(), name.clone());
+        let of = raised.get_mut(&service).and_then(|of| of.remove(&name));
+        self.latency.missed += u64::from(of.is_some_and(|lowered| !lowered.delivered));
+        self.places.remove(by);
+        self.count -= 1;
+        self.by_peers -= 1;
+        true
     }
 
     /// The response for `service` at `now`. It counts as delivered.
@@ -212,8 +292,13 @@ impl Advice {
         }
         self.raised.retain(|_, of| !of.is_empty());
         self.count = self.raised.values().map(BTreeMap::len).sum();
-        let all = self.raised.values().flat_map(BTreeMap::values);
-        self.by_peers = all.filter(|raised| raised.source == VerdictSource::Peer).count();
+        (self.by_peers, self.places) = (0, Places::NONE);
+        for raised in self.raised.values().flat_map(BTreeMap::values) {
+            if let VerdictSource::Peers(by) = raised.source {
+                self.by_peers += 1;
+                self.places.add(by);
+            }
+        }
     }
 }
 
@@ -270,18 +355,42 @@ mod tests {
     fn peers_raise_at_most_half_and_what_this_node_finds_itself_is_its_own() {
         let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 4).unwrap();
 
-        (0..10).for_each(|n| advice.raise("frontend", &format!("GET /{n}"), VerdictSource::Peer, at(0), at(0)));
+        (0..10).for_each(|n| advice.raise("frontend", &format!("GET /{n}"), VerdictSource::Peers(1), at(0), at(0)));
         assert_eq!((advice.len(), advice.refused()), (2, 8));
         // Found here, too: a place is free for what others say.
         advice.raise("frontend", "GET /0", VerdictSource::Own, at(1), at(1));
-        advice.raise("frontend", "GET /5", VerdictSource::Peer, at(1), at(1));
+        advice.raise("frontend", "GET /5", VerdictSource::Peers(1), at(1), at(1));
         assert_eq!((advice.len(), advice.refused()), (3, 8));
         advice.raise("frontend", "POST /pay", VerdictSource::Own, at(1), at(1));
         assert_eq!((advice.len(), advice.refused()), (4, 8));
 
         advice.lower(at(500));
-        advice.raise("frontend", "GET /7", VerdictSource::Peer, at(500), at(500));
+        advice.raise("frontend", "GET /7", VerdictSource::Peers(1), at(500), at(500));
         assert_eq!(advice.len(), 1, "places are free again");
+    }
+
+    #[test]
+    fn a_peer_that_raises_everything_leaves_others_their_places() {
+        const LOUD: VerdictSource = VerdictSource::Peers(1);
+        let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 8).unwrap();
+        (0..10).for_each(|n| advice.raise("frontend", &format!("GET /{n}"), LOUD, at(0), at(0)));
+        assert_eq!((advice.len(), advice.refused()), (4, 6));
+
+        // Two of four for either, and no more.
+        ["POST /pay", "POST /cart", "GET /cart"]
+            .iter()
+            .for_each(|name| advice.raise("shop", name, VerdictSource::Peers(2), at(1), at(1)));
+        assert_eq!((advice.len(), advice.refused()), (4, 7));
+        assert_eq!(advice.respond("shop", at(2)).operations().count(), 2);
+        // What several say is of the one that says least: here, of a third.
+        advice.raise("shop", "GET /list", VerdictSource::Peers(0b101), at(2), at(2));
+        assert_eq!((advice.len(), advice.refused()), (4, 7));
+        (0..10).for_each(|n| advice.raise("frontend", &format!("PUT /{n}"), LOUD, at(3), at(3)));
+        assert_eq!((advice.len(), advice.refused()), (4, 17), "it gets none of them back");
+        // What this node finds itself is nobody's place.
+        advice.raise("shop", "POST /pay", VerdictSource::Own, at(4), at(4));
+        advice.raise("shop", "GET /cart", VerdictSource::Peers(2), at(4), at(4));
+        assert_eq!(advice.len(), 5);
     }
 
     #[test]

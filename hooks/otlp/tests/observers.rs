@@ -5,7 +5,7 @@
 use core::num::NonZeroU64;
 
 use hooks::coherence::{MemberSettings, Run, RunId, Speaker};
-use hooks::tracing::{BudgetRule, Limits, OrderKey, Origin, Switches};
+use hooks::tracing::{BudgetRule, Limits, OrderKey, Origin, Peers, Switches};
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use otlp::{AnomalousOperation, CoherenceSettings, Finding, TailSampler, TailSettings, Timestamp};
 use prost::Message as _;
@@ -111,7 +111,7 @@ fn where_nothing_is_kept_a_verdict_reaches_the_node_where_requests_enter_and_onl
     exchange(&mut nodes, at(now + 200));
 
     let (on, age) = nodes[0].anomalous_operations(at(now + 300));
-    assert_eq!(on, [pay(Origin::Elsewhere)]);
+    assert_eq!(on, [pay(Origin::Elsewhere(Peers::one(0)))]);
     assert!(age <= Nanos::from_millis(200), "{age:?}");
     // Found here, too: it is this node's own.
     nodes[0].verdict(finding("payment", at(now + 300)), at(now + 300));

@@ -15,7 +15,7 @@ use crate::coherence::pending::PendingDecisions;
 use crate::coherence::refusal::{Refusal, Refusals};
 use crate::coherence::settings::MemberSettings;
 use crate::coherence::speaker::Speaker;
-use crate::tracing::{Rank, TraceStart};
+use crate::tracing::{Peers, Rank, TraceStart};
 
 /// Bytes of entries in one message.
 const MESSAGE: usize = 256 << 10;
@@ -42,8 +42,8 @@ pub enum Effect {
     Keep(Decision, Option<TraceStart>),
     /// This node decided, and another node has the decision: [`Keeper::release`](crate::tracing::Keeper::release).
     Release(Decision),
-    /// An LMAP of another node found its service anomalous: [`Keeper::verdict`](crate::tracing::Keeper::verdict).
-    Verdict(ServiceVerdict),
+    /// An LMAP of that other node found its service anomalous: [`Keeper::verdict`](crate::tracing::Keeper::verdict).
+    Verdict(ServiceVerdict, Peers),
     /// Services that another node saw in a trace.
     Piece(PathPiece),
     /// A path that another node knows.
@@ -310,8 +310,9 @@ impl Member {
                 if self.allowances.cut(&run.node, &mut block, known, now) {
                     self.refusals.add(&run.node, Refusal::TooManyDecisions, now);
                 }
+                let peer = self.number(&run.node);
                 for entry in self.log.receive(block, now, wall) {
-                    self.apply(entry);
+                    self.apply(peer, entry);
                 }
             } else if block.run != self.run {
                 self.receive_relayed(&run.node, block, now, wall);
@@ -332,9 +333,11 @@ impl Member {
         if !speaks && self.allowances.cut_relayed(relayer, is_known, &mut block, known, now) {
             self.refusals.add(relayer, Refusal::TooManyDecisions, now);
         }
+        // Of who has not spoken yet, the relayer answers for it.
+        let who = self.number(if is_known && node != self.run.node { &node } else { relayer });
         let Some(peer) = self.peers.get_mut(relayer) else { return };
         match peer.hearsay.receive(block, &mut self.log, speaks, (remember, now, wall)) {
-            Ok(entries) => entries.into_iter().for_each(|entry| self.apply(entry)),
+            Ok(entries) => entries.into_iter().for_each(|entry| self.apply(who, entry)),
             Err(why) => self.refusals.add(&format!("{relayer} about {node}"), why, now),
         }
     }
@@ -354,7 +357,8 @@ impl Member {
             versions.insert(self.run.clone(), claimed.min(appended));
         }
         let Some(peer) = self.peers.get_mut(&name) else {
-            self.peers.insert(name, Peer::new(run.clone(), level, versions, now));
+            let number = self.free_number();
+            self.peers.insert(name, Peer::new((run.clone(), number), level, versions, now));
             return;
         };
         match peer.update(run.clone(), level, versions, now) {
@@ -364,7 +368,19 @@ impl Member {
         }
     }
 
-    fn apply(&mut self, entry: Entry) {
+    fn number(&self, node: &str) -> Peers {
+        self.peers.get(node).map_or(Peers::UNKNOWN, |peer| Peers::one(peer.number))
+    }
+
+    /// The number of 64 that fewest peers have.
+    fn free_number(&self) -> u8 {
+        let mut peers = [0; 64];
+        self.peers.values().for_each(|peer| peers[usize::from(peer.number)] += 1);
+        (0..64).min_by_key(|number| peers[usize::from(*number)]).unwrap_or(0)
+    }
+
+    /// `peer` announces `entry`.
+    fn apply(&mut self, peer: Peers, entry: Entry) {
         let effect = match entry.item {
             Item::Keep(decision) => {
                 self.counts.followed += 1;
@@ -374,7 +390,7 @@ impl Member {
             }
             Item::Verdict(output) => {
                 self.counts.verdicts += 1;
-                Effect::Verdict(output)
+                Effect::Verdict(output, peer)
             }
             Item::Piece(piece) => Effect::Piece(piece),
             Item::Path(path) => Effect::Path(path),

@@ -26,6 +26,8 @@ pub(super) enum Succession {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) run: Run,
+    /// Its number in [`Peers`](crate::tracing::Peers), below 64.
+    pub(super) number: u8,
     /// The run before this one.
     former: Option<Run>,
     pub(super) versions: VersionVector,
@@ -44,10 +46,11 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// A peer that speaks for the first time.
-    pub(super) fn new(run: Run, level: Option<Rank>, versions: VersionVector, now: Nanos) -> Self {
+    /// A peer with this number that speaks for the first time.
+    pub(super) fn new((run, number): (Run, u8), level: Option<Rank>, versions: VersionVector, now: Nanos) -> Self {
         Self {
             run,
+            number,
             former: None,
             sample: (now, versions.clone()),
             versions,

@@ -99,10 +99,10 @@ impl TenantTraces<'_> {
                 let spans = |given: KeptSpan<'_>| sink(Export::Span(given));
                 (decision, self.keeper.release(*trace, reason, now, spans))
             }
-            Effect::Verdict(output) => {
+            Effect::Verdict(output, peer) => {
                 let service = self.names.heard_service(&output.service, now);
                 let ServiceVerdict { from, at, weight, breakdown, reason, .. } = output.clone();
-                let origin = Origin::Elsewhere;
+                let origin = Origin::Elsewhere(*peer);
                 return self.keeper.verdict(&Verdict { service, origin, from, at, breakdown, weight, reason }, wall);
             }
             Effect::Piece(piece) => {

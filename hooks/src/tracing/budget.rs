@@ -2,6 +2,7 @@
 
 use wire::time::Nanos;
 
+use crate::tracing::peers::{PeerShares, Peers};
 use crate::tracing::reason::Policy;
 
 /// Limits of one tenant's budget.
@@ -25,6 +26,8 @@ impl Default for BudgetRule {
 
 /// Share of the common bucket that other nodes may take, by their decisions and their verdicts together.
 const OTHERS: f64 = 0.5;
+/// Share of their part below which other nodes have a share of it each.
+const SHARED: f64 = 0.5;
 /// Share of the common bucket that is left to this node's own LMAPs, and errors, before verdicts of other nodes.
 const BEFORE_OTHERS: f64 = 0.3;
 /// Share of the common bucket above which nobody here wants it: more than any policy's own.
@@ -43,8 +46,9 @@ const KNOWN_FROM: f64 = 8.0;
 pub enum Payer {
     /// A policy of this node, by what this node has seen itself.
     Own(Policy),
-    /// Other nodes: [`Policy::Lmap`] of this node, by their verdicts only.
-    Others,
+    /// One of these other nodes: [`Policy::Lmap`] of this node, by their verdicts only. Decisions of other nodes are
+    /// paid by [`Peers::UNKNOWN`].
+    Others(Peers),
 }
 
 impl Payer {
@@ -53,7 +57,7 @@ impl Payer {
     pub const fn policy(self) -> Policy {
         match self {
             Self::Own(policy) => policy,
-            Self::Others => Policy::Lmap,
+            Self::Others(_) => Policy::Lmap,
         }
     }
 }
@@ -178,6 +182,10 @@ impl Followers {
 /// traces are paid that only verdicts of other nodes select, as long as 30 % are saved: behind this node's own LMAPs.
 /// Beyond that half they take what nobody here wants, above 70 %. So however much a peer keeps or finds anomalous, or
 /// says that it does, this node's own policies have the other half, and its LMAPs come first.
+///
+/// Other nodes share their half: while less than half of that is left, whose verdicts have taken an equal share of it
+/// within a burst gets no more. So a peer that finds everything anomalous leaves the others theirs. Decisions have one
+/// share together, beyond which they are not charged.
 #[derive(Clone, Debug)]
 pub struct Budget {
     floor: TokenBucket,
@@ -185,6 +193,7 @@ pub struct Budget {
     common: TokenBucket,
     /// What may still be charged to the common bucket for decisions and verdicts of others.
     others: TokenBucket,
+    shares: PeerShares,
     followers: [Followers; Policy::ALL.len()],
     at: Nanos,
     forgiven: f64,
@@ -206,11 +215,13 @@ impl Budget {
             return Err(BudgetError::Nothing { bytes_per_s, burst });
         }
         let bucket = |share: f64| TokenBucket::full(bytes_per_s as f64 * share, burst);
+        let others = bucket((1.0 - floor - error) * OTHERS);
         Ok(Self {
             floor: bucket(floor),
             error: bucket(error),
             common: bucket(1.0 - floor - error),
-            others: bucket((1.0 - floor - error) * OTHERS),
+            shares: PeerShares::new(others.most, burst, now),
+            others,
             followers: Default::default(),
             at: now,
             forgiven: 0.0,
@@ -225,7 +236,7 @@ impl Budget {
         let bytes = bytes as f64;
         match payer {
             Payer::Own(policy) => self.spend_own(policy, bytes),
-            Payer::Others => self.spend_for_others(bytes),
+            Payer::Others(peers) => self.spend_for_others(peers, bytes, now),
         }
     }
 
@@ -234,7 +245,10 @@ impl Budget {
     pub fn spend_alone(&mut self, payer: Payer, bytes: u64, now: Nanos) -> bool {
         self.fill(now);
         let bytes = bytes as f64;
-        let Payer::Own(policy) = payer else { return self.spend_for_others(bytes) };
+        let policy = match payer {
+            Payer::Own(policy) => policy,
+            Payer::Others(peers) => return self.spend_for_others(peers, bytes, now),
+        };
         let reserve = reserve(policy) * self.common.most;
         let own = self.bucket_of(policy).and_then(|bucket| bucket.spend(bytes, 0.0, 0.0));
         if own.or_else(|| self.common.spend(bytes, 0.0, reserve)).is_some() {
@@ -269,12 +283,20 @@ impl Budget {
         policy == Policy::Floor
     }
 
-    fn spend_for_others(&mut self, bytes: f64) -> bool {
-        let has_part = self.others.tokens > 0.0;
+    /// The place of the one of `peers` that pays, and whether it may take of what is theirs.
+    fn part_of(&mut self, peers: Peers, now: Nanos) -> (usize, bool) {
+        let (place, has_share) = self.shares.wants(peers, now);
+        let least = if has_share { 0.0 } else { SHARED * self.others.most };
+        (place, self.others.tokens > least)
+    }
+
+    fn spend_for_others(&mut self, peers: Peers, bytes: f64, now: Nanos) -> bool {
+        let (place, has_part) = self.part_of(peers, now);
         let reserve = if has_part { BEFORE_OTHERS } else { UNWANTED } * self.common.most;
         let granted = self.common.spend(bytes, 0.0, reserve).is_some();
         if granted && has_part {
             self.others.tokens -= bytes;
+            self.shares.take(place, bytes);
         }
         granted
     }
@@ -287,9 +309,12 @@ impl Budget {
     /// never refused; nor are those of the floor.
     #[must_use = "what is refused is not to be exported"]
     pub fn late(&mut self, payer: Payer, bytes: u64, now: Nanos) -> bool {
-        let Payer::Own(policy) = payer else {
-            self.charge(bytes, now);
-            return true;
+        let policy = match payer {
+            Payer::Own(policy) => policy,
+            Payer::Others(peers) => {
+                self.charge_to(peers, bytes, now);
+                return true;
+            }
         };
         self.fill(now);
         let bytes = bytes as f64;
@@ -325,11 +350,18 @@ impl Budget {
     }
 
     /// Takes `bytes` that another node decided to keep, late spans included. They are kept whatever is left. More than
-    /// half of the common bucket in the long run, and debts beyond one burst, are forgiven and counted.
+    /// half of the common bucket in the long run, more than the share of all decisions, and debts beyond one burst, are
+    /// forgiven and counted.
     pub fn charge(&mut self, bytes: u64, now: Nanos) {
+        self.charge_to(Peers::UNKNOWN, bytes, now);
+    }
+
+    fn charge_to(&mut self, peers: Peers, bytes: u64, now: Nanos) {
         self.fill(now);
-        let charged = (bytes as f64).min(self.others.tokens);
+        let (place, has_part) = self.part_of(peers, now);
+        let charged = if has_part { (bytes as f64).min(self.others.tokens) } else { 0.0 };
         self.others.tokens -= charged;
+        self.shares.take(place, charged);
         self.forgiven += bytes as f64 - charged;
         self.owe(charged);
     }

@@ -15,6 +15,7 @@ use crate::tracing::decisions::StickyDecision;
 use crate::tracing::logs::LogKeeper;
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, OfferOutcome};
+use crate::tracing::peers::Peers;
 use crate::tracing::policies::{Policies, Selection, ServiceCatalog};
 use crate::tracing::reason::Reason;
 use crate::tracing::service_policies::ServicePolicies;
@@ -240,7 +241,7 @@ impl Keeper {
         sink: impl FnMut(KeptSpan<'_>),
     ) -> KeepOutcome {
         let payer = self.cluster.as_mut().and_then(|cluster| cluster.pending.remove(&trace));
-        let kept = self.give((trace, payer.unwrap_or(Payer::Others)), reason, began, now, sink);
+        let kept = self.give((trace, payer.unwrap_or(Payer::Others(Peers::UNKNOWN))), reason, began, now, sink);
         if let KeepOutcome::Released { tally, .. } = kept
             && payer.is_none()
         {
@@ -405,7 +406,7 @@ impl Keeper {
         let age = waiting.and_then(|waiting| now.since(waiting.arrived));
         let teaches = self.buffer.rank(trace).teaches();
         let mut path = TracePath::default();
-        let own = payer != Payer::Others;
+        let own = matches!(payer, Payer::Own(_));
         let kept = self.buffer.keep_for((trace, own), reason, now, |index, encoded| {
             if teaches {
                 path.saw(index);

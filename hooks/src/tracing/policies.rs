@@ -8,6 +8,7 @@ use crate::id::OperationId;
 use crate::paths::{Latencies, Names, Paths};
 use crate::tracing::account::Tally;
 use crate::tracing::budget::{Budget, Payer};
+use crate::tracing::peers::Peers;
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::BufferedTrace;
 use crate::tracing::reason::{Policy, Reason};
@@ -185,7 +186,7 @@ impl Policies {
         }
         let payer = match origin {
             Origin::Here => Payer::Own(Policy::Lmap),
-            Origin::Elsewhere => Payer::Others,
+            Origin::Elsewhere(peers) => Payer::Others(peers),
         };
         self.spend(payer, waiting, now).then_some(Selection { reason, payer })
     }
@@ -229,7 +230,7 @@ impl Policies {
             self.granted[policy as usize] += Tally::one(bytes);
             true
         } else {
-            self.late(if own { Payer::Own(policy) } else { Payer::Others }, bytes, now)
+            self.late(if own { Payer::Own(policy) } else { Payer::Others(Peers::UNKNOWN) }, bytes, now)
         }
     }
 
@@ -246,7 +247,7 @@ impl Policies {
         if policy == Policy::Floor {
             return self.pays_for_log(Payer::Own(policy), bytes, now);
         }
-        self.late(if own { Payer::Own(policy) } else { Payer::Others }, bytes, now)
+        self.late(if own { Payer::Own(policy) } else { Payer::Others(Peers::UNKNOWN) }, bytes, now)
     }
 
     /// Spans and bytes of traces that `policy` selected, at the moment of its decision; for the floor, all.

@@ -20,21 +20,39 @@ use crate::id::{OperationId, ServiceId};
 use crate::paths::Paths;
 use crate::suspects::{self, CallRelation, SUSPECTS};
 use crate::tracing::breakdown::ScoreBreakdown;
+use crate::tracing::peers::Peers;
 use crate::tracing::policies::ServiceCatalog;
 use crate::tracing::reason::Reason;
 
 /// Seconds for which verdicts are remembered.
 const SECONDS: u64 = u128::BITS as u64;
+/// Peers whose verdicts of one second about one service are told apart: what one says widens nothing of what others do.
+const APART: usize = 4;
 /// A verdict from further in the future has a wrong clock.
 const AHEAD: Nanos = Nanos::from_secs(10);
 
 /// Where a verdict comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// An LMAP of this node.
     Here,
-    /// Another node says so.
-    Elsewhere,
+    /// These other nodes say so.
+    Elsewhere(Peers),
+}
+
+impl Origin {
+    /// Where either comes from: here, if one of them does.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Elsewhere(some), Self::Elsewhere(more)) => Self::Elsewhere(some | more),
+            _ => Self::Here,
+        }
+    }
+
+    const fn is_here(self) -> bool {
+        matches!(self, Self::Here)
+    }
 }
 
 /// An LMAP found its service anomalous.
@@ -74,7 +92,8 @@ impl Default for TriggerRule {
     }
 }
 
-/// The verdicts of one second about a service, of this node or of others: from and to some time, both included.
+/// The verdicts of one second about a service, of this node or of another: from and to some time, both included. Those of
+/// peers beyond the first [`APART`] are in one with the last of these.
 #[derive(Clone, Debug)]
 struct AlarmWindow {
     origin: Origin,
@@ -90,6 +109,7 @@ impl AlarmWindow {
     /// Returns whether it concerns more than before.
     fn join(&mut self, other: Self) -> bool {
         let (from, to) = (self.from.min(other.from), self.to.max(other.to));
+        self.origin = self.origin.or(other.origin);
         let breakdown = match (&self.breakdown, &other.breakdown) {
             (Some(one), Some(two)) => {
                 let mut breakdown = ScoreBreakdown::clone(one);
@@ -105,6 +125,17 @@ impl AlarmWindow {
         (self.from, self.to, self.breakdown) = (from, to, breakdown);
         wider
     }
+}
+
+/// The heaviest one of this node, or else of others, and where all of them come from.
+fn heaviest<'a>(windows: impl Iterator<Item = &'a AlarmWindow>) -> Option<(&'a AlarmWindow, Origin)> {
+    let key = |window: &AlarmWindow| (window.origin.is_here(), window.weight);
+    let is_heavier = |(here, weight): (bool, f64), than: (bool, f64)| {
+        here.cmp(&than.0).then(weight.total_cmp(&than.1)).is_ge()
+    };
+    windows.map(|window| (window, window.origin)).reduce(|(most, all), (window, origin)| {
+        (if is_heavier(key(window), key(most)) { window } else { most }, all.or(origin))
+    })
 }
 
 /// Bit i is second `newest` − i.
@@ -127,9 +158,16 @@ impl Service {
         if let Some(before) = before.filter(|before| window.weight < before.weight / 2.0) {
             window.reason = Arc::clone(&before.reason);
         }
-        let mut alike = self.windows.iter_mut().rev().filter(|merged| merged.origin == origin);
-        if let Some(merged) = alike.find(|merged| merged.to.second() == second) {
-            return merged.join(window);
+        let mut of_second = self.windows.iter_mut().filter(|merged| merged.to.second() == second);
+        let (mut last, mut others) = (None, 0);
+        for merged in of_second.by_ref().filter(|merged| merged.origin.is_here() == origin.is_here()) {
+            if merged.origin.or(origin) == merged.origin {
+                return merged.join(window);
+            }
+            (last, others) = (Some(merged), others + 1);
+        }
+        if let Some(last) = last.filter(|_| others >= APART) {
+            return last.join(window);
         }
         self.windows.push_back(window);
         true
@@ -147,7 +185,7 @@ struct CachedBits {
     bits: u128,
 }
 
-/// Verdicts of the last two minutes, and what they mean for operations. Memory: at most 256 reasons per service with
+/// Verdicts of the last two minutes, and what they mean for operations. Memory: at most 640 reasons per service with
 /// verdicts, 40 bytes per operation that was looked up.
 #[derive(Debug)]
 pub struct Triggers {
@@ -205,8 +243,8 @@ impl Triggers {
     }
 
     /// The reason for keeping a request of `operation` that lasted from `start` to `end`: of the verdicts about
-    /// services on its path in this time, the one about the suspected cause, among the 16 heaviest. And whether one of
-    /// the verdicts is of this node. O(services on the path).
+    /// services on its path in this time, the one about the suspected cause, among the 16 heaviest. And where they come
+    /// from: here, if one of them is of this node. O(services on the path).
     #[must_use]
     pub fn wanted(
         &mut self,
@@ -220,22 +258,22 @@ impl Triggers {
         }
         self.follow_calls(catalog.paths, operation);
         let mut windows: Vec<_> = self.about(catalog, operation, (start, end)).collect();
-        let origin = windows.iter().map(|(_, window)| window.origin).min()?;
-        windows.sort_by(|(_, a), (_, b)| b.weight.total_cmp(&a.weight));
+        let origin = windows.iter().map(|(.., origin)| *origin).reduce(Origin::or)?;
+        windows.sort_by(|(_, a, _), (_, b, _)| b.weight.total_cmp(&a.weight));
         windows.truncate(SUSPECTS);
         let is_below = |one: ServiceId, caller| self.below.get(&caller).is_some_and(|below| below.contains(&one));
-        let suspects = || windows.iter().filter(|(_, window)| !window.reason.says_less());
+        let suspects = || windows.iter().filter(|(_, window, _)| !window.reason.says_less());
         // It waits for a callee, or is a callee whose delay is too small for what some caller waits.
         let is_victim = |service: ServiceId, own: &AlarmWindow| {
-            suspects().any(|(other, window)| {
+            suspects().any(|(other, window, _)| {
                 let relation = CallRelation::of(is_below(*other, service), is_below(service, *other));
                 suspects::is_victim(relation, own.reason.slower(), window.reason.slower())
             })
         };
         // Ties: the heaviest.
         let cause =
-            windows.iter().min_by_key(|(service, window)| (is_victim(*service, window), window.reason.says_less()));
-        cause.map(|(_, window)| (Arc::clone(&window.reason), origin))
+            windows.iter().min_by_key(|(service, window, _)| (is_victim(*service, window), window.reason.says_less()));
+        cause.map(|(_, window, _)| (Arc::clone(&window.reason), origin))
     }
 
     /// Finds the callees of services in alarm on the path of `operation`, once for each state of the call graph.
@@ -262,7 +300,7 @@ impl Triggers {
         if self.bits(catalog.paths, operation) & self.between(from.second(), to.second()) == 0 {
             return None;
         }
-        self.about(catalog, operation, (from, to)).map(|(_, window)| window.origin).min()
+        self.about(catalog, operation, (from, to)).map(|(.., origin)| origin).reduce(Origin::or)
     }
 
     /// Whether `operation` is anomalous in the second of `at`.
@@ -284,21 +322,20 @@ impl Triggers {
     }
 
     /// Verdicts about services on the path of `operation` between `from` and `to`, without those about operations that
-    /// it does not request; of each service the heaviest of this node, or else of others: what others say about a
-    /// service here changes nothing.
+    /// it does not request; of each service the heaviest of this node, or else of others, and where all of them come
+    /// from: what others say about a service here changes nothing.
     fn about<'a>(
         &'a self,
         catalog: &'a ServiceCatalog<'_>,
         operation: OperationId,
         (from, to): (UnixNanos, UnixNanos),
-    ) -> impl Iterator<Item = (ServiceId, &'a AlarmWindow)> {
+    ) -> impl Iterator<Item = (ServiceId, &'a AlarmWindow, Origin)> {
         catalog.paths.services(operation).filter_map(move |id| {
             let windows =
                 self.services.get(&id)?.windows.iter().filter(|window| window.from <= to && from <= window.to);
             let windows = windows.filter(|window| self.concerns(window, catalog, operation, id));
-            let heavier =
-                |a: &&AlarmWindow, b: &&AlarmWindow| b.origin.cmp(&a.origin).then(a.weight.total_cmp(&b.weight));
-            Some((id, windows.max_by(heavier)?))
+            let (window, origin) = heaviest(windows)?;
+            Some((id, window, origin))
         })
     }
 
@@ -323,9 +360,8 @@ impl Triggers {
         if service.bits & self.between(at.second(), at.second()) == 0 {
             return None;
         }
-        let windows = service.windows.iter().filter(|window| window.from <= at && at <= window.to);
-        let found = windows.max_by(|a, b| b.origin.cmp(&a.origin).then(a.weight.total_cmp(&b.weight)))?;
-        Some((Arc::clone(&found.reason), found.origin))
+        let (found, origin) = heaviest(service.windows.iter().filter(|window| window.from <= at && at <= window.to))?;
+        Some((Arc::clone(&found.reason), origin))
     }
 
     /// Verdicts that were ignored because of their time.

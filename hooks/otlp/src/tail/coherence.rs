@@ -109,7 +109,7 @@ impl TailSampler {
             if *observes && is_decision {
                 continue;
             }
-            if matches!(effect, Effect::Verdict(_)) {
+            if matches!(effect, Effect::Verdict(..)) {
                 first_verdict.get_or_insert(now.monotonic);
             }
             let mut traces = TenantTraces { tenant, keeper, names, paths, pieces };

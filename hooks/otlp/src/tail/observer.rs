@@ -27,7 +27,7 @@ pub(crate) fn observer_settings(frontends: &[String], drawn: u128) -> TailSettin
 }
 
 /// An operation through a service in alarm.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnomalousOperation {
     /// Name of its service.
     pub service: String,
@@ -49,7 +49,7 @@ impl TailSampler {
             let seconds = last.saturating_sub(SECONDS)..=last;
             let origins =
                 seconds.filter_map(|second| keeper.alarm_origin(&known, operation, UnixNanos::from_secs(second)));
-            let (origin, service) = (origins.min()?, names.service_of(operation)?);
+            let (origin, service) = (origins.reduce(Origin::or)?, names.service_of(operation)?);
             let (service, operation) = (names.service_name(service), names.operation_name(operation));
             Some(AnomalousOperation { service: service.to_owned(), operation: operation.to_owned(), origin })
         });

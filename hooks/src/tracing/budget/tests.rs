@@ -163,7 +163,7 @@ fn late_spans_of_errors_are_owed_by_the_errors_bucket_first() {
 fn verdicts(own: u64, of_others: u64) -> [u64; 3] {
     let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
     let mut got = [0; 3];
-    let payers = [(Payer::Others, of_others), (Payer::Own(Policy::Lmap), own), (Payer::Own(Policy::Trigger), 100)];
+    let payers = [(Payer::Others(Peers::one(0)), of_others), (Payer::Own(Policy::Lmap), own), (Payer::Own(Policy::Trigger), 100)];
     for step in 0..10_000 {
         let now = Nanos::from_millis(step * 100);
         for (got, (payer, kilobytes)) in got.iter_mut().zip(payers) {
@@ -186,6 +186,37 @@ fn a_peer_with_whatever_number_of_verdicts_takes_nothing_from_own_ones() {
     assert!(others > 790_000_000, "what nobody else wants: {others}");
 }
 
+/// Bytes that verdicts of each of these peers got, which want so many kilobytes a second for 1,000 s, beside decisions of
+/// others.
+fn of_peers<const N: usize>(kilobytes: [u64; N], decisions: u64) -> [u64; N] {
+    let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
+    let mut got = [0; N];
+    for step in 0..10_000 {
+        let now = Nanos::from_millis(step * 100);
+        budget.charge(decisions * 100, now);
+        for ((got, kilobytes), number) in got.iter_mut().zip(kilobytes).zip(0..) {
+            let payer = Payer::Others(Peers::one(number));
+            *got += (0..kilobytes / 10).filter(|_| budget.spend(payer, 1_000, now)).count() as u64 * 1_000;
+        }
+        // What nobody here wants is no part of this.
+        (0..10).for_each(|_| _ = budget.spend(Payer::Own(Policy::Trigger), 10_000, now));
+    }
+    got
+}
+
+#[test]
+fn a_peer_that_finds_everything_anomalous_leaves_other_peers_theirs() {
+    // Their half is of what the floor and errors leave: 300 kB/s.
+    let [loud, quiet] = of_peers([100_000, 100], 0);
+    assert!(quiet > 95_000_000, "all that it wants: {quiet}, the loud one {loud}");
+    let [loud, one, other] = of_peers([100_000, 1_000, 1_000], 0);
+    assert!(one.min(other) > 90_000_000, "an equal share: {one} {other}, the loud one {loud}");
+    let [loud, quiet] = of_peers([100_000, 50], 100_000);
+    assert!(quiet > 47_000_000, "beside decisions, too: {quiet}, the loud one {loud}");
+    let [alone] = of_peers([100_000], 0);
+    assert!(alone > 290_000_000, "who is alone has all of it: {alone}");
+}
+
 #[test]
 fn decisions_and_verdicts_of_others_take_half_of_the_common_budget_together() {
     let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
@@ -194,8 +225,8 @@ fn decisions_and_verdicts_of_others_take_half_of_the_common_budget_together() {
     for step in 0..10_000 {
         let now = Nanos::from_millis(step * 100);
         budget.charge(1_000_000, now);
-        (0..100).for_each(|_| _ = budget.spend(Payer::Others, 10_000, now));
-        assert!(budget.late(Payer::Others, 1_000_000, now), "decisions of others are carried out whole");
+        (0..100).for_each(|_| _ = budget.spend(Payer::Others(Peers::one(0)), 10_000, now));
+        assert!(budget.late(Payer::Others(Peers::one(0)), 1_000_000, now), "decisions of others are carried out whole");
         got += (0..100).filter(|_| budget.spend(Payer::Own(Policy::Lmap), 1_000, now)).count() as u64 * 1_000;
     }
 

@@ -117,7 +117,7 @@ fn alarmed(
     let (reason, origin) = triggers.alarm_of(service, at).filter(|_| is_on)?;
     let payer = match origin {
         Origin::Here => Payer::Own(Policy::Lmap),
-        Origin::Elsewhere => Payer::Others,
+        Origin::Elsewhere(peers) => Payer::Others(peers),
     };
     let is_paid = policies.pays_for_log(payer, bytes, now);
     Some(if is_paid { Ok(LogReason::Lmap(reason)) } else { Err(LogPolicy::Lmap) })
