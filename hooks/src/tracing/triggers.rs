@@ -130,9 +130,8 @@ impl AlarmWindow {
 /// The heaviest one of this node, or else of others, and where all of them come from.
 fn heaviest<'a>(windows: impl Iterator<Item = &'a AlarmWindow>) -> Option<(&'a AlarmWindow, Origin)> {
     let key = |window: &AlarmWindow| (window.origin.is_here(), window.weight);
-    let is_heavier = |(here, weight): (bool, f64), than: (bool, f64)| {
-        here.cmp(&than.0).then(weight.total_cmp(&than.1)).is_ge()
-    };
+    let is_heavier =
+        |(here, weight): (bool, f64), than: (bool, f64)| here.cmp(&than.0).then(weight.total_cmp(&than.1)).is_ge();
     windows.map(|window| (window, window.origin)).reduce(|(most, all), (window, origin)| {
         (if is_heavier(key(window), key(most)) { window } else { most }, all.or(origin))
     })

@@ -163,7 +163,11 @@ fn late_spans_of_errors_are_owed_by_the_errors_bucket_first() {
 fn verdicts(own: u64, of_others: u64) -> [u64; 3] {
     let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
     let mut got = [0; 3];
-    let payers = [(Payer::Others(Peers::one(0)), of_others), (Payer::Own(Policy::Lmap), own), (Payer::Own(Policy::Trigger), 100)];
+    let payers = [
+        (Payer::Others(Peers::one(0)), of_others),
+        (Payer::Own(Policy::Lmap), own),
+        (Payer::Own(Policy::Trigger), 100),
+    ];
     for step in 0..10_000 {
         let now = Nanos::from_millis(step * 100);
         for (got, (payer, kilobytes)) in got.iter_mut().zip(payers) {
@@ -193,7 +197,9 @@ fn of_peers<const N: usize>(kilobytes: [u64; N], decisions: u64) -> [u64; N] {
     let mut got = [0; N];
     for step in 0..10_000 {
         let now = Nanos::from_millis(step * 100);
-        budget.charge(decisions * 100, now);
+        if decisions > 0 {
+            budget.charge(decisions * 100, now);
+        }
         for ((got, kilobytes), number) in got.iter_mut().zip(kilobytes).zip(0..) {
             let payer = Payer::Others(Peers::one(number));
             *got += (0..kilobytes / 10).filter(|_| budget.spend(payer, 1_000, now)).count() as u64 * 1_000;
