@@ -28,4 +28,10 @@ impl Count {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// The current value, with which the counter starts at 0 again.
+    #[must_use]
+    pub fn take(&self) -> u64 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
 }

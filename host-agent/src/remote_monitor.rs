@@ -35,6 +35,14 @@ const ROWS: usize = 2048;
 /// How long queued samples are still sent on shutdown.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
+/// What a look at the queue has led to.
+enum Exchange {
+    /// A request was sent.
+    Sent(Delivery),
+    /// There was none: to be looked for again at this time.
+    Nothing(Nanos),
+}
+
 /// An LMAP whose rows are collected.
 #[derive(Debug)]
 struct LmapFeed {
@@ -239,7 +247,7 @@ impl RemoteMonitor {
 
     async fn send_on(&self, client: &mut Output) {
         loop {
-            if let Err(until) = self.exchange(client).await {
+            if let Exchange::Nothing(until) = self.exchange(client).await {
                 let wait = until.since(self.clock.now()).unwrap_or(Nanos::ZERO).min(Nanos::from_secs(3600));
                 tokio::select! {
                     () = tokio::time::sleep(wait.into()) => {}
@@ -255,22 +263,21 @@ impl RemoteMonitor {
         self.lock().complete(&Reply::None, self.at(), 0.0);
         loop {
             match self.exchange(client).await {
-                Ok(Delivery::Retry(_)) | Err(Nanos::NEVER) => return,
-                Ok(_) => {}
-                Err(until) => {
+                Exchange::Sent(Delivery::Retry(_)) | Exchange::Nothing(Nanos::NEVER) => return,
+                Exchange::Sent(_) => {}
+                Exchange::Nothing(until) => {
                     tokio::time::sleep(until.since(self.clock.now()).unwrap_or(Nanos::ZERO).into()).await;
                 }
             }
         }
     }
 
-    /// Sends one request and handles its reply. The error is the time to wait until if there is no request.
-    async fn exchange(&self, client: &mut Output) -> Result<Delivery, Nanos> {
-        let request = match self.lock().poll(self.clock.now()) {
-            Step::Wait(until) => Err(until),
-            Step::Send(request) => Ok((request.version, request.copy(), request.failures)),
+    /// Sends one request, if there is one, and handles its reply.
+    async fn exchange(&self, client: &mut Output) -> Exchange {
+        let (version, body, failures) = match self.lock().poll(self.clock.now()) {
+            Step::Wait(until) => return Exchange::Nothing(until),
+            Step::Send(request) => (request.version, request.copy(), request.failures),
         };
-        let (version, body, failures) = request?;
         let report = client.send(version, body, failures).await;
         let outcome = self.lock().complete(&report.reply, self.at(), rand::random());
         match outcome {
@@ -287,6 +294,6 @@ impl RemoteMonitor {
             }
             Delivery::Accepted(_) | Delivery::Unexpected => {}
         }
-        Ok(outcome)
+        Exchange::Sent(outcome)
     }
 }

@@ -187,11 +187,16 @@ impl TokenAccess {
     async fn ask_who(&self, digest: Digest, token: &str) -> Result<Account, TokenRefusal> {
         let (asked, answer) = self.asked(self.reviewer.who(token)).await?;
         let mut answers = lock(&self.answers);
-        match &answer {
-            Ok(account) => answers.add_account(digest, account.clone(), asked),
-            Err(refusal) => answers.add_refused(digest, refusal.clone(), asked),
+        match answer {
+            KnownToken::Account(account) => {
+                answers.add_account(digest, account.clone(), asked);
+                Ok(account)
+            }
+            KnownToken::Refused(refusal) => {
+                answers.add_refused(digest, refusal.clone(), asked);
+                Err(refusal)
+            }
         }
-        answer
     }
 
     async fn ask_whether(&self, digest: Digest, account: &Account, right: Right) -> Result<bool, TokenRefusal> {

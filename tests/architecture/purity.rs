@@ -3,12 +3,13 @@
 use crate::{root, sources};
 
 /// Members that are pure as a whole.
-const PURE_MEMBERS: [&str; 12] = [
+const PURE_MEMBERS: [&str; 13] = [
     "hooks/src",
     "host-agent/exposition/src",
     "host-agent/incidents/src",
     "host-agent/page/src",
     "host-agent/sources/src",
+    "k8s/pods/src",
     "k8s/resources/src",
     "lmap/src",
     "lmap/recording/src",

@@ -3,9 +3,9 @@
 
 use core::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use agent_runtime::Count;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -43,19 +43,19 @@ pub trait StrategyProvider: Send + Sync + 'static {
 /// Counters of requests.
 #[derive(Debug, Default)]
 pub struct Counts {
-    answered: AtomicU64,
-    refused: AtomicU64,
+    answered: Count,
+    refused: Count,
 }
 
 impl Counts {
     /// Requests that got a strategy.
     pub fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
+        self.answered.get()
     }
 
     /// Requests that were malformed, or for something else.
     pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+        self.refused.get()
     }
 }
 
@@ -74,7 +74,7 @@ pub async fn serve<A: StrategyProvider>(
         let stream = match listener.accept().await {
             Ok((stream, _)) if admits(&stream) => stream,
             Ok(_) => {
-                counts.refused.fetch_add(1, Ordering::Relaxed);
+                counts.refused.one_more();
                 continue;
             }
             Err(error) => {
@@ -106,7 +106,7 @@ async fn answer<A: StrategyProvider>(
     let grpc = request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     let response = if grpc { by_grpc(request, &*provider).await } else { by_http(&request, &*provider) };
     let count = if response.is_ok() { &counts.answered } else { &counts.refused };
-    count.fetch_add(1, Ordering::Relaxed);
+    count.one_more();
     Ok(response.unwrap_or_else(Refusal::response))
 }
 

@@ -9,7 +9,7 @@ use wire::printable;
 
 use super::TokenPlan;
 use super::account::Account;
-use super::answers::MAX_ACCOUNT_BYTES;
+use super::answers::{KnownToken, MAX_ACCOUNT_BYTES};
 use super::refusal::TokenRefusal;
 use super::right::{GROUP, RESOURCE, Right};
 
@@ -34,12 +34,13 @@ impl Reviewer {
     /// # Errors
     ///
     /// Why there is no answer, as a sentence. Neither has the token in it.
-    pub(super) async fn who(&self, token: &str) -> Result<Result<Account, TokenRefusal>, String> {
+    pub(super) async fn who(&self, token: &str) -> Result<KnownToken, String> {
         let spec = TokenReviewSpec { audiences: Some(vec![self.audience.clone()]), token: Some(token.to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api: Api<TokenReview> = Api::all(self.client.clone());
         let answered = api.create(&PostParams::default(), &review).await.map_err(|error| chain(&error))?;
-        Ok(self.account(answered.status.unwrap_or_default()))
+        let account = self.account(answered.status.unwrap_or_default());
+        Ok(account.map_or_else(KnownToken::Refused, KnownToken::Account))
     }
 
     fn account(&self, status: TokenReviewStatus) -> Result<Account, TokenRefusal> {

@@ -1,7 +1,7 @@
 //! What an object of the API server says about a pod.
 
+use core::net::IpAddr;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as api;
 

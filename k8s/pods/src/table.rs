@@ -4,9 +4,9 @@
 //! is started again, or after 2 minutes. What it does before is not normal, and no anomaly of the workload either: a
 //! rollout is a change of version. Pods that were there before the agent have joined.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use crate::cgroup::container_of;
 use crate::monitor::Monitor;

@@ -174,9 +174,10 @@ mod tests {
     use super::*;
 
     /// Pages of *Start* and *Do* without lines that are run here, and why.
-    const NOT_RUN: [(&str, &str); 11] = [
+    const NOT_RUN: [(&str, &str); 12] = [
         ("start/README", "has no lines"),
         ("start/demo", "takes minutes of a machine: `cargo demo` is a step of CI"),
+        ("start/own-service", "takes a compiler and pip: CI builds and runs the clients in steps of their own"),
         ("start/kubernetes", "takes a cluster: `cargo xtask kubernetes` runs its lines"),
         ("sources", "has no lines: those of start/container are about the same"),
         ("receipt", "has no lines: those of traces and logs end with a receipt"),

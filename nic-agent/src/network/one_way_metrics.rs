@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use agent_runtime::Count;
 use client::{Client, Counter, Gauge, Group, Service};
 use one_way::{Flags, Report};
 
@@ -20,9 +20,9 @@ pub(super) struct OneWayMetrics {
     interval_ms: NonZeroU32,
     instruments: OnceLock<Instruments>,
     /// Unparsable frames that are not written yet.
-    refused: AtomicU64,
+    refused: Count,
     /// Frames dropped by the kernel that are not written yet.
-    dropped: AtomicU64,
+    dropped: Count,
 }
 
 /// The instruments of one stream.
@@ -57,8 +57,8 @@ impl OneWayMetrics {
             service,
             interval_ms,
             instruments: OnceLock::new(),
-            refused: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
+            refused: Count::default(),
+            dropped: Count::default(),
         }
     }
 
@@ -73,19 +73,19 @@ impl OneWayMetrics {
             None => return,
         };
         instruments.write(report);
-        instruments.refused.add(self.refused.swap(0, Ordering::Relaxed));
-        instruments.dropped.add(self.dropped.swap(0, Ordering::Relaxed));
+        instruments.refused.add(self.refused.take());
+        instruments.dropped.add(self.dropped.take());
         instruments.client.changed();
     }
 
     /// Adds frames that could not be parsed.
     pub(super) fn refused(&self, frames: u64) {
-        self.refused.fetch_add(frames, Ordering::Relaxed);
+        self.refused.add(frames);
     }
 
     /// Adds frames that the kernel dropped.
     pub(super) fn dropped(&self, frames: u64) {
-        self.dropped.fetch_add(frames, Ordering::Relaxed);
+        self.dropped.add(frames);
     }
 }
 

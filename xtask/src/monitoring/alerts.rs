@@ -53,7 +53,7 @@ const ALERTS: [Alert; 15] = [
         todo: &[
             "`uview open` (in clusters `kubectl uview --node NODE open`): the suspected cause is on top, with the metrics that stand out. In words: `uview incident`.",
             "What was changed less than a minute before is named first.",
-            "What is meant to stay so is learnt in time; `FitAgain` of the [API](look-up/api.md) does it at once.",
+            "What is meant to stay so is learnt in time; `uview lmap SERVICE --normal-now` learns it from the next 120 rows.",
         ],
     },
     Alert {
