@@ -377,9 +377,9 @@ mod tests {
         assert_eq!((advice.len(), advice.refused()), (4, 6));
 
         // Two of four for either, and no more.
-        ["POST /pay", "POST /cart", "GET /cart"]
-            .iter()
-            .for_each(|name| advice.raise("shop", name, VerdictSource::Peers(2), at(1), at(1)));
+        for name in ["POST /pay", "POST /cart", "GET /cart"] {
+            advice.raise("shop", name, VerdictSource::Peers(2), at(1), at(1));
+        }
         assert_eq!((advice.len(), advice.refused()), (4, 7));
         assert_eq!(advice.respond("shop", at(2)).operations().count(), 2);
         // What several say is of the one that says least: here, of a third.

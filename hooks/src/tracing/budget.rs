@@ -193,7 +193,7 @@ pub struct Budget {
     common: TokenBucket,
     /// What may still be charged to the common bucket for decisions and verdicts of others.
     others: TokenBucket,
-    shares: PeerShares,
+    shares: Box<PeerShares>,
     followers: [Followers; Policy::ALL.len()],
     at: Nanos,
     forgiven: f64,
@@ -220,7 +220,7 @@ impl Budget {
             floor: bucket(floor),
             error: bucket(error),
             common: bucket(1.0 - floor - error),
-            shares: PeerShares::new(others.most, burst, now),
+            shares: Box::new(PeerShares::new(others.most, burst, now)),
             others,
             followers: Default::default(),
             at: now,
