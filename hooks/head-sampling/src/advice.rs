@@ -72,8 +72,8 @@ pub struct AdviceLatency {
 pub enum VerdictSource {
     /// A detector of this node.
     Own,
-    /// Other nodes say so, by numbers of the caller's, a bit for each: believed for half of the raised operations at most,
-    /// of which each of them has a fair share.
+    /// Other nodes say so, by numbers of the caller's, a bit for each: believed for half of the raised operations at
+    /// most, of which each of them has a fair share.
     Peers(u64),
 }
 
@@ -207,8 +207,8 @@ impl Advice {
         }
     }
 
-    /// Lowers an operation of the peer that raises most, if that is two more than one of `peers` does. O(1) unless it is;
-    /// then O(operations).
+    /// Lowers an operation of the peer that raises most, if that is two more than one of `peers` does. O(1) unless it
+    /// is; then O(operations).
     fn take_place(&mut self, peers: u64) -> bool {
         let least = self.places.fewest(peers) + 1;
         if self.places.most() <= least {

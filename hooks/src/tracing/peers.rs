@@ -7,7 +7,8 @@ use wire::time::Nanos;
 /// Numbers that members have.
 const NUMBERS: usize = u64::BITS as usize;
 
-/// A set of members, by the numbers that this node has given them. In a cluster of more than 64 several have one number.
+/// A set of members, by the numbers that this node has given them. In a cluster of more than 64 several have one
+/// number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peers(u64);
 
@@ -60,8 +61,8 @@ impl PeerShares {
         Self { taken: [0.0; NUMBERS + 1], wanted: [None; NUMBERS + 1], shared, memory, at }
     }
 
-    /// One of `peers` wants something at `now`: the place of the one that has taken least, and whether that is less than
-    /// its share, all being equal that wanted something within `memory`. O(64).
+    /// One of `peers` wants something at `now`: the place of the one that has taken least, and whether that is less
+    /// than its share, all being equal that wanted something within `memory`. O(64).
     pub(super) fn wants(&mut self, peers: Peers, now: Nanos) -> (usize, bool) {
         self.forget(now);
         let less = |a: &usize, b: &usize| self.taken[*a].total_cmp(&self.taken[*b]);

@@ -92,8 +92,8 @@ impl Default for TriggerRule {
     }
 }
 
-/// The verdicts of one second about a service, of this node or of another: from and to some time, both included. Those of
-/// peers beyond the first [`APART`] are in one with the last of these.
+/// The verdicts of one second about a service, of this node or of another: from and to some time, both included. Those
+/// of peers beyond the first [`APART`] are in one with the last of these.
 #[derive(Clone, Debug)]
 struct AlarmWindow {
     origin: Origin,

@@ -190,8 +190,8 @@ fn a_peer_with_whatever_number_of_verdicts_takes_nothing_from_own_ones() {
     assert!(others > 790_000_000, "what nobody else wants: {others}");
 }
 
-/// Bytes that verdicts of each of these peers got, which want so many kilobytes a second for 1,000 s, beside decisions of
-/// others.
+/// Bytes that verdicts of each of these peers got, which want so many kilobytes a second for 1,000 s, beside decisions
+/// of others.
 fn of_peers<const N: usize>(kilobytes: [u64; N], decisions: u64) -> [u64; N] {
     let mut budget = Budget::new(BudgetRule::default(), Nanos::ZERO).unwrap();
     let mut got = [0; N];
