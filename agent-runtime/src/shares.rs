@@ -64,6 +64,12 @@ impl<K: Clone + Ord + fmt::Display> Shares<K> {
         self.used
     }
 
+    /// What there is of it, for all owners.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// The owner that holds most, and how much; the last in their order if several do.
     #[must_use]
     pub fn largest(&self) -> Option<(K, u64)> {

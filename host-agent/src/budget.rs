@@ -412,6 +412,11 @@ mod tests {
                 "registrations",
                 (10 + MEMBER_REGIONS) * REGISTERED * REGISTRATION_BYTES,
             ),
+            (
+                "page: {prometheus: {url: 'http://127.0.0.1:1'}}",
+                "the page",
+                (16 + 4 + 16 + 8 + 6) * MIB + 10 * 5 * 4_096,
+            ),
             (&format!("webhooks: [{WEBHOOK}]"), "alarms for webhooks", 16 * MIB),
             (&format!("{OTLP}, receive_memory_bytes: 40000000}}"), "OTLP requests while", 40_000_000),
             (&format!("{OTLP}, queue_bytes: 20000000}}"), "OTLP requests that wait", 60_000_000),

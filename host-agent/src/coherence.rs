@@ -9,7 +9,7 @@ use agent_runtime::listen::tcp;
 use agent_runtime::live_tls::LiveServer;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{self, Limits, Listener, Server};
-use gossip::{Counts, Exchange, LocalNode, PeerSettings};
+use gossip::{Calls, Counts, Exchange, LocalNode, PeerSettings};
 use hooks::coherence::{GossipMessage, MemberSettings, ReceiveError, Refusal, RunId, Speaker};
 use otlp::{CoherenceSettings, Edge};
 use tokio::sync::oneshot;
@@ -110,6 +110,11 @@ pub(crate) async fn start(
 }
 
 impl Coherence {
+    /// What became of calls to other nodes.
+    pub(crate) fn calls(&self) -> Arc<Calls> {
+        Arc::clone(self.exchange.calls())
+    }
+
     /// Announces to all peers that this node leaves, and stops.
     pub(crate) async fn end(self) {
         self.edge.leave();

@@ -46,8 +46,8 @@ pub use self::otlp::{
 };
 pub use self::otlp_logs::LogsConfig;
 pub use self::otlp_metrics::OtlpMetricsConfig;
-pub use self::page::PageConfig;
 pub(crate) use self::page::TRACE;
+pub use self::page::{PageConfig, PagePrometheus};
 pub(crate) use self::prometheus::changes_every;
 pub use self::prometheus::{PrometheusConfig, PrometheusTarget};
 pub use self::receipt::ReceiptConfig;

@@ -215,6 +215,11 @@ impl ControlPlane {
         self.shares.refused()
     }
 
+    /// What services hold of each bound of the node, by its name, and what there is of it.
+    pub(crate) fn held(&self) -> [(&'static str, u64, u64); 5] {
+        self.shares.held().map(|(bound, used, limit)| (bound.name(), used, limit))
+    }
+
     /// Bytes of the models that operators have sent.
     pub fn model_bytes(&self) -> u64 {
         self.models.used()

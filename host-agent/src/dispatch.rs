@@ -409,6 +409,12 @@ impl Dispatch {
         self.len() == 0
     }
 
+    /// Bytes of the verdicts of all hooks, and of the rows that wait for all watchers.
+    #[must_use]
+    pub const fn bytes(&self) -> (usize, usize) {
+        (self.event_bytes, self.row_bytes)
+    }
+
     /// Counters of delivered and lost items.
     #[must_use]
     pub fn delivered(&self) -> DeliveryCounts {

@@ -272,6 +272,11 @@ impl IncidentBook {
         proto::IncidentsReply { node: self.node.clone(), incidents, in_memory: self.store.is_none() }
     }
 
+    /// Bytes of the records that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        lock(&self.recorder).bytes()
+    }
+
     /// Changes with each change of the list.
     pub(crate) fn revision(&self) -> u64 {
         lock(&self.recorder).revision()

@@ -4,7 +4,12 @@
 //! new, one piece at a time: who does not read holds up nobody, and is closed.
 
 mod map_look;
+mod node_look;
+mod older_scores;
 mod viewers;
+
+pub(crate) use self::node_look::NodeLook;
+pub(crate) use self::older_scores::{BYTES as OLDER_BYTES, OlderScores};
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +28,7 @@ use page::feed::{Feed, News, Revisions};
 use page::history::History;
 use page::looked::Looked;
 use page::map::Map;
+use page::older::Reach;
 use page::routing::{self, Answer, Document, Doorkeeper, Method};
 use page::sessions::{Secret, Sessions, TOKEN_LIFETIME, TooManyTokens};
 use tokio::sync::{Semaphore, watch};
@@ -50,6 +56,9 @@ pub(crate) struct PageSources {
     pub(crate) access: Reloadable<Access>,
     pub(crate) problems: Arc<ProblemSources>,
     pub(crate) traces: Arc<KeptTraces>,
+    pub(crate) looks: NodeLook,
+    /// `None`: no Prometheus is asked.
+    pub(crate) older: Option<OlderScores>,
 }
 
 /// The page of this agent.
@@ -128,7 +137,9 @@ impl LivePage {
     /// The JSON of `document`; `None` if there is no such thing.
     fn document(&self, document: Document) -> Option<String> {
         match document {
-            Document::Service(lmap) => documents::service(&lock(&self.feed), lmap),
+            Document::Service(lmap) => documents::service(&lock(&self.feed), lmap, self.has_older()),
+            // A Prometheus is waited for elsewhere.
+            Document::Older(..) => None,
             Document::Metrics(lmap) => self.metrics(LmapId(lmap)),
             Document::Map => Some(self.map()),
             Document::Traces => Some(documents::traces(&self.sources.traces.look(), self.keeping())),
@@ -137,8 +148,25 @@ impl LivePage {
             Document::Incident(id) => Some(documents::incident(&self.incidents()?.get(id)?)),
             Document::IncidentFile(id) => Some(incidents::draw::page(&self.incidents()?.get(id)?)),
             Document::Sources => Some(documents::sources(&self.sources.problems.watched.reply())),
+            Document::Node => Some(self.node()),
             Document::Receipt => Some(documents::receipt(&self.sources.problems.receipts.reply(&self.node))),
         }
+    }
+
+    fn has_older(&self) -> documents::OlderScores {
+        match self.sources.older {
+            Some(_) => documents::OlderScores::Prometheus,
+            None => documents::OlderScores::Nowhere,
+        }
+    }
+
+    /// Scores of `lmap` that are older than the history, when the Prometheus has answered.
+    async fn older(&self, lmap: u32, reach: Reach) -> Option<String> {
+        let older = self.sources.older.as_ref()?;
+        let service = lock(&self.feed).service(lmap)?.to_owned();
+        let found = older.of(&service, reach).await;
+        let found = found.as_ref().as_ref();
+        Some(documents::older(found.map(Vec::as_slice).map_err(String::as_str), reach))
     }
 
     /// Each metric of `lmap`, which is fetched as long as somebody asks for it.
@@ -160,6 +188,14 @@ impl LivePage {
             map.take(map_look::look(self.sources.problems.edge.as_deref()), now);
         }
         map.json(|service| urgent.contains(service), &streams)
+    }
+
+    /// What the agent keeps of what it may, and the other nodes.
+    fn node(&self) -> String {
+        let PageSources { problems, traces, looks, .. } = &self.sources;
+        let pages = (lock(&self.feed).history.bytes(), traces.look().bytes());
+        let budget = looks.budget(&self.node, problems, pages);
+        documents::node(&budget, looks.others(problems.edge.as_deref()).as_deref())
     }
 
     /// Where the trace `id` is at a tracing backend.
@@ -235,8 +271,11 @@ async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response
         }
         Answer::Document(document) => {
             let of = Arc::clone(&page);
-            // Not here: the receipt waits for the OTLP endpoint's locks, and a large trace takes its time.
-            let text = tokio::task::spawn_blocking(move || of.document(document)).await.ok().flatten();
+            let text = match document {
+                Document::Older(lmap, reach) => page.older(lmap, reach).await,
+                // Not here: the receipt waits for the OTLP endpoint's locks, and a large trace takes its time.
+                _ => tokio::task::spawn_blocking(move || of.document(document)).await.ok().flatten(),
+            };
             match text {
                 Some(text) => with_headers(200, document.content_type(), None, Body::from(text)),
                 None => with_headers(404, routing::JSON, None, Body::from("null")),

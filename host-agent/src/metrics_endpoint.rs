@@ -4,7 +4,9 @@ mod durations;
 mod lmaps;
 mod otlp;
 mod pods;
+mod values;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,7 +18,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -33,15 +35,15 @@ use crate::remote_monitor::{MonitorMetrics, RemoteMonitor};
 use crate::span_metrics;
 use crate::watched_sources::WatchedSources;
 
-/// The endpoint of `node`, its OTLP endpoint and its remote monitors.
-pub fn router(
+/// What the agent exports of itself: of `node`, its OTLP endpoint and its remote monitors.
+pub fn metrics_of(
     node: &Arc<Node>,
     (measuring, cgroups): measuring::Counts,
     connections: Arc<server::Counts>,
     otlp: Option<Arc<Edge>>,
     remote: impl Iterator<Item = Arc<RemoteMonitor>>,
     watched: WatchedSources,
-) -> Router {
+) -> Arc<OwnMetrics> {
     let mut registry = page::registry("uview_host");
     registry.register_collector(Box::new(NodeMetrics {
         node: Arc::clone(node),
@@ -59,9 +61,14 @@ pub fn router(
         let registry = if remote.is_otlp() { registry.sub_registry_with_prefix("otlp_metrics") } else { &mut registry };
         registry.register_collector(Box::new(MonitorMetrics(remote)));
     }
+    Arc::new(OwnMetrics { registry, otlp })
+}
+
+/// The endpoint of `node`, with its `own` metrics.
+pub fn router(node: &Arc<Node>, own: Arc<OwnMetrics>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
-        .with_state(Arc::new(Page { registry, otlp }))
+        .with_state(own)
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(Router::new().route("/metrics/lmaps", get(lmaps)).with_state(Arc::clone(node)))
         .merge(Router::new().route("/readyz", get(ready)).with_state((Arc::clone(node), Arc::default())))
@@ -69,12 +76,22 @@ pub fn router(
 
 /// Contents of `/metrics`.
 #[derive(Debug)]
-struct Page {
+pub struct OwnMetrics {
     registry: Registry,
     otlp: Option<Arc<Edge>>,
 }
 
-async fn metrics(State(page): State<Arc<Page>>) -> Response {
+impl OwnMetrics {
+    /// The value of each metric now, over all its labels, without durations. It waits for the OTLP endpoint's locks.
+    pub fn values(&self) -> BTreeMap<String, u64> {
+        let mut page = String::new();
+        // A text takes whatever is written to it.
+        _ = text::encode_registry(&mut page, &self.registry);
+        values::of(&page)
+    }
+}
+
+async fn metrics(State(page): State<Arc<OwnMetrics>>) -> Response {
     // On a thread of its own: it waits for the OTLP endpoint's locks, and the control plane waits for nobody.
     let written = tokio::task::spawn_blocking(move || {
         let durations = page.otlp.as_ref().map(|edge| durations::text(&span_metrics::read(edge)));

@@ -230,10 +230,11 @@ pub async fn run_from(
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
     let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
-    let (otlp, of_status, models_of) = (edge.clone(), records.clone(), models.clone());
-    let on = threads.handle().clone();
-    let sources =
-        MonitoringSources { connections, counts, otlp, remotes, records: of_status, models: models_of, watched, on };
+    let (on, calls) = (threads.handle().clone(), telemetry.calls());
+    let sources = {
+        let (otlp, records, models) = (edge.clone(), records.clone(), models.clone());
+        MonitoringSources { connections, counts, otlp, remotes, records, models, watched, calls, on }
+    };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());

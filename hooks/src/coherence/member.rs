@@ -446,6 +446,13 @@ impl Member {
         &self.run
     }
 
+    /// Each known peer: its name, for how long it has been silent, and whether it counts as live.
+    pub fn peers(&self, now: Nanos) -> impl Iterator<Item = (&str, Nanos, bool)> {
+        let silent = move |peer: &Peer| now.since(peer.last_seen).unwrap_or(Nanos::ZERO);
+        let lease = self.settings.lease;
+        self.peers.iter().map(move |(name, peer)| (&**name, silent(peer), peer.is_live(lease, now)))
+    }
+
     /// Number of live peers, and of all known peers.
     #[must_use]
     pub fn sizes(&self, now: Nanos) -> (usize, usize) {

@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, timeout};
 use tonic::transport::Endpoint;
 
+use crate::calls::Calls;
 use crate::local_node::LocalNode;
 use crate::peer::{self, PeerState, Shared};
 
@@ -63,6 +64,7 @@ pub struct Counts {
 /// Running gossip. Ends with its tokio runtime, or in order by [`Exchange::end`].
 #[derive(Debug)]
 pub struct Exchange {
+    calls: Arc<Calls>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -85,11 +87,19 @@ pub fn start<L: LocalNode>(
         endpoint(address, SocketAddr::from(([127, 0, 0, 1], 1)), &settings).map_err(StartError::Tls)?;
     }
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(run(settings, Shared { local, access, counts }, stopped));
-    Ok(Exchange { stop, task })
+    let calls = Arc::new(Calls::default());
+    let shared = Shared { local, access, counts, calls: Arc::clone(&calls) };
+    let task = tokio::spawn(run(settings, shared, stopped));
+    Ok(Exchange { calls, stop, task })
 }
 
 impl Exchange {
+    /// What became of the calls to each address.
+    #[must_use]
+    pub const fn calls(&self) -> &Arc<Calls> {
+        &self.calls
+    }
+
     /// Sends a last message to every peer, then ends; takes `within` at most.
     pub async fn end(self, within: Duration) {
         self.stop.send_replace(true);
@@ -128,6 +138,7 @@ async fn run<L: LocalNode>(settings: PeerSettings, shared: Shared<L>, mut stoppe
             let stays = !complete || all.contains_key(address);
             if !stays {
                 stop.send_replace(PeerState::Removed);
+                shared.calls.end(*address);
             }
             stays
         });
@@ -138,6 +149,7 @@ async fn run<L: LocalNode>(settings: PeerSettings, shared: Shared<L>, mut stoppe
             match endpoint(&name, address, &settings) {
                 Ok(endpoint) => {
                     let (stop, stopped) = watch::channel(PeerState::Active);
+                    shared.calls.begin(address, name);
                     calls.spawn(peer::call(endpoint, address, shared.clone(), stopped));
                     called.insert(address, stop);
                 }

@@ -12,14 +12,17 @@
 //! | `connected_peer` | what the identity at the other end of a connection may say |
 //! | `server` | answers the calls of peers |
 //! | `peer` | calls one peer |
+//! | [`Calls`] | what became of the calls to each address |
 //! | [`Exchange`] | peer discovery by address and DNS, one call task per peer |
 
+mod calls;
 mod connected_peer;
 mod exchange;
 mod local_node;
 mod peer;
 mod server;
 
+pub use calls::{Called, Calls, Replied};
 pub use exchange::{Counts, Exchange, PeerSettings, StartError, start};
 pub use local_node::LocalNode;
 pub use server::{CALL_BYTES, router};

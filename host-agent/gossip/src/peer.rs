@@ -15,6 +15,7 @@ use wire::backoff::Backoff;
 use wire::proto::gossip::gossip_client::GossipClient;
 use wire::time::Nanos;
 
+use crate::calls::{Calls, Replied};
 use crate::connected_peer::take;
 use crate::exchange::Counts;
 use crate::local_node::LocalNode;
@@ -44,12 +45,14 @@ pub(crate) struct Shared<L> {
     pub(crate) local: Arc<L>,
     pub(crate) access: Reloadable<Access>,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) calls: Arc<Calls>,
 }
 
 impl<L> Clone for Shared<L> {
     fn clone(&self) -> Self {
-        let Self { local, access, counts } = self;
-        Self { local: Arc::clone(local), access: access.clone(), counts: Arc::clone(counts) }
+        let Self { local, access, counts, calls } = self;
+        let (local, counts, calls) = (Arc::clone(local), Arc::clone(counts), Arc::clone(calls));
+        Self { local, access: access.clone(), counts, calls }
     }
 }
 
@@ -112,8 +115,16 @@ impl<L: LocalNode> Peer<L> {
         if !self.shared.local.is_due(self.name.as_deref(), self.last) {
             return Answer::Other;
         }
+        let before = self.name.clone();
         match self.exchange().await {
             Ok(answer) => {
+                if self.backoff.failures() > 0 || before != self.name || answer == Answer::ThisNode {
+                    let who = match answer {
+                        Answer::ThisNode => Replied::ThisNode,
+                        Answer::Other => self.name.clone().map_or(Replied::Nobody, Replied::Node),
+                    };
+                    self.shared.calls.replied(address, who);
+                }
                 if self.backoff.failures() > 0 {
                     tracing::info!(%address, node = self.name.as_deref(), "peer replies again");
                 }
@@ -122,6 +133,7 @@ impl<L: LocalNode> Peer<L> {
             }
             Err(why) => {
                 self.shared.counts.failed.add(1);
+                self.shared.calls.failed(address, &why);
                 if self.backoff.failures() == 0 {
                     tracing::warn!(%address, node = self.name.as_deref(), why, "peer does not reply; retrying");
                 }

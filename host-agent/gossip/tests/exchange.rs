@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use agent_runtime::access::{Access, AccessConfig};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{self, Limits, Listener, Server};
-use gossip::{Counts, Exchange, LocalNode, PeerSettings};
+use gossip::{Counts, Exchange, LocalNode, PeerSettings, Replied};
 use hooks::coherence::{
     Decision, Effect, GossipMessage, Member, MemberSettings, ReceiveError, Refusal, Run, RunId, Speaker,
 };
@@ -136,6 +136,11 @@ async fn decisions_reach_all_nodes_and_a_node_that_comes_back() {
     let (a, b, c) = (next(), next(), next());
     let known = |running: &RunningNode| running.node.member.lock().unwrap().sizes(running.node.time());
     wait_for("everyone to know everyone", || [&a, &b, &c].iter().all(|running| known(running) == (2, 2))).await;
+
+    let expected = [Replied::ThisNode, Replied::Node("b".into()), Replied::Node("c".into())];
+    let called = || a.calls.calls().list().into_iter().map(|(_, called)| called);
+    wait_for("the name at each address", || called().map(|called| called.replied).eq(expected.clone())).await;
+    assert!(called().map(|called| called.configured).eq(addresses.clone()));
 
     a.node.decide(1);
     b.node.decide(2);

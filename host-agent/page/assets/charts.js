@@ -1,6 +1,6 @@
 // Scores as multiples of γ, on a logarithmic scale: an alarm is often ten times γ, a quiet service a third of it.
 
-import { clock, el, figures, say, svg } from "./elements.js";
+import { clock, day, el, figures, say, svg } from "./elements.js";
 
 const LOW = 0.1;
 const SPARK = { width: 240, height: 38, points: 120, high: 30 };
@@ -43,9 +43,9 @@ function fill(lmap, { drawing, under, line, over }) {
 }
 
 const MARGIN = { left: 44, right: 6, top: 10, bottom: 24 };
-const STEPS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200];
+const STEPS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 259200];
 
-/** A large chart of buckets [second, seconds, score, γ, alarm] over the last `span` seconds. */
+/** A large chart of buckets [second, seconds, score, γ, alarm, who else says so] over the last `span` seconds. */
 export function chart() {
   const drawing = svg("svg", { role: "img", "aria-label": "score over time" });
   const readout = el("p", { class: "readout" });
@@ -95,14 +95,14 @@ function rows(high, { y, box }) {
 
 function columns(span, { from, now, x, box }) {
   const most = Math.max(2, Math.floor(box.width / 110));
-  const step = STEPS.find((step) => span / step <= most) ?? 86400;
+  const step = STEPS.find((step) => span / step <= most) ?? 604800;
   const marks = [];
   // Whole steps of local time.
   const shift = new Date(now * 1000).getTimezoneOffset() * 60;
   for (let at = Math.ceil((from - shift) / step) * step + shift; at <= now; at += step) {
     const anchor = x(at) > box.width - 30 ? "end" : "middle";
     if (x(at) < MARGIN.left + 14) continue;
-    marks.push(svg("text", { class: "axis", x: x(at), y: box.height - 6, "text-anchor": anchor }, clock(at * 1000, step < 60)));
+    marks.push(svg("text", { class: "axis", x: x(at), y: box.height - 6, "text-anchor": anchor }, step < 86400 ? clock(at * 1000, step < 60) : day(at * 1000)));
   }
   return marks;
 }
@@ -132,9 +132,10 @@ function point(event, last, readout) {
   last.shown.forEach((bucket, index) => {
     if (Math.abs(centre(bucket) - at) < Math.abs(centre(last.shown[nearest]) - at)) nearest = index;
   });
-  const [second, step, score, gamma] = last.shown[nearest];
-  const when = step > 1 ? `${clock(second * 1000)} to ${clock((second + step) * 1000)}, highest ` : `${clock(second * 1000)}, `;
-  say(readout, `${when}score ${figures(score)}${gamma ? `, ${figures(score / gamma)} times γ (${figures(gamma)})` : ""}`);
+  const [second, step, score, gamma, , source] = last.shown[nearest];
+  const when = step > 1 ? `${last.now - last.from > 86400 ? `${day(second * 1000)}, ` : ""}${clock(second * 1000)} to ${clock((second + step) * 1000)}, highest ` : `${clock(second * 1000)}, `;
+  if (source) say(readout, `${when}${figures(score)} times γ, of ${source}`);
+  else say(readout, `${when}score ${figures(score)}${gamma ? `, ${figures(score / gamma)} times γ (${figures(gamma)})` : ""}`);
   const drawing = event.currentTarget;
   drawing.querySelector(".cursor")?.remove();
   const x = centre(last.shown[nearest]);

@@ -38,6 +38,9 @@ export function clock(ms, seconds = true) {
   return `${pad(at.getHours())}:${pad(at.getMinutes())}${seconds ? ":" + pad(at.getSeconds()) : ""}`;
 }
 
+/** Day of a moment in milliseconds. */
+export const day = (ms) => new Date(ms).toLocaleDateString(undefined, { weekday: "short", day: "numeric" });
+
 /** A length of time in milliseconds. */
 export function length(ms) {
   if (ms < 1) return `${Math.round(ms * 1000)} µs`;

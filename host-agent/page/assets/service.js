@@ -6,7 +6,8 @@ import { chart, share } from "./charts.js";
 import { heatMap } from "./heat.js";
 import { everyMetric } from "./metrics.js";
 
-const SPANS = [["5 min", 300], ["1 h", 3600], ["24 h", 86400]];
+const DAY = 86400, WEEK = 7 * DAY;
+const SPANS = [["5 min", 300], ["1 h", 3600], ["24 h", DAY], ["7 days", WEEK]];
 /** Episodes are the agent's: fetched again after this time. */
 const AGAIN = 20_000;
 
@@ -57,22 +58,46 @@ export function service(main, id) {
   const heading = el("h2");
   const [heats, heat] = heatMap();
   const [every, endMetrics] = everyMetric(id, (answer) => heat(answer, state.lmaps.get(id)?.state === "alarm"));
-  let span = 300, history = { buckets: [], episodes: [] };
+  const note = el("p", { class: "notice", hidden: true });
+  let span = 300, history = { buckets: [], episodes: [] }, older = null;
   const buttons = SPANS.map(([name, seconds]) => el("button", { click: () => choose(seconds), "data-span": seconds }, name));
-  main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame,
+  buttons.at(-1).hidden = true;
+  main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame, note,
     heading, now, el("h2", {}, "What made the score"), heats, el("h2", {}, "Each metric"), every, el("h2", {}, "Alarms"), past, el("h2", {}, "The service"), about);
 
   function choose(seconds) {
     span = seconds;
     buttons.forEach((button) => button.setAttribute("aria-pressed", String(Number(button.dataset.span) === span)));
-    plot.draw(history.buckets, history.episodes, span);
+    draw();
+    fetchOlder();
+  }
+
+  // What a Prometheus has, then what this run remembers itself. Its scores are multiples of γ already.
+  function draw() {
+    const first = history.buckets[0]?.[0] ?? Infinity;
+    const before = older?.span === span ? older.scores.filter(([second]) => second + older.step <= first) : [];
+    plot.draw([...before.map(([second, ratio]) => [second, older.step, ratio, 1, 0, "Prometheus"]), ...history.buckets], history.episodes, span);
+  }
+
+  // Asked for only where somebody looks so far back.
+  async function fetchOlder() {
+    const asked = span;
+    if (!history.older || asked < DAY) { note.hidden = true; return; }
+    const answer = await fetched(`/api/older/${id}/${asked}`).catch(() => null);
+    if (!answer || asked !== span) return;
+    older = { ...answer, span: asked };
+    note.hidden = !answer.error;
+    say(note, answer.error ? `Older scores are missing: the Prometheus of page.prometheus: ${answer.error}` : "");
+    draw();
   }
 
   async function fetchAgain() {
     const answer = await fetched(`/api/service/${id}`).catch(() => null);
     if (answer) history = answer;
+    buttons.at(-1).hidden = !history.older;
     past.replaceChildren(episodes(history.episodes));
-    plot.draw(history.buckets, history.episodes, span);
+    draw();
+    fetchOlder();
   }
 
   let wasAlarm = false;
@@ -92,7 +117,7 @@ export function service(main, id) {
     say(heading, isUrgent(lmap) ? "What stands out" : "What stood out last");
     now.replaceChildren(metrics(lmap));
     append(lmap);
-    plot.draw(history.buckets, history.episodes, span);
+    draw();
     const isAlarm = lmap.state === "alarm";
     if (isAlarm !== wasAlarm) fetchAgain();
     wasAlarm = isAlarm;

@@ -1,6 +1,7 @@
-//! JSON of one service, of traces, of incidents and of the receipt.
+//! JSON of one service, of traces, of incidents, of the receipt and of the node.
 
 mod incidents;
+mod node;
 mod sources;
 
 use std::collections::BTreeMap;
@@ -11,20 +12,31 @@ use wire::quantity::quantity;
 use wire::time::UnixNanos;
 
 pub use self::incidents::{incident, incidents};
+pub use self::node::{Bounded, Contact, NodeBudget, OtherNode, Unit, Use, node};
 pub use self::sources::sources;
 use crate::feed::Feed;
 use crate::history::{Alarm, Bucket, Episode};
 use crate::looked::Room;
+use crate::older::{Reach, Score};
 use crate::shown;
 use crate::traces::{Outcome, Side, Span, Trace, Traces};
 
 /// Traces in the list: the newest.
 const LISTED: usize = 500;
 
+/// Whether scores older than the history can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OlderScores {
+    /// A Prometheus has them (`page.prometheus`).
+    Prometheus,
+    /// Nobody has them.
+    Nowhere,
+}
+
 /// History and episodes of an LMAP; `None` if there is no such one. Buckets are arrays: first second, seconds, largest
 /// score, γ or null, 1 in an alarm.
 #[must_use]
-pub fn service(feed: &Feed, lmap: u32) -> Option<String> {
+pub fn service(feed: &Feed, lmap: u32, older: OlderScores) -> Option<String> {
     let name = feed.service(lmap)?;
     let bucket = |(step, Bucket { second, highest, gamma, alarm }): (u32, Bucket)| {
         json!([second, step, highest, gamma.is_finite().then_some(gamma), u8::from(alarm == Alarm::On)])
@@ -32,7 +44,16 @@ pub fn service(feed: &Feed, lmap: u32) -> Option<String> {
     let buckets: Vec<_> = feed.history.buckets(name).into_iter().map(bucket).collect();
     let episode = |Episode { from, to, peak, rank, points_at, metrics }: &Episode| json!({ "from": from, "to": to, "peak": peak, "rank": rank, "points_at": points_at, "metrics": metrics });
     let episodes: Vec<_> = feed.history.episodes(name).map(episode).collect();
-    Some(shown::json(json!({ "service": name, "buckets": buckets, "episodes": episodes })))
+    let older = older == OlderScores::Prometheus;
+    Some(shown::json(json!({ "service": name, "buckets": buckets, "episodes": episodes, "older": older })))
+}
+
+/// Scores of a Prometheus, in steps of `reach`, or why there are none. A score is an array: its first second, and the
+/// multiple of γ.
+#[must_use]
+pub fn older(found: Result<&[Score], &str>, reach: Reach) -> String {
+    let scores: Vec<_> = found.unwrap_or_default().iter().map(|of| json!([of.second, of.ratio])).collect();
+    shown::json(json!({ "step": reach.step(), "scores": scores, "error": found.err() }))
 }
 
 /// Each metric of an LMAP, as of its newest summary at `at`, in the order of its columns. A metric that is not judged

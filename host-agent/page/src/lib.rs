@@ -9,11 +9,12 @@
 //! | [`routing`] | a request in, what to answer out; headers of every response |
 //! | [`assets`] | the page's own files, in the binary |
 //! | [`history`] | scores of each service at falling resolution, and its episodes, within a budget of bytes |
+//! | [`older`] | scores older than that, as a Prometheus has them: what it is asked, and what it answers |
 //! | [`feed`] | what changed since the last look, written once for all viewers |
 //! | [`looked`] | services at which somebody looks: of these, each metric is fetched |
 //! | [`map`] | services, who calls whom, and operations, with rates of the last seconds |
 //! | [`traces`] | kept traces, within a budget of bytes |
-//! | [`documents`] | JSON of one service, of traces, of incidents and of the receipt |
+//! | [`documents`] | JSON of one service, of traces, of incidents, of the receipt and of the node |
 //! | `shown` | makes texts of others printable |
 
 pub mod assets;
@@ -22,6 +23,7 @@ pub mod feed;
 pub mod history;
 pub mod looked;
 pub mod map;
+pub mod older;
 pub mod routing;
 pub mod sessions;
 mod shown;

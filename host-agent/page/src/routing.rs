@@ -7,6 +7,7 @@ use wire::incident::IncidentId;
 use wire::time::Nanos;
 
 use crate::assets::{Asset, asset};
+use crate::older::Reach;
 use crate::sessions::{SESSION_LIFETIME, Secret, Sessions};
 
 /// Headers of every response: nothing comes from elsewhere, runs inline, is framed, cached, or told to others.
@@ -84,6 +85,8 @@ pub struct Response {
 pub enum Document {
     /// History and episodes of the LMAP with this number.
     Service(u32),
+    /// Scores of the LMAP with this number that are older than the history.
+    Older(u32, Reach),
     /// Each metric of the LMAP with this number.
     Metrics(u32),
     /// Services, who calls whom, and operations.
@@ -94,6 +97,8 @@ pub enum Document {
     Trace(u128),
     /// Spans seen, kept and lost.
     Receipt,
+    /// What the agent keeps of what it may, and other nodes.
+    Node,
     /// What is scraped and exported, and what became of its series.
     Sources,
     /// Incidents that are kept, the newest first.
@@ -219,6 +224,7 @@ fn content(path: &str) -> Option<Answer> {
         "map" => Document::Map,
         "traces" => Document::Traces,
         "receipt" => Document::Receipt,
+        "node" => Document::Node,
         "sources" => Document::Sources,
         "incidents" => Document::Incidents,
         other => match other.split_once('/')? {
@@ -227,6 +233,10 @@ fn content(path: &str) -> Option<Answer> {
                 None => Document::Incident(id.parse().ok()?),
             },
             ("metrics", lmap) => Document::Metrics(lmap.parse().ok()?),
+            ("older", of) => {
+                let (lmap, reach) = of.split_once('/')?;
+                Document::Older(lmap.parse().ok()?, Reach::of(reach)?)
+            }
             ("service", lmap) => Document::Service(lmap.parse().ok()?),
             ("trace", id) if id.len() == 32 => Document::Trace(u128::from_str_radix(id, 16).ok()?),
             _ => return None,
@@ -373,6 +383,8 @@ mod tests {
         assert_eq!(at("/api/metrics/12"), Answer::Document(Document::Metrics(12)));
         assert_eq!(at("/api/map"), Answer::Document(Document::Map));
         assert_eq!(at("/api/traces"), Answer::Document(Document::Traces));
+        assert_eq!(at("/api/older/12/604800"), Answer::Document(Document::Older(12, Reach::Week)));
+        assert_eq!(at("/api/node"), Answer::Document(Document::Node));
         let trace = at("/api/trace/000000000000000000000000000000ff");
         assert_eq!(trace, Answer::Document(Document::Trace(255)));
         let id: IncidentId = "20261127-064215-123".parse().unwrap();
@@ -383,6 +395,9 @@ mod tests {
         assert_eq!(content_types, (JSON, HTML));
         for path in ["/api/incident/", "/api/incident/7", "/api/incident/20261127-064215-123.htm", "/api/incident/../x"]
         {
+            assert_eq!(status(&at(path)), 404, "{path}");
+        }
+        for path in ["/api/older/12", "/api/older/12/1", "/api/older/x/86400"] {
             assert_eq!(status(&at(path)), 404, "{path}");
         }
         for path in ["/api/", "/api/service/", "/api/service/-1", "/api/trace/ff", "/api/service/1/2", "/index.html"] {

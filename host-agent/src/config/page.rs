@@ -1,11 +1,17 @@
 //! Configuration of the live page.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use agent_runtime::config::range;
+use page::older::is_label;
+use remote_write::client::{Client, Receiver};
 use serde::Deserialize;
 
-use super::{ConfigError, local};
+use super::{ConfigError, at_least_one, local};
 
 /// Least bytes of history: names of 8,192 services, and some buckets of each.
 const LEAST_HISTORY: usize = 8 << 20;
@@ -27,11 +33,58 @@ pub struct PageConfig {
     pub trace_bytes: usize,
     /// Address of a trace at a tracing backend, in which `{trace}` stands for its id. `None`: there is no link.
     pub trace_link: Option<String>,
+    /// A Prometheus that scrapes this agent. `None`: scores reach back as far as this run's history.
+    pub prometheus: Option<PagePrometheus>,
+}
+
+/// A Prometheus that scrapes `/metrics/lmaps` of this agent, and is asked for scores that are older than the history.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PagePrometheus {
+    /// Such as `http://prometheus:9090`; what its API's paths begin with.
+    pub url: String,
+    /// Labels of this agent's series there.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Headers of each request.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Root certificates (PEM) for HTTPS; the system's if left out.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// Deadline of a request.
+    #[serde(default = "five_seconds")]
+    pub timeout_ms: NonZeroU32,
+}
+
+fn five_seconds() -> NonZeroU32 {
+    at_least_one(5_000)
+}
+
+impl PagePrometheus {
+    /// The client that asks it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the address, a label, a header or the certificate cannot be used.
+    pub(crate) fn client(&self) -> Result<Client, ConfigError> {
+        for name in self.labels.keys() {
+            range(is_label(name), "page.prometheus.labels", name, "must be names of labels, other than lmap")?;
+        }
+        let is_base = !self.url.contains(['?', '#']);
+        range(is_base, "page.prometheus.url", &self.url, "must be an address such as http://prometheus:9090")?;
+        let url = format!("{}/api/v1/query_range", self.url.trim_end_matches('/'));
+        let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let timeout = Duration::from_millis(u64::from(self.timeout_ms.get()));
+        let client = Client::new(&Receiver { url, headers, ca: self.ca.clone(), timeout });
+        client.map_err(|cause| ConfigError::value("page.prometheus.url", cause))
+    }
 }
 
 impl Default for PageConfig {
     fn default() -> Self {
-        Self { enabled: true, listen: local(0), history_bytes: 16 << 20, trace_bytes: 16 << 20, trace_link: None }
+        let (history_bytes, trace_bytes) = (16 << 20, 16 << 20);
+        Self { enabled: true, listen: local(0), history_bytes, trace_bytes, trace_link: None, prometheus: None }
     }
 }
 
@@ -41,6 +94,7 @@ impl PageConfig {
         range(is_loopback, "page.listen", &self.listen, "must be on loopback; from elsewhere, use a tunnel (ssh -L)")?;
         let has_room = self.history_bytes >= LEAST_HISTORY;
         range(has_room, "page.history_bytes", &self.history_bytes, "must be at least 8388608")?;
+        self.prometheus.as_ref().map_or(Ok(()), |prometheus| prometheus.client().map(drop))?;
         let Some(link) = &self.trace_link else { return Ok(()) };
         let is_web = link.starts_with("https://") || link.starts_with("http://");
         range(is_web && link.contains(TRACE), "page.trace_link", link, "must begin with http and have {trace} in it")
@@ -67,6 +121,19 @@ mod tests {
             (
                 "page: {trace_link: 'https://tracing.example/'}\n",
                 Some("page.trace_link is https://tracing.example/: must"),
+            ),
+            (
+                "page: {prometheus: {url: 'https://prometheus.example/prom/', labels: {instance: 'node-3:9702'}}}\n",
+                None,
+            ),
+            ("page: {prometheus: {url: 'file:///etc/passwd'}}\n", Some("page.prometheus.url")),
+            (
+                "page: {prometheus: {url: 'http://127.0.0.1:9090/?a'}}\n",
+                Some("page.prometheus.url is http://127.0.0.1:9090/?a: must be an address"),
+            ),
+            (
+                "page: {prometheus: {url: 'http://127.0.0.1:9090', labels: {'a-b': c}}}\n",
+                Some("page.prometheus.labels is a-b: must be names of labels"),
             ),
         ] {
             let error = Config::parse(text).err().map(|error| error.to_string());

@@ -172,6 +172,18 @@ impl NodeShares {
         Bound::ALL.into_iter().map(|bound| (bound.name(), self.refused.get(&bound).copied().unwrap_or(0)))
     }
 
+    /// What all owners hold together of each bound but rates, and what there is of it.
+    pub fn held(&self) -> [(Bound, u64, u64); 5] {
+        let of = |bound, shares: &Shares<Owner>| (bound, shares.used(), shares.limit());
+        [
+            of(Bound::Connections, &self.connections),
+            of(Bound::Services, &self.services),
+            of(Bound::Series, &self.series),
+            of(Bound::Regions, &self.regions),
+            of(Bound::RegionBytes, &self.region_bytes),
+        ]
+    }
+
     /// Lines for the status: the last refusal of each bound. A flood of other problems does not push them out.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.last.iter().map(|(bound, (_, why))| {

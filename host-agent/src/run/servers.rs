@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
+use agent_runtime::budget::Load;
 use agent_runtime::server::{self, Limits, Listener, ReplyShares, Server};
 use agent_runtime::socket_file::SocketFile;
+use gossip::Calls;
 use otlp::Edge;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 
 use super::{Records, Tasks, drained, spawn, until_drained};
+use crate::budget::budget;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::listeners::{Listeners, acceptor};
-use crate::live_page::{self, LivePage, PageSources};
+use crate::live_page::{self, LivePage, NodeLook, OlderScores, PageSources};
 use crate::measuring::Counts;
 use crate::node::Node;
 use crate::open_problems::ProblemSources;
@@ -45,6 +48,8 @@ pub(super) struct MonitoringSources {
     pub(super) records: Records,
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
+    /// Calls to other nodes; `None`: this one is alone.
+    pub(super) calls: Option<Arc<Calls>>,
     /// Threads of the live page.
     pub(super) on: Handle,
 }
@@ -57,7 +62,7 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, records, models, watched, on } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, records, models, watched, calls, on } = sources;
     let tokens = token_access(config, node.clock())?;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
@@ -74,9 +79,13 @@ pub(super) fn serve(
         tokens: tokens.clone(),
     });
     let pods = watched.pods.clone();
+    let own = metrics_endpoint::metrics_of(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
+    let prometheus = config.page.prometheus.as_ref();
+    let older = prometheus.map(|prometheus| OlderScores::new(prometheus, node.clock())).transpose()?;
     let page = listeners.page.as_ref().map(|(_, address)| {
-        let sources =
-            PageSources { access: live.access.clone(), problems: Arc::clone(&problems), traces: records.traces };
+        let (access, problems, traces) = (live.access.clone(), Arc::clone(&problems), records.traces);
+        let looks = NodeLook::new(config, budget(config, Load::default()), Arc::clone(&own), calls);
+        let sources = PageSources { access, problems, traces, looks, older };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
     let callers = Callers { access: live.access.clone(), tokens };
@@ -87,8 +96,7 @@ pub(super) fn serve(
     });
     let operators = operators_server::router(Arc::clone(node), callers, hooks, problems, page.clone(), &held);
     let operators = named("operators", operators, OPERATOR_LIMITS);
-    let metrics = metrics_endpoint::router(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
-    let metrics = named("metrics", metrics, METRICS_LIMITS);
+    let metrics = named("metrics", metrics_endpoint::router(node, own), METRICS_LIMITS);
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
     let (operator_listeners, operators_file) = listeners.operators.split();

@@ -8,7 +8,7 @@ use agent_runtime::descriptors::leaves_enough;
 use agent_runtime::live_tls::LiveServer;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server;
-use gossip::PeerSettings;
+use gossip::{Calls, PeerSettings};
 use otlp::Edge;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -113,6 +113,11 @@ impl TelemetrySettings {
 impl Telemetry {
     pub(super) fn edge(&self) -> Option<&Arc<Edge>> {
         self.otlp.as_ref().map(otlp::EdgeHandle::edge)
+    }
+
+    /// What became of calls to other nodes; `None`: this one is alone.
+    pub(super) fn calls(&self) -> Option<Arc<Calls>> {
+        self.coherence.as_ref().map(Coherence::calls)
     }
 }
 

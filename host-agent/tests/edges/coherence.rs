@@ -18,7 +18,8 @@ pub fn free(hosts: &[u8]) -> Vec<SocketAddr> {
     listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
 }
 
-fn agent(name: &str, listen: SocketAddr, peers: &[SocketAddr], upstream: SocketAddr) -> Agent {
+/// The node `name`, which gossips.
+pub fn agent(name: &str, listen: SocketAddr, peers: &[SocketAddr], upstream: SocketAddr) -> Agent {
     let peers: Vec<_> = peers.iter().map(|peer| format!("'{peer}'")).collect();
     Agent::with(&format!(
         "process_metrics: {{enabled: false}}\n\

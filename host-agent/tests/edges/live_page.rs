@@ -47,20 +47,21 @@ fn ask(to: SocketAddr, lines: &[&str]) -> (String, String) {
 }
 
 /// A browser with a session.
-struct Browser {
+pub struct Browser {
     to: SocketAddr,
     cookie: String,
 }
 
 impl Browser {
-    fn open(agent: &Agent) -> Self {
+    pub fn open(agent: &Agent) -> Self {
         let (to, path) = parts(&address(agent));
         let (head, _) = ask(to, &[&format!("GET {path} HTTP/1.1"), "Host: 127.0.0.1"]);
         let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
         Self { to, cookie: format!("Cookie: {}", cookie.split(';').next().unwrap()) }
     }
 
-    fn get(&self, path: &str) -> (String, String) {
+    /// Head and body of what is at `path`.
+    pub fn get(&self, path: &str) -> (String, String) {
         ask(self.to, &[&format!("GET {path} HTTP/1.1"), "Host: localhost", &self.cookie])
     }
 

@@ -17,6 +17,7 @@ mod normal_operation;
 mod operators;
 mod otlp;
 mod otlp_metrics;
+mod page_views;
 mod peers;
 mod program;
 mod receipts;

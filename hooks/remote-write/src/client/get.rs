@@ -1,8 +1,8 @@
 //! Reads a page, bounded in bytes: what a monitored program exposes.
 
 use http_body_util::{BodyExt as _, Full};
-use hyper::Request as HttpRequest;
 use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Request as HttpRequest, Uri};
 
 use super::{Client, SendError};
 
@@ -60,9 +60,35 @@ impl Client {
     ///
     /// [`GetError`]; then `body` is not whole.
     pub async fn get(&mut self, accept: &'static str, body: &mut Vec<u8>, limit: usize) -> Result<Page, GetError> {
+        self.page_at(self.target.clone(), accept, (body, limit)).await
+    }
+
+    /// As [`get`](Self::get), of the URL's path with this `query`, which is encoded already.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get); [`GetError::Http`] if `query` cannot be part of an address.
+    pub async fn get_for(
+        &mut self,
+        query: &str,
+        accept: &'static str,
+        body: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<Page, GetError> {
+        let target = format!("{}?{query}", self.target.path()).parse();
+        let target = target.map_err(|_| GetError::Http(format!("{query:?} cannot be part of an address")))?;
+        self.page_at(target, accept, (body, limit)).await
+    }
+
+    async fn page_at(
+        &mut self,
+        target: Uri,
+        accept: &'static str,
+        (body, limit): (&mut Vec<u8>, usize),
+    ) -> Result<Page, GetError> {
         body.clear();
         let within = self.timeout;
-        let read = tokio::time::timeout(within, self.read_page(accept, body, limit)).await;
+        let read = tokio::time::timeout(within, self.read_page(target, accept, body, limit)).await;
         let read = read.unwrap_or(Err(GetError::Deadline(within)));
         if read.is_err() {
             self.open = None;
@@ -70,13 +96,19 @@ impl Client {
         read
     }
 
-    async fn read_page(&mut self, accept: &'static str, body: &mut Vec<u8>, limit: usize) -> Result<Page, GetError> {
+    async fn read_page(
+        &mut self,
+        target: Uri,
+        accept: &'static str,
+        body: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<Page, GetError> {
         let http = |error: hyper::Error| GetError::Http(SendError::Http(error).to_string());
         let mut open = self.connection().await.map_err(|error| match error {
             SendError::Http(error) => http(error),
             other => GetError::Connect(other.to_string()),
         })?;
-        let request = HttpRequest::get(self.target.clone()).body(Full::default());
+        let request = HttpRequest::get(target).body(Full::default());
         let mut request = request.map_err(|error| GetError::Http(error.to_string()))?;
         let headers = request.headers_mut();
         headers.extend(self.headers.clone());

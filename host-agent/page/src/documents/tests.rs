@@ -55,12 +55,25 @@ fn a_service_has_its_buckets_and_episodes() {
         News::Event
     );
 
-    let document = parsed(&service(&feed, 3).unwrap());
+    let document = parsed(&service(&feed, 3, OlderScores::Nowhere).unwrap());
 
     assert_eq!(document["buckets"], json!([[1_700_000_000_u32, 1, 1.5, null, 1]]));
     assert_eq!(document["episodes"][0]["from"], 1_700_000_000_u32);
     assert!(document["service"].as_str().unwrap().starts_with("<img src=x onerror=alert(1)>\\u{202e}\\u{a}"));
-    assert!(service(&feed, 4).is_none());
+    assert_eq!(document["older"], false);
+    assert!(service(&feed, 4, OlderScores::Prometheus).is_none());
+}
+
+#[test]
+fn older_scores_come_with_their_step_or_with_why_there_are_none() {
+    let scores = [Score { second: 120, ratio: 2.5 }];
+
+    let found = parsed(&older(Ok(&scores), Reach::Day));
+    let failed = parsed(&older(Err(HOSTILE), Reach::Week));
+
+    assert_eq!(found, json!({ "step": 120, "scores": [[120, 2.5]], "error": null }));
+    assert_eq!((&failed["step"], &failed["scores"]), (&json!(900), &json!([])));
+    assert!(failed["error"].as_str().unwrap().ends_with("\\u{202e}\\u{a}\"'`"), "{failed}");
 }
 
 #[test]

@@ -1,0 +1,226 @@
+//! Scores older than the history, as a Prometheus has them: what it is asked, and what it answers.
+//!
+//! The agent exports the last score of each LMAP over its threshold γ (`uview_lmap_score_ratio`, docs/metrics.md). Of
+//! what was scraped, the largest of each step is asked for.
+
+use core::fmt::Write as _;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use wire::time::UnixNanos;
+
+/// The gauge that is asked for.
+const METRIC: &str = "uview_lmap_score_ratio";
+/// Bytes of an answer at most: a week has 672 values of 30 bytes.
+pub const MAX_ANSWER_BYTES: usize = 256 << 10;
+/// Values that are taken of an answer.
+const MAX_VALUES: usize = 1_000;
+/// Characters that are taken of an error.
+const MAX_ERROR: usize = 200;
+
+/// How far back is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// A day, in steps of two minutes, as the history has them.
+    Day,
+    /// Seven days, in steps of a quarter of an hour.
+    Week,
+}
+
+impl Reach {
+    /// The reach of so many seconds; `None` if there is no such one.
+    #[must_use]
+    pub fn of(seconds: &str) -> Option<Self> {
+        [Self::Day, Self::Week].into_iter().find(|reach| reach.seconds().to_string() == seconds)
+    }
+
+    /// Its length in seconds.
+    #[must_use]
+    pub const fn seconds(self) -> u32 {
+        match self {
+            Self::Day => 86_400,
+            Self::Week => 7 * 86_400,
+        }
+    }
+
+    /// Seconds of a step.
+    #[must_use]
+    pub const fn step(self) -> u32 {
+        match self {
+            Self::Day => 120,
+            Self::Week => 900,
+        }
+    }
+}
+
+/// The query of a request to `/api/v1/query_range` for the scores of `lmap` up to `now`, the largest of each step.
+/// `labels` select the series of this node.
+#[must_use]
+pub fn query(lmap: &str, labels: &BTreeMap<String, String>, reach: Reach, now: UnixNanos) -> String {
+    let step = reach.step();
+    // Whole steps: the same ones are asked for again.
+    let end = now.0 / 1_000_000_000 / u64::from(step) * u64::from(step);
+    let start = end.saturating_sub(u64::from(reach.seconds()));
+    let mut selector = format!("lmap={}", quoted(lmap));
+    for (name, value) in labels {
+        // A text takes whatever is written to it.
+        _ = write!(selector, ",{name}={}", quoted(value));
+    }
+    let wanted = format!("max(max_over_time({METRIC}{{{selector}}}[{step}s]))");
+    format!("query={}&start={start}&end={end}&step={step}", encoded(&wanted))
+}
+
+/// Whether `name` can be a label's name.
+#[must_use]
+pub fn is_label(name: &str) -> bool {
+    let is_legal =
+        |at: usize, byte: u8| byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit());
+    !name.is_empty() && name != "lmap" && name.bytes().enumerate().all(|(at, byte)| is_legal(at, byte))
+}
+
+/// A text of PromQL.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\n' => quoted.push_str("\\n"),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// `text` within the query of an address.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // A text takes whatever is written to it.
+            _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// The largest score of a step, over γ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// First second of the step, since 1970.
+    pub second: u32,
+    /// The score, a multiple of γ.
+    pub ratio: f32,
+}
+
+/// Why an answer cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// It is no JSON, or not that of this API.
+    #[error("its answer is not that of /api/v1/query_range: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It says that it failed.
+    #[error("it says: {0}")]
+    Failed(String),
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    status: String,
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    data: Data,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Data {
+    #[serde(default)]
+    result: Vec<Series>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Series {
+    #[serde(default)]
+    values: Vec<(f64, String)>,
+}
+
+/// Scores of an answer, oldest first; none if the Prometheus knows none. Values that are no numbers are left out, and
+/// those whose time does not rise.
+///
+/// # Errors
+///
+/// [`AnswerError`] if it is not the answer of a Prometheus, or says that it failed.
+pub fn scores(answer: &[u8], reach: Reach) -> Result<Vec<Score>, AnswerError> {
+    let Answer { status, error, data } = serde_json::from_slice(answer)?;
+    if status != "success" {
+        return Err(AnswerError::Failed(error.chars().take(MAX_ERROR).collect()));
+    }
+    let mut scores: Vec<Score> = Vec::new();
+    for (end, value) in data.result.into_iter().next().map(|series| series.values).unwrap_or_default() {
+        // A value is of the step that ends at its time.
+        let begin = end - f64::from(reach.step());
+        let (second, ratio) = (begin as u32, value.parse().unwrap_or(f32::NAN));
+        let is_after = scores.last().is_none_or(|last| last.second < second);
+        if begin >= 0.0 && ratio.is_finite() && is_after && scores.len() < MAX_VALUES {
+            scores.push(Score { second, ratio });
+        }
+    }
+    Ok(scores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixNanos = UnixNanos::from_secs(1_700_000_059);
+
+    #[test]
+    fn the_largest_score_of_each_step_is_asked_for_whatever_a_service_is_called() {
+        let labels = BTreeMap::from([("instance".to_owned(), "node 1".to_owned())]);
+
+        let query = query("a\"} or up{x=\"\\", &labels, Reach::Day, NOW);
+
+        let selector = r#"{lmap="a\"} or up{x=\"\\",instance="node 1"}"#;
+        let wanted = encoded(&format!("max(max_over_time({METRIC}{selector}[120s]))"));
+        assert_eq!(query, format!("query={wanted}&start=1699913640&end=1700000040&step=120"));
+        assert!(query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'), "{query}");
+    }
+
+    #[test]
+    fn labels_are_those_of_prometheus_and_not_the_service() {
+        assert!(["instance", "_a1"].into_iter().all(is_label));
+        assert!(!["", "1a", "a-b", "a=\"\"}", "lmap", "ä"].into_iter().any(is_label));
+    }
+
+    #[test]
+    fn scores_are_of_the_step_that_ends_at_their_time() {
+        let answer = br#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":
+            [[1700000040,"0.5"],[1700000160,"NaN"],[1700000280.0,"31.25"],[1700000280,"7"],[-5,"1"],[1e300,"2"]]}]}}"#;
+
+        let scores = scores(answer, Reach::Day).unwrap();
+
+        let score = |second, ratio| Score { second, ratio };
+        assert_eq!(scores, [score(1_699_999_920, 0.5), score(1_700_000_160, 31.25), score(u32::MAX, 2.0)]);
+    }
+
+    #[test]
+    fn what_a_prometheus_does_not_know_is_empty_and_an_error_is_said() {
+        let none = br#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
+        let failed = br#"{"status":"error","errorType":"bad_data","error":"too many points"}"#;
+
+        assert_eq!(scores(none, Reach::Week).unwrap(), []);
+        assert_eq!(scores(failed, Reach::Week).unwrap_err().to_string(), "it says: too many points");
+        let error = scores(b"<html>", Reach::Week).unwrap_err().to_string();
+        assert!(error.starts_with("its answer is not that of /api/v1/query_range: "), "{error}");
+    }
+
+    #[test]
+    fn reaches_are_a_day_and_a_week() {
+        assert_eq!((Reach::of("86400"), Reach::of("604800")), (Some(Reach::Day), Some(Reach::Week)));
+        assert_eq!((Reach::of("1"), Reach::of("086400"), Reach::of("")), (None, None, None));
+    }
+}
