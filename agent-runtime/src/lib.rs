@@ -17,9 +17,11 @@
 //! | [`logs`] | logs to standard error, as text or JSON |
 //! | [`listen`] | TCP listeners; errors name the configuration key |
 //! | [`page`] | `/metrics` as OpenMetrics text |
+//! | [`peers`] | who connects by TCP: a user of this machine, or another machine; fair places for connections |
 //! | [`reload`] | values, files and certificates that are replaced while the agent runs |
 //! | [`shares`] | who holds how much of something bounded, and who may have more |
 //! | [`socket_file`] | Unix sockets whose file is removed on exit |
+//! | [`socket_owner`] | the user and cgroup of the other end of a connection within this machine |
 //! | [`stop`] | SIGTERM and SIGINT |
 //! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
 
@@ -37,11 +39,13 @@ pub mod listen;
 pub mod live_tls;
 pub mod logs;
 pub mod page;
+pub mod peers;
 pub mod program;
 pub mod reload;
 pub mod server;
 pub mod shares;
 pub mod socket_file;
+pub mod socket_owner;
 pub mod stop;
 pub mod tls;
 

@@ -6,9 +6,8 @@ mod request_bounds;
 
 use core::pin::pin;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -32,6 +31,7 @@ pub use self::request_bounds::{AdmittedRequest, with_bounded_requests};
 use crate::access::{Identity, peer};
 use crate::count::Count;
 use crate::descriptors;
+use crate::peers::{Peer, Place, Places};
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -59,9 +59,9 @@ pub enum Listener {
 /// How many connections a server takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Concurrent connections of all peers.
+    /// Concurrent connections of all peers. One of them may have three times what is free.
     pub connections: usize,
-    /// Concurrent connections of one user, or from one address.
+    /// Most concurrent connections of one user of this machine, or from one address of another one.
     pub connections_per_peer: usize,
 }
 
@@ -76,50 +76,6 @@ pub struct Counts {
     pub handshakes: Count,
     /// Errors of `accept`.
     pub accept_errors: Count,
-}
-
-/// Whose share a connection is of.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Share {
-    User(u32),
-    Address(IpAddr),
-}
-
-/// Connections in service, by share.
-#[derive(Debug, Default)]
-struct Shares(Mutex<BTreeMap<Share, usize>>);
-
-impl Shares {
-    /// A slot for one more connection of `share`; `None` if there is none left.
-    fn take(self: &Arc<Self>, share: Share, limits: Limits) -> Option<ConnectionSlot> {
-        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = shares.values().sum();
-        let own = shares.get(&share).copied().unwrap_or(0);
-        if all >= limits.connections || own >= limits.connections_per_peer {
-            return None;
-        }
-        shares.insert(share.clone(), own + 1);
-        Some(ConnectionSlot { shares: Arc::clone(self), share })
-    }
-}
-
-/// The slot of a connection, given back on drop.
-#[derive(Debug)]
-struct ConnectionSlot {
-    shares: Arc<Shares>,
-    share: Share,
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        let mut shares = self.shares.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = shares.get_mut(&self.share) {
-            *own -= 1;
-            if *own == 0 {
-                shares.remove(&self.share);
-            }
-        }
-    }
 }
 
 /// A server of one API, on one or more listeners.
@@ -140,12 +96,12 @@ impl Server {
     /// without it, everybody there is [`Identity::Anyone`].
     pub async fn serve(self, listeners: Vec<Listener>, tls: Option<TlsAcceptor>, stop: impl Future<Output = ()>) {
         let graceful = GracefulShutdown::new();
-        let shares = Arc::new(Shares::default());
+        let places = Places::new(self.limits.connections, self.limits.connections_per_peer);
         let (sender, mut admitted) = mpsc::channel(1);
         // Aborted on drop.
         let mut accepting = JoinSet::new();
         for listener in listeners {
-            accepting.spawn(self.clone().accept(listener, Arc::clone(&shares), sender.clone()));
+            accepting.spawn(self.clone().accept(listener, Arc::clone(&places), sender.clone()));
         }
         drop(sender);
         let builder = builder();
@@ -155,12 +111,12 @@ impl Server {
                 next = admitted.recv() => next,
                 () = &mut stop => None,
             };
-            let Some(Admitted { stream, identity, slot }) = next else { break };
+            let Some(Admitted { stream, identity, place }) = next else { break };
             let (server, tls) = (self.clone(), tls.clone());
             let (builder, watcher) = (builder.clone(), graceful.watcher());
             tokio::spawn(async move {
                 server.serve_connection(stream, tls, identity, &builder, watcher).await;
-                drop(slot);
+                drop(place);
             });
         }
         drop(accepting);
@@ -168,7 +124,7 @@ impl Server {
     }
 
     /// Accepts for ever.
-    async fn accept(self, listener: Listener, shares: Arc<Shares>, admitted: mpsc::Sender<Admitted>) {
+    async fn accept(self, listener: Listener, places: Arc<Places>, admitted: mpsc::Sender<Admitted>) {
         loop {
             let stream = match listener.accept().await {
                 Ok(stream) => stream,
@@ -185,23 +141,23 @@ impl Server {
                 }
                 continue;
             }
-            let (identity, share) = match &stream {
-                Stream::Tcp(_, address) => (Identity::Anyone, Share::Address(*address)),
+            let (identity, peer) = match &stream {
+                Stream::Tcp(stream, _) => (Identity::Anyone, Peer::of(stream)),
                 Stream::Unix(stream) => match peer(stream) {
-                    Ok(peer) => (Identity::User { uid: peer.uid, groups: peer.groups }, Share::User(peer.uid)),
+                    Ok(peer) => (Identity::User { uid: peer.uid, groups: peer.groups }, Peer::User(peer.uid)),
                     Err(error) => {
                         tracing::warn!(server = self.name, %error, "cannot get the credentials of a peer");
                         continue;
                     }
                 },
             };
-            let Some(slot) = shares.take(share.clone(), self.limits) else {
+            let Some(place) = places.take(peer.clone()) else {
                 if self.counts.refused.is_first() {
-                    tracing::warn!(server = self.name, ?share, "connections are refused: too many are open");
+                    tracing::warn!(server = self.name, %peer, "connections are refused: too many are open");
                 }
                 continue;
             };
-            if admitted.send(Admitted { stream, identity, slot }).await.is_err() {
+            if admitted.send(Admitted { stream, identity, place }).await.is_err() {
                 return;
             }
         }
@@ -263,11 +219,11 @@ impl Stream {
     }
 }
 
-/// A connection that has a slot.
+/// A connection that has a place.
 struct Admitted {
     stream: Stream,
     identity: Identity,
-    slot: ConnectionSlot,
+    place: Place,
 }
 
 impl Listener {

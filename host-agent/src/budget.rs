@@ -376,7 +376,7 @@ fn edges(config: &Config) -> [Bound; 4] {
             what: "connections of OTLP clients and for head sampling",
             bytes: (tenants(config) + sampling / OPEN_CONNECTIONS) * OPEN_CONNECTIONS * CONNECTION_BYTES,
             from: "1,024 for each tenant, and with `head_sampling.listen`, × 64 KiB",
-            payer: "tenant",
+            payer: "tenant; user or address: three times what is free",
             full: "refused",
             metric: "refused_otlp_connections",
         },

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use agent_runtime::descriptors::leaves_enough;
 use agent_runtime::listen::{BindError, tcp};
+use agent_runtime::peers::{Peer, Places};
 use head_sampling::{Advice, AdviceLatency, Counts, StrategyProvider, StrategyResponse, VerdictSource};
 use hooks::tracing::Origin;
 use otlp::{AnomalousOperation, Edge};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use wire::time::Nanos;
@@ -16,6 +18,8 @@ use wire::time::Nanos;
 use crate::clock::Clock;
 use crate::node::Node;
 
+/// Connections, of which one user or address may have three times what is free.
+const CONNECTIONS: usize = 1_024;
 /// How often operations in alarm are collected.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -50,7 +54,9 @@ pub(crate) async fn start(
     let shared = Arc::new(SharedAdvice { advice: Mutex::new(advice), clock: node.clock() });
     let counts = Arc::new(Counts::default());
     let mut tasks = JoinSet::new();
-    tasks.spawn(head_sampling::serve(listener, Arc::clone(&shared), Arc::clone(&counts), leaves_enough));
+    let places = Places::new(CONNECTIONS, CONNECTIONS);
+    let admits = move |stream: &TcpStream| leaves_enough(stream).then(|| places.take(Peer::of(stream))).flatten();
+    tasks.spawn(head_sampling::serve(listener, Arc::clone(&shared), Arc::clone(&counts), admits));
     tasks.spawn(async move { look(edge.as_deref(), &shared, &counts, &node).await });
     tracing::info!(%address, "head sampling started");
     Ok(tasks)

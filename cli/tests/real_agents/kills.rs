@@ -1,5 +1,6 @@
-//! Fifty processes that are killed: services, the host agent and the NIC agent, at each moment of a service's life, in
-//! an order drawn from a seed. After each kill, every service is judged again, and nothing is left behind.
+//! Fifty processes that are killed: services, the host agent and both NIC agents, at each moment of a service's life,
+//! in an order drawn from a seed. After each kill, every service is judged again with what was learnt, and nothing is
+//! left behind.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,9 +16,11 @@ use rand_chacha::ChaCha8Rng;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{ListRequest, LmapInfo, RegisterHookRequest, StatusRequest};
+use wire::proto::operators::{
+    DrainWorkerRequest, ListRequest, LmapInfo, LmapStatus, RegisterHookRequest, StatusRequest, UndrainWorkerRequest,
+};
 
-use crate::operator_calls::RunningService;
+use crate::operator_calls::{RunningService, is_armed};
 use crate::{ANY, Agent, addresses, eventually};
 
 const SEED: u64 = 17;
@@ -26,7 +29,12 @@ const KILLS: usize = 50;
 const SERVICES: [&str; 4] = ["cart", "store", "payment", "mail"];
 /// One that comes and goes, so that there is a moment to kill something at.
 const GUEST: &str = "guest";
+/// Two NIC agents: one runs all LMAPs, the other one is drained until they are handed over to it. Not 0, so that an
+/// LMAP without a worker is told from one that has one.
+const WORKERS: [u32; 2] = [1, 2];
 const INTERVAL: Duration = Duration::from_millis(50);
+/// Rows that are not judged after a start with a model. A detector that learns anew needs more.
+const SETTLE_ROWS: u32 = 20;
 /// Within this time every service is judged again. An idle machine takes about a second: less than the 120 rows (6 s)
 /// that a detector without a model needs. CI runs other tests meanwhile.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -37,7 +45,10 @@ const MEDIAN: Duration = Duration::from_secs(5);
 enum Process {
     Service,
     HostAgent,
+    /// The one that runs LMAPs.
     NicAgent,
+    /// The one to which they are handed over.
+    NextNicAgent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +63,13 @@ enum Moment {
     Verdict,
     /// The guest has just ended, and what it held is being released.
     Release,
+    /// A NIC agent was ordered to hand over its LMAPs, and has not handed over all of them.
+    HandingOver,
 }
 
 const PROCESSES: [Process; 3] = [Process::Service, Process::HostAgent, Process::NicAgent];
-const MOMENTS: [Moment; 5] =
-    [Moment::Registration, Moment::Placement, Moment::Reading, Moment::Verdict, Moment::Release];
+const MOMENTS: [Moment; 6] =
+    [Moment::Registration, Moment::Placement, Moment::Reading, Moment::Verdict, Moment::Release, Moment::HandingOver];
 
 /// A service in a process of its own, killed when it is dropped.
 struct ServiceProcess(Child);
@@ -113,17 +126,38 @@ impl Viewer {
         self.judged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lmap(&self, service: &str) -> Option<LmapInfo> {
+    fn lmaps(&self) -> Vec<LmapInfo> {
         let mut client = OperatorsClient::new(self.channel.clone());
-        let list = self.runtime.block_on(client.list(ListRequest {})).ok()?.into_inner();
-        list.lmaps.into_iter().find(|lmap| lmap.service == service)
+        let list = self.runtime.block_on(client.list(ListRequest {}));
+        list.map(|list| list.into_inner().lmaps).unwrap_or_default()
     }
 
-    fn armed(&self, service: &str) -> bool {
+    fn lmap(&self, service: &str) -> Option<LmapInfo> {
+        self.lmaps().into_iter().find(|lmap| lmap.service == service)
+    }
+
+    /// The LMAPs on a worker, of services that run all the time.
+    fn lmaps_on(&self, worker: u32) -> usize {
+        let is_its = |lmap: &&LmapInfo| lmap.worker == worker && SERVICES.contains(&lmap.service.as_str());
+        self.lmaps().iter().filter(is_its).count()
+    }
+
+    /// The LMAPs of services that run all the time and for which `fits` is true.
+    fn which(&self, fits: impl Fn(&LmapStatus) -> bool) -> Vec<LmapStatus> {
         let mut client = OperatorsClient::new(self.channel.clone());
         let status = self.runtime.block_on(client.status(StatusRequest {}));
         let lmaps = status.map(|status| status.into_inner().lmaps).unwrap_or_default();
-        lmaps.iter().any(|lmap| lmap.service == service && crate::operator_calls::is_armed(lmap))
+        let of = lmaps.into_iter().filter(|lmap| SERVICES.contains(&lmap.service.as_str()));
+        of.filter(fits).collect()
+    }
+
+    /// Orders that the LMAPs of one worker go to the other one, as `uview undrain` and `uview drain` do. Returns
+    /// whether the host agent takes the order: both workers have to be connected.
+    fn hand_over(&self, from: u32, to: u32) -> bool {
+        let mut client = OperatorsClient::new(self.channel.clone());
+        let undrained = self.runtime.block_on(client.undrain_worker(UndrainWorkerRequest { worker: to }));
+        let drained = client.drain_worker(DrainWorkerRequest { worker: from, force: false });
+        undrained.is_ok() && self.runtime.block_on(drained).is_ok()
     }
 
     /// Waits until rows that are younger than `since` (nanoseconds since 1970) of all services that run all the time
@@ -139,6 +173,8 @@ impl Viewer {
                 }
             }
             assert!(begin.elapsed() < LIMIT, "not judged again within {LIMIT:?}: {:?}", self.judged());
+            let anew = self.which(|lmap| !is_armed(lmap) && lmap.rows_needed > SETTLE_ROWS);
+            assert!(anew.is_empty(), "what was learnt is lost: {anew:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -162,19 +198,21 @@ async fn follow(channel: Channel, judged: Arc<Mutex<LatestVerdicts>>) {
     }
 }
 
-/// What must not grow: descriptors of both agents, and files in the runtime directory.
+/// What must not grow: descriptors of the agents, and files in the runtime directory.
 #[derive(Debug, PartialEq, Eq)]
 struct Resources {
     host: usize,
-    nic: usize,
+    nics: [usize; 2],
     files: Vec<String>,
 }
 
-/// A node with both agents and its services, each a process of its own.
+/// A node with its agents and its services, each a process of its own.
 struct Node {
     directory: tempfile::TempDir,
     host: Option<Agent>,
-    nic: Option<Agent>,
+    nics: BTreeMap<u32, Agent>,
+    /// The one that runs the LMAPs.
+    worker: u32,
     services: BTreeMap<&'static str, ServiceProcess>,
     viewer: Viewer,
 }
@@ -194,16 +232,45 @@ impl Node {
         let host = Agent::start("host-agent", &directory.path().join("host.yaml"));
         let ready = addresses(&run);
         let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-        // Not 0, so that an LMAP without a worker is told from one that has one.
-        let text = format!("worker: 1\ncontrol: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
-        std::fs::write(directory.path().join("nic.yaml"), text).unwrap();
-        let nic = Agent::start("nic-agent", &directory.path().join("nic.yaml"));
+        let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
         let viewer = Viewer::new(ready["operators"].as_str().unwrap());
-        let mut node = Self { directory, host: Some(host), nic: Some(nic), services: BTreeMap::new(), viewer };
+        let (nics, services) = (BTreeMap::new(), BTreeMap::new());
+        let mut node = Self { directory, host: Some(host), nics, worker: WORKERS[0], services, viewer };
+        for worker in WORKERS {
+            std::fs::write(node.nic_config(worker), format!("worker: {worker}\n{text}")).unwrap();
+            node.start_nic_agent(worker);
+        }
+        eventually("the second NIC agent is drained", || node.viewer.hand_over(WORKERS[1], WORKERS[0]).then_some(()));
         for service in SERVICES {
             node.start_service(service);
         }
         node
+    }
+
+    fn nic_config(&self, worker: u32) -> PathBuf {
+        self.directory.path().join(format!("nic-{worker}.yaml"))
+    }
+
+    /// Starts a NIC agent, and kills the run before it.
+    fn start_nic_agent(&mut self, worker: u32) {
+        drop(self.nics.remove(&worker));
+        self.nics.insert(worker, Agent::start("nic-agent", &self.nic_config(worker)));
+    }
+
+    /// The worker to which LMAPs are handed over next.
+    fn next_worker(&self) -> u32 {
+        WORKERS.into_iter().find(|worker| *worker != self.worker).unwrap()
+    }
+
+    /// Waits until a worker has all LMAPs. The order is given again: a host agent that is killed within a second of it
+    /// may not have stored it, and an LMAP whose service starts waits 10 s without a new one.
+    fn gather(&mut self, worker: u32) {
+        let other = WORKERS.into_iter().find(|other| *other != worker).unwrap();
+        eventually("all LMAPs are handed over", || {
+            let is_taken = self.viewer.hand_over(other, worker);
+            (is_taken && self.viewer.lmaps_on(worker) == SERVICES.len()).then_some(())
+        });
+        self.worker = worker;
     }
 
     fn run(&self) -> PathBuf {
@@ -225,7 +292,7 @@ impl Node {
             }
             Moment::Placement => {
                 self.start_service(GUEST);
-                let is_placed = |lmap: &LmapInfo| has_replica(lmap) && lmap.worker == 1;
+                let is_placed = |lmap: &LmapInfo| has_replica(lmap) && WORKERS.contains(&lmap.worker);
                 eventually("the guest's LMAP is placed", || self.viewer.lmap(GUEST).filter(is_placed));
             }
             Moment::Reading => std::thread::sleep(INTERVAL.mul_f64(random.random_range(0.0..1.0))),
@@ -235,6 +302,19 @@ impl Node {
                 eventually("the guest has registered", || self.viewer.lmap(GUEST).filter(has_replica));
                 drop(self.services.remove(GUEST));
             }
+            Moment::HandingOver => eventually("LMAPs are on their way to the other NIC agent", || {
+                let can_move = self.viewer.which(|lmap| is_armed(lmap) && !lmap.alarm).len() == SERVICES.len();
+                if !can_move || !self.viewer.hand_over(self.worker, self.next_worker()) {
+                    return None;
+                }
+                std::thread::sleep(INTERVAL.mul_f64(random.random_range(0.0..2.0)));
+                if self.viewer.lmaps_on(self.worker) == 0 {
+                    // Too late: all have moved. Back, then.
+                    self.gather(self.next_worker());
+                    return None;
+                }
+                Some(())
+            }),
         }
     }
 
@@ -258,23 +338,19 @@ impl Node {
                 drop(self.host.take());
                 self.host = Some(Agent::start("host-agent", &self.directory.path().join("host.yaml")));
             }
-            Process::NicAgent => {
-                drop(self.nic.take());
-                self.nic = Some(Agent::start("nic-agent", &self.directory.path().join("nic.yaml")));
-            }
+            Process::NicAgent => self.start_nic_agent(self.worker),
+            Process::NextNicAgent => self.start_nic_agent(self.next_worker()),
         }
         at
     }
 
     fn held(&self) -> Resources {
-        let descriptors = |agent: &Option<Agent>| {
-            let pid = agent.as_ref().unwrap().0.id();
-            std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
-        };
+        let descriptors = |agent: &Agent| std::fs::read_dir(format!("/proc/{}/fd", agent.0.id())).unwrap().count();
         let files = std::fs::read_dir(self.run()).unwrap();
         let mut files: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
         files.sort();
-        Resources { host: descriptors(&self.host), nic: descriptors(&self.nic), files }
+        let nics = WORKERS.map(|worker| descriptors(&self.nics[&worker]));
+        Resources { host: descriptors(self.host.as_ref().unwrap()), nics, files }
     }
 
     /// What is held once it has not changed for a second.
@@ -303,14 +379,12 @@ fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
-/// Each process at each moment equally often, in an order drawn from the seed; the rest is drawn.
+/// Each process at each moment twice, some of them, drawn from the seed, a third time, in an order drawn from it, too.
 fn order(random: &mut ChaCha8Rng) -> Vec<(Process, Moment)> {
     let all = PROCESSES.into_iter().flat_map(|process| MOMENTS.map(|moment| (process, moment)));
-    let all: Vec<_> = all.collect();
-    let mut order: Vec<_> = all.iter().copied().cycle().take(KILLS / all.len() * all.len()).collect();
-    while order.len() < KILLS {
-        order.push(all[random.random_range(0..all.len())]);
-    }
+    let mut all: Vec<_> = all.chain([(Process::NextNicAgent, Moment::HandingOver)]).collect();
+    all.shuffle(random);
+    let mut order: Vec<_> = all.iter().copied().cycle().take(KILLS).collect();
     order.shuffle(random);
     order
 }
@@ -332,9 +406,13 @@ fn after_each_of_fifty_kills_every_service_is_judged_again_and_nothing_is_left_b
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut node = Node::start();
     for service in SERVICES {
-        eventually("every service is judged", || node.viewer.armed(service).then_some(()));
+        let is_judged = |lmap: &LmapStatus| lmap.service == service && is_armed(lmap);
+        eventually("every service is judged", || (node.viewer.which(is_judged).len() == 1).then_some(()));
     }
     node.viewer.all_judged_since(unix_now());
+    // Both have run LMAPs then.
+    node.gather(WORKERS[1]);
+    node.gather(WORKERS[0]);
     let before = node.settled();
 
     let mut gaps: BTreeMap<Process, Vec<Duration>> = BTreeMap::new();
@@ -343,9 +421,13 @@ fn after_each_of_fifty_kills_every_service_is_judged_again_and_nothing_is_left_b
         let killed = now();
         let at = node.kill(process, &mut random);
         let judged = node.viewer.all_judged_since(at);
-        gaps.entry(process).or_default().push(judged.saturating_duration_since(killed));
+        let gap = judged.saturating_duration_since(killed);
+        println!("{process:?} at {moment:?}: {:.2} s", gap.as_secs_f64());
+        gaps.entry(if process == Process::NextNicAgent { Process::NicAgent } else { process }).or_default().push(gap);
         drop(node.services.remove(GUEST));
+        node.gather(if moment == Moment::HandingOver { node.next_worker() } else { node.worker });
     }
+    node.gather(WORKERS[0]);
 
     println!("{}", table(&gaps));
     for (process, gaps) in &gaps {
@@ -357,11 +439,11 @@ fn after_each_of_fifty_kills_every_service_is_judged_again_and_nothing_is_left_b
         let lmap = node.viewer.lmap(GUEST);
         lmap.is_none_or(|lmap| lmap.replicas.is_empty()).then_some(())
     });
-    let mut after = node.settled();
+    println!("held before {before:?}, after {:?}", node.settled());
     // The viewer's connection and its hook are those of before; connections that end are closed a little later.
     eventually("nothing is left behind", || {
-        after = node.held();
-        (after.host <= before.host && after.nic <= before.nic && after.files == before.files).then_some(())
+        let after = node.held();
+        let nics = after.nics.iter().zip(&before.nics).all(|(after, before)| after <= before);
+        (after.host <= before.host && nics && after.files == before.files).then_some(())
     });
-    println!("held before {before:?}, after {after:?}");
 }

@@ -16,7 +16,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use prost::Message as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use crate::request::{self, FRAME};
 use crate::strategy::StrategyResponse;
@@ -25,8 +24,6 @@ use crate::strategy::StrategyResponse;
 const METHOD: &str = "/jaeger.api_v2.SamplingManager/GetSamplingStrategy";
 /// Maximum bytes of a gRPC request, which is a service's name.
 const MAX_BODY_BYTES: usize = 4_096;
-/// Maximum number of connections.
-const CONNECTIONS: usize = 1_024;
 /// Time limit for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the body of a request.
@@ -59,29 +56,26 @@ impl Counts {
     }
 }
 
-/// Serves `listener` for as long as it is polled; closes connections that `admits` does not take. Needs a tokio runtime
-/// with time and network.
-pub async fn serve<A: StrategyProvider>(
+/// Serves `listener` for as long as it is polled; closes connections for which `admits` gives no place. A place is
+/// dropped with its connection. Needs a tokio runtime with time and network.
+pub async fn serve<A: StrategyProvider, P: Send + 'static>(
     listener: TcpListener,
     provider: Arc<A>,
     counts: Arc<Counts>,
-    admits: fn(&TcpStream) -> bool,
+    admits: impl Fn(&TcpStream) -> Option<P>,
 ) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
         let stream = match listener.accept().await {
-            Ok((stream, _)) if admits(&stream) => stream,
-            Ok(_) => {
-                counts.refused.one_more();
-                continue;
-            }
+            Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection for head sampling");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
+        };
+        let Some(place) = admits(&stream) else {
+            counts.refused.one_more();
+            continue;
         };
         let (provider, counts) = (Arc::clone(&provider), Arc::clone(&counts));
         tokio::spawn(async move {

@@ -34,7 +34,7 @@ struct Parameters {
 async fn served() -> (SocketAddr, Arc<Counts>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, counts) = (listener.local_addr().unwrap(), Arc::new(Counts::default()));
-    tokio::spawn(head_sampling::serve(listener, Arc::new(OneService), Arc::clone(&counts), |_| true));
+    tokio::spawn(head_sampling::serve(listener, Arc::new(OneService), Arc::clone(&counts), |_| Some(())));
     (address, counts)
 }
 

@@ -14,9 +14,10 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_runtime::Count;
+use agent_runtime::peers::Places;
 use agent_runtime::reload::Reloadable;
+use agent_runtime::socket_owner::OwnerLookup;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use wire::time::{Nanos, Timestamp, UnixNanos};
 
 use crate::cgroups::Cgroups;
@@ -31,7 +32,6 @@ use crate::queue::Queue;
 use crate::senders::SenderRules;
 use crate::settings::{Settings, StartError, TenantSettings};
 use crate::signal::Signal;
-use crate::socket_owner::OwnerLookup;
 use crate::span_metrics::SpanMetrics;
 use crate::tail::{Finding, TailSampler, observer_settings};
 use crate::tenants::{DEFAULT, TenantId, Tenants};
@@ -81,8 +81,8 @@ pub struct Edge {
 #[derive(Debug)]
 pub(crate) struct TenantState {
     pub(crate) budget: MemoryBudget,
-    /// Connections that it may still open.
-    pub(crate) free: Arc<Semaphore>,
+    /// Of its connections, shared by who opens them.
+    pub(crate) places: Arc<Places>,
     queues: [Queue; Signal::ALL.len()],
     tail: Option<Mutex<TailSampler>>,
     /// Requests with another tenant's service name.
@@ -93,7 +93,7 @@ impl TenantState {
     fn new(settings: &Settings, tail: Option<TailSampler>) -> Self {
         Self {
             budget: MemoryBudget::new(settings.receive_memory_bytes),
-            free: Arc::new(Semaphore::new(settings.connections)),
+            places: Places::new(settings.connections, settings.connections),
             queues: core::array::from_fn(|_| Queue::new(settings.queue_bytes)),
             tail: tail.map(Mutex::new),
             renamed: Count::default(),

@@ -17,7 +17,7 @@
 //! | [`tail`], `origins`, `export_buffer` | tail sampling: spans, logs and verdicts in, requests with kept ones out |
 //! | `grouped` | kept items by their resource and scope |
 //! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
-//! | `senders`, `unverified`, `socket_owner`, `cgroups` | who may send spans in which service's name |
+//! | `senders`, `unverified`, `cgroups` | who may send spans in which service's name |
 //! | `pod_senders` | pods of Kubernetes as senders, by address |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
 //! | `kept_watch` | kept spans and log records on their way to the upstream, for whoever watches them |
@@ -60,7 +60,6 @@ mod senders;
 mod server;
 mod settings;
 mod signal;
-mod socket_owner;
 pub mod span_metrics;
 pub mod tail;
 pub mod tenants;
@@ -68,6 +67,7 @@ mod unverified;
 mod upstream;
 mod walk;
 
+pub use agent_runtime::socket_owner::{OwnerLookup, SocketOwner, socket_owner};
 pub use cgroups::CGROUP_BYTES;
 pub use edge::{Edge, IngestError};
 pub use export_buffer::Batch;
@@ -79,7 +79,6 @@ pub use pod_senders::{ATTRIBUTE_BYTES as POD_ATTRIBUTE_BYTES, PodSender, PodSend
 pub use senders::{SenderRule, SenderRules, TOKEN_HEADER, Token, UNVERIFIED};
 pub use settings::{Settings, StartError, TenantSettings};
 pub use signal::{Encoding, Signal};
-pub use socket_owner::{OwnerLookup, SocketOwner, socket_owner};
 pub use span_metrics::{SpanMetrics, SpanMetricsSettings};
 pub use tail::{
     AnomalousOperation, CoherenceSettings, Finding, KeptRequest, LogSettings, OperationPath, PathService, TailSampler,

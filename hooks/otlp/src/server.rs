@@ -7,6 +7,7 @@ use core::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::peers::Peer;
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
@@ -69,7 +70,7 @@ pub(crate) async fn serve(
             continue;
         }
         let tenant = edge.tenant(peer.ip());
-        let Ok(permit) = Arc::clone(&edge.tenant_state(tenant).free).try_acquire_owned() else {
+        let Some(place) = edge.tenant_state(tenant).places.take(Peer::of(&stream)) else {
             edge.counts.refused_connections.add(1);
             continue;
         };
@@ -89,7 +90,7 @@ pub(crate) async fn serve(
                     Err(_) => edge.counts.refused_handshakes.add(1),
                 },
             }
-            drop(permit);
+            drop(place);
         });
     }
     graceful.shutdown().await;

@@ -1,6 +1,7 @@
 //! Settings of the endpoint.
 
 use agent_runtime::reload::Reloadable;
+use agent_runtime::socket_owner::{OwnerLookup, socket_owner};
 use hooks::tracing::LogLimitsError;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
@@ -8,7 +9,6 @@ use tokio_rustls::rustls::ServerConfig;
 use crate::forwarded_headers::DEFAULT_FORWARDED;
 use crate::pod_senders::PodSenders;
 use crate::senders::SenderRules;
-use crate::socket_owner::OwnerLookup;
 use crate::span_metrics::SpanMetricsSettings;
 use crate::tail::{LogSettings, TailError, TailSettings};
 use crate::tenants::{Tenant, TenantsError};
@@ -61,7 +61,8 @@ pub struct Settings {
     pub receive_memory_bytes: usize,
     /// Maximum bytes queued for the upstream, per signal. 64 MiB by default.
     pub queue_bytes: usize,
-    /// Maximum number of connections. 1,024 by default.
+    /// Maximum number of connections of one tenant, of which one user or address may have three times what is free.
+    /// 1,024 by default.
     pub connections: usize,
     /// Whether a connection that was just accepted may stay: `false` closes it. By default all may.
     pub admits: fn(&TcpStream) -> bool,
@@ -86,7 +87,7 @@ impl Settings {
             tenants: Vec::new(),
             senders: Reloadable::new(SenderRules::default()),
             pods: None,
-            socket_owner: crate::socket_owner::socket_owner,
+            socket_owner,
             redacted: Vec::new(),
             request_bytes: 16 << 20,
             receive_memory_bytes: 64 << 20,

@@ -4,10 +4,10 @@ use core::net::SocketAddr;
 use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
 
+use agent_runtime::socket_owner::{self, OwnerLookup, SocketOwner};
 use wire::time::Nanos;
 
 use crate::cgroups::Cgroups;
-use crate::socket_owner::{self, OwnerLookup, SocketOwner};
 
 /// Spans, metrics and log records of a service whose sender may not use its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

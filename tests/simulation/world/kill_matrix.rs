@@ -17,7 +17,10 @@ const SEEDS: u64 = 4;
 enum Process {
     Service,
     HostAgent,
+    /// The one with the guest's LMAP.
     NicAgent,
+    /// The one to which it is handed over. Where nothing is handed over it is the other one.
+    NextNicAgent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +39,12 @@ enum Step {
     Release,
     /// The worker with its LMAP leaves, and has handed over models.
     HandingOver,
+    /// The same of a worker that an operator drains.
+    Draining,
 }
 
-const PROCESSES: [Process; 3] = [Process::Service, Process::HostAgent, Process::NicAgent];
-const STEPS: [Step; 7] = [
+const PROCESSES: [Process; 4] = [Process::Service, Process::HostAgent, Process::NicAgent, Process::NextNicAgent];
+const STEPS: [Step; 8] = [
     Step::Registration,
     Step::Placement,
     Step::Reading,
@@ -47,6 +52,7 @@ const STEPS: [Step; 7] = [
     Step::Verdict,
     Step::Release,
     Step::HandingOver,
+    Step::Draining,
 ];
 
 /// Cells with a longer gap of the guest, each with its bound and its reason. At most five; docs/upgrade.md would list
@@ -97,13 +103,18 @@ impl World {
                 self.services[GUEST].service.as_mut().expect("it runs").retire(0);
                 self.until("retired", limit, |world| world.host.control.pending_releases() > 0);
             }
-            Step::HandingOver => {
+            Step::HandingOver | Step::Draining => {
                 self.until("judged", limit, is_judged);
                 self.for_a_while(HANDED_OVER);
                 let worker = self.guest().1.expect("a worker judges it");
                 let taken = self.host.control.counters().taken_models;
-                self.workers[worker].leaves = self.workers[worker].node.worker.leave();
-                assert!(self.workers[worker].leaves, "the host agent takes its models");
+                if step == Step::Draining {
+                    let lmaps = self.host.control.drain_worker(self.now, WorkerId(worker as u32), false, "a test");
+                    assert!(lmaps.is_ok(), "the other one takes its LMAPs: {lmaps:?}");
+                } else {
+                    self.workers[worker].leaves = self.workers[worker].node.worker.leave();
+                    assert!(self.workers[worker].leaves, "the host agent takes its models");
+                }
                 self.until("handed over", limit, |world| world.host.control.counters().taken_models > taken);
                 assert_eq!(self.guest().1, Some(worker), "it has moved already");
             }
@@ -119,6 +130,7 @@ impl World {
             }
             Process::HostAgent => self.restart_host(),
             Process::NicAgent => self.restart_worker(self.guest().1.unwrap_or(0)),
+            Process::NextNicAgent => self.restart_worker(1 - self.guest().1.unwrap_or(0)),
         }
     }
 }
@@ -133,7 +145,7 @@ fn play(fetching: Fetching, process: Process, step: Step, seed: u64) -> (Nanos, 
     world.for_a_while(Nanos::from_secs(8));
     assert!(world.is_judged(GUEST, killed), "{process:?} at {step:?}, seed {seed}: the guest is never judged");
     let others = (0..GUEST).map(|at| world.gap(at, killed)).max().unwrap_or(Nanos::NEVER);
-    let was_judged = matches!(step, Step::InFlight | Step::Verdict | Step::Release | Step::HandingOver);
+    let was_judged = !matches!(step, Step::Registration | Step::Placement | Step::Reading);
     let survives = was_judged && process != Process::Service;
     let guest = if survives { world.gap(GUEST, killed) } else { Nanos::ZERO };
     // Ends all services, waits until everything is freed, and checks all ledgers.

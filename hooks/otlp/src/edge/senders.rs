@@ -3,13 +3,13 @@
 use core::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
+use agent_runtime::socket_owner::SocketOwner;
 use hyper::HeaderMap;
 use wire::time::Nanos;
 
 use super::Edge;
 use crate::senders::{Peer, Sender, SenderCheck, SenderRules};
 use crate::signal::Signal;
-use crate::socket_owner::SocketOwner;
 use crate::unverified::{SenderConnection, UnknownSenders, UnverifiedSpans, unknown_senders};
 
 /// How long unverified spans are remembered as a problem.

@@ -29,7 +29,11 @@ const ERROR: u16 = 2;
 const TCP: u8 = 6;
 const INET: u8 = 2;
 const INET6: u8 = 10;
-const ESTABLISHED: u8 = 1;
+/// The state of connections that are over, and wait.
+const TIME_WAIT: u8 = 6;
+/// The loopback interface, in each network namespace. Connections within a machine use no other, and a socket that is
+/// bound to it is found with its number only.
+const LOOPBACK: u32 = 1;
 
 /// What the kernel knows of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +48,8 @@ pub struct SocketOwner {
 /// Asks for the owner of the socket with the first address, connected to the second one.
 pub type OwnerLookup = fn(SocketAddr, SocketAddr) -> io::Result<SocketOwner>;
 
-/// The owner of the socket `peer` of the connection to `local`, where both are of this machine.
+/// The owner of the socket `peer` of the connection to `local`, where both are of this machine. It is known as long as
+/// a process has the socket open, also after it has said that it sends no more.
 ///
 /// # Errors
 ///
@@ -64,7 +69,7 @@ pub fn socket_owner(peer: SocketAddr, local: SocketAddr) -> io::Result<SocketOwn
 /// # Errors
 ///
 /// It says nothing about senders of this machine, or there is no loopback interface.
-pub(crate) fn own_owner(ask: OwnerLookup) -> io::Result<SocketOwner> {
+pub fn own_owner(ask: OwnerLookup) -> io::Result<SocketOwner> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     // It is there at once, unless a firewall is in the way.
     let client = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(1))?;
@@ -91,7 +96,8 @@ fn request(peer: SocketAddr, local: SocketAddr) -> [u8; HEADER + REQUEST] {
             IpAddr::V6(address) => put(at, &address.octets()),
         }
     }
-    // No interface, and no cookie (INET_DIAG_NOCOOKIE).
+    put(HEADER + 44, &LOOPBACK.to_ne_bytes());
+    // No cookie (INET_DIAG_NOCOOKIE).
     put(HEADER + 48, &[0xff; 8]);
     bytes
 }
@@ -105,7 +111,7 @@ fn owner(reply: &[u8]) -> io::Result<SocketOwner> {
     }
     // A socket that is closed has no owner any more, and the kernel says root. Its inode is read after the user: if
     // there is one, there was a user.
-    if reply.get(HEADER + 1) != Some(&ESTABLISHED) || word(reply, INODE)? == 0 {
+    if reply.get(HEADER + 1) == Some(&TIME_WAIT) || word(reply, INODE)? == 0 {
         return Err(io::ErrorKind::NotConnected.into());
     }
     Ok(SocketOwner { uid: word(reply, USER)?, cgroup: cgroup(reply.get(HEADER + REPLY..).unwrap_or_default()) })
@@ -135,6 +141,8 @@ fn word(bytes: &[u8], at: usize) -> io::Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+
     use super::*;
 
     fn own_user() -> u32 {
@@ -155,6 +163,8 @@ mod tests {
             let local = server.local_addr().unwrap();
 
             assert_eq!(socket_owner(peer, local).unwrap().uid, own_user(), "{address}");
+            client.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(socket_owner(peer, local).unwrap().uid, own_user(), "{address}: it reads on");
             drop(client);
             assert!(socket_owner(peer, local).is_err(), "a closed socket has no owner");
         }
@@ -166,14 +176,12 @@ mod tests {
     fn a_reply_that_names_no_living_socket_is_an_error() {
         let mut reply = vec![0; HEADER + REPLY];
         reply[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
-        reply[HEADER + 1] = ESTABLISHED;
         reply[USER..USER + 4].copy_from_slice(&7_u32.to_ne_bytes());
         assert!(owner(&reply).is_err(), "without an inode it says root for everybody");
         reply[INODE] = 1;
         assert_eq!(owner(&reply).unwrap(), SocketOwner { uid: 7, cgroup: None });
 
-        // TIME_WAIT.
-        reply[HEADER + 1] = 6;
+        reply[HEADER + 1] = TIME_WAIT;
         assert!(owner(&reply).is_err());
         for length in 0..reply.len() {
             assert!(owner(&reply[..length]).is_err(), "{length}");
