@@ -24,7 +24,12 @@ impl Peers {
 
     /// The numbers in the set, in order.
     pub fn numbers(self) -> impl Iterator<Item = u8> {
-        (0..NUMBERS as u8).filter(move |number| self.0 >> number & 1 == 1)
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let number = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            (number < u64::BITS).then_some(number as u8)
+        })
     }
 
     /// A bit for each number.
@@ -49,6 +54,8 @@ pub(super) struct PeerShares {
     taken: [f64; NUMBERS + 1],
     /// When each of them last wanted something.
     wanted: [Option<Nanos>; NUMBERS + 1],
+    /// How many of them wanted something within `memory`, at `at`.
+    sharing: usize,
     /// What is shared gives all of this back in `memory`.
     shared: f64,
     memory: Nanos,
@@ -58,19 +65,20 @@ pub(super) struct PeerShares {
 impl PeerShares {
     /// Nobody has taken anything of `shared`, which is there again after `memory`.
     pub(super) const fn new(shared: f64, memory: Nanos, at: Nanos) -> Self {
-        Self { taken: [0.0; NUMBERS + 1], wanted: [None; NUMBERS + 1], shared, memory, at }
+        Self { taken: [0.0; NUMBERS + 1], wanted: [None; NUMBERS + 1], sharing: 0, shared, memory, at }
     }
 
     /// One of `peers` wants something at `now`: the place of the one that has taken least, and whether that is less
-    /// than its share, all being equal that wanted something within `memory`. O(64).
+    /// than its share, all being equal that wanted something within `memory`. O(64) where time has passed, else O(1) for
+    /// each of `peers`.
     pub(super) fn wants(&mut self, peers: Peers, now: Nanos) -> (usize, bool) {
         self.forget(now);
         let less = |a: &usize, b: &usize| self.taken[*a].total_cmp(&self.taken[*b]);
         let place = peers.numbers().map(usize::from).min_by(less).unwrap_or(NUMBERS);
-        self.wanted[place] = Some(now);
-        let is_recent = |at: &&Option<Nanos>| at.is_some_and(|at| now.since(at).is_none_or(|age| age < self.memory));
-        let sharing = self.wanted.iter().filter(is_recent).count();
-        (place, self.taken[place] < self.shared / sharing as f64)
+        let is_new = !self.is_recent(self.wanted[place]);
+        self.wanted[place] = Some(self.at);
+        self.sharing += usize::from(is_new);
+        (place, self.taken[place] < self.shared / self.sharing as f64)
     }
 
     /// The member at `place` has taken so much.
@@ -83,6 +91,11 @@ impl PeerShares {
         self.at = now;
         let stays = (-passed.as_secs_f64() / self.memory.as_secs_f64()).exp();
         self.taken.iter_mut().for_each(|taken| *taken *= stays);
+        self.sharing = self.wanted.iter().filter(|wanted| self.is_recent(**wanted)).count();
+    }
+
+    fn is_recent(&self, wanted: Option<Nanos>) -> bool {
+        wanted.is_some_and(|wanted| self.at.since(wanted).is_none_or(|age| age < self.memory))
     }
 }
 

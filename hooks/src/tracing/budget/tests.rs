@@ -180,10 +180,10 @@ fn verdicts(own: u64, of_others: u64) -> [u64; 3] {
 #[test]
 fn a_peer_with_whatever_number_of_verdicts_takes_nothing_from_own_ones() {
     // 1 MB/s: the floor and errors want nothing, so that all of it is common.
-    let [others, own, triggers] = verdicts(600, 100_000);
+    let [others, own, triggers] = verdicts(600, 10_000);
     assert!(own > 590_000_000 && triggers > 90_000_000, "all that they want: {own} {triggers}, others {others}");
 
-    let [others, own, triggers] = verdicts(100_000, 100_000);
+    let [others, own, triggers] = verdicts(10_000, 10_000);
     assert!(own > 900_000_000, "it comes first: {own}, others {others}, triggers {triggers}");
 
     let [others, ..] = verdicts(0, 800);
@@ -213,13 +213,13 @@ fn of_peers<const N: usize>(kilobytes: [u64; N], decisions: u64) -> [u64; N] {
 #[test]
 fn a_peer_that_finds_everything_anomalous_leaves_other_peers_theirs() {
     // Their half is of what the floor and errors leave: 300 kB/s.
-    let [loud, quiet] = of_peers([100_000, 100], 0);
+    let [loud, quiet] = of_peers([10_000, 100], 0);
     assert!(quiet > 95_000_000, "all that it wants: {quiet}, the loud one {loud}");
-    let [loud, one, other] = of_peers([100_000, 1_000, 1_000], 0);
+    let [loud, one, other] = of_peers([10_000, 1_000, 1_000], 0);
     assert!(one.min(other) > 90_000_000, "an equal share: {one} {other}, the loud one {loud}");
-    let [loud, quiet] = of_peers([100_000, 50], 100_000);
+    let [loud, quiet] = of_peers([10_000, 50], 10_000);
     assert!(quiet > 47_000_000, "beside decisions, too: {quiet}, the loud one {loud}");
-    let [alone] = of_peers([100_000], 0);
+    let [alone] = of_peers([10_000], 0);
     assert!(alone > 290_000_000, "who is alone has all of it: {alone}");
 }
 
