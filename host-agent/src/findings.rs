@@ -70,45 +70,21 @@ pub fn findings<'a>(
 
 #[cfg(test)]
 mod tests {
-    use wire::control::{State, Verdict};
-    use wire::id::{Epoch, LmapId, WorkerId};
     use wire::metric::Statistic;
     use wire::name::InstanceName;
     use wire::time::Nanos;
 
     use super::*;
-    use crate::control_plane::testing::counter;
+    use crate::control_plane::testing::{self, counter};
     use crate::control_plane::{NamedReason, Suspicion};
 
     fn event(episode: Episode, silent: &[&str]) -> Event {
-        let verdict = Verdict {
-            lmap: LmapId(1),
-            epoch: Epoch(1),
-            score: 12.0,
-            gamma: Some(4.0),
-            state: State::Armed,
-            episode,
-            reasons: Vec::new(),
-            groups: Vec::new(),
-            row: None,
-            silent: Vec::new(),
-            features: None,
-        };
         let silent = silent.iter().map(|name| InstanceName::new(name).unwrap()).collect();
-        let service = ServiceName::new("payment").unwrap();
-        let (worker, reasons) = (WorkerId(0), Vec::new());
-        Event {
-            worker,
-            service,
-            at: UnixNanos(5),
-            verdict,
-            reasons,
-            breakdown: None,
-            silent,
-            suspicion: None,
-            columns: None,
-            concerned: Vec::new(),
-        }
+        Event { silent, ..testing::event("payment", episode, UnixNanos(5)) }
+    }
+
+    fn reason(metric: &str) -> NamedReason {
+        testing::reason(counter(metric), Statistic::Increment, [2.0, 1.0])
     }
 
     #[test]
@@ -140,15 +116,6 @@ mod tests {
 
     #[test]
     fn an_alarm_over_several_services_is_about_those_that_stand_out_each_with_its_own_columns() {
-        let reason = |metric: &str| NamedReason {
-            series: counter(metric),
-            statistic: Statistic::Increment,
-            share: 0.3,
-            seen: 2.0,
-            expected: 1.0,
-            since: Nanos::ZERO,
-            about: String::new(),
-        };
         let mut event = event(Episode::Began, &[]);
         event.concerned = ["cart", "payment"].map(|name| ServiceName::new(name).unwrap()).to_vec();
         event.reasons = ["payment/requests", "cart/errors", "ratio"].map(reason).to_vec();
@@ -169,15 +136,6 @@ mod tests {
 
     #[test]
     fn a_verdict_on_span_metrics_is_about_the_period_that_they_cover() {
-        let reason = |metric: &str| NamedReason {
-            series: counter(metric),
-            statistic: Statistic::Increment,
-            share: 0.3,
-            seen: 2.0,
-            expected: 1.0,
-            since: Nanos::ZERO,
-            about: String::new(),
-        };
         let period = |metric: &str| {
             let event = Event { reasons: vec![reason(metric)], ..event(Episode::Began, &[]) };
             let earlier = |at: UnixNanos| Some((at.minus(Nanos(3)), at.minus(Nanos(1))));

@@ -373,39 +373,11 @@ fn gone(found: &[Tally; DiscardReason::COUNT]) -> (HashMap<String, u64>, HashMap
 
 #[cfg(test)]
 mod tests {
-    use wire::control::{State, Verdict};
-    use wire::id::{Epoch, LmapId, WorkerId};
-
     use super::*;
+    use crate::control_plane::testing;
 
     fn event(episode: Episode, second: u64) -> Event {
-        let verdict = Verdict {
-            lmap: LmapId(1),
-            epoch: Epoch(1),
-            score: 12.0,
-            gamma: Some(4.0),
-            state: State::Armed,
-            episode,
-            reasons: Vec::new(),
-            groups: Vec::new(),
-            row: None,
-            silent: Vec::new(),
-            features: None,
-        };
-        let service = ServiceName::new("payment").unwrap();
-        let (at, reasons, silent) = (UnixNanos::from_secs(second), Vec::new(), Vec::new());
-        Event {
-            worker: WorkerId(0),
-            service,
-            at,
-            verdict,
-            reasons,
-            breakdown: None,
-            silent,
-            suspicion: None,
-            columns: None,
-            concerned: Vec::new(),
-        }
+        testing::event("payment", episode, UnixNanos::from_secs(second))
     }
 
     #[test]

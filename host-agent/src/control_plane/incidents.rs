@@ -266,7 +266,7 @@ mod tests {
     use wire::metric::Series;
 
     use super::*;
-    use crate::control_plane::testing::{counter, histogram, labelled};
+    use crate::control_plane::testing::{counter, histogram, labelled, reason};
 
     /// Services by number, and those in alarm.
     #[derive(Default)]
@@ -285,15 +285,7 @@ mod tests {
 
         fn says_of(&mut self, at_ms: u64, who: u32, ratio: f64, (series, seen): (Series, f64), silent: bool) {
             let service = ServiceName::new(NAMES[who as usize]).unwrap();
-            let reason = NamedReason {
-                series,
-                statistic: Statistic::Increment,
-                share: 1.0,
-                seen,
-                expected: 0.5,
-                since: Nanos::ZERO,
-                about: String::new(),
-            };
+            let reason = reason(series, Statistic::Increment, [seen, 0.5]);
             let begins = self.on.insert(LmapId(who));
             let verdict = AlarmVerdict {
                 lmap: LmapId(who),

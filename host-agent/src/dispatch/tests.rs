@@ -1,43 +1,19 @@
 //! What slow hooks and watchers lose, and how many there may be.
 
-use wire::control::{Episode, Features, State, Verdict};
-use wire::id::{Epoch, ReplicaId, WorkerId};
+use wire::control::{Episode, Features, Verdict};
+use wire::id::{Epoch, ReplicaId};
 use wire::metric::{Series, Statistic};
 use wire::name::Labels;
 use wire::proto::control::Row;
 use wire::time::UnixNanos;
 
 use super::*;
-use crate::control_plane::testing::counter;
+use crate::control_plane::testing::{self, counter};
 
 fn event(lmap: u32, score: f64) -> Event {
-    let verdict = Verdict {
-        lmap: LmapId(lmap),
-        epoch: Epoch(1),
-        score,
-        gamma: Some(10.0),
-        state: State::Armed,
-        episode: Episode::Quiet,
-        reasons: Vec::new(),
-        groups: Vec::new(),
-        row: None,
-        silent: Vec::new(),
-        features: None,
-    };
-    let service = ServiceName::new("cart").unwrap();
-    let (reasons, silent) = (Vec::new(), Vec::new());
-    Event {
-        worker: WorkerId(0),
-        service,
-        at: UnixNanos(0),
-        verdict,
-        reasons,
-        breakdown: None,
-        silent,
-        suspicion: None,
-        columns: None,
-        concerned: Vec::new(),
-    }
+    let event = testing::event("cart", Episode::Quiet, UnixNanos(0));
+    let verdict = Verdict { lmap: LmapId(lmap), score, gamma: Some(10.0), ..event.verdict };
+    Event { verdict, ..event }
 }
 
 fn all() -> Filter {
@@ -223,15 +199,7 @@ fn verdicts_of_hooks_that_see_different_ones_are_bounded_in_bytes_and_the_larges
     let labels = Labels::new(keys.iter().map(|key| (key.as_str(), value.as_str()))).unwrap();
     let series = Series { labels, ..counter("calls") };
     let long = |lmap: u32| {
-        let reason = NamedReason {
-            series: series.clone(),
-            statistic: Statistic::Increment,
-            share: 1.0,
-            seen: 0.0,
-            expected: 0.0,
-            since: Nanos::ZERO,
-            about: String::new(),
-        };
+        let reason = testing::reason(series.clone(), Statistic::Increment, [0.0, 0.0]);
         Event { reasons: vec![reason], ..event(lmap, 1.0) }
     };
 

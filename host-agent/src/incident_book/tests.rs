@@ -3,16 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use wire::control::{State, Verdict as WireVerdict};
-use wire::id::{Epoch, Incarnation, LmapId, WorkerId};
+use wire::id::Incarnation;
 use wire::metric::{Series, Statistic};
-use wire::name::{InstanceName, ServiceName, Unit};
+use wire::name::{InstanceName, Unit};
 use wire::time::{Interval, Nanos};
 
 use super::*;
 use crate::clock::Clock;
-use crate::control_plane::testing::gauge;
-use crate::control_plane::{NamedReason, Settings, Suspicion};
+use crate::control_plane::testing::{self, gauge};
+use crate::control_plane::{Settings, Suspicion};
 
 const BEGAN: UnixNanos = UnixNanos(1_795_761_735_123_456_789);
 
@@ -30,39 +29,12 @@ fn book(dir: Option<&Path>) -> IncidentBook {
 
 /// The first verdict of an alarm of payment, in an incident that began then.
 fn event(began: UnixNanos) -> Event {
-    let reason = NamedReason {
-        series: Series { unit: Some(Unit::new("s").unwrap()), ..gauge("latency.p99") },
-        statistic: Statistic::Value,
-        share: 0.9,
-        seen: 0.18,
-        expected: 0.02,
-        since: Nanos::ZERO,
-        about: String::new(),
-    };
-    let verdict = WireVerdict {
-        lmap: LmapId(1),
-        epoch: Epoch(1),
-        score: 12.0,
-        gamma: Some(4.0),
-        state: State::Armed,
-        episode: Episode::Began,
-        silent: Vec::new(),
-        reasons: Vec::new(),
-        groups: Vec::new(),
-        row: None,
-        features: None,
-    };
+    let series = Series { unit: Some(Unit::new("s").unwrap()), ..gauge("latency.p99") };
     Event {
-        worker: WorkerId(0),
-        service: ServiceName::new("payment").unwrap(),
-        at: began,
-        verdict,
-        reasons: vec![reason],
-        breakdown: None,
+        reasons: vec![testing::reason(series, Statistic::Value, [0.18, 0.02])],
         silent: vec![InstanceName::new("payment-1").unwrap()],
         suspicion: Some(Suspicion { rank: 1, points_at: None, incident: began }),
-        columns: None,
-        concerned: Vec::new(),
+        ..testing::event("payment", Episode::Began, began)
     }
 }
 
