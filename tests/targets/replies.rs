@@ -1,6 +1,7 @@
 //! Replies of receivers: the upstream, remote write, webhooks.
 
 use otlp::{Encoding, Signal};
+use page::older::{self, Reach};
 use remote_write::encoding::Version;
 use remote_write::reply::{Reply, ReplyAction, RequestContext, RetryRule, excerpt, interpret, retry_after};
 use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Step};
@@ -33,13 +34,18 @@ pub fn upstream_reply(bytes: &[u8]) {
 }
 
 /// A reply of remote write or of a webhook's receiver: three bytes of status and flags, eight of a number in a header,
-/// the rest is the header `Retry-After` or the body.
+/// the rest is the header `Retry-After` or the body, which is also read as a Prometheus's answer with scores.
 pub fn receiver_reply(bytes: &[u8]) {
     let Some((&[high, low, flags], rest)) = bytes.split_first_chunk() else { return };
     let Some((number, body)) = rest.split_first_chunk() else { return };
     let (status, written) = (u16::from_be_bytes([high, low]), u64::from_le_bytes(*number));
     let text = excerpt(body, status);
     assert!(text.chars().count() <= 420 && text.chars().all(wire::printable::is_printable), "{text:?}");
+
+    for reach in [Reach::Day, Reach::Week] {
+        let scores = older::scores(body, reach).unwrap_or_default();
+        assert!(scores.is_sorted_by(|a, b| a.second < b.second) && scores.iter().all(|score| score.ratio.is_finite()));
+    }
 
     let header = core::str::from_utf8(body).ok().map(str::to_owned);
     let _ = header.as_deref().map(|text| retry_after(text, NOW));

@@ -1,7 +1,8 @@
 //! The live page in a real Chromium, of two real agents: each view, with names that would be markup.
 #![expect(clippy::disallowed_methods, reason = "spans say when they were")]
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -90,15 +91,37 @@ fn shop(otlp: &str) -> Option<()> {
     post(otlp, &[shop, depot])
 }
 
+/// A Prometheus that has scores of two days: one each quarter of an hour, 20 times γ.
+fn prometheus() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let values: Vec<_> = (0..192).map(|ago| json!([now - 172_800 + 900 * ago, "20"])).collect();
+    let body = json!({ "status": "success", "data": { "resultType": "matrix", "result": [{ "metric": {}, "values": values }] } });
+    let body = body.to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            lines.take_while(|line| !line.is_empty()).for_each(drop);
+            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json";
+            _ = write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        }
+    });
+    address
+}
+
 /// Both agents in `folder`. Rows are taken every 20 ms, so that an LMAP is armed after a few seconds.
 fn agents(folder: &Path, otlp: &str) -> [Agent; 2] {
     let run = folder.join("run");
     let (host_config, nic_config) = (folder.join("host.yaml"), folder.join("nic.yaml"));
     let host = format!(
         "runtime_dir: {}\nmetrics: {ANY}\nprocess_metrics: {{enabled: false}}\nlmap: {{interval_ms: 20}}\n\
+         page: {{prometheus: {{url: 'http://{}'}}}}\n\
          otlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, listen_grpc: 127.0.0.1:0, listen_http: '{otlp}', \
-         traces: {{keep: tail, decision_wait_ms: 1000, floor: 0, latency: false}}}}\n",
-        run.display()
+         traces: {{keep: tail, order_key: 00112233445566778899aabbccddeeff, decision_wait_ms: 1000, floor: 0, \
+         latency: false}}}}\ncoherence: {{peers: ['127.0.0.1:1'], listen: 127.0.0.1:0, insecure: true}}\n",
+        run.display(),
+        prometheus()
     );
     std::fs::write(&host_config, host).unwrap();
     let host = Agent::start("host-agent", &host_config);
@@ -197,6 +220,35 @@ fn map_and_network(browser: &Browser<'_>, otlp: &str, services: PathBuf) {
     view(browser, "#/network", "shop-depot");
 }
 
+/// The score of a week, of which a Prometheus has two days.
+fn week(browser: &Browser<'_>) {
+    browser.run("[...document.querySelectorAll('[data-span]')].find((of) => of.textContent === '7 days').click()");
+    eventually("two days are drawn", || {
+        let drawn = browser.run("return document.querySelector('.chart .line').getAttribute('d').split('L').length");
+        (drawn.as_u64()? > 180).then_some(())
+    });
+    let alarming = browser.run("return document.querySelector('.chart .over').getAttribute('d').length > 1000");
+    assert_eq!(alarming, Value::Bool(true));
+    browser.run("document.querySelector('[data-span]').click()");
+}
+
+/// Workers, another node that does not answer, and what the agent keeps of what it may.
+fn node(browser: &Browser<'_>) {
+    view(browser, "#/node", "Reads by");
+    view(browser, "#/node", "127.0.0.1:1");
+    shows(browser, "not heard");
+    // The part of a row after its name: series that are there, of those that may be.
+    let row = |name: &str| {
+        let text = browser.run("return document.body.innerText.replaceAll('\\u2009', '')");
+        Some(text.as_str()?.split_once(name)?.1.trim_start().to_owned())
+    };
+    let series = eventually("series are counted", || row("series of services"));
+    let used: u32 = series.split(' ').next().unwrap().parse().unwrap();
+    assert!(used > 0 && series[used.to_string().len()..].starts_with(" of 262144 series"), "{series}");
+    let resident = row("\nall").unwrap();
+    assert!(resident.contains("resident"), "{resident}");
+}
+
 #[test]
 fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     static BROKEN: AtomicBool = AtomicBool::new(false);
@@ -240,6 +292,7 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     view(&browser, hash.as_str().unwrap(), SHOWN);
     let drawn = browser.run("return document.querySelector('.chart .line').getAttribute('d').length > 20");
     assert_eq!(drawn, Value::Bool(true));
+    week(&browser);
     shows(&browser, "goes on");
     eventually("each metric is shown, also those that explain nothing", || {
         let text = browser.run("return document.body.innerText");
@@ -260,7 +313,7 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     map_and_network(&browser, &otlp, run.join("services.sock"));
     // Names that are not printable are counted together.
     view(&browser, "#/receipt", "_other");
-    view(&browser, "#/node", "Reads by");
+    node(&browser);
     view(&browser, "#/sources", "No endpoint is scraped");
     browser.press(ESCAPE);
     shows(&browser, "payment");

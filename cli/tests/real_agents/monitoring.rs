@@ -8,8 +8,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::page::older::{self, Reach};
 use serde_json::Value;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::live_page::serve;
 use crate::metrics::{agents, page};
@@ -58,16 +61,35 @@ impl Prometheus {
         Some(Self { process: command.spawn().ok()?, address })
     }
 
-    /// What its API answers; `None` until it does.
-    fn get(&self, path: &str) -> Option<Value> {
+    /// The body of what its API answers; `None` until it does.
+    fn answer(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         // Without chunks: HTTP 1.0.
         write!(stream, "GET /api/v1/{path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
-        let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+        Some(answer.split_once("\r\n\r\n")?.1.to_owned())
+    }
+
+    /// The data that its API answers with; `None` until it does.
+    fn get(&self, path: &str) -> Option<Value> {
+        let answer: Value = serde_json::from_str(&self.answer(path)?).ok()?;
         assert_ne!(answer["status"], "error", "{path}: {answer}");
         Some(answer["data"].clone())
+    }
+
+    /// Waits until it has scores of the LMAP of `service`, asked for as the live page does.
+    #[expect(clippy::disallowed_methods, reason = "scores are of the present")]
+    fn gives_scores(&self, service: &str) {
+        let labels = [("job".to_owned(), "lmaps".to_owned())].into();
+        let scores = eventually("scores of the past", || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            // The step that goes on, too: a page has it from its own history.
+            let end = UnixNanos(now.as_nanos() as u64).plus(Nanos::from_secs(u64::from(Reach::Day.step())));
+            let answer = self.answer(&format!("query_range?{}", older::query(service, &labels, Reach::Day, end)))?;
+            Some(older::scores(answer.as_bytes(), Reach::Day).unwrap()).filter(|scores| !scores.is_empty())
+        });
+        assert!(scores.iter().all(|score| score.ratio >= 0.0), "{scores:?}");
     }
 
     /// Waits until `query` gives data.
@@ -156,6 +178,7 @@ fn each_panel_and_each_alert_gets_data_from_a_real_prometheus() {
     for query in panels() {
         prometheus.gives_data(&query);
     }
+    prometheus.gives_scores("payment");
     let rules = eventually("all rules are evaluated", || {
         let groups = prometheus.get("rules")?;
         let rules = groups["groups"][0]["rules"].as_array()?.clone();
