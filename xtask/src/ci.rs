@@ -2,6 +2,7 @@
 //! silence: it is the last thing printed.
 
 mod bindings;
+mod commands;
 mod fuzzing;
 mod steps;
 
@@ -14,6 +15,7 @@ use support::programs::Programs;
 use support::{MISSING, workspace};
 
 use crate::{arm64, book, demo, deny, kubernetes, licences, monitoring, p4, proto};
+use commands::{cargo, cargo_with, cargo_works, succeed};
 use steps::Steps;
 
 /// Where Debian has PostgreSQL, which is in nobody's PATH.
@@ -39,27 +41,41 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
     })?;
     let programs = steps.run("release programs", Programs::build)?;
     // Guests mostly wait. Steps that need processors only, and measure no time, run meanwhile.
-    steps.beside(|steps| in_guests(steps, &programs), |steps| of_processors(steps, &programs))?;
-    // Alone: it is about times.
+    steps.beside(
+        |steps| in_guests(steps, &programs),
+        vec![Box::new(|steps: &mut Steps| of_processors(steps, &programs))],
+    )?;
+    // Alone: they are about times.
     steps.run("demo", || demo::check(&programs))?;
     rda(&mut steps, &programs)?;
     let uview = programs.path("uview")?.display().to_string();
-    // Like the guests, clients and a cluster mostly wait.
+    let arguments = ["clients", "--uview", &uview];
+    of_lab(&mut steps, &programs, "clients of Python, Node and Rust", "clients", &arguments)?;
+    // Like guests, a cluster mostly waits.
     steps.beside(
         |steps| {
-            of_lab(steps, &programs, "clients of Python, Node and Rust", "clients", &["clients", "--uview", &uview])?;
             remote_write(steps)?;
             on_kubernetes(steps, &programs)
         },
-        |steps| beside_what_waits(steps, &programs),
+        vec![Box::new(|steps: &mut Steps| pages_and_bindings(steps, &programs)), Box::new(interpreters_and_fuzzing)],
     )?;
     inside_tests(&mut steps)?;
     println!("== done\n{}", steps.report());
     Ok(())
 }
 
-/// What needs processors only, measures no time, and comes last.
-fn beside_what_waits(steps: &mut Steps, programs: &Programs) -> Result<()> {
+/// Compiles what later steps need, release programs and fuzz targets, while tests run: they mostly wait.
+///
+/// # Errors
+///
+/// Something does not compile. The step that needs it will say so, too.
+pub fn ahead() -> Result<()> {
+    Programs::build()?;
+    fuzzing::missing().map_or_else(fuzzing::build, |_| Ok(()))
+}
+
+/// Pages, the book, and what other languages need: they wait in part.
+fn pages_and_bindings(steps: &mut Steps, programs: &Programs) -> Result<()> {
     let uview = programs.path("uview")?.display().to_string();
     steps.run("lines of pages", || {
         succeed(programs.command("lab", ".")?.args(["sources", "--pages", "--uview", &uview]))
@@ -68,11 +84,15 @@ fn beside_what_waits(steps: &mut Steps, programs: &Programs) -> Result<()> {
         None => steps.run("book", || book::make(false))?,
         Some(why) => steps.cannot("book", why),
     }
+    bindings::run(steps)
+}
+
+/// What needs processors only, and measures no time.
+fn interpreters_and_fuzzing(steps: &mut Steps) -> Result<()> {
     match p4::missing() {
         None => steps.run("P4 programs in the reference switch", || p4::run(&p4::Plan::default()))?,
         Some(why) => steps.cannot("P4 programs in the reference switch", &why),
     }
-    bindings::run(steps)?;
     unsafe_code(steps)?;
     match fuzzing::missing() {
         None => steps.run("fuzzing", fuzzing::run),
@@ -273,25 +293,4 @@ fn rda(steps: &mut Steps, programs: &Programs) -> Result<()> {
         steps.cannot("RDA's claim about two hosts", "it needs root and `ip` (Debian: iproute2)");
     }
     Ok(())
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let status = command.status()?;
-    ensure!(status.success(), "{} ended with {status}", command.get_program().display());
-    Ok(())
-}
-
-fn cargo(arguments: &[&str]) -> Result<()> {
-    cargo_with("CARGO_TERM_COLOR", "never", arguments)
-}
-
-fn cargo_with(variable: &str, value: &str, arguments: &[&str]) -> Result<()> {
-    let status = Command::new("cargo").args(arguments).env(variable, value).current_dir(workspace()).status()?;
-    ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
-    Ok(())
-}
-
-fn cargo_works(arguments: &[&str]) -> bool {
-    let output = Command::new("cargo").args(arguments).current_dir(workspace()).output();
-    output.is_ok_and(|output| output.status.success())
 }

@@ -25,6 +25,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Compile what later steps of CI need, release programs and fuzz targets.
+    Ahead,
     /// Build the NIC agent for a DPU's processors, and run its tests in an emulator.
     Arm64 {
         /// Build it and start it once, but run no tests (CI does this).
@@ -94,6 +96,7 @@ enum Task {
 
 fn main() -> Result<()> {
     match Arguments::parse().task {
+        Task::Ahead => ci::ahead(),
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
         Task::Book { draw } => book::make(draw),
         Task::Ci { tests_took } => ci::run(tests_took),

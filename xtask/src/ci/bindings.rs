@@ -8,7 +8,8 @@ use anyhow::Result;
 use support::programs::Programs;
 use support::workspace;
 
-use super::{steps::Steps, succeed};
+use super::commands::succeed;
+use super::steps::Steps;
 use crate::licences;
 
 const C: &str = "client for C under sanitizers";

@@ -4,30 +4,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use support::workspace;
+
+use super::commands::{cargo_with, cargo_works};
 
 /// Seconds for each target.
 const SECONDS: u32 = 10;
 /// What cargo-fuzz builds for: it asks for a target even where that is the host's.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// No target reaches `unsafe` code: they are decoders, and what maps memory is tested by Miri and loom instead. So no
-/// sanitizer, which would make the build twice as long. By hand: `cargo +nightly fuzz run -s address TARGET`.
-const BUILD: [&str; 5] = ["+nightly", "fuzz", "build", "--sanitizer=none", "--target=x86_64-unknown-linux-gnu"];
+/// sanitizer, which would make the build twice as long, and many codegen units. By hand, with both as they are by
+/// default: `cargo +nightly fuzz run -s address TARGET`.
+const BUILD: [&str; 6] =
+    ["+nightly", "fuzz", "build", "--sanitizer=none", "--codegen-units=16", "--target=x86_64-unknown-linux-gnu"];
 
 /// Why nothing can be fuzzed here.
 pub fn missing() -> Option<String> {
-    let works = |arguments: &[&str]| {
-        let output = Command::new("cargo").args(arguments).current_dir(workspace()).output();
-        output.is_ok_and(|output| output.status.success())
-    };
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Some("it is set up for Linux on x86-64 only".to_owned());
     }
-    let there = works(&["+nightly", "--version"]) && works(&["fuzz", "--version"]);
+    let there = cargo_works(&["+nightly", "--version"]) && cargo_works(&["fuzz", "--version"]);
     (!there).then(|| {
         "it needs a nightly toolchain and `cargo install cargo-fuzz`; the ordinary tests replay the corpora".to_owned()
     })
+}
+
+/// Builds all targets. Ten seconds each need no more than the first level of optimization.
+///
+/// # Errors
+///
+/// A target that does not build.
+pub fn build() -> Result<()> {
+    cargo_with("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1", &BUILD)
 }
 
 /// Builds all targets and runs each.
@@ -36,8 +45,7 @@ pub fn missing() -> Option<String> {
 ///
 /// A target that does not build, or that found an input: its file is named.
 pub fn run() -> Result<()> {
-    let status = Command::new("cargo").args(BUILD).current_dir(workspace()).status()?;
-    ensure!(status.success(), "`cargo {}` failed", BUILD.join(" "));
+    build()?;
     let targets = targets()?;
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     for some in targets.chunks(at_once) {

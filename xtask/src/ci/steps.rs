@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Error, Result, anyhow};
 use rustix::process::nice;
 
 use crate::clock;
 
-/// The highest niceness that a process can have.
-const LOWEST_PRIORITY: i32 = 19;
+/// Niceness of the steps beside others: the first of them get more than the next.
+const PRIORITIES: [i32; 2] = [10, 19];
+
+/// Steps that run one after the other, beside others.
+pub type Lane<'a> = Box<dyn FnOnce(&mut Steps) -> Result<()> + Send + 'a>;
 
 /// What has been run so far, and what could not be.
 #[derive(Default)]
@@ -51,35 +54,31 @@ impl Steps {
         self.ended.push(Ended { name: name.to_owned(), took, beside: false });
     }
 
-    /// Runs `main`, and `spare` beside it with low priority: its processes get what `main` leaves of the processors.
-    /// Both run to their ends.
+    /// Runs `main`, and `lanes` beside it with low priority: their processes get what `main` leaves of the processors,
+    /// the first lane most of it. All run to their ends.
     ///
     /// # Errors
     ///
-    /// Those of either side.
-    pub fn beside(
-        &mut self,
-        main: impl FnOnce(&mut Self) -> Result<()>,
-        spare: impl FnOnce(&mut Self) -> Result<()> + Send,
-    ) -> Result<()> {
-        let spare = || {
-            // Holds for this thread and for the processes that it starts.
-            nice(LOWEST_PRIORITY).context("cannot lower the priority of the steps beside others")?;
-            let mut steps = Self::default();
-            let ended = spare(&mut steps);
-            Ok((steps, ended))
-        };
-        let (ended, spare) = std::thread::scope(|scope| {
-            let spare = scope.spawn(spare);
-            (main(self), spare.join().unwrap_or_else(|_| Err(anyhow!("the steps beside others panicked"))))
+    /// Those of all sides.
+    pub fn beside(&mut self, main: impl FnOnce(&mut Self) -> Result<()>, lanes: Vec<Lane<'_>>) -> Result<()> {
+        let (mut errors, ended_beside) = std::thread::scope(|scope| {
+            let priorities = PRIORITIES.into_iter().chain(std::iter::repeat(PRIORITIES[1]));
+            let lanes: Vec<_> = lanes
+                .into_iter()
+                .zip(priorities)
+                .map(|(lane, nice)| scope.spawn(move || with_priority(nice, lane)))
+                .collect();
+            let errors: Vec<_> = main(self).err().into_iter().collect();
+            let crashed = |_| (Self::default(), Err(anyhow!("the steps beside others panicked")));
+            (errors, lanes.into_iter().map(|lane| lane.join().unwrap_or_else(crashed)).collect::<Vec<_>>())
         });
-        let (steps, ended_beside) = spare?;
-        self.ended.extend(steps.ended.into_iter().map(|step| Ended { beside: true, ..step }));
-        self.not_run.extend(steps.not_run);
-        match (ended, ended_beside) {
-            (Err(error), Err(other)) => Err(error.context(format!("and beside it {other:#}"))),
-            (ended, other) => ended.and(other),
+        for (steps, ended) in ended_beside {
+            self.ended.extend(steps.ended.into_iter().map(|step| Ended { beside: true, ..step }));
+            self.not_run.extend(steps.not_run);
+            errors.extend(ended.err());
         }
+        let together = |first: Error, next: Error| first.context(format!("and beside it {next:#}"));
+        errors.into_iter().reduce(together).map_or(Ok(()), Err)
     }
 
     /// Records that a step cannot be run on this machine, and why.
@@ -105,6 +104,14 @@ impl Steps {
     }
 }
 
+/// Runs a lane with this niceness, which holds for its thread and for the processes that it starts.
+fn with_priority(niceness: i32, lane: Lane<'_>) -> (Steps, Result<()>) {
+    let mut steps = Steps::default();
+    let ended =
+        nice(niceness).context("cannot lower the priority of steps beside others").and_then(|_| lane(&mut steps));
+    (steps, ended)
+}
+
 fn minutes(time: Duration) -> String {
     format!("{:.1} min", time.as_secs_f64() / 60.0)
 }
@@ -113,40 +120,45 @@ fn minutes(time: Duration) -> String {
 mod tests {
     use super::*;
 
+    /// The highest niceness that a process can have.
+    const LOWEST_PRIORITY: i32 = 19;
+
     fn names(steps: &Steps) -> Vec<&str> {
         steps.ended.iter().map(|step| step.name.as_str()).collect()
     }
 
     #[test]
-    fn steps_beside_others_have_low_priority_and_are_reported() {
+    fn steps_beside_others_have_low_priorities_and_are_reported() {
         let niceness = || nice(0).map_err(anyhow::Error::from);
-        let (mut steps, before, mut beside) = (Steps::default(), niceness().unwrap(), None);
+        let (mut steps, before) = (Steps::default(), niceness().unwrap());
+        let (mut first, mut second) = (None, None);
 
         let ended = steps.beside(
             |steps| steps.run("main", || Ok(())),
-            |steps| {
-                beside = Some(steps.run("spare", niceness)?);
-                Ok(())
-            },
+            vec![
+                Box::new(|steps: &mut Steps| Ok(first = Some(steps.run("first", niceness)?))),
+                Box::new(|steps: &mut Steps| Ok(second = Some(steps.run("second", niceness)?))),
+            ],
         );
 
         assert!(ended.is_ok());
-        assert_eq!((beside, niceness().unwrap()), (Some(LOWEST_PRIORITY), before));
-        assert_eq!(names(&steps), ["main", "spare"]);
+        assert_eq!([first, second], PRIORITIES.map(|priority| Some(LOWEST_PRIORITY.min(before + priority))));
+        assert_eq!(niceness().unwrap(), before);
+        assert_eq!(names(&steps), ["main", "first", "second"]);
     }
 
     #[test]
-    fn a_failure_on_either_side_is_an_error_that_names_both() {
+    fn a_failure_on_any_side_is_an_error_that_names_all() {
         let fails =
             |name: &'static str| move |steps: &mut Steps| steps.run(name, || -> Result<()> { Err(anyhow!("why")) });
         let works = |steps: &mut Steps| steps.run("works", || Ok(()));
 
-        let main = Steps::default().beside(fails("a"), works).unwrap_err();
-        let spare = Steps::default().beside(works, fails("b")).unwrap_err();
-        let both = Steps::default().beside(fails("a"), fails("b")).unwrap_err();
+        let main = Steps::default().beside(fails("a"), vec![Box::new(works)]).unwrap_err();
+        let spare = Steps::default().beside(works, vec![Box::new(works), Box::new(fails("b"))]).unwrap_err();
+        let all = Steps::default().beside(fails("a"), vec![Box::new(fails("b")), Box::new(fails("c"))]).unwrap_err();
 
         assert!(format!("{main:#}").contains("a failed") && format!("{spare:#}").contains("b failed"));
-        assert!(format!("{both:#}").contains("a failed") && format!("{both:#}").contains("b failed"));
+        assert!(["a failed", "b failed", "c failed"].iter().all(|failure| format!("{all:#}").contains(failure)));
     }
 
     #[test]
