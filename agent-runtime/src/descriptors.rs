@@ -1,11 +1,23 @@
-//! File descriptors that are kept back for services: each needs a connection, and one for each of its regions.
+//! File descriptors: as many as this process may have, and those that are kept back for services. A service needs a
+//! connection, and one for each of its regions.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Least and most descriptors that are kept back.
 const RESERVED: (u64, u64) = (16, 4096);
+
+/// Raises the limit of this process (RLIMIT_NOFILE) to its hard limit. Returns the new limit; a warning says if it could
+/// not be raised.
+#[must_use]
+pub fn raise_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
+        tracing::warn!(?limit, "cannot raise the limit of open files");
+    }
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize)
+}
 
 /// Descriptors of this process that only services may take: an eighth of its limit (RLIMIT_NOFILE), 16 to 4,096.
 #[must_use]

@@ -10,8 +10,8 @@
 //! | [`clock`] | monotonic and wall-clock time, CPU time |
 //! | [`connect`] | connections to another agent that know who answered |
 //! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
-//! | [`descriptors`] | file descriptors that are kept back for services |
-//! | [`error`] | an error and its causes in one line |
+//! | [`descriptors`] | how many file descriptors there may be, and those that are kept back for services |
+//! | [`error`] | an error and its causes in one line, or the last cause |
 //! | [`tls`] | certificates of a server and of a client |
 //! | [`live_tls`] | certificates that are replaced while their listener listens |
 //! | [`logs`] | logs to standard error, as text or JSON |
@@ -51,5 +51,5 @@ pub mod tls;
 
 pub use config::{ConfigError, LogConfig, LogFormat, Rdma, Settings};
 pub use count::Count;
-pub use error::chain;
+pub use error::{chain, innermost};
 pub use tls::{ClientConfigs, ClientTls, OutwardTls, ServerTls, TlsError, tls_builder};

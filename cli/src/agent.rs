@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_runtime::innermost;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tonic::service::interceptor::InterceptedService;
@@ -280,7 +281,7 @@ impl Connection {
                 let token = peer.tls.as_ref().and_then(|tls| tls.token_file().cloned());
                 Ok(Self { client: OperatorsClient::with_interceptor(channel, Bearer(token)), peer })
             }
-            Err(error) => Err(peer.unreachable(innermost(&error)).await),
+            Err(error) => Err(peer.unreachable(printable(innermost(&error))).await),
         }
     }
 
@@ -424,7 +425,7 @@ impl Peer {
         // One that says Unavailable by itself is there, and cannot do what it would have to do.
         let is_silent = matches!(status.code(), Unavailable) && status.message().is_empty();
         if status.source().is_some() || is_silent || matches!(status.code(), Cancelled | DeadlineExceeded) {
-            return self.unreachable(innermost(status)).await;
+            return self.unreachable(printable(innermost(status))).await;
         }
         let message = replies::text(status);
         match status.code() {
@@ -469,15 +470,6 @@ pub fn status_once(target: &Target, what: &str) -> Result<StatusReply, Failure> 
 pub fn runtime(what: &str) -> Result<tokio::runtime::Runtime, Failure> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
     built.map_err(|error| Failure::to(what).because("the system has no event queue left").caused_by(&error))
-}
-
-/// The text of the last source. The errors around it are only "transport error".
-fn innermost(error: &(dyn Error + 'static)) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    printable(error.to_string())
 }
 
 #[cfg(test)]

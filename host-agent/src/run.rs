@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::chain;
+use agent_runtime::descriptors;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload;
 use agent_runtime::server;
 use otlp::Edge;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use transport::verbs::DeviceChoice;
@@ -205,7 +205,8 @@ pub async fn run_from(
     // One for samples to remote monitors, where there is no OTLP.
     let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
     let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
-    let files = raise_file_limit();
+    // Each service takes about ten.
+    let files = descriptors::raise_limit();
     // Each region takes a descriptor; one user's must not take those of another, or of connections.
     settings.limits.regions = settings.limits.regions.min(files / 2).max(1);
     let mut listeners = Listeners::open(&config).await?;
@@ -396,14 +397,4 @@ fn registrations(config: &Config, transports: &mut Vec<String>) -> Result<Option
 /// The host's name; empty if unknown.
 fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
-}
-
-/// Raises the limit of open files (RLIMIT_NOFILE) to its hard limit: each service takes about ten. Returns the new
-/// limit.
-fn raise_file_limit() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
-        tracing::warn!(?limit, "cannot raise the limit of open files");
-    }
-    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize)
 }

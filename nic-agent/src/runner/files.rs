@@ -1,6 +1,6 @@
 //! Open files. Each region of this host that is attached takes one.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use agent_runtime::descriptors;
 
 use crate::config::Config;
 use crate::settings::WorkerSettings;
@@ -10,16 +10,7 @@ use crate::settings::WorkerSettings;
 pub(super) fn settings(config: &Config) -> WorkerSettings {
     let mut settings = config.settings();
     if config.regions_socket.is_some() {
-        settings.regions.regions = settings.regions.regions.min(raise_file_limit() / 2);
+        settings.regions.regions = settings.regions.regions.min(descriptors::raise_limit() / 2);
     }
     settings
-}
-
-/// Returns the new limit.
-fn raise_file_limit() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
-        tracing::warn!(?limit, "cannot raise the limit of open files");
-    }
-    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize)
 }
