@@ -72,7 +72,8 @@ impl Shop {
     }
 
     fn verdict(&mut self, service: ServiceId, second: u64) {
-        let metric = Metric { title: "queue".into(), unit: "{job}".into(), seen: 40.0, expected: 2.0 };
+        let metric =
+            Metric { title: "queue".into(), unit: "{job}".into(), seen: 40.0, expected: 2.0, of_distribution: false };
         let service_name = self.names.service_name(service).into();
         let reason = Reason::Lmap {
             service: service_name,

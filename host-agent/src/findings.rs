@@ -50,10 +50,16 @@ pub fn findings<'a>(
             unit: reason.unit().into(),
             seen: reason.seen,
             expected: reason.expected,
+            of_distribution: reason.statistic.is_of_a_distribution(),
         });
         // A hanging service may show nothing but its silence.
-        let silent =
-            Metric { title: "silent replicas".into(), unit: "".into(), seen: event.silent.len() as f64, expected: 0.0 };
+        let silent = Metric {
+            title: "silent replicas".into(),
+            unit: "".into(),
+            seen: event.silent.len() as f64,
+            expected: 0.0,
+            of_distribution: false,
+        };
         let silent = (!event.silent.is_empty()).then_some(silent);
         Finding {
             service: service.as_str(),

@@ -83,6 +83,12 @@ impl Statistic {
             Self::P99 => ".p99",
         }
     }
+
+    /// Whether it is of the values that a histogram took: a mean or a quantile.
+    #[must_use]
+    pub const fn is_of_a_distribution(self) -> bool {
+        matches!(self, Self::Mean | Self::P99)
+    }
 }
 
 /// Subject of a metric: lets an explanation be a coarse classifier (μView, 4.4).

@@ -193,7 +193,13 @@ fn release() {
     (0..2_000).for_each(|trace| give(&mut tail, trace, at(trace / 2)));
     tail.tick(at(62_000));
     (0..RELEASED).for_each(|trace| give(&mut tail, 10_000 + trace, at(70_000 + trace / 11)));
-    let metrics = vec![Metric { title: "duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 }];
+    let metrics = vec![Metric {
+        title: "duration.p99".into(),
+        unit: "s".into(),
+        seen: 0.18,
+        expected: 0.02,
+        of_distribution: true,
+    }];
     let (from, until) = (at(70_000).wall, at(71_000).wall);
     let finding = Finding {
         service: "payment",

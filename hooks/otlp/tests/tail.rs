@@ -68,7 +68,13 @@ fn attribute_of(span: &Span, key: &str) -> Option<String> {
 }
 
 fn finding(service: &str, when: Timestamp) -> Finding<'_> {
-    let metric = Metric { title: "request.duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
+    let metric = Metric {
+        title: "request.duration.p99".into(),
+        unit: "s".into(),
+        seen: 0.18,
+        expected: 0.02,
+        of_distribution: true,
+    };
     Finding {
         service,
         from: when.wall,

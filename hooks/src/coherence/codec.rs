@@ -293,6 +293,7 @@ fn of_reason(reason: &Reason) -> Option<ProtoReason> {
                 unit: cut(&metric.unit),
                 seen: metric.seen,
                 expected: metric.expected,
+                of_distribution: metric.of_distribution,
             });
             let metrics = metrics.collect();
             ProtoReason::Lmap(proto::LmapReason {
@@ -326,8 +327,9 @@ fn reason(reason: &proto::Reason) -> Result<Arc<Reason>, DecodeError> {
         ProtoReason::Lmap(lmap) => {
             bounded("metrics", &lmap.metrics, MAX_PARTS)?;
             let metric = |metric: &proto::Metric| {
-                let (seen, expected) = (metric.seen, metric.expected);
-                Ok(Metric { title: text(&metric.title)?, unit: text(&metric.unit)?, seen, expected })
+                let proto::Metric { title, unit, seen, expected, of_distribution } = metric;
+                let (title, unit) = (text(title)?, text(unit)?);
+                Ok(Metric { title, unit, seen: *seen, expected: *expected, of_distribution: *of_distribution })
             };
             let metrics = lmap.metrics.iter().map(metric).collect::<Result<_, DecodeError>>()?;
             let (score, gamma) = (finite(lmap.score)?, finite(lmap.gamma)?);
@@ -352,7 +354,8 @@ mod tests {
     fn message() -> GossipMessage {
         let run = |node: &str, id| Run { node: node.into(), id: RunId(NonZeroU64::new(id).unwrap()) };
         let trace = |number: u8| TraceId::new([number; 16]).unwrap();
-        let metric = Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
+        let metric =
+            Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02, of_distribution: true };
         let lmap = Reason::Lmap {
             service: "payment".into(),
             score: 9.0,

@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use wire::metric::Statistic;
 use wire::quantity::quantity;
 use wire::time::Nanos;
 
@@ -52,14 +51,8 @@ pub struct Metric {
     pub seen: f64,
     /// Expected value, in this unit.
     pub expected: f64,
-}
-
-impl Metric {
     /// Whether the column is a mean or a quantile.
-    fn is_of_a_distribution(&self) -> bool {
-        let name = self.title.split_once('{').map_or(&*self.title, |(name, _)| name);
-        [Statistic::Mean, Statistic::P99].into_iter().any(|statistic| name.ends_with(statistic.suffix()))
-    }
+    pub of_distribution: bool,
 }
 
 impl fmt::Display for Metric {
@@ -137,7 +130,7 @@ impl Reason {
     #[must_use]
     pub fn slower(&self) -> Option<f64> {
         let Self::Lmap { metrics, .. } = self else { return None };
-        let durations = metrics.iter().filter(|metric| metric.is_of_a_distribution());
+        let durations = metrics.iter().filter(|metric| metric.of_distribution);
         longest_delay(durations.map(|metric| (metric.seen - metric.expected, &*metric.unit)))
     }
 
@@ -204,8 +197,13 @@ mod tests {
 
     #[test]
     fn reasons_are_sentences_with_units() {
-        let metric =
-            Metric { title: "http.server.request.duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 };
+        let metric = Metric {
+            title: "http.server.request.duration.p99".into(),
+            unit: "s".into(),
+            seen: 0.18,
+            expected: 0.02,
+            of_distribution: true,
+        };
         let reasons = [
             Reason::Lmap {
                 service: "payment".into(),

@@ -16,7 +16,6 @@ use hooks::suspects::{
 };
 use wire::id::LmapId;
 use wire::incident::IncidentId;
-use wire::metric::Statistic;
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos, UnixNanos};
 
@@ -132,8 +131,7 @@ fn answers(reasons: &[NamedReason]) -> ResponseChange {
 
 /// By how many seconds something took longer, of the means and quantiles of durations among `reasons`.
 fn slower(reasons: &[NamedReason]) -> Option<f64> {
-    let is_of_a_distribution = |reason: &&NamedReason| matches!(reason.statistic, Statistic::Mean | Statistic::P99);
-    let durations = reasons.iter().filter(is_of_a_distribution);
+    let durations = reasons.iter().filter(|reason| reason.statistic.is_of_a_distribution());
     longest_delay(durations.map(|reason| (reason.seen - reason.expected, reason.unit())))
 }
 
@@ -263,7 +261,7 @@ impl Incidents {
 mod tests {
     use std::collections::BTreeSet;
 
-    use wire::metric::Series;
+    use wire::metric::{Series, Statistic};
 
     use super::*;
     use crate::control_plane::testing::{counter, histogram, labelled, reason};

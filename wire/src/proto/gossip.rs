@@ -218,6 +218,9 @@ pub struct Metric {
     pub seen: f64,
     #[prost(double, tag = "4")]
     pub expected: f64,
+    /// Whether the column is a mean or a quantile; false from an earlier release, which leaves durations uncompared.
+    #[prost(bool, tag = "5")]
+    pub of_distribution: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LatencyReason {

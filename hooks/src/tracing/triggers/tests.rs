@@ -79,8 +79,9 @@ fn the_furthest_verdict_on_the_path_is_the_reason() {
 /// About that metric, and one that is as usual.
 fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, f64, f64)) -> Verdict {
     let unit = if title == "count" { "" } else { "s" };
-    let metric = Metric { title: title.into(), unit: unit.into(), seen, expected };
-    let usual = Metric { title: "usual".into(), unit: "".into(), seen: 1.0, expected: 1.0 };
+    let of_distribution = title == "duration.p99";
+    let metric = Metric { title: title.into(), unit: unit.into(), seen, expected, of_distribution };
+    let usual = Metric { title: "usual".into(), unit: "".into(), seen: 1.0, expected: 1.0, of_distribution: false };
     let service_name = service.to_string().into();
     let reason = Reason::Lmap {
         service: service_name,

@@ -98,7 +98,13 @@ fn release_once() -> Result<(f64, f64)> {
     (0..2_000).try_for_each(|trace| give(&mut tail, trace, trace / 2))?;
     tail.tick(at(62_000));
     (0..RELEASED).try_for_each(|trace| give(&mut tail, 10_000 + trace, 70_000 + trace / 11))?;
-    let metrics = vec![Metric { title: "duration.p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02 }];
+    let metrics = vec![Metric {
+        title: "duration.p99".into(),
+        unit: "s".into(),
+        seen: 0.18,
+        expected: 0.02,
+        of_distribution: true,
+    }];
     let (from, until, last) = (at(70_000).wall, at(71_000).wall, service(SERVICES - 1));
     let finding = Finding {
         service: &last,
