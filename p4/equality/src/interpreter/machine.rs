@@ -54,6 +54,14 @@ pub struct Sent {
     pub bytes: Vec<u8>,
 }
 
+/// What becomes of a frame in a step of the parser.
+enum Parsing {
+    /// It goes on.
+    GoesOn,
+    /// The parser ends, with the error of this number: the program goes on with it.
+    Refused(u64),
+}
+
 /// A switch with a program and its registers.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -139,7 +147,7 @@ impl Machine {
             let Some(place) = next else { return Ok(rest) };
             let state = &program.states[place];
             for step in &state.steps {
-                if let Err(error) = self.step(program, step, &mut rest)? {
+                if let Parsing::Refused(error) = self.step(program, step, &mut rest)? {
                     self.set(program.standard.parser_error, &Number::from(error));
                     return Ok(rest);
                 }
@@ -159,13 +167,12 @@ impl Machine {
         Err(Fault::Loop)
     }
 
-    /// A step of the parser. The inner error is the parser's.
-    fn step(&mut self, program: &Program, step: &Step, rest: &mut &[u8]) -> Result<Result<(), u64>, Fault> {
+    fn step(&mut self, program: &Program, step: &Step, rest: &mut &[u8]) -> Result<Parsing, Fault> {
         let (header, bits) = match step {
             Step::Set(field, value) => {
                 let value = self.value(value)?;
                 self.set(*field, &value);
-                return Ok(Ok(()));
+                return Ok(Parsing::GoesOn);
             }
             Step::Extract(header) => {
                 let header = &program.headers[*header];
@@ -176,7 +183,7 @@ impl Machine {
                 let header = &program.headers[*place];
                 let bits = self.value(bits)?.to_u64().and_then(|bits| u32::try_from(bits).ok());
                 let Some(bits) = bits.filter(|bits| *bits <= program.widths[header.first]) else {
-                    return Ok(Err(HEADER_TOO_SHORT));
+                    return Ok(Parsing::Refused(HEADER_TOO_SHORT));
                 };
                 self.variable_bits[*place] = bits;
                 (header, bits)
@@ -186,7 +193,7 @@ impl Machine {
             return Err(Fault::Alignment(header.name.clone()));
         }
         let Some((bytes, behind)) = rest.split_at_checked(bits as usize / 8) else {
-            return Ok(Err(PACKET_TOO_SHORT));
+            return Ok(Parsing::Refused(PACKET_TOO_SHORT));
         };
         *rest = behind;
         if header.variable {
@@ -202,7 +209,7 @@ impl Machine {
             }
         }
         self.set(header.valid, &Number::from(1));
-        Ok(Ok(()))
+        Ok(Parsing::GoesOn)
     }
 
     /// The key of a transition: its fields one after the other, each in whole bytes.
