@@ -242,6 +242,22 @@ mod tests {
     }
 
     #[test]
+    fn what_operators_install_links_no_competitor_of_the_detector() {
+        let (folder, target) = (workspace(), host().unwrap());
+        let metadata = metadata(&folder, &target).unwrap();
+        let linked = |members: &[&str]| {
+            let packages = shipped(&metadata, &folder, members, &target).unwrap();
+            packages.iter().map(|package| package.name.to_string()).collect::<Vec<_>>()
+        };
+        let has = |names: &[String], name: &str| names.iter().any(|other| other == name);
+
+        let (released, lab) = (linked(&["uview-cli"]), linked(&["lab"]));
+
+        assert!(has(&released, "lmap") && has(&lab, "rcf3"), "{released:?} {lab:?}");
+        assert!(!["rcf3", "nalgebra"].iter().any(|name| has(&released, name)), "{released:?}");
+    }
+
+    #[test]
     fn checksums_of_other_targets_in_the_same_folder_stay_while_their_files_do() {
         let folder = tempfile::tempdir().unwrap();
         let release = |file: &str, bytes: &[u8]| {
