@@ -303,14 +303,19 @@ impl Watch {
             problem.map_or(Ok(()), |problem| output::print(&format!("{}: {problem}\n", self.service)))?;
         }
         let Some(lmap) = lmaps.iter().find(|lmap| lmap.service == self.service) else { return Ok(()) };
-        if lmap.state == self.state || lmap.state.is_empty() {
+        self.state_is(&lmap.state, lmap.gamma, lmap.rows_needed)
+    }
+
+    /// Prints the LMAP's state, if it is another than before.
+    fn state_is(&mut self, state: &str, gamma: f64, rows_needed: u32) -> Result<(), Failure> {
+        if state == self.state || state.is_empty() {
             return Ok(());
         }
-        self.state.clone_from(&lmap.state);
+        state.clone_into(&mut self.state);
         let metrics = self.replica.as_ref().map_or(0, Replica::metrics);
-        let text = match self.state.as_str() {
-            "learning" => format!("learning what is normal from {} samples of {metrics} metrics", lmap.rows_needed),
-            "armed" => format!("armed, γ {}", threshold(lmap.gamma)),
+        let text = match state {
+            "learning" => format!("learning what is normal from {rows_needed} samples of {metrics} metrics"),
+            "armed" => format!("armed, γ {}", threshold(gamma)),
             "waiting" => "waiting for a NIC agent".to_owned(),
             state => state.to_owned(),
         };
@@ -327,6 +332,10 @@ impl Watch {
             return Ok(());
         }
         top.clone_into(&mut self.top);
+        // It may come before the agent is asked for the state, and an alarm of a service that only learns is confusing.
+        if event.state == "armed" {
+            self.state_is(&event.state, event.gamma, 0)?;
+        }
         output::print(&lines(event))
     }
 }
