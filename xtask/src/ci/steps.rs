@@ -136,8 +136,14 @@ mod tests {
         let ended = steps.beside(
             |steps| steps.run("main", || Ok(())),
             vec![
-                Box::new(|steps: &mut Steps| Ok(first = Some(steps.run("first", niceness)?))),
-                Box::new(|steps: &mut Steps| Ok(second = Some(steps.run("second", niceness)?))),
+                Box::new(|steps: &mut Steps| {
+                    first = Some(steps.run("first", niceness)?);
+                    Ok(())
+                }),
+                Box::new(|steps: &mut Steps| {
+                    second = Some(steps.run("second", niceness)?);
+                    Ok(())
+                }),
             ],
         );
 
