@@ -223,7 +223,14 @@ fn write(figure: Figure) -> Result<()> {
     Ok(())
 }
 
-const HEAD: &str = "# Figures
+const HEAD: &str = "# What it costs
+
+| you want to know | look at |
+| --- | --- |
+| processor time of both agents on a node | `agents-cpu-SERVICES-INTERVAL` below |
+| what one judged scrape of 100 metrics takes | `scrape-and-judge` |
+| what a service pays for a count | `counter-add` |
+| memory: of an LMAP; of both agents at most | `lmap-memory`; [bounds](bounds.md), or `--budget` of each agent |
 
 Measured by `cargo lab figures`, which writes this page and `figures.json`. Each is a ratio against a named peer in the same run: the two
 sides alternate, or run at the same time; both values are medians of as many pairs as the column *pairs* says, the ratio is the median of the pairs' ratios.
