@@ -23,7 +23,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Whose the other end of a connection is. Asks the kernel for one within this machine, some microseconds.
+    /// Whose the other end of a connection is. Asks the kernel, which takes some microseconds.
     #[must_use]
     pub fn of(stream: &TcpStream) -> Self {
         Self::asking(socket_owner, stream)
@@ -32,10 +32,13 @@ impl Peer {
     fn asking(ask: OwnerLookup, stream: &TcpStream) -> Self {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return Self::ThisMachine };
         let address = peer.ip().to_canonical();
-        if !address.is_loopback() && address != local.ip().to_canonical() {
-            return Self::Address(address);
+        let own = local.ip().to_canonical();
+        // A user of this machine may also bind to the address of any of its interfaces.
+        match ask(peer, local) {
+            Ok(owner) => Self::User(owner.uid),
+            Err(_) if address.is_loopback() || own.is_loopback() || address == own => Self::ThisMachine,
+            Err(_) => Self::Address(address),
         }
-        ask(peer, local).map_or(Self::ThisMachine, |owner| Self::User(owner.uid))
     }
 }
 

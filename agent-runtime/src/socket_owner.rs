@@ -29,8 +29,9 @@ const ERROR: u16 = 2;
 const TCP: u8 = 6;
 const INET: u8 = 2;
 const INET6: u8 = 10;
-/// The state of connections that are over, and wait.
-const TIME_WAIT: u8 = 6;
+/// States of a connection whose socket somebody has open: established, and those in which one end sends no more. Not
+/// a listener, which the kernel names where it finds no connection.
+const OPEN: [u8; 4] = [1, 4, 5, 8];
 /// The loopback interface, in each network namespace. Connections within a machine use no other, and a socket that is
 /// bound to it is found with its number only.
 const LOOPBACK: u32 = 1;
@@ -111,7 +112,8 @@ fn owner(reply: &[u8]) -> io::Result<SocketOwner> {
     }
     // A socket that is closed has no owner any more, and the kernel says root. Its inode is read after the user: if
     // there is one, there was a user.
-    if reply.get(HEADER + 1) == Some(&TIME_WAIT) || word(reply, INODE)? == 0 {
+    let is_open = reply.get(HEADER + 1).is_some_and(|state| OPEN.contains(state));
+    if !is_open || word(reply, INODE)? == 0 {
         return Err(io::ErrorKind::NotConnected.into());
     }
     Ok(SocketOwner { uid: word(reply, USER)?, cgroup: cgroup(reply.get(HEADER + REPLY..).unwrap_or_default()) })
@@ -168,6 +170,12 @@ mod tests {
             drop(client);
             assert!(socket_owner(peer, local).is_err(), "a closed socket has no owner");
         }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (listening, gone) = (listener.local_addr().unwrap(), "127.0.0.1:1".parse().unwrap());
+        assert!(
+            socket_owner(listening, gone).is_err(),
+            "who listens at the port of a client that is gone did not send"
+        );
         let nobody = "127.0.0.1:1".parse().unwrap();
         assert_eq!(socket_owner(nobody, nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
@@ -177,12 +185,15 @@ mod tests {
         let mut reply = vec![0; HEADER + REPLY];
         reply[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
         reply[USER..USER + 4].copy_from_slice(&7_u32.to_ne_bytes());
+        reply[HEADER + 1] = OPEN[0];
         assert!(owner(&reply).is_err(), "without an inode it says root for everybody");
         reply[INODE] = 1;
         assert_eq!(owner(&reply).unwrap(), SocketOwner { uid: 7, cgroup: None });
 
-        reply[HEADER + 1] = TIME_WAIT;
-        assert!(owner(&reply).is_err());
+        for over in [2, 3, 6, 7, 9, 10, 11] {
+            reply[HEADER + 1] = over;
+            assert!(owner(&reply).is_err(), "{over}");
+        }
         for length in 0..reply.len() {
             assert!(owner(&reply[..length]).is_err(), "{length}");
         }

@@ -98,9 +98,13 @@ async fn one_peer_cannot_take_all_places_and_gets_them_back_when_it_leaves() {
     for from in ["127.0.0.1:0", "127.0.0.2:0"] {
         let client = TcpSocket::new_v4().unwrap();
         client.bind(from.parse().unwrap()).unwrap();
-        held.push((client.connect(running.address).await.unwrap(), UnixStream::connect(&socket).await.unwrap()));
+        let mut stream = UnixStream::connect(&socket).await.unwrap();
+        // Its place is taken when it is answered.
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        assert!(stream.read(&mut [0; 512]).await.unwrap() > 0);
+        held.push((client.connect(running.address).await.unwrap(), stream));
     }
-    // Idle connections on different listeners are admitted in any order.
+    // Idle connections by TCP are admitted some time later.
     let refused = async {
         while !page(running.address).await.is_empty() {
             tokio::task::yield_now().await;

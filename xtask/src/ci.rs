@@ -126,6 +126,7 @@ fn inside_tests(steps: &mut Steps) -> Result<()> {
     let root = rustix::process::geteuid().is_root();
     for (name, there, why) in [
         ("tests in network namespaces", root && program("ip"), "they need root and `ip` (Debian: iproute2)"),
+        ("sockets of another user", root, "they need root"),
         ("programs in C", program("cc") && program("make"), "they need cc and make (Debian: apt-get install gcc make)"),
         ("profiles of processes", profiles()?, "the kernel refuses to sample stacks (perf_event_open)"),
         ("uview.h in C++", program("c++"), "it needs c++ (Debian: apt-get install g++)"),

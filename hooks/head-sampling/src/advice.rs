@@ -77,16 +77,6 @@ pub enum VerdictSource {
     Peers(u64),
 }
 
-impl VerdictSource {
-    /// Where either comes from: this node, if one of them does.
-    const fn or(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Peers(some), Self::Peers(more)) => Self::Peers(some | more),
-            _ => Self::Own,
-        }
-    }
-}
-
 /// How many operations each peer raises, by number; at last, those of nobody in particular.
 #[derive(Debug)]
 struct Places([usize; u64::BITS as usize + 1]);
@@ -177,7 +167,8 @@ impl Advice {
         if let Some(raised) = self.raised.get_mut(service).and_then(|of| of.get_mut(operation)) {
             raised.last = now;
             if let VerdictSource::Peers(before) = raised.source {
-                raised.source = raised.source.or(source);
+                // A peer that does not say it any more has its place again.
+                raised.source = source;
                 self.places.remove(before);
                 match raised.source {
                     VerdictSource::Own => self.by_peers -= 1,

@@ -295,6 +295,8 @@ impl Member {
             return Err(ReceiveError::TooMany(run.node));
         }
         self.log.announce(&run, appended, now);
+        // Who leaves is forgotten, and pays for its last words all the same.
+        let number = self.number(&run.node);
         if leaving {
             let level = self.peers.remove(&run.node).and_then(|peer| peer.level);
             let held = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));
@@ -310,7 +312,7 @@ impl Member {
                 if self.allowances.cut(&run.node, &mut block, known, now) {
                     self.refusals.add(&run.node, Refusal::TooManyDecisions, now);
                 }
-                let peer = self.number(&run.node);
+                let peer = if leaving { number } else { self.number(&run.node) };
                 for entry in self.log.receive(block, now, wall) {
                     self.apply(peer, entry);
                 }
@@ -333,8 +335,8 @@ impl Member {
         if !speaks && self.allowances.cut_relayed(relayer, is_known, &mut block, known, now) {
             self.refusals.add(relayer, Refusal::TooManyDecisions, now);
         }
-        // Of who has not spoken yet, the relayer answers for it.
-        let who = self.number(if is_known && node != self.run.node { &node } else { relayer });
+        // Whose words they are is known of a run that speaks itself; of any other, who relays answers for them.
+        let who = self.number(if speaks { &node } else { relayer });
         let Some(peer) = self.peers.get_mut(relayer) else { return };
         match peer.hearsay.receive(block, &mut self.log, speaks, (remember, now, wall)) {
             Ok(entries) => entries.into_iter().for_each(|entry| self.apply(who, entry)),

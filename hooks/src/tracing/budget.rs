@@ -185,7 +185,7 @@ impl Followers {
 ///
 /// Other nodes share their half: while less than half of that is left, whose verdicts have taken an equal share of it
 /// within a burst gets no more. So a peer that finds everything anomalous leaves the others theirs. Decisions have one
-/// share together, beyond which they are not charged.
+/// share together, with late spans of what only verdicts of others selected. Beyond it neither is charged.
 #[derive(Clone, Debug)]
 pub struct Budget {
     floor: TokenBucket,

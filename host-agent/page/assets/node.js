@@ -47,7 +47,7 @@ function budget({ rows, total, resident, services, columns }) {
 export function node(main) {
   const [body, more] = [el("div"), el("div")];
   main.replaceChildren(el("h1", {}, "Node"), body, more);
-  let said = null, saidMore = null, over = false;
+  let said = null, saidMore = null, over = false, asking = false;
   function update() {
     const { version = "", problems = [], warnings = [] } = state.node;
     const lmaps = state.lmaps.size;
@@ -63,7 +63,10 @@ export function node(main) {
   }
   // Asked for only while somebody looks.
   async function ask() {
+    if (asking) return;
+    asking = true;
     const answer = await fetched("/api/node").catch(() => null);
+    asking = false;
     const now = JSON.stringify(answer);
     if (over || !answer || now === saidMore) return;
     saidMore = now;

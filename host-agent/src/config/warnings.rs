@@ -53,15 +53,17 @@ impl Config {
 
     /// Secrets that are sent without TLS.
     fn open_secrets(&self) -> impl Iterator<Item = String> {
-        let Self { otlp, otlp_metrics, remote_write, webhooks, .. } = self;
+        let Self { otlp, otlp_metrics, remote_write, webhooks, page, .. } = self;
         let upstream = otlp.upstream.iter().map(|to| ("otlp.upstream", to.endpoint.as_str(), &to.headers));
         let metrics =
             otlp_metrics.upstream.iter().map(|to| ("otlp_metrics.upstream", to.endpoint.as_str(), &to.headers));
         let samples = remote_write.url.iter().map(|url| ("remote_write", url.as_str(), &remote_write.headers));
         let webhooks = webhooks.iter().map(|to| ("webhooks", to.url.as_str(), &to.headers));
+        let scores = page.prometheus.iter().map(|from| ("page.prometheus", from.url.as_str(), &from.headers));
         let targets = self.sources.prometheus.targets.iter();
         let targets = targets.map(|from| ("sources.prometheus.targets", from.url.as_str(), &from.headers));
-        upstream.chain(metrics).chain(samples).chain(webhooks).chain(targets).filter_map(|(key, url, headers)| {
+        let all = upstream.chain(metrics).chain(samples).chain(webhooks).chain(scores).chain(targets);
+        all.filter_map(|(key, url, headers)| {
             let (header, host) = (secret(headers)?, plain_host(url)?);
             Some(format!(
                 "{key}: the header {header} goes to {host} over http, where anybody on the way can read it; use https"
@@ -136,7 +138,8 @@ mod tests {
             "otlp: {upstream: {endpoint: 'http://collector:4317', headers: {X-Api-Key: s3cret}}}\n\
              otlp_metrics: {upstream: {endpoint: 'HTTP://10.0.0.1:4317', headers: {x-token: s3cret}}}\n\
              remote_write: {url: 'http://p:9090/w', headers: {x-scope-orgid: shop, authorization: s3cret}}\n\
-             webhooks: [{name: a, url: 'http://[fd00::1]/x', headers: {Cookie: s3cret}}, {name: b, url: 'http://a/'}]\n",
+             webhooks: [{name: a, url: 'http://[fd00::1]/x', headers: {Cookie: s3cret}}, {name: b, url: 'http://a/'}]\n\
+             page: {prometheus: {url: 'http://q:9090', headers: {Authorization: s3cret}}}\n",
         );
 
         let expected = [
@@ -144,6 +147,7 @@ mod tests {
             "otlp_metrics.upstream: the header x-token goes to 10.0.0.1 ",
             "remote_write: the header authorization goes to p ",
             "webhooks: the header Cookie goes to fd00::1 ",
+            "page.prometheus: the header Authorization goes to q ",
         ];
         assert_eq!(open.len(), expected.len(), "{open:?}");
         for (warning, expected) in open.iter().zip(expected) {

@@ -1,14 +1,17 @@
 //! Commands of steps. What a failed one said last is part of its error: CI's output is long, and its middle may be lost.
 
-use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use support::workspace;
 
 /// Lines of a failed command's stderr that its error repeats.
 const LAST_LINES: usize = 12;
+/// How long its next line is waited for when it has failed.
+const SAID_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs `command` to its end.
 ///
@@ -17,19 +20,24 @@ const LAST_LINES: usize = 12;
 /// It does not start, or ends with another status than 0: with the last lines of its stderr.
 pub fn succeed(command: &mut Command) -> Result<()> {
     let mut child = command.stderr(Stdio::piped()).spawn()?;
-    let mut last = VecDeque::new();
-    for line in child.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).split(b'\n')) {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        eprintln!("{line}");
-        last.truncate(LAST_LINES - 1);
-        last.push_front(line);
-    }
+    let (says, said) = channel();
+    let stderr = child.stderr.take();
+    std::thread::spawn(move || {
+        for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).split(b'\n')).map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            eprintln!("{line}");
+            // Nobody listens any more if it succeeded.
+            _ = says.send(line);
+        }
+    });
     let status = child.wait()?;
-    if !status.success() {
-        let said: Vec<_> = last.into_iter().rev().collect();
-        bail!("{} ended with {status}:\n{}", command.get_program().display(), said.join("\n"));
+    if status.success() {
+        return Ok(());
     }
-    Ok(())
+    // What it has started may hold its stderr open for longer.
+    let lines: Vec<_> = std::iter::from_fn(|| said.recv_timeout(SAID_WITHIN).ok()).collect();
+    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    bail!("{} ended with {status}:\n{}", command.get_program().display(), last.join("\n"))
 }
 
 /// Runs cargo in the workspace.
