@@ -8,8 +8,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Least and most descriptors that are kept back.
 const RESERVED: (u64, u64) = (16, 4096);
 
-/// Raises the limit of this process (RLIMIT_NOFILE) to its hard limit. Returns the new limit; a warning says if it could
-/// not be raised.
+/// Raises the limit of this process (RLIMIT_NOFILE) to its hard limit. Returns the new limit; a warning says if it
+/// could not be raised.
 #[must_use]
 pub fn raise_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);

@@ -1,6 +1,6 @@
 //! Who connects by TCP, and places for connections. Every user of a machine has all addresses of loopback, so a
-//! connection within the machine is of its user, whom the kernel names ([`socket_owner`](crate::socket_owner)). One from
-//! another machine is of its address.
+//! connection within the machine is of its user, whom the kernel names ([`socket_owner`](crate::socket_owner)). One
+//! from another machine is of its address.
 
 use core::fmt;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub enum Peer {
     User(u32),
     /// Somebody on this machine: the kernel says of no socket whose it is, or nobody has the other end open any more.
     ThisMachine,
-    /// Another machine.
+    /// Somebody on another machine.
     Address(IpAddr),
 }
 
@@ -61,7 +61,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// Nobody has connected. There are `connections` places, at least four, and at most `per_peer` of them for one peer.
+    /// Nobody has connected. There are `connections` places, at least four, and at most `per_peer` of them for one
+    /// peer.
     #[must_use]
     pub fn new(connections: usize, per_peer: usize) -> Arc<Self> {
         let shares = Shares::new("connections", "a limit of the program", connections.max(4) as u64);
@@ -70,13 +71,13 @@ impl Places {
 
     /// A place for a connection of `peer`; `None` if it has its share already.
     #[must_use]
-    pub fn take(self: &Arc<Self>, peer: Peer) -> Option<Place> {
+    pub fn take(self: &Arc<Self>, peer: Peer) -> Option<ConnectionPermit> {
         let mut shares = self.shares();
         if shares.held(&peer) >= self.per_peer {
             return None;
         }
         shares.take(peer.clone(), 1).ok()?;
-        Some(Place { places: Arc::clone(self), peer })
+        Some(ConnectionPermit { places: Arc::clone(self), peer })
     }
 
     fn shares(&self) -> MutexGuard<'_, Shares<Peer>> {
@@ -87,12 +88,12 @@ impl Places {
 
 /// The place of a connection, given back on drop.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPermit {
     places: Arc<Places>,
     peer: Peer,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.places.shares().release(&self.peer, 1);
     }

@@ -31,7 +31,7 @@ pub use self::request_bounds::{AdmittedRequest, with_bounded_requests};
 use crate::access::{Identity, peer};
 use crate::count::Count;
 use crate::descriptors;
-use crate::peers::{Peer, Place, Places};
+use crate::peers::{ConnectionPermit, Peer, Places};
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -223,7 +223,7 @@ impl Stream {
 struct Admitted {
     stream: Stream,
     identity: Identity,
-    place: Place,
+    place: ConnectionPermit,
 }
 
 impl Listener {

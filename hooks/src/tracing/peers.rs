@@ -69,8 +69,8 @@ impl PeerShares {
     }
 
     /// One of `peers` wants something at `now`: the place of the one that has taken least, and whether that is less
-    /// than its share, all being equal that wanted something within `memory`. O(64) where time has passed, else O(1) for
-    /// each of `peers`.
+    /// than its share, all being equal that wanted something within `memory`. O(64) where time has passed, else O(1)
+    /// for each of `peers`.
     pub(super) fn wants(&mut self, peers: Peers, now: Nanos) -> (usize, bool) {
         self.forget(now);
         let less = |a: &usize, b: &usize| self.taken[*a].total_cmp(&self.taken[*b]);

@@ -22,7 +22,7 @@ pub(crate) const BYTES: usize = 6 << 20;
 const FAILED_FOR: Nanos = Nanos::from_secs(10);
 
 /// Scores, or why there are none.
-type Found = Arc<Result<Vec<Score>, String>>;
+type Answer = Arc<Result<Vec<Score>, String>>;
 
 /// Why there are none.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub(crate) struct OlderScores {
     /// Locked during a request: there is one at a time.
     client: AsyncMutex<Client>,
     /// Answers, by service and reach, and when they came.
-    known: Mutex<BTreeMap<(String, Reach), (Nanos, Found)>>,
+    known: Mutex<BTreeMap<(String, Reach), (Nanos, Answer)>>,
     clock: Clock,
 }
 
@@ -60,7 +60,7 @@ impl OlderScores {
     }
 
     /// Scores of `service`, as of the last step or two.
-    pub(crate) async fn of(&self, service: &str, reach: Reach) -> Found {
+    pub(crate) async fn of(&self, service: &str, reach: Reach) -> Answer {
         if let Some(found) = self.known(service, reach) {
             return found;
         }
@@ -77,7 +77,7 @@ impl OlderScores {
     }
 
     /// What was said of late.
-    fn known(&self, service: &str, reach: Reach) -> Option<Found> {
+    fn known(&self, service: &str, reach: Reach) -> Option<Answer> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, found) = known.get(&(service.to_owned(), reach))?;
         let holds = if found.is_ok() { Nanos::from_secs(u64::from(reach.step())) } else { FAILED_FOR };
@@ -85,7 +85,7 @@ impl OlderScores {
         is_new.then(|| Arc::clone(found))
     }
 
-    fn keep(&self, key: (String, Reach), found: Found) {
+    fn keep(&self, key: (String, Reach), found: Answer) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KEPT && !known.contains_key(&key) {
             let oldest = known.iter().min_by_key(|(_, (at, _))| *at).map(|(key, _)| key.clone());

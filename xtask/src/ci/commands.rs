@@ -1,4 +1,5 @@
-//! Commands of steps. What a failed one said last is part of its error: CI's output is long, and its middle may be lost.
+//! Commands of steps. What a failed one said last is part of its error: CI's output is long, and its middle may be
+//! lost.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
