@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use hooks::coherence::{
     Decision, Effect, Entries, Entry, GossipMessage, Item, Member, MemberSettings, ReceiveError, Refusal, Run, RunId,
-    Speaker, VersionVector,
+    ServiceVerdict, Speaker, VersionVector,
 };
-use hooks::tracing::{Rank, Reason, TraceId, TraceStart};
+use hooks::tracing::{Peers, Rank, Reason, TraceId, TraceStart};
 use wire::time::{Nanos, UnixNanos};
 
 const NOON: UnixNanos = UnixNanos::from_secs(1_700_000_000);
@@ -186,6 +186,32 @@ fn nobody_speaks_in_a_name_that_its_certificate_does_not_have() {
     assert_eq!((a.sizes(at(10)), a.counts().restarts), ((1, 1), 0));
     assert_eq!(a.refusals().count(Refusal::Impostor), 2);
     assert!(a.refusals().lines(at(10)).any(|line| line.starts_with("gossip: b speaks in a name")));
+}
+
+/// Whose share a verdict is of that `speaker` says to `to`, as the first words of `whose`.
+fn payer(to: &mut Member, speaker: &Run, whose: Run, millis: u64) -> Peers {
+    let (from, at) = (wall(millis), wall(millis));
+    let (service, reason) = ("cart".into(), Arc::new(Reason::Trigger { text: "cart".into() }));
+    let item = Item::Verdict(ServiceVerdict { service, from, at, weight: 1.0, breakdown: None, reason });
+    let entries = vec![Entries { run: whose, first: 0, entries: vec![Entry { at, carried_out: false, item }] }];
+    let said = GossipMessage { entries, appended: 1, ..message(speaker.clone()) };
+    receive(to, said, millis).expect("the message is accepted");
+    let payer = |effect| if let Effect::Verdict(_, peers) = effect { Some(peers) } else { None };
+    to.effects().into_iter().find_map(payer).expect("the verdict is taken")
+}
+
+#[test]
+fn who_relays_words_of_a_run_that_does_not_speak_pays_for_them_itself() {
+    let (mut a, mut b, mut evil) = (member("a", 1), member("b", 1), member("evil", 1));
+    exchange(&mut b, &mut a, 0);
+    exchange(&mut evil, &mut a, 0);
+
+    let of_b = payer(&mut a, b.run(), run("b", 1), 10);
+    let of_evil = payer(&mut a, evil.run(), run("evil", 1), 20);
+    let forged = payer(&mut a, evil.run(), run("b", 7), 30);
+
+    assert_ne!(of_b, of_evil);
+    assert_eq!(forged, of_evil, "a run of b that b does not know");
 }
 
 #[test]
