@@ -45,6 +45,10 @@ pub fn run(tests_took: Option<u64>) -> Result<()> {
         |steps| in_guests(steps, &programs),
         vec![Box::new(|steps: &mut Steps| of_processors(steps, &programs))],
     )?;
+    // Their compilation may still go on.
+    if fuzzing::missing().is_none() {
+        steps.run("fuzz targets", fuzzing::build)?;
+    }
     // Alone: they are about times.
     steps.run("demo", || demo::check(&programs))?;
     rda(&mut steps, &programs)?;
