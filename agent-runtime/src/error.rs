@@ -10,13 +10,6 @@ pub fn chain(error: &dyn Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// The text of the last cause, where the errors around it only say "transport error".
-#[must_use]
-pub fn innermost(error: &(dyn Error + 'static)) -> String {
-    let causes = iter::successors(Some(error), |&cause| cause.source());
-    causes.last().map(ToString::to_string).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +23,5 @@ mod tests {
         let error = OpenError(std::io::Error::other("disk on fire"));
 
         assert_eq!(chain(&error), "cannot open the file: disk on fire");
-        assert_eq!(innermost(&error), "disk on fire");
     }
 }

@@ -11,7 +11,7 @@
 //! | [`connect`] | connections to another agent that know who answered |
 //! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
 //! | [`descriptors`] | how many file descriptors there may be, and those that are kept back for services |
-//! | [`error`] | an error and its causes in one line, or the last cause |
+//! | [`error`] | an error and its causes in one line |
 //! | [`tls`] | certificates of a server and of a client |
 //! | [`live_tls`] | certificates that are replaced while their listener listens |
 //! | [`logs`] | logs to standard error, as text or JSON |
@@ -51,5 +51,5 @@ pub mod tls;
 
 pub use config::{ConfigError, LogConfig, LogFormat, Rdma, Settings};
 pub use count::Count;
-pub use error::{chain, innermost};
+pub use error::chain;
 pub use tls::{ClientConfigs, ClientTls, OutwardTls, ServerTls, TlsError, tls_builder};

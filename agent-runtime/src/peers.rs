@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
 
 use crate::shares::Shares;
-use crate::socket_owner::{OwnerLookup, socket_owner};
+use crate::socket_owner::{OwnerLookup, SocketOwner, socket_owner};
 
 /// Whose share a connection is of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,13 +31,16 @@ impl Peer {
 
     fn asking(ask: OwnerLookup, stream: &TcpStream) -> Self {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return Self::ThisMachine };
-        let address = peer.ip().to_canonical();
-        let own = local.ip().to_canonical();
-        // A user of this machine may also bind to the address of any of its interfaces.
-        match ask(peer, local) {
-            Ok(owner) => Self::User(owner.uid),
-            Err(_) if address.is_loopback() || own.is_loopback() || address == own => Self::ThisMachine,
-            Err(_) => Self::Address(address),
+        Self::from_answer(ask(peer, local).ok(), peer.ip().to_canonical(), local.ip().to_canonical())
+    }
+
+    /// Who connects from `address` to the `own` one, if the kernel says that `owner` has the other end. A user of this
+    /// machine may bind to the address of any of its interfaces.
+    fn from_answer(owner: Option<SocketOwner>, address: IpAddr, own: IpAddr) -> Self {
+        match owner {
+            Some(owner) => Self::User(owner.uid),
+            None if address.is_loopback() || own.is_loopback() || address == own => Self::ThisMachine,
+            None => Self::Address(address),
         }
     }
 }
@@ -178,6 +181,21 @@ mod tests {
 
         drop(client);
         assert_eq!(Peer::of(&server), Peer::ThisMachine);
+    }
+
+    #[test]
+    fn a_user_is_one_peer_from_any_interface_and_another_machine_is_its_address() {
+        let of = |uid: Option<u32>, address: &str, own: &str| {
+            let owner = uid.map(|uid| SocketOwner { uid, cgroup: None });
+            Peer::from_answer(owner, address.parse().unwrap(), own.parse().unwrap())
+        };
+
+        assert_eq!(of(Some(7), "10.0.0.1", "127.0.0.1"), Peer::User(7));
+        assert_eq!(of(Some(7), "10.0.0.1", "10.0.0.2"), Peer::User(7), "two interfaces of this machine");
+        assert_eq!(of(None, "10.0.0.9", "10.0.0.2"), Peer::Address("10.0.0.9".parse().unwrap()));
+        for (address, own) in [("127.0.0.3", "127.0.0.1"), ("10.0.0.1", "127.0.0.1"), ("10.0.0.2", "10.0.0.2")] {
+            assert_eq!(of(None, address, own), Peer::ThisMachine, "{address} to {own}");
+        }
     }
 
     #[tokio::test]

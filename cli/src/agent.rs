@@ -11,11 +11,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_runtime::innermost;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
+use wire::cause::innermost;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
     HookEvent, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest, OpenPageReply,

@@ -1,10 +1,10 @@
 //! A client of the host agent's operator interface: the stream of verdicts, rows, receipts and status.
 
-use core::error::Error;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
+use wire::cause::innermost;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
     HookEvent, OpenPageRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent, StatusReply,
@@ -125,13 +125,4 @@ impl HostAgentClient {
 
 fn refused(what: &'static str, status: &tonic::Status) -> HostAgentError {
     HostAgentError::Call { what, cause: status.message().to_owned() }
-}
-
-/// The innermost source. Those around it only say "transport error".
-fn innermost(error: &(dyn Error + 'static)) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }

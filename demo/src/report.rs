@@ -7,9 +7,10 @@ mod tables;
 mod traces;
 mod waterfall;
 
-use core::fmt::{Display, Write as _};
+use core::fmt::Display;
 use std::path::Path;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use wire::printable::markup;
 
 use crate::judge::Finding;
@@ -56,16 +57,9 @@ fn figure<E: Display>(plot: Result<String, E>) -> String {
 
 /// The `file:` URL of the page at `path`.
 pub(crate) fn address(path: &Path) -> String {
+    const OTHERS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut address = String::from("file://");
-    for byte in path.display().to_string().bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
-            address.push(char::from(byte));
-        } else {
-            let _ = write!(address, "%{byte:02X}");
-        }
-    }
-    address
+    format!("file://{}", utf8_percent_encode(&path.display().to_string(), OTHERS))
 }
 
 #[cfg(test)]

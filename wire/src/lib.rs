@@ -6,6 +6,7 @@
 pub mod backoff;
 #[cfg(feature = "grpc")]
 pub mod bounded;
+pub mod cause;
 pub mod control;
 mod entries;
 pub mod frame;

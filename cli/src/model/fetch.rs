@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use wire::printable;
 
 use super::MAX_BYTES;
@@ -91,11 +92,8 @@ fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
 
 /// `service` as a segment of a path: other bytes than letters, digits and `-._~` as %XX.
 fn escaped(service: &str) -> String {
-    let escape = |byte: u8| {
-        let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-        if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-    };
-    service.bytes().map(escape).collect()
+    const OTHERS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(service, OTHERS).to_string()
 }
 
 #[cfg(test)]

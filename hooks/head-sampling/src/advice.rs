@@ -385,6 +385,29 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_has_its_places_again_when_it_names_an_operation_no_more() {
+        let mut advice = Advice::new(AdviceRule::default(), Mode::Head, 8).unwrap();
+        let (loud, quiet, both) = (VerdictSource::Peers(1), VerdictSource::Peers(2), VerdictSource::Peers(3));
+        let mut raise = |names: &[&str], source, second| {
+            for name in names {
+                advice.raise("shop", name, source, at(second), at(second));
+            }
+        };
+        raise(&["GET /a", "GET /b"], quiet, 0);
+        raise(&["GET /c", "GET /d"], loud, 0);
+        raise(&["GET /a", "GET /b"], both, 1);
+
+        // The loud one repeats all that the quiet one said, which finds others now.
+        raise(&["GET /a", "GET /b"], loud, 2);
+        raise(&["GET /e", "GET /f", "GET /g"], quiet, 2);
+
+        let raised = advice.respond("shop", at(3));
+        let raised: Vec<_> = probabilities(&raised).into_iter().map(|(name, _)| name.to_owned()).collect();
+        assert!(["GET /e", "GET /f"].iter().all(|name| raised.contains(&(*name).to_owned())), "{raised:?}");
+        assert_eq!((raised.len(), advice.refused()), (4, 1), "half of what peers have, and no more");
+    }
+
+    #[test]
     fn probabilities_beyond_one_are_refused_by_name() {
         let rule = AdviceRule { default_probability: 1.5, ..AdviceRule::default() };
 

@@ -296,13 +296,14 @@ impl Member {
         }
         self.log.announce(&run, appended, now);
         // Who leaves is forgotten, and pays for its last words all the same.
-        let number = self.number(&run.node);
+        let mut peer = self.number(&run.node);
         if leaving {
             let level = self.peers.remove(&run.node).and_then(|peer| peer.level);
             let held = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));
             self.left_level = level.max(held.map(|(level, _)| level)).map(|level| (level, now));
         } else {
             self.update_peer(&run, level, versions, now);
+            peer = self.number(&run.node);
         }
         // A message for a predecessor begins where that one was. Its entries come again, from where this run is.
         let meant = to.is_none_or(|to| to == self.run);
@@ -312,7 +313,6 @@ impl Member {
                 if self.allowances.cut(&run.node, &mut block, known, now) {
                     self.refusals.add(&run.node, Refusal::TooManyDecisions, now);
                 }
-                let peer = if leaving { number } else { self.number(&run.node) };
                 for entry in self.log.receive(block, now, wall) {
                     self.apply(peer, entry);
                 }
@@ -360,7 +360,7 @@ impl Member {
         }
         let Some(peer) = self.peers.get_mut(&name) else {
             let number = self.free_number();
-            self.peers.insert(name, Peer::new((run.clone(), number), level, versions, now));
+            self.peers.insert(name, Peer::new(run.clone(), number, level, versions, now));
             return;
         };
         match peer.update(run.clone(), level, versions, now) {

@@ -47,7 +47,7 @@ pub(super) struct Peer {
 
 impl Peer {
     /// A peer with this number that speaks for the first time.
-    pub(super) fn new((run, number): (Run, u8), level: Option<Rank>, versions: VersionVector, now: Nanos) -> Self {
+    pub(super) fn new(run: Run, number: u8, level: Option<Rank>, versions: VersionVector, now: Nanos) -> Self {
         Self {
             run,
             number,

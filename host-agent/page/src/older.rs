@@ -6,11 +6,14 @@
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use wire::time::UnixNanos;
 
 /// The gauge that is asked for.
 const METRIC: &str = "uview_lmap_score_ratio";
+/// What is not written as it is within the query of an address.
+const OTHERS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Bytes of an answer at most: a week has 672 values of 30 bytes.
 pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 /// Values that are taken of an answer.
@@ -67,7 +70,8 @@ pub fn query(lmap: &str, labels: &BTreeMap<String, String>, reach: Reach, now: U
         _ = write!(selector, ",{name}={}", quoted(value));
     }
     let wanted = format!("max(max_over_time({METRIC}{{{selector}}}[{step}s]))");
-    format!("query={}&start={start}&end={end}&step={step}", encoded(&wanted))
+    let wanted = utf8_percent_encode(&wanted, OTHERS);
+    format!("query={wanted}&start={start}&end={end}&step={step}")
 }
 
 /// Whether `name` can be a label's name.
@@ -90,20 +94,6 @@ fn quoted(text: &str) -> String {
     }
     quoted.push('"');
     quoted
-}
-
-/// `text` within the query of an address.
-fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // A text takes whatever is written to it.
-            _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }
 
 /// The largest score of a step, over γ.
@@ -185,7 +175,8 @@ mod tests {
         let query = query("a\"} or up{x=\"\\", &labels, Reach::Day, NOW);
 
         let selector = r#"{lmap="a\"} or up{x=\"\\",instance="node 1"}"#;
-        let wanted = encoded(&format!("max(max_over_time({METRIC}{selector}[120s]))"));
+        let wanted = format!("max(max_over_time({METRIC}{selector}[120s]))");
+        let wanted = utf8_percent_encode(&wanted, OTHERS);
         assert_eq!(query, format!("query={wanted}&start=1699913640&end=1700000040&step=120"));
         assert!(query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'), "{query}");
     }

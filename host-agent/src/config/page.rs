@@ -11,7 +11,8 @@ use page::older::is_label;
 use remote_write::client::{Client, Receiver};
 use serde::Deserialize;
 
-use super::{ConfigError, at_least_one, local};
+use super::prometheus::five_seconds;
+use super::{ConfigError, local};
 
 /// Least bytes of history: names of 8,192 services, and some buckets of each.
 const LEAST_HISTORY: usize = 8 << 20;
@@ -55,10 +56,6 @@ pub struct PagePrometheus {
     /// Deadline of a request.
     #[serde(default = "five_seconds")]
     pub timeout_ms: NonZeroU32,
-}
-
-fn five_seconds() -> NonZeroU32 {
-    at_least_one(5_000)
 }
 
 impl PagePrometheus {

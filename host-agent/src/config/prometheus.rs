@@ -91,7 +91,7 @@ const fn five_percent() -> f64 {
     0.05
 }
 
-fn five_seconds() -> NonZeroU32 {
+pub(super) fn five_seconds() -> NonZeroU32 {
     at_least_one(5_000)
 }
 
