@@ -122,7 +122,7 @@ impl Stage {
             }
             ["await", field, wanted] => self.status(field, wanted),
             ["arrives", ref rest @ ..] => Ok(self.arrives(rest)),
-            ["open", ..] => {
+            ["open", ref rest @ ..] if !rest.iter().any(|word| word.starts_with("socket=")) => {
                 let command_line = format!("{} socket={}", words.join(" "), self.socket.display());
                 self.ask(&command_line, command)
             }
