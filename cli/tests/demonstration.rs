@@ -18,8 +18,8 @@ const PROCESSES: usize = 9;
 
 /// Time between two polls.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// Polls until a test fails: four minutes. A run takes half a minute on an idle machine.
-const MAX_POLLS: usize = 4800;
+/// Polls until a test fails: ten minutes. A run takes half a minute on an idle machine.
+const MAX_POLLS: usize = 12_000;
 
 /// One demo at a time: two would compete for the CPU, and each would detect the other as a fault.
 static STAGE: Mutex<()> = Mutex::new(());
@@ -204,9 +204,9 @@ fn assert_can_be_opened(traces: &Value, page: &str, output: &str) {
 fn starved(facts: &Value) -> Option<String> {
     let number = |value: &Value| value.as_u64().unwrap();
     let (load, ticks, missed) = (&facts["load"], number(&facts["ticks"]), number(&facts["missed_ticks"]));
-    // A timeout of one second causes errors in the shop without a fault.
-    let gave_up = number(&load["p99_us"]) >= 1_000_000 || number(&load["dropped"]) > 0;
-    let blind = missed * 10 >= ticks;
+    // A timeout of one second causes errors in the shop without a fault, and half of that is far from usual.
+    let gave_up = number(&load["p99_us"]) >= 500_000 || number(&load["dropped"]) > 0;
+    let blind = missed * 20 >= ticks;
     (gave_up || blind).then(|| format!("{missed} of {ticks} ticks missed, load {load}"))
 }
 

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -19,7 +20,7 @@ impl Redis {
         let mut command = agent.watch("redis-server");
         command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
         let program = Program::start(command.arg("--dir").arg(agent.folder()));
-        until(|| socket.exists().then_some(())).expect("Redis listens");
+        until(|| UnixStream::connect(&socket).ok()).expect("Redis listens");
         Self { socket, program }
     }
 

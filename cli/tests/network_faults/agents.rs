@@ -56,7 +56,10 @@ impl<'a> Agents<'a> {
             assert!(up.success());
         }
         let any = "{listen: '127.0.0.1:0'}";
-        let host = format!("runtime_dir: {run}\nlmap: {{interval_ms: 100}}\ntransport: shm\nmetrics: {any}\n");
+        let host = format!(
+            "runtime_dir: {run}\nlmap: {{interval_ms: 100}}\ntransport: shm\n\
+             services: {{heartbeat_ms: 1000}}\nmetrics: {any}\n"
+        );
         let filter = format!("udp and dst port {UDP}");
         let receiver = format!(
             "transport: shm\nmetrics: {any}\nnetwork:\n  services_socket: {run}/nowhere.sock\n  peers: {{listen: '0.0.0.0:9705', insecure: true}}\n  streams:\n    \
@@ -105,10 +108,10 @@ impl<'a> Agents<'a> {
         summary
     }
 
-    /// Records the rows of all streams for a second.
+    /// Records the rows of all streams for some seconds.
     pub fn recordings(&self) -> Vec<recording::Recording> {
         let folder = self.runtime_dir.join("rows");
-        let out = self.uview(&["record", "--out", folder.to_str().unwrap(), "--for-s", "1"]);
+        let out = self.uview(&["record", "--out", folder.to_str().unwrap(), "--for-s", "5"]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
         files.map(|bytes| recording::decode(&bytes).unwrap()).collect()

@@ -17,7 +17,7 @@ use support::relay::{LinkConditions, Relay};
 use traffic::Traffic;
 
 /// Time limit for each step. With a row every 200 ms, an LMAP arms itself after 28 s on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_mins(5);
 /// How long no alarm may begin before the first fault.
 const QUIET: Duration = Duration::from_secs(12);
 /// Time between two polls.

@@ -42,6 +42,9 @@ fn a_drained_nic_agent_hands_everything_over_and_gets_nothing_until_it_is_undrai
     let (_, text) = uview(&host, &["status"]);
     assert!(text.contains(&format!("worker 0 connected, {who}, shm")), "{text}");
 
+    let order = host.models().join("drained-workers");
+    eventually("the order is stored", || order.exists().then_some(()));
+
     // Neither its next run nor that of the host agent gets anything.
     assert_eq!(first.end(), Some(0));
     let _first = host.nic_agent(0);

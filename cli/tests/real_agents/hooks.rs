@@ -8,6 +8,7 @@ use wire::proto::operators::{
     DeleteLmapRequest, HookEvent, NewLmapRequest, RegisterHookRequest, RowEvent, WatchRowsRequest,
 };
 
+use crate::metrics::page;
 use crate::operator_calls::{Operators, RunningService};
 use crate::{ANY, Agent, addresses, eventually};
 
@@ -65,10 +66,16 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let mut operators = Operators::connect(&address);
     let _service = RunningService::start("shop", &runtime_dir.join("services.sock"));
     let lmap = operators.armed("shop").lmap;
+    let hooks = || -> Option<u64> {
+        let page = page(ready["metrics"].as_str()?)?;
+        page.lines().find_map(|line| line.strip_prefix("uview_host_hooks "))?.parse().ok()
+    };
+    let before = eventually("hooks are counted", hooks);
     let recorded = directory.path().join("recorded");
     let record = record(&runtime_dir, &recorded);
     eventually("a recording", || std::fs::read_dir(&recorded).ok()?.next().map(drop));
     let example = follow(address, lmap);
+    eventually("the recorder and the example are registered", || (hooks()? >= before + 2).then_some(()));
     let Operators { runtime, client } = &mut operators;
     let hook = |features, follow| RegisterHookRequest {
         lmaps: vec![lmap],

@@ -39,6 +39,10 @@ const MAX_POLLS: usize = 2400;
 /// A configuration section that listens on any free port.
 const ANY: &str = "{listen: 127.0.0.1:0}";
 
+/// How often heartbeats change where a test is not about silence. Three that are missed are an alarm: by default after
+/// 300 ms, which a busy machine may take from a test's own threads.
+const HEARTBEAT_MS: u32 = 1_000;
+
 /// An agent that is killed at the end of its test.
 struct Agent(Child);
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::{ANY, Agent, addresses, ask, eventually, lmap};
+use crate::{ANY, Agent, HEARTBEAT_MS, addresses, ask, eventually, lmap};
 
 /// Names the folder for the process that is watched.
 const FOLDER: &str = "UVIEW_TEST_PROFILED";
@@ -58,7 +58,7 @@ fn start_agents(folder: &Path) -> (Agent, Agent) {
     let (host, nic, run) = (folder.join("host.yaml"), folder.join("nic.yaml"), folder.join("run"));
     let text = format!(
         "runtime_dir: {}\nmetrics: {ANY}\nprocess_metrics: {{interval_ms: 100}}\nlmap: {{interval_ms: 100}}\n\
-         incidents: {{profile: {{seconds: 2}}}}\n",
+         services: {{heartbeat_ms: {HEARTBEAT_MS}}}\nincidents: {{profile: {{seconds: 5, frequency_hz: 499}}}}\n",
         run.display()
     );
     std::fs::write(&host, text).unwrap();

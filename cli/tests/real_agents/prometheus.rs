@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::Value;
 
-use crate::{ANY, Agent, addresses, ask, eventually};
+use crate::{ANY, Agent, HEARTBEAT_MS, addresses, ask, eventually};
 
 const FILES: u64 = 40;
 const CODES: [&str; 5] = ["200", "201", "301", "404", "500"];
@@ -143,7 +143,7 @@ impl Watched {
         let (program, address) = Program::start();
         let text = format!(
             "runtime_dir: {}\nmetrics: {ANY}\nlmap: {{interval_ms: 100}}\n\
-             sources: {{prometheus: {{targets: [{{service: shop, url: 'http://{address}/metrics', interval_ms: 100, \
+             services: {{heartbeat_ms: {HEARTBEAT_MS}}}\nsources: {{prometheus: {{targets: [{{service: shop, url: 'http://{address}/metrics', interval_ms: 100, \
              learn_scrapes: 30}}]}}}}\n",
             run.display()
         );

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::operator_calls::{Operators, RunningService, is_armed};
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, HEARTBEAT_MS, addresses, eventually};
 
 /// Rows that a detector needs before it is armed, unless it goes on with a model.
 pub(crate) const WARM_UP: u64 = 120;
@@ -41,7 +41,8 @@ impl Host {
         let runtime_dir = directory.path().join("run");
         let config = directory.path().join("host.yaml");
         let text = format!(
-            "runtime_dir: {}\nlmap: {{interval_ms: 20, models_dir: {}, {lmap}}}\nprocess_metrics: {{enabled: false}}\nmetrics: {ANY}\n",
+            "runtime_dir: {}\nlmap: {{interval_ms: 20, models_dir: {}, {lmap}}}\nprocess_metrics: {{enabled: false}}\n\
+             services: {{heartbeat_ms: {HEARTBEAT_MS}}}\nmetrics: {ANY}\n",
             runtime_dir.display(),
             directory.path().join("models").display()
         );
@@ -76,9 +77,14 @@ impl Host {
         self.directory.path().join("run")
     }
 
+    /// Folder of what workers have learnt.
+    pub(crate) fn models(&self) -> std::path::PathBuf {
+        self.directory.path().join("models")
+    }
+
     /// When a model was last written.
     fn written(&self) -> Option<SystemTime> {
-        let files = std::fs::read_dir(self.directory.path().join("models")).unwrap();
+        let files = std::fs::read_dir(self.models()).unwrap();
         files.filter_map(|file| file.ok()?.metadata().ok()?.modified().ok()).max()
     }
 

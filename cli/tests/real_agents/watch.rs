@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -140,8 +139,8 @@ fn a_program_that_restarts_is_watched_on_by_agents_that_run_and_go_on() {
     // Longer than the 15 bytes of a name that the kernel keeps.
     let name = format!("uview-restarts-{}", std::process::id());
     let path = directory.path().join(&name);
-    fs::copy("/bin/cat", &path).unwrap();
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    // By a program of its own: a child that another test forks meanwhile would hold a copy that is open for writing.
+    assert!(Command::new("cp").args(["/bin/cat".as_ref(), path.as_os_str()]).status().unwrap().success());
     let program = Program::start(&mut Command::new(&path));
 
     let mut watch = Watch::start(&["--name", &name, "--runtime-dir", run.to_str().unwrap()]);

@@ -99,7 +99,7 @@ fn a_page_that_is_too_long_is_refused_and_the_next_one_is_read() {
 fn each_failure_has_its_kind() {
     let (address, _heads) =
         serve(vec!["HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(), String::new()]);
-    let mut asked = client(address, 300);
+    let mut asked = client(address, 3_000);
     let came = get(&mut asked, &[10, 10]);
     let (broken, _other) = serve(vec!["connection: close, and no HTTP\r\n\r\n".to_owned()]);
     let broken = get(&mut client(broken, 20_000), &[10]);

@@ -92,7 +92,12 @@ fn what_burns_faults_and_waits_is_named() {
         (touch_fresh_memory_until, "of_processes::touch", Event::PageFaults),
         (wait_again_and_again_until, "libc.so", Event::Waiting),
     ] {
-        let Some(profile) = during(function, event) else { return };
+        // A busy machine may give it less than a fifth of a processor.
+        let several = (0..10).find_map(|_| {
+            let profile = during(function, event)?;
+            (profile.samples >= 20).then_some(profile)
+        });
+        let Some(profile) = several.or_else(|| during(function, event)) else { return };
         let found = within(&profile, name);
         assert!(profile.samples >= 20 && 2 * found > profile.samples, "{name}: {found} of {profile:?}");
         assert_eq!((profile.event.as_str(), profile.left_out), (event.name(), 0));

@@ -220,14 +220,17 @@ mod tests {
     fn counters_begin_at_zero_and_never_go_back_when_processes_end() {
         let (one, mut two) = (Killed::start("exec sleep 100"), Killed::start("while :; do :; done"));
         let both: BTreeSet<u32> = [one.0.id(), two.0.id()].into();
+        let is_asleep =
+            || std::fs::read_to_string(format!("/proc/{}/comm", one.0.id())).is_ok_and(|name| name == "sleep\n");
+        assert!((0..1_000_000).any(|_| is_asleep()), "it runs its own program");
         let mut family = Family::new(SLOW);
 
         let mut last = family.sample(&both, Nanos::ZERO);
         assert_eq!((cpu(&last), family.processes()), (0, 2));
+        // The other one does by then, too.
         while cpu(&last) < 20_000_000 {
             last = family.sample(&both, Nanos(1));
         }
-        // Both run their own programs by now.
         let memory = last.get(Measure::MemoryUsage).unwrap();
         two.0.kill().unwrap();
         two.0.wait().unwrap();
@@ -364,13 +367,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own: BTreeSet<u32> = [std::process::id()].into();
         let mut family = Family::new(SLOW);
-        let before = family.sample(&own, Nanos::ZERO).get(Measure::Unaccepted).unwrap();
+        family.sample(&own, Nanos::ZERO);
 
         let _clients: Vec<_> = (0..3).map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap()).collect();
         let values = family.sample(&own, SLOW);
 
-        // Other tests of this process may have connections of their own.
-        assert!(values.get(Measure::Unaccepted).unwrap() >= before + 3);
+        // Other tests of this process may have connections of their own, which come and go.
+        assert!(values.get(Measure::Unaccepted).unwrap() >= 3);
         assert!(values.get(Measure::Established).unwrap() >= 3);
     }
 }

@@ -174,7 +174,8 @@ pub struct Operators {
 
 impl Operators {
     pub fn connect(address: &str) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // With a thread of its own, which answers pings of the agent while the test does something else.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let client = runtime.block_on(OperatorsClient::connect(address.to_owned())).unwrap();
         Self { runtime, client }
     }

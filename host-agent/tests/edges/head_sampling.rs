@@ -27,7 +27,7 @@ use support::otlp::spans_of;
 
 /// An agent with these frontends, and its head sampling address.
 fn agent(frontends: &[String]) -> (Agent, SocketAddr) {
-    let ((to, _), ask) = (upstream(), free(&[1])[0]);
+    let ((to, _), ask) = (upstream(), free(&[21])[0]);
     let agent = Agent::with(&format!(
         "process_metrics: {{enabled: false}}\nhead_sampling: {{listen: '{ask}', default_probability: 0, lower_bound_traces_per_s: 0}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{to}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
@@ -158,7 +158,7 @@ fn gossiping(name: &str, listen: SocketAddr, peers: &[SocketAddr], ask: Option<S
 #[test]
 fn an_alarm_on_another_node_raises_the_probability_where_requests_enter_though_no_trace_is_buffered() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let (at, ask) = (free(&[7, 8]), free(&[1])[0]);
+    let (at, ask) = (free(&[17, 18]), free(&[22])[0]);
     let front = gossiping("front", at[0], &at, Some(ask));
     let back = gossiping("back", at[1], &at, None);
     let known = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_live_gossip_peers 1\n");

@@ -115,7 +115,7 @@ fn agent(to: SocketAddr, more: &str) -> Agent {
     ))
 }
 
-const TAIL: &str = "  traces: {keep: tail, decision_wait_ms: 2000, floor: 0, latency: false, frontends: [frontend]}\n  \
+const TAIL: &str = "  traces: {keep: tail, decision_wait_ms: 10000, floor: 0, latency: false, frontends: [frontend]}\n  \
                     logs: {keep: tail, floor: 0}\n";
 
 fn receipt(agent: &Agent) -> (Option<ReceiptLogs>, u64) {
@@ -229,7 +229,7 @@ fn a_verdict_has_records_of_its_service_kept_with_the_incident() {
 
 #[test]
 fn a_trace_that_another_node_keeps_takes_its_records_along() {
-    let ((to, received), at) = (upstream(), free(&[12, 13]));
+    let ((to, received), at) = (upstream(), free(&[14, 15]));
     let agents: Vec<_> = ["a", "b"]
         .iter()
         .zip(&at)

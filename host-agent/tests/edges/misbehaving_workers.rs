@@ -37,7 +37,7 @@ fn a_worker_that_acknowledges_an_unknown_epoch_is_refused_and_another_one_takes_
 
 #[test]
 fn a_worker_that_dies_with_slots_unacknowledged_does_not_keep_them() {
-    let agent = Agent::with("control: {lease_ms: 1500}\nprocess_metrics: {enabled: false}\n");
+    let agent = Agent::with("control: {lease_ms: 6000}\nprocess_metrics: {enabled: false}\n");
     let mut dying = Worker::connect(&agent, 0);
     let (mut service, _region) = Service::register(&agent, "cart", &["a", "b"]);
     dying.set();

@@ -126,7 +126,7 @@ fn a_ledger_that_cannot_be_written_is_a_problem_until_it_can() {
     assert_eq!(problem(), None);
 
     // A full disk says no as well, with other words.
-    fs::remove_dir_all(&ledger).unwrap();
+    fs::rename(&ledger, agent.folder.path().join("elsewhere")).unwrap();
     let said = wait_for("the problem", problem);
     assert!(said.contains("the ledger cannot be written"), "{said}");
     assert!(agent.counter("failed_receipt_writes") > 0);

@@ -184,12 +184,20 @@ async fn broken_bytes_cost_a_connection_each_are_counted_and_watching_goes_on() 
     let mut link = host.accept().await;
     link.send(0, FromHost::Welcome(welcome())).await;
     link.send(1, FromHost::SetLmap(lmap(&[1]))).await;
-    let after = link.wait(|message| matches!(message, ToHost::Summary(summary) if !summary.lmaps.is_empty())).await;
+    let least = before.lmaps[0].samples + 50;
+    let after = link
+        .wait(|message| {
+            let ToHost::Summary(summary) = message else { return false };
+            let Some(lmap) = summary.lmaps.first() else { return false };
+            // A busy machine may keep the service's heartbeat for a moment.
+            let is_kept = matches!(lmap.state(), proto::State::Armed | proto::State::Silent);
+            assert!(is_kept, "what was learnt is kept: {summary:?}");
+            lmap.state() == proto::State::Armed && lmap.samples > least
+        })
+        .await;
 
     let ToHost::Summary(after) = after else { panic!("{after:?}") };
     assert_eq!(link.hello.incarnation, run, "it is the same run of the worker");
-    assert_eq!(after.lmaps[0].state(), proto::State::Armed, "what was learnt is kept: {after:?}");
-    assert!(after.lmaps[0].samples > before.lmaps[0].samples + 50, "{before:?} {after:?}");
     // A connection that has carried nothing is retried once without being counted. So errors below HTTP/2 may take two
     // replies.
     let counted = counter(metrics, "broken_connections").await;

@@ -19,8 +19,8 @@ use wire::metric::Kind;
 use wire::proto::registration as proto;
 use wire::registration::{PlacedSeries, ServiceMessage};
 
-/// Looks at a condition, at most: twenty seconds.
-const LOOKS: usize = 2_000;
+/// Looks at a condition, at most: two minutes.
+const LOOKS: usize = 12_000;
 
 /// What a process has registered. Its regions stay readable when it is gone.
 #[derive(Debug, Default)]

@@ -40,6 +40,7 @@ mod samples;
 mod scale;
 mod streams;
 mod sweep;
+mod timing;
 mod trace;
 mod workload;
 

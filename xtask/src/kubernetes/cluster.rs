@@ -107,7 +107,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
         cluster.rolled_out("nic-agent")
     })?;
     dry_run::check(cluster, steps)?;
-    steps.run("helm test", || cluster.helm("test uview -n uview --timeout 60s"))?;
+    steps.run("helm test", || cluster.helm("test uview -n uview --timeout 150s"))?;
     steps.run("unchanged pods are named by workload, and armed", || {
         workloads::create(cluster)?;
         cluster.until("all workloads are armed", workloads::are_armed)

@@ -15,14 +15,18 @@ const PROTOBUF: &str = "application/x-protobuf";
 
 /// A record of this severity, which was written just now.
 fn request(service: &str, severity: i32) -> ExportLogsServiceRequest {
+    request_at(now(), service, severity)
+}
+
+fn request_at(at: u64, service: &str, severity: i32) -> ExportLogsServiceRequest {
     let mut request = logs(service);
     let record = &mut request.resource_logs[0].scope_logs[0].log_records[0];
-    (record.time_unix_nano, record.severity_number, record.trace_id) = (now(), severity, Vec::new());
+    (record.time_unix_nano, record.severity_number, record.trace_id) = (at, severity, Vec::new());
     request
 }
 
-fn finding(service: &str) -> Finding<'_> {
-    let at = UnixNanos(now());
+fn finding(at: u64, service: &str) -> Finding<'_> {
+    let at = UnixNanos(at);
     Finding {
         service,
         from: at,
@@ -50,13 +54,14 @@ async fn records_in_the_name_of_anothers_service_are_of_nobodys_alarm() {
         ..settings(upstream.address, Protocol::Http)
     };
     let (running, address) = start(&settings).await;
-    let path = Signal::Logs.http_path();
+    let (path, at) = (Signal::Logs.http_path(), now());
     for service in ["payment", "cart"] {
-        assert_eq!(post(address, path, PROTOBUF, &[], request(service, 9).encode_to_vec()).await.status, 200);
+        let request = request_at(at, service, 9).encode_to_vec();
+        assert_eq!(post(address, path, PROTOBUF, &[], request).await.status, 200);
     }
 
     for service in ["payment", "cart"] {
-        running.edge().verdict(finding(service));
+        running.edge().verdict(finding(at, service));
     }
 
     let came = eventually("the record of cart", || upstream.messages(path).first().cloned()).await;

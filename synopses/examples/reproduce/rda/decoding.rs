@@ -1,7 +1,6 @@
 //! RDA's decoder: how many packets it identifies, and how fast it is.
 
 use std::collections::HashSet;
-use std::time::Instant;
 
 use plotters::chart::SeriesLabelPosition;
 use synopses::digest::Digest;
@@ -15,6 +14,7 @@ use crate::plot::{Axis, Figure, Line};
 use crate::scale::Scale;
 use crate::streams::{Ends, Loss, Reading, SPACING_NS, Stream, play, random};
 use crate::sweep::{each, estimate};
+use crate::timing::least_ms;
 
 /// Ids of the receiver's packets come after those of the sender's.
 const RECEIVER: u64 = 1 << 40;
@@ -202,17 +202,6 @@ fn banks(scale: Scale) -> [Claim; 2] {
         claim("R2", "one to eight banks, 1,000 cells, decoder as printed", Decoder::PRINTED),
         claim("R2-checked", "the same with checked ids", Decoder::CHECKED),
     ]
-}
-
-/// The least of some times, in milliseconds: what other programs took is not counted.
-#[expect(clippy::disallowed_methods, reason = "how long it takes is what is measured")]
-pub fn least_ms(times: usize, mut work: impl FnMut()) -> f64 {
-    let time = |work: &mut dyn FnMut()| {
-        let began = Instant::now();
-        work();
-        began.elapsed().as_secs_f64() * 1e3
-    };
-    (0..times).map(|_| time(&mut work)).fold(f64::MAX, f64::min)
 }
 
 /// The time of decoding `differences` in `cells` of two banks, in milliseconds.

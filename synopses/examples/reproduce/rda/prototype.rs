@@ -6,10 +6,11 @@ use serde_json::Value;
 use synopses::finecomb::Deviation;
 use synopses::rda::{Layout, Reconciliation, Settings, sizing};
 
-use super::decoding::{decode_ms, least_ms};
+use super::decoding::decode_ms;
 use super::{Delays, WEIBULL};
 use crate::claim::{Claim, Verdict, judged, judged_by_own_bar, judged_on_stand_in};
 use crate::interval::Case;
+use crate::timing::least_ms;
 
 /// R10: where cells cost as much as sending everything.
 pub fn bytes() -> Claim {
