@@ -36,9 +36,9 @@ const PRELOADED: &str = "libuview_preload.so";
 /// Where a build of a clone has it: that of a release, and that of tests.
 const BUILDS: [&str; 2] = ["target/release", "target/debug/deps"];
 /// All pages whose lines are run.
-const PAGES: [Page; 23] = [
-    alone("start/redis", &["redis-server", "redis-benchmark"]),
-    alone("start/nginx", &["nginx", "wrk"]),
+const PAGES: [Page; 24] = [
+    alone("start/redis", &["redis-server", "redis-benchmark", "redis-cli"]),
+    alone("start/nginx", &["nginx", "wrk", "curl"]),
     alone("start/postgres", &["postgres", "pgbench", "setpriv"]),
     alone("start/python", &["python3", "curl"]),
     alone("start/node", &["node", "curl"]),
@@ -46,12 +46,13 @@ const PAGES: [Page; 23] = [
     alone("start/opentelemetry", &["python3"]),
     alone("traces", &["python3", "curl"]),
     alone("logs", &["python3", "curl"]),
-    alone("tune-alarms", &["redis-server", "redis-benchmark"]),
+    alone("tune-alarms", &["redis-server", "redis-benchmark", "redis-cli"]),
     alone("incidents", &["python3", "curl"]),
     alone("sources-preload", &["redis-server", "redis-benchmark", "redis-cli", PRELOADED]),
     alone("measure-a-path", &["ip", "python3", "curl", "dumpcap"]),
     alone("training", &[]),
     alone("aggregation", &[]),
+    beside("receipt", &["curl"]),
     beside("upgrade", &[]),
     beside("sources-prometheus", &["python3"]),
     beside("sources-otlp", &["curl"]),
@@ -174,13 +175,12 @@ mod tests {
     use super::*;
 
     /// Pages of *Start* and *Do* without lines that are run here, and why.
-    const NOT_RUN: [(&str, &str); 12] = [
+    const NOT_RUN: [(&str, &str); 11] = [
         ("start/README", "has no lines"),
         ("start/demo", "takes minutes of a machine: `cargo demo` is a step of CI"),
         ("start/own-service", "takes a compiler and pip: CI builds and runs the clients in steps of their own"),
         ("start/kubernetes", "takes a cluster: `cargo xtask kubernetes` runs its lines"),
         ("sources", "has no lines: those of start/container are about the same"),
-        ("receipt", "has no lines: those of traces and logs end with a receipt"),
         ("runbook", "takes alerts of a Prometheus that has the rules"),
         ("clients", "takes compilers: CI builds and runs the clients in steps of their own"),
         ("kubernetes", "takes a cluster: `cargo xtask kubernetes`"),
