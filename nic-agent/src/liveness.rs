@@ -14,6 +14,7 @@ const MIN_OBSERVATIONS: u32 = 2;
 pub(crate) struct Liveness {
     last_alive: Option<Nanos>,
     observations: u32,
+    overdue: bool,
     silent: bool,
 }
 
@@ -32,23 +33,25 @@ impl Liveness {
     /// Takes an observation at `now`; `alive` says whether the replica was alive in it.
     pub(crate) fn observe(&mut self, now: Nanos, alive: bool, limit: Nanos) -> Change {
         let since = *self.last_alive.get_or_insert(now);
+        let length = now.since(since).unwrap_or_default();
+        self.overdue = !alive && length >= Nanos(limit.0 / 2);
         if alive {
             self.last_alive = Some(now);
             self.observations = 0;
             return if core::mem::take(&mut self.silent) { Change::Recovered } else { Change::None };
         }
         self.observations = self.observations.saturating_add(1);
-        let overdue = now.since(since).is_some_and(|length| length >= limit) && self.observations >= MIN_OBSERVATIONS;
-        if overdue && !self.silent {
+        if length >= limit && self.observations >= MIN_OBSERVATIONS && !self.silent {
             self.silent = true;
             return Change::FellSilent;
         }
         Change::None
     }
 
-    /// Whether it was not alive in the last observation, and is not silent.
+    /// Whether it was not alive for half of the limit at the last observation, and is not silent. Of three heartbeats
+    /// that are one and a half: rows may come more often than heartbeats.
     pub(crate) fn is_overdue(&self) -> bool {
-        self.observations > 0 && !self.silent
+        self.overdue && !self.silent
     }
 
     pub(crate) fn is_silent(&self) -> bool {
@@ -74,6 +77,23 @@ mod tests {
         assert_eq!(observation(400, false), Change::None);
         assert_eq!(observation(500, true), Change::Recovered);
         assert_eq!(observation(600, true), Change::None);
+    }
+
+    #[test]
+    fn a_heartbeat_is_overdue_after_one_and_a_half_periods_however_often_it_is_looked_for() {
+        for every in [10, 50, 100] {
+            let mut replica = Liveness::default();
+            let mut overdue = |millis, alive| {
+                _ = replica.observe(Nanos::from_millis(millis), alive, LIMIT);
+                replica.is_overdue()
+            };
+
+            assert!(!overdue(0, true));
+            let first = (every..300).step_by(every as usize).find(|millis| overdue(*millis, false));
+            assert_eq!(first, Some(150_u64.next_multiple_of(every)), "every {every} ms");
+            assert!(!overdue(300, false), "it is silent by then");
+            assert!(!overdue(400, true) && !overdue(410, false));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | what a row says | fetched |
 //! | --- | --- |
-//! | it is above γ, or a heartbeat is missing | faster |
+//! | it is above γ, or a heartbeat is late by half of its period | faster |
 //! | an alarm is on | faster, for 60 rows; then again once rows are below γ: its end may be near |
 //! | nothing any more, after a suspicion that was none | for rows only, at once |
 //! | nothing any more, after an alarm | for rows only, after 5 such rows |
@@ -22,7 +22,7 @@ pub(crate) struct Signs {
     pub(crate) over: Option<bool>,
     /// Whether an alarm is on, of its detector or because a replica is silent.
     pub(crate) alarm: bool,
-    /// Whether a replica has missed a heartbeat, and is not called silent yet.
+    /// Whether a heartbeat of a replica is overdue, and it is not called silent yet.
     pub(crate) missed_heartbeat: bool,
 }
 

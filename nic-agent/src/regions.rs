@@ -265,7 +265,7 @@ impl Regions {
         if self.several_services { self.all_silent() } else { self.silent().next().is_some() }
     }
 
-    /// Whether a replica has missed a heartbeat at the last check, and is not called silent.
+    /// Whether a heartbeat of a replica is overdue at the last check, and it is not called silent.
     pub(crate) fn misses_heartbeat(&self) -> bool {
         self.replicas.iter().any(|replica| replica.liveness.is_overdue())
     }
