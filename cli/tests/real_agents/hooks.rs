@@ -31,7 +31,15 @@ fn follow(address: String, lmap: u32) -> std::thread::JoinHandle<Vec<String>> {
 fn record(runtime_dir: &Path, folder: &Path) -> Child {
     let mut record = Command::new(env!("CARGO_BIN_EXE_uview"));
     record.args(["record", "shop", "--runtime-dir"]).arg(runtime_dir).arg("--out").arg(folder);
-    record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    let record = record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("a recording", || std::fs::read_dir(folder).ok()?.next().map(drop));
+    record
+}
+
+/// Hooks and watchers that are registered, the agent's own among them.
+fn hooks(ready: &serde_json::Value) -> Option<u64> {
+    let page = page(ready["metrics"].as_str()?)?;
+    page.lines().find_map(|line| line.strip_prefix("uview_host_hooks "))?.parse().ok()
 }
 
 /// Waits until rows from `first` to `last`, in nanoseconds since 1970, are in the recording.
@@ -66,16 +74,11 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let mut operators = Operators::connect(&address);
     let _service = RunningService::start("shop", &runtime_dir.join("services.sock"));
     let lmap = operators.armed("shop").lmap;
-    let hooks = || -> Option<u64> {
-        let page = page(ready["metrics"].as_str()?)?;
-        page.lines().find_map(|line| line.strip_prefix("uview_host_hooks "))?.parse().ok()
-    };
-    let before = eventually("hooks are counted", hooks);
+    let before = eventually("hooks are counted", || hooks(&ready));
     let recorded = directory.path().join("recorded");
     let record = record(&runtime_dir, &recorded);
-    eventually("a recording", || std::fs::read_dir(&recorded).ok()?.next().map(drop));
     let example = follow(address, lmap);
-    eventually("the recorder and the example are registered", || (hooks()? >= before + 2).then_some(()));
+    eventually("the recorder and the example are registered", || (hooks(&ready)? >= before + 2).then_some(()));
     let Operators { runtime, client } = &mut operators;
     let hook = |features, follow| RegisterHookRequest {
         lmaps: vec![lmap],
