@@ -46,7 +46,7 @@ pub fn table(claims: &[Claim]) -> String {
     text
 }
 
-/// What stands before the table of claims.
+/// How the claims are measured.
 const HEAD: &str = "Every run measures anew: the experiment with replicas depends on the machine. A claim about it holds if its bar is met in \
 every run.
 
@@ -65,10 +65,11 @@ vary. [sampling.md](sampling.md) has the same definition. *Centred*: the mean of
 pub fn page(claims: &[Claim], curves: &[SamplingCurve], runs: &[OverloadRun]) -> String {
     let mut text = format!(
         "# Chapter 4 of uView, claim by claim\n\nMade by `cargo lab reproduce uview`, with the data that `UVIEW_DATA` names \
-         ([detection.md](detection.md) says what it is). Verdicts: {}.\n\n{}\n\n{HEAD}\n\n{}",
+         ([detection.md](detection.md) says what it is). Verdicts: {}. How it is measured: [below](#how-it-is-measured).\n\n{}\n\
+         ## How it is measured\n\n{}\n\n{HEAD}\n",
         Verdict::summary(claims.iter().map(|claim| claim.verdict)),
+        table(claims),
         Verdict::MEANING,
-        table(claims)
     );
     if !curves.is_empty() {
         text.push_str(&sampling(curves));

@@ -243,15 +243,18 @@ fn write(found: &[SamplingResult], minutes: u64, out: &Path) -> Result<()> {
     let field = |claim: &Value, name: &str| claim.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let names = ["id", "claim", "published", "ours", "tolerance", "verdict"];
     let mut text = format!(
-        "# Dynamic sampling of Redis\n\nMade by `cargo lab reproduce sampling --minutes {minutes}`. {}\n\nThe data are not the publication's, \
+        "# Dynamic sampling of Redis\n\nMade by `cargo lab reproduce sampling --minutes {minutes}`. How it is measured: [below](#how-it-is-measured).\n\n| {} |\n|{}\n",
+        names.join(" | "),
+        " --- |".repeat(names.len())
+    );
+    let measured = format!(
+        "\n## How it is measured\n\n{}\n\nThe data are not the publication's, \
          the scores are of our default detector and thresholds are chosen afterwards, so that all bars are ours. The sampler is the host agent's; a baseline of 30 s is beside it. Loss is |1 − NCC| at lag 0 \
          of what was there (x) and of the value that was sent last (h), with NCC = Σ x h / Σ x², mean over the metrics that vary. \
          [uview.md](uview.md) has the same definition, for the paper's form of the score. *Score*: rows above θ, in units of γ, and nothing else, as \
          published. *Dead band*: what moved by more than δ of its deviations. *Either*: the default, both steered to half of a budget each, with 30 \
-         rows from before an alarm and 5 from after it; its threshold is the budget.\n\n| {} |\n|{}\n",
+         rows from before an alarm and 5 from after it; its threshold is the budget.\n",
         Verdict::MEANING,
-        names.join(" | "),
-        " --- |".repeat(names.len())
     );
     for claim in &claims {
         let cells = names.map(|name| match field(claim, name) {
@@ -260,6 +263,7 @@ fn write(found: &[SamplingResult], minutes: u64, out: &Path) -> Result<()> {
         });
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
+    text.push_str(&measured);
     text.push('\n');
     for found in found {
         text.push_str(&found.table());

@@ -74,7 +74,9 @@ impl Verdict {
     }
 }
 
-/// What the verdicts mean, for the head of each table.
+/// Tables come first.
+const BELOW: &str = "How it is measured: [below](#how-it-is-measured).";
+/// What the verdicts mean, for each table.
 const VERDICTS: &str = "*Holds*: the published result came out on the published workload, memory and caption. *Holds on \
     the stand-in*: on synthetic traffic, or delays, that stand for what cannot be had as published. *Holds by our own bar*: the publication \
     states no figure, or the printed one was missed as the row says, and what remains of the claim came out. *Fails*: it did \
@@ -136,7 +138,7 @@ impl Reproduction {
     pub fn page(&self, command: &str) -> String {
         let Self { title, about, .. } = self;
         let mut text = format!("# {title}, claim by claim\n\nMade by `cargo lab reproduce {command}`. ");
-        let _ = write!(text, "Verdicts: {}.\n\n{VERDICTS}\n\n{about}\n\n", self.summary());
+        let _ = write!(text, "Verdicts: {}. {BELOW}\n\n", self.summary());
         text += "| id | claim | published | ours | tolerance | verdict |\n| --- | --- | --- | --- | --- | --- |\n";
         for claim in &self.claims {
             let Claim { id, text: statement, published, ours, tolerance, .. } = claim;
@@ -144,6 +146,7 @@ impl Reproduction {
             let verdict = if claim.verdict.holds() { name.to_owned() } else { format!("**{name}**") };
             let _ = writeln!(text, "| {id} | {statement} | {published} | {ours} | {tolerance} | {verdict} |");
         }
+        let _ = write!(text, "\n## How it is measured\n\n{VERDICTS}\n\n{about}\n");
         for Figure { file, caption, .. } in &self.figures {
             let _ = write!(text, "\n{caption}\n\n![{caption}]({file})\n");
         }

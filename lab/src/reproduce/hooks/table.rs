@@ -212,14 +212,13 @@ pub fn summary(series: &[Series]) -> String {
     Verdict::summary(series.iter().flat_map(Series::rows).map(|row| row.verdict))
 }
 
-/// The page with `head` above the tables.
+/// The page with `head`, which says how it is measured, below its first table.
 pub fn page(series: &[Series], head: &str) -> String {
     let mut text = format!(
-        "# What the trace hooks are worth\n\nMade by `cargo lab reproduce hooks`. Verdicts: {}.\n\n{}\n\n{head}\n\
-         | id | claim | published | ours, seeds 201 to 220 | seeds 1 to 20 | bar, in every seed | verdict |\n\
+        "# What the trace hooks are worth\n\nMade by `cargo lab reproduce hooks`. Verdicts: {}. How it is measured: \
+         [below](#how-it-is-measured).\n\n| id | claim | published | ours, seeds 201 to 220 | seeds 1 to 20 | bar, in every seed | verdict |\n\
          | --- | --- | --- | --- | --- | --- | --- |\n",
         summary(series),
-        Verdict::MEANING,
     );
     let rows: Vec<Row> = series.iter().flat_map(Series::rows).collect();
     for Row { id, claim, published, ours, chosen, bar, verdict, .. } in &rows {
@@ -232,6 +231,7 @@ pub fn page(series: &[Series], head: &str) -> String {
     for (why, ids) in reasons {
         _ = write!(text, "\n{}: {why}\n", ids.join(", "));
     }
+    _ = write!(text, "\n## How it is measured\n\n{}\n\n{}\n", Verdict::MEANING, head.trim_end());
     for series in series {
         _ = write!(
             text,
