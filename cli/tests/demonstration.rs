@@ -204,9 +204,9 @@ fn assert_can_be_opened(traces: &Value, page: &str, output: &str) {
 fn starved(facts: &Value) -> Option<String> {
     let number = |value: &Value| value.as_u64().unwrap();
     let (load, ticks, missed) = (&facts["load"], number(&facts["ticks"]), number(&facts["missed_ticks"]));
-    // A timeout of one second causes errors in the shop without a fault, and half of that is far from usual.
-    let gave_up = number(&load["p99_us"]) >= 500_000 || number(&load["dropped"]) > 0;
-    let blind = missed * 20 >= ticks;
+    // A timeout of one second causes errors in the shop without a fault.
+    let gave_up = number(&load["p99_us"]) >= 1_000_000 || number(&load["dropped"]) > 0;
+    let blind = missed * 10 >= ticks;
     (gave_up || blind).then(|| format!("{missed} of {ticks} ticks missed, load {load}"))
 }
 

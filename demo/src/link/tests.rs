@@ -56,8 +56,8 @@ async fn packets_pass_at_once_or_delayed_and_the_link_ends_with_its_relay() {
     delay_ms.store(0, Ordering::Relaxed);
     let again = there_and_back(&mut stream);
 
+    assert!(at_once < Duration::from_millis(20) && again < Duration::from_millis(20), "{at_once:?}, {again:?}");
     assert!(late >= Duration::from_millis(60), "{late:?}");
-    assert!(2 * at_once < late && 2 * again < late, "{at_once:?}, {late:?}, {again:?}");
     assert!(std::process::Command::new("ip").args(["link", "delete", &interface]).status().unwrap().success());
     let _ = end.await.expect("the relay says why it ends");
     assert!(!Path::new("/sys/class/net").join(interface).exists());

@@ -14,7 +14,7 @@ use crate::clock::Stopwatch;
 /// Requests per second that keep a machine of two cores far from saturation.
 const PER_SECOND: u32 = 20;
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Paths of the requests, in turn.
 const ROUTES: [&str; 2] = ["/pay", "/list"];
 

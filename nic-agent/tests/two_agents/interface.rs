@@ -47,8 +47,7 @@ fn an_agent_that_was_held_says_how_many_frames_the_kernel_dropped_meanwhile() {
     wait_for("all frames, taken or dropped", Duration::from_secs(20), || seen().0 + seen().1 >= SENT);
     let (frames, dropped) = seen();
     println!("{frames} frames taken, {dropped} dropped, {SENT} sent");
-    // A busy machine fills its blocks less, before they are due.
-    assert!(dropped > SENT / 4 && frames >= 32, "a frame in each block, at least");
+    assert!(dropped > SENT / 4 && frames > SENT / 4);
     assert!(frames + dropped < SENT + 2_000, "none is counted twice");
 }
 

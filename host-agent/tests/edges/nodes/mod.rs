@@ -218,6 +218,6 @@ fn check_killed(receipt: &ReceiptReply, taken: &Deliveries, killed: u64) {
     let lost = sum(receipt, |line| line.lost_spans.get("killed").copied().unwrap_or(0));
     println!("killed: {seen} of {} spans are booked, {missing} are in no book, {lost} waited", taken.len());
     assert!((surely..=surely + perhaps).contains(&seen), "{surely} + {perhaps}: {seen}");
-    assert!(lost > 0 && missing < seen, "it was killed in the middle: {lost} {missing}");
+    assert!(lost > 0 && missing < 100, "it was killed in the middle: {lost} {missing}");
     assert_eq!(receipt.days.iter().filter_map(|day| day.grown.get("kills")).sum::<u64>(), 1);
 }
