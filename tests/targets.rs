@@ -335,6 +335,7 @@ pub fn span_record(bytes: &[u8]) {
     match Record::decode(&words) {
         Ok(record) => {
             assert!(record.notes().count() <= NOTES_BYTES / 4 && record.name().len() <= NOTES_BYTES);
+            assert!(record.events().all(|event| event.name.len() <= 255), "its length is a byte");
             assert!(!matches!(record.subject, Subject::Span(head) if head.kind > 5));
         }
         Err(error) => check_message(&error),

@@ -25,6 +25,9 @@ pub use peer::{Peer, peer, peer_process};
 /// A name in a certificate (URI) that gives a role: `uview:worker`, `uview:operator`, `uview:viewer` or `uview:peer`.
 pub(crate) const ROLE_SCHEME: &str = "uview:";
 
+/// Longest name of a certificate that a refusal repeats: that of a host has 253 characters at most.
+const MAX_LISTED: usize = 253;
+
 /// The group that may read, unless the configuration says otherwise.
 const DEFAULT_VIEWERS: &str = "uview";
 
@@ -335,12 +338,28 @@ impl Access {
                     None => format!("`access: {{{key}: {{users: [{user}]}}}}` in the agent's configuration"),
                 }
             }
-            Identity::Certificate(_) | Identity::Account(_) | Identity::Anyone => format!(
-                "a certificate with the URI {ROLE_SCHEME}{}, or its name in `access.{key}.certificates` of the agent's configuration",
-                role.name()
-            ),
+            Identity::Certificate(_) | Identity::Account(_) | Identity::Anyone => {
+                let uri = format!("a certificate with the URI {ROLE_SCHEME}{}", role.name());
+                match listable(who) {
+                    Some(name) => {
+                        let line = format!("access: {{{key}: {{certificates: ['{name}']}}}}");
+                        format!("`{line}` in the agent's configuration, or {uri}")
+                    }
+                    None => format!("{uri}, or its name in `access.{key}.certificates` of the agent's configuration"),
+                }
+            }
         }
     }
+}
+
+/// The first name of a certificate that can be listed between quotes as it is, and gives no role by itself.
+fn listable(who: &Identity) -> Option<&str> {
+    let Identity::Certificate(names) = who else { return None };
+    let fits = |name: &&str| {
+        let is_plain = name.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '\'' | '`'));
+        is_plain && (1..=MAX_LISTED).contains(&name.len()) && !name.starts_with(ROLE_SCHEME)
+    };
+    names.iter().map(String::as_str).find(fits)
 }
 
 #[cfg(test)]
@@ -429,6 +448,27 @@ mod tests {
         let stranger = Identity::Certificate(Vec::new());
         let denied = access.require(&stranger, Role::Viewer, "read the status").unwrap_err().to_string();
         assert!(denied.contains("uview:viewer"), "{denied}");
+    }
+
+    #[test]
+    fn the_line_that_a_refused_certificate_gets_grants_it_the_role() {
+        let holder = |names: &[&str]| Identity::of_certificate(names.iter().map(|name| (*name).to_owned()));
+        let denied = |names: &[&str]| {
+            let nobody = access("{}");
+            nobody.require(&holder(names), Role::Worker, "be a worker").unwrap_err().to_string()
+        };
+
+        for names in [&["nic-1.example"][..], &["uview:viewer", "*.example"], &["a'b", "spiffe://shop/nic"]] {
+            let denied = denied(names);
+            let line = denied.split('`').nth(1).unwrap().strip_prefix("access: ").unwrap();
+            assert!(access(line).has(&holder(names), Role::Worker), "{denied}");
+            assert!(denied.ends_with("or a certificate with the URI uview:worker"), "{denied}");
+        }
+        // Others get the words.
+        let long = "a".repeat(254);
+        for names in [&["uview:viewer"][..], &["a'b", "a`b", "a\u{1b}b", "a b", "", long.as_str()]] {
+            assert!(denied(names).contains("its name in `access.workers.certificates`"), "{names:?}");
+        }
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! What an agent may keep in memory: a row for everything that grows with what others say, computed from the
 //! configuration. `--budget` prints it, and docs/bounds.md has the same rows.
 
+mod usage;
+
 use core::fmt;
+
+pub use self::usage::{Counted, Metered, Unit, Use, UsedBound};
 
 /// Bytes in a MiB.
 pub const MIB: u64 = 1 << 20;
 
-/// Bytes that one connection to a [`server`](crate::server) takes: its task, TLS, and buffers for headers and body.
+/// Bytes that one connection to a [`server`](crate::server) takes: its task, TLS, and buffers for headers and body. A
+/// test measures them (tests/connection_memory.rs).
 pub const CONNECTION_BYTES: u64 = 64 << 10;
 
 /// What the numbers assume: what is on the node, as far as no limit says it.
@@ -46,7 +51,8 @@ pub struct Bound {
     pub payer: &'static str,
     /// What happens when it is full.
     pub full: &'static str,
-    /// The metric that says so, without the prefix of the agent; empty if there is none.
+    /// The metric that says so, or how much there is of it, without the prefix of the agent. In brackets: why there is
+    /// none.
     pub metric: &'static str,
 }
 
@@ -77,7 +83,8 @@ impl Budget {
     pub fn table(&self) -> String {
         let row = |bound: &Bound| {
             let Bound { what, bytes, from, payer, full, metric } = bound;
-            let metric = if metric.is_empty() { "–".to_owned() } else { format!("`{}_{metric}`", self.prefix) };
+            let why = metric.strip_prefix('(').and_then(|why| why.strip_suffix(')'));
+            let metric = why.map_or_else(|| format!("`{}_{metric}`", self.prefix), |why| format!("– ({why})"));
             format!("| {what} | {} | {from} | {payer} | {full} | {metric} |\n", mib(*bytes))
         };
         let head = "| what | MiB | computed from | who pays | when it is full | metric |\n| --- | --- | --- | --- | --- | --- |\n";
@@ -121,8 +128,8 @@ mod tests {
 
     fn budget() -> Budget {
         let bound = |what, bytes, metric| Bound { what, bytes, from: "`limits.x`", payer: "user", full: "-", metric };
-        let bounds = vec![bound("rows", 3 * MIB, "lost_rows"), bound("models", MIB + 1, "")];
-        let on_disk = vec![bound("files", 2 * MIB, "")];
+        let bounds = vec![bound("rows", 3 * MIB, "lost_rows"), bound("models", MIB + 1, "(others wait)")];
+        let on_disk = vec![bound("files", 2 * MIB, "failed_writes")];
         Budget { agent: "NIC agent", prefix: "uview_nic", load: Some(Load::default()), bounds, on_disk }
     }
 
@@ -136,11 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_the_metric_as_it_is_exported() {
+    fn the_table_names_the_metric_as_it_is_exported_or_says_why_there_is_none() {
         let table = budget().table();
 
         assert!(table.contains("| rows | 3 | `limits.x` | user | - | `uview_nic_lost_rows` |\n"), "{table}");
-        let end = "| **all** | **5** | | | | |\n| *on disk:* files | 2 | `limits.x` | user | - | – |\n";
+        assert!(table.contains("| models | 2 | `limits.x` | user | - | – (others wait) |\n"), "{table}");
+        let end = "| **all** | **5** | | | | |\n| *on disk:* files | 2 | `limits.x` | user | - | `uview_nic_failed_writes` |\n";
         assert!(table.ends_with(end), "{table}");
     }
 }

@@ -131,13 +131,12 @@ const fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use support::certificates::{Day, Subject};
+
     use super::*;
 
-    fn made(from: (i32, u8, u8), until: (i32, u8, u8)) -> Vec<u8> {
-        let mut params = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
-        params.not_before = rcgen::date_time_ymd(from.0, from.1, from.2);
-        params.not_after = rcgen::date_time_ymd(until.0, until.1, until.2);
-        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    fn made(from: Day, until: Day) -> Vec<u8> {
+        Subject::new(&["a.example"]).valid(from, until).self_signed().der()
     }
 
     #[test]
@@ -167,19 +166,11 @@ mod tests {
 
     #[test]
     fn a_common_name_is_the_subjects_and_the_only_one() {
-        let named = |names: &[&str]| {
-            let mut params = rcgen::CertificateParams::default();
-            params.distinguished_name = rcgen::DistinguishedName::new();
-            params.distinguished_name.push(rcgen::DnType::OrganizationName, "nodes");
-            for name in names {
-                params.distinguished_name.push(rcgen::DnType::CommonName, *name);
-            }
-            params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
-        };
-        let certificate = named(&["front-proxy-client"]);
+        let of_nodes = || Subject::new(&[]).organization("nodes");
+        let certificate = of_nodes().common_name("front-proxy-client").self_signed().der();
 
         assert_eq!(common_name(&certificate), Some("front-proxy-client"));
-        assert_eq!(common_name(&named(&[])), None);
+        assert_eq!(common_name(&of_nodes().self_signed().der()), None);
         for length in 0..certificate.len() / 2 {
             // It must not panic.
             let _ = common_name(&certificate[..length]);

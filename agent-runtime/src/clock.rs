@@ -31,6 +31,12 @@ impl Clock {
     }
 }
 
+/// The time of the runtime's timers, which a test may have paused.
+#[must_use]
+pub fn timer_now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// Wall-clock time; 1970 if the clock shows an earlier one. May jump.
 #[must_use]
 pub fn unix_now() -> UnixNanos {

@@ -4,6 +4,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`access`] | who a peer is, and what it may do |
+//! | [`account`] | what an agent accounts for of its resident set |
 //! | [`budget`] | what an agent may keep in memory, as rows and as a sum |
 //! | [`server`] | HTTP servers with bounded connections whose requests know their sender |
 //! | [`check`], `certificate` | what a start would stumble over (`--check-config`); dates in certificates |
@@ -12,13 +13,16 @@
 //! | [`config`] | the configuration file: read, checked, refused with line, column and value; common sections |
 //! | [`descriptors`] | how many file descriptors there may be, and those that are kept back for services |
 //! | [`error`] | an error and its causes in one line |
+//! | [`http_client`] | an HTTP client with bounded bodies, for whoever is no agent |
 //! | [`tls`] | certificates of a server and of a client |
 //! | [`live_tls`] | certificates that are replaced while their listener listens |
 //! | [`logs`] | logs to standard error, as text or JSON |
-//! | [`listen`] | TCP listeners; errors name the configuration key |
+//! | [`listen`] | TCP listeners, whose errors name the configuration key; the pause after a failed accept |
 //! | [`page`] | `/metrics` as OpenMetrics text |
 //! | [`peers`] | who connects by TCP: a user of this machine, or another machine; fair places for connections |
+//! | [`reach`] | whom an address reaches, and what a listener without TLS leaves open to others |
 //! | [`reload`] | values, files and certificates that are replaced while the agent runs |
+//! | [`repeated_events`] | what the log has told of lately |
 //! | [`shares`] | who holds how much of something bounded, and who may have more |
 //! | [`socket_file`] | Unix sockets whose file is removed on exit |
 //! | [`socket_owner`] | the user and cgroup of the other end of a connection within this machine |
@@ -26,6 +30,7 @@
 //! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
 
 pub mod access;
+pub mod account;
 pub mod budget;
 mod certificate;
 pub mod check;
@@ -35,13 +40,16 @@ pub mod connect;
 mod count;
 pub mod descriptors;
 pub mod error;
+pub mod http_client;
 pub mod listen;
 pub mod live_tls;
 pub mod logs;
 pub mod page;
 pub mod peers;
 pub mod program;
+pub mod reach;
 pub mod reload;
+pub mod repeated_events;
 pub mod server;
 pub mod shares;
 pub mod socket_file;

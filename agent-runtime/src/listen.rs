@@ -1,9 +1,13 @@
-//! TCP listeners whose errors name the configuration key.
+//! TCP listeners whose errors name the configuration key, and how long any listener rests after an error.
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
+
+/// Pause after an error of `accept`, usually for lack of file descriptors.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A TCP address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]

@@ -309,6 +309,8 @@ impl ClientCertVerifier for LiveServer {
 
 #[cfg(test)]
 mod tests {
+    use support::certificates::Subject;
+
     use super::*;
 
     #[test]
@@ -316,9 +318,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for name in ["a", "b"] {
-            let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-            std::fs::write(path(&format!("{name}.pem")), made.cert.pem()).unwrap();
-            std::fs::write(path(&format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+            Subject::new(&[name]).self_signed().write(folder.path(), name);
         }
         let tls = |certificate, key, ca| ServerTls {
             certificate: path(certificate),
@@ -342,10 +342,7 @@ mod tests {
     fn a_client_differs_by_the_content_of_its_files_and_by_the_name_that_it_expects() {
         let folder = tempfile::tempdir().unwrap();
         let ca = folder.path().join("ca.pem");
-        let write = || {
-            let made = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
-            std::fs::write(&ca, made.cert.pem()).unwrap();
-        };
+        let write = || std::fs::write(&ca, Subject::new(&["a"]).self_signed().pem()).unwrap();
         let load = |domain: Option<&str>| {
             let domain = domain.map(str::to_owned);
             ClientFiles::load(&ClientTls { ca: ca.clone(), domain, certificate: None, key: None }).unwrap()

@@ -4,12 +4,19 @@
 
 use core::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
-use crate::shares::Shares;
+use crate::clock::timer_now;
+use crate::count::Count;
+use crate::shares::{ShareError, Shares};
 use crate::socket_owner::{OwnerLookup, SocketOwner, socket_owner};
+
+/// How long a listener counts as full after it has refused a connection.
+const FULL_FOR: Duration = Duration::from_mins(1);
 
 /// Whose share a connection is of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,37 +62,105 @@ impl fmt::Display for Peer {
     }
 }
 
+/// Why a connection has no place.
+#[derive(Debug, thiserror::Error)]
+enum PlaceError {
+    #[error("{peer} has {held} connections, as many as one peer may have")]
+    Peer { peer: Peer, held: u64 },
+    #[error(transparent)]
+    Share(#[from] ShareError<Peer>),
+}
+
 /// Places for connections, of which a peer may have three times what is free: some are left for others, whatever one
 /// does.
 #[derive(Debug)]
 pub struct Places {
+    listener: &'static str,
     per_peer: u64,
     shares: Mutex<Shares<Peer>>,
+    refusals: Count,
+    /// The last refusal, and when.
+    last: Mutex<Option<(Instant, PlaceError)>>,
 }
 
 impl Places {
-    /// Nobody has connected. There are `connections` places, at least four, and at most `per_peer` of them for one
-    /// peer.
+    /// Nobody has connected to `listener`, which is its name in the log. There are `connections` places, at least four,
+    /// and at most `per_peer` of them for one peer.
     #[must_use]
-    pub fn new(connections: usize, per_peer: usize) -> Arc<Self> {
+    pub fn new(listener: &'static str, connections: usize, per_peer: usize) -> Arc<Self> {
         let shares = Shares::new("connections", "a limit of the program", connections.max(4) as u64);
-        Arc::new(Self { per_peer: per_peer as u64, shares: Mutex::new(shares) })
+        let shares = Mutex::new(shares);
+        let (refusals, last) = (Count::default(), Mutex::default());
+        Arc::new(Self { listener, per_peer: per_peer as u64, shares, refusals, last })
     }
 
-    /// A place for a connection of `peer`; `None` if it has its share already.
+    /// A place for a connection of `peer`; `None` if it has its share already, or all are taken. The first time, the
+    /// log says so, and who has most.
     #[must_use]
     pub fn take(self: &Arc<Self>, peer: Peer) -> Option<ConnectionPermit> {
-        let mut shares = self.shares();
-        if shares.held(&peer) >= self.per_peer {
-            return None;
+        match self.try_take(peer) {
+            Ok(permit) => Some(permit),
+            Err(error) => {
+                if self.refusals.is_first() {
+                    tracing::warn!(listener = self.listener, %error, "connections are refused: too many are open");
+                }
+                *self.last() = Some((timer_now(), error));
+                None
+            }
         }
-        shares.take(peer.clone(), 1).ok()?;
-        Some(ConnectionPermit { places: Arc::clone(self), peer })
     }
 
+    /// Says so if a connection was refused within the last minute, and who has most.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        let last = self.last();
+        let (at, error) = last.as_ref()?;
+        let (listener, refused) = (self.listener, self.refusals.get());
+        let is_full = timer_now().saturating_duration_since(*at) < FULL_FOR;
+        is_full.then(|| format!("{listener}: connections are refused, {refused} so far: {error}"))
+    }
+
+    fn try_take(self: &Arc<Self>, peer: Peer) -> Result<ConnectionPermit, PlaceError> {
+        let mut shares = self.shares();
+        let held = shares.held(&peer);
+        if held >= self.per_peer {
+            return Err(PlaceError::Peer { peer, held });
+        }
+        shares.take(peer.clone(), 1)?;
+        Ok(ConnectionPermit { places: Arc::clone(self), peer })
+    }
+
+    // No code under these locks panics. If one did, the state would still be usable.
     fn shares(&self) -> MutexGuard<'_, Shares<Peer>> {
-        // No code under this lock panics. If one did, the state would still be usable.
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Instant, PlaceError)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Listeners of a program, for whoever reports which of them are full.
+#[derive(Debug, Default)]
+pub struct FullListeners(Mutex<Vec<Weak<Places>>>);
+
+impl FullListeners {
+    /// Reports the listener of `places`, too, as long as there is one.
+    pub fn watch(&self, places: &Arc<Places>) {
+        let mut known = self.known();
+        known.retain(|places| places.strong_count() > 0);
+        known.push(Arc::downgrade(places));
+    }
+
+    /// A line for each listener that refuses connections now, or has within the last minute.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        self.known().iter().filter_map(|places| places.upgrade()?.problem()).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Weak<Places>>> {
+        // No code under this lock panics. If one did, the state would still be usable.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,6 +171,14 @@ pub struct ConnectionPermit {
     peer: Peer,
 }
 
+impl ConnectionPermit {
+    /// Whose connection it is.
+    #[must_use]
+    pub const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.places.shares().release(&self.peer, 1);
@@ -104,16 +187,87 @@ impl Drop for ConnectionPermit {
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
+    use std::io::{self, ErrorKind, Write};
     use std::net::{Shutdown, SocketAddr, TcpStream as Client};
 
     use nix::unistd::{Uid, geteuid, setfsuid};
     use rustix::net::{AddressFamily, SocketType, bind, socket};
     use tokio::net::{TcpListener, TcpSocket};
+    use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
 
     const STRANGER: u32 = 65534;
+
+    /// What was logged.
+    #[derive(Clone, Debug, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged while each of `peers` takes what it can of `places`, and what each has then.
+    fn filled(places: &Arc<Places>, peers: &[Peer]) -> (String, Vec<usize>) {
+        let log = Log::default();
+        let writer = log.clone();
+        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+        let subscriber = tracing_subscriber::registry().with(layer);
+        let held = tracing::subscriber::with_default(subscriber, || {
+            let all = |peer: &Peer| core::iter::from_fn(|| places.take(peer.clone())).collect::<Vec<_>>();
+            let held: Vec<_> = peers.iter().map(all).collect();
+            held.iter().map(Vec::len).collect()
+        });
+        let bytes = log.0.lock().unwrap().clone();
+        (String::from_utf8(bytes).unwrap(), held)
+    }
+
+    #[test]
+    fn the_first_refusal_is_in_the_log_with_who_has_most() {
+        let peers = [7, 8, 9].map(Peer::User);
+
+        let (log, held) = filled(&Places::new("spans", 8, 8), &peers);
+
+        assert_eq!(held, [6, 2, 0], "three times what is free");
+        assert_eq!(log.lines().count(), 1, "{log}");
+        assert!(log.contains("connections are refused: too many are open") && log.contains("\"spans\""), "{log}");
+        assert!(log.contains("user 7 would have 7 of 8 connections") && log.contains("user 7 has most, 6"), "{log}");
+
+        let (log, held) = filled(&Places::new("spans", 8, 2), &peers);
+
+        assert_eq!(held, [2, 2, 2]);
+        assert!(log.contains("user 7 has 2 connections, as many as one peer may have"), "{log}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_is_full_for_a_minute_after_a_refusal_and_says_who_has_most() {
+        let listeners = FullListeners::default();
+        let [spans, pages] = ["spans", "pages"].map(|name| Places::new(name, 8, 8));
+        listeners.watch(&spans);
+        listeners.watch(&pages);
+        let held: Vec<_> = core::iter::from_fn(|| spans.take(Peer::User(7))).collect();
+        assert_eq!((held.len(), listeners.problems().len()), (6, 1));
+
+        tokio::time::sleep(FULL_FOR / 2).await;
+        assert!(spans.take(Peer::User(7)).is_none());
+        tokio::time::sleep(FULL_FOR / 2).await;
+
+        let problems = listeners.problems();
+        let said = "spans: connections are refused, 2 so far: user 7 would have 7 of 8 connections";
+        assert!(problems[0].starts_with(said) && problems[0].contains("user 7 has most, 6"), "{problems:?}");
+        tokio::time::sleep(FULL_FOR / 2).await;
+        assert_eq!(listeners.problems(), [""; 0], "a minute after the last one");
+        assert!(spans.take(Peer::User(7)).is_none());
+        drop((held, spans));
+        assert_eq!(listeners.problems(), [""; 0], "there is no such listener any more");
+    }
 
     /// A connection from an address of loopback.
     fn connect(from: u8, to: SocketAddr) -> Client {
@@ -145,7 +299,7 @@ mod tests {
     async fn a_user_of_this_machine_has_one_share_whatever_addresses_it_uses() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let places = Places::new(8, 8);
+        let places = Places::new("test", 8, 8);
         let mut held = Vec::new();
         let Some(_theirs) = of_a_stranger(1..8, address) else { return };
         for _ in 0..7 {

@@ -131,6 +131,12 @@ pub struct Changes {
     pub at_restart: Vec<String>,
 }
 
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.at_restart.is_empty()
+    }
+}
+
 /// How an agent takes over changed files.
 pub trait Reload: Send + 'static {
     /// The files on whose content it depends.
@@ -191,11 +197,31 @@ pub fn fingerprint(files: &[PathBuf]) -> u64 {
     hasher.finish()
 }
 
-/// Reloads `agent` at SIGHUP and when its files have changed, until it is dropped.
-pub async fn watch(agent: impl Reload, state: Arc<ReloadState>) {
-    let mut hangup = signal(SignalKind::hangup()).inspect_err(|error| {
-        tracing::warn!(%error, "SIGHUP cannot be caught: changed files are found by looking at them");
-    });
+/// SIGHUP, which ends a process that does not catch it.
+#[derive(Debug)]
+pub struct Hangup(Option<Signal>);
+
+impl Hangup {
+    /// Catches it from now on, in a runtime with signals. If that is not possible, the log says so.
+    #[must_use]
+    pub fn catch() -> Self {
+        let caught = signal(SignalKind::hangup()).inspect_err(|error| {
+            tracing::warn!(%error, "SIGHUP cannot be caught: changed files are found by looking at them");
+        });
+        Self(caught.ok())
+    }
+
+    /// Waits for it; for ever if it cannot be caught.
+    async fn received(&mut self) {
+        match &mut self.0 {
+            Some(signal) => _ = signal.recv().await,
+            None => core::future::pending().await,
+        }
+    }
+}
+
+/// Reloads `agent` at `hangup` and when its files have changed, until it is dropped.
+pub async fn watch(agent: impl Reload, state: Arc<ReloadState>, mut hangup: Hangup) {
     let mut every = tokio::time::interval(POLL);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut agent = Some(agent);
@@ -203,7 +229,7 @@ pub async fn watch(agent: impl Reload, state: Arc<ReloadState>) {
     loop {
         let is_asked = tokio::select! {
             _ = every.tick() => false,
-            () = received(hangup.as_mut().ok()) => true,
+            () = hangup.received() => true,
         };
         let Some(mut held) = agent.take() else { return };
         let before = known;
@@ -220,16 +246,12 @@ pub async fn watch(agent: impl Reload, state: Arc<ReloadState>) {
         agent = Some(held);
         known = Some(now);
         if let Some(outcome) = outcome {
+            if is_asked && outcome.as_ref().is_ok_and(Changes::is_empty) {
+                // Who sent the signal would not know whether it has come.
+                tracing::info!("SIGHUP: nothing has changed since the files were taken over last");
+            }
             state.note(outcome);
         }
-    }
-}
-
-/// Waits for the signal; for ever if there is none.
-async fn received(hangup: Option<&mut Signal>) {
-    match hangup {
-        Some(hangup) => _ = hangup.recv().await,
-        None => core::future::pending().await,
     }
 }
 

@@ -1,17 +1,20 @@
 //! HTTP servers of the agents: gRPC and plain HTTP, on Unix sockets and TCP. Connections are bounded in number and per
 //! peer, and each request knows who sent it (an extension, [`Identity`]).
 
+mod exchanges;
+mod limits;
 mod reply_shares;
 mod request_bounds;
 
 use core::pin::pin;
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -26,26 +29,26 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tower_service::Service as _;
 use webpki::EndEntityCert;
 
-pub use self::reply_shares::{ReplyShares, with_reply_shares};
+pub use self::exchanges::{Exchange, Exchanges, Overdue, Patience, WatchedBody};
+pub use self::limits::{HttpLimits, Limits, Traffic};
+pub use self::reply_shares::{ReplyShares, with_page_shares, with_reply_shares};
 pub use self::request_bounds::{AdmittedRequest, with_bounded_requests};
 use crate::access::{Identity, peer};
+use crate::clock::Clock;
 use crate::count::Count;
 use crate::descriptors;
-use crate::peers::{ConnectionPermit, Peer, Places};
+use crate::listen::ACCEPT_PAUSE;
+use crate::peers::{ConnectionPermit, FullListeners, Peer, Places};
+use crate::repeated_events::RepeatedEvents;
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Time limit for the first request of a connection, for the head of each, and for an idle connection over HTTP/1.
-const IDLE: Duration = Duration::from_secs(20);
 /// HTTP/2 keep-alive interval and timeout: a peer that does not reply within this is treated as gone, whatever TCP
 /// says.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Maximum bytes of headers of one request.
-const MAX_HEADER_BYTES: usize = 32 << 10;
-/// Concurrent requests on one connection.
-const MAX_REQUESTS: u32 = 64;
-/// Pause after an error of `accept`, usually for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What one connection may send over HTTP/2 before any of it is read, over all requests and for each. All bodies are
+/// read at once, into bounds of their own, or dropped.
+const WINDOW_BYTES: u32 = 64 << 10;
 
 /// A listening socket.
 #[derive(Debug)]
@@ -54,15 +57,6 @@ pub enum Listener {
     Unix(UnixListener),
     /// Plain TCP: everybody is [`Identity::Anyone`].
     Tcp(TcpListener),
-}
-
-/// How many connections a server takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Concurrent connections of all peers. One of them may have three times what is free.
-    pub connections: usize,
-    /// Most concurrent connections of one user of this machine, or from one address of another one.
-    pub connections_per_peer: usize,
 }
 
 /// What happened to connections, since the start.
@@ -76,6 +70,12 @@ pub struct Counts {
     pub handshakes: Count,
     /// Errors of `accept`.
     pub accept_errors: Count,
+    /// Closed because a reply was not read in time.
+    pub unread: Count,
+    /// Requests for pages that were refused: their sender had its share of pages that were not read.
+    pub refused_pages: Count,
+    /// Which listeners are full.
+    pub full: FullListeners,
 }
 
 /// A server of one API, on one or more listeners.
@@ -96,7 +96,8 @@ impl Server {
     /// without it, everybody there is [`Identity::Anyone`].
     pub async fn serve(self, listeners: Vec<Listener>, tls: Option<TlsAcceptor>, stop: impl Future<Output = ()>) {
         let graceful = GracefulShutdown::new();
-        let places = Places::new(self.limits.connections, self.limits.connections_per_peer);
+        let places = Places::new(self.name, self.limits.connections, self.limits.connections_per_peer);
+        self.counts.full.watch(&places);
         let (sender, mut admitted) = mpsc::channel(1);
         // Aborted on drop.
         let mut accepting = JoinSet::new();
@@ -104,7 +105,7 @@ impl Server {
             accepting.spawn(self.clone().accept(listener, Arc::clone(&places), sender.clone()));
         }
         drop(sender);
-        let builder = builder();
+        let builder = builder(limits::FIRST_REQUEST, KEEP_ALIVE, self.limits.traffic.http());
         let mut stop = pin!(stop);
         loop {
             let next = tokio::select! {
@@ -115,7 +116,8 @@ impl Server {
             let (server, tls) = (self.clone(), tls.clone());
             let (builder, watcher) = (builder.clone(), graceful.watcher());
             tokio::spawn(async move {
-                server.serve_connection(stream, tls, identity, &builder, watcher).await;
+                let caller = Caller { identity, peer: place.peer().clone() };
+                server.serve_connection(stream, tls, caller, &builder, watcher).await;
                 drop(place);
             });
         }
@@ -125,12 +127,15 @@ impl Server {
 
     /// Accepts for ever.
     async fn accept(self, listener: Listener, places: Arc<Places>, admitted: mpsc::Sender<Admitted>) {
+        let (failures, clock) = (RepeatedEvents::default(), Clock::start());
         loop {
             let stream = match listener.accept().await {
                 Ok(stream) => stream,
                 Err(error) => {
                     self.counts.accept_errors.one_more();
-                    tracing::warn!(server = self.name, %error, "cannot accept a connection");
+                    if let Some(times) = failures.count(clock.now(), error.kind()) {
+                        tracing::warn!(server = self.name, %error, times, "cannot accept a connection");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -146,15 +151,15 @@ impl Server {
                 Stream::Unix(stream) => match peer(stream) {
                     Ok(peer) => (Identity::User { uid: peer.uid, groups: peer.groups }, Peer::User(peer.uid)),
                     Err(error) => {
-                        tracing::warn!(server = self.name, %error, "cannot get the credentials of a peer");
+                        if let Some(times) = failures.count(clock.now(), "credentials") {
+                            tracing::warn!(server = self.name, %error, times, "cannot get the credentials of a peer");
+                        }
                         continue;
                     }
                 },
             };
-            let Some(place) = places.take(peer.clone()) else {
-                if self.counts.refused.is_first() {
-                    tracing::warn!(server = self.name, %peer, "connections are refused: too many are open");
-                }
+            let Some(place) = places.take(peer) else {
+                self.counts.refused.one_more();
                 continue;
             };
             if admitted.send(Admitted { stream, identity, place }).await.is_err() {
@@ -167,18 +172,18 @@ impl Server {
         self,
         stream: Stream,
         tls: Option<TlsAcceptor>,
-        identity: Identity,
+        caller: Caller,
         builder: &Builder<TokioExecutor>,
         watcher: Watcher,
     ) {
         match (stream, tls) {
-            (Stream::Unix(stream), _) => requests(self.router, stream, identity, builder, watcher).await,
-            (Stream::Tcp(stream, _), None) => requests(self.router, stream, identity, builder, watcher).await,
+            (Stream::Unix(stream), _) => self.requests(stream, caller, builder, watcher).await,
+            (Stream::Tcp(stream, _), None) => self.requests(stream, caller, builder, watcher).await,
             (Stream::Tcp(stream, address), Some(tls)) => {
                 match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
                     Ok(Ok(stream)) => {
                         let identity = certified(stream.get_ref().1.peer_certificates());
-                        requests(self.router, stream, identity, builder, watcher).await;
+                        self.requests(stream, Caller { identity, ..caller }, builder, watcher).await;
                     }
                     failed => {
                         self.counts.handshakes.one_more();
@@ -189,18 +194,57 @@ impl Server {
             }
         }
     }
+
+    /// Serves the requests of one connection, until it has rested too long.
+    async fn requests<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+        self,
+        stream: S,
+        caller: Caller,
+        builder: &Builder<TokioExecutor>,
+        watcher: Watcher,
+    ) {
+        let Self { router, limits: Limits { traffic, .. }, counts, .. } = self;
+        let exchanges = Exchanges::default();
+        let begun = exchanges.clone();
+        let answer = service_fn(move |mut request: Request<Incoming>| {
+            let exchange = begun.begin();
+            request.extensions_mut().insert(caller.identity.clone());
+            request.extensions_mut().insert(caller.peer.clone());
+            let reply = router.clone().call(request);
+            async move { reply.await.map(|reply| replied(traffic, exchange, reply)) }
+        });
+        let connection = builder.serve_connection(TokioIo::new(stream), answer).into_owned();
+        // Errors are of the peer's making, and each request has had its own answer.
+        if let Err(Overdue::Reply) = exchanges.within(traffic.patience(), watcher.watch(connection)).await {
+            counts.unread.one_more();
+        }
+    }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+/// The `reply` that ends this exchange.
+fn replied(traffic: Traffic, exchange: Exchange, reply: Response) -> Response {
+    match traffic {
+        Traffic::Pages => reply.map(|body| Body::new(exchange.reply(body))),
+        Traffic::Streams => reply,
+    }
+}
+
+/// How connections are served, over either version of HTTP: the head of a request comes within `idle`. Over HTTP/2 a
+/// peer replies to a ping within `keep_alive`.
+#[must_use]
+pub fn builder(idle: Duration, keep_alive: Duration, limits: HttpLimits) -> Builder<TokioExecutor> {
+    let HttpLimits { requests, head_bytes } = limits;
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(MAX_HEADER_BYTES);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(idle).max_buf_size(head_bytes as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .max_concurrent_streams(MAX_REQUESTS)
-        .max_header_list_size(MAX_HEADER_BYTES as u32);
+        .keep_alive_interval(keep_alive)
+        .keep_alive_timeout(keep_alive)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(requests)
+        .max_header_list_size(head_bytes);
     builder
 }
 
@@ -217,6 +261,12 @@ impl Stream {
             Self::Tcp(stream, _) => descriptors::leaves_enough(stream),
         }
     }
+}
+
+/// Who is at the other end of a connection.
+struct Caller {
+    identity: Identity,
+    peer: Peer,
 }
 
 /// A connection that has a place.
@@ -239,33 +289,6 @@ impl Listener {
     }
 }
 
-/// Serves the requests of one connection. Closes it if the first one does not come within [`IDLE`].
-async fn requests<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    router: Router,
-    stream: S,
-    identity: Identity,
-    builder: &Builder<TokioExecutor>,
-    watcher: Watcher,
-) {
-    let began = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&began);
-    let answer = service_fn(move |mut request: Request<Incoming>| {
-        flag.store(true, Ordering::Relaxed);
-        request.extensions_mut().insert(identity.clone());
-        router.clone().call(request)
-    });
-    let connection = builder.serve_connection(TokioIo::new(stream), answer).into_owned();
-    let mut connection = pin!(watcher.watch(connection));
-    tokio::select! {
-        // Errors are of the peer's making, and each request has had its own answer.
-        _ = &mut connection => return,
-        () = tokio::time::sleep(IDLE) => {}
-    }
-    if began.load(Ordering::Relaxed) {
-        _ = connection.await;
-    }
-}
-
 /// The identity in the first of the peer's certificates.
 pub(crate) fn certified(certificates: Option<&[CertificateDer<'_>]>) -> Identity {
     let Some(first) = certificates.and_then(<[_]>::first) else { return Identity::Anyone };
@@ -273,3 +296,6 @@ pub(crate) fn certified(certificates: Option<&[CertificateDer<'_>]>) -> Identity
     let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
     Identity::of_certificate(names.map(str::to_owned))
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,6 +92,15 @@ impl<K: Clone + Ord + fmt::Display> Shares<K> {
         Err(ShareError { owner, wanted, limit, free: free.unwrap_or(0), what, largest, held, key })
     }
 
+    /// How much more `owner` may have: the most for which [`Self::check`] is no error.
+    #[must_use]
+    pub fn room(&self, owner: &K) -> u64 {
+        let free = self.limit.saturating_sub(self.used);
+        // held + more ≤ 3 (free - more) + 2, where the last term is what `check` rounds off.
+        let spread = free.saturating_mul(OF_FREE).saturating_add(OF_FREE - 1).saturating_sub(self.held(owner));
+        (spread / (OF_FREE + 1)).min(free)
+    }
+
     /// Gives `owner` more, if it may have it.
     ///
     /// # Errors
@@ -183,6 +192,22 @@ mod tests {
 
         assert_eq!((shares.held(&'a'), shares.used(), shares.largest()), (0, 1, Some(('b', 1))));
         assert!(shares.take('b', 1).is_ok());
+    }
+
+    #[test]
+    fn the_room_of_an_owner_is_the_most_that_it_may_take_at_once() {
+        for held in 0..40 {
+            for used_by_others in 0..40 {
+                let mut shares = shares(64);
+                shares.add('a', held);
+                shares.add('b', used_by_others);
+
+                let room = shares.room(&'a');
+
+                assert!(room == 0 || shares.check('a', room).is_ok(), "{held} {used_by_others}: {room}");
+                assert!(shares.check('a', room + 1).is_err(), "{held} {used_by_others}: {room}");
+            }
+        }
     }
 
     #[test]

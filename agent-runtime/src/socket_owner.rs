@@ -1,8 +1,8 @@
-//! The user that owns the other end of a TCP connection on this machine, and the cgroup in which it was opened, as the
-//! kernel knows them (`NETLINK_SOCK_DIAG`). One exchange with the kernel per connection, of a few microseconds; it
-//! needs no privilege.
+//! The user that owns the other end of a TCP connection on this machine, or a socket that listens, and the cgroup in
+//! which it was opened, as the kernel knows them (`NETLINK_SOCK_DIAG`). One exchange with the kernel per connection, of
+//! a few microseconds; it needs no privilege.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -32,6 +32,8 @@ const INET6: u8 = 10;
 /// States of a connection whose socket somebody has open: established, and those in which one end sends no more. Not
 /// a listener, which the kernel names where it finds no connection.
 const OPEN: [u8; 4] = [1, 4, 5, 8];
+/// State of a socket that listens.
+const LISTENING: [u8; 1] = [10];
 /// The loopback interface, in each network namespace. Connections within a machine use no other, and a socket that is
 /// bound to it is found with its number only.
 const LOOPBACK: u32 = 1;
@@ -46,6 +48,15 @@ pub struct SocketOwner {
     pub cgroup: Option<u64>,
 }
 
+/// Who listens where a connection leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its address, without a port.
+    pub address: IpAddr,
+    /// Its owner, if it is on this machine and the kernel says who.
+    pub owner: Option<SocketOwner>,
+}
+
 /// Asks for the owner of the socket with the first address, connected to the second one.
 pub type OwnerLookup = fn(SocketAddr, SocketAddr) -> io::Result<SocketOwner>;
 
@@ -56,13 +67,46 @@ pub type OwnerLookup = fn(SocketAddr, SocketAddr) -> io::Result<SocketOwner>;
 ///
 /// The socket is of another machine or network namespace, is closed already, or the kernel has no `tcp_diag`.
 pub fn socket_owner(peer: SocketAddr, local: SocketAddr) -> io::Result<SocketOwner> {
+    owner(&ask(peer, local)?, &OPEN)
+}
+
+/// The owner of the socket that listens at `address` of this machine.
+///
+/// # Errors
+///
+/// Nobody in this network namespace listens there, or the kernel has no `tcp_diag`.
+pub fn listener_owner(address: SocketAddr) -> io::Result<SocketOwner> {
+    // No connection has such another end: the kernel finds who listens.
+    let nobody = match address.ip().to_canonical() {
+        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    owner(&ask(address, SocketAddr::new(nobody, 0))?, &LISTENING)
+}
+
+/// Who listens where `stream` leads, which was connected just now: the kernel still has the listener that accepts it.
+///
+/// # Errors
+///
+/// The connection is broken.
+pub fn listener_of(stream: &tokio::net::TcpStream) -> io::Result<Listener> {
+    let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+    // Both ends of a connection to an address of this machine have that address, but for those of loopback.
+    let (address, own) = (peer.ip().to_canonical(), local.ip().to_canonical());
+    let is_here = address.is_loopback() || address == own;
+    Ok(Listener { address, owner: is_here.then(|| listener_owner(peer).ok()).flatten() })
+}
+
+/// What the kernel replies about the socket `peer` of a connection to `local`.
+fn ask(peer: SocketAddr, local: SocketAddr) -> io::Result<Vec<u8>> {
     let kernel =
         socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
     send(&kernel, &request(peer, local), SendFlags::empty())?;
     // The kernel has answered when `send` returns.
-    let mut reply = [0; 1024];
+    let mut reply = vec![0_u8; 1024];
     let (_, length) = recv(&kernel, &mut reply[..], RecvFlags::DONTWAIT)?;
-    owner(reply.get(..length).unwrap_or_default())
+    reply.truncate(length);
+    Ok(reply)
 }
 
 /// What `ask` says about a connection of this process with itself.
@@ -103,7 +147,8 @@ fn request(peer: SocketAddr, local: SocketAddr) -> [u8; HEADER + REQUEST] {
     bytes
 }
 
-fn owner(reply: &[u8]) -> io::Result<SocketOwner> {
+/// The owner in a reply about a socket, if it is in one of `states`.
+fn owner(reply: &[u8], states: &[u8]) -> io::Result<SocketOwner> {
     let kind = half(reply, 4);
     match kind {
         Some(BY_FAMILY) if reply.len() >= HEADER + REPLY => {}
@@ -112,7 +157,7 @@ fn owner(reply: &[u8]) -> io::Result<SocketOwner> {
     }
     // A socket that is closed has no owner any more, and the kernel says root. Its inode is read after the user: if
     // there is one, there was a user.
-    let is_open = reply.get(HEADER + 1).is_some_and(|state| OPEN.contains(state));
+    let is_open = reply.get(HEADER + 1).is_some_and(|state| states.contains(state));
     if !is_open || word(reply, INODE)? == 0 {
         return Err(io::ErrorKind::NotConnected.into());
     }
@@ -181,21 +226,49 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_says_who_listens_also_at_every_address() {
+        for (address, to) in [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.2"), ("[::]:0", "127.0.0.1")] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                println!("NOT RUN: no IPv6 here");
+                continue;
+            };
+            let at = SocketAddr::new(to.parse().unwrap(), listener.local_addr().unwrap().port());
+            let client = TcpStream::connect(at).unwrap();
+
+            assert_eq!(listener_owner(at).unwrap().uid, own_user(), "{address}");
+            drop(listener);
+            assert!(listener_owner(at).is_err(), "{address}: nobody listens any more");
+            drop(client);
+        }
+    }
+
+    #[tokio::test]
+    async fn only_an_address_of_this_machine_has_an_owner() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+
+        let found = listener_of(&stream).unwrap();
+
+        assert!(found.address.is_loopback());
+        assert_eq!(found.owner.map(|owner| owner.uid), Some(own_user()));
+    }
+
+    #[test]
     fn a_reply_that_names_no_living_socket_is_an_error() {
         let mut reply = vec![0; HEADER + REPLY];
         reply[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
         reply[USER..USER + 4].copy_from_slice(&7_u32.to_ne_bytes());
         reply[HEADER + 1] = OPEN[0];
-        assert!(owner(&reply).is_err(), "without an inode it says root for everybody");
+        assert!(owner(&reply, &OPEN).is_err(), "without an inode it says root for everybody");
         reply[INODE] = 1;
-        assert_eq!(owner(&reply).unwrap(), SocketOwner { uid: 7, cgroup: None });
+        assert_eq!(owner(&reply, &OPEN).unwrap(), SocketOwner { uid: 7, cgroup: None });
 
         for over in [2, 3, 6, 7, 9, 10, 11] {
             reply[HEADER + 1] = over;
-            assert!(owner(&reply).is_err(), "{over}");
+            assert!(owner(&reply, &OPEN).is_err(), "{over}");
         }
         for length in 0..reply.len() {
-            assert!(owner(&reply[..length]).is_err(), "{length}");
+            assert!(owner(&reply[..length], &OPEN).is_err(), "{length}");
         }
     }
 

@@ -322,9 +322,7 @@ mod tests {
         fn new() -> Self {
             let files = Self(tempfile::tempdir().unwrap());
             for name in ["a", "b"] {
-                let generated = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-                std::fs::write(files.path(&format!("{name}.pem")), generated.cert.pem()).unwrap();
-                std::fs::write(files.path(&format!("{name}.key")), generated.signing_key.serialize_pem()).unwrap();
+                support::certificates::Subject::new(&[name]).self_signed().write(files.0.path(), name);
             }
             std::fs::write(files.path("empty"), "").unwrap();
             files

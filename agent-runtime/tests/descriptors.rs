@@ -4,15 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_runtime::server::{Counts, Limits, Listener, Server};
+use agent_runtime::server::{Counts, Limits, Listener, Server, Traffic};
 use axum::Router;
 use axum::routing::get;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::descriptors::{lower_limit, take_all};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-
-/// Descriptors of this process.
-const MAX_FILES: u64 = 64;
 
 /// Processor time of this process.
 fn cpu() -> Duration {
@@ -22,25 +19,17 @@ fn cpu() -> Duration {
 
 #[tokio::test]
 async fn without_descriptors_it_waits_and_goes_on_afterwards() {
-    let limit = Rlimit { current: Some(MAX_FILES), ..getrlimit(Resource::Nofile) };
-    setrlimit(Resource::Nofile, limit).unwrap();
+    lower_limit();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let counts = Arc::new(Counts::default());
     let router = Router::new().route("/", get(|| async { "here" }));
-    let limits = Limits { connections: 8, connections_per_peer: 8 };
+    let limits = Limits { connections: 8, connections_per_peer: 8, traffic: Traffic::Pages };
     let server = Server { name: "test", router, limits, counts: Arc::clone(&counts) };
     // Before the server accepts, all descriptors of this process are taken, while a peer is in the listener's queue.
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
-    let mut taken = Vec::new();
-    let error = loop {
-        match std::fs::File::open("/dev/null") {
-            Ok(file) => taken.push(file),
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
+    let taken = take_all();
 
     tokio::spawn(server.serve(vec![Listener::Tcp(listener)], None, core::future::pending()));
     let before = cpu();

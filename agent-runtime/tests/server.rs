@@ -10,14 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::access::Identity;
-use agent_runtime::server::{Counts, Limits, Listener, Server};
+use agent_runtime::server::{Counts, Limits, Listener, Server, Traffic};
 use axum::routing::get;
 use axum::{Extension, Router};
+use support::wait::Wait;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::oneshot;
 
-const LIMITS: Limits = Limits { connections: 6, connections_per_peer: 4 };
+const LIMITS: Limits = Limits { connections: 6, connections_per_peer: 4, traffic: Traffic::Pages };
+/// How tests wait for a condition.
+const WAIT: Wait = Wait::up_to(Duration::from_secs(30));
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 
 struct Running {
@@ -105,24 +108,22 @@ async fn one_peer_cannot_take_all_places_and_gets_them_back_when_it_leaves() {
         held.push((client.connect(running.address).await.unwrap(), stream));
     }
     // Idle connections by TCP are admitted some time later.
-    let refused = async {
-        while !page(running.address).await.is_empty() {
-            tokio::task::yield_now().await;
-        }
+    let refused = async || {
+        let page = page(running.address).await;
+        if page.is_empty() { Ok(()) } else { Err(page) }
     };
-    tokio::time::timeout(Duration::from_secs(30), refused).await.unwrap();
+    WAIT.until_async("another connection is refused", refused).await;
 
     assert!(running.counts.refused.get() >= 1);
     if let Some(page) = page_of_a_stranger(running.address).await {
         assert!(page.starts_with("HTTP/1.1 200"), "another user has its own share: {page}");
     }
     drop(held);
-    let answered = async {
-        while !page(running.address).await.starts_with("HTTP/1.1 200") {
-            tokio::task::yield_now().await;
-        }
+    let answered = async || {
+        let page = page(running.address).await;
+        if page.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(page) }
     };
-    tokio::time::timeout(Duration::from_secs(30), answered).await.unwrap();
+    WAIT.until_async("it is answered", answered).await;
 }
 
 #[tokio::test]

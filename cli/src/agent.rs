@@ -16,6 +16,7 @@ use thiserror::Error;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
 use wire::cause::innermost;
+use wire::control::MAX_MESSAGE_BYTES;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
     HookEvent, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest, OpenPageReply,
@@ -279,7 +280,9 @@ impl Connection {
         match endpoint.connect_timeout(CONNECT_TIMEOUT).timeout(REQUEST_TIMEOUT).connect().await {
             Ok(channel) => {
                 let token = peer.tls.as_ref().and_then(|tls| tls.token_file().cloned());
-                Ok(Self { client: OperatorsClient::with_interceptor(channel, Bearer(token)), peer })
+                let client = OperatorsClient::with_interceptor(channel, Bearer(token));
+                // The agent's limit; tonic's own is 4 MiB, which the status of some hundred busy services exceeds.
+                Ok(Self { client: client.max_decoding_message_size(MAX_MESSAGE_BYTES), peer })
             }
             Err(error) => Err(peer.unreachable(printable(innermost(&error))).await),
         }

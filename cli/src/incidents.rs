@@ -103,7 +103,7 @@ pub fn show(args: &IncidentArgs, from_environment: Option<PathBuf>) -> Result<Ex
             written.map_err(|error| Failure::to(format!("write {}", path.display())).caused_by(&error))?;
             output::print_stderr(&format!("the incident {} is in {}\n", incident.id, path.display()));
         }
-        None if args.json => output::print(&(page::documents::incident(&incident) + "\n"))?,
+        None if args.json => output::print(&(page::documents::incident(&incident, |_| None) + "\n"))?,
         None => output::print(&in_words(&incident))?,
     }
     Ok(Exit::Fine)

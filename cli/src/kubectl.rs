@@ -3,6 +3,7 @@
 //! The agent is found by its labels, and the command runs in its container (`kubectl exec`). So the cluster's roles say
 //! who may (`create` on `pods/exec` in the agents' namespace), and no port of the agent has to be open.
 
+mod calls;
 mod open;
 
 use std::ffi::OsString;
@@ -27,6 +28,9 @@ Run a command of an operator in the agent of a Kubernetes node
   uview kubectl --all status               on one node after the other
   uview kubectl --all lmap shop/payment --interval 200ms
   uview kubectl --node worker-3 open       the live page, through a tunnel, until Ctrl-C
+  uview kubectl describe shop/payment      how it is watched: `uview lmap` and `uview metric` of it
+  uview kubectl traces                     what was kept of them: `uview receipt` and `uview paths`
+  uview kubectl watch --name kubelet       a program outside of pods, until Ctrl-C
 
 kubectl is called as it is configured, with --context and --kubeconfig if they are given. You need the rights `get` and
 `list` on `pods`, and `create` on `pods/exec`, in the agents' namespace; for `open` also `create` on `pods/portforward`.
@@ -37,22 +41,6 @@ Under the name `kubectl-uview` in PATH, it is the plugin `kubectl uview`:
 
 The exit code is that of the command; with --all, of the first that is not 0.";
 
-/// Commands that ask an agent, and read or write no file.
-const COMMANDS: [&str; 13] = [
-    "check",
-    "drain",
-    "incident",
-    "incidents",
-    "lmap",
-    "metric",
-    "open",
-    "paths",
-    "receipt",
-    "sources",
-    "status",
-    "top",
-    "undrain",
-];
 /// Containers of the host agent's pods.
 const LABEL: &str = "app.kubernetes.io/name=uview,app.kubernetes.io/component=host-agent";
 
@@ -137,10 +125,8 @@ pub fn as_plugin(mut arguments: Vec<OsString>) -> Vec<OsString> {
 /// than one is there without a choice.
 pub fn run(args: &KubectlArgs, display: Display) -> Result<Exit, Failure> {
     let what = format!("run `uview {}` on a node", args.command.join(" "));
-    if !args.command.first().is_some_and(|command| COMMANDS.contains(&command.as_str())) {
-        let why = format!("only commands that ask an agent run there: {}", COMMANDS.join(", "));
-        return Err(Failure::to(what).because(why).exit_with(Exit::Usage));
-    }
+    let calls =
+        calls::calls(&args.command, args.all).map_err(|why| Failure::to(&what).because(why).exit_with(Exit::Usage))?;
     let agents = args.choose(args.agents(&what)?).map_err(|why| Failure::to(&what).because(why))?;
     if args.command.first().is_some_and(|command| command == "open") {
         return args.open(&agents, &what, display);
@@ -150,9 +136,15 @@ pub fn run(args: &KubectlArgs, display: Display) -> Result<Exit, Failure> {
         if args.all {
             output::print(&format!("node {}\n", agent.node))?;
         }
-        let exit = args.carry_out(agent, &what)?;
-        if result == Exit::Fine {
-            result = exit;
+        for call in &calls {
+            let exit = args.carry_out(agent, call, &what)?;
+            if result == Exit::Fine {
+                result = exit;
+            }
+            // The next one would fail alike.
+            if !matches!(exit, Exit::Fine | Exit::Attention) {
+                break;
+            }
         }
     }
     Ok(result)
@@ -208,14 +200,14 @@ impl KubectlArgs {
         }
     }
 
-    fn carry_out(&self, agent: &Agent, what: &str) -> Result<Exit, Failure> {
+    fn carry_out(&self, agent: &Agent, call: &[String], what: &str) -> Result<Exit, Failure> {
         let mut exec = self.kubectl();
         exec.arg("exec");
         // Only a terminal can be drawn on.
         if std::io::stdin().is_terminal() && output::is_terminal() {
             exec.args(["--stdin", "--tty"]);
         }
-        exec.arg(&agent.pod).args(["--container", "host-agent", "--", "uview"]).args(&self.command);
+        exec.arg(&agent.pod).args(["--container", "host-agent", "--", "uview"]).args(call);
         exec.stdin(Stdio::inherit());
         let status = exec.status().map_err(|error| not_run(what, &error))?;
         Ok(match status.code() {

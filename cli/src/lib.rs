@@ -35,9 +35,11 @@ pub mod agent;
 pub mod agents;
 pub mod canary;
 pub mod check;
+mod columns;
 pub mod demonstration;
 pub mod discovery;
 pub mod drain;
+mod environment;
 #[cfg(feature = "lab")]
 pub mod eval;
 pub mod exit;
@@ -68,38 +70,12 @@ pub mod top;
 pub mod train;
 pub mod watch;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-
 use clap::{Parser, Subcommand};
 
 use exit::Exit;
 use failure::Failure;
 
-/// The environment of the process, read once in `main.rs`.
-#[derive(Clone, Debug, Default)]
-pub struct Environment {
-    /// The value of `UVIEW_RUNTIME_DIR`, unless it is empty.
-    pub runtime_dir: Option<PathBuf>,
-    /// Whether `NO_COLOR` is set and not empty.
-    pub no_color: bool,
-    /// Whether there is a display: `WAYLAND_DISPLAY` or `DISPLAY` is set and not empty.
-    pub display: Display,
-    /// The path of this binary, if the system knows it.
-    pub program: Option<PathBuf>,
-    /// The value of `PATH`: folders of programs.
-    pub path: Option<OsString>,
-}
-
-/// Whether windows can be shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Display {
-    /// There is a display.
-    There,
-    /// There is none.
-    #[default]
-    None,
-}
+pub use environment::{Display, Environment};
 
 /// Detect anomalies in the services of a node, with one small detector per service, outside of its process
 #[derive(Debug, Parser)]

@@ -13,9 +13,9 @@ use wire::printable;
 use wire::proto::operators::{
     Detector, GroupShare, HookEvent, Incident, IncidentChange, IncidentFigure, IncidentLog, IncidentProfile,
     IncidentReply, IncidentService, IncidentSpan, IncidentStream, IncidentSummary, IncidentTrace, IncidentsReply,
-    ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo, OpenPageReply, PathOperation, PathService,
-    PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptLogs, ReceiptReply, ReceiptRun, ReplicaInfo,
-    RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
+    Label, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo, OpenPageReply, PathOperation,
+    PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptLogs, ReceiptReply, ReceiptRun,
+    ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
 };
 
 /// A message with texts that others have chosen.
@@ -114,7 +114,8 @@ messages! {
         judged_us, fetch_us, fastest_us, learning_rows, learning_needed
     }
     Detector { score; rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
-    Reason { column, group, unit, about; share, seen, expected, since_us }
+    Reason { column, group, unit, about, metric, statistic, labels, replica; share, seen, expected, since_us }
+    Label { key, value }
     GroupShare { group; share }
     OpenPageReply { url; lifetime_ms }
     IncidentsReply { node, incidents; in_memory }
@@ -182,13 +183,18 @@ mod tests {
     #[test]
     fn each_text_of_a_reply_is_a_printable_line_however_deep_it_lies() {
         let hostile = || HOSTILE.to_owned();
-        let reason = Reason { column: hostile(), ..Reason::default() };
+        let labels = vec![Label { key: hostile(), value: hostile() }];
+        let (column, metric, replica) = (hostile(), hostile(), hostile());
+        let reason = Reason { column, metric, labels, replica, ..Reason::default() };
         let lmap = LmapStatus { service: hostile(), reasons: vec![reason], ..LmapStatus::default() };
         let status = StatusReply { lmaps: vec![lmap], counters: [(hostile(), 7)].into(), ..StatusReply::default() };
 
         let status = printable(status);
 
         assert_eq!((status.lmaps[0].service.as_str(), status.lmaps[0].reasons[0].column.as_str()), (LINE, LINE));
+        let reason = &status.lmaps[0].reasons[0];
+        assert_eq!((&*reason.metric, &*reason.labels[0].key, &*reason.labels[0].value), (LINE, LINE, LINE));
+        assert_eq!(reason.replica, LINE);
         assert_eq!(status.counters, [(LINE.to_owned(), 7)].into());
         assert_eq!(printable(vec!["π\u{2009}µs".to_owned()]), ["π\u{2009}µs"]);
     }

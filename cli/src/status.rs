@@ -243,23 +243,39 @@ pub fn state(lmap: &LmapStatus) -> String {
     }
 }
 
-/// A top metric as text: its name, the value seen, the value expected, its share of the score.
+/// A top metric as text: its name, the value seen, the value expected, its share of the score, its replica, and whom
+/// it is about.
 #[must_use]
 pub fn reason(reason: &Reason) -> String {
     let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
-    let about = if reason.about.is_empty() { String::new() } else { format!(": {}", reason.about) };
-    format!("{} {seen}, expected {expected} ({:.0} %){about}", reason.column, 100.0 * reason.share)
+    let (share, replica, about) = (100.0 * reason.share, replica_of(reason), about_of(reason));
+    format!("{} {seen}, expected {expected} ({share:.0} %){replica}{about}", reason.column)
+}
+
+/// The replica that stands out, as the end of a text; empty if none does.
+#[must_use]
+pub fn replica_of(reason: &Reason) -> String {
+    if reason.replica.is_empty() { String::new() } else { format!(", replica {}", reason.replica) }
+}
+
+/// Whom the value is about, as the end of a text: a client, a prefix, a port; empty if it is about nobody.
+#[must_use]
+pub fn about_of(reason: &Reason) -> String {
+    if reason.about.is_empty() { String::new() } else { format!(": {}", reason.about) }
 }
 
 #[cfg(test)]
 mod tests {
-    use wire::proto::operators::GroupShare;
+    use serde_json::json;
+    use wire::proto::operators::{GroupShare, Label};
 
     use super::*;
 
     fn reply() -> StatusReply {
         let reason = Reason {
-            column: "queue.depth".to_owned(),
+            column: "queue.depth{shard=\"7\"}".to_owned(),
+            metric: "queue.depth".to_owned(),
+            labels: vec![Label { key: "shard".to_owned(), value: "7".to_owned() }],
             unit: "{job}".to_owned(),
             share: 0.62,
             seen: 1200.0,
@@ -427,7 +443,7 @@ mod tests {
 
         assert!(text.contains("up 1 min 1 s"), "{text}");
         assert!(text.contains("learning 40/120"), "{text}");
-        assert!(text.contains("queue.depth 1200, expected 3.25 (62 %)"), "{text}");
+        assert!(text.contains("queue.depth{shard=\"7\"} 1200, expected 3.25 (62 %)"), "{text}");
     }
 
     #[test]
@@ -448,7 +464,9 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&json(&View::new(&reply, &[])).unwrap()).unwrap();
 
         assert_eq!(value["lmaps"][1]["gamma"], serde_json::Value::Null);
-        assert_eq!(value["lmaps"][0]["reasons"][0]["column"], "queue.depth");
+        let reason = &value["lmaps"][0]["reasons"][0];
+        assert_eq!((&reason["column"], &reason["metric"]), (&json!("queue.depth{shard=\"7\"}"), &json!("queue.depth")));
+        assert_eq!((&reason["statistic"], &reason["labels"]), (&json!(""), &json!({"shard": "7"})));
         assert_eq!(value["lmaps"][0]["groups"]["cpu"], 0.75);
     }
 }

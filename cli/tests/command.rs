@@ -2,10 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use clap::Parser as _;
+use support::workspace;
 use tempfile::TempDir;
+use uview_cli::Arguments;
 
 fn uview(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
@@ -352,5 +355,67 @@ fn configurations_of_both_agents_are_checked_without_a_start() {
         assert_ends_with(&wrong, 1);
         let text = stdout(&wrong);
         assert!(text.contains("error    log.level") && text.contains("error    access.operators.users"), "{text}");
+    }
+}
+
+/// The pages in `folder` and its folders, with their text.
+fn pages(folder: &Path) -> Vec<(PathBuf, String)> {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let of = |path: PathBuf| match path.extension() {
+        Some(extension) if extension == "md" => vec![(path.clone(), std::fs::read_to_string(&path).unwrap())],
+        _ if path.is_dir() => pages(&path),
+        _ => Vec::new(),
+    };
+    paths.flat_map(of).collect()
+}
+
+/// The lines of a page's blocks of `console` that call uview, without their prompt.
+fn prompted(page: &str) -> Vec<String> {
+    let blocks = page.split("```console\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0));
+    let lines = blocks.flat_map(str::lines).filter_map(|line| line.strip_prefix("$ ").or(line.strip_prefix("# ")));
+    let calls = lines.filter_map(|line| match line.strip_prefix("kubectl uview ") {
+        Some(of_plugin) => Some(format!("uview kubectl {of_plugin}")),
+        None => line.starts_with("uview ").then(|| line.to_owned()),
+    });
+    calls.collect()
+}
+
+/// The words of the call in `line`, as a shell takes it apart. No other program of the line is found.
+fn words(line: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("uview() {{ printf '%s\\n' uview \"$@\" > words; }}\n{line}\nwait");
+    Command::new("/bin/sh").args(["-c", &script]).env("PATH", "").current_dir(&folder).output().unwrap();
+    std::fs::read_to_string(folder.path().join("words")).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn lines_after_a_prompt_in_the_book_are_calls_that_uview_takes() {
+    let page = "```console\n$ uview metric a --derive 'b / c'   # d\nuview says\n$ ls\n```\n$ uview e\n";
+    assert_eq!(words(&prompted(page)[0]), ["uview", "metric", "a", "--derive", "b / c"]);
+    assert_eq!(prompted(page).len(), 1);
+    let calls = pages(&workspace().join("docs"));
+    let calls = calls.iter().flat_map(|(path, text)| prompted(text).into_iter().map(move |line| (path, line)));
+
+    let mut seen = 0;
+    for (path, line) in calls {
+        let taken = Arguments::try_parse_from(words(&line));
+        assert!(taken.is_ok(), "{}: {line}\n{}", path.display(), taken.unwrap_err());
+        seen += 1;
+    }
+
+    assert!(seen > 30, "{seen}");
+}
+
+#[test]
+fn the_page_on_lmaps_shows_what_the_replay_of_its_recording_prints() {
+    let page = std::fs::read_to_string(workspace().join("docs/how-an-lmap-works.md")).unwrap();
+    let (_, shown) = page.split_once("It prints, among others:\n\n```\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+
+    let printed = stdout(&uview(&["replay", workspace().join("examples/shop/cart.uvrec").to_str().unwrap()]));
+
+    assert!(shown.lines().count() > 5, "{shown}");
+    for line in shown.lines() {
+        assert!(printed.lines().any(|of| of == line), "{line}\n{printed}");
     }
 }

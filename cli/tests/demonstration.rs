@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
+use support::wait::Wait;
 use tempfile::TempDir;
 
 /// The demo itself, five services, the load and two agents. With root there is one more: the link between two services.
 const PROCESSES: usize = 9;
 
-/// Time between two polls.
-const POLL_EVERY: Duration = Duration::from_millis(50);
-/// Polls until a test fails: ten minutes. A run takes half a minute on an idle machine.
-const MAX_POLLS: usize = 12_000;
+/// How tests wait for a condition: twenty minutes. A run takes half a minute on an idle machine.
+const WAIT: Wait = Wait::up_to(Duration::from_mins(20)).pausing(Duration::from_millis(50));
 
 /// One demo at a time: two would compete for the CPU, and each would detect the other as a fault.
 static STAGE: Mutex<()> = Mutex::new(());
@@ -73,14 +72,14 @@ impl Demo {
 
     #[track_caller]
     fn wait_for_processes(&mut self, count: usize) {
-        for _ in 0..MAX_POLLS {
-            if self.processes().len() >= count {
-                return;
+        WAIT.until(&format!("{count} processes run"), || {
+            let processes = self.processes();
+            if processes.len() >= count {
+                return Ok(());
             }
             assert_eq!(self.child.try_wait().unwrap(), None, "{}", self.output());
-            std::thread::sleep(POLL_EVERY);
-        }
-        assert_eq!(self.processes().len(), count, "{}", self.output());
+            Err((processes, self.output()))
+        });
     }
 
     /// Signals the process group of the demo.
@@ -90,16 +89,7 @@ impl Demo {
 
     #[track_caller]
     fn ended(&mut self) -> ExitStatus {
-        let look = |_| {
-            let status = self.child.try_wait().unwrap();
-            if status.is_none() {
-                std::thread::sleep(POLL_EVERY);
-            }
-            status
-        };
-        let status = (0..MAX_POLLS).find_map(look);
-        assert!(status.is_some(), "it does not end:\n{}", self.output());
-        status.unwrap()
+        WAIT.until("the demo ends", || self.child.try_wait().unwrap().ok_or_else(|| self.output()))
     }
 
     #[track_caller]
@@ -116,14 +106,7 @@ impl Demo {
         let path = Path::new("/sys/class/net").join(&interface);
         // The kernel removes an interface some time after the end of the process that had it, and the demo of another
         // test may take its name meanwhile.
-        let gone = (0..MAX_POLLS).any(|_| {
-            let gone = !path.exists();
-            if !gone {
-                std::thread::sleep(POLL_EVERY);
-            }
-            gone
-        });
-        assert!(gone, "{interface} is left");
+        WAIT.until(&format!("{interface} is gone"), || !path.exists());
     }
 }
 
@@ -200,6 +183,17 @@ fn assert_can_be_opened(traces: &Value, page: &str, output: &str) {
     assert!(output.contains("file:///") && output.contains("/page/index.html#trace-of-fault-1\n"), "{output}");
 }
 
+/// The first line has an address of the live page, so that it can be opened while the shop starts.
+#[track_caller]
+fn assert_the_page_comes_first(stdout: &str) {
+    let lines: Vec<_> = stdout.lines().collect();
+    let url = lines[0].strip_prefix("watch it live, in one browser (another: `uview open`): ");
+    let token = url.and_then(|url| url.strip_prefix("http://127.0.0.1:")?.split_once("/open?token=")).map(|of| of.1);
+    assert!(token.is_some_and(|token| token.len() >= 32), "{stdout}");
+    let other = lines.iter().filter(|line| line.contains("/open?token=")).count();
+    assert!(other == 1 && lines.iter().any(|line| line.starts_with("  starting ")), "{stdout}");
+}
+
 /// Why the machine was too busy for the shop, if it was. Then a missed fault is no failure of the agents.
 fn starved(facts: &Value) -> Option<String> {
     let number = |value: &Value| value.as_u64().unwrap();
@@ -266,6 +260,7 @@ fn facts_of_one_fault(kind: &str, service: &str) -> Value {
     let status = demo.ended();
 
     demo.assert_nothing_is_left();
+    assert_the_page_comes_first(&fs::read_to_string(demo.path("stdout")).unwrap());
     let facts = fs::read(demo.path("facts.json"));
     assert!(facts.is_ok(), "{status}\n{}", demo.output());
     let facts: Value = serde_json::from_slice(&facts.unwrap()).unwrap();
@@ -352,13 +347,9 @@ fn a_demo_that_is_killed_takes_its_processes_with_it() {
     demo.signal(Signal::KILL);
 
     demo.ended();
-    let left = (0..MAX_POLLS).find_map(|_| {
+    WAIT.until("no process is left", || {
         let left = demo.processes();
-        if !left.is_empty() {
-            std::thread::sleep(POLL_EVERY);
-        }
-        left.is_empty().then_some(())
+        if left.is_empty() { Ok(()) } else { Err(left) }
     });
-    assert!(left.is_some(), "{:?}", demo.processes());
     demo.assert_no_interface_is_left();
 }

@@ -13,6 +13,8 @@ case "$*" in
         {"metadata": {"name": "agent-1"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}},
         {"metadata": {"name": "agent-2"}, "spec": {"nodeName": "n2"}, "status": {"phase": "Running"}}]}' ;;
     *" exec agent-1 "*" uview open --print") echo 'http://127.0.0.1:9705/open?token=00ff' ;;
+    *" exec agent-1 "*" uview open --print 20261127")
+        echo 'http://127.0.0.1:9705/open?token=00ff&incident=20261127-064215-123' ;;
     *" exec agent-2 "*" uview open --print") echo 'http://evil.example/open?token=00ff' ;;
     *" port-forward "*) echo "$*" >> "$0.said"; echo "Forwarding from 127.0.0.1:9705 -> 9705"; echo "Handling connection" ;;
     *" exec agent-2 "*) echo "$*"; exit 2 ;;
@@ -42,6 +44,10 @@ fn the_page_is_opened_through_a_tunnel_to_the_port_of_its_address() {
     assert_eq!((code, text.as_str()), (Some(0), "http://127.0.0.1:9705/open?token=00ff\n"));
     let said = fs::read_to_string(folder.path().join("kubectl.said")).unwrap();
     assert_eq!(said, "--namespace uview port-forward --address 127.0.0.1 pod/agent-1 9705:9705\n");
+
+    let (code, text) = open(&["--node", "n1", "open", "20261127", "--print"]);
+    let url = "http://127.0.0.1:9705/open?token=00ff&incident=20261127-064215-123\n";
+    assert_eq!((code, text.as_str()), (Some(0), url));
 
     let (code, text) = open(&["--node", "n2", "open"]);
     assert!(code == Some(1) && text.contains("no address of its page"), "{code:?}: {text}");
@@ -76,10 +82,24 @@ fn a_command_runs_in_the_agent_of_the_node_and_its_exit_code_is_that_of_the_comm
     };
     assert_eq!((code, text), (Some(2), of(1) + &of(2)));
 
+    let (code, text) = run(&plugin, folder.path(), &["--node", "n1", "describe", "shop/payment"]);
+    let of = |command: &str| {
+        format!("--namespace uview exec agent-1 --container host-agent -- uview {command} shop/payment\n")
+    };
+    assert_eq!((code, text), (Some(0), of("lmap") + &of("metric")));
+
     let (code, text) = run(uview, folder.path(), &["kubectl", "status"]);
     assert!(code == Some(1) && text.contains("name a node by --node, or --all for one after the other: n1, n2"));
     let (code, text) = run(uview, folder.path(), &["kubectl", "--node", "n1", "train", "a.csv"]);
     assert!(code == Some(64) && text.contains("only commands that ask an agent run there"), "{code:?}: {text}");
+    let (code, text) = run(uview, folder.path(), &["kubectl", "--all", "watch", "--name", "kubelet"]);
+    assert!(code == Some(64) && text.contains("name one node by --node"), "{code:?}: {text}");
+    // What the agent refuses is not asked for twice.
+    let refusing = KUBECTL.replace("*\" exec \"*) echo \"$*\" ;;", "*\" exec \"*) echo \"$*\"; exit 1 ;;");
+    assert!(refusing != KUBECTL);
+    fs::write(&kubectl, refusing).unwrap();
+    let (code, text) = run(uview, folder.path(), &["kubectl", "--node", "n1", "traces"]);
+    assert!(code == Some(1) && text.contains("uview receipt") && !text.contains("uview paths"), "{code:?}: {text}");
 
     fs::write(&kubectl, "#!/bin/sh\necho 'error: You must be logged in' >&2; exit 1\n").unwrap();
     let (code, text) = run(uview, folder.path(), &["kubectl", "status"]);

@@ -1,6 +1,6 @@
 //! `uview synopsis` on generated captures.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -202,7 +202,7 @@ fn reordering_heavy_hitters_and_distinct_items_are_reported_as_text_and_json() {
     let folder = tempfile::tempdir().unwrap();
     let traffic = traffic();
     let capture = written(&traffic, folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
-    let (mut sources, mut bytes) = (BTreeSet::new(), std::collections::BTreeMap::<_, u64>::new());
+    let (mut sources, mut bytes) = (BTreeSet::new(), BTreeMap::<_, u64>::new());
     for frame in traffic.frames() {
         let Ok(packet) = parse(&frame, View::Outer) else { continue };
         let payload = match packet.transport {
@@ -235,4 +235,88 @@ fn reordering_heavy_hitters_and_distinct_items_are_reported_as_text_and_json() {
     // Without packets, nothing is known.
     assert_eq!(uview(&["reordering", "--filter", "dst port 1", "--pcap"], &[&capture]).status.code(), Some(2));
     assert_eq!(uview(&["heavy-hitters", "--top", "0", "--pcap"], &[&capture]).status.code(), Some(1));
+}
+
+/// Packets of each flow, by its name.
+fn flow_sizes<'a>(frames: impl Iterator<Item = Frame<'a>>) -> BTreeMap<String, u64> {
+    let mut sizes = BTreeMap::new();
+    for frame in frames {
+        if let Ok(packet) = parse(&frame, View::Outer) {
+            *sizes.entry(identity::FlowKey::of(&packet).to_string()).or_default() += 1;
+        }
+    }
+    sizes
+}
+
+#[test]
+fn a_fragment_reports_the_largest_flows_as_text_json_and_a_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let traffic = traffic();
+    let sender = written(&traffic, folder.path().join("sender.pcap"), |_, frame| Some(frame.time_ns));
+    let is_lost = |number: usize| number.is_multiple_of(10);
+    let receiver = written(&traffic, folder.path().join("receiver.pcap"), |number, frame| {
+        (!is_lost(number)).then_some(frame.time_ns)
+    });
+    let sent = flow_sizes(traffic.frames());
+    let received =
+        flow_sizes(traffic.frames().enumerate().filter(|(number, _)| !is_lost(*number)).map(|(_, frame)| frame));
+    let picture = folder.path().join("a.svg");
+    let sizes = |truth: &BTreeMap<String, u64>| {
+        let mut sizes: Vec<u64> = truth.values().copied().collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        sizes
+    };
+
+    // With so many counters hardly two flows share both of theirs.
+    let large = ["fragment", "--memory", "4096", "--top", "5", "--json"];
+    let alone = json(&uview(&[&large[..], &["--pcap"]].concat(), &[&sender]));
+    let flows = alone["flows"].as_array().unwrap();
+    let found: Vec<u64> = flows.iter().map(|flow| flow["packets"].as_u64().unwrap()).collect();
+    assert_eq!(found, sizes(&sent)[..5], "{alone}");
+    for flow in flows {
+        let truth = sent[flow["flow"].as_str().unwrap()];
+        assert!(flow["packets"] == truth && flow["at_least"].as_u64().unwrap() >= truth - 1, "{flow}");
+    }
+
+    // A packet that was lost between the two points is in one of them.
+    let pcap = ["--pcap", sender.to_str().unwrap(), "--receiver"];
+    let both = json(&uview(&[&large[..], &pcap].concat(), &[&receiver]));
+    for flow in both["flows"].as_array().unwrap() {
+        let name = flow["flow"].as_str().unwrap();
+        assert!(flow["packets"] == received[name] && flow["counts"][0] == sent[name], "{flow}");
+    }
+    assert_eq!(both["points"][1]["packets"], received.values().sum::<u64>());
+
+    // With few counters, too, no size is too small.
+    let few = json(&uview(&["fragment", "--memory", "16", "--top", "256", "--json", "--pcap"], &[&sender]));
+    let few = few["flows"].as_array().unwrap();
+    assert!(few.len() == 256, "{} flows", few.len());
+    assert!(few.iter().all(|flow| flow["packets"].as_u64() >= sent.get(flow["flow"].as_str().unwrap()).copied()));
+
+    let printed = uview(&[&["fragment", "--svg", picture.to_str().unwrap()][..], &pcap].concat(), &[&receiver]);
+    let words = text(&printed.stdout);
+    assert!(words.contains("2 rows of 6144 counters, 49 KiB at each end") && words.contains("receiver: "), "{words}");
+    let drawn = std::fs::read_to_string(picture).unwrap();
+    assert!(
+        drawn.starts_with("<svg") && drawn.contains(words.lines().last().unwrap().split("  ").last().unwrap()),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_fragment_in_which_no_flow_stands_out_is_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = written(&traffic(), folder.path().join("a.pcap"), |_, frame| Some(frame.time_ns));
+    for (arguments, code, expected) in [
+        (&["--memory", "1"][..], 2, "CAUTION: no flow stands out"),
+        (&["--filter", "dst port 1"], 2, "CAUTION: no packet matches the filter"),
+        (&["--memory", "0"], 1, "2 rows of 0 counters"),
+        (&["--top", "257"], 1, "--top is 257"),
+        (&["--filter", "dst port 1", "--svg", "/nowhere/a.svg"], 1, "there is no flow"),
+    ] {
+        let output = uview(&[&["fragment"][..], arguments, &["--pcap"]].concat(), &[&capture]);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
 }

@@ -53,7 +53,8 @@ fn open_prints_the_address_and_names_it_to_the_browser_in_a_file_of_its_own() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let directory = tempfile::tempdir().unwrap();
-    let agent = FakeAgent::start(ANY_PORT, status());
+    let incident = Incident { id: "20261127-064215-123".to_owned(), ..Incident::default() };
+    let agent = FakeAgent::with_incident(ANY_PORT, incident, IncidentsReply::default());
     let script = "#!/bin/sh\nout=$(dirname \"$0\")\necho \"$1\" > $out/argument\ncat \"$1\" > $out/text\nstat -c %a \"$(dirname \"$1\")\" > $out/mode\n";
     let opener = directory.path().join("xdg-open");
     std::fs::write(&opener, script).unwrap();
@@ -76,6 +77,14 @@ fn open_prints_the_address_and_names_it_to_the_browser_in_a_file_of_its_own() {
     assert!(left("text").unwrap().contains("url=http://127.0.0.1:9705/open?token=00ff"));
     assert_eq!(left("mode").unwrap(), "700\n");
     assert!(!std::path::Path::new(left("argument").unwrap().trim()).exists(), "nothing is left");
+
+    let opened = open(&["20261127-0642"]);
+    assert_eq!(opened.stdout, b"http://127.0.0.1:9705/open?token=00ff&incident=20261127-064215-123\n");
+    let text = left("text").unwrap();
+    assert!(text.contains("url=http://127.0.0.1:9705/open?token=00ff&amp;incident=20261127-064215-123\""), "{text}");
+    let none = open(&["1999", "--print"]);
+    assert!(!none.status.success() && none.stdout.is_empty(), "{none:?}");
+    assert!(String::from_utf8_lossy(&none.stderr).contains("no incident 1999"), "{none:?}");
     agent.stop();
 }
 

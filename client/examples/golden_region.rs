@@ -9,17 +9,17 @@
 
 #![expect(clippy::print_stdout, reason = "a program for the command line")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/fake_agent/mod.rs"]
 #[expect(dead_code, reason = "the agent can do more than is wanted here")]
-mod support;
+mod fake_agent;
 
 use std::error::Error;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use fake_agent::FakeAgent;
 use region::ReadMapping;
-use support::FakeAgent;
 use uview::{Limits, Service, TraceId};
 use wire::layout::{RegionSize, VERSION};
 use wire::{frame, proto};

@@ -166,36 +166,10 @@ impl Client {
         }
     }
 
-    /// Begins a span, which ends when it is dropped: for programs that do not use the crate `tracing`. The first call
-    /// creates the span ring.
+    /// Begins a span, which ends when it is dropped: for programs that do not use the crate `tracing`. It is within the
+    /// span that this thread has entered last ([`Span::enter`]), if any. The first call creates the span ring.
     pub fn span(&self, name: &str) -> Span {
         Span::begin(self.span_ring(), name)
-    }
-
-    /// A recorder for the facade `metrics`: everything that the process counts with it becomes a metric of this
-    /// service. It keeps the client connected.
-    #[cfg(feature = "metrics")]
-    #[must_use]
-    pub fn recorder(&self) -> crate::facade::Recorder {
-        crate::facade::Recorder::new(self.clone(), self.0.limits.series)
-    }
-
-    /// An exporter for OpenTelemetry's SDK, to be given to a `PeriodicReader`: what it exports becomes metrics of this
-    /// service. It keeps the client connected.
-    #[cfg(feature = "opentelemetry")]
-    #[must_use]
-    pub fn metric_exporter(&self) -> crate::open_telemetry::Exporter {
-        crate::open_telemetry::Exporter::new(self.clone(), self.0.limits.series)
-    }
-
-    /// A reader for OpenTelemetry's `SdkMeterProvider`: collects its metrics every
-    /// [`INTERVAL`](crate::open_telemetry::INTERVAL), on a thread of the SDK's, until the provider is shut down.
-    #[cfg(feature = "opentelemetry")]
-    #[must_use]
-    pub fn metric_reader(&self) -> opentelemetry_sdk::metrics::PeriodicReader<crate::open_telemetry::Exporter> {
-        opentelemetry_sdk::metrics::PeriodicReader::builder(self.metric_exporter())
-            .with_interval(crate::open_telemetry::INTERVAL)
-            .build()
     }
 
     /// A layer that records `tracing` spans as traces: add it to a `tracing_subscriber::registry()`. Without shared
@@ -204,14 +178,6 @@ impl Client {
     #[must_use]
     pub fn span_layer(&self) -> crate::spans::SpanLayer {
         crate::spans::SpanLayer::new(self.span_ring())
-    }
-
-    /// A layer that counts `tracing` spans, their errors and durations as metrics: add it to a
-    /// `tracing_subscriber::registry()`. It keeps the client connected.
-    #[cfg(feature = "tracing")]
-    #[must_use]
-    pub fn span_metrics(&self) -> crate::span_metrics::SpanMetricsLayer {
-        crate::span_metrics::SpanMetricsLayer::new(self.clone(), self.0.limits.label_sets_per_metric)
     }
 
     /// The ring of this client's spans. The first call creates it.
@@ -278,6 +244,12 @@ impl Client {
         status.problems = registry.problems.kept().to_vec();
         status.more_problems = registry.problems.more();
         status
+    }
+
+    /// Bounds of what it registers.
+    #[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+    pub(crate) fn limits(&self) -> Limits {
+        self.0.limits
     }
 
     /// Adds a problem to the status.

@@ -37,12 +37,13 @@
 //!
 //! An event of level ERROR also sets its span's status to error.
 //!
-//! A record has 448 bytes for name and attributes. Texts are cut at 160 bytes; attributes that do not fit are left out
+//! A record has 448 bytes for name, attributes and events. Texts are cut at 160 bytes; what does not fit is left out
 //! and counted in the span. A span without a parent begins a trace. Recording never waits: a span is lost if the agent
 //! reads too late, or if more than 16,384 spans are open at a time. The agent counts lost spans.
 
 mod begun;
 mod context;
+mod current;
 #[cfg(feature = "tracing")]
 mod fields;
 #[cfg(feature = "tracing")]
@@ -53,6 +54,7 @@ mod ring;
 mod span;
 
 pub use context::{IdError, SpanId, TraceContext, TraceId};
+pub use current::EnteredSpan;
 #[cfg(feature = "tracing")]
 pub use layer::{SpanLayer, context, set_parent};
 pub(crate) use ring::{RingState, SpanRing};

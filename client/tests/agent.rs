@@ -1,13 +1,13 @@
 //! A service against agents that are absent, late, killed, restarted, dying, unresponsive, or send garbage.
 
-mod support;
+mod fake_agent;
 
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use support::{Behaviour, FakeAgent, until};
+use fake_agent::{Behaviour, FakeAgent, WAIT};
 use uview::{Cause, Client, Connection, Incarnation, Limits, Service};
 use wire::metric::Kind;
 use wire::proto::registration as proto;
@@ -31,7 +31,7 @@ impl SocketFolder {
 
 fn registered(client: &Client, agent: u64) {
     let wanted = Connection::Registered { agent: Incarnation(agent) };
-    until(&format!("{wanted:?}"), || (client.status().connection == wanted).then_some(()));
+    WAIT.until(&format!("{wanted:?}"), || (client.status().connection == wanted).then_some(()));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_service_works_without_an_agent() {
     histogram.observe_duration(Duration::from_millis(3));
 
     assert_eq!((counter.get(), gauge.get(), histogram.count(), histogram.sum()), (1000, 2.5, 1, 3000));
-    let status = until("an attempt", || {
+    let status = WAIT.until("an attempt", || {
         let status = client.status();
         matches!(status.connection, Connection::Waiting { attempts: 1.., error: Some(_) }).then_some(status)
     });
@@ -93,7 +93,7 @@ fn an_agent_that_was_killed_and_is_back_gets_the_same_memory_and_is_told_everyth
     });
 
     drop(first);
-    until("the loss is seen", || matches!(client.status().connection, Connection::Waiting { .. }).then_some(()));
+    WAIT.until("the loss is seen", || matches!(client.status().connection, Connection::Waiting { .. }).then_some(()));
     counter.add(10);
     let late = client.gauge("registered.meanwhile").register();
     late.set(1.5);
@@ -154,7 +154,7 @@ fn an_agent_of_another_protocol_is_told_in_the_status_until_it_is_upgraded() {
     let gauge = client.gauge("depth").register();
     counter.add(10);
 
-    let status = until("the refusal", || Some(client.status()).filter(|status| !status.problems.is_empty()));
+    let status = WAIT.until("the refusal", || Some(client.status()).filter(|status| !status.problems.is_empty()));
     let refusal = status.problems[0].to_string();
     assert!(refusal.contains("speaks protocol") && refusal.contains("upgrade the agent first"), "{refusal}");
     assert!(!matches!(status.connection, Connection::Registered { .. }), "{status}");
@@ -189,7 +189,7 @@ fn garbage_from_an_agent_ends_the_connection_and_is_counted_and_the_service_goes
     assert_eq!(agent.look(|state| state.value("requests")), Some(3));
 
     agent.send_bytes(&[0xff; 64]);
-    until("garbage after the welcome is counted too", || (client.status().protocol_errors == 4).then_some(()));
+    WAIT.until("garbage after the welcome is counted too", || (client.status().protocol_errors == 4).then_some(()));
     registered(&client, 1);
 }
 
@@ -215,7 +215,7 @@ fn messages_that_mean_nothing_here_change_nothing() {
     let refused = proto::Refusal { what: "requests".into(), reason: "\u{7}not today".into(), retry_after_ms: 0 };
     agent.send(proto::agent_message::Message::Refusal(refused));
 
-    let problems = until("the refusal", || Some(client.status().problems).filter(|problems| !problems.is_empty()));
+    let problems = WAIT.until("the refusal", || Some(client.status().problems).filter(|problems| !problems.is_empty()));
     assert_eq!(problems[0].to_string(), "the agent refuses requests: not today");
     registered(&client, 1);
     assert_eq!((client.status().protocol_errors, client.status().connections), (0, 1));
@@ -229,7 +229,7 @@ fn what_one_agent_refused_the_next_one_may_take() {
     registered(&client, 1);
     let refused = proto::Refusal { what: "hello".into(), reason: "no room".into(), retry_after_ms: 0 };
     agent.send(proto::agent_message::Message::Refusal(refused));
-    until("the refusal", || (!client.status().problems.is_empty()).then_some(()));
+    WAIT.until("the refusal", || (!client.status().problems.is_empty()).then_some(()));
 
     drop(agent);
     let _agent = FakeAgent::start(&folder.socket(), 2);
@@ -252,7 +252,9 @@ fn an_agent_that_never_reads_holds_up_neither_registration_nor_the_end() {
         counter.add(1);
     }
     assert_eq!(client.status().series, 4000);
-    until("a connection without an answer", || (client.status().connection == Connection::Registering).then_some(()));
+    WAIT.until("a connection without an answer", || {
+        (client.status().connection == Connection::Registering).then_some(())
+    });
 
     let (done, ended) = mpsc::channel();
     thread::spawn(move || {
@@ -270,17 +272,17 @@ fn the_heart_beats_with_and_without_an_agent_and_stops_with_the_client() {
     let counter = client.counter("requests").register();
     registered(&client, 1);
 
-    let before = agent.look(support::AgentState::heartbeat);
-    until("five beats", || (agent.look(support::AgentState::heartbeat) >= before + 5).then_some(()));
+    let before = agent.look(fake_agent::AgentState::heartbeat);
+    WAIT.until("five beats", || (agent.look(fake_agent::AgentState::heartbeat) >= before + 5).then_some(()));
 
     drop(client);
     agent.until("the end", |state| (state.ended == 1).then_some(()));
-    let last = agent.look(support::AgentState::heartbeat);
+    let last = agent.look(fake_agent::AgentState::heartbeat);
     counter.add(5);
 
     assert_eq!(counter.get(), 5);
     assert_eq!(agent.look(|state| state.value("requests")), Some(5), "the handle keeps the region");
-    assert_eq!(agent.look(support::AgentState::heartbeat), last);
+    assert_eq!(agent.look(fake_agent::AgentState::heartbeat), last);
 }
 
 #[test]
@@ -316,7 +318,7 @@ fn slots_of_a_removed_series_are_used_again_after_the_agents_release_only() {
     assert_eq!(client.status().pending_release, 1);
 
     agent.release(&[slots]);
-    until("the release", || (client.status().pending_release == 0).then_some(()));
+    WAIT.until("the release", || (client.status().pending_release == 0).then_some(()));
     let third = client.counter("third").register();
     third.add(1);
 
@@ -335,7 +337,7 @@ fn what_was_removed_while_no_agent_was_there_is_retired_at_the_next_one() {
     registered(&client, 1);
     let slots = first.look(|state| state.series()[0].run());
     drop(first);
-    until("the loss", || matches!(client.status().connection, Connection::Waiting { .. }).then_some(()));
+    WAIT.until("the loss", || matches!(client.status().connection, Connection::Waiting { .. }).then_some(()));
 
     client.remove(old);
     let _new = client.counter("new").register();
@@ -411,7 +413,7 @@ fn a_duplicate_with_another_kind_an_invalid_name_and_full_memory_are_told_in_the
 fn a_socket_path_that_cannot_be_is_told_in_the_status() {
     let client = uview::connect(Service::new("payment").socket("/".repeat(200)));
 
-    until("the error", || {
+    WAIT.until("the error", || {
         matches!(client.status().connection, Connection::Waiting { error: Some(_), .. }).then_some(())
     });
 }

@@ -2,13 +2,13 @@
 #![expect(unsafe_code, reason = "the only safe way to fork is to run a closure before exec")]
 
 #[expect(dead_code, reason = "one test needs a part of it")]
-mod support;
+mod fake_agent;
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use support::{FakeAgent, until};
+use fake_agent::{FakeAgent, WAIT};
 use uview::{Cause, Connection, Service};
 
 /// Tells the parent which of the child's findings does not hold.
@@ -24,7 +24,7 @@ fn a_childs_adds_are_seen_and_its_status_says_what_it_is() {
     let client = uview::connect(Service::new("payment").socket(&socket));
     let counter = client.counter("requests").register();
     counter.add(1);
-    until("registration", || matches!(client.status().connection, Connection::Registered { .. }).then_some(()));
+    WAIT.until("registration", || matches!(client.status().connection, Connection::Registered { .. }).then_some(()));
 
     let mut childs = Some((client.clone(), counter.clone()));
     let mut child = Command::new("true");

@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 #[expect(dead_code, reason = "the agent can do more than is wanted here")]
-mod support;
+mod fake_agent;
 
+use fake_agent::{FakeAgent, WAIT};
 use metrics::{Unit, counter, describe_histogram, gauge, histogram, with_local_recorder};
-use support::{FakeAgent, until};
 use uview::{Limits, Service};
 
 fn agent() -> (tempfile::TempDir, FakeAgent, uview::Client) {
@@ -19,7 +19,7 @@ fn agent() -> (tempfile::TempDir, FakeAgent, uview::Client) {
 
 /// Waits until the agent has the series `title` with this first word.
 fn has(agent: &FakeAgent, title: &str, word: u64) {
-    until(&format!("{title} is {word}"), || (agent.look(|state| state.value(title)) == Some(word)).then_some(()));
+    WAIT.until(&format!("{title} is {word}"), || (agent.look(|state| state.value(title)) == Some(word)).then_some(()));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! What a service counts with the SDK of OpenTelemetry, as an agent gets it.
 
 #[expect(dead_code, reason = "the agent can do more than is wanted here")]
-mod support;
+mod fake_agent;
 
+use fake_agent::{FakeAgent, WAIT};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, MeterProvider as _};
 use opentelemetry_sdk::metrics::{Aggregation, Instrument, SdkMeterProvider, Stream};
-use support::{FakeAgent, until};
 use uview::{Client, Limits, Scale, Service};
 
 fn client(limits: Limits) -> Client {
@@ -53,7 +53,9 @@ fn every_instrument_becomes_a_metric_with_labels_and_unit() {
     }
 
     let has = |title: &str, word: u64| {
-        until(&format!("{title} is {word}"), || (agent.look(|state| state.value(title)) == Some(word)).then_some(()));
+        WAIT.until(&format!("{title} is {word}"), || {
+            (agent.look(|state| state.value(title)) == Some(word)).then_some(())
+        });
     };
     has("requests{http.route=\"/pay\",status_code=\"200\"}", 6);
     has("cpu.time", 750_000);

@@ -3,13 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 #[expect(dead_code, reason = "the agent can do more than is wanted here")]
-mod support;
+mod fake_agent;
 
 use std::os::fd::AsFd as _;
 
+use fake_agent::{FakeAgent, WAIT};
 use region::ReadMapping;
 use region::ring::RingReader;
-use support::{FakeAgent, until};
 use tracing_subscriber::layer::SubscriberExt as _;
 use uview::{Client, Connection, Service, SpanKind, TraceContext};
 use wire::registration::ServiceMessage;
@@ -218,7 +218,7 @@ fn the_next_agent_is_told_of_the_ring_and_where_to_begin() {
     let first = FakeAgent::start(&socket, 1);
     let client = uview::connect(Service::new("payment").socket(&socket));
     client.trigger(call().trace, "for the first agent");
-    let told = |state: &support::AgentState| {
+    let told = |state: &fake_agent::AgentState| {
         state.messages.iter().find_map(|message| match message {
             ServiceMessage::AddSpanRing { first_ticket, .. } => Some(*first_ticket),
             _ => None,
@@ -226,9 +226,9 @@ fn the_next_agent_is_told_of_the_ring_and_where_to_begin() {
     };
     let is_registered = || matches!(client.status().connection, Connection::Registered { .. });
     assert_eq!(first.until("the ring", told), 0);
-    until("the answer", || is_registered().then_some(()));
+    WAIT.until("the answer", || is_registered().then_some(()));
     drop(first);
-    until("the end", || (!is_registered()).then_some(()));
+    WAIT.until("the end", || (!is_registered()).then_some(()));
 
     client.trigger(call().trace, "for the second agent");
     let second = FakeAgent::start(&socket, 2);

@@ -169,7 +169,7 @@ impl Run {
         visitors.borrow_mut().open(first.listen);
         tokio::task::spawn_local(visitors::send(visitors.clone()));
         testbed.start_agents(config).await?;
-        let agent = HostAgentClient::open(&testbed.operators, clock).await?;
+        let agent = HostAgentClient::open(testbed.operators(), clock).await?;
         Ok(Self {
             clock,
             testbed,
@@ -230,6 +230,10 @@ impl Run {
         match event.episode.as_str() {
             "began" => {
                 self.screen.print(&format!("  {at_s:5.0} s  alarm, {:.1} times γ", event.score / event.gamma));
+                // One that is on ends where another begins.
+                if let Some(before) = self.found.alarms.last_mut() {
+                    before.ended_s.get_or_insert(at_s);
+                }
                 self.found.alarms.push(Alarm { began_s: at_s, ended_s: None, named: first.into_iter().collect() });
             }
             "ended" => {

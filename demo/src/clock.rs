@@ -5,6 +5,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use wire::time::Nanos;
 
+/// The runtime's time, by which tasks sleep and which tests pause.
+pub(crate) fn runtime_now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// A monotonic clock that starts at zero, with the wall-clock time of its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {

@@ -3,11 +3,12 @@
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
-use wire::metric::{Group, Statistic};
+use wire::metric::Group;
 use wire::time::Nanos;
 
 use crate::graph::{Service, Target};
 use crate::noise::Noise;
+use crate::reason::Reason;
 use crate::shop::names;
 
 /// The kinds of faults.
@@ -113,71 +114,44 @@ impl Kind {
         }
     }
 
-    /// Whether a metric of the faulty service indicates this fault ([`Kind::belonging`]). `column` is the metric's
-    /// title with labels, `group` its group.
+    /// Whether a metric of the faulty service indicates this fault ([`Kind::belonging`]).
     #[must_use]
-    pub fn belongs(self, column: &str, group: &str) -> bool {
-        let title = Title::of(column);
+    pub fn belongs(self, reason: &Reason) -> bool {
+        let (metric, group) = (reason.metric.as_str(), reason.group.as_str());
         match self {
             Self::CpuHog => group == Group::Cpu.name(),
-            Self::Latency => match title.metric {
+            Self::Latency => match metric {
                 names::REQUEST_DURATION | names::CALL_DURATION | names::QUEUE_WAIT | names::WORK_DURATION => {
-                    title.statistic != Some(Statistic::Count)
+                    !reason.is_count()
                 }
                 names::ACTIVE_REQUESTS | names::ACTIVE_CALLS | names::QUEUE_DEPTH | names::TASKS => true,
                 _ => false,
             },
-            Self::Errors => match title.metric {
-                names::REQUESTS => title.has(names::STATUS, "5xx"),
-                names::CALL_DURATION => title.statistic == Some(Statistic::Count),
+            Self::Errors => match metric {
+                names::REQUESTS => reason.has_label(names::STATUS, "5xx"),
+                names::CALL_DURATION => reason.is_count(),
                 names::ERRORS | names::CALLS | names::ACTIVE_CALLS | names::CALL_SIZE => true,
                 _ => false,
             },
             Self::Leak => group == Group::Memory.name(),
-            Self::Hang => match title.metric {
-                names::REQUEST_DURATION | names::CALL_DURATION | names::WORK_DURATION => {
-                    title.statistic == Some(Statistic::Count)
-                }
+            Self::Hang => match metric {
+                names::REQUEST_DURATION | names::CALL_DURATION | names::WORK_DURATION => reason.is_count(),
                 names::REQUESTS | names::CALLS | names::ACTIVE_REQUESTS | names::ACTIVE_CALLS | names::TASKS => true,
                 _ => group == Group::Cpu.name(),
             },
-            Self::SlowLink => group == Group::Network.name() && LINK_COLUMNS.contains(&column),
+            Self::SlowLink => group == Group::Network.name() && LINK_METRICS.contains(&metric),
         }
     }
 }
 
 /// The NIC agent's packet metrics that depend on the delay of a link.
-const LINK_COLUMNS: [&str; 5] = [
+const LINK_METRICS: [&str; 5] = [
     "network.delay.p50",
     "network.delay.p95",
     "network.delay.p99",
     "network.requests.unanswered",
     "network.requests.repeated",
 ];
-
-/// A column's title, parsed.
-struct Title<'a> {
-    metric: &'a str,
-    /// The statistic of a histogram; `None` for other metrics.
-    statistic: Option<Statistic>,
-    labels: &'a str,
-}
-
-impl<'a> Title<'a> {
-    fn of(column: &'a str) -> Self {
-        let (name, labels) = column.split_once('{').unwrap_or((column, ""));
-        let of_histogram = [Statistic::Count, Statistic::Mean, Statistic::P99].into_iter();
-        let mut found = of_histogram.filter_map(|statistic| Some((name.strip_suffix(statistic.suffix())?, statistic)));
-        match found.next() {
-            Some((metric, statistic)) => Self { metric, statistic: Some(statistic), labels },
-            None => Self { metric: name, statistic: None, labels },
-        }
-    }
-
-    fn has(&self, label: &str, value: &str) -> bool {
-        self.labels.trim_end_matches('}').split(',').any(|pair| pair == format!("{label}={value:?}"))
-    }
-}
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,7 +247,10 @@ pub fn plan(seed: u64, pace: &Pace) -> Vec<PlannedFault> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use wire::metric::Statistic;
+
     use super::*;
+    use crate::judge::example::{labelled, reason, statistic};
 
     #[test]
     fn every_fault_happens_once_and_seeds_differ_in_order_and_in_who_has_the_hog() {
@@ -304,39 +281,61 @@ mod tests {
         assert!(whole(&Pace::FULL) <= 230.0, "{}", whole(&Pace::FULL));
     }
 
+    /// A metric of the group "service".
+    fn metric(name: &str) -> Reason {
+        Reason { group: "service".to_owned(), ..reason(name, 1.0, 1.0) }
+    }
+
+    fn in_group(group: &str, name: &str) -> Reason {
+        Reason { group: group.to_owned(), ..metric(name) }
+    }
+
+    fn requests(route: &str, status: &str) -> Reason {
+        let labels = [("route", route), ("status", status)];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        Reason { labels, ..metric("http.server.requests") }
+    }
+
     #[test]
     fn metrics_belong_to_the_fault_that_moves_them() {
-        assert!(Kind::CpuHog.belongs("process.cpu.time{mode=\"user\"}", "cpu"));
-        assert!(!Kind::CpuHog.belongs("process.memory.usage", "memory"));
-        assert!(Kind::Latency.belongs("http.server.request.duration.mean{route=\"/read\"}", "service"));
-        assert!(!Kind::Latency.belongs("store.rows.read", "service"));
-        assert!(!Kind::Latency.belongs("http.server.request.duration.count{route=\"/read\"}", "service"));
-        assert!(Kind::Errors.belongs("http.server.requests{route=\"/pay\",status=\"5xx\"}", "service"));
-        assert!(!Kind::Errors.belongs("http.server.requests{route=\"/pay\",status=\"2xx\"}", "service"));
-        assert!(Kind::Leak.belongs("process.page_faults", "memory"));
-        assert!(Kind::Hang.belongs("http.server.active_requests", "service"));
-        assert!(Kind::Hang.belongs("process.cpu.time", "cpu"));
-        assert!(Kind::Hang.belongs("work.duration.count", "service"));
-        assert!(!Kind::Hang.belongs("work.duration.p99", "service"));
-        assert!(Kind::SlowLink.belongs("network.delay.p99", "network"));
-        assert!(Kind::SlowLink.belongs("network.requests.unanswered", "network"));
-        assert!(!Kind::SlowLink.belongs("network.requests", "network"));
-        assert!(!Kind::SlowLink.belongs("network.delay.trusted", "network"));
+        let served = || metric("http.server.request.duration");
+
+        assert!(Kind::CpuHog.belongs(&labelled(in_group("cpu", "process.cpu.time"), "mode", "user")));
+        assert!(!Kind::CpuHog.belongs(&in_group("memory", "process.memory.usage")));
+        assert!(Kind::Latency.belongs(&labelled(statistic(Statistic::Mean, served()), "route", "/read")));
+        assert!(!Kind::Latency.belongs(&metric("store.rows.read")));
+        assert!(!Kind::Latency.belongs(&labelled(statistic(Statistic::Count, served()), "route", "/read")));
+        assert!(Kind::Errors.belongs(&requests("/pay", "5xx")));
+        assert!(!Kind::Errors.belongs(&requests("/pay", "2xx")));
+        assert!(Kind::Leak.belongs(&in_group("memory", "process.page_faults")));
+        assert!(Kind::Hang.belongs(&metric("http.server.active_requests")));
+        assert!(Kind::Hang.belongs(&in_group("cpu", "process.cpu.time")));
+        assert!(Kind::Hang.belongs(&statistic(Statistic::Count, metric("work.duration"))));
+        assert!(!Kind::Hang.belongs(&statistic(Statistic::P99, metric("work.duration"))));
+        assert!(Kind::SlowLink.belongs(&in_group("network", "network.delay.p99")));
+        assert!(Kind::SlowLink.belongs(&in_group("network", "network.requests.unanswered")));
+        assert!(!Kind::SlowLink.belongs(&in_group("network", "network.requests")));
+        assert!(!Kind::SlowLink.belongs(&in_group("network", "network.delay.trusted")));
     }
 
     #[test]
     fn a_name_that_only_resembles_a_meters_own_belongs_to_nothing() {
-        assert!(Kind::Errors.belongs("http.client.request.duration.count{peer=\"store\"}", "service"));
-        assert!(
-            !Kind::Errors.belongs("http.client.request.duration.p99{peer=\"store\"}", "service"),
-            "no call's length"
-        );
-        assert!(!Kind::Errors.belongs("http.server.requests{route=\"/5xx\",status=\"2xx\"}", "service"));
+        let call = |which| labelled(statistic(which, metric("http.client.request.duration")), "peer", "store");
+
+        assert!(Kind::Errors.belongs(&call(Statistic::Count)));
+        assert!(!Kind::Errors.belongs(&call(Statistic::P99)), "no call's length");
+        assert!(!Kind::Errors.belongs(&requests("/5xx", "2xx")));
         for kind in Kind::ALL {
-            for column in ["store.errors.queue.duration", "my.http.server.requests", "queue.depths", "payment.accepted"]
-            {
-                assert!(!kind.belongs(column, "service"), "{kind}: {column}");
+            for name in ["store.errors.queue.duration", "my.http.server.requests", "queue.depths", "payment.accepted"] {
+                assert!(!kind.belongs(&metric(name)), "{kind}: {name}");
             }
         }
+    }
+
+    #[test]
+    fn a_title_alone_belongs_to_nothing() {
+        let titled = Reason { metric: String::new(), ..metric("queue.depth") };
+
+        assert!(Kind::ALL.iter().all(|kind| !kind.belongs(&titled)));
     }
 }

@@ -121,6 +121,9 @@ impl Target {
     pub const CALLED: Service = Service::Store;
     /// Name of the packet stream in the NIC agent's configuration.
     pub const STREAM: &'static str = "payment-store";
+    /// Name of the packet stream of the frontend's visitors. It has an LMAP like any service, but is no target: no
+    /// fault is there, and what it says is not judged.
+    pub const VISITORS: &'static str = "frontend";
 
     /// The name with which it registers.
     #[must_use]
@@ -218,6 +221,7 @@ mod tests {
         assert_eq!(Target::Link.name(), format!("network.{}", Target::STREAM));
         assert_eq!(Target::STREAM, format!("{}-{}", Target::CALLER, Target::CALLED));
         assert_eq!(Target::named(Target::Link.name()), Some(Target::Link));
+        assert_eq!(Target::named(&format!("network.{}", Target::VISITORS)), None, "nobody judges the visitors");
         for service in Service::ALL {
             let waits = matches!(service, Service::Frontend | Service::Payment | Service::Store);
             assert_eq!(Target::Link.is_on_a_path_with(service.into()), waits, "{service}");

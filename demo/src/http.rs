@@ -1,6 +1,6 @@
 //! An HTTP/1.1 client with a timeout.
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use axum::body::{self, Body};
@@ -40,7 +40,17 @@ pub(crate) struct HttpClient {
 impl HttpClient {
     /// A client that waits for each response for at most `within`.
     pub(crate) fn new(within: Duration) -> Self {
+        Self::with(HttpConnector::new(), within)
+    }
+
+    /// The same, whose connections come from `address`.
+    pub(crate) fn from_address(address: Ipv4Addr, within: Duration) -> Self {
         let mut connector = HttpConnector::new();
+        connector.set_local_address(Some(address.into()));
+        Self::with(connector, within)
+    }
+
+    fn with(mut connector: HttpConnector, within: Duration) -> Self {
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(within));
         Self { client: Client::builder(TokioExecutor::new()).build(connector), within }

@@ -8,7 +8,8 @@ use crate::fault::Kind;
 use crate::graph::Target;
 use crate::judge::{Bar, FaultFinding, Finding};
 use crate::load::LoadReport;
-use crate::record::{Cost, Reason, Record};
+use crate::reason::Reason;
+use crate::record::{Cost, Record};
 
 /// The report of one run.
 #[derive(Clone, Debug, Serialize)]
@@ -164,9 +165,11 @@ fn fault(found: &FaultFinding, finding: &Finding, at: usize) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::graph::Service;
-    use crate::judge::example::{event, reason, run};
+    use crate::judge::example::{event, labelled, reason, run};
     use crate::judge::judge;
     use crate::record::Episode;
 
@@ -174,7 +177,7 @@ mod tests {
     fn a_program_finds_the_fields_that_were_promised() {
         let mut record = run();
         record.events = vec![event(Service::Store, 60_231, 6.3, Episode::Began)];
-        record.events[0].reasons = vec![reason("queue.depth", 0.6, 12.0)];
+        record.events[0].reasons = vec![labelled(reason("queue.depth", 0.6, 12.0), "shard", "7")];
         record.cost = Cost { host_agent: 0.01, nic_agent: 0.02, ..Cost::default() };
         record.missed_ticks = 3;
 
@@ -186,7 +189,9 @@ mod tests {
         assert_eq!(facts["faults"][0]["started_ms"], 60_000);
         assert_eq!(facts["faults"][0]["noticed_ms"], 231);
         assert_eq!(facts["faults"][0]["flagged"][0]["service"], "store");
-        assert_eq!(facts["faults"][0]["top_metrics"][0]["column"], "queue.depth");
+        let top = &facts["faults"][0]["top_metrics"][0];
+        assert_eq!((&top["column"], &top["metric"]), (&json!("queue.depth{shard=\"7\"}"), &json!("queue.depth")));
+        assert_eq!((&top["statistic"], &top["labels"]), (&json!(""), &json!({"shard": "7"})));
         assert_eq!(facts["faults"][0]["explained"], true);
         assert_eq!(facts["false_alarms_per_service_minute"], 0.0);
         assert_eq!(facts["agent_cpu_share"], 0.03);

@@ -28,7 +28,8 @@ pub use hooks::suspects::RANKED_AFTER;
 
 use crate::fault::Kind;
 use crate::graph::Target;
-use crate::record::{Event, InjectedFault, Reason, Record};
+use crate::reason::Reason;
+use crate::record::{Event, InjectedFault, Record};
 use traces::TracesFinding;
 
 /// Grace period after a fault, in which its effects may settle.
@@ -229,7 +230,7 @@ fn fault_finding(record: &Record, fault: &InjectedFault, alarms: &[&Alarm]) -> F
 }
 
 fn top_metric(fault: &InjectedFault, reason: &Reason) -> TopMetric {
-    TopMetric { belongs: fault.kind.belongs(&reason.column, &reason.group), reason: reason.clone() }
+    TopMetric { belongs: fault.kind.belongs(reason), reason: reason.clone() }
 }
 
 /// The services flagged because of `fault`, ranked.

@@ -8,7 +8,7 @@
 //! | [`child`] | starts such a process so that it never outlives the demo |
 //! | [`link`] | the network link between two services, through a network namespace; also a process of its own |
 //! | [`fault`] | the faults, their order, and the metrics that belong to each |
-//! | [`record`] | the data of one run |
+//! | [`record`], [`reason`] | the data of one run; a metric that explains a verdict |
 //! | [`judge`] | evaluates a record: detection delay, ranking, false alarms |
 //! | [`traces`] | the traces that were kept |
 //! | [`autoscale`] | another experiment: one service, growing load, replicas that are added |
@@ -16,6 +16,7 @@
 //! [`run`] puts them together. All processes run the same program with one of its commands `host-agent`, `nic-agent`,
 //! `shop`, `load`, `link` and `child`.
 
+mod anchor;
 pub mod autoscale;
 pub mod child;
 mod clock;
@@ -34,6 +35,7 @@ pub mod load;
 mod messages;
 pub mod noise;
 pub mod processes;
+pub mod reason;
 pub mod record;
 mod report;
 mod run;
@@ -102,7 +104,6 @@ pub fn run(args: &DemoArgs, program: &Path) -> Result<Finding, DemoError> {
     let link = faults.iter().any(|planned| planned.kind == Kind::SlowLink);
     let config = TestbedConfig { program: program.to_owned(), interval_ms: args.interval_ms, seed, per_second, link };
     let mut screen = Screen::new();
-    screen.print(&format!("uview demo, seed {seed}, interval {} ms", args.interval_ms));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Runtime)?;
     let record = runtime.block_on(run::run(&config, &pace, &faults, &mut screen))?;
     let finding = judge::judge(&record);

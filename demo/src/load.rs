@@ -2,6 +2,7 @@
 //! less load.
 
 mod schedule;
+mod visitors;
 
 use core::net::SocketAddr;
 use std::cell::RefCell;
@@ -14,15 +15,16 @@ use axum::http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, runtime_now};
 use crate::graph::{Errand, Service};
 use crate::http::HttpClient;
 use crate::shop::spans::TRACE_RESPONSE;
 use crate::state_file;
 use crate::traces::TraceId;
 use schedule::{Schedule, ScheduledRequest};
+use visitors::Visitors;
 
 /// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -48,6 +50,9 @@ pub struct LoadArgs {
     /// Maximal requests in flight; further ones are dropped and counted
     #[arg(long, value_name = "REQUESTS", default_value_t = 1024)]
     pub at_once: usize,
+    /// Addresses from which the requests come, 127.0.0.11 and on; 0: the one that the system selects
+    #[arg(long, value_name = "ADDRESSES", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=200))]
+    pub visitors: u8,
     /// File for the log, written at the end
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -163,8 +168,8 @@ pub(crate) async fn visit(args: &LoadArgs, stop: impl Future<Output = ()>) -> Lo
 }
 
 async fn send(args: &LoadArgs, tally: Rc<RefCell<Tally>>) {
-    let http = HttpClient::new(PATIENCE);
-    let start = Instant::now();
+    let visitors = Rc::new(RefCell::new(Visitors::new(args.visitors, PATIENCE)));
+    let start = runtime_now();
     let mut in_flight = JoinSet::new();
     for due in Schedule::new(args.seed, args.per_second) {
         sleep_until(start + due.at.into()).await;
@@ -174,7 +179,12 @@ async fn send(args: &LoadArgs, tally: Rc<RefCell<Tally>>) {
             continue;
         }
         tally.borrow_mut().report.sent += 1;
-        in_flight.spawn_local(send_request(http.clone(), args.target, due, tally.clone()));
+        let (place, http) = visitors.borrow_mut().take();
+        let (visitors, sent) = (visitors.clone(), send_request(http, args.target, due, tally.clone()));
+        in_flight.spawn_local(async move {
+            sent.await;
+            visitors.borrow_mut().free(place);
+        });
     }
 }
 

@@ -6,11 +6,18 @@ use wire::time::Nanos;
 use crate::fault::{Kind, PlannedFault};
 use crate::figures::{millis, since_start};
 use crate::graph::Target;
-use crate::record::{Event, Reason};
+use crate::reason::Reason;
+use crate::record::Event;
+use crate::testbed::TestbedConfig;
 
 /// The live page is there.
 pub(crate) fn page(address: &str) -> String {
     format!("watch it live, in one browser (another: `uview open`): {address}")
+}
+
+/// What this run can be repeated with.
+pub(crate) fn title(TestbedConfig { seed, interval_ms, .. }: &TestbedConfig) -> String {
+    format!("uview demo, seed {seed}, interval {interval_ms} ms")
 }
 
 /// A fault begins.
@@ -23,6 +30,15 @@ pub(crate) fn fault(number: usize, planned: &PlannedFault, at: Nanos) -> String 
 /// A fault is skipped.
 pub(crate) fn skipped(kind: Kind, why: &str) -> String {
     format!("  {kind} is skipped: {why}")
+}
+
+/// Who visits the frontend is measured, or not.
+pub(crate) const fn visitors(is_measured: bool) -> &'static str {
+    if is_measured {
+        "  who visits the frontend: stream `frontend` in the page's view Network"
+    } else {
+        "  who visits the frontend is not measured either: packets are captured with that link only"
+    }
 }
 
 /// A fault is over.

@@ -11,6 +11,7 @@ use wire::time::Nanos;
 use crate::fault::Kind;
 use crate::graph::{Service, Target};
 use crate::load::LoadReport;
+use crate::reason::Reason;
 use crate::traces::{SpanLedger, Trace, TraceId, Visit};
 
 /// An injected fault.
@@ -39,23 +40,6 @@ pub enum Episode {
     On,
     /// The alarm has ended.
     Ended,
-}
-
-/// One metric of the explanation of a verdict.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reason {
-    /// Metric, statistic and labels.
-    pub column: String,
-    /// Its group: service, cpu, memory, io, network.
-    pub group: String,
-    /// Its unit; may be empty.
-    pub unit: String,
-    /// Its share of the squared score, 0 to 1.
-    pub share: f64,
-    /// The measured value.
-    pub seen: f64,
-    /// The value expected from the other metrics.
-    pub expected: f64,
 }
 
 /// One verdict on a service.

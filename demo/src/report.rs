@@ -16,8 +16,6 @@ use wire::printable::markup;
 use crate::judge::Finding;
 use crate::record::Record;
 
-pub(crate) use traces::anchor;
-
 const STYLE: &str = include_str!("report/style.css");
 
 /// The page as HTML.
@@ -66,14 +64,14 @@ pub(crate) fn address(path: &Path) -> String {
 mod tests {
     use super::*;
     use crate::graph::Service;
-    use crate::judge::example::{event, reason, run};
+    use crate::judge::example::{event, labelled, reason, run};
     use crate::judge::judge;
     use crate::record::Episode;
 
     fn example() -> Record {
         let mut record = run();
         let mut began = event(Service::Store, 60_231, 6.3, Episode::Began);
-        began.reasons = vec![reason("queue.depth{a=\"<b>\"}", 0.6, 12.0)];
+        began.reasons = vec![labelled(reason("queue.depth", 0.6, 12.0), "a", "<b>")];
         record.events = vec![began];
         record
     }

@@ -12,7 +12,7 @@ use wire::proto::operators::{HookEvent, LmapStatus, StatusReply};
 use wire::quantity::quantity;
 use wire::time::Nanos;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, runtime_now};
 use crate::cost::{self, CpuUsage};
 use crate::error::DemoError;
 use crate::fault::{Kind, Pace, PlannedFault};
@@ -21,7 +21,7 @@ use crate::host_agent::HostAgentClient;
 use crate::http::{CallOutcome, HttpClient};
 use crate::ledger;
 use crate::messages;
-use crate::record::{Episode, Event, InjectedFault, Point, Reason, Record};
+use crate::record::{Episode, Event, InjectedFault, Point, Record};
 use crate::screen::Screen;
 use crate::shop::{Injection, ServiceStats, instruments};
 use crate::testbed::{Testbed, TestbedConfig, TestbedError};
@@ -51,8 +51,19 @@ pub(crate) async fn run(
     let [Ok(mut ctrl_c), Ok(mut term)] = interrupts else { return Err(DemoError::NoSignals) };
     let progress = |what: &str| screen.print(&format!("  starting {what}"));
     let route = Route::open(clock).await.map_err(TestbedError::Spans)?;
-    let testbed = tokio::select! {
-        testbed = Testbed::start_all(config, route, &progress) => testbed?,
+    let started = async {
+        let mut testbed = Testbed::with_host_agent(config, route).await?;
+        let mut agent = HostAgentClient::open(testbed.operators(), clock).await?;
+        // Before all else: whoever watches opens it while the shop starts.
+        if let Some(address) = agent.page().await {
+            screen.print(&messages::page(&address));
+        }
+        screen.print(&messages::title(config));
+        testbed.start_rest(config, &progress).await?;
+        Ok::<_, DemoError>((testbed, agent))
+    };
+    let (testbed, agent) = tokio::select! {
+        started = started => started?,
         _ = ctrl_c.recv() => return Err(DemoError::Interrupted),
         _ = term.recv() => return Err(DemoError::Interrupted),
     };
@@ -60,9 +71,8 @@ pub(crate) async fn run(
     if let Some(why) = &skipped {
         screen.print(&messages::skipped(Kind::SlowLink, why));
     }
-    let mut agent = HostAgentClient::open(&testbed.operators, clock).await?;
-    if let Some(address) = agent.page().await {
-        screen.print(&messages::page(&address));
+    if testbed.link.is_some() {
+        screen.print(messages::visitors(testbed.open_link().is_some()));
     }
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -74,9 +84,10 @@ pub(crate) async fn run(
         skipped,
         ..Record::default()
     };
+    let now = runtime_now();
     let mut run = Run {
         clock,
-        start: Instant::now().checked_sub(clock.now().into()).unwrap_or_else(Instant::now),
+        start: now.checked_sub(clock.now().into()).unwrap_or(now),
         testbed,
         agent,
         looks,
@@ -379,14 +390,6 @@ fn event_of(at: Nanos, service: Target, event: HookEvent) -> Event {
         "ended" => Episode::Ended,
         _ => Episode::Quiet,
     };
-    let reason = |reason: wire::proto::operators::Reason| Reason {
-        column: reason.column,
-        group: reason.group,
-        unit: reason.unit,
-        share: reason.share,
-        seen: reason.seen,
-        expected: reason.expected,
-    };
     Event {
         at,
         service,
@@ -394,7 +397,7 @@ fn event_of(at: Nanos, service: Target, event: HookEvent) -> Event {
         gamma: event.gamma,
         silent: event.state == "silent",
         episode,
-        reasons: event.reasons.into_iter().map(reason).collect(),
+        reasons: event.reasons.into_iter().map(Into::into).collect(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The testbed: a private directory, the shop, its load and both agents, each a process of its own.
 //!
-//! The shop serves load before the agents start, as on any machine on which uview is installed later: services count
-//! without an agent, and register when there is one. So the LMAPs do not learn the start of the shop.
+//! The shop serves load before the NIC agent starts, which fetches what is learnt: so the LMAPs do not learn the start
+//! of the shop. The host agent starts first, since its page is to be watched from the beginning.
 
 use core::net::SocketAddr;
 use std::fs;
@@ -30,11 +30,15 @@ pub(crate) const LINK: &str = "link";
 
 /// Limit for a process to get ready; generous, since the machine may be busy and an ended process is detected at once.
 const READY_WITHIN: Nanos = Nanos::from_secs(60);
-/// How long the shop runs before the agents start.
+/// How long the shop runs before it is judged.
 const ALONE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Shortest interval of packet metrics in milliseconds: the default scrape interval.
 const PACKETS_EVERY_MS: f64 = 100.0;
+/// Interval of the visitors' stream in milliseconds: of a shorter one, shares are of few requests.
+const VISITORS_EVERY_MS: u32 = 1000;
+/// Addresses of the visitors, if packets are captured.
+const VISITORS: u8 = 8;
 /// Packets per interval that the median of delays needs, even if half as many come as on average.
 const PACKETS: f64 = 100.0;
 
@@ -89,7 +93,7 @@ impl From<ExitedProcess> for TestbedError {
 }
 
 /// The addresses of the host agent: the fields of `host-agent.json` in its runtime directory that the demo needs.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct HostAgentInfo {
     control: String,
     operators: String,
@@ -115,7 +119,8 @@ pub(crate) struct TestbedConfig {
 #[derive(Debug)]
 pub(crate) struct Testbed {
     pub(crate) processes: Processes,
-    pub(crate) operators: String,
+    /// Where the host agent is; empty until it is ready.
+    host: HostAgentInfo,
     /// The route of spans, if the shop sends any.
     pub(crate) route: Option<Route>,
     /// The link between two services, or why there is none; `None` if none was requested.
@@ -125,28 +130,32 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// Starts all processes and waits until they are ready. Calls `progress` with what it starts. Services send spans
-    /// by `route`.
-    pub(crate) async fn start_all(
-        config: &TestbedConfig,
-        route: Route,
-        progress: &dyn Fn(&str),
-    ) -> Result<Self, TestbedError> {
+    /// Starts the host agent and waits until it is ready: its page can be opened. Services will send spans by `route`.
+    pub(crate) async fn with_host_agent(config: &TestbedConfig, route: Route) -> Result<Self, TestbedError> {
         let mut testbed = Self::empty(config)?;
         testbed.route = Some(route);
+        testbed.start_host_agent(config).await?;
+        Ok(testbed)
+    }
+
+    /// Starts all other processes and waits until the services are ready. Calls `progress` with what it starts.
+    pub(crate) async fn start_rest(
+        &mut self,
+        config: &TestbedConfig,
+        progress: &dyn Fn(&str),
+    ) -> Result<(), TestbedError> {
         if config.link {
-            testbed.start_link(config.seed, progress).await?;
+            self.start_link(config.seed, progress).await?;
         }
         for service in Service::ALL.into_iter().rev() {
             progress(service.name());
-            testbed.start_service(service, config.seed).await?;
+            self.start_service(service, config.seed).await?;
         }
         progress("load");
-        testbed.start_load(config)?;
+        self.start_load(config)?;
         tokio::time::sleep(ALONE).await;
-        progress("agents");
-        testbed.start_agents(config).await?;
-        Ok(testbed)
+        progress("NIC agent");
+        self.start_nic_agent(config.per_second)
     }
 
     /// A testbed without processes.
@@ -157,7 +166,8 @@ impl Testbed {
         let program = config.program.display().to_string();
         let prefix = [program.as_str(), "child", "--parent", &parent, "--"].map(str::to_owned);
         let processes = Processes::new(prefix.to_vec(), directory.path());
-        Ok(Self { processes, operators: String::new(), route: None, link: None, shop: Vec::new(), directory })
+        let host = HostAgentInfo::default();
+        Ok(Self { processes, host, route: None, link: None, shop: Vec::new(), directory })
     }
 
     /// Starts the link between two services, or records why there is none.
@@ -184,6 +194,11 @@ impl Testbed {
         Ok(())
     }
 
+    /// The address of the host agent's operator interface; empty until it is ready.
+    pub(crate) fn operators(&self) -> &str {
+        &self.host.operators
+    }
+
     /// The link, if it is open.
     pub(crate) fn open_link(&self) -> Option<&OpenLink> {
         self.link.as_ref()?.as_ref().ok()
@@ -191,9 +206,8 @@ impl Testbed {
 
     /// Starts both agents.
     pub(crate) async fn start_agents(&mut self, config: &TestbedConfig) -> Result<(), TestbedError> {
-        let host = self.start_host_agent(config).await?;
-        self.operators.clone_from(&host.operators);
-        self.start_nic_agent(&host, config.per_second)
+        self.start_host_agent(config).await?;
+        self.start_nic_agent(config.per_second)
     }
 
     /// Starts replica `number` of a service without dependencies, which spends `wait` on each request.
@@ -224,7 +238,7 @@ impl Testbed {
         self.runtime_dir().join("services.sock")
     }
 
-    async fn start_host_agent(&mut self, config: &TestbedConfig) -> Result<HostAgentInfo, TestbedError> {
+    async fn start_host_agent(&mut self, config: &TestbedConfig) -> Result<(), TestbedError> {
         let runtime_dir = self.runtime_dir();
         fs::create_dir(&runtime_dir).map_err(|cause| TestbedError::Directory(runtime_dir.clone(), cause))?;
         let text = format!(
@@ -235,29 +249,32 @@ impl Testbed {
         );
         let config = self.write("host-agent.yaml", &text)?;
         self.start(HOST_AGENT, &[HOST_AGENT, "--config", &config])?;
-        self.wait(HOST_AGENT, &runtime_dir.join("host-agent.json")).await
+        self.host = self.wait(HOST_AGENT, &runtime_dir.join("host-agent.json")).await?;
+        Ok(())
     }
 
-    fn start_nic_agent(&mut self, host: &HostAgentInfo, per_second: f64) -> Result<(), TestbedError> {
+    fn start_nic_agent(&mut self, per_second: f64) -> Result<(), TestbedError> {
         let text = format!(
             "control: {{address: {}}}\nregions_socket: {}\nmetrics: {{listen: 127.0.0.1:0}}\n{}",
-            yaml_string(Path::new(&host.control)),
-            yaml_string(&host.regions),
+            yaml_string(Path::new(&self.host.control)),
+            yaml_string(&self.host.regions),
             self.streams(per_second)
         );
         let config = self.write("nic-agent.yaml", &text)?;
         self.start(NIC_AGENT, &[NIC_AGENT, "--config", &config])
     }
 
-    /// The NIC agent's configuration of the link's packet stream: measures how long packets to the called service take
-    /// to be acknowledged.
+    /// The NIC agent's configuration of packet streams, if there is a link: how long packets to the called service take
+    /// to be acknowledged, and who visits the frontend.
     fn streams(&self, per_second: f64) -> String {
         let Some((link, called)) = self.open_link().zip(self.shop(Target::CALLED)) else { return String::new() };
         let packets = per_second * Target::CALLED.request_bytes().div_ceil(link::CARRIED_BYTES) as f64;
         let interval_ms = (1000.0 * PACKETS / packets).max(PACKETS_EVERY_MS) as u32;
+        let visitors =
+            self.shop(Service::Frontend).map(|frontend| visitors(frontend.listen.port())).unwrap_or_default();
         format!(
             "network:\n  services_socket: {}\n  streams:\n    - {{name: {}, interface: {}, pair: data, filter: tcp and dst port {}, \
-             interval_ms: {interval_ms}}}\n",
+             interval_ms: {interval_ms}}}\n{visitors}",
             yaml_string(&self.services_socket()),
             Target::STREAM,
             link.interface,
@@ -293,7 +310,10 @@ impl Testbed {
         let target = self.shop(Service::Frontend).map_or(nowhere, |ready| ready.listen).to_string();
         let report = self.load_report().display().to_string();
         let (seed, rate) = (config.seed.to_string(), config.per_second.to_string());
-        self.start(LOAD, &[LOAD, "--target", &target, "--seed", &seed, "--per-second", &rate, "--report", &report])
+        let visitors = if self.open_link().is_some() { VISITORS } else { 0 }.to_string();
+        let mut arguments = vec![LOAD, "--target", &target, "--seed", &seed, "--per-second", &rate];
+        arguments.extend(["--visitors", &visitors, "--report", &report]);
+        self.start(LOAD, &arguments)
     }
 
     /// Ends the load and returns its log.
@@ -345,6 +365,15 @@ impl Testbed {
         fs::write(&path, text).map_err(|cause| TestbedError::Directory(path.clone(), cause))?;
         Ok(path.display().to_string())
     }
+}
+
+/// The stream of the packets to the frontend, which listens at `port` of loopback.
+fn visitors(port: u16) -> String {
+    let (name, every_ms) = (Target::VISITORS, VISITORS_EVERY_MS);
+    let synopses = "{heavy_hitters: {}, cardinality: {}}";
+    format!(
+        "    - {{name: {name}, interface: lo, filter: tcp and dst port {port}, interval_ms: {every_ms}, synopses: {synopses}}}\n"
+    )
 }
 
 /// A path as a YAML string: every JSON string is one.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::tracing::{
     Budget, BudgetRule, Keeper, Limits, OrderKey, Origin, Policies, Reason, ServiceCatalog, Span, SpanId, SpanIndex,
@@ -39,7 +39,8 @@ fn span(number: u64) -> Span<'static> {
         error: false,
     };
     let trace = TraceId::new(trace.to_be_bytes()).expect("odd");
-    Span { trace, index, entry: root, trigger: None, randomness: None, threshold: None, encoded: &ENCODED }
+    let (sender, trigger, randomness, threshold) = (SenderId::default(), None, None, None);
+    Span { trace, index, sender, entry: root, trigger, randomness, threshold, encoded: &ENCODED }
 }
 
 fn buffer(mebibytes: usize) -> TailBuffer {
@@ -91,7 +92,8 @@ fn keep(bencher: Bencher<'_, '_>) {
 fn verdict(second: u64) -> Verdict {
     let reason = Arc::new(Reason::Trigger { text: "benchmark".into() });
     let at = UnixNanos::from_secs(second);
-    Verdict { service: ServiceId(99), origin: Origin::Here, from: at, at, breakdown: None, weight: 2.0, reason }
+    let (service, origin, author) = (ServiceId(99), Origin::Here, None);
+    Verdict { service, origin, author, from: at, at, breakdown: None, weight: 2.0, reason }
 }
 
 /// 10,000 buffered traces of eight spans are kept at once.

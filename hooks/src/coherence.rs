@@ -27,13 +27,16 @@
 //!
 //! 1. A node is heard under a name that its connection's identity has ([`Speaker`]), and under no other.
 //! 2. What this node takes of an honest node that speaks to it is not lessened by anybody else: only the run itself
-//!    moves or clears its log, leaves, restarts, states its level, and is acknowledged. What others relay of it
-//!    ([`Member::receive`]) is carried out while it is silent, and stored nowhere; each relayer has a position of its
-//!    own.
-//! 3. What one peer can use up is bounded: decisions ([`MemberSettings::peer_decisions`]), memory
-//!    ([`MemberSettings::memory`]), space in messages, and the ranks that it may keep LMAPs and latency from
-//!    ([`Member::peer_eviction_level`]).
-//! 4. An honest member's message is accepted by every honest member.
+//!    moves or clears its log, leaves, restarts and is acknowledged. What others relay of it ([`Member::receive`]) is
+//!    carried out while it is silent, and stored nowhere; each relayer has a position of its own.
+//! 3. What this node finds, and what other nodes find, selects the same traces whatever a node says that it has
+//!    evicted: its level holds for its own verdicts ([`Member::peer_eviction_levels`]).
+//! 4. What one peer can use up is bounded: decisions ([`MemberSettings::peer_decisions`]), memory
+//!    ([`MemberSettings::memory`]), and space in messages.
+//! 5. An honest member's message is accepted by every honest member.
+//!
+//! What a node has evicted only that node knows. So a trace that others select is kept without its spans, and it marks
+//! the trace; a level that held for others' findings would obey a node that lies.
 //!
 //! A liar can have too much kept and marked, tell nodes different things about traces that it decides itself, and hide
 //! what a restarted node may lack. What is not believed is counted and named ([`Refusals`]). Tested in
@@ -58,6 +61,7 @@ mod codec;
 mod entry_log;
 mod hearsay;
 mod item;
+mod levels;
 mod member;
 mod message;
 mod path_join;

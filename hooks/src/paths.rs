@@ -6,6 +6,7 @@
 //! | [`Names`] | names of services and operations ↔ ids; names beyond the limits are `_other` |
 //! | [`Frontends`] | where requests enter the system |
 //! | [`Paths`] | service graph: operation → services on its path, service → operations through it, caller → callees |
+//! | `targets` | who answers calls of an operation |
 //! | [`Durations`] | histogram of an operation's request durations, with an exemplar trace per bucket |
 //! | [`Rates`] | rate, errors and duration of every operation, as series of a region |
 //! | [`Latencies`] | the learnt latency quantile of each operation |
@@ -18,6 +19,7 @@ mod latencies;
 mod learning_queue;
 mod names;
 mod rates;
+mod targets;
 
 pub use durations::{BOUNDS, CLASSES, Durations, Exemplar, class};
 pub use frontends::{FrontendRule, Frontends};

@@ -11,7 +11,7 @@
 //! | [`ScoreBreakdown`] | one row's score, by operation |
 //! | [`LogRecord`], [`LogReason`] | log records, which wait likewise and share budget, decisions and verdicts |
 //! | [`Account`] | accounting: seen = waiting + kept + dropped + lost |
-//! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record` | parts of the buffer |
+//! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record`, `sender_shares` | parts of the buffer |
 
 mod account;
 mod blocks;
@@ -29,6 +29,7 @@ mod peers;
 mod policies;
 mod reason;
 mod record;
+mod sender_shares;
 mod service_policies;
 mod span;
 mod switches;
@@ -49,12 +50,12 @@ pub use limits::{Limits, LimitsError};
 pub use logs::{KeptLog, LogLimitsError, LogPolicy, LogReason, LogRecord, LogRule, Severity};
 pub use order::{OrderKey, Rank};
 pub use outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack, OfferOutcome};
-pub use peers::Peers;
+pub use peers::{Author, PeerLevels, Peers};
 pub use policies::{Policies, Selection, ServiceCatalog};
 pub use reason::{Metric, Policy, Reason};
 pub use service_policies::{ServicePolicies, ServicePolicyError, ServiceRule};
 pub use span::{Span, SpanId, SpanIndex, SpanKind, TraceId};
 pub use switches::Switches;
 pub use threshold::{ProbabilityError, Randomness, Threshold, sampling_of, with_threshold};
-pub use trace_path::{FOLLOWED_BYTES, PathStep};
+pub use trace_path::{FOLLOWED_BYTES, PathStep, SeenCalls};
 pub use triggers::{Origin, TriggerRule, Triggers, Verdict};

@@ -7,7 +7,7 @@ use hooks::coherence::{
     Decision, Effect, Entries, Entry, GossipMessage, Item, Member, MemberSettings, ReceiveError, Refusal, Run, RunId,
     ServiceVerdict, Speaker, VersionVector,
 };
-use hooks::tracing::{Peers, Rank, Reason, TraceId, TraceStart};
+use hooks::tracing::{Author, Peers, Rank, Reason, TraceId, TraceStart};
 use wire::time::{Nanos, UnixNanos};
 
 const NOON: UnixNanos = UnixNanos::from_secs(1_700_000_000);
@@ -188,16 +188,20 @@ fn nobody_speaks_in_a_name_that_its_certificate_does_not_have() {
     assert!(a.refusals().lines(at(10)).any(|line| line.starts_with("gossip: b speaks in a name")));
 }
 
-/// Whose share a verdict is of that `speaker` says to `to`, as the first words of `whose`.
-fn payer(to: &mut Member, speaker: &Run, whose: Run, millis: u64) -> Peers {
+/// Whose share a verdict is of that `speaker` says to `to`, as the first words of `whose`; and whose words they are.
+fn payer_and_author(to: &mut Member, speaker: &Run, whose: Run, millis: u64) -> (Peers, Author) {
     let (from, at) = (wall(millis), wall(millis));
     let (service, reason) = ("cart".into(), Arc::new(Reason::Trigger { text: "cart".into() }));
     let item = Item::Verdict(ServiceVerdict { service, from, at, weight: 1.0, breakdown: None, reason });
     let entries = vec![Entries { run: whose, first: 0, entries: vec![Entry { at, carried_out: false, item }] }];
     let said = GossipMessage { entries, appended: 1, ..message(speaker.clone()) };
     receive(to, said, millis).expect("the message is accepted");
-    let payer = |effect| if let Effect::Verdict(_, peers) = effect { Some(peers) } else { None };
-    to.effects().into_iter().find_map(payer).expect("the verdict is taken")
+    let taken = |effect| if let Effect::Verdict(_, peers, author) = effect { Some((peers, author)) } else { None };
+    to.effects().into_iter().find_map(taken).expect("the verdict is taken")
+}
+
+fn payer(to: &mut Member, speaker: &Run, whose: Run, millis: u64) -> Peers {
+    payer_and_author(to, speaker, whose, millis).0
 }
 
 #[test]
@@ -302,18 +306,41 @@ fn two_runs_that_speak_by_turns_are_both_heard_and_named_as_a_problem() {
     assert_eq!((a.counts().restarts, a.refusals().count(Refusal::Alternating)), (1, 4));
 }
 
+/// The level of `author`, as `member` knows it.
+fn level(member: &Member, author: &str, millis: u64) -> Option<u64> {
+    member.peer_eviction_levels(at(millis)).of(Author::named(author)).map(Rank::position)
+}
+
 #[test]
 fn a_level_beyond_all_reason_leaves_an_eighth_of_the_traces() {
     let (mut a, mut b) = (member("a", 1), member("b", 1));
     b.set_eviction_level(Some(Rank::at(1 << 62)));
     exchange(&mut b, &mut a, 0);
-    assert_eq!((a.peer_eviction_level(at(0)), a.refusals().count(Refusal::Level)), (Some(Rank::at(1 << 62)), 0));
+    assert_eq!((level(&a, "b", 0), a.refusals().count(Refusal::Level)), (Some(1 << 62), 0));
 
     b.set_eviction_level(Some(Rank::at(u64::MAX)));
     exchange(&mut b, &mut a, 1);
 
-    assert_eq!(a.peer_eviction_level(at(1)), Some(Rank::at(u64::MAX / 8 * 7)));
+    assert_eq!(level(&a, "b", 1), Some(u64::MAX / 8 * 7));
     assert_eq!(a.refusals().count(Refusal::Level), 1);
+}
+
+#[test]
+fn the_level_of_a_peer_holds_for_its_own_words_whoever_relays_them_and_for_no_others() {
+    let (mut a, mut c, mut evil) = (member("a", 1), member("c", 1), member("evil", 1));
+    evil.set_eviction_level(Some(Rank::at(u64::MAX)));
+    c.set_eviction_level(Some(Rank::at(9)));
+    exchange(&mut evil, &mut a, 0);
+    exchange(&mut c, &mut a, 0);
+    let levels = ["evil", "b", "c"].map(|node| level(&a, node, 0));
+    assert_eq!(levels, [Some(u64::MAX / 8 * 7), None, Some(9)], "b never spoke to a");
+
+    let by_evil = payer_and_author(&mut a, evil.run(), run("b", 1), 10);
+    let by_c = payer_and_author(&mut a, c.run(), run("b", 1), 20);
+    let own = payer_and_author(&mut a, evil.run(), run("evil", 1), 30);
+
+    assert_eq!([by_evil.1, by_c.1, own.1], ["b", "b", "evil"].map(Author::named));
+    assert_eq!((by_evil.0, by_evil.0 == by_c.0), (own.0, false), "who relays answers for it all the same");
 }
 
 #[test]
@@ -324,7 +351,7 @@ fn the_level_of_a_peer_that_leaves_holds_for_a_minute() {
     b.leave();
     receive(&mut a, b.message(Some("a"), at(1_000)), 1_000).expect("it leaves");
 
-    let level = |millis| a.peer_eviction_level(at(millis)).map(Rank::position);
+    let level = |millis| level(&a, "b", millis);
     assert_eq!([level(1_000), level(60_999), level(61_000)], [Some(9), Some(9), None]);
 }
 

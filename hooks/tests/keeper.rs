@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::tracing::{
-    Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, Metric, OrderKey, Origin,
-    PathStep, Policies, Policy, Randomness, Reason, ServiceCatalog, Span, SpanId, SpanIndex, SpanKind, Switches,
-    TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
+    Author, Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, Metric, OrderKey,
+    Origin, PathStep, PeerLevels, Peers, Policies, Policy, Randomness, Rank, Reason, SeenCalls, ServiceCatalog, Span,
+    SpanId, SpanIndex, SpanKind, Switches, TailBuffer, Threshold, TraceId, TriggerRule, Triggers, Verdict,
 };
 use wire::time::{Nanos, UnixNanos};
 
@@ -72,8 +72,19 @@ impl Shop {
     }
 
     fn verdict(&mut self, service: ServiceId, second: u64) {
-        let metric =
-            Metric { title: "queue".into(), unit: "{job}".into(), seen: 40.0, expected: 2.0, of_distribution: false };
+        self.verdict_of(None, service, second);
+    }
+
+    /// A verdict of another node, or of this one.
+    fn verdict_of(&mut self, node: Option<&str>, service: ServiceId, second: u64) {
+        let metric = Metric {
+            title: "queue".into(),
+            unit: "{job}".into(),
+            seen: 40.0,
+            expected: 2.0,
+            of_distribution: false,
+            replica: "".into(),
+        };
         let service_name = self.names.service_name(service).into();
         let reason = Reason::Lmap {
             service: service_name,
@@ -83,11 +94,10 @@ impl Shop {
             incident: "".into(),
         };
         let at = UnixNanos::from_secs(second);
-        let reason = Arc::new(reason);
-        self.keeper.verdict(
-            &Verdict { service, origin: Origin::Here, from: at, at, breakdown: None, weight: 3.0, reason },
-            at,
-        );
+        let (reason, author) = (Arc::new(reason), node.map(Author::named));
+        let origin = if node.is_some() { Origin::Elsewhere(Peers::one(0)) } else { Origin::Here };
+        let verdict = Verdict { service, origin, author, from: at, at, breakdown: None, weight: 3.0, reason };
+        self.keeper.verdict(&verdict, at);
     }
 
     fn tick(&mut self, now: Nanos) {
@@ -118,7 +128,8 @@ fn index(
 }
 
 fn span(trace: TraceId, index: SpanIndex, entry: bool) -> Span<'static> {
-    Span { trace, index, entry, trigger: None, randomness: None, threshold: None, encoded: &[7; 200] }
+    let (sender, trigger, randomness, threshold) = (SenderId::default(), None, None, None);
+    Span { trace, index, sender, entry, trigger, randomness, threshold, encoded: &[7; 200] }
 }
 
 /// Ids whose lower 56 bits are small: a floor of less than a half keeps none of them.
@@ -162,6 +173,50 @@ fn while_a_second_is_on_requests_are_kept_as_their_entry_comes() {
 
     assert_eq!(shop.kept.keys().copied().collect::<Vec<_>>(), [trace(1)]);
     assert_eq!(shop.kept[&trace(1)].0, 2);
+}
+
+/// What is kept of an alarm's second: four requests that look as usual, one of them that every share keeps, one that is
+/// slow as its last span says, and one with an error. `learnt`: as many requests that took 30 ms came before.
+fn kept_in_alarm(unremarkable: Option<Threshold>, learnt: u32) -> BTreeSet<TraceId> {
+    let switches = Switches { floor: None, error: false, latency: false, unremarkable, ..Switches::default() };
+    let mut shop = Shop::new(switches, BudgetRule::default());
+    for _ in 0..learnt {
+        shop.latencies.learn(shop.pay, Nanos::from_millis(30), false, Nanos::ZERO);
+    }
+    let (now, start) = (Nanos::from_secs(11), at(10, 100));
+    shop.verdict(shop.payment, NOON + 10);
+    for usual in [trace(1), trace(2), trace(3), chosen_by_all()] {
+        shop.request(usual, shop.pay, start, now);
+    }
+    let child = index(2, Some(1), SpanKind::Server, shop.payment, shop.charge, start);
+    let entry = index(1, None, SpanKind::Server, shop.frontend, shop.pay, start);
+    let slow = SpanIndex { end: start.plus(Nanos::from_millis(200)), ..entry };
+    let failed = SpanIndex { error: true, ..entry };
+    shop.act(|keeper, catalog, sink| {
+        keeper.span(&span(trace(4), child, false), catalog, now, &mut *sink);
+        keeper.span(&span(trace(4), slow, true), catalog, now, &mut *sink);
+        keeper.span(&span(trace(5), failed, true), catalog, now, sink);
+    });
+    shop.tick(Nanos::from_secs(12));
+    assert!(shop.kept.get(&trace(4)).is_none_or(|(spans, _)| *spans == 2), "whole");
+    shop.kept.into_keys().collect()
+}
+
+/// A trace that any share has.
+fn chosen_by_all() -> TraceId {
+    TraceId::new(u128::from(u64::MAX).to_be_bytes()).expect("not zero")
+}
+
+#[test]
+fn of_what_looks_as_usual_in_an_alarm_a_share_is_kept_and_of_the_rest_everything() {
+    let all = BTreeSet::from([trace(1), trace(2), trace(3), trace(4), trace(5), chosen_by_all()]);
+    let remarkable = BTreeSet::from([trace(4), trace(5)]);
+    let with_share = BTreeSet::from([trace(4), trace(5), chosen_by_all()]);
+
+    assert_eq!(kept_in_alarm(Some(Threshold::ALL), 1_000), all);
+    assert_eq!(kept_in_alarm(None, 1_000), remarkable);
+    assert_eq!(kept_in_alarm(Threshold::keeping(0.1).ok(), 1_000), with_share);
+    assert_eq!(kept_in_alarm(None, 999), all, "what is usual is not known yet");
 }
 
 #[test]
@@ -328,6 +383,30 @@ fn what_another_node_decided_is_kept_whatever_the_budget() {
 }
 
 #[test]
+fn what_a_peer_has_evicted_is_not_kept_for_it_and_is_for_everybody_else() {
+    let everything: PeerLevels = [(Author::named("b"), Rank::at(u64::MAX))].into_iter().collect();
+    for (who, kept, passed_over) in [(None, 2, 0), (Some("c"), 2, 0), (Some("b"), 0, 2)] {
+        let mut shop = Shop::new(Switches::default(), BudgetRule::default());
+        shop.keeper.set_peer_eviction_levels(everything.clone(), Nanos::ZERO);
+
+        shop.request(trace(1), shop.pay, at(10, 100), Nanos::from_secs(11));
+        shop.verdict_of(who, shop.payment, NOON + 10);
+        shop.tick(Nanos::from_secs(12));
+        shop.request(trace(2), shop.pay, at(10, 200), Nanos::from_secs(12));
+
+        let found = (shop.kept.len(), shop.keeper.policies().passed_over());
+        assert_eq!(found, (kept, passed_over), "a verdict of {who:?}");
+    }
+
+    let mut shop = Shop::new(Switches::default(), BudgetRule::default());
+    shop.keeper.set_peer_eviction_levels(everything, Nanos::ZERO);
+    (0..1_000).for_each(|_| shop.latencies.learn(shop.pay, Nanos::from_millis(20), false, Nanos::ZERO));
+    let entry = SpanIndex { end: at(2, 0), ..index(1, None, SpanKind::Server, shop.frontend, shop.pay, at(1, 0)) };
+    shop.act(|keeper, catalog, sink| keeper.span(&span(trace(3), entry, true), catalog, Nanos::ZERO, sink));
+    assert!(shop.kept.contains_key(&trace(3)), "a slow request is this node's own finding");
+}
+
+#[test]
 fn paths_are_learnt_from_traces_that_leave() {
     let mut shop = Shop::new(Switches { floor: None, ..Switches::default() }, BudgetRule::default());
     for number in 0..200 {
@@ -388,17 +467,44 @@ fn who_calls_whom_is_learnt_from_traces_that_leave_whether_they_are_kept_or_not(
         shop.tick(Nanos::from_secs(if kept { 1 } else { 60 }));
         assert_eq!(shop.kept.len(), if kept { 200 } else { 0 });
         let mut calls = shop.keeper.calls();
-        assert_eq!(calls.is_empty(), kept, "of a kept trace, spans may still come");
+        assert_eq!(calls.answered.is_empty(), kept, "of a kept trace, spans may still come");
         if kept {
             shop.tick(Nanos::from_secs(11));
             calls = shop.keeper.calls();
         }
 
-        assert_eq!(calls.keys().collect::<Vec<_>>(), [&(shop.frontend, shop.payment)]);
-        let counted = calls[&(shop.frontend, shop.payment)];
+        assert_eq!(calls.answered.keys().collect::<Vec<_>>(), [&(shop.frontend, shop.payment)]);
+        let counted = calls.answered[&(shop.frontend, shop.payment)];
         // One trace in sixteen, by its id.
         assert!(4 < counted.calls && counted.calls < 30, "{counted:?}");
-        assert!(shop.keeper.calls().is_empty());
+        assert_eq!(shop.keeper.calls(), SeenCalls::new());
+    }
+}
+
+#[test]
+fn calls_that_nobody_answered_are_counted_of_traces_that_wait_and_of_kept_ones_ten_seconds_later() {
+    for error in [true, false] {
+        let switches = Switches { floor: None, error, ..Switches::default() };
+        let mut shop = Shop::new(switches, BudgetRule::default());
+        for number in 0..400 {
+            let call = index(2, Some(1), SpanKind::Client, shop.frontend, shop.pay, at(0, 0));
+            let call = SpanIndex { error: true, ..call };
+            shop.act(|keeper, catalog, sink| {
+                keeper.span(&span(trace(number), call, false), catalog, Nanos::ZERO, sink);
+            });
+        }
+        assert_eq!(shop.kept.is_empty(), !error);
+
+        shop.tick(Nanos::from_secs(9));
+        assert_eq!(shop.keeper.calls(), SeenCalls::new(), "the callee's span may come");
+        shop.tick(Nanos::from_secs(11));
+        let unanswered = shop.keeper.calls().unanswered;
+        shop.tick(Nanos::from_secs(60));
+
+        let wanted = |number: &u64| shop.keeper.buffer().rank(trace(*number)).position().is_multiple_of(16);
+        let taught = (0..400).filter(wanted).count() as u64;
+        assert_eq!(unanswered, BTreeMap::from([((shop.frontend, shop.pay), taught)]), "{error}");
+        assert!(taught > 0 && shop.keeper.calls().unanswered.is_empty(), "once");
     }
 }
 
@@ -418,7 +524,7 @@ fn of_calls_the_failed_ones_are_counted_though_their_traces_are_kept_before_the_
     let (mut calls, mut failed) = (0, 0);
     for second in [5, 10, 60] {
         shop.tick(Nanos::from_secs(second));
-        for counted in shop.keeper.calls().values() {
+        for counted in shop.keeper.calls().answered.values() {
             (calls, failed) = (calls + counted.calls, failed + counted.failed);
         }
     }

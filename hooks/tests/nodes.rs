@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::tracing::{
     Budget, BudgetRule, Completeness, KeepOutcome, Keeper, KeptSpan, Limits, LossReason, OrderKey, Origin, Policies,
@@ -127,7 +127,8 @@ impl World {
         match event {
             Event::Span { trace, index, entry } => {
                 let (trigger, randomness, threshold, encoded) = (None, None, None, &[0; 250][..]);
-                let span = Span { trace, index, entry, trigger, randomness, threshold, encoded };
+                let sender = SenderId::default();
+                let span = Span { trace, index, sender, entry, trigger, randomness, threshold, encoded };
                 keeper.span(&span, &catalog, now, |span| Self::note(given, marked, &span));
             }
             Event::Announced { trace, reason } => {
@@ -170,6 +171,7 @@ impl World {
         let verdict = Verdict {
             service: PAYMENT,
             origin: Origin::Here,
+            author: None,
             from: at,
             at,
             breakdown: None,

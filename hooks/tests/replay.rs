@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::tracing::{
     Budget, BudgetRule, Keeper, KeptSpan, Limits, OrderKey, Origin, Policies, Reason, ScoreBreakdown, ServiceCatalog,
@@ -190,6 +190,7 @@ impl Replay {
                 let span = Span {
                     trace,
                     index: *index,
+                    sender: SenderId::default(),
                     entry,
                     trigger: None,
                     randomness: None,
@@ -214,6 +215,7 @@ impl Replay {
                 &Verdict {
                     service,
                     origin: Origin::Here,
+                    author: None,
                     from,
                     at,
                     breakdown: breakdown.map(Arc::new),
@@ -245,7 +247,7 @@ impl Replay {
 }
 
 fn only_lmap() -> Switches {
-    Switches { floor: None, error: false, latency: false, trigger: false, lmap: true }
+    Switches { floor: None, error: false, latency: false, trigger: false, ..Switches::default() }
 }
 
 /// Every service is out of the ordinary exactly while its fault lasts: what no detector can do better than. The

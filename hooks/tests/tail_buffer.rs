@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::tracing::{
     Completeness, DropReason, KeepOutcome, Limits, LimitsError, LossReason, OfferOutcome, OrderKey, Reason, Span,
     SpanId, SpanIndex, SpanKind, StickyDecision, TailBuffer, Tally, TraceId,
@@ -33,7 +33,8 @@ fn index(number: u64) -> SpanIndex {
 }
 
 fn span(trace: TraceId, number: u64, encoded: &[u8]) -> Span<'_> {
-    Span { trace, index: index(number), entry: true, trigger: None, randomness: None, threshold: None, encoded }
+    let (sender, trigger, randomness, threshold) = (SenderId::default(), None, None, None);
+    Span { trace, index: index(number), sender, entry: true, trigger, randomness, threshold, encoded }
 }
 
 fn reason() -> Arc<Reason> {
@@ -363,6 +364,59 @@ fn a_flood_has_no_decision_forgotten() {
         (1..200_000).map(trace).find(|id| buffer.get(*id).is_none() && buffer.decision(*id).is_none()).unwrap();
     assert_eq!(buffer.keep(refused, &reason(), now, |_, _| {}), KeepOutcome::Unseen(Completeness::Unknown));
     assert_accounted(&buffer, limits);
+}
+
+/// Limits for some 4,000 traces of [`of`].
+fn roomy() -> Limits {
+    Limits { bytes: 2 << 20, trace_bytes: 10_000, decisions: 1 << 14, ..Limits::default() }
+}
+
+/// A trace of one span, from `sender`.
+fn of(sender: u8, number: u64) -> Span<'static> {
+    Span { sender: SenderId(sender), ..span(trace(number), number, &[1; 300]) }
+}
+
+#[test]
+fn a_sender_that_floods_makes_room_itself_and_traces_of_others_stay() {
+    let mut buffer = TailBuffer::new(roomy(), KEY, Nanos::ZERO).unwrap();
+    let mut others = Vec::new();
+    for number in 1..100_000 {
+        let now = Nanos::from_micros(number);
+        let _ = buffer.offer(&of(7, number), now);
+        // From a time on at which the flood alone has filled all memory.
+        if number > 20_000 && number.is_multiple_of(200) {
+            let own = 1_000_000 + number;
+            assert!(matches!(buffer.offer(&of(8, own), now), OfferOutcome::Buffered(_)), "{number}");
+            others.push(trace(own));
+        }
+    }
+
+    let now = Nanos::from_secs(1);
+    assert_eq!(others.len(), 399);
+    assert!(others.iter().all(|trace| buffer.get(*trace).is_some()), "none was evicted");
+    assert_eq!(buffer.take_greedy(), Some(SenderId(7)));
+    assert_eq!(buffer.take_greedy(), None);
+    let level = buffer.level(now).expect("other nodes are told");
+    assert_eq!(buffer.common_level(now), None, "no trace of others is too low");
+    let lower = |trace: &&TraceId| buffer.rank(**trace) <= level;
+    assert!(others.iter().filter(lower).count() > 200, "most of them rank below what the flood has lost");
+    let mut of_flood = buffer.traces().filter(|waiting| !others.contains(&waiting.trace));
+    assert!(of_flood.all(|waiting| waiting.rank > level), "its own go by rank");
+    assert_accounted(&buffer, roomy());
+}
+
+#[test]
+fn where_no_sender_has_three_quarters_the_rank_decides_whose_traces_stay() {
+    let mut buffer = TailBuffer::new(roomy(), KEY, Nanos::ZERO).unwrap();
+    for number in 1..50_000 {
+        let _ = buffer.offer(&of(7 + number as u8 % 2, number), Nanos::from_micros(number));
+    }
+
+    let now = Nanos::from_secs(1);
+    let level = buffer.common_level(now).expect("all are evicted alike");
+    assert_eq!((buffer.level(now), buffer.take_greedy()), (Some(level), None));
+    assert!(buffer.traces().all(|waiting| waiting.rank > level));
+    assert_accounted(&buffer, roomy());
 }
 
 /// Spans that are written as no encoder does, of which no field can be cut out. A single one in its trace takes more

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
-use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::tracing::{Limits, OfferOutcome, OrderKey, Span, SpanId, SpanIndex, SpanKind, TailBuffer, TraceId};
 use wire::time::{Nanos, UnixNanos};
 
@@ -61,7 +61,8 @@ fn taken(length: usize, per_trace: u64) -> (f64, usize, f64) {
             error: false,
         };
         let trace = TraceId::new(trace).unwrap();
-        let span = Span { trace, index, entry: first, trigger: None, randomness: None, threshold: None, encoded };
+        let (sender, trigger, randomness, threshold) = (SenderId::default(), None, None, None);
+        let span = Span { trace, index, sender, entry: first, trigger, randomness, threshold, encoded };
         assert!(matches!(buffer.offer(&span, Nanos::ZERO), OfferOutcome::Buffered(_)));
         spans += 1;
     }

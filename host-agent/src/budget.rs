@@ -1,23 +1,21 @@
 //! What the host agent may keep in memory, computed from its configuration (`--budget`, docs/bounds.md).
 
+mod edges;
 mod incidents;
 mod models;
 mod page;
 mod spans;
 
 use agent_runtime::ConfigError;
-use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, Load, MIB};
+use agent_runtime::budget::{Bound, Budget, Load, MIB};
 use agent_runtime::program::ConfigArgs;
-use agent_runtime::server::Limits as ServerLimits;
 use webhooks::GroupingRule;
 
 use crate::config::{Config, Transport};
 use crate::control_plane::{MAX_MEMBER_REGIONS, MAX_OVER_SEVERAL};
 use crate::dispatch::Dispatch;
-use crate::live_page;
 use crate::region_registration::MAX_HELD_BYTES;
-use crate::run::{CALL_BYTES, METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
-use crate::{coherence, outbox, receipts, services_socket, span_ring, stored_models, token_access};
+use crate::{outbox, receipts, services_socket, span_ring, stored_models};
 
 /// The program, its threads, and what the allocator keeps of memory that is free.
 const PROGRAM: u64 = 48 * MIB;
@@ -45,8 +43,6 @@ const MEMBER_REGIONS: u64 = (MAX_OVER_SEVERAL * MAX_MEMBER_REGIONS) as u64;
 const SAMPLED_BYTES: u64 = 600;
 /// Resources and scopes of buffered spans, for each tenant.
 const ORIGIN_BYTES: u64 = 16 * MIB;
-/// Connections of OTLP clients of a tenant, and of head sampling.
-const OPEN_CONNECTIONS: u64 = 1_024;
 
 /// The budget of the configuration that `args` name.
 ///
@@ -66,7 +62,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         from: "fixed",
         payer: "node",
         full: "–",
-        metric: "",
+        metric: "resident_bytes",
     }];
     bounds.extend(services(config));
     bounds.push(cgroups(config));
@@ -78,14 +74,14 @@ pub fn budget(config: &Config, load: Load) -> Budget {
                (`kubernetes.sampling_policies`) + 8 × 256 KiB (`kubernetes.synopsis_policies`); with `resources`: 8 × 2 MiB",
         payer: "node",
         full: "further ones are not in effect, and the status says so",
-        metric: "",
+        metric: "refused_objects",
     });
     bounds.extend(models::bounds(config, load));
     bounds.extend(queues(config));
     bounds.extend(regions(config));
     bounds.extend(telemetry(config));
     bounds.extend(spans::bounds(config));
-    bounds.extend(edges(config));
+    bounds.extend(edges::bounds(config));
     bounds.push(page::bound(config, load));
     bounds.push(incidents::bound(config, load));
     bounds.push(Bound {
@@ -101,6 +97,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
 }
 
 const SHARE: &str = "user: three times what is free";
+const SENDER: &str = "tenant; user, pod or address: three times what is free";
 
 /// What services bring.
 fn services(config: &Config) -> [Bound; 5] {
@@ -137,7 +134,7 @@ fn services(config: &Config) -> [Bound; 5] {
             from: "2 threads × 1 MiB × 16",
             payer: "node",
             full: "others wait",
-            metric: "",
+            metric: "(nothing is lost)",
         },
         Bound {
             what: "messages for services",
@@ -264,7 +261,7 @@ fn on_disk(config: &Config) -> [Bound; 3] {
             from: "3 × 32 MiB (a draft, and a file that was set aside), with `receipt.dir`",
             payer: "node",
             full: "the oldest days are dropped",
-            metric: "",
+            metric: "failed_receipt_writes",
         },
         incidents::on_disk(config),
     ]
@@ -279,6 +276,7 @@ fn monitors(config: &Config) -> u64 {
 fn telemetry(config: &Config) -> [Bound; 6] {
     let (otlp, tenants) = (&config.otlp, tenants(config));
     let by_cgroup = config.services.identities.iter().any(|identity| identity.cgroup.is_some());
+    let known_cgroups = u64::from(tenants > 0) + u64::from(!config.sources.prometheus.targets.is_empty());
     let written = if config.remote_write.url.is_some() { config.remote_write.queue_bytes.get() as u64 } else { 0 };
     let exported =
         if config.otlp_metrics.upstream.is_some() { config.otlp_metrics.queue_bytes.get() as u64 } else { 0 };
@@ -287,24 +285,24 @@ fn telemetry(config: &Config) -> [Bound; 6] {
             what: "OTLP requests while they are received",
             bytes: tenants * otlp.receive_memory_bytes as u64,
             from: "`otlp.receive_memory_bytes` × tenants",
-            payer: "tenant",
-            full: "the client is told to retry",
+            payer: SENDER,
+            full: "the client is told to retry, and who has most",
             metric: "refused_otlp_requests",
         },
         Bound {
             what: "OTLP requests that wait for the upstream",
             bytes: tenants * 3 * otlp.queue_bytes as u64,
             from: "`otlp.queue_bytes` × 3 signals × tenants",
-            payer: "tenant",
-            full: "the client is told to retry",
+            payer: SENDER,
+            full: "the client is told to retry, and who has most; what was kept is lost",
             metric: "lost_otlp_requests",
         },
         Bound {
             what: "OTLP metrics that are watched: requests, series, windows, regions",
             bytes: if tenants > 0 { otlp.metrics.bytes(otlp.request_bytes) } else { 0 },
             from: "2 × `otlp.request_bytes` + `otlp.metrics.max_all_series` × (1.9 kB + 4 B × `learn_exports`) + `max_replicas` × (96 KiB + 1.8 kB × `max_columns`), with `otlp.metrics.watch`",
-            payer: "node",
-            full: "further series, replicas and requests are not watched",
+            payer: "user, pod or address: three times what is free",
+            full: "further series, replicas and requests are not watched, and the status says who has most",
             metric: "discarded_otlp_points",
         },
         Bound {
@@ -324,12 +322,12 @@ fn telemetry(config: &Config) -> [Bound; 6] {
             metric: "refused_series",
         },
         Bound {
-            what: "cgroups in which senders of OTLP are",
+            what: "cgroups in which senders of OTLP, and programs that are scraped, are",
             // Those of before are kept until others are found.
-            bytes: if tenants > 0 && by_cgroup { 2 * otlp::CGROUP_BYTES as u64 } else { 0 },
-            from: "8 MiB with a `cgroup` in `services.identities`",
+            bytes: if by_cgroup { known_cgroups * 2 * otlp::CGROUP_BYTES as u64 } else { 0 },
+            from: "8 MiB with a `cgroup` in `services.identities`, and as much with `sources.prometheus.targets`",
             payer: "node",
-            full: "senders in further ones are unknown",
+            full: "those in further ones are unknown",
             metric: "unverified_spans",
         },
     ]
@@ -338,49 +336,6 @@ fn telemetry(config: &Config) -> [Bound; 6] {
 /// Tenants with OTLP, the default one included; 0 without an upstream.
 fn tenants(config: &Config) -> u64 {
     if config.otlp.upstream.is_some() { 1 + config.otlp.tenants.len() as u64 } else { 0 }
-}
-
-/// Connections of all other listeners.
-fn edges(config: &Config) -> [Bound; 4] {
-    let all = |limits: ServerLimits| limits.connections as u64;
-    let peers = if config.coherence.peers.is_empty() { 0 } else { all(coherence::LIMITS) };
-    let page = if config.page.enabled { all(live_page::LIMITS) } else { 0 };
-    let api = all(WORKER_LIMITS) + all(OPERATOR_LIMITS) + all(METRICS_LIMITS) + page + peers;
-    let sampling = if config.head_sampling.listen.is_some() { OPEN_CONNECTIONS } else { 0 };
-    [
-        Bound {
-            what: "connections of workers, operators, viewers, peers, to `/metrics` and to the page",
-            bytes: api * CONNECTION_BYTES,
-            from: "256 + 512 + 128, with `page` 256, with `coherence.peers` 2,048, × 64 KiB",
-            payer: "user or address",
-            full: "refused",
-            metric: "refused_api_connections",
-        },
-        Bound {
-            what: "what the API server has said of tokens",
-            bytes: if config.kubernetes.tokens { token_access::BYTES as u64 } else { 0 },
-            from: "with `kubernetes.tokens`: 2 MiB + 8 questions at a time × 64 KiB",
-            payer: "who shows a token: bad ones and good ones have a half each",
-            full: "the oldest are forgotten, and asked about again",
-            metric: "denied_calls",
-        },
-        Bound {
-            what: "requests of operators and viewers, and replies that they have not read",
-            bytes: CALL_BYTES,
-            from: "fixed",
-            payer: "operator or viewer: three times what is free",
-            full: "the call is refused",
-            metric: "refused_replies",
-        },
-        Bound {
-            what: "connections of OTLP clients and for head sampling",
-            bytes: (tenants(config) + sampling / OPEN_CONNECTIONS) * OPEN_CONNECTIONS * CONNECTION_BYTES,
-            from: "1,024 for each tenant, and with `head_sampling.listen`, × 64 KiB",
-            payer: "tenant; user or address: three times what is free",
-            full: "refused",
-            metric: "refused_otlp_connections",
-        },
-    ]
 }
 
 #[cfg(test)]
@@ -419,7 +374,7 @@ mod tests {
             ),
             (&format!("webhooks: [{WEBHOOK}]"), "alarms for webhooks", 16 * MIB),
             (&format!("{OTLP}, receive_memory_bytes: 40000000}}"), "OTLP requests while", 40_000_000),
-            (&format!("{OTLP}, queue_bytes: 20000000}}"), "OTLP requests that wait", 60_000_000),
+            (&format!("{OTLP}, queue_bytes: 24000000}}"), "OTLP requests that wait", 72_000_000),
             (
                 &format!("{OTLP}, traces: {{keep: tail, memory_bytes: 100000000}}}}"),
                 "buffered spans",

@@ -2,14 +2,16 @@
 //! names and reads each into a region of the agent. Each is a replica of a service, as if it had registered itself.
 
 mod measured_cgroup;
+mod others_names;
 mod replica;
 mod scan;
 mod series;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use agent_runtime::Count;
@@ -21,9 +23,11 @@ use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
 
 use crate::clock::Clock;
+use crate::control_plane::{IdentityRule, may_measure};
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
 pub use measured_cgroup::{FILE_BYTES, MOST_FILES, MeasuredCgroup, VanishedError};
+use others_names::OthersNames;
 use replica::Replica;
 use scan::{FoundCgroups, Naming};
 pub(crate) use series::periods;
@@ -37,6 +41,8 @@ pub(crate) struct CgroupSettings {
     pub(crate) patterns: Vec<Pattern>,
     /// Containers of this node's pods, which are read, too.
     pub(crate) containers: Option<ContainerSource>,
+    /// Whose names services have: `services.identities`, as it is now.
+    pub(crate) identities: Arc<[IdentityRule]>,
     /// Time between two samples.
     pub(crate) interval: Nanos,
     /// Time between two scans for new cgroups.
@@ -57,8 +63,18 @@ pub(crate) struct ContainerSource {
 impl CgroupSettings {
     /// Finds at most `room` cgroups that are not `known`: those of patterns, then containers of pods.
     fn find(&self, hierarchies: &[Hierarchy], known: &dyn Fn(&str) -> bool, room: usize) -> FoundCgroups {
-        let named = (&self.patterns[..], &Pattern::service as Naming<'_>);
+        let others = RefCell::new(OthersNames::default());
+        let own_name = |pattern: &Pattern, path: &str| {
+            let service = pattern.service(path)?;
+            if self.may_be(path, &service) {
+                return Some(service);
+            }
+            others.borrow_mut().add(path, service);
+            None
+        };
+        let named = (&self.patterns[..], &own_name as Naming<'_>);
         let mut found = scan::scan(hierarchies, named, known, room, SCANNED_ENTRIES);
+        found.others = others.take();
         if let Some(ContainerSource { patterns, pods }) = &self.containers {
             let naming = |_: &Pattern, path: &str| pods.member(path).map(|member| member.service);
             let is_known = |path: &str| known(path) || found.services.contains_key(path);
@@ -70,13 +86,25 @@ impl CgroupSettings {
         found
     }
 
+    /// Whether the cgroup `path` may be `service`. What the API server says of a pod needs no rule.
+    fn may_be(&self, path: &str, service: &str) -> bool {
+        let of_pod = self.containers.as_ref().and_then(|containers| containers.pods.member(path));
+        if of_pod.is_some_and(|member| member.service == service) {
+            return true;
+        }
+        // Why it is no name is said where it is opened.
+        let name = ServiceName::new(service);
+        name.map_or(true, |name| may_measure(&self.identities, &format!("/{path}"), &name))
+    }
+
     /// Descriptors that one cgroup takes: its files, and two of its region.
     pub(crate) const FILES: usize = MOST_FILES + 2;
 
-    /// How many cgroups of this machine the patterns name now, without the limit.
-    pub(crate) fn matches(&self) -> std::io::Result<usize> {
+    /// How many cgroups of this machine the patterns name now, without the limit; and what is wrong with others.
+    pub(crate) fn matches(&self) -> std::io::Result<(usize, Option<String>)> {
         let hierarchies = of_this_machine()?;
-        Ok(self.find(&hierarchies, &|_| false, usize::MAX).services.len())
+        let found = self.find(&hierarchies, &|_| false, usize::MAX);
+        Ok((found.services.len(), found.others.problem()))
     }
 }
 
@@ -93,11 +121,30 @@ pub(crate) struct Counts {
     pub(crate) late_rounds: Count,
     /// Whether the last scan found more cgroups than are read.
     pub(crate) over_limit: AtomicBool,
+    /// Cgroups whose names are those of others, at the last scan.
+    others: Mutex<OthersNames>,
 }
 
 impl Counts {
     /// What an operator has to know, for the status.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
+        self.limit_problem().into_iter().chain(self.others().problem())
+    }
+
+    /// Remembers what a scan found. Logs what the one before did not.
+    fn take_others(&self, found: OthersNames) {
+        let mut others = self.others();
+        for (path, service) in found.beyond(&others) {
+            tracing::warn!(path, service, "cgroup is not read: services.identities gives its name to others");
+        }
+        *others = found;
+    }
+
+    fn others(&self) -> std::sync::MutexGuard<'_, OthersNames> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limit_problem(&self) -> Option<String> {
         let over = self.over_limit.load(Ordering::Relaxed);
         let read = self.cgroups.load(Ordering::Relaxed);
         over.then(|| {
@@ -208,6 +255,12 @@ impl Cgroups {
 
     /// Reads all cgroups, and looks for new ones if it is time.
     fn round(&mut self, node: &Node, now: Nanos) {
+        let identities = node.inspect(|plane, _| plane.identities());
+        if !Arc::ptr_eq(&identities, &self.settings.identities) {
+            self.settings.identities = identities;
+            self.leave_others_names(node);
+            self.next_scan = Nanos::ZERO;
+        }
         self.sample(node, now);
         let pods = self.settings.containers.as_ref().map_or(0, |containers| containers.pods.version());
         if now >= self.next_scan || pods != self.pods {
@@ -216,6 +269,18 @@ impl Cgroups {
             self.scan(node);
         }
         self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the replicas whose names belong to others by the rules of now.
+    fn leave_others_names(&mut self, node: &Node) {
+        let Self { settings, replicas, .. } = self;
+        let is_others = |path: &String, replica: &mut Replica| !settings.may_be(path, replica.service.as_str());
+        for (path, replica) in replicas.extract_if(.., is_others) {
+            let service = replica.service.as_str();
+            tracing::info!(path, service, "cgroup not read any more: its name belongs to others now");
+            node.service_gone(replica.connection);
+            node.cgroup_files.remove(&path);
+        }
     }
 
     fn sample(&mut self, node: &Node, now: Nanos) {
@@ -254,6 +319,7 @@ impl Cgroups {
         if found.over_limit && !before {
             tracing::warn!(limit, "sources.cgroups names more cgroups than sources.cgroup_limit allows");
         }
+        self.counts.take_others(found.others);
         for replica in self.replicas.values_mut() {
             if let Some(measured) = &mut replica.measured {
                 measured.find_network(&mut self.buffer);

@@ -1,18 +1,18 @@
 //! `--check-config` of the host agent: all that a start would stumble over.
 
-use std::collections::BTreeMap;
+mod receivers;
+
 use std::net::SocketAddr;
 
 use agent_runtime::access::Role;
+use agent_runtime::chain;
 use agent_runtime::check::{CAP_SYS_PTRACE, Inspection, SocketState};
 use agent_runtime::program::{self, ConfigArgs};
-use agent_runtime::{OutwardTls, chain};
 use otlp::UnknownSenders;
 use rustix::process::{Resource, getrlimit};
-use wire::time::UnixNanos;
 
 use crate::clock;
-use crate::config::{self, Config, Transport, UpstreamConfig};
+use crate::config::{Config, Transport};
 use crate::custom_objects::problems_of_resources;
 use crate::region_registration;
 use crate::run::device_choice;
@@ -35,7 +35,8 @@ fn inspect(config: &Config, to: &mut Inspection) {
     let running = directories(config, to);
     addresses(config, running, to);
     certificates(config, to);
-    receivers(config, to);
+    receivers::receivers(config, to);
+    receivers::endpoints(config, to);
     memory_access(config, to);
     cgroups(config, to);
     senders(config, otlp::unknown_senders_here().as_ref(), to);
@@ -127,73 +128,6 @@ fn certificates(config: &Config, to: &mut Inspection) {
     }
 }
 
-/// Receivers of spans, samples and alarms: URLs, headers, certificates. None of them is called.
-fn receivers(config: &Config, to: &mut Inspection) {
-    // Their clients are made, and dropped before they connect. They want a runtime around them.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else { return to.error("config", "no event queue is left", "raise `ulimit -n`") };
-    let _guard = runtime.enter();
-    let upstreams =
-        [("otlp.upstream", &config.otlp.upstream), ("otlp_metrics.upstream", &config.otlp_metrics.upstream)];
-    for (key, upstream) in upstreams {
-        let Some(upstream) = upstream else { continue };
-        inspect_upstream(key, upstream, to);
-    }
-    if let Some(url) = &config.remote_write.url {
-        let made = config.remote_write.start("", UnixNanos(0)).map(drop);
-        inspect_receiver("remote_write.url", url, &config.remote_write.headers, made.err().as_ref(), to);
-        if let Some(ca) = &config.remote_write.ca {
-            to.authority("remote_write.ca", ca);
-        }
-    }
-    for (index, webhook) in config.webhooks.iter().enumerate() {
-        let made = config::start_webhooks(core::slice::from_ref(webhook), "", "").map(drop);
-        let key = format!("webhooks[{index}].url");
-        inspect_receiver(&key, &webhook.url, &webhook.headers, made.err().as_ref(), to);
-        if let Some(ca) = &webhook.ca {
-            to.authority(&format!("webhooks[{index}].ca"), ca);
-        }
-    }
-}
-
-fn inspect_upstream(key: &str, upstream: &UpstreamConfig, to: &mut Inspection) {
-    let tls = upstream.tls.clone().unwrap_or_default();
-    if upstream.tls.is_some() || upstream.endpoint.starts_with("https:") {
-        to.outward_tls(&format!("{key}.tls"), &tls);
-    }
-    // Certificates have been looked at: here they are those of the system's store, or none.
-    let made = UpstreamConfig { tls: upstream.tls.as_ref().map(|_| OutwardTls::default()), ..upstream.clone() };
-    let made = made.check();
-    inspect_receiver(&format!("{key}.endpoint"), &upstream.endpoint, &upstream.headers, made.err().as_ref(), to);
-}
-
-fn inspect_receiver(
-    key: &str,
-    url: &str,
-    headers: &BTreeMap<String, String>,
-    error: Option<&config::ConfigError>,
-    to: &mut Inspection,
-) {
-    if let Some(error) = error {
-        return to.error(key, chain(error), "a URL such as http://collector:4318, and headers as HTTP allows them");
-    }
-    let is_plain = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
-    if is_plain && !headers.is_empty() && !is_of_this_machine(url) {
-        let names: Vec<_> = headers.keys().map(String::as_str).collect();
-        let what = format!("headers ({}) travel unencrypted to {url}", names.join(", "));
-        return to.warning(key, what, "https, if they are secret");
-    }
-    to.ok(key, url);
-}
-
-/// Whether the host of a URL is a loopback address.
-fn is_of_this_machine(url: &str) -> bool {
-    let host = url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
-    let host = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-}
-
 /// RDMA, rights, and limits of the system.
 fn memory_access(config: &Config, to: &mut Inspection) {
     match config.transport {
@@ -228,11 +162,17 @@ fn cgroups(config: &Config, to: &mut Inspection) {
     let Ok(Some(settings)) = config.cgroup_settings(usize::MAX, None) else { return };
     match settings.matches() {
         Err(error) => to.error("sources.cgroups", format!("no cgroups: {error}"), "mount cgroup2 at /sys/fs/cgroup"),
-        Ok(0) => {
+        Ok((_, Some(problem))) => {
+            let what = problem.strip_prefix("sources.cgroups: ").unwrap_or(&problem).to_owned();
+            to.warning("sources.cgroups", what, "a rule without a user, in services.identities");
+        }
+        Ok((0, None)) => {
             let what = "no pattern names a cgroup that exists now";
             to.warning("sources.cgroups", what, "`systemd-cgls` shows paths; write them from the root on");
         }
-        Ok(many) => to.ok("sources.cgroups", format!("{many} cgroups, of which {} are read", settings.limit.min(many))),
+        Ok((many, None)) => {
+            to.ok("sources.cgroups", format!("{many} cgroups, of which {} are read", settings.limit.min(many)));
+        }
     }
 }
 
@@ -380,10 +320,8 @@ mod tests {
     #[test]
     fn certificates_of_a_peer_that_do_not_say_so_are_worth_a_warning_on_both_sides() {
         let folder = tempfile::tempdir().unwrap();
-        let made = rcgen::generate_simple_self_signed(["node-1".to_owned()]).unwrap();
+        support::certificates::Subject::new(&["node-1"]).self_signed().write(folder.path(), "a");
         let path = |name: &str| folder.path().join(name).display().to_string();
-        std::fs::write(path("a.pem"), made.cert.pem()).unwrap();
-        std::fs::write(path("a.key"), made.signing_key.serialize_pem()).unwrap();
         let own = format!("certificate: {0}, key: {1}", path("a.pem"), path("a.key"));
         let text =
             format!("coherence: {{tls: {{{own}, client_ca: {0}}}, peers_tls: {{{own}, ca: {0}}}}}\n", path("a.pem"));
@@ -417,16 +355,6 @@ mod tests {
         assert_eq!(found(cgroup, Some(&UnknownSenders::NoCgroups)).unwrap().0, Level::Warning);
         for rule in ["", "{peers: [10.0.0.1], services: [a]}", "{services: [a]}"] {
             assert_eq!(found(rule, Some(&UnknownSenders::NoModule)), None, "{rule}");
-        }
-    }
-
-    #[test]
-    fn addresses_of_this_machine_are_told_from_others() {
-        for url in ["http://localhost:4317", "http://127.0.0.1/x", "http://[::1]:5/"] {
-            assert!(is_of_this_machine(url), "{url}");
-        }
-        for url in ["http://collector:4317", "http://10.0.0.1/x", "nonsense"] {
-            assert!(!is_of_this_machine(url), "{url}");
         }
     }
 }

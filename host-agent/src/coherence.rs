@@ -8,7 +8,7 @@ use agent_runtime::access::Access;
 use agent_runtime::listen::tcp;
 use agent_runtime::live_tls::LiveServer;
 use agent_runtime::reload::Reloadable;
-use agent_runtime::server::{self, Limits, Listener, Server};
+use agent_runtime::server::{self, Limits, Listener, Server, Traffic};
 use gossip::{Calls, Counts, Exchange, LocalNode, PeerSettings};
 use hooks::coherence::{GossipMessage, MemberSettings, ReceiveError, Refusal, RunId, Speaker};
 use otlp::{CoherenceSettings, Edge};
@@ -21,7 +21,7 @@ use crate::listeners::acceptor;
 use crate::run_error::RunError;
 
 /// Connections of peers: of all, and from one address.
-pub(crate) const LIMITS: Limits = Limits { connections: 2_048, connections_per_peer: 64 };
+pub(crate) const LIMITS: Limits = Limits { connections: 2_048, connections_per_peer: 64, traffic: Traffic::Streams };
 /// Deadline of the last messages on shutdown.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 

@@ -2,8 +2,10 @@
 
 mod coherence;
 mod head_sampling;
+mod headers;
 mod identity;
 mod incidents;
+mod keep_mode;
 mod kubernetes;
 mod limits;
 mod lmap;
@@ -36,13 +38,14 @@ pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
 pub use self::identity::Identity;
 pub use self::incidents::{IncidentsConfig, ProfileConfig};
+pub use self::keep_mode::KeepMode;
 pub use self::kubernetes::KubernetesConfig;
 pub(crate) use self::kubernetes::pod_target;
 pub use self::limits::LimitsConfig;
 pub use self::lmap::{AdaptiveConfig, AggregationConfig, LmapConfig};
 pub use self::operators::OperatorsConfig;
 pub use self::otlp::{
-    Compression, DerivedConfig, KeepMode, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
+    Compression, DerivedConfig, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };
 pub use self::otlp_logs::LogsConfig;
 pub use self::otlp_metrics::OtlpMetricsConfig;
@@ -370,6 +373,8 @@ impl agent_runtime::Settings for Config {
             self.sources.check(),
             self.kubernetes.check(),
             self.check_resources(),
+            self.page.check(),
+            self.incidents.check(),
             self.coherence.settings(&self.otlp).map(drop),
             self.head_sampling.advice(&self.otlp).map(drop),
             self.receipt.check(),

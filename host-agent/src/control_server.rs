@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use agent_runtime::access::{Access, Identity, Role};
 use agent_runtime::reload::Reloadable;
+use agent_runtime::repeated_events::RefusedCalls;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use wire::control::MAX_MESSAGE_BYTES;
 use wire::proto::control::control_server::{Control, ControlServer};
 use wire::proto::control::worker_message::Message;
 use wire::proto::control::{HostMessage, WorkerHello, WorkerMessage};
+use wire::time::UnixNanos;
 
+use crate::clock::unix_now;
 use crate::node::Node;
 
 /// Deadline of a stream's first message, the hello.
@@ -20,7 +23,7 @@ const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// The control service of `node`.
 #[must_use]
 pub fn service(node: Arc<Node>, access: Reloadable<Access>) -> ControlServer<impl Control> {
-    ControlServer::new(Workers { node, access })
+    ControlServer::new(Workers { node, access, refused: RefusedCalls::default() })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
@@ -28,6 +31,8 @@ pub fn service(node: Arc<Node>, access: Reloadable<Access>) -> ControlServer<imp
 struct Workers {
     node: Arc<Node>,
     access: Reloadable<Access>,
+    /// Who may not be a worker, for the log.
+    refused: RefusedCalls,
 }
 
 #[tonic::async_trait]
@@ -38,8 +43,9 @@ impl Control for Workers {
         let identity = sender(&request);
         if let Err(denied) = self.access.load().require(&identity, Role::Worker, "be a worker") {
             self.node.counts.denied_calls.one_more();
-            tracing::warn!(%denied, "worker refused");
-            return Err(Status::permission_denied(denied.to_string()));
+            let denied = denied.to_string();
+            self.refused.log("Work", &denied, self.node.clock().now());
+            return Err(Status::permission_denied(denied));
         }
         let mut messages = request.into_inner();
         let Some(hello) = hello(&mut messages).await else {
@@ -55,7 +61,7 @@ impl Control for Workers {
             loop {
                 tokio::select! {
                     message = messages.message() => match message {
-                        Ok(Some(message)) => node.worker_message(id, message),
+                        Ok(Some(message)) => node.worker_message(id, not_after(message, unix_now())),
                         Ok(None) => break,
                         Err(status) => {
                             node.counts.broken_workers.one_more();
@@ -76,6 +82,17 @@ impl Control for Workers {
 /// Who sent a request. The server puts it there; a request without it is nobody's.
 fn sender<T>(request: &Request<T>) -> Identity {
     request.extensions().get::<Identity>().cloned().unwrap_or(Identity::Certificate(Vec::new()))
+}
+
+/// `message` with no verdict and no summary after `now`, which this machine's clock shows: a worker's may be ahead, and
+/// an incident of the future would be the newest one for as long.
+fn not_after(mut message: WorkerMessage, now: UnixNanos) -> WorkerMessage {
+    match &mut message.message {
+        Some(Message::Verdicts(verdicts)) => verdicts.at_unix_ns = verdicts.at_unix_ns.min(now.0),
+        Some(Message::Summary(summary)) => summary.at_unix_ns = summary.at_unix_ns.min(now.0),
+        _ => {}
+    }
+    message
 }
 
 async fn hello(messages: &mut Streaming<WorkerMessage>) -> Option<WorkerHello> {

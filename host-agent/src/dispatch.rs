@@ -1,73 +1,26 @@
 //! Bounded queues for hooks and watchers (decision D8). A slow hook loses its own oldest verdicts, which is counted,
 //! and delays no other. Pure: an edge takes items from here and sends them.
 
+mod hook;
+mod items;
 mod lmap_changes;
 mod owners;
 mod queue;
 mod watchers;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use wire::id::{HookId, LmapId};
-use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
 
-pub use self::lmap_changes::{HookItem, LmapChange};
+pub use self::hook::Filter;
+use self::hook::Hook;
+use self::items::event_bytes;
+pub use self::items::{HookItem, LmapChange, RowItem, WatchedRow};
 pub use self::queue::{Delivery, Queue};
 use self::watchers::Watcher;
-pub use self::watchers::{RowItem, WatchedRow};
-use crate::control_plane::{Event, NamedReason, RowBatch};
-
-/// Which verdicts a hook gets.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter {
-    /// LMAPs to include; empty means all, also future ones.
-    pub lmaps: BTreeSet<LmapId>,
-    /// Lowest score, as a share of γ; 0 includes all. Before there is a γ, only 0 matches.
-    pub min_share: f64,
-    /// Whether verdicts carry the row that was judged.
-    pub features: bool,
-    /// Whether it goes on with the next LMAP of the same service when one of its own is deleted.
-    pub follow: bool,
-}
-
-impl Filter {
-    /// Whether `event` passes. Beginning and end of an alarm always pass, and so do silent replicas.
-    #[must_use]
-    pub fn matches_event(&self, event: &Event) -> bool {
-        let verdict = &event.verdict;
-        if !(self.lmaps.is_empty() || self.lmaps.contains(&verdict.lmap)) {
-            return false;
-        }
-        let turning = matches!(verdict.episode, wire::control::Episode::Began | wire::control::Episode::Ended);
-        let high = match verdict.gamma {
-            Some(gamma) => verdict.score >= self.min_share * gamma,
-            None => self.min_share <= 0.0,
-        };
-        high || turning || !verdict.silent.is_empty()
-    }
-}
-
-/// Memory of a verdict, with its texts and its place in a queue.
-fn event_bytes(event: &Event) -> usize {
-    let Event { verdict, reasons, breakdown, silent, concerned, .. } = event;
-    let shares = verdict.row.as_ref().map_or(0, |row| size_of_val(&row.shares[..]));
-    let features = verdict.features.as_ref().map_or(0, wire::control::Features::bytes);
-    let listed =
-        size_of_val(&verdict.reasons[..]) + size_of_val(&verdict.groups[..]) + size_of_val(&verdict.silent[..]);
-    let operations = breakdown.iter().flat_map(|parts| parts.operations.keys());
-    size_of::<(u64, HookItem)>()
-        + size_of::<Event>()
-        + event.service.as_str().len()
-        + shares
-        + features
-        + listed
-        + reasons.iter().map(NamedReason::bytes).sum::<usize>()
-        + operations.map(|name| 48 + name.len()).sum::<usize>()
-        + concerned.iter().map(|name| size_of::<ServiceName>() + name.as_str().len()).sum::<usize>()
-        + silent.iter().map(|name| size_of::<InstanceName>() + name.as_str().len()).sum::<usize>()
-}
+use crate::control_plane::{Event, RowBatch};
 
 /// `event` without the row that was judged.
 fn without_features(event: &Event) -> Event {
@@ -78,62 +31,6 @@ fn without_features(event: &Event) -> Event {
 
 /// How long a hook without a stream is kept.
 const DETACHED_HOOK_TTL: Nanos = Nanos::from_secs(60);
-
-#[derive(Debug)]
-struct Hook {
-    filter: Filter,
-    queue: Queue<HookItem>,
-    /// Taken, but possibly not received; at most as many as the queue's limit.
-    unconfirmed: VecDeque<(u64, HookItem)>,
-    /// Memory of all these verdicts, as if no other hook had them.
-    bytes: usize,
-    /// Those of its LMAPs that were deleted, without a successor so far, and their services.
-    deleted: BTreeMap<LmapId, ServiceName>,
-    /// Number of the current stream; every resume increments it.
-    stream: u32,
-    /// When its stream broke; `None` while a stream is attached.
-    detached_at: Option<Nanos>,
-}
-
-impl Hook {
-    /// Queues `item`, which takes `bytes`. Returns how many verdicts it lost for that.
-    fn offer(&mut self, item: HookItem, bytes: usize, all: &mut usize) -> u64 {
-        let mut lost = 0;
-        while self.queue.items.len() >= self.queue.limit {
-            lost += self.lose(all);
-        }
-        while self.bytes + bytes > Dispatch::HOOK_BYTES {
-            let Some(is_lost) = self.drop_oldest(all) else { break };
-            lost += is_lost;
-        }
-        (self.bytes, *all) = (self.bytes + bytes, *all + bytes);
-        self.queue.offer(item);
-        lost
-    }
-
-    /// Drops its oldest verdict. Returns how many are lost by that: 0 if it was taken already, and `None` if there is
-    /// none.
-    fn drop_oldest(&mut self, all: &mut usize) -> Option<u64> {
-        if let Some((_, event)) = self.unconfirmed.pop_front() {
-            self.release(&event, all);
-            return Some(0);
-        }
-        Some(self.lose(all)).filter(|lost| *lost > 0)
-    }
-
-    /// Loses the oldest verdict that was not taken. Returns how many: 0 if there is none.
-    fn lose(&mut self, all: &mut usize) -> u64 {
-        let Some((_, event)) = self.queue.items.pop_front() else { return 0 };
-        self.queue.lost += 1;
-        self.release(&event, all);
-        1
-    }
-
-    fn release(&mut self, item: &HookItem, all: &mut usize) {
-        let bytes = item.bytes();
-        (self.bytes, *all) = (self.bytes - bytes, *all - bytes);
-    }
-}
 
 /// Names one stream of a hook. Earlier streams get nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,13 +79,13 @@ impl Dispatch {
     /// Longest queue that a hook may ask for.
     pub const MAX_QUEUE: usize = 8_192;
     /// Most bytes of verdicts of one hook, besides one verdict.
-    pub const HOOK_BYTES: usize = 16 << 20;
+    pub const HOOK_BYTES: usize = Hook::BYTES;
     /// Most bytes of verdicts of all hooks, besides one verdict of each. The one with most loses its oldest.
     pub const ALL_HOOK_BYTES: usize = 128 << 20;
     /// Most bytes of rows that wait for one watcher.
-    pub const WATCHER_BYTES: usize = 1 << 20;
+    pub const WATCHER_BYTES: usize = Watcher::BYTES;
     /// Most bytes of rows that wait for all watchers, besides one row of each.
-    pub const ALL_WATCHER_BYTES: usize = 256 << 20;
+    pub const ALL_WATCHER_BYTES: usize = Watcher::ALL_BYTES;
 
     /// Allows `limit` hooks and watchers.
     #[must_use]

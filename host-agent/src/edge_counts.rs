@@ -20,7 +20,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Failed accepts on the Unix sockets.
+    /// Failed accepts on the Unix sockets, and for head sampling.
     accept_errors;
     /// Services disconnected because they did not read their messages.
     slow_services;
@@ -104,7 +104,7 @@ counts! {
     over_limit_webhook_alerts;
     /// Replies to head sampling requests.
     head_sampling_answers;
-    /// Head sampling requests refused: unknown path or malformed.
+    /// Head sampling requests refused, unknown or malformed, and connections: too many, or few descriptors left.
     refused_head_sampling_requests;
     /// First deliveries of a raised probability, per operation.
     delivered_raised_probabilities;

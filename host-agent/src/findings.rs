@@ -51,6 +51,7 @@ pub fn findings<'a>(
             seen: reason.seen,
             expected: reason.expected,
             of_distribution: reason.statistic.is_of_a_distribution(),
+            replica: reason.replica.as_str().into(),
         });
         // A hanging service may show nothing but its silence.
         let silent = Metric {
@@ -59,6 +60,7 @@ pub fn findings<'a>(
             seen: event.silent.len() as f64,
             expected: 0.0,
             of_distribution: false,
+            replica: "".into(),
         };
         let silent = (!event.silent.is_empty()).then_some(silent);
         Finding {

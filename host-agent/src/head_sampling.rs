@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent_runtime::Count;
 use agent_runtime::descriptors::leaves_enough;
 use agent_runtime::listen::{BindError, tcp};
 use agent_runtime::peers::{Peer, Places};
+use agent_runtime::server;
 use head_sampling::{Advice, AdviceLatency, Counts, StrategyProvider, StrategyResponse, VerdictSource};
 use hooks::tracing::Origin;
 use otlp::{AnomalousOperation, Edge};
@@ -43,19 +45,29 @@ impl StrategyProvider for SharedAdvice {
 }
 
 /// Serves head sampling on `listen` until the result is dropped. Without an `edge` no probability is ever raised.
-/// Counts at `node`.
+/// Counts at `node`; that it is full is among `connections`.
 pub(crate) async fn start(
     listen: SocketAddr,
     advice: Advice,
     edge: Option<Arc<Edge>>,
     node: Arc<Node>,
+    connections: Arc<server::Counts>,
 ) -> Result<JoinSet<()>, BindError> {
     let (listener, address) = tcp("head_sampling.listen", listen).await?;
     let shared = Arc::new(SharedAdvice { advice: Mutex::new(advice), clock: node.clock() });
     let counts = Arc::new(Counts::default());
     let mut tasks = JoinSet::new();
-    let places = Places::new(CONNECTIONS, CONNECTIONS);
-    let admits = move |stream: &TcpStream| leaves_enough(stream).then(|| places.take(Peer::of(stream))).flatten();
+    let (places, unaffordable) = (Places::new("head sampling", CONNECTIONS, CONNECTIONS), Count::default());
+    connections.full.watch(&places);
+    let admits = move |stream: &TcpStream| {
+        if leaves_enough(stream) {
+            return places.take(Peer::of(stream));
+        }
+        if unaffordable.is_first() {
+            tracing::warn!("connections for head sampling are refused: few file descriptors are left");
+        }
+        None
+    };
     tasks.spawn(head_sampling::serve(listener, Arc::clone(&shared), Arc::clone(&counts), admits));
     tasks.spawn(async move { look(edge.as_deref(), &shared, &counts, &node).await });
     tracing::info!(%address, "head sampling started");
@@ -97,22 +109,24 @@ struct ReportedCounts {
     effect: AdviceLatency,
     answered: u64,
     refused: u64,
+    accept_errors: u64,
 }
 
 impl ReportedCounts {
     /// Adds what is new.
     fn take(&mut self, effect: AdviceLatency, counts: &Counts, node: &Node) {
-        let (answered, refused) = (counts.answered(), counts.refused());
+        let (answered, refused, accept_errors) = (counts.answered(), counts.refused(), counts.accept_errors());
         let waited = effect.total.as_millis() - self.effect.total.as_millis();
         for (count, more) in [
             (&node.counts.head_sampling_answers, answered - self.answered),
             (&node.counts.refused_head_sampling_requests, refused - self.refused),
+            (&node.counts.accept_errors, accept_errors - self.accept_errors),
             (&node.counts.delivered_raised_probabilities, effect.delivered - self.effect.delivered),
             (&node.counts.raised_probabilities_wait_ms, waited),
             (&node.counts.missed_raised_probabilities, effect.missed - self.effect.missed),
         ] {
             count.add(more);
         }
-        *self = Self { effect, answered, refused };
+        *self = Self { effect, answered, refused, accept_errors };
     }
 }

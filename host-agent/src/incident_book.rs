@@ -17,13 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use incidents::recorder::{FindError, Phase, Recorder, Step, Verdict};
+use page::dates::Dates;
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
 use wire::id::HookId;
 use wire::incident::IncidentId;
 use wire::proto::operators as proto;
-use wire::time::UnixNanos;
+use wire::time::{Timestamp, UnixNanos};
 
 use self::facts::ProcessFacts;
 use self::profiling::{Profiler, Wish};
@@ -66,6 +67,8 @@ pub(crate) struct IncidentBook {
     failure: Mutex<Option<String>>,
     /// Changes of the configuration that are noted.
     reloads: Mutex<u64>,
+    /// What the wall clock does.
+    dates: Mutex<Dates>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,6 +98,7 @@ impl IncidentBook {
             profiler: Profiler::new(config.profile, PathBuf::from(PROC)),
             failure: Mutex::default(),
             reloads: Mutex::default(),
+            dates: Mutex::default(),
         })
     }
 
@@ -119,7 +123,7 @@ impl IncidentBook {
                         let (book, node) = (Arc::clone(&book), Arc::clone(&node));
                         // A look that does not panic has no error.
                         _ = tokio::task::spawn_blocking(move || {
-                            book.look(&node, clock::unix_now());
+                            book.look(&node, clock::steady_now());
                             book.look_at_streams(&node);
                             book.write(&node, false);
                         }).await;
@@ -172,8 +176,9 @@ impl IncidentBook {
         }
     }
 
-    /// Looks at ranking, scores, traces, and at what was changed. Reads files of processes.
-    fn look(&self, node: &Node, now: UnixNanos) {
+    /// Looks at ranking, scores, traces, and at what was changed, at the moment `at`. Reads files of processes.
+    fn look(&self, node: &Node, at: Timestamp) {
+        let now = at.wall;
         let (rankings, scores, replicas) = node
             .inspect(|plane, _| (plane.incident_rankings(), plane.scores().collect::<Vec<_>>(), plane.replica_facts()));
         let replicas = lock(&self.facts).confirmed(replicas);
@@ -184,7 +189,8 @@ impl IncidentBook {
         let reloaded = core::mem::replace(&mut *lock(&self.reloads), taken) < taken;
         let mut recorder = lock(&self.recorder);
         let noted = recorder.changes.noted();
-        let second = (now.0 / 1_000_000_000) as u32;
+        recorder.recent.shift(lock(&self.dates).set_forward(at));
+        let second = now.second() as u32;
         for score in scores {
             recorder.recent.add(&score.lmap, second, score.ratio.unwrap_or(f64::NAN) as f32);
         }

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod budget;
+mod cached_lists;
 pub mod cgroup_metrics;
 mod check_config;
 pub mod clock;

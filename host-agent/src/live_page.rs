@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use agent_runtime::access::{Access, Identity, Role};
 use agent_runtime::reload::Reloadable;
-use agent_runtime::server::Limits;
+use agent_runtime::server::{Limits, Traffic};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -25,6 +25,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, header};
 use page::documents::{self, Keeping};
 use page::feed::{Feed, News, Revisions};
+use page::fetch_metadata::FetchMetadata;
 use page::history::History;
 use page::looked::Looked;
 use page::map::Map;
@@ -36,6 +37,7 @@ use tokio::time::MissedTickBehavior;
 use wire::id::LmapId;
 use wire::proto::operators as proto;
 
+use crate::clock;
 use crate::config::{PageConfig, TRACE};
 use crate::incident_book::IncidentBook;
 use crate::kept_traces::KeptTraces;
@@ -44,7 +46,7 @@ use crate::open_problems::ProblemSources;
 use crate::operators_server::status::status;
 
 /// Connections to the page.
-pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 256 };
+pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 256, traffic: Traffic::Streams };
 /// Viewers that are sent what changes.
 pub(crate) const MAX_VIEWERS: usize = 128;
 /// Time between two looks; workers send summaries once a second.
@@ -128,7 +130,7 @@ impl LivePage {
         lock(&self.map).forget(now);
         let looked = lock(&self.looked).current(now);
         self.node.look_at(Onlooker::Page, looked.into_iter().map(LmapId).collect());
-        let news = lock(&self.feed).look(&status, Revisions { traces, incidents });
+        let news = lock(&self.feed).look(&status, Revisions { traces, incidents }, clock::steady_now());
         if news == News::Event {
             self.changed.send_replace(());
         }
@@ -145,11 +147,16 @@ impl LivePage {
             Document::Traces => Some(documents::traces(&self.sources.traces.look(), self.keeping())),
             Document::Trace(id) => documents::trace(&self.sources.traces.look(), id, self.trace_link(id).as_deref()),
             Document::Incidents => Some(documents::incidents(&self.incidents()?.list())),
-            Document::Incident(id) => Some(documents::incident(&self.incidents()?.get(id)?)),
+            Document::Incident(id) => {
+                Some(documents::incident(&self.incidents()?.get(id)?, |trace| self.trace_link(trace)))
+            }
             Document::IncidentFile(id) => Some(incidents::draw::page(&self.incidents()?.get(id)?)),
             Document::Sources => Some(documents::sources(&self.sources.problems.watched.reply())),
             Document::Node => Some(self.node()),
-            Document::Receipt => Some(documents::receipt(&self.sources.problems.receipts.reply(&self.node))),
+            Document::Receipt => {
+                let reply = self.sources.problems.receipts.reply(&self.node);
+                Some(documents::receipt(&reply, node_look::resident_now()))
+            }
         }
     }
 
@@ -160,20 +167,21 @@ impl LivePage {
         }
     }
 
-    /// Scores of `lmap` that are older than the history, when the Prometheus has answered.
+    /// Scores and alarms of `lmap` that are older than the history, when the Prometheus has answered.
     async fn older(&self, lmap: u32, reach: Reach) -> Option<String> {
         let older = self.sources.older.as_ref()?;
         let service = lock(&self.feed).service(lmap)?.to_owned();
         let found = older.of(&service, reach).await;
         let found = found.as_ref().as_ref();
-        Some(documents::older(found.map(Vec::as_slice).map_err(String::as_str), reach))
+        Some(documents::older(found.map_err(String::as_str), reach))
     }
 
     /// Each metric of `lmap`, which is fetched as long as somebody asks for it.
     fn metrics(&self, lmap: LmapId) -> Option<String> {
-        let (at, each) = self.node.inspect(|plane, _| plane.each_column(lmap))?;
+        let (each, ratio) = self.node.inspect(|plane, _| (plane.each_column(lmap), plane.last_ratio(lmap)));
+        let (at, each) = each?;
         let room = lock(&self.looked).ask(lmap.0, self.node.clock().now());
-        Some(documents::metrics(at, &each, room))
+        Some(documents::metrics(at, ratio, &each, room))
     }
 
     /// The map, as of the last look. All that ask wait for whoever looks.
@@ -190,12 +198,14 @@ impl LivePage {
         map.json(|service| urgent.contains(service), &streams)
     }
 
-    /// What the agent keeps of what it may, and the other nodes.
+    /// What this agent and the NIC agents keep of what they may, and the other nodes.
     fn node(&self) -> String {
         let PageSources { problems, traces, looks, .. } = &self.sources;
         let pages = (lock(&self.feed).history.bytes(), traces.look().bytes());
         let budget = looks.budget(&self.node, problems, pages);
-        documents::node(&budget, looks.others(problems.edge.as_deref()).as_deref())
+        let accounts = self.node.inspect(|plane, _| plane.memory_accounts());
+        let nics: Vec<_> = accounts.iter().map(|(worker, account)| (worker.0, node_look::of_nic(account))).collect();
+        documents::node(&budget, &nics, looks.others(problems.edge.as_deref()).as_deref())
     }
 
     /// Where the trace `id` is at a tracing backend.
@@ -234,6 +244,11 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     value.to_str().ok()
 }
 
+fn fetch_metadata(headers: &HeaderMap) -> FetchMetadata<'_> {
+    let of = |name| only(headers, HeaderName::from_static(name));
+    FetchMetadata { site: of("sec-fetch-site"), mode: of("sec-fetch-mode"), destination: of("sec-fetch-dest") }
+}
+
 async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response<Body> {
     let (headers, uri) = (request.headers(), request.uri());
     let host = if headers.contains_key(header::HOST) {
@@ -252,7 +267,7 @@ async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response
         query: uri.query().unwrap_or_default(),
         host,
         cookies: &cookies,
-        site: only(headers, HeaderName::from_static("sec-fetch-site")),
+        from: fetch_metadata(headers),
     };
     let decided = {
         let mut sessions = lock(&page.sessions);

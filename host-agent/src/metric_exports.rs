@@ -3,7 +3,8 @@
 //! watched decides [`exposition`].
 //!
 //! Each exporter is a replica: `service.instance.id`, or the sender's address. The replicas of a service watch the same
-//! series: those that the first of them has chosen.
+//! series: those that the first of them has chosen. Of replicas and of series one sender may have three times what is
+//! free.
 
 mod exporter;
 mod metrics;
@@ -16,9 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_runtime::Count;
+use agent_runtime::shares::Shares;
 use exposition::choice::ChoiceSettings;
-use exposition::{Discards, TargetSettings};
-use otlp::{Edge, ForwardedMetrics, MetricExport};
+use exposition::{Discard, Discards, TargetSettings};
+use otlp::{Edge, ForwardedMetrics, Holder, MetricExport};
 use tokio::time::MissedTickBehavior;
 use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
@@ -30,7 +32,7 @@ pub(crate) use metrics::ExportMetrics;
 
 /// How often exports are looked at that may have ended.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a refused exporter is a problem.
+/// How long it is a problem that an exporter, or series of one, had no room.
 const REFUSED_FOR: Nanos = Nanos::from_secs(600);
 
 /// What is watched, and how much of it.
@@ -39,9 +41,9 @@ pub(crate) struct ExportSettings {
     pub(crate) choice: ChoiceSettings,
     /// Exports that are learnt before series are chosen.
     pub(crate) window: u32,
-    /// Replicas of all services.
+    /// Replicas of all services, shared by their senders.
     pub(crate) exporters: usize,
-    /// Series of one replica, and of all.
+    /// Series of one replica, and of all, shared by their senders.
     pub(crate) series: usize,
     pub(crate) all_series: usize,
     /// Points of one request that are looked at.
@@ -72,9 +74,10 @@ impl ExportSettings {
 struct ExportCounts {
     points: Count,
     exports: Count,
-    /// In the order of [`exposition::Discard::ALL`].
-    discarded: [Count; exposition::Discard::ALL.len()],
-    /// Resources of which nothing is watched: too many exporters, or a service with a name that none may have.
+    /// In the order of [`Discard::ALL`].
+    discarded: [Count; Discard::ALL.len()],
+    /// Resources of which nothing is watched: their sender has too many exporters, or a service with a name that none
+    /// may have.
     refused: Count,
 }
 
@@ -83,8 +86,10 @@ type Services = BTreeMap<ServiceName, BTreeMap<InstanceName, Exporter>>;
 #[derive(Debug, Default)]
 struct State {
     services: Services,
-    /// When an exporter was refused last.
-    refused: Option<Nanos>,
+    /// When an exporter was refused last, and who has most of them.
+    refused: Option<(Nanos, String)>,
+    /// When series were left out last for lack of room, and who has most of them.
+    left_out: Option<(Nanos, String)>,
 }
 
 /// All exporters of metrics.
@@ -152,23 +157,34 @@ impl Exports {
             self.counts.refused.one_more();
             return 0;
         };
-        let State { services, refused } = &mut *state;
-        let (exporters, known) = sizes(services);
-        let all = services.entry(service.clone()).or_default();
-        if !all.contains_key(&instance) && exporters >= self.settings.exporters {
-            if all.is_empty() {
-                services.remove(&service);
+        let State { services, refused, left_out } = &mut *state;
+        let (replicas, series) = shares(services, &self.settings);
+        let is_known = services.get(&service).is_some_and(|all| all.contains_key(&instance));
+        if !is_known && let Err(error) = replicas.check(export.holder.clone(), 1) {
+            if refused.is_none() {
+                tracing::warn!(%error, "OTLP metrics of further replicas are not watched");
             }
-            *refused = Some(now);
+            *refused = Some((now, error.to_string()));
             self.counts.refused.one_more();
             return 0;
         }
+        let all = services.entry(service.clone()).or_default();
         let model = Exporter::model(all, &instance);
-        let new = || Exporter::new((service, instance.clone()), &self.settings);
+        let new = || Exporter::new((service, instance.clone()), export.holder.clone(), &self.settings);
         let exporter = all.entry(instance.clone()).or_insert_with(new);
-        let free = self.settings.all_series.saturating_sub(known);
+        let room = series.room(exporter.holder());
+        let free = usize::try_from(room).unwrap_or(usize::MAX);
+        let is_bounded_by_share = exporter.known_series().saturating_add(free) < self.settings.series;
         let read = exporter.take(export.encoded, (points, free), model, node, now);
-        self.count(exporter);
+        if self.count(exporter).of(Discard::NoRoom) > 0
+            && is_bounded_by_share
+            && let Err(error) = series.check(exporter.holder().clone(), room.saturating_add(1))
+        {
+            if left_out.is_none() {
+                tracing::warn!(%error, "further series of OTLP metrics are not watched");
+            }
+            *left_out = Some((now, error.to_string()));
+        }
         self.counts.points.add(read as u64);
         read
     }
@@ -182,21 +198,35 @@ impl Exports {
             }
             for exporter in all.values_mut() {
                 exporter.end_if_due(node, now);
-                self.count(exporter);
+                _ = self.count(exporter);
             }
         }
         services.retain(|_, all| !all.is_empty());
     }
 
-    fn count(&self, exporter: &mut Exporter) {
+    /// Counts what became of exports since the last call. Returns which points were left out.
+    fn count(&self, exporter: &mut Exporter) -> Discards {
         let (discards, exports) = exporter.take_counts();
         self.counts.exports.add(exports);
         if discards != Discards::new() {
-            for (why, count) in exposition::Discard::ALL.into_iter().zip(&self.counts.discarded) {
+            for (why, count) in Discard::ALL.into_iter().zip(&self.counts.discarded) {
                 count.add(discards.of(why));
             }
         }
+        discards
     }
+}
+
+/// Who has how many exporters, and how many series of them are known.
+fn shares(services: &Services, settings: &ExportSettings) -> (Shares<Holder>, Shares<Holder>) {
+    let (exporters, all_series) = (settings.exporters as u64, settings.all_series as u64);
+    let mut replicas = Shares::new("replicas with OTLP metrics", "otlp.metrics.max_replicas", exporters);
+    let mut series = Shares::new("series of OTLP metrics", "otlp.metrics.max_all_series", all_series);
+    for exporter in services.values().flat_map(BTreeMap::values) {
+        replicas.add(exporter.holder().clone(), 1);
+        series.add(exporter.holder().clone(), exporter.known_series() as u64);
+    }
+    (replicas, series)
 }
 
 /// How many exporters there are, and how many series of them are known.

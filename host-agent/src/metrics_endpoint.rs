@@ -1,16 +1,18 @@
 //! The HTTP endpoint: `/metrics` and `/metrics/lmaps` (OpenMetrics), `/healthz` and `/readyz`.
 
 mod durations;
+pub(crate) mod encoding;
 mod lmaps;
+mod memory;
 mod otlp;
 mod pods;
-mod values;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::otlp::Edge;
+use agent_runtime::server::{ReplyShares, with_page_shares};
 use agent_runtime::{page, server};
 use axum::Router;
 use axum::extract::State;
@@ -18,33 +20,38 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 
+use self::encoding::{counter, gauge};
 use crate::cgroup_metrics;
 use crate::measuring;
 use crate::metric_exports::ExportMetrics;
 use crate::node::Node;
+use crate::open_problems::ProblemSources;
 use crate::process_metrics::Counts;
 use crate::prometheus::TargetMetrics;
 use crate::readiness::Readiness;
-use crate::remote_monitor::{MonitorMetrics, RemoteMonitor};
+use crate::remote_monitor::MonitorMetrics;
 use crate::span_metrics;
-use crate::watched_sources::WatchedSources;
 
-/// What the agent exports of itself: of `node`, its OTLP endpoint and its remote monitors.
+/// Pages of metrics that are written at a time.
+const WRITERS: usize = 2;
+
+/// What the agent exports of itself: of `node`, and of its edges among `sources`.
 pub fn metrics_of(
     node: &Arc<Node>,
     (measuring, cgroups): measuring::Counts,
     connections: Arc<server::Counts>,
-    otlp: Option<Arc<Edge>>,
-    remote: impl Iterator<Item = Arc<RemoteMonitor>>,
-    watched: WatchedSources,
+    sources: &Arc<ProblemSources>,
 ) -> Arc<OwnMetrics> {
+    let (otlp, watched) = (sources.edge.clone(), sources.watched.clone());
     let mut registry = page::registry("uview_host");
+    let (of_node, of_edges) = (Arc::clone(node), Arc::clone(sources));
+    registry.register_collector(Box::new(memory::MemoryMetrics { node: of_node, sources: of_edges }));
     registry.register_collector(Box::new(NodeMetrics {
         node: Arc::clone(node),
         measuring,
@@ -57,20 +64,21 @@ pub fn metrics_of(
     if let (Some(exports), Some(edge)) = (watched.exports, otlp.clone()) {
         registry.register_collector(Box::new(ExportMetrics { exports, edge }));
     }
-    for remote in remote {
+    for remote in sources.remotes.iter().cloned() {
         let registry = if remote.is_otlp() { registry.sub_registry_with_prefix("otlp_metrics") } else { &mut registry };
         registry.register_collector(Box::new(MonitorMetrics(remote)));
     }
-    Arc::new(OwnMetrics { registry, otlp })
+    Arc::new(OwnMetrics { registry, otlp, writers: Arc::new(Semaphore::new(WRITERS)) })
 }
 
-/// The endpoint of `node`, with its `own` metrics.
-pub fn router(node: &Arc<Node>, own: Arc<OwnMetrics>) -> Router {
-    Router::new()
+/// The endpoint of `node`, with its `own` metrics. Pages that are not read hold what `held` has room for.
+pub fn router(node: &Arc<Node>, own: Arc<OwnMetrics>, held: &Arc<ReplyShares>) -> Router {
+    let pages = Router::new()
         .route("/metrics", get(metrics))
         .with_state(own)
+        .merge(Router::new().route("/metrics/lmaps", get(lmaps)).with_state(Arc::clone(node)));
+    with_page_shares(pages, held)
         .route("/healthz", get(|| async { "ok\n" }))
-        .merge(Router::new().route("/metrics/lmaps", get(lmaps)).with_state(Arc::clone(node)))
         .merge(Router::new().route("/readyz", get(ready)).with_state((Arc::clone(node), Arc::default())))
 }
 
@@ -79,25 +87,30 @@ pub fn router(node: &Arc<Node>, own: Arc<OwnMetrics>) -> Router {
 pub struct OwnMetrics {
     registry: Registry,
     otlp: Option<Arc<Edge>>,
+    /// Who may write a page now; others wait.
+    writers: Arc<Semaphore>,
 }
 
 impl OwnMetrics {
     /// The value of each metric now, over all its labels, without durations. It waits for the OTLP endpoint's locks.
     pub fn values(&self) -> BTreeMap<String, u64> {
-        let mut page = String::new();
-        // A text takes whatever is written to it.
-        _ = text::encode_registry(&mut page, &self.registry);
-        values::of(&page)
+        page::values(&self.registry)
     }
 }
 
 async fn metrics(State(page): State<Arc<OwnMetrics>>) -> Response {
+    let failed = || (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n").into_response();
+    // Nobody closes it.
+    let Ok(writing) = Arc::clone(&page.writers).acquire_owned().await else { return failed() };
     // On a thread of its own: it waits for the OTLP endpoint's locks, and the control plane waits for nobody.
     let written = tokio::task::spawn_blocking(move || {
         let durations = page.otlp.as_ref().map(|edge| durations::text(&span_metrics::read(edge)));
-        page::response_with(&page.registry, &durations.unwrap_or_default())
+        let response = page::response_with(&page.registry, &durations.unwrap_or_default());
+        // Not before: a page is written to its end, also for whoever has gone meanwhile.
+        drop(writing);
+        response
     });
-    written.await.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n").into_response())
+    written.await.unwrap_or_else(|_| failed())
 }
 
 async fn lmaps(State(node): State<Arc<Node>>) -> Response {
@@ -136,7 +149,7 @@ impl Collector for NodeMetrics {
                     dispatch.open(),
                     plane.pending_releases(),
                     workers,
-                    plane.settings().warnings.len(),
+                    plane.warnings().len(),
                 )
             });
         for (name, help, value) in counters.iter().chain(self.node.counts.iter()) {
@@ -221,6 +234,16 @@ impl NodeMetrics {
                 "Failed accepts on control, operators, coherence and metrics, usually for lack of descriptors.",
                 &self.connections.accept_errors,
             ),
+            (
+                "unread_api_replies",
+                "Connections to metrics closed because a page was not read in time.",
+                &self.connections.unread,
+            ),
+            (
+                "refused_pages",
+                "Requests for metrics refused: their sender had its share of pages that were not read.",
+                &self.connections.refused_pages,
+            ),
         ] {
             counter(encoder, name, help, count.get())?;
         }
@@ -241,11 +264,6 @@ impl NodeMetrics {
     }
 }
 
-/// `value` within the quotes of a label.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
 /// Help text of a size of the control plane.
 fn size(name: &str) -> &'static str {
     match name {
@@ -256,20 +274,10 @@ fn size(name: &str) -> &'static str {
         "unreadable_regions" => "Regions that a worker cannot read by RDMA.",
         "unfenced_workers" => "Workers that an RDMA device does not fence; slots are held back.",
         "kept_model_bytes" => "Bytes of models that detectors have learnt, kept for the next worker.",
+        "series_bytes" => "Bytes of series: of services and replicas, of LMAPs, and what workers were sent of them.",
         "drained_workers" => "Workers that operators drain: LMAPs move away from them, and none is placed on them.",
         _ => "Current number.",
     }
-}
-
-pub(crate) fn counter(
-    encoder: &mut DescriptorEncoder,
-    name: &str,
-    help: &str,
-    value: u64,
-) -> Result<(), core::fmt::Error> {
-    let metric = ConstCounter::new(value);
-    let metric_encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
-    metric.encode(metric_encoder)
 }
 
 /// What was refused over a share, by bound.
@@ -282,13 +290,33 @@ fn encode_refusals(encoder: &mut DescriptorEncoder, refused: &[(&str, u64)]) -> 
     Ok(())
 }
 
-pub(crate) fn gauge(
-    encoder: &mut DescriptorEncoder,
-    name: &str,
-    help: &str,
-    value: usize,
-) -> Result<(), core::fmt::Error> {
-    let metric = ConstGauge::new(value as i64);
-    let metric_encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
-    metric.encode(metric_encoder)
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::Request;
+    use tower_service::Service as _;
+    use wire::id::Incarnation;
+    use wire::time::{Interval, Nanos};
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::control_plane::Settings;
+
+    #[tokio::test]
+    async fn pages_that_are_not_read_count_for_who_asked_and_health_does_not() {
+        let interval = Interval::new(Nanos::from_secs(1)).unwrap();
+        let node = Arc::new(Node::new(Settings::new(Incarnation(1), interval), 4, Clock::start(), None));
+        let writers = Arc::new(Semaphore::new(WRITERS));
+        let own = Arc::new(OwnMetrics { registry: page::registry("uview_host"), otlp: None, writers });
+        let held = ReplyShares::new(1 << 20, |_| {});
+        let mut router = router(&node, own, &held);
+
+        for (path, counts) in [("/metrics", true), ("/metrics/lmaps", true), ("/healthz", false)] {
+            let reply = router.call(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+
+            assert_eq!((reply.status(), held.used() > 0), (StatusCode::OK, counts), "{path}");
+            drop(reply);
+            assert_eq!(held.used(), 0, "{path}");
+        }
+    }
 }

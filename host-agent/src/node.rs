@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_runtime::access::Identity;
 use agent_runtime::reload::ReloadState;
-use region::{AcceptedRegion, OwnedRegion};
+use region::{AcceptError, AcceptedRegion, OwnedRegion};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use wire::id::{HookId, Incarnation, LmapId, RegionId};
 use wire::layout::RegionSize;
@@ -30,7 +30,7 @@ use crate::edge_counts::EdgeCounts;
 use crate::outbox::{Outbox, OutboxBudget};
 use crate::process_metrics::RequestSender;
 use crate::region_registration::request;
-use crate::span_ring;
+use crate::span_ring::RequestSender as RingRequestSender;
 
 pub(crate) use self::cgroup_files::CgroupFiles;
 pub use self::hooks::WatchError;
@@ -65,7 +65,7 @@ struct State {
     regions: BTreeMap<RegionId, Arc<AcceptedRegion>>,
     hooks: BTreeMap<HookId, Arc<Notify>>,
     requests: Option<RequestSender>,
-    spans: Option<span_ring::RequestSender>,
+    spans: Option<RingRequestSender>,
     last_connection: u64,
     last_region: u64,
     /// When the latest service connected.
@@ -161,7 +161,7 @@ impl Node {
     }
 
     /// Sends requests to read span rings to `requests` from now on.
-    pub fn read_spans_with(&self, requests: span_ring::RequestSender) {
+    pub fn read_spans_with(&self, requests: RingRequestSender) {
         self.lock().spans = Some(requests);
     }
 
@@ -254,16 +254,14 @@ impl Node {
 
     /// Adds the region into which the agent measures the process of connection `id`.
     pub fn add_agent_region(&self, id: ConnectionId, region: &OwnedRegion, series: Vec<PlacedSeries>) {
-        let own = region.as_fd().try_clone_to_owned().map(|memory| AcceptedRegion::accept(memory, region.size()));
-        match own {
-            Ok(Ok(own)) => drop(self.with(|state, now| {
+        match own_region(region) {
+            Ok(own) => drop(self.with(|state, now| {
                 let kept = state.keep(own);
                 state.plane.agent_region(now, id, kept, region.size(), series);
             })),
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::error!(error = &error as &dyn core::error::Error, "cannot create the agent's own region");
             }
-            Err(error) => tracing::error!(%error, "cannot create the agent's own region"),
         }
     }
 
@@ -479,4 +477,19 @@ impl State {
             self.subscribe(lmap);
         }
     }
+}
+
+/// Why a region of the agent's own cannot be kept among those of services.
+#[derive(Debug, thiserror::Error)]
+enum OwnRegionError {
+    #[error("no second descriptor of it")]
+    Descriptor(#[from] std::io::Error),
+    #[error(transparent)]
+    Accept(#[from] AcceptError),
+}
+
+/// The agent's own `region`, as it keeps regions of services: by a descriptor beside the one that it writes by.
+fn own_region(region: &OwnedRegion) -> Result<AcceptedRegion, OwnRegionError> {
+    let memory = region.as_fd().try_clone_to_owned()?;
+    Ok(AcceptedRegion::accept(memory, region.size())?)
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use agent_runtime::server;
 use otlp::{Edge, UnknownSenders, UnverifiedSpans};
 
 use crate::cgroup_metrics;
@@ -27,6 +28,8 @@ pub(crate) struct ProblemSources {
     pub(crate) watched: WatchedSources,
     /// `None`: callers show no tokens.
     pub(crate) tokens: Option<Arc<TokenAccess>>,
+    /// What became of connections, but for OTLP's.
+    pub(crate) connections: Arc<server::Counts>,
 }
 
 impl ProblemSources {
@@ -36,14 +39,18 @@ impl ProblemSources {
         let unverified = unverified.map(|spans| unverified_line(&spans));
         let unknown = self.edge.iter().filter_map(|edge| edge.unknown_senders());
         let unknown = unknown.map(|unknown| unknown_line(&unknown));
+        let full = self.edge.iter().flat_map(|edge| edge.full_bounds());
         let remotes = self.remotes.iter().filter_map(|remote| remote.problem());
         let models = self.models.iter().flat_map(|models| models.problems(node));
         let now = node.clock().now();
         let tokens = self.tokens.iter().filter_map(|tokens| tokens.problem());
-        let sources = tokens.chain(self.cgroups.problem()).chain(self.watched.problems(now));
+        let sources = tokens.chain(self.cgroups.problems()).chain(self.watched.problems(now));
         let incidents = self.incidents.iter().filter_map(|incidents| incidents.problem());
         let stored = self.receipts.problem().into_iter().chain(incidents).chain(models);
-        unverified.chain(unknown).chain(remotes).chain(sources).chain(stored).collect()
+        let listeners = self.connections.full.problems().into_iter();
+        let listeners = listeners.chain(self.edge.iter().flat_map(|edge| edge.full_listeners()));
+        let full = listeners.chain(full);
+        full.chain(unverified).chain(unknown).chain(remotes).chain(sources).chain(stored).collect()
     }
 }
 
@@ -96,6 +103,7 @@ mod tests {
             cgroups,
             watched,
             tokens: None,
+            connections: Arc::default(),
         };
         (node, sources)
     }

@@ -1,5 +1,6 @@
 //! The gRPC API of operators and hooks (μView, Table 4.2).
 
+mod call_log;
 mod calls;
 mod paths;
 pub(crate) mod status;
@@ -58,7 +59,7 @@ pub(crate) fn router(
     let service = OperatorsServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let router = Routes::new(service).into_axum_router();
+    let router = call_log::with_logged_calls(Routes::new(service).into_axum_router(), node.clock());
     let admit = move |head: Parts| {
         let (node, callers) = (Arc::clone(&node), callers.clone());
         async move { callers.admit(&node, head).await }

@@ -15,7 +15,8 @@ use crate::control_plane::Event;
 use crate::dispatch::{Filter, TooManyHooks};
 use crate::findings::findings;
 use crate::node::Node;
-use crate::{span_metrics, telemetry_threads};
+use crate::span_metrics::{self, Destination};
+use crate::telemetry_threads;
 
 /// Queued verdicts: 100 services in alarm for ten seconds.
 const VERDICTS: usize = 1_024;
@@ -38,13 +39,13 @@ pub enum OtlpError {
 }
 
 /// Starts the endpoint on `listeners`, in the runtime of `threads`. It gets the verdicts of `node` like any hook,
-/// through its own queue; addresses of incidents have the node's `name`. Writes span metrics into regions every
-/// `interval`.
+/// through its own queue; addresses of incidents have the node's `name`. Counts spans every `interval`, for their
+/// destination.
 pub(crate) fn start(
     settings: &Settings,
     listeners: impl IntoIterator<Item = TcpListener>,
     (node, name): (&Arc<Node>, &str),
-    interval: Nanos,
+    (interval, destination): (Nanos, Destination),
     threads: &Handle,
 ) -> Result<EdgeHandle, OtlpError> {
     let moved = listeners.into_iter().map(|listener| telemetry_threads::move_to(threads, listener));
@@ -54,7 +55,7 @@ pub(crate) fn start(
     let (upstream, waits) = (settings.upstream.endpoint.as_str(), settings.tail.is_some());
     tracing::info!(upstream, buffers_traces = waits, "OTLP endpoint started");
     if let Some(derived) = settings.span_metrics {
-        tokio::spawn(span_metrics::run(Arc::clone(running.edge()), Arc::clone(node), derived, interval));
+        tokio::spawn(span_metrics::run(Arc::clone(running.edge()), Arc::clone(node), derived, (interval, destination)));
     }
     if settings.tail.is_some() {
         tokio::spawn(update_call_graph(Arc::clone(running.edge()), Arc::clone(node)));
@@ -146,9 +147,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (threads, node) = (TelemetryThreads::start(Some(1)).unwrap(), node());
-        let interval = Nanos::from_millis(100);
+        let counted = (Nanos::from_millis(100), Destination::Columns);
         let _running =
-            start(&Settings::new(upstream), [listener], (&node, "node-3"), interval, threads.handle()).unwrap();
+            start(&Settings::new(upstream), [listener], (&node, "node-3"), counted, threads.handle()).unwrap();
         let asking = |patience| tokio::task::spawn_blocking(move || ask(address, patience));
         assert_eq!(asking(Duration::from_mins(1)).await.unwrap().as_deref(), Some("HTTP/1.1 404"));
 

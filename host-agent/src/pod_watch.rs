@@ -14,7 +14,6 @@ use agent_runtime::Count;
 use agent_runtime::reload::Reloadable;
 use k8s_openapi::api::core::v1 as api;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Client};
 use otlp::{PodSender, PodSenders};
 use pods::table::{Endpoints, Rollout};
@@ -23,13 +22,14 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_stream::{Stream, StreamExt as _};
 
+use crate::cached_lists::{bounded, cached};
 use crate::clock::Clock;
 use crate::node::Node;
 
 /// Where the API server has pods.
 const PODS: &str = "/api/v1/pods";
-/// Pods of one answer. Each has at most some hundred KiB, and mostly ten.
-const PAGE: u32 = 25;
+/// Most bytes of the node's pods in one answer. Each has at most some hundred KiB, and mostly ten.
+const MAX_LIST_BYTES: usize = 16 << 20;
 
 /// Whose pods are watched, and what for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -252,7 +252,8 @@ pub(crate) fn start(plan: PodPlan, config: kube::Config, node: &Arc<Node>, threa
 
 async fn connect(config: kube::Config, watched: &Arc<PodWatch>) {
     match Client::try_from(config) {
-        Ok(client) => run(client, watched).await,
+        // Large: the readers of lists are part of it.
+        Ok(client) => Box::pin(run(client, watched)).await,
         Err(error) => {
             tracing::error!(error = agent_runtime::chain(&error), "the API server cannot be asked");
             *lock(&watched.error) = Some(agent_runtime::chain(&error));
@@ -263,10 +264,10 @@ async fn connect(config: kube::Config, watched: &Arc<PodWatch>) {
 async fn run(client: Client, watched: &Arc<PodWatch>) {
     let of = Arc::clone(watched);
     let client = answered::telling(client, PODS, move || of.answered());
-    let pods: Api<api::Pod> = Api::all(client.clone());
-    let settings = watcher::Config::default().fields(&format!("spec.nodeName={}", watched.plan.node)).page_size(PAGE);
-    // It begins anew after errors, each time later, and lists again when the API server has forgotten.
-    let pods = feed(watch(pods, settings).default_backoff(), watched);
+    // From its cache, which knows pods by their nodes: in its store, all pods of the cluster would be read for these.
+    let pods: Api<api::Pod> = Api::all(bounded(client.clone(), MAX_LIST_BYTES));
+    // It lists again when the API server has forgotten what came since.
+    let pods = feed(cached(pods, Some(format!("spec.nodeName={}", watched.plan.node))), watched);
     let monitors = async {
         if watched.plan.pod_monitors && watched.plan.scrape_targets > 0 {
             monitors::watch(client, watched).await;

@@ -6,6 +6,7 @@ mod connections;
 mod cpu_time;
 mod family;
 mod measures;
+mod proc_file;
 mod process;
 mod tasks;
 mod tracker;

@@ -265,8 +265,9 @@ impl ReceiptLedger {
         let (service, at) = (&event.service, event.at);
         match event.verdict.episode {
             Episode::Began => {
-                self.ledger.alarm(service.as_str(), true, Nanos::ZERO);
-                self.alarms.insert(service.clone(), at);
+                // Another one may have been on.
+                let on = self.alarms.insert(service.clone(), at).map_or(Nanos::ZERO, |since| at.since(since));
+                self.ledger.alarm(service.as_str(), true, on);
             }
             Episode::Ended => {
                 let on = self.alarms.remove(service).map_or(Nanos::ZERO, |since| at.since(since));
@@ -435,5 +436,18 @@ mod tests {
 
         assert_eq!(lines.iter().map(|line| line.alarms).collect::<Vec<_>>(), [2, 0]);
         assert_eq!(lines.iter().map(|line| line.alarm_time.as_millis()).collect::<Vec<_>>(), [4_000, 2_000]);
+    }
+
+    #[test]
+    fn an_alarm_that_begins_while_one_is_on_is_counted_and_no_time_is_lost() {
+        let mut own = ReceiptLedger::after(None, UnixNanos::from_secs(1));
+        let mut say = |episode, second| own.record_alarm(&event(episode, second), UnixNanos::from_secs(second));
+        say(Episode::Began, 10);
+        say(Episode::Began, 14);
+        say(Episode::Ended, 17);
+
+        let lines: Vec<_> = own.ledger.pages().map(|page| page.services["payment"]).collect();
+
+        assert_eq!((lines[0].alarms, lines[0].alarm_time.as_millis()), (2, 7_000));
     }
 }

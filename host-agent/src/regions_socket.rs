@@ -5,35 +5,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::access;
+use agent_runtime::listen::ACCEPT_PAUSE;
+use agent_runtime::repeated_events::RepeatedEvents;
 use prost::Message as _;
 use region::fd_passing;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 use wire::frame::Frames;
 use wire::id::{Incarnation, RegionId};
 use wire::proto::attach::{AttachReply, AttachRequest};
 
+use crate::clock::timer_now;
 use crate::node::Node;
 
 /// Limit of concurrent readers: workers on this host.
-const READERS: usize = 256;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const READERS: usize = 256;
+/// Longest request, of two numbers.
+const REQUEST_BYTES: usize = 4 << 10;
+/// Time limit for the rest of a request, and for its reply to be taken.
+const WITHIN: Duration = Duration::from_secs(5);
 
 /// Serves readers of user `uid` until the node drains.
 pub async fn serve(listener: UnixListener, node: Arc<Node>, uid: u32) {
     let mut drained = core::pin::pin!(node.drained());
     let mut readers = JoinSet::new();
+    let events = RepeatedEvents::default();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if may_ask(&stream, &node, uid, readers.len()) => {
+                Ok((stream, _)) if may_ask(&stream, &node, (uid, readers.len()), &events) => {
                     readers.spawn(reader(stream, Arc::clone(&node)));
                 }
                 Ok(_) => {}
                 Err(error) => {
                     node.counts.accept_errors.one_more();
-                    tracing::warn!(%error, "cannot accept a reader");
+                    if let Some(times) = events.count(node.clock().now(), error.kind()) {
+                        tracing::warn!(%error, times, "cannot accept a reader");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -43,24 +53,38 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, uid: u32) {
     }
 }
 
-fn may_ask(stream: &UnixStream, node: &Node, uid: u32, readers: usize) -> bool {
+/// Whether the sender of `stream` is user `uid`, and has a place beside so many `readers`.
+fn may_ask(stream: &UnixStream, node: &Node, (uid, readers): (u32, usize), events: &RepeatedEvents) -> bool {
     let peer = access::peer(stream);
     let allowed = peer.as_ref().is_ok_and(|peer| peer.uid == uid) && readers < READERS;
     if !allowed {
         node.counts.refused_readers.one_more();
-        tracing::warn!(?peer, readers, "refused a region reader: only user {uid} may connect");
+        let who = peer.as_ref().ok().map(|peer| peer.uid);
+        if let Some(times) = events.count(node.clock().now(), ("reader", who)) {
+            tracing::warn!(?peer, readers, times, "refused a region reader: only user {uid} may connect");
+        }
     }
     allowed
 }
 
-/// Serves one reader until it disconnects or sends anything but a request.
+/// Serves one reader until it disconnects, sends anything but a request, or is slow.
 async fn reader(stream: UnixStream, node: Arc<Node>) {
     let mut frames = Frames::default();
     let mut buffer = [0; 4096];
+    // Of a request that has begun to come.
+    let mut deadline: Option<Instant> = None;
     loop {
         let mut surplus = Vec::new();
         let receive = || fd_passing::receive(&stream, &mut buffer, &mut surplus);
-        let Ok(got @ 1..) = stream.async_io(Interest::READABLE, receive).await else { return };
+        let next = stream.async_io(Interest::READABLE, receive);
+        let got = match deadline {
+            None => next.await,
+            Some(deadline) => match timeout_at(deadline, next).await {
+                Ok(got) => got,
+                Err(_) => return,
+            },
+        };
+        let Ok(got @ 1..) = got else { return };
         frames.push(buffer.get(..got).unwrap_or_default());
         loop {
             let request = match frames.next_frame() {
@@ -70,9 +94,16 @@ async fn reader(stream: UnixStream, node: Arc<Node>) {
             };
             let Ok(request) = request else { return };
             let (reply, descriptor) = answer(&node, request);
-            if send(&stream, &reply, descriptor).await.is_err() {
+            let sent = timeout(WITHIN, send(&stream, &reply, descriptor)).await;
+            if !matches!(sent, Ok(Ok(()))) {
                 return;
             }
+            deadline = None;
+        }
+        match frames.pending() {
+            0 => deadline = None,
+            1..=REQUEST_BYTES => deadline = deadline.or_else(|| Some(timer_now() + WITHIN)),
+            _ => return,
         }
     }
 }

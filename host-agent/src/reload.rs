@@ -108,6 +108,19 @@ fn client_sections(config: &Config) -> [(&'static str, Option<OutwardTls>); 3] {
     ]
 }
 
+/// Files with values of headers, by the key that names them. They are read at the start.
+fn header_files(config: &Config) -> [(&'static str, Vec<PathBuf>); 4] {
+    let upstream = |upstream: &Option<UpstreamConfig>| -> Vec<PathBuf> {
+        upstream.iter().flat_map(|to| to.header_files.values()).cloned().collect()
+    };
+    [
+        ("otlp.upstream.header_files", upstream(&config.otlp.upstream)),
+        ("otlp_metrics.upstream.header_files", upstream(&config.otlp_metrics.upstream)),
+        ("remote_write.header_files", config.remote_write.header_files.values().cloned().collect()),
+        ("webhooks.header_files", config.webhooks.iter().flat_map(|to| to.header_files.values()).cloned().collect()),
+    ]
+}
+
 /// A number for the content of the files of `tls`, and for the name that it expects.
 fn client_fingerprint(tls: &OutwardTls) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -147,6 +160,8 @@ pub(crate) struct AgentFiles {
     node: Arc<Node>,
     /// Content of the files of clients' sections, as far as it is in use.
     clients: [Option<u64>; 3],
+    /// Content of the files with headers, as it was told of last.
+    headers: [u64; 4],
 }
 
 /// The text of the configuration file, to find out later what has changed; empty without a file.
@@ -163,7 +178,19 @@ impl AgentFiles {
         node: Arc<Node>,
     ) -> Self {
         let clients = client_sections(&config).map(|(_, tls)| tls.as_ref().map(client_fingerprint));
-        Self { file, text, started: config.clone(), latest: config, live, node, clients }
+        let headers = header_files(&config).map(|(_, files)| fingerprint(&files));
+        Self { file, text, started: config.clone(), latest: config, live, node, clients, headers }
+    }
+
+    /// Has changed files with headers wait for a start: who sends has read them.
+    fn postpone_headers(&mut self, changes: &mut KeyChanges) {
+        for ((key, files), known) in header_files(&self.latest).into_iter().zip(&mut self.headers) {
+            let content = fingerprint(&files);
+            let is_told = changes.at_restart.iter().any(|name| name.starts_with(key));
+            if core::mem::replace(known, content) != content && !is_told {
+                changes.at_restart.push(key.to_owned());
+            }
+        }
     }
 
     /// Reads all certificates as they are now. What cannot be taken over waits for a start: parts that are off, and TLS
@@ -228,7 +255,8 @@ impl Reload for AgentFiles {
         let clients = client_sections(&self.latest).into_iter().filter_map(|(_, tls)| tls);
         let clients = clients.flat_map(|tls| tls.files().cloned().collect::<Vec<_>>());
         let tokens = self.latest.services.token_files();
-        self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).collect()
+        let headers = header_files(&self.latest).into_iter().flat_map(|(_, files)| files);
+        self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).chain(headers).collect()
     }
 
     fn reload(&mut self) -> Result<Changes, ReloadError> {
@@ -250,6 +278,7 @@ impl Reload for AgentFiles {
         let mut changes = changed_keys(&self.text, &text, &LIVE)?;
         let renewal = self.certificates(&mut changes)?;
         self.take(renewal, &mut changes);
+        self.postpone_headers(&mut changes);
         self.live.access.replace(access);
         logs::set_level(level);
         self.node.plane(|plane, now| {

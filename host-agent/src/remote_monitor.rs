@@ -103,6 +103,12 @@ impl RemoteMonitor {
         ))
     }
 
+    /// Bytes of samples that are queued.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.lock().queued_bytes()
+    }
+
     /// Lets a test feed the shipper.
     #[cfg(test)]
     pub(crate) fn with_shipper(&self, act: impl FnOnce(&mut Shipper)) {

@@ -1,6 +1,10 @@
 //! Startup, servers and shutdown of the host agent.
 
+mod host;
+mod limits;
+mod records;
 mod servers;
+mod tasks;
 mod telemetry;
 
 use std::path::PathBuf;
@@ -10,30 +14,28 @@ use std::time::Duration;
 use agent_runtime::chain;
 use agent_runtime::descriptors;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
-use agent_runtime::reload;
+use agent_runtime::reload::{self, Hangup};
 use agent_runtime::server;
 use otlp::Edge;
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
 use transport::verbs::DeviceChoice;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
-pub(crate) use self::servers::{CALL_BYTES, METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS};
+use self::host::node_name;
+pub(crate) use self::limits::{CALL_BYTES, METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS, page_bytes};
+use self::records::Records;
 use self::servers::{MonitoringSources, serve};
+use self::tasks::{Tasks, spawn, until_drained};
 use self::telemetry::{Servers, Telemetry, TelemetrySettings};
 use crate::clock::{self, Clock};
 use crate::config::{self, Config, Rdma, Transport};
 use crate::custom_objects::{self, CustomObjects, WatchedKinds};
-use crate::incident_book::{EvidenceSources, IncidentBook};
-use crate::kept_logs::KeptLogs;
-use crate::kept_traces::KeptTraces;
 use crate::listeners::Listeners;
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
 use crate::pod_watch::{self, PodWatch};
 use crate::prometheus;
-use crate::receipts::Receipts;
 use crate::region_registration::{self, Registrations, registrar, request};
 use crate::reload::{AgentFiles, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
@@ -45,13 +47,6 @@ use crate::webhooks;
 
 /// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
-
-/// Resolves when `node` drains.
-async fn drained(node: Arc<Node>) {
-    node.drained().await;
-}
-
-type Tasks = JoinSet<Result<(), RunError>>;
 
 /// The parts that change while the agent runs. Those of OTLP and gossip go into their settings, too.
 fn live_parts(config: &Config, telemetry: &mut TelemetrySettings, monitors: &[Monitor]) -> Result<LiveParts, RunError> {
@@ -72,31 +67,15 @@ fn live_parts(config: &Config, telemetry: &mut TelemetrySettings, monitors: &[Mo
     Ok(live)
 }
 
-/// Runs `task` until `node` drains.
-async fn until_drained(task: impl Future<Output = ()>, node: Arc<Node>) {
-    tokio::select! {
-        () = task => {}
-        () = node.drained() => {}
-    }
-}
-
-/// Runs a server that has no error of its own.
-fn spawn(tasks: &mut Tasks, server: impl Future<Output = ()> + Send + 'static) {
-    tasks.spawn(async {
-        server.await;
-        Ok(())
-    });
-}
-
 /// A remote monitor, and the client that sends to it.
 type Monitor = (Arc<RemoteMonitor>, Output);
 
 /// The configured remote monitors.
 fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
     let began = clock::unix_now();
-    let by_remote_write = config.remote_write.start(&host_name(), began)?;
-    let by_remote_write = by_remote_write.map(|(shipper, client)| (shipper, Output::RemoteWrite(client)));
-    let by_otlp = config.otlp_metrics.start(&host_name(), began)?;
+    let by_remote_write = config.remote_write.start(&node_name(config), began)?;
+    let by_remote_write = by_remote_write.map(|(shipper, client)| (shipper, Output::RemoteWrite(Box::new(client))));
+    let by_otlp = config.otlp_metrics.start(&node_name(config), began)?;
     let by_otlp = by_otlp.map(|(shipper, exporter)| (shipper, Output::Otlp(exporter)));
     let monitor = |(shipper, output)| (Arc::new(RemoteMonitor::new(shipper, clock)), output);
     Ok(by_remote_write.into_iter().chain(by_otlp).map(monitor).collect())
@@ -138,33 +117,6 @@ async fn write_last(node: Arc<Node>, records: Records, models: Option<Arc<Stored
     _ = tokio::task::spawn_blocking(write).await;
 }
 
-/// What the agent records while it runs: the receipt's ledger, incidents, and kept traces for people to look at.
-#[derive(Clone, Debug)]
-pub(crate) struct Records {
-    pub(crate) receipts: Arc<Receipts>,
-    pub(crate) incidents: Arc<IncidentBook>,
-    pub(crate) traces: Arc<KeptTraces>,
-}
-
-impl Records {
-    /// Goes on with what the previous run stored, and follows `node` on `threads`.
-    fn start(
-        config: &Config,
-        edge: Option<&Arc<Edge>>,
-        (pods, clock): (Option<Arc<PodWatch>>, Clock),
-        node: &Arc<Node>,
-        threads: &Handle,
-    ) -> Result<Self, RunError> {
-        let no_hook = |error: crate::dispatch::TooManyHooks| RunError::Server("operators", error.into());
-        let receipts = receipts(config, edge, clock)?;
-        receipts.start(node, threads).map_err(no_hook)?;
-        let traces = Arc::new(KeptTraces::new(edge.cloned(), config.page.trace_bytes));
-        let incidents = incidents(config, (&traces, KeptLogs::new(edge.cloned())), pods)?;
-        incidents.start(node, threads).map_err(no_hook)?;
-        Ok(Self { receipts, incidents, traces })
-    }
-}
-
 /// Runs the host agent until `shutdown` resolves. Then it sends what is queued, closes everything and removes its
 /// files. Returns early only if it cannot start or if a server fails. Raises the limit of open files (RLIMIT_NOFILE) to
 /// its hard limit. Needs a tokio runtime with time and network.
@@ -189,13 +141,13 @@ pub async fn run_from(
 ) -> Result<(), RunError> {
     // 53 bits, so that JSON readers with double-precision numbers keep every digit.
     let incarnation = Incarnation(rand::random::<u64>() >> 11);
-    // The text is read before anybody can know that the agent runs, and change its file.
-    let (clock, text) = (Clock::start(), text_of(file.as_deref()));
+    // Before anybody can know that the agent runs, and send it signals or change its file.
+    let (hangup, clock, text) = (Hangup::catch(), Clock::start(), text_of(file.as_deref()));
     let mut settings = config.settings(incarnation)?;
     let mut telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
     let plans = config.sources.prometheus.plans()?;
-    let webhooks = config::start_webhooks(&config.webhooks, &host_name(), "")?;
+    let webhooks = config::start_webhooks(&config.webhooks, &node_name(&config), config.page.incident_link.as_deref())?;
     // Each remote monitor watches the rows of every service.
     let watchers = monitors.len() * config.services.limits.connections;
     let registrations = registrations(&config, &mut settings.transports)?;
@@ -229,7 +181,7 @@ pub async fn run_from(
     let edge = sampling_edge(&telemetry, objects.as_deref());
     let records = Records::start(&config, edge.as_ref(), (pods.clone(), clock), &node, threads.handle())?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
-    let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle());
+    let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle(), live.senders.clone());
     let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
     let (on, calls) = (threads.handle().clone(), telemetry.calls());
     let sources = {
@@ -242,7 +194,7 @@ pub async fn run_from(
     }
     spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
     let files = AgentFiles::new((file, text), config, live, Arc::clone(&node));
-    spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads)), Arc::clone(&node)));
+    spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads), hangup), Arc::clone(&node)));
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,
@@ -299,26 +251,6 @@ impl Shutdown {
     }
 }
 
-/// The receipt's ledger, with what the previous run stored.
-fn receipts(config: &Config, edge: Option<&Arc<Edge>>, clock: Clock) -> Result<Arc<Receipts>, RunError> {
-    let began = clock::unix_now().minus(clock.now());
-    let receipts = Receipts::new(&config.receipt, edge.cloned(), host_name(), began);
-    let folder = || config.receipt.dir.clone().unwrap_or_default();
-    receipts.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
-}
-
-/// Incidents, with what the previous run stored.
-fn incidents(
-    config: &Config,
-    (traces, logs): (&Arc<KeptTraces>, KeptLogs),
-    pods: Option<Arc<PodWatch>>,
-) -> Result<Arc<IncidentBook>, RunError> {
-    let sources = EvidenceSources { traces: Arc::clone(traces), logs, pods };
-    let incidents = IncidentBook::open(&config.incidents, host_name(), sources);
-    let folder = || config.incidents.dir.clone().unwrap_or_default();
-    incidents.map(Arc::new).map_err(|cause| RunError::Runtime { path: folder(), cause })
-}
-
 /// The directory of models, if there is one. `node` keeps what the previous run stored.
 fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels>>, RunError> {
     let Some(path) = &config.lmap.models_dir else { return Ok(None) };
@@ -350,7 +282,8 @@ fn watch_pods(
         sampling_policies: config.kubernetes.sampling_policies,
         synopsis_policies: config.kubernetes.synopsis_policies,
     };
-    let objects = kinds.any().then(|| custom_objects::start((name, api), kinds, &pods, node, threads));
+    let spread = Duration::from_millis(config.kubernetes.status_spread_ms.into());
+    let objects = kinds.any().then(|| custom_objects::start((name, api), (kinds, spread), &pods, node, threads));
     if let Some(otlp) = &mut telemetry.otlp {
         otlp.pods = Some(pods.senders());
     }
@@ -392,9 +325,4 @@ fn registrations(config: &Config, transports: &mut Vec<String>) -> Result<Option
         }
         Err(error) => Err(RunError::Rdma(chain(&error))),
     }
-}
-
-/// The host's name; empty if unknown.
-fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }

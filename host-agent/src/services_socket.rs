@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::access;
+use agent_runtime::listen::ACCEPT_PAUSE;
+use agent_runtime::repeated_events::RepeatedEvents;
 use region::fd_passing;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 use wire::frame::Frames;
 use wire::registration::ServiceMessage;
 
@@ -30,8 +32,6 @@ use crate::pod_watch::PodWatch;
 const CHUNK_BYTES: usize = 16 << 10;
 /// Time limit for the rest of a frame, from its first byte on.
 const FRAME_WITHIN: Duration = Duration::from_secs(5);
-/// Pause after a failed accept, usually for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves services until the node drains, then until their outboxes are sent.
 /// A process of one of `pods` is that pod's service.
@@ -39,6 +39,7 @@ pub(crate) async fn serve(listener: UnixListener, node: Arc<Node>, pods: Option<
     let mut drained = core::pin::pin!(node.drained());
     let mut connections = JoinSet::new();
     let budget = Arc::new(FrameBudget::default());
+    let failures = RepeatedEvents::default();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -47,7 +48,9 @@ pub(crate) async fn serve(listener: UnixListener, node: Arc<Node>, pods: Option<
                 }
                 Err(error) => {
                     node.counts.accept_errors.one_more();
-                    tracing::warn!(%error, "cannot accept a service");
+                    if let Some(times) = failures.count(node.clock().now(), error.kind()) {
+                        tracing::warn!(%error, times, "cannot accept a service");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -115,7 +118,8 @@ async fn read(stream: &UnixStream, node: &Node, id: ConnectionId, mut share: Fra
         let got = match began {
             None => next.await,
             Some(began) => {
-                let Ok(got) = timeout_at(began + FRAME_WITHIN, next).await else {
+                let passed = node.clock().now().since(began).map_or(Duration::ZERO, Duration::from);
+                let Ok(got) = timeout(FRAME_WITHIN.saturating_sub(passed), next).await else {
                     node.service_garbage(id, &format!("the rest of a message did not come within {FRAME_WITHIN:?}"));
                     return End::Garbage;
                 };
@@ -149,7 +153,7 @@ async fn read(stream: &UnixStream, node: &Node, id: ConnectionId, mut share: Fra
             // What a large frame took is given back.
             (began, frames) = (None, Frames::default());
         } else {
-            began = began.or_else(|| Some(Instant::now()));
+            began = began.or_else(|| Some(node.clock().now()));
         }
     }
 }

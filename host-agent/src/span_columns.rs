@@ -13,6 +13,8 @@ pub(crate) const DURATION: &str = "traces.span.metrics.duration";
 const CALLS: &str = "traces.span.metrics.calls";
 /// Requests whose span has an error status.
 pub(crate) const ERRORS: &str = "traces.span.metrics.errors";
+/// Instance name of the replica with a service's span metrics.
+pub(crate) const INSTANCE: &str = "spans";
 /// Label with the operation's name.
 pub(crate) const OPERATION: &str = "span.name";
 /// Slots of an operation: its errors, then the histogram of its durations.

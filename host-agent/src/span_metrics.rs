@@ -1,5 +1,5 @@
 //! Writes span metrics (errors and durations per operation) into regions of the agent, so that LMAPs see them along
-//! with the service's own metrics, or alone.
+//! with the service's own metrics, or alone. Where they are to be no columns, they are counted only.
 //!
 //! Each service has a replica `spans` in this process. Its region has room for all operations that are counted
 //! separately. Slots are not reused: when an operation expires, the replica is replaced by one without it.
@@ -24,21 +24,34 @@ use wire::time::Nanos;
 
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
-use crate::span_columns::{self, DURATION, ERRORS, SLOTS};
+use crate::span_columns::{self, DURATION, ERRORS, INSTANCE, SLOTS};
 
 pub(crate) use durations::{ByService, read};
-
-/// Instance name of the replica with a service's span metrics.
-pub(crate) const INSTANCE: &str = "spans";
 
 /// How often each metric changes if written every `interval`.
 pub(crate) fn periods(interval: Nanos) -> impl Iterator<Item = (MetricName, Nanos)> {
     [DURATION, ERRORS].into_iter().filter_map(move |name| Some((MetricName::new(name).ok()?, interval)))
 }
 
-/// Writes the span metrics of `edge` every `interval`, until `node` drains. Does nothing if spans are not counted.
-pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, settings: SpanMetricsSettings, interval: Nanos) {
-    let mut writer = Writer { services: BTreeMap::new(), operations: settings.operations, changes: 0 };
+/// What becomes of span metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// They are columns of LMAPs.
+    Columns,
+    /// Figures of `/metrics` and of the map.
+    Figures,
+}
+
+/// Counts the spans of `edge` that are due every `interval`, and writes them for LMAPs if they are to be columns, until
+/// `node` drains. Does nothing if spans are not counted.
+pub(crate) async fn run(
+    edge: Arc<Edge>,
+    node: Arc<Node>,
+    settings: SpanMetricsSettings,
+    (interval, destination): (Nanos, Destination),
+) {
+    let writer = Writer { services: BTreeMap::new(), operations: settings.operations, changes: 0 };
+    let mut writer = (destination == Destination::Columns).then_some(writer);
     let mut ticks = tokio::time::interval(interval.into());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut drained = core::pin::pin!(node.drained());
@@ -48,7 +61,11 @@ pub(crate) async fn run(edge: Arc<Edge>, node: Arc<Node>, settings: SpanMetricsS
             _ = ticks.tick() => {}
         }
         // Under the lock that spans wait for, so only a few stores per operation.
-        _ = edge.with_span_metrics(|derived| writer.write(derived, &node));
+        _ = edge.with_span_metrics(|derived| {
+            if let Some(writer) = &mut writer {
+                writer.write(derived, &node);
+            }
+        });
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `plan` | whose tokens are taken |
+//! | `credential` | what a caller shows; pure |
 //! | `right` | which verb of which resource each call of the operators' API needs; pure |
 //! | `account` | accounts of a cluster; pure |
 //! | `answers` | what was said lately, bounded in number, bytes and time; pure |
@@ -11,6 +13,8 @@
 
 mod account;
 mod answers;
+mod credential;
+mod plan;
 mod refusal;
 mod reviewer;
 mod right;
@@ -25,10 +29,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent_runtime::access::Identity;
 use kube::Client;
 use tokio::sync::Semaphore;
-use tonic::metadata::MetadataMap;
 
 use self::account::Account;
 use self::answers::{Answers, Digest, KnownToken};
+pub(crate) use self::credential::Credential;
+use self::credential::MAX_TOKEN_BYTES;
+pub(crate) use self::plan::TokenPlan;
 use self::refusal::TokenRefusal;
 use self::reviewer::Reviewer;
 pub(crate) use self::right::Right;
@@ -38,8 +44,6 @@ use crate::clock::Clock;
 const AT_A_TIME: usize = 8;
 /// Most bytes of all that is known, and of questions: a token is there as text and as JSON, an answer as well.
 pub(crate) const BYTES: usize = answers::MAX_BYTES + AT_A_TIME * 4 * MAX_TOKEN_BYTES;
-/// Longest token: the head of a request has 32 KiB.
-const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// How long one call waits for the API server.
 const WITHIN: Duration = Duration::from_secs(2);
 /// After a question without an answer, the next one is asked this much later.
@@ -48,41 +52,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(30);
 /// How long the status says that there was no answer, unless there is one.
 const TOLD_FOR: Duration = Duration::from_mins(10);
-
-/// Whose tokens are taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TokenPlan {
-    /// Tokens have to be for it.
-    pub(crate) audience: String,
-    /// This node's name: a role may be for some nodes only.
-    pub(crate) node: Option<String>,
-}
-
-/// What a caller shows.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Credential {
-    /// There is no `authorization`.
-    Nothing,
-    /// An `authorization` that is no bearer token, or too long.
-    Malformed,
-    /// A bearer token.
-    Token(String),
-}
-
-impl Credential {
-    /// What `metadata` has.
-    pub(crate) fn of(metadata: &MetadataMap) -> Self {
-        let Some(value) = metadata.get("authorization") else { return Self::Nothing };
-        let token = value.to_str().ok().and_then(|text| {
-            let (scheme, token) = text.trim().split_once(' ')?;
-            let token = token.trim_start();
-            let fits =
-                (1..=MAX_TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
-            (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| token.to_owned())
-        });
-        token.map_or(Self::Malformed, Self::Token)
-    }
-}
 
 /// A question that had no answer.
 #[derive(Clone, Debug)]

@@ -32,7 +32,7 @@ impl WatchedSources {
     /// What is wrong now, for the status.
     pub(crate) fn problems(&self, now: Nanos) -> impl Iterator<Item = String> {
         let targets = self.targets.views().into_iter().filter_map(move |target| target.problem(now));
-        let exports = self.exports.iter().filter_map(move |exports| exports.problem(now));
+        let exports = self.exports.iter().flat_map(move |exports| exports.problems(now));
         let objects = self.objects.iter().flat_map(|objects| objects.problems());
         targets.chain(exports).chain(self.pods.iter().filter_map(|pods| pods.problem())).chain(objects)
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use remote_write::client::Client;
+use agent_runtime::http_client::{Client, Response, SendError, retry_after};
 use webhooks::message::{Sender, render};
-use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, ServiceStatus, Step};
+use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Reply, ServiceStatus, Step};
 use wire::control::Episode;
 use wire::id::HookId;
 use wire::incident::IncidentId;
 use wire::quantity::quantity;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::unix_now;
 use crate::control_plane::{Event, NamedReason};
@@ -95,22 +95,33 @@ impl WebhookSender {
             Step::Send(notice) => notice,
         };
         let body = render(&notice, &self.from);
-        let report = self.client.send_json(body).await;
-        let outcome = self.groups.complete(&report.reply, unix_now(), self.node.clock().now(), rand::random());
+        let (reply, why) = reply(self.client.post_json(body).await, unix_now());
+        let outcome = self.groups.complete(reply, self.node.clock().now(), rand::random());
         let (counts, receiver) = (&self.node.counts, &self.from.receiver);
         match outcome {
             Delivery::Accepted => counts.sent_webhooks.one_more(),
             Delivery::Refused => {
                 counts.refused_webhooks.one_more();
-                tracing::warn!(receiver, why = report.text, "webhook receiver refused a message");
+                tracing::warn!(receiver, why, "webhook receiver refused a message");
             }
             Delivery::Retry(pause) => {
                 counts.failed_webhooks.one_more();
-                tracing::debug!(receiver, why = report.text, pause = %pause, "webhook message failed; retrying");
+                tracing::debug!(receiver, why, pause = %pause, "webhook message failed; retrying");
             }
             Delivery::Unexpected => {}
         }
         Nanos::ZERO
+    }
+}
+
+/// What came of a message, and what a refusal or a failure says; `at` is the time of the reply.
+fn reply(sent: Result<Response, SendError>, at: UnixNanos) -> (Reply, String) {
+    match sent {
+        Ok(response) => {
+            let asked = response.retry_after().and_then(|text| retry_after(text, at));
+            (Reply::Http { status: response.status, retry_after: asked }, response.refusal())
+        }
+        Err(error) => (Reply::None, error.to_string()),
     }
 }
 
@@ -137,12 +148,14 @@ fn alert_events(event: &Event, node: &str) -> impl Iterator<Item = AlertEvent> {
     let anomaly = firing.map(|firing| {
         let (service, kind, incident) = (service.to_owned(), AlertKind::Anomaly, incident.clone());
         let (summary, description) = summarise(event);
-        AlertEvent { service, kind, firing, at, summary, description, incident }
+        let begins = event.verdict.episode == Episode::Began;
+        AlertEvent { service, kind, firing, begins, at, summary, description, incident }
     });
     let silent = event.silent.iter().map(move |instance| AlertEvent {
         service: service.to_owned(),
         kind: AlertKind::SilentReplica(instance.as_str().to_owned()),
         firing: true,
+        begins: false,
         at,
         summary: format!("{service}: replica {instance} is silent"),
         description: String::new(),
@@ -156,7 +169,8 @@ fn summarise(event: &Event) -> (String, String) {
     let describe = |reason: &NamedReason| {
         let (seen, expected) = (quantity(reason.seen, reason.unit()), quantity(reason.expected, reason.unit()));
         let about = if reason.about.is_empty() { String::new() } else { format!(": {}", reason.about) };
-        format!("{} {seen}, expected {expected}{about}", reason.column())
+        let replica = if reason.replica.is_empty() { String::new() } else { format!(", replica {}", reason.replica) };
+        format!("{} {seen}, expected {expected}{replica}{about}", reason.column())
     };
     let service = &event.service;
     let first = event.reasons.first().map_or_else(|| "out of the ordinary".to_owned(), describe);
@@ -167,4 +181,30 @@ fn summarise(event: &Event) -> (String, String) {
         lines.push(format!("rank {} of the suspected services", suspicion.rank));
     }
     (format!("{service}: {first}"), lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderMap, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn a_reply_says_when_to_come_again_and_a_failure_is_none() {
+        let at = UnixNanos::from_secs(784_111_770);
+        let response = |status, retry_after: &'static str| {
+            let headers =
+                HeaderMap::from_iter([("retry-after".parse().unwrap(), HeaderValue::from_static(retry_after))]);
+            Ok(Response { status, headers, body: b"too\nmany".to_vec() })
+        };
+        let later = Reply::Http { status: 429, retry_after: Some(Nanos::from_secs(7)) };
+
+        for asked in ["7", "Sun, 06 Nov 1994 08:49:37 GMT"] {
+            assert_eq!(reply(response(429, asked), at), (later, "status 429: too many".to_owned()));
+        }
+        let accepted = Reply::Http { status: 200, retry_after: None };
+        assert_eq!(reply(response(200, "soon"), at), (accepted, String::new()));
+        let late = SendError::Deadline(Duration::from_secs(3));
+        assert_eq!(reply(Err(late), at), (Reply::None, "no response within 3s".to_owned()));
+    }
 }

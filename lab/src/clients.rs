@@ -22,6 +22,7 @@ use std::time::Duration;
 use agent_runtime::clock::unix_now;
 use anyhow::{Context as _, Result, ensure};
 use otlp::Signal;
+use support::clock::Stopwatch;
 
 use agents::{Agents, Traces};
 use load::Outcome;
@@ -33,7 +34,6 @@ use traces::{Spans, byte_equal};
 
 pub use tools::missing;
 
-use crate::clock::Stopwatch;
 use support::programs::Programs;
 use support::workspace;
 

@@ -5,6 +5,7 @@
 //! the others.
 
 mod agents;
+mod figure;
 mod forest;
 mod helpers;
 mod hooks;
@@ -20,6 +21,8 @@ mod prometheus;
 mod rdma;
 mod rounds;
 mod scrape;
+mod synopses;
+mod viewers;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,73 +31,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use remote_write::encoding::Version;
-use serde::{Deserialize, Serialize};
 
 use crate::unavailable::Unavailable;
 
 use agents::Case;
-pub use helpers::{Helper, run as run_helper};
+use figure::Figure;
 use numpy::Decomposition;
 use support::workspace;
 
-/// One figure, as in `docs/figures.json`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Figure {
-    /// Its unique name.
-    pub name: String,
-    /// Median of uview's values, in `unit`.
-    pub value: f64,
-    /// Unit of both values.
-    pub unit: String,
-    /// What uview is compared with.
-    pub peer: String,
-    /// Median of the peer's values, in `unit`.
-    pub peer_value: f64,
-    /// Median of the pairs' ratios, uview over the peer.
-    pub ratio: f64,
-    /// The number of measured pairs; 1 if it is counted, or measured once.
-    pub pairs: usize,
-    /// What is required, as text.
-    pub goal: String,
-    /// Whether it is met; `None` where nothing is required.
-    pub met: Option<bool>,
-    /// Command that measures it again.
-    pub command: String,
-    /// Further observations; may be empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub note: String,
-}
-
-/// The required ratio of a figure.
-#[derive(Clone, Copy, Debug)]
-pub enum Goal {
-    /// The ratio may be at most this.
-    AtMost(f64),
-    /// No requirement: the figure is only stated.
-    Stated,
-}
-
-impl Figure {
-    fn new(name: &str, unit: &str, peer: &str, measured: pair::Pair, goal: Goal) -> Self {
-        let (goal, met) = match goal {
-            Goal::AtMost(bar) => (format!("ratio ≤ {bar}"), Some(measured.ratio <= bar)),
-            Goal::Stated => ("stated".to_owned(), None),
-        };
-        Self {
-            name: name.to_owned(),
-            value: measured.ours,
-            unit: unit.to_owned(),
-            peer: peer.to_owned(),
-            peer_value: measured.peer,
-            ratio: measured.ratio,
-            pairs: measured.pairs,
-            goal,
-            met,
-            command: format!("cargo lab figures {name}"),
-            note: String::new(),
-        }
-    }
-}
+pub use helpers::{Helper, run as run_helper};
 
 /// Measures the figure of this name.
 type Measure = fn(&str) -> Result<Figure>;
@@ -130,6 +75,8 @@ const FIGURES: &[(&str, Measure)] = &[
     ("agents-cpu-100-100ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 100, busy: true })),
     ("agents-cpu-100-10ms-idle", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: false })),
     ("agents-cpu-100-10ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: true })),
+    ("page-viewer-1", |name| viewers::cost(name, 1)),
+    ("page-viewer-10", |name| viewers::cost(name, 10)),
     ("write-to-hook", latency::write_to_hook),
     ("hooks-after-framing", hooks::tail::after_framing),
     ("hooks-sockets", hooks::sockets::over_sockets),
@@ -149,7 +96,16 @@ const FIGURES: &[(&str, Measure)] = &[
     ("hooks-agents-100", hooks::agents::hundred),
     ("packets-file", packets::capture::file),
     ("packets-file-delays", packets::capture::delays),
+    ("packets-file-all", packets::capture::everything),
     ("packets-veth", packets::veth::path),
+    ("synopses-st-hll-add", synopses::cardinality::st_hll_add),
+    ("synopses-ts-pcsa-add", synopses::cardinality::ts_pcsa_add),
+    ("synopses-st-hll-query", synopses::cardinality::st_hll_query),
+    ("synopses-st-hll-query-published", synopses::cardinality::st_hll_query_published),
+    ("synopses-ts-pcsa-query", synopses::cardinality::ts_pcsa_query),
+    ("synopses-rap", synopses::heavy_hitters::rap),
+    ("synopses-reordering", synopses::reordering::samples),
+    ("synopses-fragment", synopses::fragment::update),
     ("rdma-read", rdma::one_read),
     ("rdma-linked-64", rdma::linked),
     ("rdma-post-64", rdma::post),
@@ -228,30 +184,35 @@ const HEAD: &str = "# What it costs
 | you want to know | look at |
 | --- | --- |
 | processor time of both agents on a node | `agents-cpu-SERVICES-INTERVAL` below |
+| processor time of the host agent for each viewer of the live page | `page-viewer-*` |
 | what one judged scrape of 100 metrics takes | `scrape-and-judge` |
 | what a service pays for a count | `counter-add` |
 | memory: of an LMAP; of both agents at most | `lmap-memory`; [bounds](bounds.md), or `--budget` of each agent |
 
-Measured by `cargo lab figures`, which writes this page and `figures.json`. Each is a ratio against a named peer in the same run: the two
+Measured by `cargo lab figures`, which writes this page and `figures.json`; `cargo lab figures page-viewer-1 page-viewer-10` measures two of them. What
+is told about here and has no row below is not measured yet. Each is a ratio against a named peer in the same run: the two
 sides alternate, or run at the same time; both values are medians of as many pairs as the column *pairs* says, the ratio is the median of the pairs' ratios.
-A single pair is a count, or one run. *met* is – where nothing is required. Times are processor time, but for reading by RDMA. Absolute values are of the
+A single pair is a count, or one run. *met* is – where nothing is required. Times are processor time, but for reading by RDMA and `write-to-hook`. Absolute values are of the
 machine that ran it last.
 
 - `scrape` and `scrape-and-judge` are one service of 80 counters, 16 gauges and 4 histograms, written once before each scrape on both
   sides: the worker's own tick over shared memory. In `scrape` the LMAP only keeps the row, to learn from it; in `scrape-and-judge` it is
-  armed, scores the row, and learns by its default stride.
+  armed, scores the row, and learns by the default stride of longer rows, every fifth: at 10 ms, agents learn every fiftieth
+  ([D73](decisions/D73-short-rows-are-learnt-by-time.md)).
 - `lmap-score` and `lmap-learn` are one row of 141 columns, against a peer in f64 and one in f32. `lmap-numpy-*` and `lmap-forest` are, too, with every
   row learnt and decompositions counted; the peers get rows that are standardised already. The sketch is decomposed at every row on both sides
   (`lmap-numpy-row-wise*`), in blocks of l + 1 rows on both sides (`lmap-numpy-buffered`, `-gram`), or in blocks by ours alone
   (`lmap-numpy-buffered-row-wise*`: another algorithm than the peer's). `-gram` is the peer that takes the Gram matrix, as ours does.
-  `lmap-memory` is a detector that is armed.
-- `rounds-*` is one core that fetches, judges and learns by the default stride, decompositions included, all metrics being counters.
+  `lmap-memory` is a detector that has learnt: until its fit at 2,000 rows it keeps them, too, 16 kB a column in the end.
+- `rounds-*` is one core that fetches, judges and learns every fifth row, decompositions included, all metrics being counters.
 - `ticks-in-time` is the NIC agent at 1 ms with 64 services that were started together, one process each, every metric written 125 times a second:
   the share of ticks that were not late, over 20 s from when all metrics are known, so that all fits are in it; each pair with new processes.
 - `agents-cpu-SERVICES-INTERVAL` is the share of one core of both agents together, read from /proc over 20 s, then the same of the peer; each
   pair with new processes. Where *pairs* is 1, this and `ticks-in-time` are one run. Services are one process each (two threads) with the same
   hundred metrics, process metrics are on, every other setting is the default.
   *idle*: heartbeats only; *busy*: every metric is written 125 times a second. LMAPs are armed and no fit falls into the 20 s.
+- `page-viewer-*` is what the host agent takes in addition for each of so many viewers, read from /proc over 15 s, in turns with none: the live page's
+  events, and for every other one each metric of a service once a second. 100 services of 100 metrics at 100 ms, every metric written 125 times a second.
 - `hooks-*` (`cargo lab figures hooks`) are of spans of about 300 bytes, in requests of 512 as eight services send them, one span of a trace each.
   `hooks-after-framing` begins with a request's body, with a third more spans than there is room for; `hooks-sockets` with the socket, on one thread, all
   that waits being half of what comes. `hooks-release` is from a verdict to the requests with 10,000 traces. `hooks-memory-*` are traces of one span
@@ -260,10 +221,16 @@ machine that ran it last.
   services each. `hooks-write-*` are samples of remote write. `hooks-path-cpu` is one process with a service whose SDK records every span, endpoint and
   buffer. `hooks-agents-100` is what both agents take with all hooks on, less what two others take beside them without, over three minutes one after the
   other, each with 100 services of a hundred metrics, rows of a second, no spans.
+- `write-to-hook` is one service of ten gauges with rows of a millisecond, both agents and a hook, over shared memory: from the write of a value far out
+  to the receipt of the first verdict above γ, by one monotonic clock; 4,000 writes, each at another point between two rows. Elapsed time.
 - `packets-file` is one capture that a generator wrote: TCP connections with losses, DNS and NTP, of each frame 96 bytes. Processor time on both sides, the
   kernel's for reading the file among it. Its peer, tshark, dissects every protocol; that of `packets-file-delays` does the work of a fridge and no more.
+  `packets-file-all` is every synopsis on the same file: those of `packets-file`, reordering, RAP, ST-HLL+, TS-PCSA+ and a fragment.
 - `packets-veth` is a NIC agent that watches one end of a pair of interfaces between two namespaces, at the other end of which a generator's TCP traffic is sent from
   one core; there the kernel also copies frames into the ring, so that this is no part of the reader's time, ours or the peer's.
+- `synopses-*` are digests that are in memory, on one core. `-add` and `-query` are of 1,024 registers with 64 items of the window each, every item new;
+  a query follows each item there. `synopses-st-hll-query` is by maximum likelihood, the default, `-published` by the harmonic mean and linear counting.
+  `synopses-rap`, `synopses-reordering` and `synopses-fragment` are of 100,000 keys by Zipf's law with skew 1.
 - `rdma-read` and `rdma-linked-64` are 31 pairs in a guest with a soft device (`cargo lab rdma` says where there can be none); ours copies what it
   has read to the caller, the peers do not. `rdma-post-64` and `rdma-fetch-64` are on a stand-in for the device that does nothing: our own
   part alone. `region-overhead` is a tick of a worker with 64 regions of one gauge each, less reading them.
@@ -296,6 +263,7 @@ fn table(figures: &[Figure]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::figure::Goal;
     use super::*;
 
     #[test]
@@ -307,5 +275,12 @@ mod tests {
         let text = table(&all);
         let ends: Vec<_> = text.lines().skip(2).filter_map(|line| line.rsplit(" | ").next()).collect();
         assert_eq!(ends, ["– |", "yes |", "**no** |"]);
+    }
+
+    #[test]
+    fn the_page_tells_of_all_figures_also_of_those_that_were_added_since_one_was_measured() {
+        let page = fs::read_to_string(workspace().join("docs/figures.md")).unwrap();
+
+        assert!(page.starts_with(HEAD), "HEAD of lab/src/figures.rs has changed: write it into docs/figures.md");
     }
 }

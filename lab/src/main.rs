@@ -11,6 +11,7 @@ mod reproduce;
 mod scale;
 mod sources;
 mod unavailable;
+mod upgrade;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -82,6 +83,12 @@ enum Task {
         #[command(flatten)]
         arguments: rdma::RdmaArgs,
     },
+    /// Upgrade the agents of a node from one release to another and back, one after the other, and move LMAPs between
+    /// NIC agents of both, while services run. Three minutes.
+    Upgrade {
+        #[command(flatten)]
+        arguments: upgrade::UpgradeArgs,
+    },
 }
 
 /// Subjects that need more than a compiler.
@@ -113,5 +120,6 @@ fn main() -> Result<()> {
         Task::Scale { write } => scale::run(write),
         Task::Sources { arguments } => sources::run(&arguments),
         Task::Rdma { arguments } => rdma::run(&arguments),
+        Task::Upgrade { arguments } => upgrade::run(&arguments),
     }
 }

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use support::clock::timed;
 
-use crate::clock;
 use crate::unavailable::Unavailable;
 use findings::Findings;
 use guest::{Boot, Image, script};
@@ -76,7 +76,8 @@ pub struct RdmaArgs {
     /// milliseconds, a few more context switches; for an idle machine
     #[arg(long)]
     strict: bool,
-    /// Release build of `uview` to run in the guests, beside this program; without it, both are built
+    /// Release build of `uview` to run in the guests, beside this program, which should be one, too: its endpoint is
+    /// what others are compared with. Without it, both are built
     #[arg(long, value_name = "FILE")]
     uview: Option<PathBuf>,
 }
@@ -126,7 +127,7 @@ fn image() -> Result<Option<Image>> {
 fn run_in(image: &Image, programs: (&Path, &Path), arguments: &RdmaArgs) -> Result<()> {
     let filter = arguments.filter.as_deref().unwrap_or_default();
     let steps: Vec<_> = STEPS.iter().filter(|(name, _, _)| name.starts_with(filter)).collect();
-    let (context, built) = clock::timed(|| TestContext::new(image, programs, arguments.write));
+    let (context, built) = timed(|| TestContext::new(image, programs, arguments.write));
     let context = context?;
     if steps.is_empty() {
         println!("!! No step is called {filter}: only tests of the transport that are named so are run.");
@@ -136,7 +137,7 @@ fn run_in(image: &Image, programs: (&Path, &Path), arguments: &RdmaArgs) -> Resu
     let mut times = vec![("building", built)];
     for (number, (name, what, work)) in (1..).zip(&steps) {
         println!("== {number} of {}: {name}: {what}", steps.len());
-        let (result, time) = clock::timed(|| work(&context));
+        let (result, time) = timed(|| work(&context));
         result.with_context(|| format!("{name} failed after {:.0} s", time.as_secs_f64()))?;
         println!("== {name}: {:.1} s", time.as_secs_f64());
         times.push((*name, time));

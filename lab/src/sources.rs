@@ -22,12 +22,12 @@ use agent_runtime::clock::unix_now;
 use anyhow::{Context as _, Result, ensure};
 use procfs::Current as _;
 use procfs::process::Process as Proc;
+use support::clock::Stopwatch;
 use support::programs::Programs;
 use support::workspace;
 use wire::time::Nanos;
 
 use crate::clients::shop::Process;
-use crate::clock::Stopwatch;
 use demo::judge::GRACE;
 use faults::ActiveFault;
 use judge::{InjectedFault, Record, RunJudgement, Statement, Way, Word};

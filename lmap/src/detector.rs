@@ -44,6 +44,7 @@
 //! | alarm | a row at or above γ | an episode: 2 of 3 rows, none counted for more than 2γ |
 //! | waiting | a column like others | too much of it is over γ by itself ([`Saturation`](crate::Saturation)) |
 //!
+//! With [`Settings::novelty`], another episode begins within one that is on: [`Episode::Began`] comes once more.
 //! `docs/detection.md` has the formulas, and what each part contributes.
 
 mod look;
@@ -63,6 +64,7 @@ use crate::intake::{Intake, RowError};
 use crate::job::{FitJob, Job, JobOutcome, JobResult, ShrinkJob};
 use crate::learning::Learning;
 use crate::model::{Model, ModelError};
+use crate::novelty::{EpisodeRow, Novelty};
 use crate::pipeline::{Pipeline, RowScore};
 use crate::random::Random;
 use crate::rows::{Mark, RowVerdict};
@@ -117,6 +119,8 @@ pub struct Detector {
     /// The smoothed score with single rows capped, from which episodes are formed.
     steady: Option<f64>,
     episodes: Episodes,
+    /// What is known of the episode that is on; with a pipeline only.
+    novelty: Option<Box<Novelty>>,
     budget: Budget,
     /// Columns that are judged by themselves.
     saturations: Saturations,
@@ -157,7 +161,7 @@ impl Detector {
         let pipeline = model.pipeline(&columns, settings.latch_rows)?;
         let learning = Learning::over(columns.len(), &settings);
         let mut detector = Self::with(columns, settings, seed, learning);
-        detector.pipeline = Some(pipeline);
+        detector.judge_by(pipeline);
         Ok(detector)
     }
 
@@ -226,6 +230,7 @@ impl Detector {
             smoothed: None,
             steady: None,
             episodes: Episodes::new(settings.episode),
+            novelty: None,
             budget: Budget::default(),
             saturations: Saturations::new(&columns, settings.warm_up_rows),
             begun_between: false,
@@ -264,6 +269,7 @@ impl Detector {
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
         let lasting = self.lasts(raw, weight) && !self.provisional && !self.is_settling();
         let episode = self.episodes.step(lasting || is_indicated);
+        let episode = self.renewed(episode, EpisodeRow { lasts: lasting, by_itself: is_indicated });
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
         if self.is_settling() {
@@ -275,6 +281,23 @@ impl Detector {
             self.saturations.forget();
         }
         Ok(verdict)
+    }
+
+    /// Another episode begins within the one that is on, if the row says something that this one has not said.
+    fn renewed(&mut self, episode: Episode, row: EpisodeRow) -> Episode {
+        let (Some(novelty), Some(pipeline)) = (&mut self.novelty, &self.pipeline) else { return episode };
+        let begins = match episode {
+            Episode::Quiet | Episode::Ended => {
+                novelty.end();
+                false
+            }
+            Episode::Began => {
+                novelty.begin(pipeline);
+                true
+            }
+            Episode::On => novelty.step(pipeline, row, &self.settings),
+        };
+        if begins { Episode::Began } else { episode }
     }
 
     /// Lets the alarm budget adjust γ.
@@ -295,7 +318,7 @@ impl Detector {
     /// [`Settings::episode_cap`] · γ, reaches γ · [`Settings::episode_margin`].
     fn lasts(&mut self, raw: f64, weight: f64) -> bool {
         let Some(gamma) = self.gamma() else { return false };
-        let capped = raw.min(self.settings.episode_cap * gamma);
+        let capped = raw.min(self.settings.cap() * gamma);
         let before = self.steady.unwrap_or_else(|| raw.min(gamma / 2.0));
         let steady = before + weight * (capped - before);
         self.steady = Some(steady);
@@ -456,7 +479,7 @@ impl Detector {
             self.counts.fits_refused += 1;
             return InstallOutcome::Failed;
         };
-        self.pipeline = Some(pipeline);
+        self.judge_by(pipeline);
         self.apply_stagger();
         self.provisional = provisional;
         self.scored = 0;
@@ -467,10 +490,19 @@ impl Detector {
         InstallOutcome::Taken
     }
 
+    /// Judges by `pipeline` from the next row on. What was known of an episode is in other units, and is forgotten.
+    fn judge_by(&mut self, pipeline: Pipeline) {
+        self.novelty = Novelty::of(&pipeline.scorer, &self.settings).map(Box::new);
+        self.pipeline = Some(pipeline);
+    }
+
     /// Announces a gap in time before the next row: increments of levels, moves of constants and smoothing start again.
     pub fn gap(&mut self) {
         self.intake.gap();
         self.episodes.gap();
+        if let Some(novelty) = &mut self.novelty {
+            novelty.gap();
+        }
     }
 
     /// The source of a column is gone: until it has a value again, it is replaced by what the others let expect, not by

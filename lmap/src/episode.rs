@@ -7,7 +7,7 @@ use crate::settings::EpisodeRule;
 pub enum Episode {
     /// Outside of an episode.
     Quiet,
-    /// An episode begins with this row.
+    /// An episode begins with this row. While one is on, this is another one; it ends with the one that is on.
     Began,
     /// Inside an episode.
     On,

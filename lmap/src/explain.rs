@@ -11,6 +11,7 @@ use crate::column::Column;
 use crate::intake::Intake;
 use crate::pipeline::Pipeline;
 use crate::saturation::Saturations;
+use crate::scorer::Projection;
 use crate::standard::Role;
 
 /// Learnt directions explain a deviation if they leave less than this share of it.
@@ -31,7 +32,7 @@ pub struct Reason {
     /// Index of the column in the row.
     pub column: usize,
     /// Its share of the square of the score (not smoothed), in (0, 1\]. The shares of all columns add up to 1; a column
-    /// that lowers the score has none.
+    /// that lowers the score has none. Of a row with which another episode begins within one: of what is new in it.
     pub share: f64,
     /// The value in the row.
     pub seen: f64,
@@ -54,6 +55,8 @@ pub struct Reason {
 #[derive(Clone, Copy)]
 pub(crate) struct JudgedRow<'a> {
     pub(crate) pipeline: &'a Pipeline,
+    /// The row itself, or what of it is to be explained.
+    pub(crate) projection: &'a Projection,
     pub(crate) intake: &'a Intake,
     pub(crate) saturations: &'a Saturations,
 }
@@ -61,13 +64,13 @@ pub(crate) struct JudgedRow<'a> {
 /// Fills `out` with the `top` columns of the row scored last, largest share first. O(m (k + top)).
 pub(crate) fn explain(judged: JudgedRow<'_>, top: usize, out: &mut Vec<Reason>) {
     out.clear();
-    let mut buffer = PullsBuffer::default();
-    let pulls = buffer.pulls(judged.pipeline);
-    let total: f64 = parts(judged, pulls).map(|(_, part)| part).sum();
+    let mut buffer = Buffer::default();
+    let contributions = buffer.contributions(judged);
+    let total: f64 = parts(judged, contributions).map(|(_, part)| part).sum();
     if total <= 0.0 {
         return;
     }
-    for (column, part) in parts(judged, pulls) {
+    for (column, part) in parts(judged, contributions) {
         let share = part / total;
         let place = out.partition_point(|reason| reason.share >= share);
         if place >= top {
@@ -81,15 +84,15 @@ pub(crate) fn explain(judged: JudgedRow<'_>, top: usize, out: &mut Vec<Reason>) 
 /// Fills `out` with the share of each group, in the order in which groups first appear among the columns.
 pub(crate) fn group_shares(judged: JudgedRow<'_>, columns: &[Column], out: &mut Vec<(u16, f64)>) {
     out.clear();
-    let mut buffer = PullsBuffer::default();
-    let pulls = buffer.pulls(judged.pipeline);
-    let total: f64 = parts(judged, pulls).map(|(_, part)| part).sum();
+    let mut buffer = Buffer::default();
+    let contributions = buffer.contributions(judged);
+    let total: f64 = parts(judged, contributions).map(|(_, part)| part).sum();
     for column in columns {
         if !out.iter().any(|(group, _)| *group == column.group) {
             out.push((column.group, 0.0));
         }
     }
-    for (column, part) in parts(judged, pulls) {
+    for (column, part) in parts(judged, contributions) {
         let group = columns[column].group;
         if let Some((_, share)) = out.iter_mut().find(|(known, _)| *known == group)
             && total > 0.0
@@ -102,9 +105,9 @@ pub(crate) fn group_shares(judged: JudgedRow<'_>, columns: &[Column], out: &mut 
 /// Fills `out` with the share of each column that has one, in the order of the columns. O(m k).
 pub(crate) fn column_shares(judged: JudgedRow<'_>, out: &mut Vec<(usize, f64)>) {
     out.clear();
-    let mut buffer = PullsBuffer::default();
-    let pulls = buffer.pulls(judged.pipeline);
-    out.extend(parts(judged, pulls));
+    let mut buffer = Buffer::default();
+    let contributions = buffer.contributions(judged);
+    out.extend(parts(judged, contributions));
     out.sort_unstable_by_key(|(column, _)| *column);
     let total: f64 = out.iter().map(|(_, part)| part).sum();
     for (_, part) in out.iter_mut() {
@@ -135,64 +138,72 @@ pub(crate) fn residuals(pipeline: &Pipeline, intake: &Intake, out: &mut Vec<f32>
     }));
 }
 
-/// A buffer of one number per direction, on the stack for a basis of up to 64 directions.
-struct PullsBuffer {
-    near: [f64; 64],
+/// Numbers of which there is room on the stack.
+const NEAR_DIRECTIONS: usize = 64;
+const NEAR_COLUMNS: usize = 512;
+
+/// A buffer of one number per direction and one per column, on the stack for a basis of up to [`NEAR_DIRECTIONS`] and
+/// rows of up to [`NEAR_COLUMNS`].
+struct Buffer {
+    pulls: [f64; NEAR_DIRECTIONS],
+    contributions: [f64; NEAR_COLUMNS],
     far: Vec<f64>,
 }
 
-impl Default for PullsBuffer {
+impl Default for Buffer {
     fn default() -> Self {
-        Self { near: [0.0; 64], far: Vec::new() }
+        Self { pulls: [0.0; NEAR_DIRECTIONS], contributions: [0.0; NEAR_COLUMNS], far: Vec::new() }
     }
 }
 
-impl PullsBuffer {
-    /// The pulls of the row scored last.
-    fn pulls(&mut self, pipeline: &Pipeline) -> &[f64] {
-        let rank = pipeline.scorer.basis.rank();
-        let buffer = if let Some(buffer) = self.near.get_mut(..rank) {
-            buffer
+impl Buffer {
+    /// What each column of the row adds to the square of its score, whether it is watched or not. O(m k).
+    fn contributions(&mut self, judged: JudgedRow<'_>) -> &[f64] {
+        let JudgedRow { pipeline, projection, .. } = judged;
+        let (rank, columns) = (pipeline.scorer.basis.rank(), pipeline.standard.roles.len());
+        let (pulls, contributions) = if rank <= NEAR_DIRECTIONS && columns <= NEAR_COLUMNS {
+            (&mut self.pulls[..rank], &mut self.contributions[..columns])
         } else {
-            self.far.resize(rank, 0.0);
-            &mut self.far
+            self.far.resize(rank + columns, 0.0);
+            self.far.split_at_mut(rank)
         };
-        pipeline.scorer.pulls(&pipeline.projection, buffer);
-        buffer
+        pipeline.scorer.pulls(projection, pulls);
+        pipeline.scorer.contributions(projection, pulls, contributions);
+        contributions
     }
 }
 
 /// The parts of the square of the score that are above 0, by column. Constants that moved share their bounded part. A
 /// column that is too much by itself has at least the part that brings a score to γ. A column without any value so far
 /// has no part.
-fn parts<'a>(judged: JudgedRow<'a>, pulls: &'a [f64]) -> impl Iterator<Item = (usize, f64)> + 'a {
-    let JudgedRow { pipeline, intake, saturations } = judged;
+fn parts<'a>(judged: JudgedRow<'a>, contributions: &'a [f64]) -> impl Iterator<Item = (usize, f64)> + 'a {
+    let JudgedRow { pipeline, intake, saturations, .. } = judged;
     // A column that is not watched may have a rounding error in the basis.
     let roles = pipeline.standard.roles.iter().enumerate();
     let watched = roles.filter(|(column, role)| **role == Role::Watched && !intake.value(*column).is_nan());
-    let watched =
-        watched.map(move |(column, _)| (column, pipeline.scorer.contribution(&pipeline.projection, pulls, column)));
+    let part_of = move |column: usize| contributions[column];
+    let watched = watched.map(move |(column, _)| (column, part_of(column)));
     let each = pipeline.constant_square() / f64::from(pipeline.moved.max(1));
     let parts = watched.chain(pipeline.moved_constants().map(move |column| (column, each)));
     let is_saturated = move |column| saturations.any() && saturations.over().any(|(over, ..)| over == column);
     let by_score = parts.filter(move |(column, part)| *part > 0.0 && !is_saturated(*column));
     let by_itself = saturations.over().map(move |(column, ..)| {
         let is_watched = pipeline.standard.roles[column] == Role::Watched;
-        let part = if is_watched { pipeline.scorer.contribution(&pipeline.projection, pulls, column) } else { 0.0 };
+        let part = if is_watched { part_of(column) } else { 0.0 };
         (column, part.max(pipeline.gamma_in_force().powi(2)))
     });
     by_score.chain(by_itself)
 }
 
 fn reason(judged: JudgedRow<'_>, column: usize, share: f64) -> Reason {
-    let JudgedRow { pipeline, intake, saturations } = judged;
+    let JudgedRow { pipeline, projection, intake, saturations } = judged;
     if let Some((expected, deviation)) = saturations.usual(column) {
         let seen = intake.value(column);
         let z = pipeline.standard.soft((seen - expected) / deviation.max(f64::MIN_POSITIVE));
         let direction = if seen > expected { Direction::Above } else { Direction::Below };
         return Reason { column, share, seen, expected, direction, z, since_rows: pipeline.onsets.rows(column) };
     }
-    let (projection, standard) = (&pipeline.projection, &pipeline.standard);
+    let standard = &pipeline.standard;
     let (seen, before) = (intake.value(column), intake.before(column));
     let since_rows = pipeline.onsets.rows(column);
     let is_level = pipeline.levels.binary_search(&(column as u32)).is_ok();
@@ -210,5 +221,6 @@ fn reason(judged: JudgedRow<'_>, column: usize, share: f64) -> Reason {
     let mean = standard.mean[column];
     let expected = pipeline.latches.centre(column, seen, mean).map_or(expected, |centre| expected + centre - mean);
     let direction = if seen > expected { Direction::Above } else { Direction::Below };
-    Reason { column, share, seen, expected, direction, z: z * projection.length, since_rows }
+    let z = pipeline.projection.z[column] * pipeline.projection.length;
+    Reason { column, share, seen, expected, direction, z, since_rows }
 }

@@ -68,6 +68,8 @@ struct Sizes {
     groups: usize,
     /// Copies in double precision for the paper's forms: 0 or 1.
     exact: usize,
+    /// Whether rows of an episode are judged a second time: 0 or 1.
+    novelty: usize,
 }
 
 impl Sizes {
@@ -82,17 +84,20 @@ impl Sizes {
             sketch_rows: capacity(sketch_rows, settings.sketch),
             groups: settings.group_margin.map_or(0, |_| MAX_GROUPS.min(columns)),
             exact: usize::from(settings.score != ScoreForm::Scaled),
+            novelty: usize::from(settings.novelty && settings.score == ScoreForm::Scaled),
         }
     }
 
     fn fitted(self) -> usize {
-        let Self { columns, row, narrow_row, rank, sketch_rows, exact, .. } = self;
+        let Self { columns, row, narrow_row, rank, sketch_rows, exact, novelty, .. } = self;
         // Squares that the sketch forgot, means, deviations, V, z; weights, residuals, onsets.
         let per_column = 5 * row + 3 * narrow_row + exact * row;
+        // What a row says that is new, its residuals, and what is known in both directions.
+        let novelty = novelty * (row + 3 * narrow_row + columns + rank * size_of::<f32>());
         let lists =
             size_of::<Role>() + size_of::<u32>() + size_of::<Constant>() + Latches::GAUGE_BYTES + size_of::<u8>();
         let directions = rank * (narrow_row + exact * row + 3 * size_of::<f64>());
-        sketch_rows * row + directions + per_column + columns * lists
+        sketch_rows * row + directions + per_column + columns * lists + novelty
     }
 
     /// Of `rows` rows. The largest is a fit while it judges unseen rows: it has the rows in order, as features, without

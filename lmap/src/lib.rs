@@ -72,7 +72,7 @@
 //! | [`canary`](Canary) | compares two versions of a service by their models |
 //! | [`preparation`](Preparation) | levels, constants, z and clip by themselves, for detectors to compare with |
 //! | `levels`, `latch`, `standard`, `basis`, `scorer`, `history`, `fit` | the steps of the pipeline |
-//! | `episode`, `budget`, `explain`, `onsets` | from scores to alarms and reasons |
+//! | `episode`, `novelty`, `budget`, `explain`, `onsets` | from scores to alarms and reasons |
 //! | [`saturation`](Saturation) | columns of waiting, judged by themselves |
 //! | `guard` | limits how fast learnt rows may change what is normal |
 //! | `kernels`, `eigen`, `aligned`, `lanes` | vectorised arithmetic |
@@ -105,6 +105,7 @@ mod latch;
 mod learning;
 mod levels;
 mod model;
+mod novelty;
 mod onsets;
 mod pipeline;
 mod preparation;

@@ -145,11 +145,48 @@ impl Scorer {
 
     /// Fills `out` with pᵢ / Tᵢ − Σⱼ Uⱼᵢ rⱼ wⱼ, one per direction: how the square of the score pulls along it. O(m k).
     pub(crate) fn pulls(&self, projection: &Projection, out: &mut [f64]) {
-        for (i, out) in out.iter_mut().enumerate() {
-            let weighted =
-                projection.residual.iter().zip(self.weight.iter()).map(|(r, w)| f64::from(*r) * f64::from(*w));
-            let outside: f64 = self.basis.direction(i).iter().zip(weighted).map(|(u, rw)| f64::from(*u) * rw).sum();
-            *out = f64::from(projection.coordinates[i]) * self.inside_weight[i] - outside;
+        let residual = &projection.residual;
+        let (fours, rest) = out.as_chunks_mut::<4>();
+        let alone = 4 * fours.len();
+        for (at, four) in fours.iter_mut().enumerate() {
+            *four = self.outside([0, 1, 2, 3].map(|i| 4 * at + i), residual);
+        }
+        for (at, one) in rest.iter_mut().enumerate() {
+            [*one] = self.outside([alone + at], residual);
+        }
+        let inside = projection.coordinates.iter().zip(&self.inside_weight);
+        for (out, (p, weight)) in out.iter_mut().zip(inside) {
+            *out = f64::from(*p) * weight - *out;
+        }
+    }
+
+    /// Σⱼ Uⱼᵢ rⱼ wⱼ of each of these directions, side by side: a sum alone waits for each of its additions.
+    fn outside<const D: usize>(&self, directions: [usize; D], residual: &[f32]) -> [f64; D] {
+        let directions = directions.map(|index| self.basis.direction(index));
+        let mut sums = [0.0; D];
+        for (column, (r, w)) in residual.iter().zip(self.weight.iter()).enumerate() {
+            let weighted = f64::from(*r) * f64::from(*w);
+            for (sum, direction) in sums.iter_mut().zip(directions) {
+                *sum += f64::from(direction[column]) * weighted;
+            }
+        }
+        sums
+    }
+
+    /// Fills `out`, one value per column, with what each adds to the square of the score: [`contribution`] of all, in
+    /// the order in which the directions lie in memory. O(m k).
+    ///
+    /// [`contribution`]: Self::contribution
+    pub(crate) fn contributions(&self, projection: &Projection, pulls: &[f64], out: &mut [f64]) {
+        out.fill(0.0);
+        for (i, pull) in pulls.iter().enumerate() {
+            for (along, u) in out.iter_mut().zip(self.basis.direction(i)) {
+                *along += f64::from(*u) * pull;
+            }
+        }
+        let columns = projection.z.iter().zip(projection.residual.iter()).zip(self.weight.iter());
+        for (along, ((z, r), w)) in out.iter_mut().zip(columns) {
+            *along = z * (f64::from(*r) * f64::from(*w) + *along);
         }
     }
 
@@ -242,6 +279,59 @@ fn exactly(basis: &Basis, projection: &mut Projection) -> f64 {
 mod tests {
     use super::*;
     use crate::lanes::padded_row;
+    use crate::random::Random;
+
+    /// A scorer with `rank` directions in 21 columns and weights of all sizes, and a row that it has scored.
+    fn scored(rank: usize) -> (Scorer, Projection) {
+        const COLUMNS: usize = 21;
+        let mut random = Random::new(7);
+        let mut numbers = |count: usize| (0..count).map(|_| random.unit() - 0.5).collect::<Vec<f64>>();
+        let directions: Vec<f64> = (0..rank).flat_map(|_| padded_row(&numbers(COLUMNS))).collect();
+        let basis = Basis::new(Aligned::from(directions.as_slice()), rank, COLUMNS);
+        let mut scorer = Scorer::new(ScoreForm::Scaled, 0.05, &basis, COLUMNS);
+        let variances: Vec<f64> = numbers(COLUMNS).iter().map(|of| of + 0.5).collect();
+        scorer.set_variances(&padded_row(&variances), numbers(rank).iter().map(|of| of + 0.6).collect());
+        let mut projection = Projection::of(&scorer);
+        projection.z.copy_from_slice(&padded_row(&numbers(COLUMNS)));
+        _ = scorer.score(&mut projection);
+        (scorer, projection)
+    }
+
+    #[test]
+    fn pulls_are_bit_for_bit_those_of_one_direction_after_the_other() {
+        for rank in [1, 3, 4, 9] {
+            let (scorer, projection) = scored(rank);
+            let mut pulls = vec![f64::NAN; rank];
+            scorer.pulls(&projection, &mut pulls);
+
+            for (i, pull) in pulls.iter().enumerate() {
+                let mut outside = 0.0;
+                for ((r, w), u) in projection.residual.iter().zip(scorer.weight.iter()).zip(scorer.basis.direction(i)) {
+                    outside += f64::from(*u) * (f64::from(*r) * f64::from(*w));
+                }
+                let expected = f64::from(projection.coordinates[i]) * scorer.inside_weight[i] - outside;
+                assert_eq!(pull.to_bits(), expected.to_bits(), "direction {i} of {rank}");
+            }
+        }
+    }
+
+    #[test]
+    fn contributions_are_bit_for_bit_those_of_each_column_and_add_up_to_the_square() {
+        for rank in [1, 3, 4, 9] {
+            let (scorer, mut projection) = scored(rank);
+            let square = scorer.score(&mut projection);
+            let (mut pulls, mut all) = (vec![0.0; rank], vec![f64::NAN; 21]);
+            scorer.pulls(&projection, &mut pulls);
+            scorer.contributions(&projection, &pulls, &mut all);
+
+            for (column, found) in all.iter().enumerate() {
+                let expected = scorer.contribution(&projection, &pulls, column);
+                assert_eq!(found.to_bits(), expected.to_bits(), "column {column} of a basis of {rank}");
+            }
+            let sum: f64 = all.iter().sum();
+            assert!((sum - square).abs() < 1e-3 * square, "{sum} instead of {square}");
+        }
+    }
 
     #[test]
     fn in_the_papers_forms_what_is_left_beside_something_huge_is_not_lost() {

@@ -6,6 +6,14 @@
 
 use thiserror::Error;
 
+/// Every so many rows one is learnt.
+const STRIDE: u32 = 5;
+const MAX_STRIDE: f64 = 1e9;
+/// Rows shorter than this, in seconds, are learnt as often as rows of this length.
+const LEARNT_BY_TIME: f64 = 0.1;
+/// The cap on a single row's score, as a multiple of the episode margin, at least: about as with rows of 100 ms.
+const CAP_OVER_MARGIN: f64 = 4.0 / 3.0;
+
 /// How a row's score is computed from its coordinates p = Uᵀz and its residual r = z − U p.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScoreForm {
@@ -210,13 +218,18 @@ pub struct Settings {
     /// kinds are known). The NIC agent, which knows kinds, sets 60.
     pub latch_rows: Option<usize>,
     /// Cap on a single row's score for episodes, as a multiple of γ, at least 1. Default: 2, so that a single row,
-    /// however extreme, is no episode, and two are.
+    /// however extreme, is no episode, and two are. With an [`episode_margin`](Self::episode_margin) above 1, at least
+    /// 4/3 of that counts.
     pub episode_cap: f64,
     /// Factor on γ for episodes, at least 1. Short intervals need more, since operators tolerate false alarms per hour,
     /// not per row. Default: 1; the NIC agent sets it by the interval, see [`every`](Self::every).
     pub episode_margin: f64,
     /// When rows over γ become an episode.
     pub episode: EpisodeRule,
+    /// Whether another episode begins within one that is on, by a row that says something which the episode has not
+    /// said yet (see `novelty.rs`). Otherwise what lasts hides what comes next. No effect in the paper's forms.
+    /// Default: false, since labelled data have one event at a time; the NIC agent sets it.
+    pub novelty: bool,
     /// Adjusts γ towards a rate of alarms. Default: `None`.
     pub budget: Option<AlarmBudget>,
     /// An episode of this many rows, at least 1, counts as drift, not as a fault. Default: 600.
@@ -246,7 +259,7 @@ impl Default for Settings {
             threshold: Threshold::Crosswise,
             held_out_every: 5,
             percentile: 99.0,
-            stride: 5,
+            stride: STRIDE,
             learning_rate: 0.01,
             renew_variances: true,
             variance_growth: 1.05,
@@ -266,6 +279,7 @@ impl Default for Settings {
             episode_cap: 2.0,
             episode_margin: 1.0,
             episode: EpisodeRule::default(),
+            novelty: false,
             budget: None,
             drift_rows: 600,
             automatic_fit_rows: None,
@@ -299,19 +313,35 @@ impl Settings {
 
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
     /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, groups are
-    /// judged at 3 times their own threshold, and episodes have the margin of [`every`](Self::every).
+    /// judged at 3 times their own threshold, what is new begins another episode within one, and episodes have the
+    /// margin of [`every`](Self::every).
     #[must_use]
     pub fn live(interval: f64) -> Self {
         let latch_rows = Some(60);
-        Self { latch_rows, settle_rows: 20, gamma_cap: 5.0, group_margin: Some(3.0), ..Self::default() }.every(interval)
+        let (gamma_cap, group_margin) = (5.0, Some(3.0));
+        Self { latch_rows, settle_rows: 20, gamma_cap, group_margin, novelty: true, ..Self::default() }.every(interval)
     }
 
     /// Raises the episode margin for a row every `interval` seconds: by 0.15 γ for every halving of the interval below
     /// 1 s. Otherwise ten times the rows would be ten times the false alarms per hour. Faults score several times γ.
+    ///
+    /// Raises the stride for rows below 100 ms, so that as many rows are learnt in a second as at 100 ms: what is
+    /// normal changes with time, and not with the number of rows. In the default form only: the paper's learn every
+    /// row. Longer rows, and a longer stride, are as they were.
     #[must_use]
     pub fn every(self, interval: f64) -> Self {
         let margin = 1.0 + 0.15 * (-interval.log2()).max(0.0);
-        Self { episode_margin: self.episode_margin.max(margin), ..self }
+        let learns_by_time = interval < LEARNT_BY_TIME && self.score == ScoreForm::Scaled;
+        let rows = (LEARNT_BY_TIME / interval * f64::from(STRIDE)).round().min(MAX_STRIDE);
+        let stride = if learns_by_time { self.stride.max(rows as u32) } else { self.stride };
+        Self { episode_margin: self.episode_margin.max(margin), stride, ..self }
+    }
+
+    /// The cap on a single row's score for episodes in force, as a multiple of γ. A margin near the cap would be out of
+    /// reach, however long a fault lasts: then the cap is as far above the margin as it is with rows of 100 ms.
+    pub(crate) fn cap(&self) -> f64 {
+        let above_margin = if self.episode_margin > 1.0 { CAP_OVER_MARGIN * self.episode_margin } else { 0.0 };
+        self.episode_cap.max(above_margin)
     }
 
     /// Validates the settings: every field must be in its range.
@@ -362,7 +392,7 @@ impl Settings {
     }
 
     fn check_learning(&self) -> Result<(), SettingsError> {
-        in_range("stride", f64::from(self.stride), 1.0, 1e9)?;
+        in_range("stride", f64::from(self.stride), 1.0, MAX_STRIDE)?;
         in_range("learning_rate", self.learning_rate, 0.0, 1.0)?;
         in_range("variance_growth", self.variance_growth, 1.0, f64::MAX)?;
         in_range("warm_up_rows", self.warm_up_rows as f64, 8.0, 1e5)?;
@@ -469,6 +499,31 @@ mod tests {
 
         assert_eq!([margin(60.0), margin(1.0), margin(0.5), margin(0.125)], [1.0, 1.0, 1.15, 1.45]);
         assert!(Settings::live(0.001).checked().is_ok());
+    }
+
+    #[test]
+    fn rows_below_a_tenth_of_a_second_are_learnt_by_time_and_longer_ones_as_before() {
+        let stride = |interval| Settings::live(interval).stride;
+
+        assert_eq!([stride(60.0), stride(1.0), stride(0.1)], [STRIDE; 3]);
+        assert_eq!([stride(0.05), stride(0.01), stride(0.001)], [10, 50, 500]);
+        assert_eq!(Settings::live(0.01).every(0.01).stride, 50, "once is as good as twice");
+        assert_eq!(Settings { stride: 70, ..Settings::default() }.every(0.01).stride, 70);
+        assert_eq!(Settings { stride: 1, ..Settings::default() }.every(0.2).stride, 1);
+        assert_eq!(Settings::paper(ScoreForm::PaperAbsolute).every(0.001).stride, 1);
+        assert!(Settings::live(0.0).stride <= 1_000_000_000);
+    }
+
+    #[test]
+    fn the_cap_is_above_the_margin_whatever_the_interval_and_as_before_from_a_tenth_of_a_second_on() {
+        for interval in [60.0, 1.0, 0.5, 0.2, 0.1] {
+            assert_eq!(Settings::live(interval).cap(), 2.0, "{interval} s");
+        }
+        for interval in [0.05, 0.01, 0.001] {
+            let settings = Settings::live(interval);
+            assert!(settings.cap() > 1.3 * settings.episode_margin, "{interval} s");
+        }
+        assert_eq!(Settings { episode_cap: 1.0, ..Settings::default() }.cap(), 1.0);
     }
 
     #[test]

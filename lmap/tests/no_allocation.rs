@@ -1,6 +1,6 @@
 //! Scoring and learning touch no allocator between jobs.
 
-use lmap::{Column, ColumnKind, Detector, Job, Saturation, Settings};
+use lmap::{Column, ColumnKind, Detector, Episode, Job, Saturation, Settings};
 
 /// A wave, noise, a value now and then missing, a fault now and then.
 fn fill(row: &mut [f64], t: u32, state: &mut u64) {
@@ -19,15 +19,21 @@ fn fill(row: &mut [f64], t: u32, state: &mut u64) {
 fn scoring_and_learning_allocate_nothing_between_jobs() {
     let mut columns: Vec<Column> = (0..40).map(|fingerprint| Column::new(ColumnKind::Gauge, fingerprint)).collect();
     columns[0].saturation = Some(Saturation { least: 0.0, rows: 20 });
-    let settings = Settings { rows_kept: 120, automatic_fit_rows: Some(700), ..Settings::default() };
+    let settings = Settings { rows_kept: 120, automatic_fit_rows: Some(700), novelty: true, ..Settings::default() };
     let mut detector = Detector::new(columns, settings, 5).unwrap();
     let (mut row, mut state, mut reasons, mut shares) =
         (vec![0.0; 40], 1, Vec::with_capacity(8), Vec::with_capacity(8));
     let (mut waiting, mut fits, mut shrinks) = (None::<(Job, u32)>, 0, 0);
-    let mut allocated = 0;
+    let (mut allocated, mut began) = (0, 0);
 
     for t in 1..6_000 {
         fill(&mut row, t, &mut state);
+        // Two faults, the second while the first goes on.
+        for (column, rows) in [(5, 3_000..3_040), (7, 3_020..3_040)] {
+            if rows.contains(&t) {
+                row[column] = 1e3;
+            }
+        }
         let before = allocations::calls().allocations;
         if t % 500 == 0 {
             detector.gap();
@@ -38,6 +44,7 @@ fn scoring_and_learning_allocate_nothing_between_jobs() {
         let job = detector.learn();
         allocated += allocations::calls().allocations - before;
         assert!(verdict.score.is_finite());
+        began += u32::from(verdict.episode == Episode::Began && (3_000..3_040).contains(&t));
         if let Some(job) = job {
             fits += u32::from(matches!(job, Job::Fit(_)));
             shrinks += u32::from(matches!(job, Job::Shrink(_)));
@@ -49,6 +56,7 @@ fn scoring_and_learning_allocate_nothing_between_jobs() {
     }
 
     assert_eq!(allocated, 0);
+    assert_eq!(began, 2, "each fault begins an episode");
     assert!(fits >= 4 && shrinks > 10, "{fits} fits, {shrinks} shrinks"); // so it was tried in every state
     assert!(detector.counts().lost > 0);
 }

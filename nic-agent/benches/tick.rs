@@ -47,6 +47,8 @@ fn lmap(id: u64, kind: proto::Kind) -> proto::Lmap {
             ..proto::Replica::default()
         }],
         model: Vec::new(),
+        // That of longer rows: at 10 ms, one in fifty would be learnt.
+        detector: Some(proto::Detector { stride: Some(5), ..proto::Detector::default() }),
         ..proto::Lmap::default()
     }
 }

@@ -9,7 +9,8 @@ use wire::proto::control::SetStreams;
 use wire::time::Nanos;
 
 use crate::queue_pair::QueuePairEffect;
-use crate::region_limits::{RegionClaim, RegionLimits, RegionUsage, RegionsError};
+use crate::region_claim::RegionClaim;
+use crate::region_limits::{RegionLimits, RegionUsage, RegionsError};
 use crate::seeds::Seeds;
 use crate::settings::Fetching;
 

@@ -52,7 +52,7 @@ pub fn budget(config: &Config, load: Load) -> Budget {
         from: "fixed",
         payer: "node",
         full: "–",
-        metric: "",
+        metric: "resident_bytes",
     }];
     bounds.extend(lmaps(&settings, load, config.transport));
     bounds.push(FASTER);
@@ -91,7 +91,7 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             from: "services × columns × 600 B",
             payer: "service",
             full: "the host agent refuses series",
-            metric: "",
+            metric: "column_bytes",
         },
         Bound {
             what: "expressions of operators, compiled",
@@ -99,7 +99,7 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             from: "4,096 × (4 KiB + columns × 8)",
             payer: "operator",
             full: "the host agent refuses the call",
-            metric: "",
+            metric: "(the operator knows)",
         },
         Bound {
             what: "a fit in progress, one at a time",
@@ -107,7 +107,7 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             from: "columns × (32 B × rows to learn from + 72 B × directions + 32 B × columns), and a copy of the sketch",
             payer: "node",
             full: "others wait",
-            metric: "",
+            metric: "(nothing is lost)",
         },
         Bound {
             what: "buffers of regions, and what is kept of histograms between reads",
@@ -115,7 +115,7 @@ fn lmaps(settings: &WorkerSettings, load: Load, transport: Transport) -> [Bound;
             from: "`limits.region_bytes`",
             payer: "user: three times what is free",
             full: "the LMAP is refused, and `uview status` says who has most",
-            metric: "regions",
+            metric: "buffer_bytes",
         },
         Bound {
             what: "attached regions, and memory for READs",
@@ -192,7 +192,7 @@ fn queues(settings: &WorkerSettings, load: Load) -> [Bound; 3] {
 }
 
 /// Connections and packets.
-fn edges(config: &Config) -> [Bound; 4] {
+fn edges(config: &Config) -> [Bound; 5] {
     let network = &config.network;
     let captured = network.streams.iter().filter(|stream| stream.switch.is_none());
     let mut read: BTreeSet<_> = captured.map(|stream| stream.interface.as_str()).collect();
@@ -205,6 +205,7 @@ fn edges(config: &Config) -> [Bound; 4] {
     let one_way: u64 = network.streams.iter().filter(|of| of.one_way.is_some()).map(StreamConfig::bytes).sum();
     let pages = pages::LIMITS.connections as u64;
     let peers = if network.peers.listen.is_some() { peers::LIMITS.connections as u64 } else { 0 };
+    let models = if config.models.socket.is_some() { pages::MODEL_BYTES } else { 0 };
     [
         Bound {
             what: "connections to `/metrics` and `models.socket`, and of other NIC agents",
@@ -215,12 +216,20 @@ fn edges(config: &Config) -> [Bound; 4] {
             metric: "broken_connections",
         },
         Bound {
+            what: "pages of metrics, and models, that have been asked for and not read",
+            bytes: pages::PAGE_BYTES + models,
+            from: "16 MiB, with `models.socket` 32 MiB more",
+            payer: "user or address: three times what is free",
+            full: "the request is refused",
+            metric: "refused_pages",
+        },
+        Bound {
             what: "requests of other NIC agents, and responses that they have not read",
             bytes: if network.peers.listen.is_some() { peers::CALL_BYTES } else { 0 },
             from: "64 MiB with `network.peers.listen`",
             payer: "certificate: three times what is free",
             full: "the call is refused, and tried again",
-            metric: "",
+            metric: "(it is tried again)",
         },
         Bound {
             what: "synopses of packets, and rings of interfaces",
@@ -236,7 +245,7 @@ fn edges(config: &Config) -> [Bound; 4] {
             from: "8 × `memory_bytes` of each `one_way` stream",
             payer: "stream",
             full: "the interval is lost",
-            metric: "",
+            metric: "(the stream says)",
         },
     ]
 }

@@ -10,7 +10,7 @@ use agent_runtime::program::{self, ConfigArgs};
 
 use crate::config::{Config, Transport, UNIX};
 use crate::error::chain;
-use crate::runner::reader::{Reader, is_here};
+use crate::runner::reader::Reader;
 
 /// Checks the configuration that `args` name, without starting an agent. Binds its addresses for a moment.
 #[must_use]
@@ -43,10 +43,13 @@ fn inspect(config: &Config, file: Option<&Path>, to: &mut Inspection) {
             );
         }
     }
-    for warning in config.network.warnings() {
+    // The connection to the host agent was judged above. What is refused is no warning.
+    let advice = "tls on both sides lets only known agents take part";
+    let open = config.network.warnings().into_iter().map(|warning| (warning, advice));
+    for (warning, advice) in open.chain(config.open_metrics().map(|warning| (warning, "an address of this machine"))) {
         let key = warning.split(' ').next().unwrap_or("network.peers").to_owned();
         let what = warning.strip_prefix(&key).unwrap_or(&warning).trim_start().to_owned();
-        to.warning(key, what, "tls on both sides lets only known agents take part");
+        to.warning(key, what, advice);
     }
 }
 
@@ -70,11 +73,9 @@ fn host_agent(config: &Config, to: &mut Inspection) {
     } else if let Some(tls) = &config.control.tls {
         to.ok(KEY, address.clone());
         to.client_tls("control.tls", tls, Some(Role::Worker));
-    } else if is_here(address) {
-        to.ok(KEY, format!("{address}, without TLS on this machine"));
-    } else {
-        let what = format!("{address} without TLS: whoever is on the way can read and change what is said");
-        to.warning(KEY, what, "control.tls");
+    } else if let Some(warning) = config.plain_control().filter(|_| config.control.insecure) {
+        let what = warning.strip_prefix(KEY).unwrap_or(&warning).trim_start().to_owned();
+        to.warning(KEY, what, "control.tls; on this machine, the host agent's socket");
     }
     if let Some(path) = config.regions_socket.as_deref().filter(|_| config.transport != Transport::Verbs) {
         to.others_socket("regions_socket", path);
@@ -233,6 +234,24 @@ mod tests {
         for key in ["regions_socket", "core", "network.streams.interface"] {
             assert!(with(Level::Warning).contains(&key), "{key}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_port_that_is_called_without_tls_is_an_error_until_that_is_said_in_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |more: &str, peers: &str| {
+            let text = format!(
+                "control: {{address: '127.0.0.1:9700'{more}}}\nmetrics: {{listen: 127.0.0.1:0}}\nnetwork:\n  \
+                 {peers}streams: [{{name: a, interface: lo, one_way: {{synopsis: rda, peer: '192.0.2.1:9705'}}}}]\n"
+            );
+            let found = found(folder.path(), &text).into_iter();
+            let found = found.filter(|(_, key)| key == "control.address" || key.starts_with("network.peers"));
+            found.collect::<Vec<_>>()
+        };
+        let both = |level| vec![(level, "control.address".to_owned()), (level, "network.peers.peers_tls".to_owned())];
+
+        assert_eq!(of("", ""), both(Level::Error));
+        assert_eq!(of(", insecure: true", "peers: {peers_insecure: true}\n  "), both(Level::Warning));
     }
 
     #[test]

@@ -12,14 +12,18 @@
 //! - The words of a sharded counter are one value of their replica: they are summed before replicas are aggregated.
 //!
 //! A summed histogram is merged bucket by bucket: its mean and 99th percentile are those of the values of all replicas.
+//!
+//! What is usual of each replica is known, too, so that a column can name the one that makes it unusual.
 
 mod derived;
 mod histograms;
 mod kernels;
+mod outliers;
 #[cfg(test)]
 mod reference;
 mod saturation;
 mod scalars;
+mod series_place;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +33,7 @@ use std::collections::BTreeMap;
 use lmap::ColumnKind;
 use transport::{RegionBuffer, Runs};
 use wire::control::{LmapSpec, MetricSpec};
-use wire::id::{MetricId, RegionId};
+use wire::id::{MetricId, RegionId, ReplicaId};
 use wire::metric::{Kind, Statistic, TickDivider};
 use wire::time::Nanos;
 
@@ -39,6 +43,7 @@ use derived::DerivedColumn;
 use histograms::{Histograms, Shape};
 pub use saturation::saturation;
 use scalars::{Scalars, Series, SeriesState, SlotKind};
+use series_place::SeriesPlace;
 
 /// Identity of a column across configurations and host agents: its title, and how it is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,21 +130,15 @@ pub(crate) struct Columns {
     scalars: Scalars,
     aggregated: Vec<AggregatedColumn>,
     members: Vec<Member>,
+    /// By member, the first word of each replica: its usual value, NaN while that is unknown.
+    usual: Vec<f64>,
     histograms: Histograms,
     derived: Vec<DerivedColumn>,
+    /// The replica of the LMAP, if it has one only.
+    only_replica: Option<ReplicaId>,
     ticks: u64,
     observations_held: u32,
     values: Vec<f64>,
-}
-
-/// Where a series of a replica is read.
-#[derive(Clone, Copy, Debug)]
-struct SeriesPlace {
-    location: SeriesLocation,
-    /// Index of its region.
-    region: usize,
-    /// Its first word in the region's buffer.
-    word: usize,
 }
 
 /// The columns of a configuration, while they are collected metric by metric.
@@ -211,14 +210,17 @@ impl Columns {
         let Draft { series, aggregated, histograms } = draft;
         let (scalars, members) = (Scalars::new(series, infos.len(), observations_held), Vec::new());
         let values = Vec::with_capacity(spec.replicas.len());
+        let only_replica = if let [only] = &spec.replicas[..] { Some(only.id) } else { None };
         let columns = Self {
             infos,
             metrics,
             scalars,
             aggregated,
             members,
+            usual: Vec::new(),
             histograms,
             derived,
+            only_replica,
             ticks: 0,
             observations_held,
             values,
@@ -250,6 +252,7 @@ impl Columns {
             }
             aggregated.members = first..self.members.len();
         }
+        self.usual = vec![f64::NAN; self.members.len()];
         self
     }
 
@@ -257,6 +260,7 @@ impl Columns {
     #[must_use]
     pub(crate) fn take_over(mut self, old: Self) -> Self {
         self.ticks = old.ticks;
+        let usual = old.usual_of_replicas();
         self.scalars = self.scalars.taking_over(&old.scalars, self.observations_held);
         let known: BTreeMap<_, _> = old.metrics.iter().map(|(id, kind, first)| (*id, (*kind, *first))).collect();
         for (id, kind, first) in &self.metrics {
@@ -266,7 +270,7 @@ impl Columns {
             row[..columns].copy_from_slice(&old[..columns]);
         }
         self.histograms.take_over(old.histograms);
-        self.with_members()
+        self.with_members().with_usual(&usual)
     }
 
     /// The row of this tick: one value per column, NaN if it is missing. `observations` has the state of each region,
@@ -307,8 +311,16 @@ impl Columns {
 
     /// Memory in bytes, about.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let columns = size_of_val(&self.infos[..]) + size_of_val(&self.metrics[..]) + size_of_val(&self.members[..]);
-        size_of::<Self>() + columns + self.scalars.memory_bytes() + self.histograms.memory_bytes()
+        let columns = size_of_val(&self.infos[..]) + size_of_val(&self.metrics[..]);
+        let members = size_of_val(&self.members[..]) + size_of_val(&self.usual[..]);
+        size_of::<Self>() + columns + members + self.scalars.memory_bytes() + self.histograms.memory_bytes()
+    }
+
+    /// Memory in bytes, about, with the place that there is for further columns.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let infos = (self.infos.capacity() - self.infos.len()) * size_of::<ColumnInfo>();
+        let metrics = (self.metrics.capacity() - self.metrics.len()) * size_of::<(MetricId, Kind, usize)>();
+        self.memory_bytes() + infos + metrics
     }
 
     /// The row of the last tick.

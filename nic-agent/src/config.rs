@@ -5,8 +5,10 @@ mod fragment;
 mod network;
 mod pair;
 mod peers;
+mod stream;
 mod switch;
 mod synopses;
+mod warnings;
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -24,11 +26,13 @@ pub use agent_runtime::access::AccessConfig;
 pub use agent_runtime::{ClientTls, ConfigError, LogConfig, LogFormat, Rdma};
 pub use detector::{DetectorConfig, Score};
 pub use fragment::{FragmentConfig, FragmentPeer};
-pub use network::{InterfaceConfig, NetworkConfig, OneWayConfig, StreamConfig, SynopsisName, Timestamps};
+pub use network::{InterfaceConfig, NetworkConfig, Timestamps};
 pub use pair::PairName;
 pub use peers::PeersConfig;
+pub use stream::{OneWayConfig, StreamConfig, SynopsisName};
 pub use switch::{SwitchConfig, SwitchFileError};
 pub use synopses::{CardinalityConfig, HeavyHittersConfig, KeyName, ReorderingConfig, SynopsesConfig, WeightName};
+pub(crate) use warnings::is_here;
 
 /// The default configuration, which `--print-default-config` prints: every key with its default and a comment.
 pub const DEFAULT: &str = include_str!("config/default.yaml");
@@ -94,13 +98,22 @@ pub(crate) const UNIX: &str = "unix:";
 pub struct ControlConfig {
     /// Where the host agent listens for workers: `unix:` and the path of its `control.sock`, or host and port.
     pub address: String,
-    /// TLS of the connection; `None` for plain text.
+    /// Whether host and port are called without TLS.
+    pub insecure: bool,
+    /// TLS of the connection to host and port; `None` for plain text.
     pub tls: Option<ClientTls>,
+}
+
+impl ControlConfig {
+    /// Whether whoever answers is taken for the host agent. A Unix socket is whose it is.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tls.is_none() && !self.address.starts_with(UNIX)
+    }
 }
 
 impl Default for ControlConfig {
     fn default() -> Self {
-        Self { address: "unix:/run/uview/control.sock".to_owned(), tls: None }
+        Self { address: "unix:/run/uview/control.sock".to_owned(), insecure: false, tls: None }
     }
 }
 
@@ -246,6 +259,7 @@ impl Config {
             stream_interfaces: self.network.policy_interfaces,
             detector: self.detector.settings(),
             alarms_per_day: self.detector.alarms_per_day,
+            warnings: self.warnings(),
             ..WorkerSettings::default()
         }
     }
@@ -268,8 +282,11 @@ impl agent_runtime::Settings for Config {
             |key, found: &NonZeroUsize| range(found.get() <= MAX_OUTBOX, key, found, "at most 1048576 are possible");
         let wanted = "the host agent's socket is needed, such as unix:/run/uview/control.sock, or a host and a port";
         let without = "transport shm needs the host agent's regions socket";
+        let is_said = !is_address || !self.control.is_open() || self.control.insecure;
+        let in_words = "needs control.tls, so that the host agent is known by its certificate, and this agent by its own; or, for whoever answers there, control.insecure: true";
         [
             range(is_socket || is_address, "control.address", &format!("{address:?}"), wanted),
+            range(is_said, "control.address", address, in_words),
             range(has_socket, "regions_socket", &"null", without),
             range(*row_history <= MAX_ROW_HISTORY, "limits.row_history", row_history, "at most 10000 are possible"),
             outbox("limits.outbox_messages", outbox_messages),
@@ -329,6 +346,8 @@ mod tests {
             ("control:\n  address: localhost\n", "control.address is \"localhost\""),
             ("control:\n  address: 'host:0'\n", "control.address"),
             ("control:\n  address: 'unix:control.sock'\n", "control.address"),
+            ("control:\n  address: '127.0.0.1:9700'\n", "control.address is 127.0.0.1:9700: needs control.tls"),
+            ("control:\n  address: 'host:9700'\n", "or, for whoever answers there, control.insecure: true"),
             ("transport: shm\nregions_socket: null\n", "regions_socket is null"),
             ("limits:\n  row_history: 10001\n", "limits.row_history is 10001"),
             ("limits:\n  outbox_messages: 1048577\n", "limits.outbox_messages is 1048577"),
@@ -336,6 +355,23 @@ mod tests {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(key), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_port_without_tls_is_called_if_that_is_said_in_words_also_on_this_machine() {
+        for address in ["127.0.0.1:9700", "localhost:9700", "[::1]:9700", "192.0.2.1:9700"] {
+            let text = |more: &str| format!("control: {{address: '{address}'{more}}}\n");
+            let problems = agent_runtime::Settings::problems(&parse_any(&text("")));
+            assert_eq!(problems.len(), 1, "{address}: {problems:?}");
+            assert!(Config::parse(&text(", insecure: true")).is_ok(), "{address}");
+            assert!(Config::parse(&text(", tls: {ca: ca.pem}")).is_ok(), "{address}");
+        }
+        assert!(Config::parse("control: {address: 'unix:/run/control.sock'}\n").is_ok());
+    }
+
+    /// The configuration of `text`, whatever is wrong with its values.
+    fn parse_any(text: &str) -> Config {
+        agent_runtime::config::parse_unchecked(text).unwrap()
     }
 
     #[test]

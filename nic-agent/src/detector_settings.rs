@@ -11,15 +11,17 @@ pub(crate) fn settings(configured: &Settings, requested: &DetectorSpec, interval
     let settings = Settings {
         rank: requested.rank.map(|rank| rank as usize).or(base.rank),
         sketch_rows: requested.sketch_rows.map(|rows| rows as usize).or(base.sketch_rows),
-        stride: requested.stride.unwrap_or(base.stride),
         percentile: requested.percentile.unwrap_or(base.percentile),
         learning_rate: requested.learning_rate.unwrap_or(base.learning_rate),
         rows_kept: requested.rows_kept.map_or(base.rows_kept, |rows| rows as usize),
         ..base
     };
-    match requested.margin {
-        Some(episode_margin) => Settings { episode_margin, ..settings },
-        None => settings.every(interval),
+    // What was requested is in rows, and counts whatever the interval.
+    let settings = settings.every(interval);
+    Settings {
+        stride: requested.stride.unwrap_or(settings.stride),
+        episode_margin: requested.margin.unwrap_or(settings.episode_margin),
+        ..settings
     }
 }
 
@@ -70,6 +72,15 @@ mod tests {
         let requested = DetectorSpec { margin: Some(1.1), ..DetectorSpec::default() };
 
         assert_eq!(settings(&live(), &requested, 0.001).episode_margin, 1.1);
+    }
+
+    #[test]
+    fn short_rows_are_learnt_by_time_unless_a_stride_is_requested() {
+        let requested = DetectorSpec { stride: Some(5), ..DetectorSpec::default() };
+
+        assert_eq!(settings(&live(), &DetectorSpec::default(), 0.01).stride, 50);
+        assert_eq!(settings(&live(), &requested, 0.01).stride, 5);
+        assert_eq!(settings(&live(), &DetectorSpec::default(), 1.0).stride, live().stride);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use lmap::{Detector, Episode, Job, Model, State};
 use wire::control::{DetectorSpec, GroupShare};
+use wire::id::ReplicaId;
 use wire::metric::Group;
 use wire::time::Interval;
 
@@ -256,6 +257,8 @@ pub(crate) struct Reason {
     pub(crate) expected: f64,
     /// Rows since it first stood out; 0 if it did so with this row, or does not stand out by itself.
     pub(crate) since_rows: u32,
+    /// The replica that stands out in it. A detector knows none: its LMAP does.
+    pub(crate) replica: Option<ReplicaId>,
 }
 
 impl Detectors {
@@ -450,7 +453,7 @@ impl Detectors {
         out.extend(reasons.iter().filter_map(|reason| {
             let column = self.current.positions.get(reason.column).copied().flatten()?;
             let lmap::Reason { share, seen, expected, since_rows, .. } = *reason;
-            Some(Reason { column, share, seen, expected, since_rows })
+            Some(Reason { column, share, seen, expected, since_rows, replica: None })
         }));
     }
 

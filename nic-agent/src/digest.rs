@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_worst_rows_reasons_are_kept() {
-        let reason = |column| Reason { column, share: 1.0, seen: 0.0, expected: 0.0, since_rows: 0 };
+        let reason = |column| Reason { column, share: 1.0, seen: 0.0, expected: 0.0, since_rows: 0, replica: None };
         let mut digest = Digest::default();
 
         let share = |share| GroupShare { group: Group::Cpu, share };

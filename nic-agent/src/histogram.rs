@@ -47,15 +47,15 @@ impl Buckets {
 /// the buckets allow.
 pub(crate) fn statistics(scale: Scale, parts_per_unit: NonZeroU64, added: &[u64]) -> [f64; 3] {
     let Some((&sum, buckets)) = added.split_last() else { return [f64::NAN; 3] };
-    let count = buckets.iter().fold(0_u64, |sum, &count| sum.saturating_add(count));
+    let (mut count, mut least, mut most) = (0_u64, 0.0, 0.0);
+    for (bucket, &of_bucket) in (0_u32..).zip(buckets).filter(|(_, of_bucket)| **of_bucket > 0) {
+        count = count.saturating_add(of_bucket);
+        least += scale.lower_bound(bucket) as f64 * of_bucket as f64;
+        let beyond = bucket >= scale.buckets();
+        most += if beyond { f64::INFINITY } else { scale.lower_bound(bucket + 1) as f64 * of_bucket as f64 };
+    }
     if count == 0 {
         return [0.0, f64::NAN, f64::NAN];
-    }
-    let (mut least, mut most) = (0.0, 0.0);
-    for (bucket, &count) in (0_u32..).zip(buckets).filter(|(_, count)| **count > 0) {
-        least += scale.lower_bound(bucket) as f64 * count as f64;
-        let beyond = bucket >= scale.buckets();
-        most += if beyond { f64::INFINITY } else { scale.lower_bound(bucket + 1) as f64 * count as f64 };
     }
     let parts = parts_per_unit.get() as f64;
     let mean = (sum as f64).clamp(least, most) / count as f64;

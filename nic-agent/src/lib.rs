@@ -12,13 +12,15 @@
 //! | `pace`, `sliding_rows` | when an LMAP is fetched faster than its rows are due, and the rows that come of it |
 //! | `regions`, `liveness` | headers and heartbeats of fetched regions; silent replicas |
 //! | `columns`, `observation`, `histogram`, `aggregation` | slots → values of each replica, in flat arrays → one row |
+//! | `outlier` | the replica whose value made a column unusual |
 //! | `detector_slot`, `detector_settings`, `jobs` | detectors and shadow detectors, their settings, jobs |
 //! | `alarm`, `digest`, `rows`, `outbox` | reports: episodes, summaries, raw rows; bounded queues |
-//! | `attachments`, `region_limits`, `seeds` | regions to attach; limits of what is announced; jitter of retries |
+//! | `attachments`, `region_claim`, `region_limits`, `seeds` | regions to attach, their limits; jitter of retries |
 //! | `queue_pair`, `effect_error` | the RDMA connection to the host agent; why an effect failed |
 //! | `network` | packets of an interface, as services of their own |
 //! | [`runner`](run), [`config`], `metrics` | the edge: threads, sockets, files; time by `agent_runtime::clock` |
 //! | [`budget`](budget()) | what it may keep in memory, computed from the configuration |
+//! | `memory_rows` | the same with what is kept of it, for the host agent's page |
 //! | `switch` | constants of programs that measure a stream in a switch |
 //! | `check_config`, `reload` | files before a start, and those that change while the agent runs |
 
@@ -39,12 +41,15 @@ mod histogram;
 mod jobs;
 mod liveness;
 mod lmap_runtime;
+mod memory_rows;
 mod metrics;
 mod network;
 mod observation;
 mod outbox;
+mod outlier;
 mod pace;
 mod queue_pair;
+mod region_claim;
 mod region_limits;
 mod regions;
 mod reload;

@@ -2,6 +2,7 @@
 
 mod beginning;
 mod between;
+mod memory;
 mod successor;
 mod summary;
 
@@ -22,6 +23,7 @@ use crate::digest::Digest;
 use crate::jobs::Jobs;
 use crate::observation::ObservationTime;
 use crate::outbox::Outbox;
+use crate::outlier::{Deviation, ReplicaValues};
 use crate::pace::Pace;
 use crate::regions::Regions;
 use crate::retained_lmap::RetainedLmap;
@@ -62,6 +64,7 @@ pub(crate) struct SharedState {
     pub(crate) groups: Vec<GroupShare>,
     pub(crate) group_scratch: Vec<(u16, f64)>,
     pub(crate) column_scratch: Vec<(usize, f64)>,
+    pub(crate) replica_scratch: ReplicaValues,
     /// Alarms that began, and that ended, between two rows.
     pub(crate) early_alarms: u64,
     pub(crate) early_ends: u64,
@@ -72,6 +75,14 @@ impl SharedState {
     fn explain(&mut self, detectors: &Detectors) {
         detectors.explain(self.reasons, &mut self.scratch, &mut self.explained);
         detectors.group_shares(&mut self.group_scratch, &mut self.groups);
+    }
+
+    /// Names in each of the reasons that are `explained` the replica that stands out, if one does.
+    fn name_replicas(&mut self, columns: &Columns) {
+        for reason in &mut self.explained {
+            let deviation = Deviation { seen: reason.seen, expected: reason.expected };
+            reason.replica = columns.outlier(reason.column, deviation, &mut self.replica_scratch);
+        }
     }
 }
 
@@ -219,7 +230,7 @@ impl LmapRuntime {
         let began = self.between(tick, usable, check.changed, shared);
         let silent = self.regions.are_silent();
         let state = if silent { State::Silent } else { self.state() };
-        let episode = self.alarm.step(silent || self.in_episode);
+        let episode = self.alarm.step(silent || self.in_episode, false);
         let changed = self.reported_state.replace(state) != Some(state);
         self.verdict_between(began, (state, episode, changed), shared)
     }
@@ -235,13 +246,17 @@ impl LmapRuntime {
         if scored.is_none() {
             self.gap = true;
         }
+        let another = self.in_episode && scored.is_some_and(|verdict| verdict.episode == lmap::Episode::Began);
         self.in_episode = match scored {
             Some(verdict) => matches!(verdict.episode, lmap::Episode::Began | lmap::Episode::On),
             // Nothing new is known: what was wrong has not ended.
             None => self.in_episode,
         };
+        if !self.in_episode && scored.is_some_and(|verdict| !verdict.over) {
+            self.columns.learn_usual();
+        }
         let silent = self.regions.are_silent();
-        let episode = self.alarm.step(silent || self.in_episode);
+        let episode = self.alarm.step(silent || self.in_episode, another);
         self.keep_pace(scored, changed, silent || self.in_episode);
         let state = if silent { State::Silent } else { self.state() };
         let near = scored.is_some_and(|verdict| {
@@ -323,6 +338,7 @@ impl LmapRuntime {
         self.digest.score(tick.at, verdict.score);
         if verdict.over {
             shared.explain(detectors);
+            shared.name_replicas(&self.columns);
             self.digest.over(tick.at, verdict.score, &shared.explained, &shared.groups);
         }
         if took_over {
@@ -463,17 +479,6 @@ impl LmapRuntime {
     /// Time between two fetches for it.
     fn fetch_interval(&self) -> Interval {
         self.intervals().into_iter().flatten().min().unwrap_or(self.interval)
-    }
-
-    /// Memory in bytes of its detectors and of the rows for subscribers, without the place for rows that have not come.
-    pub(crate) fn used_bytes(&self) -> u64 {
-        let detectors: usize = self.all_detectors().map(Detectors::used_bytes).sum();
-        (detectors + self.history.memory_bytes()) as u64 + self.shelf.memory_bytes()
-    }
-
-    /// Memory of the models of other intervals, in bytes.
-    pub(crate) fn shelf_bytes(&self) -> u64 {
-        self.shelf.memory_bytes()
     }
 
     /// Drops the models of other intervals. Returns how many.

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_runtime::Count;
+use agent_runtime::account::Account;
 use agent_runtime::clock::Clock;
 use agent_runtime::reload::ReloadState;
+use agent_runtime::server::{ReplyShares, with_page_shares};
 use agent_runtime::{page, server};
 use axum::Router;
 use axum::http::StatusCode;
@@ -16,13 +18,18 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use transport::Loss;
+use wire::proto::control as proto;
 use wire::time::Nanos;
 
+use crate::memory_rows::MemoryRows;
 use crate::network::{InterfaceSnapshot, Interfaces};
 use crate::worker::WorkerStatus;
 
 /// A worker's thread that has not updated its status for so long hangs. It does so at least once a second.
 const HANG_TIMEOUT: Nanos = Nanos::from_secs(5);
+/// What glibc adds to what is kept, in percent, with 100 services of 1,000 counters that change their names
+/// (docs/bounds.md).
+const ALLOCATOR_PERCENT: u64 = 27;
 
 /// The status of the worker's thread, for the metrics endpoint.
 #[derive(Clone, Debug)]
@@ -33,6 +40,7 @@ pub(crate) struct Board {
     connections: Arc<server::Counts>,
     denied_calls: Arc<Count>,
     reloads: Arc<ReloadState>,
+    memory: Arc<MemoryRows>,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +52,7 @@ struct State {
 
 impl Board {
     /// Nothing has happened, except `denied_calls`, which packet measurement counts, too.
-    pub(crate) fn new(clock: Clock, interfaces: Interfaces, denied_calls: Arc<Count>) -> Self {
+    pub(crate) fn new(clock: Clock, interfaces: Interfaces, denied_calls: Arc<Count>, memory: MemoryRows) -> Self {
         let at = clock.now();
         Self {
             clock,
@@ -53,6 +61,7 @@ impl Board {
             connections: Arc::default(),
             denied_calls,
             reloads: Arc::default(),
+            memory: Arc::new(memory),
         }
     }
 
@@ -83,6 +92,11 @@ impl Board {
         (state.status, state.at) = (status, at);
     }
 
+    /// What the agent may keep in memory, and keeps. It costs what a scrape does.
+    pub(crate) fn account(&self) -> proto::MemoryAccount {
+        self.memory.account(&page::values(&self.registry()))
+    }
+
     fn age(&self) -> Nanos {
         let at = self.state.lock().unwrap_or_else(PoisonError::into_inner).at;
         self.clock.now().since(at).unwrap_or(Nanos::ZERO)
@@ -93,6 +107,7 @@ impl Board {
         let (status, broken) = (state.status.clone(), state.broken_connections);
         drop(state);
         let mut registry = registry(&status);
+        add_account(&mut registry, &status);
         let help = "Connections to the host agent that failed, or delivered an invalid message";
         registry.register("broken_connections", help, ConstCounter::new(broken));
         for (name, help, count) in [
@@ -116,6 +131,16 @@ impl Board {
                 "Failed accepts on metrics and models, usually for lack of descriptors",
                 &self.connections.accept_errors,
             ),
+            (
+                "unread_api_replies",
+                "Connections to metrics and models closed because a reply was not read in time",
+                &self.connections.unread,
+            ),
+            (
+                "refused_pages",
+                "Requests for metrics and models refused: their sender had its share of replies that were not read",
+                &self.connections.refused_pages,
+            ),
         ] {
             registry.register(name, help, ConstCounter::new(count.get()));
         }
@@ -138,11 +163,11 @@ impl Board {
         missing(&self.state.lock().unwrap_or_else(PoisonError::into_inner).status, age)
     }
 
-    /// The routes of all pages.
-    pub(crate) fn router(self) -> Router {
+    /// The routes of all pages. Metrics that are not read hold what `held` has room for.
+    pub(crate) fn router(self, held: &Arc<ReplyShares>) -> Router {
         let (health, readiness) = (self.clone(), self.clone());
-        Router::new()
-            .route("/metrics", get(move || async move { page::response(&self.registry()) }))
+        let metrics = Router::new().route("/metrics", get(move || async move { page::response(&self.registry()) }));
+        with_page_shares(metrics, held)
             .route("/healthz", get(move || async move { healthz(health.age()) }))
             .route("/readyz", get(move || async move { readyz(readiness.missing()) }))
     }
@@ -264,6 +289,12 @@ fn add_gauges(registry: &mut Registry, status: &WorkerStatus) {
         ),
         ("lmap_bytes", "Bytes of the detectors and rows of all LMAPs", status.lmap_bytes.cast_signed()),
         (
+            "column_bytes",
+            "Bytes of the columns of all LMAPs: where each value is read, and what is kept of it until the next read",
+            status.column_bytes.cast_signed(),
+        ),
+        ("buffer_bytes", "Bytes into which regions are fetched", status.buffer_bytes.cast_signed()),
+        (
             "retained_models",
             "Services that are gone of which the learned model is retained",
             count(status.retained_models),
@@ -285,6 +316,14 @@ fn add_gauges(registry: &mut Registry, status: &WorkerStatus) {
         ("regions", "Regions that are configured", count(status.regions)),
     ] {
         registry.register(name, help, ConstGauge::new(value));
+    }
+}
+
+/// Adds the resident set, and what is accounted for of it.
+fn add_account(registry: &mut Registry, status: &WorkerStatus) {
+    let account = Account::now(status.kept_bytes(), ALLOCATOR_PERCENT);
+    for (name, help, bytes) in account.iter().flat_map(Account::gauges) {
+        registry.register(name, help, ConstGauge::new(bytes.cast_signed()));
     }
 }
 

@@ -15,12 +15,14 @@
 //! One-way streams are measured together with another agent, and flows counted together with others (`fragment`):
 //! packets are collected here, and one more thread (`peers`) talks to other agents.
 
+mod delay_metrics;
 mod flow_metrics;
 mod flow_stream;
 mod fragment;
 mod frame_info;
 mod interface;
 mod interface_stats;
+mod interval;
 mod keeper;
 mod one_way_metrics;
 mod one_way_stream;
@@ -32,7 +34,9 @@ mod ring_link;
 mod ring_streams;
 mod routes;
 mod shards;
+mod silence;
 mod stream;
+mod stream_service;
 mod switch_registers;
 mod switch_stream;
 mod wanted;
@@ -40,13 +44,11 @@ mod wanted;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
-use std::num::NonZeroU32;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use crate::config::{FragmentConfig, NetworkConfig, SwitchFileError};
 use agent_runtime::listen::BindError;
@@ -198,33 +200,4 @@ fn counted(config: &FragmentConfig, socket: &Path) -> Result<(FragmentStream, Fr
     let stream = FragmentStream::new(config, key, rand::random(), Arc::clone(&book), sender)?;
     let metrics = FragmentMetrics::new(config, socket);
     Ok((stream, FragmentTask { config: config.clone(), book, ended_epoch, metrics }))
-}
-
-/// The service of a stream. Its metrics are not about this process and change once an interval.
-fn service(name: &str, socket: &Path, interval_ms: NonZeroU32) -> client::Service {
-    let every = Duration::from_millis(interval_ms.get().into());
-    client::Service::new(name).socket(socket).without_process_metrics().changes_every(every)
-}
-
-/// A gauge of the time for which something has not happened: 0 s while it happens, and more with each interval without
-/// it. To an LMAP, a share that stays at 1 looks like a state that has changed once; this gauge keeps growing.
-#[derive(Debug)]
-struct Silence {
-    gauge: client::Gauge,
-    interval_s: f64,
-    intervals: AtomicU32,
-}
-
-impl Silence {
-    fn new(gauge: client::Gauge, interval_ms: NonZeroU32) -> Self {
-        Self { gauge, interval_s: f64::from(interval_ms.get()) / 1e3, intervals: AtomicU32::new(0) }
-    }
-
-    /// Writes one interval.
-    fn write(&self, is_silent: bool) {
-        let before = self.intervals.load(Ordering::Relaxed);
-        let intervals = if is_silent { before.saturating_add(1) } else { 0 };
-        self.intervals.store(intervals, Ordering::Relaxed);
-        self.gauge.set(f64::from(intervals) * self.interval_s);
-    }
 }

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_runtime::shares::{ShareError, Shares};
-use wire::control::{LmapSpec, MetricSpec, RegionSpec};
+use wire::control::RegionSpec;
 use wire::id::{Owner, RegionId};
-use wire::metric::Kind;
 
-use crate::regions::runs;
+use crate::region_claim::RegionClaim;
 
 /// Most regions of a worker, and what they take. Of each, one owner may hold three times what is free: three quarters
 /// if it is alone.
@@ -18,50 +17,6 @@ pub struct RegionLimits {
     pub regions: usize,
     /// Most bytes of the pages in use of all regions. Each LMAP that names a region has a buffer of about that size.
     pub bytes: u64,
-}
-
-/// What an LMAP takes with a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RegionClaim {
-    pub(crate) spec: RegionSpec,
-    pub(crate) owner: Owner,
-    /// Bytes of the pages that hold slots in use, and of the header's; and of what is kept of histograms until the next
-    /// read.
-    pub(crate) bytes: u64,
-}
-
-/// Bytes of a slot of a histogram besides its buffer: its value at the last read, and its increase in all replicas.
-const HISTOGRAM_SLOT_BYTES: u64 = 16;
-
-/// What is kept of the histograms in each region of `spec`.
-pub(crate) fn histogram_bytes(spec: &LmapSpec) -> BTreeMap<RegionId, u64> {
-    let histogram = |metric: &MetricSpec| match metric.series.kind {
-        Kind::Histogram(scale) => Some((metric.id, u64::from(scale.slots()))),
-        _ => None,
-    };
-    let slots: BTreeMap<_, _> = spec.metrics.iter().filter_map(histogram).collect();
-    let mut bytes = BTreeMap::new();
-    for place in spec.replicas.iter().flat_map(|replica| &replica.places) {
-        if let Some(slots) = slots.get(&place.metric) {
-            *bytes.entry(place.region).or_default() += slots * HISTOGRAM_SLOT_BYTES;
-        }
-    }
-    bytes
-}
-
-impl RegionClaim {
-    /// The claims of all regions of `spec`.
-    pub(crate) fn of(spec: &LmapSpec) -> Vec<Self> {
-        let (runs, histograms) = (runs(spec), histogram_bytes(spec));
-        let bytes = |region: &RegionSpec| {
-            let pages = runs.get(&region.id).map_or(0, transport::Runs::page_bytes);
-            pages + histograms.get(&region.id).copied().unwrap_or(0)
-        };
-        let claims = spec.replicas.iter().flat_map(|replica| {
-            replica.regions.iter().map(move |region| Self { spec: *region, owner: replica.owner, bytes: bytes(region) })
-        });
-        claims.collect()
-    }
 }
 
 /// Why the regions of an LMAP are refused.

@@ -1,18 +1,17 @@
 //! The regions of one LMAP: checks their headers and their replicas' heartbeats after each fetch.
 
-use core::ops::Range;
 use std::collections::BTreeMap;
 
 use transport::{FetchStatus, RegionBuffer, RegionError, Runs};
 use wire::control::LmapSpec;
 use wire::id::{Generation, RegionId, ReplicaId};
-use wire::layout::{Header, Slot};
+use wire::layout::Header;
 use wire::time::Nanos;
 
 use crate::liveness::{Change, Liveness};
 use crate::observation::Observation;
 use crate::outbox::Outbox;
-use crate::region_limits::{RegionClaim, histogram_bytes};
+use crate::region_claim::{RegionClaim, histogram_bytes, runs};
 
 /// Region samples that were not used, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,23 +86,6 @@ pub(crate) struct Regions {
     limit: Nanos,
     /// The replicas are of several services.
     pub(crate) several_services: bool,
-}
-
-/// Length of a header, in words.
-const HEADER_WORDS: usize = Slot(0).word();
-
-/// The words in use of each region of `spec`, header included. Others are neither fetched nor paid for.
-pub(crate) fn runs(spec: &LmapSpec) -> BTreeMap<RegionId, Runs> {
-    let slots: BTreeMap<_, _> = spec.metrics.iter().map(|metric| (metric.id, metric.series.kind.slots())).collect();
-    let mut used: BTreeMap<RegionId, Vec<Range<usize>>> = BTreeMap::new();
-    for region in spec.replicas.iter().flat_map(|replica| &replica.regions) {
-        used.entry(region.id).or_default().push(0..HEADER_WORDS);
-    }
-    for place in spec.replicas.iter().flat_map(|replica| &replica.places) {
-        let (Some(slots), Some(used)) = (slots.get(&place.metric), used.get_mut(&place.region)) else { continue };
-        used.push(place.first.word()..place.first.word() + *slots as usize);
-    }
-    used.into_iter().map(|(region, used)| (region, Runs::covering(used))).collect()
 }
 
 /// The outcome of checking all regions after a fetch.

@@ -181,9 +181,7 @@ mod tests {
 
     /// Writes a certificate of its own authority, and its key.
     fn write(folder: &Path) {
-        let made = rcgen::generate_simple_self_signed(["host.example".to_owned()]).unwrap();
-        std::fs::write(folder.join("a.pem"), made.cert.pem()).unwrap();
-        std::fs::write(folder.join("a.key"), made.signing_key.serialize_pem()).unwrap();
+        support::certificates::Subject::new(&["host.example"]).self_signed().write(folder, "a");
     }
 
     fn text(folder: &Path, more: &str) -> String {
@@ -228,7 +226,7 @@ mod tests {
         let live = LiveParts::new(&config).unwrap();
         let mut agent = AgentFiles::new((Some(file.clone()), text_of(Some(&file))), config, live.clone());
 
-        let plain = "control: {address: 'host.example:9700'}\nworker: 3\nlog: {level: debug}\n";
+        let plain = "control: {address: 'host.example:9700', insecure: true}\nworker: 3\nlog: {level: debug}\n";
         std::fs::write(&file, plain).unwrap();
         let changes = agent.reload().unwrap();
 

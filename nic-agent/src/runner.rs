@@ -11,6 +11,8 @@
 
 mod attach;
 pub(crate) mod control;
+mod error;
+mod event;
 mod files;
 mod jobs;
 mod models;
@@ -19,113 +21,35 @@ pub(crate) mod reader;
 mod thread;
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use agent_runtime::TlsError;
-use agent_runtime::access::UnknownName;
+use agent_runtime::budget::Load;
 use agent_runtime::clock::Clock;
-use agent_runtime::listen::BindError;
-use agent_runtime::reload::watch;
-use agent_runtime::socket_file::ListenError;
-use tokio::sync::{oneshot, watch};
+use agent_runtime::reload::{self, Hangup};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use wire::name::ServiceName;
-use wire::proto::control::{HostMessage, StreamStates, WorkerMessage};
 
 use crate::aggregation::Aggregations;
-use crate::attachments::AttachRequest;
-use crate::config::{Config, SwitchFileError};
-use crate::effect_error::EffectError;
-use crate::error::chain;
-use crate::jobs::JobId;
+use crate::budget::budget;
+use crate::config::Config;
+use crate::memory_rows::MemoryRows;
 use crate::metrics::Board;
 use crate::network::{self, PeerAccess};
 use crate::reload::{AgentFiles, LiveParts, text_of};
 use crate::settings::WorkerSettings;
 use crate::worker::Worker;
+pub use error::RunError;
+use event::Event;
 use pages::Pages;
 use reader::Reader;
 use thread::{Helpers, LEAVE_WITHIN, Runner};
 
 /// Most events queued for the worker's thread. Other threads wait when the queue is full; the worker never does.
 const EVENTS: usize = 1024;
-
-/// An event for the worker's thread.
-#[derive(Debug)]
-enum Event {
-    /// A connection to the host agent is open.
-    Connected(Connection),
-    /// A message of the host agent, over the connection with this number.
-    Received(u64, HostMessage),
-    /// The connection with this number is closed.
-    Disconnected(u64),
-    /// The outcome of a request for a region's descriptor.
-    Descriptor(AttachRequest, Result<OwnedFd, EffectError>),
-    /// The result of a job.
-    Done(JobId, lmap::JobResult),
-    /// What came of the streams that the host agent asked for.
-    Streams(StreamStates),
-    /// A request for the learned model of a service.
-    Model(ServiceName, oneshot::Sender<Option<Arc<lmap::Model>>>),
-    /// Send what is queued, and end.
-    Stop,
-}
-
-/// The worker's end of a connection.
-#[derive(Debug)]
-struct Connection {
-    number: u64,
-    out: tokio::sync::mpsc::Sender<WorkerMessage>,
-    /// Takes the reason if the worker closes the connection; dropped at the end.
-    close: oneshot::Sender<String>,
-}
-
-/// Why the NIC agent cannot run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// The address of the host agent is invalid.
-    #[error("control.address {address:?} is not a valid address")]
-    Address {
-        /// The configured address.
-        address: String,
-        /// The invalid part.
-        #[source]
-        cause: tonic::transport::Error,
-    },
-    /// The certificates of `control.tls` cannot be used.
-    #[error("control.tls")]
-    Tls(#[from] TlsError),
-    /// There is no usable RDMA device.
-    #[error("no RDMA: {0}; run `uview check`, or set transport: shm if the host agent is on this machine")]
-    Rdma(String),
-    /// The fragment cannot have this size. Does not occur with a checked configuration.
-    #[error("network.fragment")]
-    Fragment(#[source] synopses::disaggregated::SettingsError),
-    /// The address of `/metrics` cannot be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The socket of the models cannot be listened on.
-    #[error("models.socket")]
-    Listen(#[from] ListenError),
-    /// The configuration grants a role to somebody whom this system does not know.
-    #[error(transparent)]
-    Access(#[from] UnknownName),
-    /// The constants of a stream's switch cannot be used.
-    #[error("network.streams.switch.constants; `uview p4 constants fridge` writes such a file")]
-    Switch(#[source] SwitchFileError),
-    /// The system cannot start a thread.
-    #[error("cannot start a thread")]
-    Thread(#[source] std::io::Error),
-    /// The worker's thread ended unexpectedly.
-    #[error("the worker's thread ended unexpectedly; this is a bug")]
-    Broken,
-}
 
 /// Timeout for the end of the worker's thread after it had to let go, and for that of the connection.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -190,6 +114,7 @@ async fn run_agent(
     aggregations: Aggregations,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    let hangup = Hangup::catch();
     // The text is read before anybody can know that the agent runs, and change its file.
     let text = text_of(file.as_deref());
     let live = LiveParts::new(&config)?;
@@ -209,11 +134,13 @@ async fn run_agent(
         network::StartError::Bind(cause) => RunError::Bind(cause),
         network::StartError::Switch(cause) => RunError::Switch(cause),
     })?;
-    for warning in config.network.warnings() {
+    for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
     let files = AgentFiles::new((file, text), config.clone(), live.clone());
-    let board = Board::new(clock, network.interfaces(), denied_calls);
+    let settings = files::settings(&config);
+    let memory = MemoryRows::new(budget(&config, Load::default()), settings.regions.regions);
+    let board = Board::new(clock, network.interfaces(), denied_calls, memory);
     let seed = rand::random();
     tracing::info!(
         worker = config.worker,
@@ -223,7 +150,7 @@ async fn run_agent(
         regions_socket = config.regions_socket.as_ref().map(|socket| tracing::field::display(socket.display())),
         "NIC agent started"
     );
-    let worker = Worker::new(WorkerSettings { transports, aggregations, ..files::settings(&config) }, seed);
+    let worker = Worker::new(WorkerSettings { transports, aggregations, ..settings }, seed);
     let helpers = Helpers {
         jobs: jobs::start(events.clone()).map_err(RunError::Thread)?,
         attach: attach::start(config.regions_socket, events.clone()).map_err(RunError::Thread)?,
@@ -237,7 +164,7 @@ async fn run_agent(
     let mut control = JoinSet::new();
     control.spawn(control::maintain(live.endpoint.clone(), stop.0.clone(), board.clone(), seed, is_stopping));
     let _pages = pages.serve(&board, live.access.clone(), stop.0.clone());
-    control.spawn(watch(files, board.reloads()));
+    control.spawn(reload::watch(files, board.reloads(), hangup));
     tokio::select! {
         () = shutdown => {}
         _ = &mut ended => return Err(RunError::Broken),
@@ -264,17 +191,5 @@ impl Drop for StopGuard {
                 Ok(()) | Err(TrySendError::Disconnected(_)) => return,
             }
         }
-    }
-}
-
-/// Queues an event, and waits while the queue is full. Returns false if the worker's thread is gone.
-async fn send_event(events: &SyncSender<Event>, mut event: Event) -> bool {
-    loop {
-        match events.try_send(event) {
-            Ok(()) => return true,
-            Err(TrySendError::Disconnected(_)) => return false,
-            Err(TrySendError::Full(again)) => event = again,
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

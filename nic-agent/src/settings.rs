@@ -72,6 +72,8 @@ pub struct WorkerSettings {
     /// Interfaces that are read at most for streams of packets which the host agent asks for; 0: the runner refuses all
     /// of them. Default: 0.
     pub stream_interfaces: u32,
+    /// What the configuration leaves open, in words, for the host agent's status. Default: nothing.
+    pub warnings: Vec<String>,
     /// Aggregations over replicas besides the four that every worker has. Default: none.
     pub aggregations: Aggregations,
     /// Settings of every detector. Each adds the alarm margin for its own interval. Default: [`lmap::Settings::live`].
@@ -103,6 +105,7 @@ impl Default for WorkerSettings {
             regions: RegionLimits { regions: 1 << 16, bytes: 1 << 30 },
             extra_reads_per_s: 1000.0,
             stream_interfaces: 0,
+            warnings: Vec::new(),
             aggregations: Aggregations::default(),
             // The kinds of columns are known here: a gauge is a state. And services are monitored from their start.
             detector: lmap::Settings::live(1.0),

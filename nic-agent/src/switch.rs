@@ -187,7 +187,7 @@ mod tests {
     ];
 
     fn config(streams: &str) -> Config {
-        let listen = "peers: {listen: '0.0.0.0:9705', insecure: true}, memory_bytes: 1000000000";
+        let listen = "peers: {listen: '0.0.0.0:9705', insecure: true, peers_insecure: true}, memory_bytes: 1000000000";
         Config::parse(&format!("network: {{{listen}, streams: [{streams}]}}\n")).expect("a configuration")
     }
 

@@ -24,6 +24,7 @@ use crate::effect_error::EffectError;
 use crate::jobs::{JobId, Jobs};
 use crate::lmap_runtime::{LmapRuntime, SharedState};
 use crate::outbox::Outbox;
+use crate::outlier::ReplicaValues;
 use crate::pace::ExtraReads;
 use crate::queue_pair::QueuePair;
 use crate::retained_lmap::RetainedLmap;
@@ -118,6 +119,7 @@ impl Worker {
             scratch: Vec::new(),
             groups: Vec::new(),
             column_scratch: Vec::new(),
+            replica_scratch: ReplicaValues::default(),
             group_scratch: Vec::new(),
             early_alarms: 0,
             early_ends: 0,
@@ -169,6 +171,7 @@ impl Worker {
             hands_over_models: true,
             takes_streams: true,
             stream_interfaces: self.settings.stream_interfaces,
+            warnings: self.settings.warnings.clone(),
         }
     }
 

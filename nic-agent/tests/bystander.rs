@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 
 use lmap::{Column, ColumnKind, Detector};
 use nic_agent::{Effect, Step, Worker, WorkerSettings};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::pwrite;
 use transport::{Access, RegionReader, ShmReader};
 use wire::layout::{HEADER_BYTES, MAGIC, PAGE_BYTES, SLOT_BYTES, VERSION};
@@ -27,9 +28,9 @@ const BYTES: usize = 2 * PAGE_BYTES;
 struct Memory(OwnedFd);
 
 impl Memory {
-    fn new() -> Self {
+    fn new(bytes: usize) -> Self {
         let memory = memfd_create("bystander", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).expect("memory");
-        ftruncate(&memory, BYTES as u64).expect("a size");
+        ftruncate(&memory, bytes as u64).expect("a size");
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
         let memory = Self(memory);
         memory.words(0, &[MAGIC, VERSION, 1, 0]);
@@ -50,8 +51,17 @@ impl Memory {
     }
 
     fn punch(&self, offset: usize) {
+        self.punch_pages(offset, 1);
+    }
+
+    fn punch_pages(&self, offset: usize, pages: usize) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&self.0, flags, offset as u64, PAGE_BYTES as u64).expect("a hole");
+        fallocate(&self.0, flags, offset as u64, (pages * PAGE_BYTES) as u64).expect("a hole");
+    }
+
+    /// Pages that are no holes.
+    fn allocated_pages(&self) -> u64 {
+        fstat(&self.0).expect("its state").st_blocks as u64 / 8
     }
 }
 
@@ -113,18 +123,17 @@ struct Run {
     refused: Vec<String>,
 }
 
-/// Runs one worker with two services. `offend` is called in every tick from [`OFFENCE`] on, after the offender's
-/// healthy values were written.
-fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
+/// A worker that learns `warm_up_rows`, with the LMAPs of both services, each with its memory; and errors for messages
+/// of the host agent.
+fn start(warm_up_rows: usize, lmaps: [proto::Lmap; 2], memories: &[Memory; 2]) -> (Worker, ShmReader, Vec<String>) {
     let detector = lmap::Settings {
         provisional_rows: None,
-        warm_up_rows: 20,
+        warm_up_rows,
         fit_again_rows: Vec::new(),
         ..lmap::Settings::default()
     };
     let settings = WorkerSettings { detector, summary: Nanos::from_millis(500), ..WorkerSettings::default() };
     let (mut worker, mut reader) = (Worker::new(settings, 1), ShmReader::new());
-    let memories = [Memory::new(), Memory::new()];
     let mut refused = Vec::new();
     worker.connected(Nanos::ZERO);
     let welcome = proto::HostWelcome {
@@ -136,10 +145,11 @@ fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
     };
     let watch =
         |lmap| FromHost::SubscribeRows(proto::SubscribeRows { lmap, every: 1, features: false, columns: false });
+    let [offender, bystander] = lmaps;
     let messages = [
         (0, FromHost::Welcome(welcome)),
-        (1, FromHost::SetLmap(spec(OFFENDER, model))),
-        (2, FromHost::SetLmap(spec(BYSTANDER, Vec::new()))),
+        (1, FromHost::SetLmap(offender)),
+        (2, FromHost::SetLmap(bystander)),
         (2, watch(OFFENDER)),
         (2, watch(BYSTANDER)),
     ];
@@ -153,7 +163,15 @@ fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
         reader.attach(request.region, request.size, Access::Descriptor(memory)).expect("good memory");
         worker.attached(Nanos::ZERO, request.region, Ok(()));
     }
+    (worker, reader, refused)
+}
 
+/// Runs one worker with two services. `offend` is called in every tick from [`OFFENCE`] on, after the offender's
+/// healthy values were written.
+fn run(model: Vec<u8>, offend: impl Fn(&Memory, u64)) -> Run {
+    let memories = [Memory::new(BYTES), Memory::new(BYTES)];
+    let (mut worker, mut reader, mut refused) =
+        start(20, [spec(OFFENDER, model), spec(BYSTANDER, Vec::new())], &memories);
     let mut accounts = [Account::default(), Account::default()];
     for tick in 0..TICKS {
         for (service, memory) in (1..).zip(&memories) {
@@ -261,6 +279,96 @@ fn what_a_service_does_to_its_region_is_known_by_its_sign_and_touches_no_other_s
         assert!(sign(&run.offender), "{what} left no sign: {:?}", run.offender.summary);
         assert!(run.refused.is_empty(), "{what}: {:?}", run.refused);
         assert_eq!(run.bystander, quiet.bystander, "{what} was felt next door");
+    }
+}
+
+/// Time between two rows while holes are punched.
+const SHORT: Nanos = Nanos::from_millis(5);
+/// Rows that wait at the end: those of 50 ms are sent together.
+const UNSENT: u64 = 10;
+/// What a load from a hole costs, for which the system allocates a page: several times as much as it takes.
+const FAULT: Nanos = Nanos::from_micros(10);
+/// Most pages that are loaded from between two looks at a region (`region/transport/src/pages.rs`).
+const BETWEEN_LOOKS: u64 = 64;
+
+/// The offender, with a metric in each of these pages behind the first.
+fn spread(pages: u32) -> proto::Lmap {
+    let mut lmap = spec(OFFENDER, Vec::new());
+    let metric = |page| proto::Metric { metric: page, name: format!("metric.{page}"), ..lmap.metrics[0].clone() };
+    lmap.metrics = (1..=pages).map(metric).collect();
+    let place = |page| proto::MetricPlace { metric: page, region: u64::from(OFFENDER), first_slot: page * 512 };
+    lmap.replicas[0].places = (1..=pages).map(place).collect();
+    lmap.replicas[0].regions[0].bytes = u64::from(pages + 1) * PAGE_BYTES as u64;
+    lmap
+}
+
+/// What a run was with holes before each fetch.
+struct PunchedRun {
+    /// Times of the bystander's rows.
+    rows: Vec<u64>,
+    late_ticks: u64,
+    punched_regions: u64,
+    /// Pages that loads have made the system allocate.
+    faults: u64,
+}
+
+/// From [`OFFENCE`] on, all pages of the offender's region but the first are holes before each fetch. A fetch takes as
+/// long as the pages cost that the system allocates for it.
+fn run_punched(pages: u32) -> PunchedRun {
+    let memories = [Memory::new((pages as usize + 1) * PAGE_BYTES), Memory::new(BYTES)];
+    (1..=pages as usize).for_each(|page| memories[0].words(page * PAGE_BYTES + HEADER_BYTES, &[1]));
+    let lmaps = [spread(pages), spec(BYSTANDER, Vec::new())];
+    let lmaps = lmaps.map(|lmap| proto::Lmap { interval_us: SHORT.0 / 1000, ..lmap });
+    // Nothing is learnt yet when it ends.
+    let (mut worker, mut reader, refused) = start(1_000, lmaps, &memories);
+    assert!(refused.is_empty(), "{refused:?}");
+    let mut accounts = [Account::default(), Account::default()];
+    let (mut now, mut tick, mut faults) = (Nanos::ZERO, 0, 0);
+    while tick < TICKS {
+        if let Step::SleepUntil(deadline) = worker.poll(now) {
+            now = now.max(deadline);
+            continue;
+        }
+        memories[1].slots(&healthy(BYSTANDER, tick));
+        for memory in &memories {
+            memory.beat(tick + 1);
+        }
+        if tick >= OFFENCE {
+            memories[0].punch_pages(PAGE_BYTES, pages as usize);
+        }
+        let before = memories[0].allocated_pages();
+        let fetched = reader.fetch(worker.batch());
+        let allocated = memories[0].allocated_pages() - before;
+        let began = UnixNanos(now.0);
+        now = now.plus(Nanos(allocated * FAULT.0));
+        assert!(worker.fetched(now, began, &fetched).is_empty());
+        for effect in worker.take_effects() {
+            if let Effect::Detach(region) = effect {
+                reader.detach(region);
+            }
+        }
+        for message in worker.outbox().filter_map(|message| message.message) {
+            note(&mut accounts, message);
+        }
+        (tick, faults) = (tick + 1, faults + allocated);
+    }
+    let (rows, status) = (accounts[1].rows.iter().map(|row| row.at_unix_ns).collect(), worker.status());
+    let (late_ticks, punched_regions) = (status.counters.late_ticks, status.punched_regions);
+    PunchedRun { rows, late_ticks, punched_regions, faults }
+}
+
+#[test]
+fn holes_that_are_punched_before_each_fetch_cost_another_service_no_row_and_no_tick() {
+    // Small regions are looked at once in many fetches, large ones in each.
+    for (pages, noticed_at_once) in [(1, false), (2, false), (20, false), (200, true), (1_023, true)] {
+        let run = run_punched(pages);
+
+        let times = (0..).map(|row| run.rows[0] + row * SHORT.0).take(run.rows.len());
+        assert!(run.rows.iter().copied().eq(times), "one row for each interval: {pages} pages, {:?}", run.rows);
+        assert!(run.rows.len() as u64 >= TICKS - UNSENT, "{pages} pages: {} rows", run.rows.len());
+        assert_eq!((run.late_ticks, run.punched_regions), (0, 1), "{pages} pages");
+        assert!(run.faults <= BETWEEN_LOOKS, "{pages} pages: {} were allocated for reading", run.faults);
+        assert_eq!(run.faults == 0, noticed_at_once, "{pages} pages: {} were allocated for reading", run.faults);
     }
 }
 

@@ -1,5 +1,6 @@
-//! What the agent says of an LMAP's memory (`uview_nic_lmap_bytes`), and what its budget has for the description of a
-//! column, against what an allocator counts. A test binary of its own, since the allocator counts for all.
+//! What the agent says of an LMAP's memory (`uview_nic_lmap_bytes`, `uview_nic_column_bytes`), and what its budget has
+//! for the description of a column, against what an allocator counts. A test binary of its own, since the allocator
+//! counts for all.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -66,8 +67,9 @@ fn buffer(scalars: u32, histograms: u32) -> usize {
     (8 * words).next_multiple_of(64)
 }
 
-/// Bytes of a worker's only LMAP once it is armed, without what `lmap_bytes` has, and without the buffer.
-fn besides(scalars: u32, histograms: u32) -> f64 {
+/// Bytes of a worker's only LMAP once it is armed, without what `lmap_bytes` has, and without the buffer; and of these,
+/// what `column_bytes` has.
+fn besides(scalars: u32, histograms: u32) -> [f64; 2] {
     let size = RegionSize::new(1 << 20).expect("a megabyte is a size");
     let region = Region::new(size);
     let detector = lmap::Settings { fit_again_rows: Vec::new(), ..lmap::Settings::default() };
@@ -119,7 +121,8 @@ fn besides(scalars: u32, histograms: u32) -> f64 {
     let status = worker.status();
     assert_eq!(status.lmaps, [0, 1, 0, 0], "it has armed itself");
     let live = usize::try_from(allocations::live() - before).expect("nothing of before is freed");
-    (live - buffer(scalars, histograms)) as f64 - status.lmap_bytes as f64
+    assert_eq!(status.buffer_bytes.next_multiple_of(64), buffer(scalars, histograms) as u64);
+    [(live - buffer(scalars, histograms)) as f64 - status.lmap_bytes as f64, status.column_bytes as f64]
 }
 
 /// What the budget has for the description of a column, with room for further replicas, each with a series of its own.
@@ -130,14 +133,17 @@ fn stated() -> f64 {
 
 #[test]
 fn what_the_metric_leaves_out_of_an_lmap_is_what_the_budget_has_for_descriptions_of_columns() {
-    let nothing = besides(1, 0);
+    let [nothing, of_one] = besides(1, 0);
     println!("{nothing:.0} bytes for an LMAP of one column");
     assert!(nothing < WITHOUT_COLUMNS, "{nothing}");
 
     for columns in [74, 150, 300, 1_000] {
-        let each = (besides(columns, 0) - nothing) / f64::from(columns - 1);
-        println!("{columns} columns: {each:.0} bytes for each");
+        let [all, counted] = besides(columns, 0);
+        let [each, counted] = [all - nothing, counted - of_one].map(|bytes| bytes / f64::from(columns - 1));
+        println!("{columns} columns: {each:.0} bytes for each, {counted:.0} by the agent's own count");
         assert!((stated() / 8.0..stated()).contains(&each), "{each} for each of {columns}, {} are stated", stated());
+        // Besides, it has how often each is read.
+        assert!((0.8..1.05).contains(&(counted / each)), "{counted} of {each} for each of {columns} are counted");
     }
 }
 
@@ -145,7 +151,7 @@ fn what_the_metric_leaves_out_of_an_lmap_is_what_the_budget_has_for_descriptions
 fn what_is_kept_of_histograms_is_part_of_the_claim_on_region_bytes() {
     let slots = wire::histogram::Scale::DEFAULT.slots();
     for histograms in [8, 25, 100] {
-        let (without, with) = (besides(50, 0), besides(50, histograms));
+        let ([without, _], [with, _]) = (besides(50, 0), besides(50, histograms));
         let claimed = f64::from(16 * histograms * slots);
         let each = (with - without - claimed) / f64::from(3 * histograms);
         println!("{histograms} histograms: {each:.0} bytes for a column besides {claimed:.0} of buckets");

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Agent, Program, output, there_are, until};
+use common::{Agent, Program, WAIT, output, there_are};
 
 const CONFIG: &str = "
 daemon off; worker_processes 2; user root; pid FOLDER/pid; error_log FOLDER/errors;
@@ -73,7 +73,7 @@ fn start(agent: &Agent) -> (Program, PathBuf) {
     fs::write(&config, CONFIG.replace("FOLDER", &folder)).expect("the folder is ours");
     let program = Program::start(agent.watch("nginx").args(["-p", &folder, "-c"]).arg(&config));
     let socket = agent.folder().join("socket");
-    until(|| UnixStream::connect(&socket).ok()).expect("nginx listens");
+    WAIT.until("nginx listens", || UnixStream::connect(&socket));
     (program, socket)
 }
 
@@ -94,7 +94,7 @@ fn requests_by_status_and_bytes_are_those_that_nginx_and_its_client_count() {
     }
     let before = workers(program.0.id());
     output(Command::new("kill").args(["-HUP", &program.0.id().to_string()]));
-    until(|| workers(program.0.id()).iter().all(|pid| !before.contains(pid)).then_some(())).expect("it reloads");
+    WAIT.until("it reloads", || workers(program.0.id()).iter().all(|pid| !before.contains(pid)).then_some(()));
     for _ in 0..20 {
         add(&["/large", "/fails"]);
     }
@@ -125,14 +125,14 @@ fn a_worker_that_is_killed_ends_its_replica_and_the_next_one_has_another() {
     let agent = Agent::start();
     let (program, socket) = start(&agent);
     ask(&socket, &["/fails"]);
-    until(|| (!agent.replicas().is_empty()).then_some(())).expect("a worker registers");
+    WAIT.until("a worker registers", || (!agent.replicas().is_empty()).then_some(()));
 
     for pid in workers(program.0.id()) {
         output(Command::new("kill").args(["-KILL", &pid.to_string()]));
     }
 
-    until(|| agent.replicas().iter().all(|replica| replica.ended).then_some(())).expect("the agent sees the end");
-    until(|| (workers(program.0.id()).len() == 2).then_some(())).expect("nginx starts others");
+    WAIT.until("the agent sees the end", || agent.replicas().iter().all(|replica| replica.ended).then_some(()));
+    WAIT.until("nginx starts others", || (workers(program.0.id()).len() == 2).then_some(()));
     ask(&socket, &["/fails"]);
-    until(|| agent.replicas().iter().any(|replica| !replica.ended).then_some(())).expect("another worker registers");
+    WAIT.until("another worker registers", || agent.replicas().iter().any(|replica| !replica.ended).then_some(()));
 }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Agent, Program, library, output, there_are, until};
+use common::{Agent, Program, WAIT, library, output, there_are};
 
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 
@@ -41,7 +41,7 @@ impl Postgres {
         command.env("LD_PRELOAD", copy).arg("-D").arg(&data).arg("-k").arg(&folder);
         by_user(command.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "log_min_messages=panic"]));
         let started = Self { folder, user, program: Program::start(&mut command) };
-        until(|| started.sql("SELECT 1").ok()).expect("PostgreSQL listens");
+        WAIT.until("PostgreSQL listens", || started.sql("SELECT 1"));
         started
     }
 
@@ -97,11 +97,11 @@ fn each_process_counts_for_the_postmaster_also_when_one_is_killed() {
     let mut sleeping = postgres.client("psql");
     let mut sleeping = sleeping.args(["-c", "SELECT pg_sleep(600)", "postgres"]).stderr(Stdio::null()).spawn();
     let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(600)%'";
-    let pid = until(|| postgres.sql(query).ok().filter(|pid| !pid.is_empty())).expect("it sleeps");
+    let pid = WAIT.until("it sleeps", || postgres.sql(query).ok().filter(|pid| !pid.is_empty()));
     agent.reaches("server.connection.count", 1);
     output(Command::new("kill").args(["-KILL", &pid]));
     let _ = sleeping.as_mut().expect("psql starts").wait();
-    until(|| postgres.sql("SELECT 1").ok()).expect("PostgreSQL starts its processes again");
+    WAIT.until("PostgreSQL starts its processes again", || postgres.sql("SELECT 1"));
     postgres.settles(&agent);
     let before = agent.sum("server.requests");
     postgres.sql("SELECT 1").expect("it answers");

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{Agent, Program, output, there_are, until};
+use common::{Agent, Program, WAIT, output, there_are};
 
 /// A Redis that listens on a socket in a folder.
 struct Redis {
@@ -20,7 +20,7 @@ impl Redis {
         let mut command = agent.watch("redis-server");
         command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
         let program = Program::start(command.arg("--dir").arg(agent.folder()));
-        until(|| UnixStream::connect(&socket).ok()).expect("Redis listens");
+        WAIT.until("Redis listens", || UnixStream::connect(&socket));
         Self { socket, program }
     }
 
@@ -92,8 +92,10 @@ fn what_is_pipelined_is_one_turn_and_is_said_to_be_unseen() {
     output(redis.client("redis-benchmark").args(["-q", "-n", "16000", "-c", "4", "-P", "16", "-t", "set"]));
     let info = redis.info();
     assert!(info("total_commands_processed") >= 16_000);
-    let pipelined = || (agent.sum("server.unseen{reason=\"pipelined\"}") >= 1_000).then_some(());
-    until(pipelined).unwrap_or_else(|| unreachable!("{:#?}", agent.values()));
+    WAIT.until("what is pipelined is unseen", || {
+        let unseen = agent.sum("server.unseen{reason=\"pipelined\"}");
+        if unseen >= 1_000 { Ok(()) } else { Err(agent.values()) }
+    });
     agent.reaches("server.connection.count", 0);
 
     assert!(agent.sum("server.requests") < 2_000, "{:#?}", agent.values());
@@ -109,7 +111,7 @@ fn a_child_that_saves_changes_nothing_and_a_killed_redis_takes_its_replica_with_
     redis.cli(&["SET", "key", "value"]);
 
     redis.cli(&["BGSAVE"]);
-    until(|| (redis.info()("rdb_bgsave_in_progress") == 0).then_some(())).expect("it saves");
+    WAIT.until("it saves", || (redis.info()("rdb_bgsave_in_progress") == 0).then_some(()));
     assert_eq!(redis.info()("rdb_saves"), 1);
     let info = redis.info();
     agent.reaches("server.requests", info("total_commands_processed") + 1);
@@ -117,5 +119,5 @@ fn a_child_that_saves_changes_nothing_and_a_killed_redis_takes_its_replica_with_
     assert_eq!(agent.replicas().len(), 1, "the child has registered nothing");
 
     redis.program.0.kill().expect("it runs");
-    until(|| agent.replicas()[0].ended.then_some(())).expect("the agent sees the end");
+    WAIT.until("the agent sees the end", || agent.replicas()[0].ended.then_some(()));
 }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Agent, Program, output, there_are, until};
+use common::{Agent, Program, WAIT, output, there_are};
 
 const NGINX: &str = "
 daemon off; worker_processes 1; user root; pid FOLDER/pid; error_log FOLDER/errors;
@@ -38,7 +38,7 @@ fn nginx(agent: &Agent) -> Program {
     let config = agent.folder().join("nginx.conf");
     fs::write(&config, NGINX.replace("FOLDER", &folder)).expect("the folder is ours");
     let program = Program::start(agent.watch("nginx").args(["-p", &folder, "-c"]).arg(&config));
-    until(|| UnixStream::connect(agent.folder().join("plain")).ok()).expect("nginx listens");
+    WAIT.until("nginx listens", || UnixStream::connect(agent.folder().join("plain")));
     // The connection that has just been made.
     agent.reaches("server.connections", 1);
     program
@@ -96,7 +96,7 @@ fn commands_within_tls_are_said_to_be_unseen() {
     command.arg("--tls-cert-file").arg(certificate).arg("--tls-key-file").arg(key);
     let _redis = Program::start(command.arg("--dir").arg(agent.folder()));
     let ping = || Command::new("redis-cli").args(["-p", &port, "--tls", "--insecure", "PING"]).output();
-    until(|| ping().ok().filter(|output| output.stdout.starts_with(b"PONG"))).expect("Redis listens");
+    WAIT.until("Redis listens", || ping().ok().filter(|output| output.stdout.starts_with(b"PONG")));
     agent.reaches("server.unseen{reason=\"tls\"}", 1);
 
     assert!(ping().expect("redis-cli starts").stdout.starts_with(b"PONG"));

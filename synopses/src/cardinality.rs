@@ -67,6 +67,7 @@ mod baseline;
 mod cells;
 mod codec;
 mod distinct;
+mod fresh;
 mod hash;
 mod ranges;
 mod settings;

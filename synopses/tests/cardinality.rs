@@ -157,6 +157,23 @@ fn an_empty_synopsis_says_0_and_grows_warm() {
 }
 
 #[test]
+fn an_item_from_before_the_window_is_dropped_counted_and_changes_nothing() {
+    fn check<T: Cardinality>(new: impl Fn(Settings) -> T) {
+        let mut synopsis = new(settings(64, WINDOW_NS, 5));
+        (0..1_000).for_each(|item| synopsis.insert(Digest(item), END_NS));
+        let before = synopsis.estimate(END_NS, WINDOW_NS);
+
+        (0..500).for_each(|item| synopsis.insert(Digest(10_000 + item), END_NS - WINDOW_NS - 1 - item));
+        synopsis.insert(Digest(u64::MAX), 0);
+
+        assert_eq!(synopsis.estimate(END_NS, WINDOW_NS), before);
+        assert_eq!(synopsis.tally(), Tally { inserted: 1_000, dropped: 501, ..Tally::default() });
+    }
+
+    on_every_synopsis!(check);
+}
+
+#[test]
 fn crafted_items_do_not_count_as_one() {
     // All of them have one register and one rank if hashes are taken as they are.
     fn check<T: Cardinality>(new: impl Fn(Settings) -> T) {

@@ -100,6 +100,30 @@ proptest! {
     }
 
     #[test]
+    fn a_forged_header_changes_no_counter_and_makes_no_flow_larger(
+        bytes: [u8; HEADER_BYTES], flows in prop::collection::vec(0_u64..30, 0..50), count in 1_usize..9,
+    ) {
+        let path = Path::random(&ids(8), count, 3).expect("possible");
+        let mut honest = fragments(8, 16);
+        for flow in &flows {
+            send(&mut honest, &path, Digest(*flow));
+        }
+        let mut attacked = honest.clone();
+        let true_header = send(&mut honest, &path, Digest(7));
+        // No hop overwrites it.
+        let mut forged = Header::decode(bytes);
+        for (position, fragment) in attacked.iter_mut().enumerate() {
+            forged.pass(&path, position, Digest(7), fragment);
+        }
+
+        prop_assert!(honest.iter().zip(&attacked).all(|(one, other)| one.encode() == other.encode()));
+        let truth = true_header.estimate(&path, 0).expect("all counted");
+        if let Ok(found) = forged.estimate(&path, 0) {
+            prop_assert!(found.count <= truth.count && Header::decode(bytes).touched == 0);
+        }
+    }
+
+    #[test]
     fn what_was_encoded_comes_back(flows in prop::collection::vec((any::<u64>(), any::<u32>()), 0..100), epoch: u32) {
         let mut fragment = Fragment::new(Settings { rows: 3, ..settings(7, 50) }).expect("possible");
         fragment.rotate(epoch);
@@ -214,6 +238,69 @@ fn nothing_is_said_where_a_fragment_was_skipped_or_began_anew() {
     let empty = PathTable::new(1, &[], [(0, empty)]).expect("possible");
     let again = PathTable::decode(&empty.encode(), 1).expect("what was encoded");
     assert_eq!(again.estimate(0, Digest(1), &nodes), Err(NoEstimate::Unmonitored));
+}
+
+#[test]
+fn a_packet_that_is_lost_between_two_fragments_is_in_no_estimate_of_both() {
+    let all = Path::all(&ids(3)).expect("possible");
+    let mut nodes = fragments(3, 100);
+    let mut last = None;
+    for number in 0..10 {
+        if number % 3 == 1 {
+            // Lost behind the first fragment: no later hop sees it.
+            let mut header = Header::first(0);
+            header.pass(&all, 0, Digest(1), &mut nodes[0]);
+            assert_eq!(header.estimate(&all, 0), Err(NoEstimate::Skipped { touched: 1, chosen: 3 }));
+        } else {
+            last = Some(send(&mut nodes, &all, Digest(1)).estimate(&all, 0).expect("all counted").count);
+        }
+    }
+
+    let table = table(all);
+    assert_eq!(last, Some(7), "those that were delivered");
+    assert_eq!(table.estimate(0, Digest(1), &nodes).expect("all were collected").count, 7);
+    assert_eq!([0, 1, 2].map(|at| nodes[at].estimate(Digest(1))), [10, 7, 7]);
+    // Who counts at the first fragment only counts what passed it.
+    let single = Path::weighted(&ids(3), 1, &[1.0, 1e-9, 1e-9], 1).expect("possible");
+    assert!(single.select(Digest(1)).contains(0));
+    let table = PathTable::new(1, &[0, 1, 2].map(|id| settings(id, 100)), [(0, single)]).expect("possible");
+    assert_eq!(table.estimate(0, Digest(1), &nodes).expect("it was collected").count, 10);
+}
+
+#[test]
+fn a_forged_header_that_looks_complete_has_no_estimate_and_a_forged_least_is_overwritten_by_the_first_hop() {
+    let path = Path::all(&ids(2)).expect("possible");
+    let mut nodes = fragments(2, 100);
+    (0..9).for_each(|_| _ = send(&mut nodes, &path, Digest(1)));
+    let mut pass = |mut header: Header| {
+        for (position, node) in nodes.iter_mut().enumerate() {
+            header.pass(&path, position, Digest(1), node);
+        }
+        header.estimate(&path, 0)
+    };
+
+    for (touched, found) in [(1, 3), (2, 4), (253, 255), (255, 255)] {
+        let skipped = Err(NoEstimate::Skipped { touched: found, chosen: 2 });
+        assert_eq!(pass(Header { least: 1, epoch: 0, touched }), skipped, "{touched} updates were claimed");
+    }
+    // Believed, if it comes from within: that is why the first hop writes its own.
+    assert_eq!(pass(Header { least: 1, epoch: 0, touched: 0 }).expect("complete").count, 1);
+    assert_eq!(pass(Header::first(0)).expect("complete").count, 15);
+}
+
+#[test]
+fn a_load_at_its_limit_stays_there_and_comes_back() {
+    let mut fragment = Fragment::new(settings(1, 4)).expect("possible");
+    fragment.insert(Digest(1), u32::MAX);
+    for _ in 0..40 {
+        let same = fragment.clone();
+        fragment.merge(&same).expect("one fragment");
+    }
+    let before = fragment.estimate(Digest(1));
+
+    assert_eq!((fragment.insert(Digest(1), 9), fragment.load()), (before, u64::MAX));
+    let again = Fragment::decode(&fragment.encode(), 4).expect("what was encoded");
+    assert_eq!((again.load(), again.estimate(Digest(1))), (u64::MAX, u32::MAX - 1));
 }
 
 #[test]

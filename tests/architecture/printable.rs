@@ -6,13 +6,14 @@ use crate::purity::code;
 use crate::{root, sources};
 
 /// Members that others talk to, or that print what others said.
-const MEMBERS: [&str; 12] = [
+const MEMBERS: [&str; 13] = [
     "agent-runtime/src",
     "cli/src",
     "client/src",
     "demo/src",
     "hooks",
     "host-agent",
+    "k8s",
     "lmap/evaluation/src",
     "nic-agent/src",
     "region",

@@ -3,8 +3,9 @@
 use crate::{root, sources};
 
 /// Members that are pure as a whole.
-const PURE_MEMBERS: [&str; 13] = [
+const PURE_MEMBERS: [&str; 14] = [
     "hooks/src",
+    "hooks/webhooks/src",
     "host-agent/exposition/src",
     "host-agent/incidents/src",
     "host-agent/page/src",
@@ -40,8 +41,10 @@ const PURE_MODULES: [(&str, &[&str]); 8] = [
             "lmap_runtime",
             "observation",
             "outbox",
+            "outlier",
             "pace",
             "queue_pair",
+            "region_claim",
             "region_limits",
             "retained_lmap",
             "regions",
@@ -104,7 +107,7 @@ fn acting(text: &str) -> Option<&'static str> {
 
 /// The paths that a `use` names, up to its semicolon: `std::{fs, sync::{Arc, Mutex}};` is `std::fs`, `std::sync::Arc`,
 /// `std::sync::Mutex`.
-pub(crate) fn imports(rest: &str) -> Vec<String> {
+fn imports(rest: &str) -> Vec<String> {
     let tree: String = rest.chars().take_while(|&c| c != ';').filter(|c| !c.is_whitespace()).collect();
     let (mut paths, mut outer, mut path) = (Vec::new(), Vec::new(), String::new());
     for c in tree.chars() {

@@ -1,20 +1,22 @@
 //! Both agents, and services that send only spans: one becomes slow, and traces with that reason are kept.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::disallowed_methods, reason = "real agents run in real time; every wait has a limit")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
+use support::clock::Stopwatch;
+use support::wait::Wait;
 use tokio::sync::oneshot;
 
-/// Time limit of each wait. An LMAP is armed after 14 s at this interval, on an idle machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How tests wait for a condition. An LMAP is armed after 14 s at this interval, on an idle machine.
+const WAIT: Wait = Wait::up_to(Duration::from_mins(2));
 /// Interval between two batches of the shop.
 const BEAT: Duration = Duration::from_millis(50);
 
@@ -80,11 +82,7 @@ fn free() -> SocketAddr {
 
 /// Waits until a process listens at `address`.
 fn wait_until_listening(address: SocketAddr) {
-    let until = Instant::now() + PATIENCE;
-    while TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < until, "an agent did not start");
-        std::thread::sleep(BEAT);
-    }
+    WAIT.until("an agent starts", || TcpStream::connect(address));
 }
 
 /// Both agents. Dropping this ends them.
@@ -121,13 +119,14 @@ fn agents(folder: &Path, upstream: SocketAddr) -> Agents {
 struct Shop {
     otlp: SocketAddr,
     random: ChaCha8Rng,
-    next: Instant,
+    clock: Stopwatch,
+    next: Duration,
 }
 
 impl Shop {
     /// Sends spans of a few requests that end now; those through payment take about `payment`.
     fn beat(&mut self, payment: Duration) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let now = Duration::from_nanos(unix_now().0);
         let mut spans: [Vec<Value>; 3] = Default::default();
         for number in 0..self.random.random_range(4..=6) {
             let pays = number % 2 == 1;
@@ -151,7 +150,7 @@ impl Shop {
         let body = json!({"resourceSpans": resources.collect::<Vec<_>>()}).to_string();
         request(self.otlp, "POST", "/v1/traces", &body);
         self.next += BEAT;
-        std::thread::sleep(self.next.saturating_duration_since(Instant::now()));
+        std::thread::sleep(self.next.saturating_sub(self.clock.elapsed()));
     }
 }
 
@@ -160,28 +159,26 @@ fn when_a_service_that_only_sends_spans_becomes_slow_traces_with_that_reason_are
     let folder = tempfile::tempdir().unwrap();
     let (address, received) = upstream();
     let agents = agents(folder.path(), address);
-    let mut shop = Shop { otlp: agents.otlp, random: ChaCha8Rng::seed_from_u64(1), next: Instant::now() };
+    let random = ChaCha8Rng::seed_from_u64(1);
+    let mut shop = Shop { otlp: agents.otlp, random, clock: Stopwatch::start(), next: Duration::ZERO };
     let (usual, slow) = (Duration::from_millis(20), Duration::from_millis(180));
-    let until = Instant::now() + PATIENCE;
 
-    while !request(agents.worker, "GET", "/metrics", "").contains(r#"uview_nic_lmaps{state="armed"} 3"#) {
-        assert!(Instant::now() < until, "{}", request(agents.worker, "GET", "/metrics", ""));
+    WAIT.until("three LMAPs are armed", || {
         (0..10).for_each(|_| shop.beat(usual));
-    }
+        let page = request(agents.worker, "GET", "/metrics", "");
+        if page.contains(r#"uview_nic_lmaps{state="armed"} 3"#) { Ok(()) } else { Err(page) }
+    });
     let find_reason = |text: &str| {
         let (_, reason) = text.split_once("payment: score ")?;
         let (_, metrics) = reason.split_once("traces.span.metrics.duration.")?;
         Some(metrics.chars().take_while(|c| !c.is_control()).collect::<String>())
     };
-    let reason = loop {
+    let reason = WAIT.until("a trace is kept for payment", || {
         shop.beat(slow);
         let text = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(reason) = find_reason(&text) {
-            break reason;
-        }
-        let reasons = || text.split(char::is_control).filter(|text| text.contains(": score ")).collect::<Vec<_>>();
-        assert!(Instant::now() < until, "no trace was kept for payment, but for {:?}", reasons());
-    };
+        let reasons = || text.split(char::is_control).filter(|text| text.contains(": score ")).map(str::to_owned);
+        find_reason(&text).ok_or_else(|| reasons().collect::<Vec<_>>())
+    });
 
     // Such as: mean{span.name="handle"} 181 ms, expected 20 ms
     assert!(reason.contains(r#"{span.name="handle"}"#) && reason.contains(" ms, expected "), "{reason}");

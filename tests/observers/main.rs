@@ -56,7 +56,8 @@ fn run(name: &str, id: u64) -> Run {
 }
 
 fn node(name: &str, id: u64) -> TailSampler {
-    let switches = Switches { floor: None, error: false, lmap: false, latency: false, trigger: false };
+    let switches =
+        Switches { floor: None, error: false, lmap: false, unremarkable: None, latency: false, trigger: false };
     let settings = TailSettings {
         limits: Limits { bytes: 32 << 20, age: Nanos::from_secs(20), ..Limits::default() },
         key: OrderKey::new(7),

@@ -3,8 +3,10 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use hooks::coherence::{Decision, Effect, GossipMessage, Member, MemberSettings, Refusal, Run, RunId, Speaker};
-use hooks::tracing::{Rank, Reason, TraceId};
+use hooks::coherence::{
+    Decision, Effect, GossipMessage, Member, MemberSettings, Refusal, Run, RunId, ServiceVerdict, Speaker,
+};
+use hooks::tracing::{Author, Rank, Reason, TraceId};
 use prost::Message as _;
 use wire::proto;
 use wire::time::{Nanos, UnixNanos};
@@ -80,13 +82,16 @@ impl Cluster {
         drop(self.a.effects());
     }
 
-    /// b decides, and speaks with a: a carries the decision out, b learns that, and releases it.
+    /// b decides and finds a service anomalous, and speaks with a: a carries the decision out, b learns that, and
+    /// releases it. The verdict is taken as b's: what b has evicted holds for it, and not what liars say of themselves.
     fn decide(&mut self) {
         self.decided += 1;
         let trace = TraceId::new((u128::from(self.decided) << 64 | 1).to_be_bytes()).expect("not zero");
         let reason = Arc::new(Reason::Trigger { text: "honest".into() });
         let (now, wall) = (self.now, self.wall());
-        self.b.decide(Decision { tenant: "".into(), trace, reason, began: None }, now, wall);
+        self.b.decide(Decision { tenant: "".into(), trace, reason: Arc::clone(&reason), began: None }, now, wall);
+        let (service, from, at) = ("honest".into(), wall, wall);
+        self.b.verdict(ServiceVerdict { service, from, at, weight: 1.0, breakdown: None, reason }, now, wall);
         let mut taken = Vec::new();
         for _ in 0..2 {
             self.pass();
@@ -96,7 +101,10 @@ impl Cluster {
         let released = self.b.effects();
         let kept = |effect: &Effect| matches!(effect, Effect::Keep(decision, _) if decision.trace == trace);
         let own = |effect: &Effect| matches!(effect, Effect::Release(decision) if decision.trace == trace);
+        let b = Author::named(NODES[1]);
+        let found = |effect: &Effect| matches!(effect, Effect::Verdict(_, _, author) if *author == b);
         assert!(taken.iter().any(kept), "a has not taken the decision {} of b", self.decided);
+        assert!(taken.iter().any(found), "a has not taken the verdict {} of b as b's", self.decided);
         assert!(released.iter().any(own), "b does not know that a has it");
     }
 
@@ -114,7 +122,11 @@ impl Cluster {
         self.a.tick(now, wall);
         drop(self.a.effects());
         assert!(self.a.log().memory() <= MEMORY, "{} bytes of entries", self.a.log().memory());
-        assert!(self.a.peer_eviction_level(now) < Some(Rank::at(u64::MAX)), "some traces are left");
+        let levels = self.a.peer_eviction_levels(now);
+        assert_eq!(levels.of(Author::named(NODES[1])), None, "b has evicted nothing, whoever says so");
+        for liar in LIARS {
+            assert!(levels.of(Author::named(liar)) < Some(Rank::at(u64::MAX)), "some traces are left to {liar}");
+        }
         assert!(self.a.refusals().lines(now).count() <= 32);
         for line in self.a.refusals().lines(now) {
             assert!(!line.contains(char::is_control), "{line:?}");

@@ -1,10 +1,12 @@
 //! Replies of receivers: the upstream, remote write, webhooks.
 
+use agent_runtime::http_client::{excerpt, retry_after};
 use otlp::{Encoding, Signal};
-use page::older::{self, Reach};
+use page::older::{self, Past, Reach};
 use remote_write::encoding::Version;
-use remote_write::reply::{Reply, ReplyAction, RequestContext, RetryRule, excerpt, interpret, retry_after};
+use remote_write::reply::{Reply, ReplyAction, RequestContext, interpret};
 use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Step};
+use wire::backoff::RetryRule;
 use wire::time::{Nanos, UnixNanos};
 
 /// The wall-clock time at which replies arrive.
@@ -43,12 +45,13 @@ pub fn receiver_reply(bytes: &[u8]) {
     assert!(text.chars().count() <= 420 && text.chars().all(wire::printable::is_printable), "{text:?}");
 
     for reach in [Reach::Day, Reach::Week] {
-        let scores = older::scores(body, reach).unwrap_or_default();
+        let Past { scores, alarms } = older::past(body, reach).unwrap_or_default();
         assert!(scores.is_sorted_by(|a, b| a.second < b.second) && scores.iter().all(|score| score.ratio.is_finite()));
+        assert!(alarms.is_sorted_by(|a, b| a.to <= b.from) && alarms.iter().all(|alarm| alarm.from <= alarm.to));
     }
 
     let header = core::str::from_utf8(body).ok().map(str::to_owned);
-    let _ = header.as_deref().map(|text| retry_after(text, NOW));
+    let asked = header.as_deref().and_then(|text| retry_after(text, NOW));
     let reply = Reply::Http {
         status,
         samples_written: (flags & 1 != 0).then_some(written),
@@ -69,12 +72,14 @@ pub fn receiver_reply(bytes: &[u8]) {
             ReplyAction::Retry(pause) => assert!(pause <= longest && pause > Nanos::ZERO, "{pause:?}"),
             ReplyAction::OtherVersion => assert!(negotiable && version == Version::V2),
         }
+    }
+    for reply in [webhooks::Reply::Http { status, retry_after: asked }, webhooks::Reply::None] {
         webhook(reply, longest);
     }
 }
 
 /// An alarm whose message gets `reply` again and again: it is sent until it is accepted or refused.
-fn webhook(reply: &Reply, longest: Nanos) {
+fn webhook(reply: webhooks::Reply, longest: Nanos) {
     let mut groups = AlertGroups::new(GroupingRule::default());
     let (service, text) = ("payment".to_owned(), String::new());
     let kind = AlertKind::Anomaly;
@@ -82,6 +87,7 @@ fn webhook(reply: &Reply, longest: Nanos) {
         service,
         kind,
         firing: true,
+        begins: true,
         at: NOW,
         summary: text.clone(),
         description: text.clone(),
@@ -95,7 +101,7 @@ fn webhook(reply: &Reply, longest: Nanos) {
                 assert!(until > now, "a wait for a time in the past");
                 now = until;
             }
-            Step::Send(_) => match groups.complete(reply, NOW, now, 0.5) {
+            Step::Send(_) => match groups.complete(reply, now, 0.5) {
                 Delivery::Retry(pause) => assert!(pause <= longest && pause > Nanos::ZERO, "{pause:?}"),
                 delivery => {
                     assert_ne!(delivery, Delivery::Unexpected, "a message was in flight");

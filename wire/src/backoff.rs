@@ -73,6 +73,33 @@ impl Backoff {
     }
 }
 
+/// When a request that failed is sent again: with a back-off, or later if the receiver asks for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryRule {
+    /// Pauses without `Retry-After`.
+    pub pauses: Pauses,
+    /// Maximum pause that `Retry-After` can ask for.
+    pub max_retry_after: Nanos,
+}
+
+impl Default for RetryRule {
+    /// 100 ms to 30 s; 10 minutes for `Retry-After`.
+    fn default() -> Self {
+        let pauses = Pauses::new(Nanos::from_millis(100), Nanos::from_secs(30));
+        Self { pauses, max_retry_after: Nanos::from_secs(600) }
+    }
+}
+
+impl RetryRule {
+    /// The pause after `failures` in a row (from 1), or what the receiver `asked` for if that is longer. `random` is
+    /// uniform in \[0, 1).
+    #[must_use]
+    pub fn pause(&self, failures: u32, asked: Option<Nanos>, random: f64) -> Nanos {
+        let asked = asked.unwrap_or(Nanos::ZERO).min(self.max_retry_after);
+        self.pauses.after(failures.max(1), random).max(asked)
+    }
+}
+
 /// 64 random bits as a number that is uniform in \[0, 1), in steps of 2⁻⁵³.
 #[must_use]
 pub const fn fraction(random: u64) -> f64 {
@@ -115,6 +142,17 @@ mod tests {
         let pauses = Pauses::new(Nanos::from_secs(9), Nanos::from_secs(1));
 
         assert_eq!((pauses.after(1, 0.0), pauses.after(9, 0.0)), (Nanos::from_secs(9), Nanos::from_secs(9)));
+    }
+
+    #[test]
+    fn a_receiver_may_ask_for_a_longer_pause_up_to_ten_minutes_and_for_no_shorter_one() {
+        let rule = RetryRule::default();
+        let seconds = |asked: u64| rule.pause(9, Some(Nanos::from_secs(asked)), 0.0);
+
+        assert_eq!(rule.pause(0, None, 0.0), Nanos::from_millis(100));
+        assert_eq!(rule.pause(1, None, 0.5), Nanos::from_millis(75));
+        assert_eq!(seconds(1), Nanos::from_millis(25_600));
+        assert_eq!((seconds(60), seconds(100_000)), (Nanos::from_secs(60), Nanos::from_secs(600)));
     }
 
     #[test]

@@ -123,15 +123,17 @@ impl Scale {
     /// bound for larger values.
     #[must_use]
     pub fn quantile(self, counts: &[u64], quantile: f64) -> Option<f64> {
-        let total: u64 = counts.iter().fold(0, |sum, &count| sum.saturating_add(count));
+        // Nearly all buckets of an interval are empty: they take a comparison each, and no sum of floats.
+        let counted = || (0_u32..).zip(counts).filter(|(_, count)| **count > 0);
+        let total: u64 = counted().fold(0_u64, |sum, (_, &count)| sum.saturating_add(count));
         if total == 0 {
             return None;
         }
         let wanted = quantile.clamp(0.0, 1.0) * total as f64;
         let mut below = 0.0;
-        for (bucket, &count) in (0_u32..).zip(counts) {
+        for (bucket, &count) in counted() {
             let count = count as f64;
-            if count > 0.0 && below + count >= wanted {
+            if below + count >= wanted {
                 let low = self.lower_bound(bucket) as f64;
                 let high = self.lower_bound(bucket + 1) as f64;
                 return Some(low + (high - low) * ((wanted - below) / count).clamp(0.0, 1.0));
@@ -215,6 +217,41 @@ mod tests {
             assert!((estimate / truth - 1.0).abs() < 0.25, "{quantile}: {estimate}, {truth}");
         }
         assert_eq!(scale.quantile(&[0; 10], 0.5), None);
+    }
+
+    #[test]
+    fn passing_over_empty_buckets_changes_no_bit_of_a_quantile() {
+        let scale = Scale::DEFAULT;
+        let mut state = 1_u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..1_000 {
+            let mut counts = vec![0_u64; scale.buckets() as usize + 1];
+            for _ in 0..=draw(20) {
+                counts[draw(u64::from(scale.buckets()) + 1) as usize] += draw(1_000);
+            }
+            let total: u64 = counts.iter().sum();
+
+            for quantile in [0.0, 0.5, 0.99, 1.0] {
+                let (wanted, mut below, mut expected) = (quantile * total as f64, 0.0, None);
+                for (bucket, &count) in (0_u32..).zip(&counts) {
+                    let count = count as f64;
+                    if expected.is_none() && count > 0.0 && below + count >= wanted {
+                        let low = scale.lower_bound(bucket) as f64;
+                        let high = scale.lower_bound(bucket + 1) as f64;
+                        expected = Some(low + (high - low) * ((wanted - below) / count).clamp(0.0, 1.0));
+                    }
+                    below += count;
+                }
+                assert_eq!(
+                    scale.quantile(&counts, quantile).map(f64::to_bits),
+                    expected.map(f64::to_bits),
+                    "{quantile} of {counts:?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -84,6 +84,12 @@ impl Statistic {
         }
     }
 
+    /// Its name among the columns of a histogram: `count`, `mean` or `p99`; empty if the column is the metric itself.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.suffix().trim_start_matches('.')
+    }
+
     /// Whether it is of the values that a histogram took: a mean or a quantile.
     #[must_use]
     pub const fn is_of_a_distribution(self) -> bool {

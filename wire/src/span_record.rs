@@ -2,15 +2,17 @@
 //! untrusted: any words decode to a record or to an error.
 //!
 //! ```text
-//! word 0   kind of record, kind of span, status (a byte each), 0, bytes of notes (u16), notes left out (u16)
+//! word 0   kind of record, kind of span, status, words of events (a byte each), bytes of notes (u16),
+//!          notes and events left out (u16)
 //!      1   trace id, first half        2   second half
 //!      3   span id                     4   id of the parent, 0: none
 //!      5   start, ns since 1970        6   end
 //!      7   notes: tag (u8), bytes of key (u8), bytes of value (u16), key, value; one after the other
+//!      then, from a whole word on, events: bytes of name (u8), ns since 1970 (u64), name; one after the other
 //! ```
 //!
 //! Ids are as in W3C Trace Context, the first byte on top. Numbers in notes are little endian. A record that requests a
-//! trace to be kept has its trace id and one note with the reason.
+//! trace to be kept has its trace id and one note with the reason. A reader that does not know events reads the rest.
 
 use core::fmt;
 use core::num::{NonZeroU64, NonZeroU128};
@@ -19,14 +21,18 @@ use core::num::{NonZeroU64, NonZeroU128};
 pub const RECORD_WORDS: usize = 63;
 /// Words before the notes.
 const HEAD_WORDS: usize = 7;
-/// Bytes for name and attributes together, with 4 for each.
+/// Bytes for name, attributes and events together, with 4 for each of the first, and 9 for each event.
 pub const NOTES_BYTES: usize = (RECORD_WORDS - HEAD_WORDS) * 8;
 /// A longer text is cut, at a character, so that one attribute does not take all the space.
 pub const TEXT_BYTES: usize = 160;
 /// An attribute with a longer key is left out.
 pub const KEY_BYTES: usize = 64;
+/// Bytes for events, so that they leave room for attributes.
+pub const EVENTS_BYTES: usize = NOTES_BYTES / 2;
 /// Bytes of a note besides key and value.
 const NOTE_HEAD: usize = 4;
+/// Bytes of an event besides its name: more than are left at the end of a word.
+const EVENT_HEAD: usize = 9;
 
 /// Kind of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +65,15 @@ pub enum Note<'a> {
     Bool(&'a str, bool),
     Message(&'a str),
     State(&'a str),
+}
+
+/// Something that happened within a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// When, in ns since 1970.
+    pub at: u64,
+    /// What it is called.
+    pub name: &'a str,
 }
 
 /// Status of a span, numbered as in OTLP.
@@ -124,30 +139,42 @@ const SPAN: u8 = 1;
 const KEEP: u8 = 2;
 const KINDS: u8 = 6;
 
-/// Name and attributes of a record that is being written. 456 bytes; adding a note does not allocate.
+/// Name, attributes and events of a record that is being written. 454 bytes; adding to it does not allocate.
 #[derive(Clone)]
 pub struct Notes {
+    /// Notes at the begin, events at the end.
     bytes: [u8; NOTES_BYTES],
     length: u16,
+    /// Bytes of events.
+    events: u16,
     left_out: u16,
 }
 
 impl Default for Notes {
     fn default() -> Self {
-        Self { bytes: [0; NOTES_BYTES], length: 0, left_out: 0 }
+        Self { bytes: [0; NOTES_BYTES], length: 0, events: 0, left_out: 0 }
     }
+}
+
+/// Whether so many bytes of notes and of events fit into one record, each from a whole word on.
+const fn fit(notes: usize, events: usize) -> bool {
+    events <= EVENTS_BYTES && notes.div_ceil(8) + events.div_ceil(8) <= NOTES_BYTES / 8
 }
 
 impl fmt::Debug for Notes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notes").field("bytes", &self.length).field("left_out", &self.left_out).finish()
+        f.debug_struct("Notes")
+            .field("bytes", &self.length)
+            .field("bytes_of_events", &self.events)
+            .field("left_out", &self.left_out)
+            .finish()
     }
 }
 
 impl Notes {
     /// Removes all notes.
     pub const fn clear(&mut self) {
-        (self.length, self.left_out) = (0, 0);
+        (self.length, self.events, self.left_out) = (0, 0, 0);
     }
 
     /// Adds a text, cut to [`TEXT_BYTES`]. If it does not fit, it is left out and counted. `key` is empty but for
@@ -177,7 +204,7 @@ impl Notes {
         self.text(tag, key, ShortText::of(value).as_str());
     }
 
-    /// Attributes that were left out for lack of space.
+    /// Attributes and events that were left out for lack of space.
     #[must_use]
     pub const fn left_out(&self) -> u16 {
         self.left_out
@@ -185,7 +212,7 @@ impl Notes {
 
     fn add(&mut self, tag: Tag, key: &str, value: &[u8]) {
         let (from, size) = (usize::from(self.length), NOTE_HEAD + key.len() + value.len());
-        if key.len() > KEY_BYTES || from + size > NOTES_BYTES {
+        if key.len() > KEY_BYTES || !fit(from + size, self.events.into()) {
             self.left_out = self.left_out.saturating_add(1);
             return;
         }
@@ -197,27 +224,42 @@ impl Notes {
         self.length += size as u16;
     }
 
+    /// Adds that `name` happened at `at` (ns since 1970). A name is cut as a text is; what does not fit is left out and
+    /// counted.
+    pub fn event(&mut self, name: &str, at: u64) {
+        let name = &name.as_bytes()[..name.floor_char_boundary(TEXT_BYTES)];
+        let (events, size) = (usize::from(self.events), EVENT_HEAD + name.len());
+        if !fit(self.length.into(), events + size) {
+            self.left_out = self.left_out.saturating_add(1);
+            return;
+        }
+        // In the order in which they come, at the end.
+        let first = NOTES_BYTES - events;
+        self.bytes.copy_within(first.., first - size);
+        let place = &mut self.bytes[NOTES_BYTES - size..];
+        place[0] = name.len() as u8;
+        place[1..EVENT_HEAD].copy_from_slice(&at.to_le_bytes());
+        place[EVENT_HEAD..].copy_from_slice(name);
+        self.events += size as u16;
+    }
+
     /// Writes the record of a span to `words` and returns how many of them it took; the others mean nothing.
     pub fn span(&self, head: &Head, words: &mut [u64; RECORD_WORDS]) -> usize {
-        let kinds = [SPAN, head.kind.min(KINDS - 1), head.status as u8, 0];
+        let kinds = [SPAN, head.kind.min(KINDS - 1), head.status as u8];
         let ids = [head.span.get(), head.parent.map_or(0, NonZeroU64::get), head.start, head.end];
         self.record(kinds, head.trace, ids, words)
     }
 
     /// Writes a request to keep `trace`; the name is the reason.
     pub fn keep(&self, trace: NonZeroU128, words: &mut [u64; RECORD_WORDS]) -> usize {
-        self.record([KEEP, 0, 0, 0], trace, [0; 4], words)
+        self.record([KEEP, 0, 0], trace, [0; 4], words)
     }
 
-    fn record(
-        &self,
-        [a, b, c, d]: [u8; 4],
-        trace: NonZeroU128,
-        rest: [u64; 4],
-        words: &mut [u64; RECORD_WORDS],
-    ) -> usize {
+    fn record(&self, [a, b, c]: [u8; 3], trace: NonZeroU128, rest: [u64; 4], words: &mut [u64; RECORD_WORDS]) -> usize {
         let ([low, high], [few, many]) = (self.length.to_le_bytes(), self.left_out.to_le_bytes());
-        words[0] = u64::from_le_bytes([a, b, c, d, low, high, few, many]);
+        let events = &self.bytes[NOTES_BYTES - usize::from(self.events)..];
+        let event_words = events.len().div_ceil(8);
+        words[0] = u64::from_le_bytes([a, b, c, event_words as u8, low, high, few, many]);
         (words[1], words[2]) = ((trace.get() >> 64) as u64, trace.get() as u64);
         words[3..HEAD_WORDS].copy_from_slice(&rest);
         let (eights, _) = self.bytes.as_chunks::<8>();
@@ -225,7 +267,12 @@ impl Notes {
         for (word, eight) in words[HEAD_WORDS..].iter_mut().zip(&eights[..used]) {
             *word = u64::from_le_bytes(*eight);
         }
-        HEAD_WORDS + used
+        for (word, bytes) in words[HEAD_WORDS + used..].iter_mut().zip(events.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(eight);
+        }
+        HEAD_WORDS + used + event_words
     }
 }
 
@@ -285,6 +332,7 @@ impl fmt::Write for ShortText {
 pub struct Record {
     /// What the record is about.
     pub subject: Subject,
+    /// As they were written, with events after the last word of notes.
     notes: Notes,
 }
 
@@ -295,7 +343,7 @@ impl Record {
     ///
     /// [`RecordError`] if it is none: nothing of it can be believed then.
     pub fn decode(words: &[u64; RECORD_WORDS]) -> Result<Self, RecordError> {
-        let [kind, span_kind, status, _, low, high, few, many] = words[0].to_le_bytes();
+        let [kind, span_kind, status, event_words, low, high, few, many] = words[0].to_le_bytes();
         let unknown = RecordError::Kind(kind, span_kind, status);
         let status = match status {
             0 => Status::Unset,
@@ -322,7 +370,12 @@ impl Record {
         if usize::from(length) > NOTES_BYTES {
             return Err(RecordError::Length(length.into()));
         }
-        let mut notes = Notes { length, left_out, ..Notes::default() };
+        let events = 8 * usize::from(event_words);
+        let begin = usize::from(length).next_multiple_of(8);
+        if begin + events > NOTES_BYTES {
+            return Err(RecordError::Length(begin + events));
+        }
+        let mut notes = Notes { length, events: events as u16, left_out, ..Notes::default() };
         for (eight, word) in notes.bytes.chunks_exact_mut(8).zip(&words[HEAD_WORDS..]) {
             eight.copy_from_slice(&word.to_le_bytes());
         }
@@ -331,7 +384,23 @@ impl Record {
             let at = usize::from(length) - rest.len();
             (_, rest) = split(rest).ok_or(RecordError::Note(at))?;
         }
+        let mut rest = &notes.bytes[begin..begin + events];
+        while rest.len() >= EVENT_HEAD {
+            let at = begin + events - rest.len();
+            (_, rest) = split_event(rest).ok_or(RecordError::Note(at))?;
+        }
         Ok(Self { subject, notes })
+    }
+
+    /// What happened within the span, in order.
+    pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
+        let begin = usize::from(self.notes.length).next_multiple_of(8);
+        let mut rest = &self.notes.bytes[begin..begin + usize::from(self.notes.events)];
+        core::iter::from_fn(move || {
+            let (event, left) = split_event(rest)?;
+            rest = left;
+            Some(event)
+        })
     }
 
     /// Its notes, in order.
@@ -351,7 +420,7 @@ impl Record {
         names.last().unwrap_or_default()
     }
 
-    /// Attributes that its writer left out.
+    /// Attributes and events that its writer left out.
     #[must_use]
     pub const fn left_out(&self) -> u16 {
         self.notes.left_out
@@ -378,105 +447,12 @@ fn split(bytes: &[u8]) -> Option<(Note<'_>, &[u8])> {
     Some((note, rest))
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const TRACE: NonZeroU128 = NonZeroU128::new(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10).unwrap();
-
-    fn head() -> Head {
-        let span = NonZeroU64::new(7).unwrap();
-        Head { trace: TRACE, span, parent: NonZeroU64::new(9), kind: 2, status: Status::Error, start: 5, end: 11 }
-    }
-
-    fn read(notes: &Notes) -> Record {
-        let mut words = [u64::MAX; RECORD_WORDS];
-        let used = notes.span(&head(), &mut words);
-        words[used..].fill(0xdead);
-        Record::decode(&words).unwrap()
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let mut notes = Notes::default();
-        notes.text(Tag::Name, "", "GET /pay");
-        notes.text(Tag::Text, "user", "mäx");
-        notes.integer("n", -3);
-        notes.float("x", 0.5);
-        notes.bool("b", true);
-        notes.display(Tag::Message, "", format_args!("{} failed", 3));
-
-        let record = read(&notes);
-
-        assert_eq!(record.subject, Subject::Span(head()));
-        assert_eq!(record.name(), "GET /pay");
-        let expected = [
-            Note::Name("GET /pay"),
-            Note::Text("user", "mäx"),
-            Note::Integer("n", -3),
-            Note::Float("x", 0.5),
-            Note::Bool("b", true),
-            Note::Message("3 failed"),
-        ];
-        assert_eq!(record.notes().collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
-    fn long_texts_are_cut_at_a_character_and_notes_that_do_not_fit_are_counted() {
-        let mut notes = Notes::default();
-        let long = "ä".repeat(200);
-        notes.text(Tag::Name, "", &long);
-        notes.display(Tag::Text, "printed", format_args!("a{long}"));
-        notes.integer(&"k".repeat(KEY_BYTES + 1), 1);
-        notes.text(Tag::Text, "no room", &long);
-
-        let record = read(&notes);
-
-        assert_eq!(record.name(), "ä".repeat(TEXT_BYTES / 2));
-        let printed = format!("a{}", "ä".repeat((TEXT_BYTES - 1) / 2));
-        assert_eq!(record.notes().nth(1), Some(Note::Text("printed", &printed)));
-        assert_eq!((record.notes().count(), record.left_out()), (2, 2));
-    }
-
-    #[test]
-    fn a_request_to_keep_a_trace_has_its_id_and_the_reason() {
-        let (mut notes, mut words) = (Notes::default(), [0; RECORD_WORDS]);
-        notes.text(Tag::Name, "", "a refund");
-        notes.keep(TRACE, &mut words);
-
-        let record = Record::decode(&words).unwrap();
-
-        assert_eq!((record.subject, record.name()), (Subject::Keep(TRACE), "a refund"));
-    }
-
-    #[test]
-    fn what_is_no_record_is_named() {
-        let mut words = [0; RECORD_WORDS];
-        Notes::default().span(&head(), &mut words);
-        let changed = |word: usize, to: u64| {
-            let mut words = words;
-            words[word] = to;
-            Record::decode(&words).unwrap_err()
-        };
-
-        assert_eq!(changed(0, 9), RecordError::Kind(9, 0, 0));
-        assert_eq!(changed(0, 0x06_01), RecordError::Kind(1, 6, 0));
-        assert_eq!(changed(0, 0x03_00_01), RecordError::Kind(1, 0, 3));
-        assert_eq!(changed(3, 0), RecordError::Id);
-        assert_eq!(changed(0, 1 | (449 << 32)), RecordError::Length(449));
-        assert_eq!(changed(0, 1 | (3 << 32)), RecordError::Note(0));
-    }
-
-    proptest! {
-        #[test]
-        fn any_words_are_a_record_or_an_error(kind in 0_u64..4, length in 0_u64..460, words in prop::collection::vec(any::<u64>(), RECORD_WORDS)) {
-            let mut words: [u64; RECORD_WORDS] = words.try_into().unwrap();
-            words[0] = (words[0] & 0xff00) | kind | (length << 32);
-            if let Ok(record) = Record::decode(&words) {
-                prop_assert!(record.notes().count() <= NOTES_BYTES / NOTE_HEAD);
-            }
-        }
-    }
+/// Splits off the first event of `bytes`; `None` at the end, too.
+fn split_event(bytes: &[u8]) -> Option<(Event<'_>, &[u8])> {
+    let (&[length, at @ ..], rest) = bytes.split_first_chunk::<EVENT_HEAD>()?;
+    let (name, rest) = rest.split_at_checked(length.into())?;
+    Some((Event { at: u64::from_le_bytes(at), name: str::from_utf8(name).ok()? }, rest))
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,41 +2,48 @@
 
 mod chart;
 mod cluster;
+mod command;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use support::programs::Programs;
+
+pub use cluster::Experiment;
+use command::output;
 
 /// Names the folder of a kit with `prepare.sh` and `cluster.sh`, which bring a cluster up and run commands in it.
 const KIT: &str = "UVIEW_KUBERNETES";
 
-/// Runs both parts, with the program `uview`, or the one that the tests have built.
+/// Runs both parts, with the program `uview`, or the one that the tests have built. With `long`, what takes long in
+/// place of what CI runs on the cluster: all of it, unless some are named.
 ///
 /// # Errors
 ///
 /// A tool that is missing, or a check that fails.
-pub fn run(write: bool, uview: Option<PathBuf>) -> Result<()> {
+pub fn run(write: bool, uview: Option<PathBuf>, long: Option<&[Experiment]>) -> Result<()> {
     let uview = match uview {
         Some(path) => path,
         None => Programs::of_tests()?.path("uview")?.to_owned(),
     };
     let helm = helm().context("helm is not there; UVIEW_HELM names it")?;
     chart::check(&helm, &uview, write)?;
-    match cluster_missing() {
-        None => check_cluster(&uview)?,
-        Some(why) => println!("NOT RUN: the cluster: {why}"),
+    match (cluster_missing(), long) {
+        (None, None) => check_cluster(&uview)?,
+        (None, Some(named)) => cluster::check_long(&helm, &uview, &kit().context(KIT)?, named)?,
+        (Some(why), _) => println!("NOT RUN: the cluster: {why}"),
     }
-    for (what, why) in beyond_cluster() {
+    for (what, why) in beyond_cluster(long.is_some()) {
         println!("NOT RUN: {what}: {why}");
     }
     Ok(())
 }
 
-/// What the cluster cannot show here, and why.
-pub fn beyond_cluster() -> Vec<(&'static str, &'static str)> {
+/// What the cluster cannot show here, and why; and what takes long, unless that is what was run.
+pub fn beyond_cluster(is_long: bool) -> Vec<(&'static str, &'static str)> {
     let mut all = cluster::CANNOT.to_vec();
+    all.extend((!is_long).then_some(cluster::LONG));
     if !cluster::has_iptables() {
         let why = "it needs iptables (Debian: apt-get install iptables)";
         all.extend([("OTLP by host port; pods use the agent's address", why), ("a HorizontalPodAutoscaler", why)]);
@@ -99,13 +106,4 @@ fn helm() -> Option<PathBuf> {
 fn kit() -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os(KIT).filter(|folder| !folder.is_empty())?);
     folder.join("cluster.sh").is_file().then_some(folder)
-}
-
-/// What `command` prints.
-fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().display().to_string();
-    let output = command.output().with_context(|| name.clone())?;
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "{name} ended with {}:\n{text}{errors}", output.status);
-    Ok(text.into_owned())
 }

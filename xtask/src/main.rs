@@ -3,7 +3,6 @@
 mod arm64;
 mod book;
 mod ci;
-mod clock;
 mod demo;
 mod deny;
 mod kubernetes;
@@ -25,7 +24,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Compile what later steps of CI need, release programs and fuzz targets.
+    /// Compile what later steps of CI need: release programs, fuzz targets, what clippy and the documentation look at.
     Ahead,
     /// Build the NIC agent for a DPU's processors, and run its tests in an emulator.
     Arm64 {
@@ -44,6 +43,10 @@ enum Task {
         /// Leave out `cargo test --workspace`: it has been run, in so many seconds.
         #[arg(long, value_name = "SECONDS")]
         tests_took: Option<u64>,
+        /// The run began so many seconds ago, and has 85 minutes: steps that would end later are not begun, which is
+        /// said at the end.
+        #[arg(long, value_name = "SECONDS")]
+        elapsed: Option<u64>,
     },
     /// Check dependencies: licences, sources, bans, and advisories about them.
     Deny,
@@ -55,6 +58,10 @@ enum Task {
         /// The program that is installed. Without it: that of `cargo test --workspace`.
         #[arg(long, value_name = "FILE")]
         uview: Option<std::path::PathBuf>,
+        /// On the cluster, run what takes long in place of what CI runs: all of it, half an hour, or those that are
+        /// named.
+        #[arg(long, value_name = "EXPERIMENT", num_args = 0..)]
+        long: Option<Vec<kubernetes::Experiment>>,
     },
     /// Check the licence and the source of every dependency, without cargo-deny.
     Licences,
@@ -85,6 +92,9 @@ enum Task {
         /// Folder to write to.
         #[arg(long, default_value = "target/release-files")]
         into: std::path::PathBuf,
+        /// Build it once more, in a clone in another folder, and fail if a byte differs. Half an hour on two cores.
+        #[arg(long)]
+        twice: bool,
     },
     /// Generate wire/src/proto from wire/proto (no protoc needed).
     Proto {
@@ -99,13 +109,14 @@ fn main() -> Result<()> {
         Task::Ahead => ci::ahead(),
         Task::Arm64 { build } => arm64::run(if build { &arm64::Plan::Build } else { &arm64::Plan::Test }),
         Task::Book { draw } => book::make(draw),
-        Task::Ci { tests_took } => ci::run(tests_took),
+        Task::Ci { tests_took, elapsed } => ci::run(tests_took, elapsed),
         Task::Deny => deny::run(),
-        Task::Kubernetes { write, uview } => kubernetes::run(write, uview),
+        Task::Kubernetes { write, uview, long } => kubernetes::run(write, uview, long.as_deref()),
         Task::Licences => licences::check(),
         Task::Monitoring { check } => monitoring::generate(check),
         Task::P4 { write, frames, seed } => p4::run(&p4::Plan { write, frames, seed }),
-        Task::Release { target, into } => release::run(target.as_deref(), &into),
+        Task::Release { target, into, twice: false } => release::run(target.as_deref(), &into),
+        Task::Release { target, into, twice: true } => release::run_twice(target.as_deref(), &into),
         Task::Proto { check } => proto::generate(check),
     }
 }

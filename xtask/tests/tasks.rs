@@ -17,6 +17,7 @@ fn tasks_used_by_ci_and_the_documents_exist() {
         (&["arm64", "--help"], "--build"),
         (&["proto", "--help"], "--check"),
         (&["deny", "--help"], "advisories"),
+        (&["release", "--help"], "--twice"),
     ] {
         let (succeeded, help) = run(arguments);
         assert!(succeeded && help.contains(option), "{arguments:?}: {help}");

@@ -208,7 +208,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
 
-    use rcgen::{CertificateParams, KeyPair, SanType};
+    use support::certificates::{Day, Subject};
 
     use super::*;
 
@@ -227,22 +227,8 @@ mod tests {
         }
 
         /// Writes `name.pem`, valid from 2025 until `until`, and `name.key`.
-        fn certificate(&self, name: &str, until: (i32, u8, u8), names: &[&str]) {
-            let mut params = CertificateParams::new(Vec::new()).unwrap();
-            params.subject_alt_names = names
-                .iter()
-                .map(|name| match name.strip_prefix("URI:") {
-                    Some(uri) => SanType::URI(uri.to_owned().try_into().unwrap()),
-                    None => SanType::DnsName((*name).to_owned().try_into().unwrap()),
-                })
-                .collect();
-            params.not_before = rcgen::date_time_ymd(2025, 1, 1);
-            params.not_after = rcgen::date_time_ymd(until.0, until.1, until.2);
-            let key = KeyPair::generate().unwrap();
-            std::fs::write(self.path(&format!("{name}.pem")), params.self_signed(&key).unwrap().pem()).unwrap();
-            let secret = self.path(&format!("{name}.key"));
-            std::fs::write(&secret, key.serialize_pem()).unwrap();
-            std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        fn certificate(&self, name: &str, until: Day, names: &[&str]) {
+            Subject::new(names).valid((2025, 1, 1), until).self_signed().write(self.0.path(), name);
         }
 
         fn server(&self, certificate: &str, key: &str, ca: &str) -> Vec<(Level, String)> {
@@ -314,7 +300,7 @@ mod tests {
     fn a_clients_certificate_needs_a_name_by_which_it_gets_its_role() {
         let files = Files::new();
         files.certificate("ca", (2030, 1, 1), &["ca.example"]);
-        files.certificate("worker", (2030, 1, 1), &["URI:uview:worker"]);
+        files.certificate("worker", (2030, 1, 1), &["uview:worker"]);
         files.certificate("named", (2030, 1, 1), &["nic.example"]);
         files.certificate("nameless", (2030, 1, 1), &[]);
         let role = |name: &str| {
@@ -334,7 +320,7 @@ mod tests {
     fn a_listener_of_peers_needs_a_name_by_which_callers_know_it_for_one() {
         let files = Files::new();
         files.certificate("ca", (2030, 1, 1), &["ca.example"]);
-        files.certificate("peer", (2030, 1, 1), &["URI:uview:peer", "node-1"]);
+        files.certificate("peer", (2030, 1, 1), &["uview:peer", "node-1"]);
         files.certificate("named", (2030, 1, 1), &["node-1"]);
         let role = |name: &str| {
             let [certificate, key] = ["pem", "key"].map(|end| files.path(&format!("{name}.{end}")));

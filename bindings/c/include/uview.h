@@ -110,7 +110,8 @@ typedef struct uview_metric {
 /* What a span is like. */
 typedef struct uview_span_options {
     const uview_span *parent;     /* a span of this process, whose trace goes on; NULL: the caller's */
-    const char *traceparent;      /* of the request that is answered; NULL, or one that is none: a trace begins */
+    const char *traceparent;      /* of the request that is answered; NULL, or one that is none: that of the span that
+                                     this thread has entered, and without one a trace begins */
     const char *tracestate;       /* the header of that name; NULL: none */
     int kind;                     /* UVIEW_SPAN_INTERNAL to UVIEW_SPAN_CONSUMER; 0: internal */
     uint64_t reserved[4];
@@ -191,10 +192,18 @@ void uview_gauge_add(const uview_gauge *gauge, double difference);
 /* Begins a span. `options` may be NULL. UVIEW_DETACHED: there is no shared memory for it; its parent's trace goes on. */
 int uview_span_begin(const uview *service, const char *name, const uview_span_options *options, uview_span **begun);
 
+/* This thread works in the span from now on: those that it begins without a parent and a traceparent are within it.
+ * Until uview_span_leave, or the end of the span, on the same thread. Spans may be left in any order. */
+void uview_span_enter(uview_span *span);
+void uview_span_leave(uview_span *span);
+
 /* Adds an attribute. Of texts, up to 160 bytes are kept; what does not fit into 448 bytes is left out and counted. */
 int uview_span_text(uview_span *span, const char *key, const char *value);
 int uview_span_integer(uview_span *span, const char *key, int64_t value);
 int uview_span_double(uview_span *span, const char *key, double value);
+
+/* Says that something happened now. Events take at most half of the 448 bytes. */
+int uview_span_event(uview_span *span, const char *name);
 
 /* Sets the status to error. `message` may be NULL; the first one stays. */
 int uview_span_fail(uview_span *span, const char *message);

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use client::{Span, SpanKind, TraceContext, TraceId};
+use client::{EnteredSpan, Span, SpanKind, TraceContext, TraceId};
 
 use crate::arguments::{Buffer, RESERVED, Text, check_reserved};
 use crate::outcome::{Misuse, Outcome, guarded, guarded_or};
@@ -14,6 +14,8 @@ use crate::service::ServiceHandle;
 #[derive(Debug)]
 pub struct SpanHandle {
     span: Span,
+    /// While a thread works in it.
+    entered: Option<EnteredSpan>,
 }
 
 /// `uview_span_options`: what a span is like, all of it optional.
@@ -81,10 +83,28 @@ pub(crate) extern "C" fn uview_span_begin(
             return Err(misuse);
         }
         let recorded = span.is_recorded();
-        place.write(Some(Box::new(SpanHandle { span })));
+        place.write(Some(Box::new(SpanHandle { span, entered: None })));
         let why = "there is no shared memory for spans: uview_status_text says why";
         Ok(if recorded { Outcome::Done } else { Outcome::Detached(why.to_owned()) })
     })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_span_enter(span: Option<&mut SpanHandle>) {
+    guarded_or((), || {
+        if let Some(handle) = span {
+            handle.entered = Some(handle.span.enter());
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_span_leave(span: Option<&mut SpanHandle>) {
+    guarded_or((), || {
+        if let Some(handle) = span {
+            drop(handle.entered.take());
+        }
+    });
 }
 
 /// Changes a span by what `say` finds in its arguments.
@@ -117,6 +137,14 @@ pub(crate) extern "C" fn uview_span_integer(span: Option<&mut SpanHandle>, key: 
 pub(crate) extern "C" fn uview_span_double(span: Option<&mut SpanHandle>, key: Text, value: f64) -> c_int {
     change(span, |span| {
         span.set_float(key.required("key")?, value);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_span_event(span: Option<&mut SpanHandle>, name: Text) -> c_int {
+    change(span, |span| {
+        span.event(name.required("name")?);
         Ok(())
     })
 }

@@ -238,13 +238,21 @@ static void say_of_span(const char *command, named_span *named) {
         reply_code(uview_span_integer(named->span, words[2], strtoll(words[3], NULL, 10)));
     } else if (strcmp(command, "fail") == 0) {
         reply_code(uview_span_fail(named->span, words[2]));
+    } else if (strcmp(command, "event") == 0) {
+        reply_code(uview_span_event(named->span, words[2]));
     } else if (strcmp(command, "keep") == 0) {
         reply_code(uview_span_keep(named->span, words[2]));
     } else if (strcmp(command, "context") == 0) {
         uview_span_traceparent(named->span, header, sizeof header);
         printf("ok %s\n", header);
         fflush(stdout);
+    } else if (strcmp(command, "enter") == 0) {
+        uview_span_enter(named->span);
+        reply("ok");
     } else {
+        if (strcmp(command, "leave") == 0) {
+            uview_span_leave(named->span);
+        }
         uview_span_end(named->span);
         memset(named, 0, sizeof *named);
         reply("ok");
@@ -252,8 +260,9 @@ static void say_of_span(const char *command, named_span *named) {
 }
 
 static int is_of_span(const char *command) {
-    static const char *const commands[] = {"attribute", "integer", "fail", "keep", "context", "end"};
-    for (int i = 0; i < 6; i++) {
+    static const char *const commands[] = {"attribute", "integer", "event", "fail", "keep",
+                                           "context", "enter", "leave", "end"};
+    for (int i = 0; i < 9; i++) {
         if (strcmp(commands[i], command) == 0) {
             return 1;
         }

@@ -57,13 +57,28 @@ int main(void) {
     expect(uview_span_begin(service, "s", NULL, &span) == UVIEW_OK && span, "a span");
     expect(uview_span_text(span, NULL, "x") == UVIEW_NULL && told("key"), "an attribute without a key");
     expect(uview_span_text(span, "k", "\xff") == UVIEW_NOT_TEXT && told("value"), "an attribute of bytes");
+    expect(uview_span_event(span, NULL) == UVIEW_NULL && told("name"), "an event without a name");
+    expect(uview_span_event(NULL, "x") == UVIEW_OK, "an event of no span");
     expect(uview_span_fail(span, NULL) == UVIEW_OK, "a failure without a message");
     expect(uview_span_keep(span, NULL) == UVIEW_NULL && told("reason"), "no reason");
     char parent[60], cut[10];
     expect(uview_span_traceparent(span, parent, sizeof parent) == 55 && strlen(parent) == 55, "a traceparent");
     expect(uview_span_traceparent(span, cut, sizeof cut) == 55 && strlen(cut) == 9, "a cut traceparent");
     expect(uview_span_tracestate(span, cut, sizeof cut) == 0 && !cut[0], "no tracestate");
+    uview_span_leave(span);
+    uview_span_enter(span);
+    uview_span_enter(span);
+    uview_span *within, *after;
+    expect(uview_span_begin(service, "within", NULL, &within) == UVIEW_OK, "a span within");
+    char trace[60];
+    uview_span_traceparent(within, trace, sizeof trace);
+    expect(memcmp(trace, parent, 36) == 0 && memcmp(trace, parent, 55) != 0, "a span within is of the same trace");
+    uview_span_end(within);
     uview_span_end(span);
+    expect(uview_span_begin(service, "after", NULL, &after) == UVIEW_OK, "a span after");
+    uview_span_traceparent(after, trace, sizeof trace);
+    expect(memcmp(trace, parent, 36) != 0, "what has ended is current no more, however often it was entered");
+    uview_span_end(after);
     expect(uview_trigger(service, "0af7", "x") == UVIEW_OUT_OF_RANGE && told("32"), "an id that is none");
     expect(uview_trigger(NULL, "0af7", "x") == UVIEW_NULL && told("service"), "no service to keep a trace");
     expect(uview_set_subject(service, NULL, "x") == UVIEW_NULL && told("metric"), "no metric to be about something");
@@ -71,6 +86,8 @@ int main(void) {
     /* NULL in place of a handle or service. */
     expect(uview_span_text(NULL, "k", "v") == UVIEW_OK && uview_span_keep(NULL, "x") == UVIEW_OK, "no span");
     expect(uview_span_traceparent(NULL, parent, sizeof parent) == 0 && !parent[0], "no span's context");
+    uview_span_enter(NULL);
+    uview_span_leave(NULL);
     uview_span_end(NULL);
     uview_counter_add(NULL, 1);
     uview_up_down_add(NULL, 1);

@@ -14,8 +14,10 @@
 //! | `get HANDLE` | replies with the value; for a histogram with count and sum |
 //! | `span HANDLE NAME KEY=VALUE…` | begins a span: `kind`, `traceparent`, `tracestate`, `parent` (a handle) |
 //! | `attribute HANDLE KEY TEXT`, `integer HANDLE KEY N` | adds it to a span |
+//! | `event HANDLE NAME` | says that this happened in a span |
 //! | `fail HANDLE TEXT`, `keep HANDLE REASON` | says that a span failed; asks for its trace |
 //! | `context HANDLE` | replies with the span's traceparent |
+//! | `enter HANDLE`, `leave HANDLE` | works in a span from now on; leaves and ends it |
 //! | `end HANDLE` | ends a span |
 //! | `trigger TRACE REASON`, `subject METRIC TEXT` | asks for a trace to be kept; says what values are about |
 //! | `remove HANDLE`, `release HANDLE` | takes the series back; drops the handle |
@@ -26,7 +28,7 @@
 //! Replies begin with `ok`, `detached` (the handle works, no agent reads it; the cause follows), `error`, or are
 //! `unsupported`: the language cannot say that.
 
-#[path = "../../../client/tests/support/mod.rs"]
+#[path = "../../../client/tests/fake_agent/mod.rs"]
 #[expect(dead_code, reason = "the agent of the client's own tests, which needs more of it")]
 mod agent;
 mod driver;

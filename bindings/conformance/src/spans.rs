@@ -42,6 +42,7 @@ pub(crate) fn has(state: &AgentState, name: &str, field: &str, value: &str) -> b
     named(&records, name).any(|(head, record)| match field {
         "kind" => head.kind.to_string() == value,
         "status" => (head.status as u8).to_string() == value,
+        "event" => record.events().any(|event| event.name == value && (head.start..=head.end).contains(&event.at)),
         "trace" => format!("{:032x}", head.trace) == value,
         "parent" => match head.parent {
             None => value == "-",

@@ -19,7 +19,7 @@ mod _uview {
     #[pymodule_export]
     use crate::service::Service;
     #[pymodule_export]
-    use crate::spans::Span;
+    use crate::spans::{Span, current_span};
     #[pymodule_export]
     use crate::status::Status;
 }

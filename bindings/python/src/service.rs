@@ -10,7 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::handles::{Counter, Gauge, Histogram, UpDownCounter};
-use crate::spans::Span;
+use crate::spans::{Span, current_span};
 use crate::status::Status;
 
 /// A service's connection to the node's host agent.
@@ -185,17 +185,22 @@ impl Service {
     }
 
     /// Begins a span of the kind "internal", "server", "client", "producer" or "consumer": within `parent`, or in the
-    /// trace of the caller whose headers these are, or in a new trace. It ends with its block, or by end().
+    /// trace of the caller whose headers these are, or within the span of the block around it, or in a new trace. It
+    /// ends with its block, or by end().
     #[pyo3(signature = (name, *, kind = "internal", traceparent = None, tracestate = None, parent = None))]
+    #[expect(clippy::too_many_arguments, reason = "Python has named arguments where Rust has a builder")]
     fn span(
         &self,
+        py: Python<'_>,
         name: &str,
         kind: &str,
         traceparent: Option<&str>,
         tracestate: Option<&str>,
         parent: Option<PyRef<'_, Span>>,
     ) -> PyResult<Span> {
-        Span::begin(&self.client()?, name, kind, (traceparent, tracestate), parent.as_deref())
+        let current = current_span(py)?;
+        let above = (parent.as_deref(), current.as_ref().map(Bound::get));
+        Span::begin(&self.client()?, name, kind, (traceparent, tracestate), above)
     }
 
     /// Asks the agent to keep the trace with this id, 32 lower-case hexadecimal digits, whatever it goes through.

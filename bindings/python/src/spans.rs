@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use client::{Client, SpanKind, TraceContext};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyAny;
 
 /// A span: a piece of a request's work, from its begin to its end. A block ends it, and an exception in it is an error.
@@ -12,9 +13,26 @@ use pyo3::types::PyAny;
 #[derive(Debug)]
 pub struct Span {
     /// None once it has ended. Locked for moments in which no other thread of Python runs.
-    span: Mutex<Option<client::Span>>,
+    open: Mutex<Option<client::Span>>,
     /// What it passes on, also after its end.
     headers: Headers,
+    /// What was current before its blocks, as tokens of [`CURRENT`]; the innermost block is the last.
+    entered: Mutex<Vec<Py<PyAny>>>,
+}
+
+/// The `ContextVar` with the span of the innermost block: each thread and each task has a value of its own.
+static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    let make = || py.import("contextvars")?.getattr("ContextVar")?.call1(("uview.current_span",)).map(Bound::unbind);
+    Ok(CURRENT.get_or_try_init(py, make)?.bind(py))
+}
+
+/// The span of the innermost block; None outside of all.
+#[pyfunction]
+pub fn current_span(py: Python<'_>) -> PyResult<Option<Bound<'_, Span>>> {
+    let current = variable(py)?.call_method1("get", (py.None(),))?;
+    Ok(if current.is_none() { None } else { Some(current.cast_into::<Span>()?) })
 }
 
 /// The headers of a span's context; empty without one.
@@ -44,35 +62,44 @@ impl Headers {
         }
         headers
     }
+
+    fn context(&self) -> Option<TraceContext> {
+        TraceContext::extract(|name| if name == "traceparent" { self.parent.as_deref() } else { self.state.as_deref() })
+    }
 }
 
 impl Span {
-    /// Begins a span of `client`: within `parent`, or in the trace of the caller with these headers, or in a new one.
+    /// Begins a span of `client`: within `parent`, or in the trace of the caller with these headers, or within
+    /// `current`, or in a new one.
     pub(crate) fn begin(
         client: &Client,
         name: &str,
         kind: &str,
         (traceparent, tracestate): (Option<&str>, Option<&str>),
-        parent: Option<&Self>,
+        (parent, current): (Option<&Self>, Option<&Self>),
     ) -> PyResult<Self> {
         let kind = SpanKind::named(kind).ok_or_else(|| {
             PyValueError::new_err(format!("{kind}: a span is internal, server, client, producer or consumer"))
         })?;
-        let (traceparent, tracestate) = match parent {
-            Some(above) => (above.headers.parent.as_deref(), above.headers.state.as_deref()),
-            None => (traceparent, tracestate),
+        let caller = || TraceContext::extract(|name| if name == "traceparent" { traceparent } else { tracestate });
+        let above = match parent {
+            Some(parent) => parent.headers.context(),
+            None => caller().or_else(|| current?.headers.context()),
         };
         let mut span = client.span(name);
         span.set_kind(kind);
-        if let Some(above) = TraceContext::extract(|name| if name == "traceparent" { traceparent } else { tracestate })
-        {
+        if let Some(above) = above {
             span.set_parent(&above);
         }
-        Ok(Self { headers: Headers::of(&span), span: Mutex::new(Some(span)) })
+        Ok(Self { headers: Headers::of(&span), open: Mutex::new(Some(span)), entered: Mutex::default() })
     }
 
     fn open(&self) -> MutexGuard<'_, Option<client::Span>> {
-        self.span.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entered(&self) -> MutexGuard<'_, Vec<Py<PyAny>>> {
+        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,6 +114,13 @@ impl Span {
                 AttributeValue::Float(value) => span.set_float(key, value),
                 AttributeValue::Text(value) => span.set_text(key, &value),
             }
+        }
+    }
+
+    /// Says that something happened now. Events take at most half of the 448 bytes of a span.
+    fn event(&self, name: &str) {
+        if let Some(span) = &mut *self.open() {
+            span.event(name);
         }
     }
 
@@ -122,12 +156,19 @@ impl Span {
         drop(self.open().take());
     }
 
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
+    fn __enter__(this: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        let token = variable(this.py())?.call_method1("set", (this,))?.unbind();
+        this.get().entered().push(token);
+        Ok(this.clone().unbind())
     }
 
     #[pyo3(signature = (kind, error, _traceback))]
     fn __exit__(&self, kind: Bound<'_, PyAny>, error: Bound<'_, PyAny>, _traceback: Bound<'_, PyAny>) {
+        let token = self.entered().pop();
+        if let Some(token) = token {
+            // Refused in another context, as of a generator that another task ends: what is current there is not this.
+            let _ = variable(kind.py()).and_then(|variable| variable.call_method1("reset", (token,)));
+        }
         if !kind.is_none() {
             // An exception whose text cannot be had is one all the same.
             let name = kind.getattr("__name__").and_then(|name| name.extract::<String>()).unwrap_or_default();

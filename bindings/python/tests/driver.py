@@ -112,8 +112,13 @@ class Driver:
         if command in ("attribute", "integer"):
             handle, key, value = words
             return self.spans[handle].set(key, int(value) if command == "integer" else value)
-        if command in ("fail", "keep"):
+        if command in ("event", "fail", "keep"):
             return getattr(self.spans[words[0]], command)(words[1])
+        if command == "enter":
+            self.spans[words[0]].__enter__()
+            return None
+        if command == "leave":
+            return self.spans.pop(words[0]).__exit__(None, None, None)
         if command == "end":
             return self.spans.pop(words[0]).end()
         if command == "trigger":

@@ -3,6 +3,7 @@ runs too if UVIEW_CLIENT_CASES names the program client-cases, which `cargo buil
 
 import ast
 import asyncio
+import contextvars
 import inspect
 import multiprocessing
 import os
@@ -133,6 +134,7 @@ class Spans(unittest.TestCase):
                 span.set("by", 0)
                 1 / 0
         span.set("after", True)
+        span.event("after its end")
         span.fail("after its end")
         span.end()
 
@@ -150,6 +152,46 @@ class Spans(unittest.TestCase):
         self.assertEqual((pay.tracestate, stock.tracestate), ("a=b", "a=b"))
         self.assertIsNone(service.span("alone").tracestate)
 
+    def test_a_span_in_a_block_is_within_the_blocks_span_of_its_own_task(self):
+        service = opened()
+
+        async def task(name):
+            with service.span(name) as span:
+                await asyncio.sleep(0)
+                within = service.span("within")
+                return uview.current_span() is span, span.traceparent[:35], within.traceparent[:35]
+
+        async def both():
+            return await asyncio.gather(task("a"), task("b"))
+
+        self.assertIsNone(uview.current_span())
+        with service.span("outer", traceparent=self.CALLER) as outer:
+            self.assertIs(uview.current_span(), outer)
+            self.assertIsNone(contextvars.Context().run(uview.current_span))
+            self.assertEqual(asyncio.run(both()), [(True, self.CALLER[:35], self.CALLER[:35])] * 2)
+            self.assertIs(uview.current_span(), outer)
+
+        self.assertIsNone(uview.current_span())
+        self.assertNotEqual(service.span("after").traceparent[:35], self.CALLER[:35])
+
+    def test_a_block_that_ends_by_an_exception_or_in_another_context_leaves_its_span(self):
+        service = opened()
+
+        with self.assertRaises(ZeroDivisionError), service.span("divide"):
+            1 / 0
+        self.assertIsNone(uview.current_span())
+
+        def block():
+            with service.span("generator") as span:
+                yield span
+
+        generator = block()
+        contextvars.Context().run(next, generator)
+        with service.span("here") as here:
+            generator.close()
+            self.assertIs(uview.current_span(), here)
+        self.assertIsNone(uview.current_span())
+
     def test_what_is_wrong_is_refused(self):
         service = opened()
         span = service.span("a")
@@ -157,7 +199,12 @@ class Spans(unittest.TestCase):
         for wrong in [lambda: service.span("a", kind="strange"), lambda: service.trigger("0af7", "why")]:
             with self.assertRaises(ValueError):
                 wrong()
-        for wrong in [lambda: span.set("list", []), lambda: span.set("none", None), lambda: span.fail(None)]:
+        for wrong in [
+            lambda: span.set("list", []),
+            lambda: span.set("none", None),
+            lambda: span.event(None),
+            lambda: span.fail(None),
+        ]:
             with self.assertRaises(TypeError):
                 wrong()
 

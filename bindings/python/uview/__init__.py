@@ -27,9 +27,9 @@ import time
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
-from uview._uview import Counter, Gauge, Histogram, Service, Span, Status, UpDownCounter
+from uview._uview import Counter, Gauge, Histogram, Service, Span, Status, UpDownCounter, current_span
 
-__all__ = ["Counter", "Gauge", "Histogram", "Service", "Span", "Status", "UpDownCounter", "timed"]
+__all__ = ["Counter", "Gauge", "Histogram", "Service", "Span", "Status", "UpDownCounter", "current_span", "timed"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use wire::proto::operators::{LmapInfo, RowEvent};
+use wire::metric::Statistic;
+use wire::proto::operators::{LmapInfo, MetricInfo, RowEvent};
 
 use super::Finding;
 use crate::agent::{self, AgentError, Connection, Target};
+use crate::columns::Titles;
 use crate::output;
 
 const NAME: &str = "head sampling";
@@ -55,13 +57,15 @@ enum ColumnRole {
 }
 
 impl ColumnRole {
-    fn of(title: &str) -> Self {
-        let (name, labels) = title.split_once('{').map_or((title, ""), |(name, labels)| (name, labels));
-        let name = name.strip_suffix(".count").unwrap_or(name);
-        // Other statistics of a histogram have another suffix, which stays in the name.
-        match REQUEST_METRICS.iter().copied().flatten().find(|metric| **metric == name) {
-            Some(metric) => Self::Requests(metric),
-            None if name == SPANS && title.contains(".count") && !labels.is_empty() => Self::EntrySpans,
+    fn known(metric: &MetricInfo, _title: &str, statistic: Statistic) -> Self {
+        if statistic.is_of_a_distribution() {
+            return Self::Other;
+        }
+        match REQUEST_METRICS.iter().copied().flatten().find(|name| **name == metric.name) {
+            Some(name) => Self::Requests(name),
+            None if metric.name == SPANS && statistic == Statistic::Count && !metric.labels.is_empty() => {
+                Self::EntrySpans
+            }
             None => Self::Other,
         }
     }
@@ -121,7 +125,7 @@ async fn watch(target: &Target) -> Result<BTreeMap<String, Requests>, AgentError
         following.spawn(async move {
             let mut requests = Requests::default();
             // The timeout is the normal end.
-            _ = tokio::time::timeout(WATCH_TIME, follow(&mut connection, lmap.lmap, &mut requests)).await;
+            _ = tokio::time::timeout(WATCH_TIME, follow(&mut connection, &lmap, &mut requests)).await;
             (lmap.service, requests)
         });
     }
@@ -134,11 +138,18 @@ fn counts_both(lmap: &LmapInfo) -> bool {
     has(SPANS) && REQUEST_METRICS.iter().copied().flatten().any(|metric| has(metric))
 }
 
-async fn follow(connection: &mut Connection, lmap: u32, requests: &mut Requests) -> Result<(), AgentError> {
-    let (mut rows, mut columns) = (connection.watch_rows(lmap, 1).await?, Vec::new());
+async fn follow(connection: &mut Connection, lmap: &LmapInfo, requests: &mut Requests) -> Result<(), AgentError> {
+    let (mut rows, mut columns) = (connection.watch_rows(lmap.lmap, 1).await?, Vec::new());
+    let mut roles = Titles::of(lmap, ColumnRole::known);
     while let Ok(Some(RowEvent { columns: titles, values, change: None, .. })) = rows.next().await {
         if !titles.is_empty() {
-            columns = titles.iter().map(|title| ColumnRole::of(title)).collect();
+            // Titles of metrics that are newer than the list: of operations that were requested just now.
+            if !roles.know(&titles)
+                && let Some(newer) = connection.list().await?.lmaps.iter().find(|newer| newer.lmap == lmap.lmap)
+            {
+                roles = Titles::of(newer, ColumnRole::known);
+            }
+            columns = roles.columns(&titles, |_| ColumnRole::Other);
         }
         requests.add(&columns, &values);
     }
@@ -186,15 +197,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_recognized_by_their_titles() {
-        let requests = |name| ColumnRole::Requests(name);
+    fn columns_are_recognized_by_metric_and_statistic() {
+        let metric = |name: &str, labels: &str, kind: &str| {
+            let [name, labels, kind] = [name, labels, kind].map(str::to_owned);
+            MetricInfo { name, labels, kind, ..MetricInfo::default() }
+        };
+        let metrics = vec![
+            metric("http.server.requests", "{route=\"/pay\"}", "counter"),
+            metric("http.server.request.duration", "", "histogram"),
+            metric("traces.span.metrics.duration", "{span.name=\"GET\"}", "histogram"),
+            metric("http.client.requests", "", "counter"),
+            metric("http.server.duration.count", "", "counter"),
+        ];
+        let roles = Titles::of(&LmapInfo { metrics, ..LmapInfo::default() }, ColumnRole::known);
+        let titles = [
+            "http.server.requests{route=\"/pay\"}",
+            "http.server.request.duration.count",
+            "http.server.request.duration.p99",
+            "traces.span.metrics.duration.count{span.name=\"GET\"}",
+            "traces.span.metrics.duration.mean{span.name=\"GET\"}",
+            "http.client.requests",
+            "http.server.duration.count",
+        ];
+        let titles = titles.map(str::to_owned);
 
-        assert_eq!(ColumnRole::of("http.server.requests{route=\"/pay\"}"), requests("http.server.requests"));
-        assert_eq!(ColumnRole::of("http.server.request.duration.count"), requests("http.server.request.duration"));
-        assert_eq!(ColumnRole::of("http.server.request.duration.p99"), ColumnRole::Other);
-        assert_eq!(ColumnRole::of("traces.span.metrics.duration.count{span.name=\"GET\"}"), ColumnRole::EntrySpans);
-        assert_eq!(ColumnRole::of("traces.span.metrics.duration.mean{span.name=\"GET\"}"), ColumnRole::Other);
-        assert_eq!(ColumnRole::of("http.client.requests"), ColumnRole::Other);
+        let columns = roles.columns(&titles, |_| ColumnRole::Other);
+
+        let requests = ColumnRole::Requests;
+        let expected = [
+            requests("http.server.requests"),
+            requests("http.server.request.duration"),
+            ColumnRole::Other,
+            ColumnRole::EntrySpans,
+            ColumnRole::Other,
+            ColumnRole::Other,
+            ColumnRole::Other,
+        ];
+        assert_eq!(columns, expected, "a counter that is only named like a histogram's count is none");
+        let newer = "http.server.requests{route=\"/new\"}".to_owned();
+        assert!(roles.know(&titles) && !roles.know(core::slice::from_ref(&newer)));
+        assert_eq!(
+            roles.columns(&[newer], |_| ColumnRole::Other),
+            [ColumnRole::Other],
+            "titles are looked up, not read"
+        );
     }
 
     /// A service that counted `total` requests, in two metrics, and sent `spans` entry spans.

@@ -2,13 +2,14 @@
 
 pub mod faults;
 pub mod file;
-pub mod titles;
+mod titles;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_runtime::stop;
+use recording::Column;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -17,12 +18,12 @@ use wire::quantity::{number, quantity};
 use wire::time::Nanos;
 
 use crate::agent::{self, AgentArgs, Connection};
+use crate::columns::Titles;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use faults::Faults;
 use file::{Limits, RecordingSummary, Sink, SinkError};
-use titles::Titles;
 
 const WHAT: &str = "record";
 /// How often the agent is asked for new services.
@@ -250,7 +251,8 @@ async fn follow(
         Ok(rows) => rows,
         Err(error) => return sink.end(Some(&format!("its rows cannot be watched: {error}"))).map_err(failed),
     };
-    let mut source = Source { titles: Titles::of(&lmap), lmap: lmap.lmap, interval_us: lmap.interval_us, gone: None };
+    let mut source =
+        Source { titles: Titles::of(&lmap, titles::known), lmap: lmap.lmap, interval_us: lmap.interval_us, gone: None };
     let mut flushes = interval(FLUSH_EVERY);
     flushes.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -272,7 +274,7 @@ async fn follow(
 
 /// What rows of a service come from.
 struct Source {
-    titles: Titles,
+    titles: Titles<Column>,
     lmap: u32,
     interval_us: u64,
     /// Why there is no LMAP now.
@@ -305,7 +307,7 @@ impl Source {
             {
                 return Ok(Some(note));
             }
-            sink.columns(self.titles.columns(&row.columns))?;
+            sink.columns(self.titles.columns(&row.columns, titles::unknown))?;
         }
         let goes_on = sink.row(row)?;
         Ok((!goes_on).then(|| "its file has reached --most-mib".to_owned()))
@@ -315,7 +317,7 @@ impl Source {
     async fn learn_titles(&mut self, connection: &mut Connection) -> Option<String> {
         let reply = connection.list().await.ok()?;
         let found = reply.lmaps.iter().find(|found| found.lmap == self.lmap)?;
-        self.titles = Titles::of(found);
+        self.titles = Titles::of(found, titles::known);
         let is_same = found.interval_us == self.interval_us;
         (!is_same).then(|| format!("its new LMAP has another interval: {} µs", found.interval_us))
     }

@@ -1,64 +1,34 @@
 //! Unit, group and kind of the columns of an LMAP's rows. The rows themselves have only titles. Pure.
 
-use std::collections::HashMap;
-
 use recording::{Column, ColumnKind};
 use wire::metric::Statistic;
-use wire::proto::operators::{LmapInfo, MetricInfo};
+use wire::proto::operators::MetricInfo;
 
-/// Unit, group and kind of columns, by title.
-#[derive(Clone, Debug, Default)]
-pub struct Titles(HashMap<String, Column>);
-
-impl Titles {
-    /// The columns of an LMAP, from the agent's list of its metrics.
-    #[must_use]
-    pub fn of(lmap: &LmapInfo) -> Self {
-        Self(lmap.metrics.iter().flat_map(columns).map(|column| (column.title.clone(), column)).collect())
-    }
-
-    /// Whether all of `titles` are known.
-    #[must_use]
-    pub fn know(&self, titles: &[String]) -> bool {
-        titles.iter().all(|title| self.0.contains_key(title))
-    }
-
-    /// The columns with these titles. An unknown one is a gauge without unit and group.
-    #[must_use]
-    pub fn columns(&self, titles: &[String]) -> Vec<Column> {
-        let unknown = |title: &String| Column {
-            title: title.clone(),
-            unit: String::new(),
-            group: String::new(),
-            kind: ColumnKind::Gauge,
-        };
-        titles.iter().map(|title| self.0.get(title).cloned().unwrap_or_else(|| unknown(title))).collect()
-    }
-}
-
-/// The columns of a metric, with the titles of [`wire::metric::Series::column_title`].
-fn columns(metric: &MetricInfo) -> Vec<Column> {
-    let statistics: &[Statistic] = match metric.kind.as_str() {
-        "counter" => &[Statistic::Increment],
-        "histogram" => &[Statistic::Count, Statistic::Mean, Statistic::P99],
-        _ => &[Statistic::Value],
-    };
-    let column = |statistic: &Statistic| Column {
-        title: format!("{}{}{}", metric.name, statistic.suffix(), metric.labels),
-        unit: if *statistic == Statistic::Count { String::new() } else { metric.unit.clone() },
+/// A column of a metric.
+pub(super) fn known(metric: &MetricInfo, title: &str, statistic: Statistic) -> Column {
+    Column {
+        title: title.to_owned(),
+        unit: if statistic == Statistic::Count { String::new() } else { metric.unit.clone() },
         group: metric.group.clone(),
         kind: match statistic {
             Statistic::Increment | Statistic::Count => ColumnKind::Increment,
             Statistic::Value => ColumnKind::Gauge,
             Statistic::Mean | Statistic::P99 => ColumnKind::Statistic,
         },
-    };
-    statistics.iter().map(column).collect()
+    }
+}
+
+/// A column that is unknown: a gauge without unit and group.
+pub(super) fn unknown(title: &str) -> Column {
+    Column { title: title.to_owned(), unit: String::new(), group: String::new(), kind: ColumnKind::Gauge }
 }
 
 #[cfg(test)]
 mod tests {
+    use wire::proto::operators::LmapInfo;
+
     use super::*;
+    use crate::columns::Titles;
 
     #[test]
     fn a_histogram_has_three_columns_and_unknown_titles_are_gauges() {
@@ -70,7 +40,7 @@ mod tests {
             group: "service".to_owned(),
             ..MetricInfo::default()
         };
-        let titles = Titles::of(&LmapInfo { metrics: vec![metric], ..LmapInfo::default() });
+        let titles = Titles::of(&LmapInfo { metrics: vec![metric], ..LmapInfo::default() }, known);
         let requested = [
             "http.server.request.duration.count{route=\"/pay\"}",
             "http.server.request.duration.p99{route=\"/pay\"}",
@@ -78,7 +48,7 @@ mod tests {
         ];
         let requested = requested.map(str::to_owned);
 
-        let columns = titles.columns(&requested);
+        let columns = titles.columns(&requested, unknown);
 
         let facts: Vec<(&str, ColumnKind)> = columns.iter().map(|column| (column.unit.as_str(), column.kind)).collect();
         assert_eq!(facts, [("", ColumnKind::Increment), ("s", ColumnKind::Statistic), ("", ColumnKind::Gauge)]);

@@ -91,7 +91,8 @@ mod tests {
     use super::*;
 
     fn alarm(first: usize, last: usize) -> Alarm {
-        Alarm { first, last, open: false, peak: first, score: 2.0, gamma: 1.0, reasons: vec![], groups: vec![] }
+        let (open, within, reasons, groups) = (false, false, vec![], vec![]);
+        Alarm { first, last, open, within, peak: first, score: 2.0, gamma: 1.0, reasons, groups }
     }
 
     fn judge(labels: &str, armed: usize, alarms: Vec<Alarm>) -> Judgement {

@@ -17,6 +17,8 @@ pub struct Alarm {
     pub last: usize,
     /// Whether the episode had not ended at the end of the file.
     pub open: bool,
+    /// Whether it began within another one, which it ended: its first row says what is new, and is its peak.
+    pub within: bool,
     /// The row with the largest score.
     pub peak: usize,
     /// The largest score.
@@ -109,25 +111,25 @@ impl Timeline {
         }
         match verdict.episode {
             Episode::Quiet | Episode::On => {}
-            Episode::Began => self.alarms.push(Alarm {
-                first: number,
-                last: number,
-                open: true,
-                peak: number,
-                score: f64::NEG_INFINITY,
-                gamma: f64::NAN,
-                reasons: Vec::new(),
-                groups: Vec::new(),
-            }),
-            Episode::Ended => {
-                if let Some(alarm) = self.alarms.last_mut() {
-                    alarm.open = false;
-                }
+            Episode::Began => {
+                let within = self.end_alarm();
+                self.alarms.push(Alarm {
+                    first: number,
+                    last: number,
+                    open: true,
+                    within,
+                    peak: number,
+                    score: f64::NEG_INFINITY,
+                    gamma: f64::NAN,
+                    reasons: Vec::new(),
+                    groups: Vec::new(),
+                });
             }
+            Episode::Ended => _ = self.end_alarm(),
         }
         if let Some(alarm) = self.alarms.last_mut().filter(|alarm| alarm.open && verdict.over) {
             alarm.last = number;
-            if verdict.score > alarm.score {
+            if verdict.score > alarm.score && !(alarm.within && alarm.first < number) {
                 (alarm.peak, alarm.score, alarm.gamma) = (number, verdict.score, verdict.gamma.unwrap_or(f64::NAN));
                 detector.explain(TOP, &mut alarm.reasons);
                 detector.group_shares(&mut alarm.groups);
@@ -142,5 +144,10 @@ impl Timeline {
             }
         }
         Ok(())
+    }
+
+    /// Ends the alarm that is on. Returns whether one was.
+    fn end_alarm(&mut self) -> bool {
+        self.alarms.last_mut().is_some_and(|alarm| core::mem::take(&mut alarm.open))
     }
 }

@@ -105,7 +105,11 @@ struct DetectorView<'a> {
 
 #[derive(Serialize)]
 struct ReasonView<'a> {
+    /// Metric, statistic and labels in one title. Its parts are empty from an earlier agent.
     column: &'a str,
+    metric: &'a str,
+    statistic: &'a str,
+    labels: std::collections::BTreeMap<&'a str, &'a str>,
     group: &'a str,
     unit: &'a str,
     share: f64,
@@ -113,6 +117,8 @@ struct ReasonView<'a> {
     expected: f64,
     since_us: u64,
     about: &'a str,
+    /// The replica that stands out; empty: none does.
+    replica: &'a str,
 }
 
 impl<'a> View<'a> {
@@ -211,7 +217,9 @@ impl<'a> DetectorView<'a> {
 
 impl<'a> ReasonView<'a> {
     fn new(reason: &'a Reason) -> Self {
-        let &Reason { ref column, ref group, ref unit, share, seen, expected, since_us, ref about } = reason;
-        Self { column, group, unit, share, seen, expected, since_us, about }
+        let Reason { column, metric, statistic, group, unit, about, replica, .. } = reason;
+        let &Reason { share, seen, expected, since_us, .. } = reason;
+        let labels = reason.labels.iter().map(|label| (label.key.as_str(), label.value.as_str())).collect();
+        Self { column, metric, statistic, labels, group, unit, share, seen, expected, since_us, about, replica }
     }
 }

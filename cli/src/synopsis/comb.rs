@@ -11,9 +11,9 @@ use serde::Serialize;
 use synopses::digest::{Digest, DigestKey};
 use synopses::finecomb::{Deviation, Estimate, FineComb, Interval, Receiver, Rule, Settings, Solver};
 
+use super::args::{Kind, SynopsisArgs};
 use super::cdf::time;
 use super::source::{file, open};
-use super::{Kind, SynopsisArgs};
 use crate::failure::Failure;
 
 /// Size of a bucket in bytes.

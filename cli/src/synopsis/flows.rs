@@ -2,13 +2,13 @@
 
 use core::fmt;
 
-use packets::flows::{DistinctInterval, FlowsInterval, Key, Weight};
+use packets::flows::{DistinctInterval, FlowsInterval};
 use packets::{Flows, FlowsSettings};
 use serde::Serialize;
 
+use super::args::{Kind, SynopsisArgs};
 use super::fridge::rand_seed;
 use super::source::open;
-use super::{Kind, SynopsisArgs};
 use crate::failure::Failure;
 
 /// More intervals are refused.
@@ -31,9 +31,24 @@ pub struct FlowsReport {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Findings {
-    Reordering { checked: u64, out_of_order: u64, share: Option<f64>, heavy_prefixes: usize, prefixes: Vec<PrefixRow> },
-    Heavy { by: &'static str, weight: &'static str, total: u64, top: Vec<TopRow> },
-    Distinct { interval_ms: f64, intervals: Vec<DistinctRow> },
+    Reordering {
+        checked: u64,
+        out_of_order: u64,
+        share: Option<f64>,
+        heavy_prefixes: usize,
+        first_fragments: u64,
+        prefixes: Vec<PrefixRow>,
+    },
+    Heavy {
+        by: &'static str,
+        weight: &'static str,
+        total: u64,
+        top: Vec<TopRow>,
+    },
+    Distinct {
+        interval_ms: f64,
+        intervals: Vec<DistinctRow>,
+    },
 }
 
 #[derive(Debug, Serialize)]
@@ -63,26 +78,6 @@ struct DistinctRow {
     most_destinations_source: Option<String>,
     most_flows: u64,
     most_flows_destination: Option<String>,
-}
-
-/// The key of this name.
-///
-/// # Errors
-///
-/// The possible names.
-pub fn key(name: &str) -> Result<Key, String> {
-    let names = Key::ALL.map(Key::name).join(", ");
-    Key::ALL.into_iter().find(|key| key.name() == name).ok_or_else(|| format!("possible values: {names}"))
-}
-
-/// The weight of this name.
-///
-/// # Errors
-///
-/// The possible names.
-pub fn weight(name: &str) -> Result<Weight, String> {
-    let found = [Weight::Packets, Weight::Bytes].into_iter().find(|weight| weight.name() == name);
-    found.ok_or_else(|| "possible values: packets, bytes".to_owned())
 }
 
 /// Reads all packets.
@@ -158,6 +153,7 @@ impl Findings {
                 out_of_order: found.out_of_order,
                 share: found.share(),
                 heavy_prefixes: found.heavy_prefixes,
+                first_fragments: found.fragments,
                 prefixes: found.worst.iter().map(row).collect(),
             };
         }
@@ -179,7 +175,7 @@ impl Findings {
 
 /// The row of an interval; `None` if distinct items are not measured.
 fn row(of: &FlowsInterval) -> Option<DistinctRow> {
-    let DistinctInterval { flows, sources, ports, fan_out, fan_in } = of.distinct?;
+    let DistinctInterval { flows, sources, ports, fan_out, fan_in, .. } = of.distinct?;
     Some(DistinctRow {
         packets: of.packets,
         flows,
@@ -215,8 +211,11 @@ impl fmt::Display for FlowsReport {
             return writeln!(f, "CAUTION: no packet matches the filter");
         }
         match &self.found {
-            Findings::Reordering { checked, out_of_order, heavy_prefixes, prefixes, .. } => {
+            Findings::Reordering { checked, out_of_order, heavy_prefixes, first_fragments, prefixes, .. } => {
                 writeln!(f, "{out_of_order} of {checked} checked packets were out of order")?;
+                if *first_fragments > 0 {
+                    writeln!(f, "{first_fragments} first fragments were not checked")?;
+                }
                 writeln!(f, "{heavy_prefixes} prefixes have more than 1 % (95 % confidence)\n")?;
                 writeln!(f, "  prefix                checked    out of order   share at least")?;
                 for PrefixRow { prefix, checked, out_of_order, least_share } in prefixes {

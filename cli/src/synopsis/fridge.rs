@@ -1,10 +1,10 @@
 //! Delays between requests and responses at one point, measured with a fridge.
 
-use packets::delays::Interval;
 use packets::{Delays, DelaysSettings};
 use synopses::fridge::{HistogramShape, Settings};
 
-use super::SynopsisArgs;
+use super::args::SynopsisArgs;
+use super::fridge_totals::FridgeTotals;
 use super::report::FridgeReport;
 use super::source::{PacketSource, open};
 use crate::failure::Failure;
@@ -62,29 +62,6 @@ fn measure_of(
 pub(crate) fn rand_seed() -> u64 {
     use core::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish()
-}
-
-/// The delays of all intervals.
-#[derive(Clone, Debug)]
-pub struct FridgeTotals {
-    /// The histogram of all delays.
-    pub histogram: synopses::fridge::Histogram,
-    /// The counts of each interval.
-    pub intervals: Vec<Interval>,
-}
-
-impl FridgeTotals {
-    fn new(delays: &Delays) -> Self {
-        let mut histogram = delays.histogram().clone();
-        histogram.clear();
-        Self { histogram, intervals: Vec::new() }
-    }
-
-    fn add(&mut self, delays: &mut Delays, end_ns: u64) {
-        // Cannot fail: both histograms have the same shape.
-        let _ = self.histogram.merge(delays.histogram());
-        self.intervals.push(delays.end_interval(end_ns));
-    }
 }
 
 #[cfg(test)]

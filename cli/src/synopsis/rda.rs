@@ -16,7 +16,7 @@ use synopses::rda::{
     sizing,
 };
 
-use super::SynopsisArgs;
+use super::args::SynopsisArgs;
 use super::cdf::time;
 use super::source::{PacketSource, file, open};
 use crate::failure::Failure;

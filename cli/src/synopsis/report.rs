@@ -7,7 +7,7 @@ use serde::Serialize;
 use synopses::fridge::Quantile;
 
 use super::cdf;
-use super::fridge::FridgeTotals;
+use super::fridge_totals::FridgeTotals;
 use super::source::FrameTotals;
 
 /// The result of a fridge.

@@ -9,7 +9,7 @@ use packets::file::Capture;
 use packets::ring::{Ring, RingSettings};
 use packets::{Filter, Packet, Progress, Refusals, Source, SourceCounts, Transport, View, parse};
 
-use super::SynopsisArgs;
+use super::args::SynopsisArgs;
 use crate::failure::Failure;
 
 /// An open capture or interface.

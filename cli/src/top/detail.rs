@@ -11,6 +11,7 @@ use wire::quantity::quantity;
 use super::model::Service;
 use super::render::{Palette, state};
 use crate::figures::{bar, largest_of_parts, score, threshold};
+use crate::status::replica_of;
 
 /// Height of the plot, in lines.
 const PLOT: u16 = 9;
@@ -126,14 +127,17 @@ fn draw_reasons(service: &Service, palette: &Palette, area: Rect, buffer: &mut B
         let with_unit = |value: f64| quantity(value, &reason.unit);
         let share =
             format!("{:>3.0} % {}", 100.0 * reason.share, "■".repeat((reason.share.clamp(0.0, 1.0) * 10.0) as usize));
-        Row::new(vec![
+        // Whom it is about has a line of its own, since the name of the metric leaves no room.
+        let about = if reason.about.is_empty() { String::new() } else { format!("\n  {}", reason.about) };
+        let row = Row::new(vec![
             Cell::new(share),
-            Cell::new(reason.column.clone()),
+            Cell::new(format!("{}{}{about}", reason.column, replica_of(reason))),
             Cell::new(reason.group.clone()),
             Cell::new(with_unit(reason.seen)),
             Cell::new(with_unit(reason.expected)),
             Cell::new(since(reason)),
-        ])
+        ]);
+        row.height(if about.is_empty() { 1 } else { 2 })
     });
     let widths = [
         Constraint::Length(16),

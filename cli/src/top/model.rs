@@ -112,7 +112,8 @@ impl Service {
 
     fn matches(&self, filter: &str) -> bool {
         let status = &self.status;
-        let mut texts = [&status.service, &status.state].into_iter().chain(status.reasons.iter().map(|r| &r.column));
+        let reasons = status.reasons.iter().flat_map(|reason| [&reason.column, &reason.about]);
+        let mut texts = [&status.service, &status.state].into_iter().chain(reasons);
         texts.any(|text| text.to_lowercase().contains(filter))
     }
 }
@@ -134,7 +135,7 @@ pub struct ViewState {
     pub sort: Sort,
     /// Whether the order is reversed.
     pub reverse: bool,
-    /// Only services whose name, state or a top metric contains this text are shown.
+    /// Only services whose name, state, a top metric or whom that is about contains this text are shown.
     pub filter: String,
     /// Whether keys go to the filter.
     pub typing: bool,

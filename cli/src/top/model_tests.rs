@@ -70,6 +70,12 @@ fn a_filter_matches_services_states_and_metrics_whatever_their_case() {
     assert_eq!(names(&model), ["store"]);
     let _ = press(&mut model, "/\u{8}\u{8}\u{8}\u{8}\u{8}errors");
     assert_eq!(names(&model), ["payment"]);
+
+    let mut reply = reply();
+    reply.lmaps[0].reasons[0].about = "10.0.0.66 (498 destinations)".to_owned();
+    model.on_reply(Duration::from_secs(2), &reply);
+    let _ = press(&mut model, "\u{1b}/0.0.66");
+    assert_eq!(names(&model), ["cart"]);
 }
 
 #[test]

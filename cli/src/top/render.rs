@@ -197,7 +197,8 @@ fn service_row<'a>(service: &Service, widths: &ColumnWidths, palette: &Palette) 
     let score_style = if service.share() >= 1.0 { palette.urgent } else { Style::new() };
     let top = status.reasons.first().map(|reason| {
         let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
-        format!("{}: {seen}, {expected}", reason.column)
+        let (replica, about) = (status::replica_of(reason), status::about_of(reason));
+        format!("{}: {seen}, {expected}{replica}{about}", reason.column)
     });
     let note = |what: &str, about: &str| if about.is_empty() { String::new() } else { format!("{what} {about}  ") };
     let notes = note("silent:", &status.silent_replicas.join(", ")) + &note("→", &status.points_at);

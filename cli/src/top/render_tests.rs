@@ -91,6 +91,26 @@ fn the_suspected_cause_is_named_and_a_victim_shows_the_service_it_points_at() {
 }
 
 #[test]
+fn a_value_that_is_about_somebody_says_whom_in_the_list_and_in_the_opened_service() {
+    let mut reply = reply();
+    let reasons = &mut reply.lmaps[1].reasons;
+    reasons[0].column = "network.source.destinations".to_owned();
+    reasons[0].about = "10.0.0.66 (498 destinations)".to_owned();
+    let mut model = Model::default();
+    model.on_reply(Duration::ZERO, &reply);
+
+    assert_shows(&picture(&model, 160, 12), &["network.source.destinations: 37, 0.125: 10.0.0.66 (498 destinations)"]);
+
+    (model.view.selected, model.view.opened) = (Some(2), true);
+    for width in [120, 140] {
+        let picture = picture(&model, width, 30);
+        assert_shows(&picture, &["  10.0.0.66 (498 destinations)", "http.server.request"]);
+        let lines = |text: &str| picture.lines().filter(|line| line.contains(text)).count();
+        assert_eq!((lines("network.source.destinations"), lines("10.0.0.66")), (1, 1), "{picture}");
+    }
+}
+
+#[test]
 fn a_metric_without_a_known_begin_shows_no_duration() {
     let mut reply = reply();
     reply.lmaps[1].reasons[0].since_us = 0;

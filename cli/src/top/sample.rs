@@ -19,7 +19,7 @@ pub(super) fn lmap(id: u32, service: &str) -> LmapStatus {
 
 fn reason(column: &str, unit: &str, share: f64, seen: f64, expected: f64) -> Reason {
     let (column, group, unit) = (column.to_owned(), "service".to_owned(), unit.to_owned());
-    Reason { column, group, unit, share, seen, expected, since_us: 4_200_000, about: String::new() }
+    Reason { column, group, unit, share, seen, expected, since_us: 4_200_000, ..Reason::default() }
 }
 
 pub(super) fn reply() -> StatusReply {

@@ -208,8 +208,8 @@ struct Watch {
     state: String,
     /// Why the agents do not watch it, as it was last printed.
     problem: Option<String>,
-    /// The first reason of the alarm that lasts, as it was last printed.
-    top: String,
+    /// Whether an alarm is on, as it was last printed.
+    in_alarm: bool,
 }
 
 impl Watch {
@@ -217,8 +217,8 @@ impl Watch {
         let family = Family::new(Nanos::from(interval));
         let socket = runtime_dir.join("services.sock");
         let Running { tracker, processes: Selected { roots, all }, .. } = running;
-        let (clock, state, top) = (Clock::start(), String::new(), String::new());
-        Self { tracker, service, roots, all, family, replica: None, socket, interval, clock, state, problem: None, top }
+        let (clock, state, replica, problem, in_alarm) = (Clock::start(), String::new(), None, None, false);
+        Self { tracker, service, roots, all, family, replica, socket, interval, clock, state, problem, in_alarm }
     }
 
     fn greet(&self, pid: u32, own: bool, runtime_dir: &Path) -> Result<(), Failure> {
@@ -322,31 +322,29 @@ impl Watch {
         output::print(&format!("{}: {text}\n", self.service))
     }
 
-    /// Prints an alarm that begins, ends, or has another first reason than before.
+    /// Prints an alarm that begins or ends, and another one that begins while one is on.
     fn alarm(&mut self, event: &HookEvent) -> Result<(), Failure> {
         if event.service != self.service {
             return Ok(());
         }
-        let top = event.reasons.first().map_or("", |reason| &reason.column);
-        if event.episode == "on" && top == self.top {
-            return Ok(());
-        }
-        top.clone_into(&mut self.top);
+        let in_alarm = matches!(event.episode.as_str(), "began" | "on");
+        let was_in_alarm = core::mem::replace(&mut self.in_alarm, in_alarm);
         // It may come before the agent is asked for the state, and an alarm of a service that only learns is confusing.
         if event.state == "armed" {
             self.state_is(&event.state, event.gamma, 0)?;
         }
-        output::print(&lines(event))
+        output::print(&lines(event, was_in_alarm))
     }
 }
 
-/// An alarm as lines; empty without one.
-fn lines(event: &HookEvent) -> String {
+/// What an alarm that begins or ends is told by; otherwise empty. `was_in_alarm`: one was on before.
+fn lines(event: &HookEvent, was_in_alarm: bool) -> String {
     let service = &event.service;
     match event.episode.as_str() {
         "began" => {
+            let another = if was_in_alarm { format!("{service}: another alarm begins\n") } else { String::new() };
             let line = |why| format!("{service}: {}\n", status::reason(why));
-            event.reasons.iter().take(REASONS).map(line).collect::<Vec<_>>().concat()
+            another + &event.reasons.iter().take(REASONS).map(line).collect::<Vec<_>>().concat()
         }
         "ended" => format!("{service}: the alarm has ended\n"),
         _ => String::new(),
@@ -375,12 +373,14 @@ mod tests {
             ..HookEvent::default()
         };
 
-        let began = lines(&event("began"));
+        let began = lines(&event("began"), false);
+        let another = lines(&event("began"), true);
 
         assert_eq!(began.lines().count(), REASONS);
         assert!(began.starts_with("redis: process.thread.count 9, expected 4 (50 %)\n"), "{began}");
-        assert_eq!(lines(&event("quiet")), "");
-        assert_eq!(lines(&event("ended")), "redis: the alarm has ended\n");
+        assert_eq!(another, format!("redis: another alarm begins\n{began}"));
+        assert_eq!([lines(&event("quiet"), false), lines(&event("on"), true)], ["", ""]);
+        assert_eq!(lines(&event("ended"), true), "redis: the alarm has ended\n");
     }
 
     #[test]

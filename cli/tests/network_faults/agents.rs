@@ -1,5 +1,6 @@
 //! The agents of the test: a host agent and a NIC agent in one namespace, a NIC agent in the other; and their output.
 
+use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -44,6 +45,24 @@ impl Process {
     }
 }
 
+/// What is printed when something does not come: the summary, and the last row of each stream.
+impl fmt::Debug for Agents<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.summary())?;
+        self.recordings().iter().try_for_each(|recording| writeln!(f, "{}", last_row(recording)))
+    }
+}
+
+/// The columns of the last row of a recording.
+pub fn last_row(recording: &recording::Recording) -> String {
+    let row = recording.rows().last().unwrap_or_default();
+    let mut text = format!("{}: {} rows", recording.service, recording.rows().len());
+    for (column, value) in recording.columns.iter().zip(row) {
+        _ = write!(text, "\n  {} ({}) {value} {}", column.title, column.group, column.unit);
+    }
+    text
+}
+
 impl<'a> Agents<'a> {
     /// Starts the agents. Both NIC agents measure the stream `link`; the one in `HERE` also measures `tcp`.
     pub fn start(network: &'a Network) -> Self {
@@ -68,7 +87,7 @@ impl<'a> Agents<'a> {
         let peer = format!("{}:9705", Network::direct_address(THERE));
         let sender = format!(
             "control: {{address: 'unix:{run}/control.sock'}}\ntransport: shm\nregions_socket: {run}/regions.sock\nmetrics: {any}\nnetwork:\n  \
-             services_socket: {run}/services.sock\n  streams:\n    \
+             services_socket: {run}/services.sock\n  peers: {{peers_insecure: true}}\n  streams:\n    \
              - {{name: link, interface: here0, filter: {filter}, interval_ms: 100, one_way: {{synopsis: rda, peer: '{peer}'}}}}\n    \
              - {{name: tcp, interface: here0, filter: port {TCP}, interval_ms: 200, pair: data}}\n"
         );

@@ -7,21 +7,21 @@ mod agents;
 mod traffic;
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use agents::Agents;
+use agents::{Agents, last_row};
+use support::clock::Stopwatch;
 use support::network::Network;
 use support::relay::{LinkConditions, Relay};
+use support::wait::Wait;
 use traffic::Traffic;
 
-/// Time limit for each step. With a row every 200 ms, an LMAP arms itself after 28 s on an idle machine.
-const PATIENCE: Duration = Duration::from_mins(5);
+/// How each step is waited for. With a row every 200 ms, an LMAP arms itself after 28 s on an idle machine.
+const WAIT: Wait = Wait::up_to(Duration::from_mins(5)).pausing(Duration::from_millis(200));
 /// How long no alarm may begin before the first fault.
 const QUIET: Duration = Duration::from_secs(12);
-/// Time between two polls.
-const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// An alarm is excused if the relay has held packets for this much longer than configured.
 const LATE: Duration = Duration::from_millis(5);
@@ -30,21 +30,13 @@ const STREAMS: [&str; 2] = ["network.link", "network.tcp"];
 /// The conditions of the link without a fault.
 const USUAL: LinkConditions = LinkConditions { delay_ms: (2, 7), loss: 0.0, duplication: 0.0, seed: 9 };
 
-#[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
+/// Waits until `found` has a value for the status, and prints how long that took.
+#[track_caller]
 fn wait_for<T>(what: &str, agents: &Agents, mut found: impl FnMut(&Value) -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        let status = agents.status();
-        if let Some(found) = found(&status) {
-            println!("{what}: after {:.1} s\n{}", since.elapsed().as_secs_f64(), agents.summary());
-            return found;
-        }
-        if since.elapsed() >= PATIENCE {
-            agents.recordings().iter().for_each(print_columns);
-        }
-        assert!(since.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", agents.summary());
-        std::thread::sleep(POLL_EVERY);
-    }
+    let clock = Stopwatch::start();
+    let value = WAIT.until(what, || found(&agents.status()).ok_or(agents));
+    println!("{what}: after {:.1} s\n{}", clock.elapsed().as_secs_f64(), agents.summary());
+    value
 }
 
 fn lmap<'a>(status: &'a Value, service: &str) -> Option<&'a Value> {
@@ -67,17 +59,16 @@ fn alarm(status: &Value, service: &str, columns: &[&str], within: &[Range<f64>; 
 }
 
 /// Waits until no alarm has begun for [`QUIET`]. An alarm is a failure, unless the relay was too late.
-#[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
 fn wait_for_quiet(agents: &Agents, relay: &Relay) {
     let alarms = |status: &Value| STREAMS.map(|service| lmap(status, service).and_then(|lmap| lmap["alarms"].as_u64()));
-    let (mut before, mut since, mut late) = (alarms(&agents.status()), Instant::now(), relay.late());
+    let (mut before, mut since, mut late) = (alarms(&agents.status()), Stopwatch::start(), relay.late());
     wait_for("no alarm", agents, |status| {
         late = late.max(relay.late());
         let now = alarms(status);
         if now != before {
             assert!(late > LATE, "an alarm without a fault:\n{}", agents.summary());
             println!("busy machine: the relay held packets {late:?} longer than configured");
-            (before, since, late) = (now, Instant::now(), Duration::ZERO);
+            (before, since, late) = (now, Stopwatch::start(), Duration::ZERO);
         }
         (since.elapsed() > QUIET).then_some(())
     });
@@ -86,15 +77,6 @@ fn wait_for_quiet(agents: &Agents, relay: &Relay) {
 fn are_quiet(status: &Value) -> Option<()> {
     let quiet = |service: &str| lmap(status, service).is_some_and(|lmap| lmap["alarm"] == false);
     STREAMS.into_iter().all(quiet).then_some(())
-}
-
-/// Prints the last row, for the output of the test.
-fn print_columns(recording: &recording::Recording) {
-    let row = recording.rows().last().unwrap_or_default();
-    println!("{}: {} rows", recording.service, recording.rows().len());
-    for (column, value) in recording.columns.iter().zip(row) {
-        println!("  {} ({}) {value} {}", column.title, column.group, column.unit);
-    }
 }
 
 #[test]
@@ -114,7 +96,7 @@ fn delay_and_loss_on_a_link_raise_an_alarm_that_names_them() {
     let recordings = agents.recordings();
     assert_eq!(recordings.len(), 2);
     for recording in &recordings {
-        print_columns(recording);
+        println!("{}", last_row(recording));
         let lmap = lmap(&status, &recording.service).unwrap();
         assert_eq!(lmap["columns"].as_u64(), Some(recording.columns.len() as u64));
         assert!(recording.columns.iter().all(|column| column.title.starts_with("network.")), "{:?}", recording.columns);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::eventually;
+use crate::WAIT;
 use crate::restarts::Host;
 
 /// One replica of a shop, whose queue has a length that does not change.
@@ -86,7 +86,7 @@ fn two_replicas_are_put_together_as_they_declare_until_an_operator_says_otherwis
 
     let (_, text) = host.uview(&["metric", "shop", "shop.queue"]);
     assert!(text.contains("max") && text.contains("service"), "{text}");
-    eventually("it is recorded as it was declared", || {
+    WAIT.until("it is recorded as it was declared", || {
         let mut recorded = None;
         host.operators.row("shop", "a row", |row| {
             recorded = row.get("shop.queue").copied();

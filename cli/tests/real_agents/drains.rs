@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::eventually;
+use crate::WAIT;
 use crate::operator_calls::{RunningService, is_armed};
 use crate::restarts::{Host, WARM_UP};
 
@@ -29,7 +29,7 @@ fn a_drained_nic_agent_hands_everything_over_and_gets_nothing_until_it_is_undrai
     assert!(code == Some(1) && text.contains("there is no worker 9"), "{code:?}: {text}");
 
     let _second = host.nic_agent(1);
-    eventually("the second one is there", || host.operators.placed().values().any(|worker| *worker == 1).then_some(()));
+    WAIT.until("the second one is there", || host.operators.placed().values().any(|worker| *worker == 1).then_some(()));
     let (code, text) = uview(&host, &["drain", "0"]);
 
     assert!(code == Some(0) && text.contains("worker 0 runs nothing any more"), "{code:?}: {text}");
@@ -43,14 +43,14 @@ fn a_drained_nic_agent_hands_everything_over_and_gets_nothing_until_it_is_undrai
     assert!(text.contains(&format!("worker 0 connected, {who}, shm")), "{text}");
 
     let order = host.models().join("drained-workers");
-    eventually("the order is stored", || order.exists().then_some(()));
+    WAIT.until("the order is stored", || order.exists().then_some(()));
 
     // Neither its next run nor that of the host agent gets anything.
     assert_eq!(first.end(), Some(0));
     let _first = host.nic_agent(0);
     host.kill();
     host.restart();
-    eventually("both are back", || uview(&host, &["status"]).1.matches(" connected, ").count().eq(&2).then_some(()));
+    WAIT.until("both are back", || uview(&host, &["status"]).1.matches(" connected, ").count().eq(&2).then_some(()));
     let _third = RunningService::start("new", &host.services);
     for service in ["cart", "store", "new"] {
         host.operators.when(service, "watched", |lmap| lmap.samples > 0);
@@ -61,5 +61,5 @@ fn a_drained_nic_agent_hands_everything_over_and_gets_nothing_until_it_is_undrai
 
     let (code, text) = uview(&host, &["undrain", "0"]);
     assert!(code == Some(0) && text.contains("takes LMAPs again"), "{code:?}: {text}");
-    eventually("it takes its share", || host.operators.placed().values().any(|worker| *worker == 0).then_some(()));
+    WAIT.until("it takes its share", || host.operators.placed().values().any(|worker| *worker == 0).then_some(()));
 }

@@ -10,7 +10,7 @@ use wire::proto::operators::{
 
 use crate::metrics::page;
 use crate::operator_calls::{Operators, RunningService};
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, WAIT, addresses};
 
 /// The client of docs/look-up/api.md.
 #[path = "../../examples/hook.rs"]
@@ -32,7 +32,7 @@ fn record(runtime_dir: &Path, folder: &Path) -> Child {
     let mut record = Command::new(env!("CARGO_BIN_EXE_uview"));
     record.args(["record", "shop", "--runtime-dir"]).arg(runtime_dir).arg("--out").arg(folder);
     let record = record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually("a recording", || std::fs::read_dir(folder).ok()?.next().map(drop));
+    WAIT.until("a recording", || std::fs::read_dir(folder).ok()?.next().map(drop));
     record
 }
 
@@ -44,7 +44,7 @@ fn hooks(ready: &serde_json::Value) -> Option<u64> {
 
 /// Waits until rows from `first` to `last`, in nanoseconds since 1970, are in the recording.
 fn until_recorded(path: &Path, first: u64, last: u64) {
-    eventually("rows of both LMAPs are in the recording", || {
+    WAIT.until("rows of both LMAPs are in the recording", || {
         let bytes = std::fs::read(path).ok()?;
         let times = recording::decode(&bytes).ok()?.times;
         (times.first()?.0 <= first && times.last()?.0 >= last).then_some(())
@@ -74,11 +74,11 @@ fn hooks_get_rows_and_residuals_and_every_stream_of_a_deleted_lmap_says_so() {
     let mut operators = Operators::connect(&address);
     let _service = RunningService::start("shop", &runtime_dir.join("services.sock"));
     let lmap = operators.armed("shop").lmap;
-    let before = eventually("hooks are counted", || hooks(&ready));
+    let before = WAIT.until("hooks are counted", || hooks(&ready));
     let recorded = directory.path().join("recorded");
     let record = record(&runtime_dir, &recorded);
     let example = follow(address, lmap);
-    eventually("the recorder and the example are registered", || (hooks(&ready)? >= before + 2).then_some(()));
+    WAIT.until("the recorder and the example are registered", || (hooks(&ready)? >= before + 2).then_some(()));
     let Operators { runtime, client } = &mut operators;
     let hook = |features, follow| RegisterHookRequest {
         lmaps: vec![lmap],

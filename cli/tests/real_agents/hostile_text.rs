@@ -1,6 +1,5 @@
 //! Services, workers and senders of telemetry that say whatever could change a terminal, a log or a page: of real
 //! agents, all that people look at is searched, byte by byte.
-#![expect(clippy::disallowed_methods, reason = "spans say when they were")]
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -8,9 +7,13 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use serde_json::{Value, json};
+use support::frames::framed;
 use tokio::runtime::Runtime;
 use wire::printable::is_printable;
 use wire::proto::control::control_client::ControlClient;
@@ -19,12 +22,15 @@ use wire::proto::control::{RegionProblem, WorkerHello, WorkerMessage};
 use wire::proto::registration::service_message::Message;
 use wire::proto::registration::{AddSeries, Hello, Kind, Label, Series, ServiceMessage};
 
-use crate::{ANY, Agent, addresses, eventually, free_port};
+use crate::incidents::Replica;
+use crate::live_page::exposing;
+use crate::{ANY, Agent, WAIT, addresses, free_port, lmap};
 
 /// What a terminal obeys, what ends a line, what turns or hides text, and what a page runs.
-const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;title\u{7}\r\nFORGED all is well\n\0\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}\u{2028}<script>alert('1')</script>&\"y";
+pub const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;title\u{7}\r\nFORGED all is well\n\0\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}\u{2028}<script>alert('1')</script><img src=x onerror=alert('1')>&\"y";
 /// The same without control characters: names may hold it.
-const ODD: &str = "x\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}<script>alert('1')</script>&\"y";
+pub const ODD: &str =
+    "x\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}<script>alert('1')</script><img src=x onerror=alert('1')>&\"y";
 
 /// Two agents whose logs are kept.
 struct Agents {
@@ -49,10 +55,11 @@ impl Agents {
             Agent(command.arg(name).arg("--config").arg(config).stderr(log).spawn().unwrap())
         };
         let traces = "{keep: tail, decision_wait_ms: 2000}";
+        let targets = format!("[{{service: scraped, url: 'http://{}/metrics', interval_ms: 1000}}]", exposing());
         let host = start(
             "host-agent",
             format!(
-                "runtime_dir: {}\nmetrics: {ANY}\n{log}\nremote_write: {{url: 'http://{}/w', baseline_ms: 1000}}\notlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, \
+                "runtime_dir: {}\nmetrics: {ANY}\n{log}\nlmap: {{interval_ms: 20}}\nsources: {{prometheus: {{targets: {targets}}}}}\nremote_write: {{url: 'http://{}/w', baseline_ms: 1000}}\notlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, \
                  listen_grpc: 127.0.0.1:0, listen_http: '{otlp}', derived: {{delay_ms: 500}}, traces: {traces}}}\n",
                 run.display(),
                 receiver()
@@ -121,7 +128,7 @@ fn text(key: &str, value: &str) -> Value {
 
 /// Sends spans, metrics and logs whose texts are `said`, of a service of that name and of one with a plain name.
 fn send_telemetry(agents: &Agents, said: &str, first: u64) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let now = unix_now().0;
     for (which, service) in [(0, said), (1, "plain")] {
         let span = |number: u64| {
             json!({"traceId": format!("{:032x}", u128::from(2 * (first + number) + which) + 1), "spanId": "0000000000000001",
@@ -183,10 +190,8 @@ fn register(socket: &Path, service: &str) -> UnixStream {
     let series =
         vec![series(HOSTILE, "", ""), series("a", HOSTILE, ""), series("b", "", HOSTILE), series(ODD, ODD, ODD)];
     for message in [Message::Hello(hello), Message::AddSeries(AddSeries { series })] {
-        let mut bytes = Vec::new();
-        wire::frame::encode(&ServiceMessage { message: Some(message) }, &mut bytes).unwrap();
         // It may be refused already.
-        _ = stream.write_all(&bytes);
+        _ = stream.write_all(&framed(&ServiceMessage { message: Some(message) }));
     }
     stream
 }
@@ -223,18 +228,31 @@ fn look_through(what: &str, text: &str) {
     assert_eq!(forged, None, "{what}: a line that a sender wrote");
 }
 
+/// Waits until payment is armed, breaks it, and waits until there is an incident; what is scraped is known, too.
+fn make_an_incident(agents: &Agents, broken: &AtomicBool) {
+    let payment = || lmap(&agents.run(), "payment");
+    WAIT.until("payment is armed", || (payment()?["state"] == "armed").then_some(()));
+    broken.store(true, Relaxed);
+    WAIT.until("there is an incident, and what is scraped", || {
+        let (incidents, sources) = (agents.uview(&["incidents"]), agents.uview(&["sources"]));
+        (incidents.contains("queue.depth") && sources.contains("scraped")).then_some(())
+    });
+}
+
 fn whatever_is_said(format: &str) {
     let agents = Agents::start(format);
     let socket = agents.run().join("services.sock");
     let client = client::connect(client::Service::new("linked").instance("one").label("zone", ODD).socket(&socket));
     let counter = client.counter("odd.requests").label("route", ODD).unit("{request}").register();
+    let broken = Arc::new(AtomicBool::new(false));
+    let _payment = Replica::start(socket.clone(), "payment-1", ODD, &broken);
     let _connections = ["raw", HOSTILE, ODD, &"long".repeat(1000)].map(|service| register(&socket, service));
     for worker in [0, 900] {
         work(&agents.control, worker);
     }
 
     let mut first = 0;
-    eventually("paths are known, and problems", || {
+    WAIT.until("paths are known, and problems", || {
         counter.add(3);
         for said in [HOSTILE, ODD, &HOSTILE.repeat(9)] {
             send_telemetry(&agents, said, first);
@@ -247,8 +265,9 @@ fn whatever_is_said(format: &str) {
         (shown && agents.logs()[0].contains("FORGED")).then_some(())
     });
 
-    let files = ["receipt.html", "paths.svg"].map(|name| agents.folder.path().join(name));
-    let [page, drawing] = files.each_ref().map(|file| file.to_str().unwrap());
+    make_an_incident(&agents, &broken);
+    let files = ["receipt.html", "paths.svg", "incident.html"].map(|name| agents.folder.path().join(name));
+    let [page, drawing, incident] = files.each_ref().map(|file| file.to_str().unwrap());
     for arguments in [
         &["status"][..],
         &["status", "--json"],
@@ -259,6 +278,13 @@ fn whatever_is_said(format: &str) {
         &["receipt"],
         &["receipt", "--json"],
         &["receipt", "--html", page],
+        &["incidents"],
+        &["incidents", "--json"],
+        &["incident"],
+        &["incident", "--json"],
+        &["incident", "--html", incident],
+        &["sources"],
+        &["sources", "--json"],
         &["check"],
         &["check", "--json"],
     ] {

@@ -8,26 +8,37 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::metrics::page;
-use crate::{ANY, Agent, HEARTBEAT_MS, addresses, ask, eventually, lmap};
+use crate::{ANY, Agent, HEARTBEAT_MS, WAIT, addresses, ask, lmap};
 
 /// A label of a metric.
 const HOSTILE: &str = "</style><script>window.hit=1</script>\u{202e}";
 const SHOWN: &str = "&lt;/style&gt;&lt;script&gt;window.hit=1&lt;/script&gt;\\u{202e}";
 
-/// A replica of payment, which runs until it is told to stop. Its queue grows once it is `broken`.
-struct Replica {
+/// A replica of a service, which runs until it is told to stop. One of its metrics grows once it is `broken`.
+pub struct Replica {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl Replica {
-    fn start(socket: PathBuf, instance: &'static str, broken: &Arc<AtomicBool>) -> Self {
+    /// A replica of payment, whose queue grows; `route` is a label of it.
+    pub fn start(socket: PathBuf, instance: &str, route: &'static str, broken: &Arc<AtomicBool>) -> Self {
+        let service = client::Service::new("payment").instance(instance).socket(socket);
+        Self::of(service, move |uview| uview.gauge("queue.depth").label("route", route).register(), broken)
+    }
+
+    /// A replica of `service`, of which the gauge grows.
+    pub fn of(
+        service: client::Service,
+        gauge: impl FnOnce(&client::Client) -> client::Gauge + Send + 'static,
+        broken: &Arc<AtomicBool>,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, broken) = (Arc::clone(&stop), Arc::clone(broken));
         let thread = std::thread::spawn(move || {
-            let uview = client::connect(client::Service::new("payment").instance(instance).socket(socket));
+            let uview = client::connect(service);
             let calm: Vec<_> = (0..4).map(|number| uview.gauge(&format!("calm.{number}")).register()).collect();
-            let queue = uview.gauge("queue.depth").label("route", HOSTILE).register();
+            let queue = gauge(&uview);
             for tick in 0_u64.. {
                 if stopped.load(Relaxed) {
                     return;
@@ -43,7 +54,8 @@ impl Replica {
         Self { stop, thread }
     }
 
-    fn end(self) {
+    /// Ends it: its connection is closed.
+    pub fn end(self) {
         self.stop.store(true, Relaxed);
         self.thread.join().unwrap();
     }
@@ -74,7 +86,7 @@ fn said(run: &Path, arguments: &[&str]) -> String {
 }
 
 /// Changes that the host agent has noted.
-fn noted_changes(ready: &serde_json::Value) -> Option<u64> {
+pub fn noted_changes(ready: &serde_json::Value) -> Option<u64> {
     let page = page(ready["metrics"].as_str()?)?;
     page.lines().find_map(|line| line.strip_prefix("uview_host_noted_changes_total "))?.parse().ok()
 }
@@ -93,10 +105,10 @@ fn a_fault_makes_an_incident_that_names_the_restart_before_it_and_survives_one_o
     let _nic = Agent::start("nic-agent", &nic);
     let (sound, broken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let socket = || run.join("services.sock");
-    let first = Replica::start(socket(), "payment-1", &broken);
-    let second = Replica::start(socket(), "payment-2", &sound);
+    let first = Replica::start(socket(), "payment-1", HOSTILE, &broken);
+    let second = Replica::start(socket(), "payment-2", HOSTILE, &sound);
     // What was normal before is in it, too: scores of some seconds.
-    eventually("the LMAP has judged for six seconds", || {
+    WAIT.until("the LMAP has judged for six seconds", || {
         let lmap = lmap(&run, "payment")?;
         let has_judged = lmap["samples"].as_u64()? >= 140 + 300;
         (lmap["state"] == "armed" && lmap["replicas"] == 2 && has_judged).then_some(())
@@ -104,14 +116,14 @@ fn a_fault_makes_an_incident_that_names_the_restart_before_it_and_survives_one_o
     assert!(said(&run, &["incidents"]).contains("no incident is kept"));
 
     // That the second one joined may be one, too.
-    let before = eventually("changes are counted", || noted_changes(&ready));
+    let before = WAIT.until("changes are counted", || noted_changes(&ready));
     second.end();
-    eventually("it is noted that payment-2 is gone", || (noted_changes(&ready)? > before).then_some(()));
-    let again = Replica::start(socket(), "payment-2", &sound);
-    eventually("it is noted that payment-2 is back", || (noted_changes(&ready)? >= before + 2).then_some(()));
+    WAIT.until("it is noted that payment-2 is gone", || (noted_changes(&ready)? > before).then_some(()));
+    let again = Replica::start(socket(), "payment-2", HOSTILE, &sound);
+    WAIT.until("it is noted that payment-2 is back", || (noted_changes(&ready)? >= before + 2).then_some(()));
     broken.store(true, Relaxed);
 
-    let id = eventually("the incident names its metric and the restart", || {
+    let id = WAIT.until("the incident names its metric and the restart", || {
         let listed = ask(&run, &["incidents"])?;
         let incidents = listed["incidents"].as_array()?;
         let of = incidents.iter().find(|of| {
@@ -122,7 +134,8 @@ fn a_fault_makes_an_incident_that_names_the_restart_before_it_and_survives_one_o
     });
 
     let words = said(&run, &["incident", &id]);
-    for part in ["before an alarm; then payment: queue.depth", "payment in alarm", "1  payment: up to", "scores of"] {
+    let line = "before an alarm; then payment: queue.depth";
+    for part in [line, ", replica payment-1", "payment in alarm", "1  payment: up to", "scores of"] {
         assert!(words.contains(part), "{part}:\n{words}");
     }
     let file = folder.path().join("incident.html");
@@ -136,14 +149,14 @@ fn a_fault_makes_an_incident_that_names_the_restart_before_it_and_survives_one_o
         assert!(!page.contains(outside), "{outside}");
     }
     broken.store(false, Relaxed);
-    eventually("the incident is over", || {
+    WAIT.until("the incident is over", || {
         let incident = ask(&run, &["incident", &id])?;
         incident["ended"].is_number().then_some(())
     });
 
     assert_eq!(host.end(), Some(0));
     let _host = host_agent(folder.path());
-    let kept = eventually("the incident is there after a restart", || ask(&run, &["incident", &id]));
+    let kept = WAIT.until("the incident is there after a restart", || ask(&run, &["incident", &id]));
     assert_eq!(kept["services"][0]["service"], "payment");
     assert!(kept["changes"].as_array().unwrap().iter().any(|change| change["first"] == true), "{kept:#}");
     let none = uview(&run, &["incident", "1999"]);

@@ -1,27 +1,31 @@
 //! Fifty processes that are killed: services, the host agent and both NIC agents, at each moment of a service's life,
 //! in an order drawn from a seed. After each kill, every service is judged again with what was learnt, and nothing is
 //! left behind.
+//!
+//! A service that was not killed may miss verdicts for a second (docs/upgrade.md). On a quiet machine that is the
+//! bound. Beside the other tests it is not, for one reason: they take all processors, so that a process that starts
+//! again waits for one. There the bounds tell that what was learnt is still there.
+
+mod viewer;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use tokio::runtime::Runtime;
-use tonic::transport::{Channel, Endpoint};
-use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{
-    DrainWorkerRequest, ListRequest, LmapInfo, LmapStatus, RegisterHookRequest, StatusRequest, UndrainWorkerRequest,
-};
+use rustix::process::{Pid, Signal, kill_process};
+use wire::proto::operators::{LmapInfo, LmapStatus};
+
+use viewer::{Viewer, now};
 
 use crate::operator_calls::{RunningService, is_armed};
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, WAIT, addresses};
 
 const SEED: u64 = 17;
 const KILLS: usize = 50;
@@ -40,6 +44,12 @@ const SETTLE_ROWS: u32 = 20;
 const LIMIT: Duration = Duration::from_secs(20);
 /// Half of the kills cost less than this: learnt anew, each would cost more.
 const MEDIAN: Duration = Duration::from_secs(5);
+/// On a quiet machine, the longest time between two rows of a service that were judged, unless it is itself killed: two
+/// intervals, or a second.
+const GAP: Duration = Duration::from_secs(1);
+/// Kills with a longer gap on a quiet machine, each with its bound and its reason. At most five; docs/upgrade.md would
+/// list them, too. There are none.
+const EXCEPTIONS: [(Process, Moment, Duration, &str); 0] = [];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Process {
@@ -65,11 +75,27 @@ enum Moment {
     Release,
     /// A NIC agent was ordered to hand over its LMAPs, and has not handed over all of them.
     HandingOver,
+    /// A NIC agent was told to end (SIGTERM), and has not handed over all of its LMAPs.
+    Leaving,
+}
+
+impl Moment {
+    /// Whether LMAPs are on their way to the other NIC agent.
+    fn moves(self) -> bool {
+        matches!(self, Self::HandingOver | Self::Leaving)
+    }
 }
 
 const PROCESSES: [Process; 3] = [Process::Service, Process::HostAgent, Process::NicAgent];
-const MOMENTS: [Moment; 6] =
-    [Moment::Registration, Moment::Placement, Moment::Reading, Moment::Verdict, Moment::Release, Moment::HandingOver];
+const MOMENTS: [Moment; 7] = [
+    Moment::Registration,
+    Moment::Placement,
+    Moment::Reading,
+    Moment::Verdict,
+    Moment::Release,
+    Moment::HandingOver,
+    Moment::Leaving,
+];
 
 /// A service in a process of its own, killed when it is dropped.
 struct ServiceProcess(Child);
@@ -102,100 +128,15 @@ fn a_service_of_its_own() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// When rows of each service were last judged: by the rows' own times, and when that arrived here.
-type LatestVerdicts = BTreeMap<String, (u64, Instant)>;
-
-/// A viewer of the operators' API that outlives host agents.
-struct Viewer {
-    runtime: Runtime,
-    channel: Channel,
-    judged: Arc<Mutex<LatestVerdicts>>,
-}
-
-impl Viewer {
-    fn new(address: &str) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let endpoint = Endpoint::from_shared(address.to_owned()).unwrap();
-        let channel = runtime.block_on(async { endpoint.connect_lazy() });
-        let judged = Arc::new(Mutex::new(LatestVerdicts::new()));
-        runtime.spawn(follow(channel.clone(), Arc::clone(&judged)));
-        Self { runtime, channel, judged }
-    }
-
-    fn judged(&self) -> MutexGuard<'_, LatestVerdicts> {
-        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lmaps(&self) -> Vec<LmapInfo> {
-        let mut client = OperatorsClient::new(self.channel.clone());
-        let list = self.runtime.block_on(client.list(ListRequest {}));
-        list.map(|list| list.into_inner().lmaps).unwrap_or_default()
-    }
-
-    fn lmap(&self, service: &str) -> Option<LmapInfo> {
-        self.lmaps().into_iter().find(|lmap| lmap.service == service)
-    }
-
-    /// The LMAPs on a worker, of services that run all the time.
-    fn lmaps_on(&self, worker: u32) -> usize {
-        let is_its = |lmap: &&LmapInfo| lmap.worker == worker && SERVICES.contains(&lmap.service.as_str());
-        self.lmaps().iter().filter(is_its).count()
-    }
-
-    /// The LMAPs of services that run all the time and for which `fits` is true.
-    fn which(&self, fits: impl Fn(&LmapStatus) -> bool) -> Vec<LmapStatus> {
-        let mut client = OperatorsClient::new(self.channel.clone());
-        let status = self.runtime.block_on(client.status(StatusRequest {}));
-        let lmaps = status.map(|status| status.into_inner().lmaps).unwrap_or_default();
-        let of = lmaps.into_iter().filter(|lmap| SERVICES.contains(&lmap.service.as_str()));
-        of.filter(fits).collect()
-    }
-
-    /// Orders that the LMAPs of one worker go to the other one, as `uview undrain` and `uview drain` do. Returns
-    /// whether the host agent takes the order: both workers have to be connected.
-    fn hand_over(&self, from: u32, to: u32) -> bool {
-        let mut client = OperatorsClient::new(self.channel.clone());
-        let undrained = self.runtime.block_on(client.undrain_worker(UndrainWorkerRequest { worker: to }));
-        let drained = client.drain_worker(DrainWorkerRequest { worker: from, force: false });
-        undrained.is_ok() && self.runtime.block_on(drained).is_ok()
-    }
-
-    /// Waits until rows that are younger than `since` (nanoseconds since 1970) of all services that run all the time
-    /// were judged. Returns when the last of them was.
-    fn all_judged_since(&self, since: u64) -> Instant {
-        let begin = now();
-        loop {
-            {
-                let judged = self.judged();
-                let of = SERVICES.map(|service| judged.get(service).filter(|(at, _)| *at > since).map(|(_, on)| *on));
-                if let Some(all) = of.into_iter().collect::<Option<Vec<_>>>() {
-                    return all.into_iter().max().unwrap();
-                }
-            }
-            assert!(begin.elapsed() < LIMIT, "not judged again within {LIMIT:?}: {:?}", self.judged());
-            let anew = self.which(|lmap| !is_armed(lmap) && lmap.rows_needed > SETTLE_ROWS);
-            assert!(anew.is_empty(), "what was learnt is lost: {anew:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-/// Records verdicts of all services; goes on with the next run of the host agent.
-async fn follow(channel: Channel, judged: Arc<Mutex<LatestVerdicts>>) {
-    loop {
-        let request =
-            RegisterHookRequest { lmaps: Vec::new(), min_share: 0.0, queue: 0, ..RegisterHookRequest::default() };
-        if let Ok(stream) = OperatorsClient::new(channel.clone()).register_hook(request).await {
-            let mut stream = stream.into_inner();
-            while let Ok(Some(event)) = stream.message().await {
-                if matches!(event.state.as_str(), "armed" | "drifted") {
-                    let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);
-                    judged.insert(event.service, (event.at_unix_ns, now()));
-                }
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// What a kill cost.
+struct Cost {
+    process: Process,
+    moment: Moment,
+    /// Until rows of all services were judged again, also of one that was killed.
+    again: Duration,
+    /// The longest time between two judged rows of a service that was not killed, until all LMAPs were where they
+    /// belong.
+    gap: Duration,
 }
 
 /// What must not grow: descriptors of the agents, and files in the runtime directory.
@@ -240,7 +181,7 @@ impl Node {
             std::fs::write(node.nic_config(worker), format!("worker: {worker}\n{text}")).unwrap();
             node.start_nic_agent(worker);
         }
-        eventually("the second NIC agent is drained", || node.viewer.hand_over(WORKERS[1], WORKERS[0]).then_some(()));
+        WAIT.until("the second NIC agent is drained", || node.viewer.hand_over(WORKERS[1], WORKERS[0]).then_some(()));
         for service in SERVICES {
             node.start_service(service);
         }
@@ -266,7 +207,7 @@ impl Node {
     /// may not have stored it, and an LMAP whose service starts waits 10 s without a new one.
     fn gather(&mut self, worker: u32) {
         let other = WORKERS.into_iter().find(|other| *other != worker).unwrap();
-        eventually("all LMAPs are handed over", || {
+        WAIT.until("all LMAPs are handed over", || {
             let is_taken = self.viewer.hand_over(other, worker);
             (is_taken && self.viewer.lmaps_on(worker) == SERVICES.len()).then_some(())
         });
@@ -288,21 +229,21 @@ impl Node {
         match moment {
             Moment::Registration => {
                 self.start_service(GUEST);
-                eventually("the guest has registered", || self.viewer.lmap(GUEST).filter(has_replica));
+                WAIT.until("the guest has registered", || self.viewer.lmap(GUEST).filter(has_replica));
             }
             Moment::Placement => {
                 self.start_service(GUEST);
                 let is_placed = |lmap: &LmapInfo| has_replica(lmap) && WORKERS.contains(&lmap.worker);
-                eventually("the guest's LMAP is placed", || self.viewer.lmap(GUEST).filter(is_placed));
+                WAIT.until("the guest's LMAP is placed", || self.viewer.lmap(GUEST).filter(is_placed));
             }
             Moment::Reading => std::thread::sleep(INTERVAL.mul_f64(random.random_range(0.0..1.0))),
-            Moment::Verdict => _ = self.viewer.all_judged_since(unix_now()),
+            Moment::Verdict => _ = self.viewer.all_judged_since(unix_now().0),
             Moment::Release => {
                 self.start_service(GUEST);
-                eventually("the guest has registered", || self.viewer.lmap(GUEST).filter(has_replica));
+                WAIT.until("the guest has registered", || self.viewer.lmap(GUEST).filter(has_replica));
                 drop(self.services.remove(GUEST));
             }
-            Moment::HandingOver => eventually("LMAPs are on their way to the other NIC agent", || {
+            Moment::HandingOver => WAIT.until("LMAPs are on their way to the other NIC agent", || {
                 let can_move = self.viewer.which(|lmap| is_armed(lmap) && !lmap.alarm).len() == SERVICES.len();
                 if !can_move || !self.viewer.hand_over(self.worker, self.next_worker()) {
                     return None;
@@ -315,24 +256,37 @@ impl Node {
                 }
                 Some(())
             }),
+            Moment::Leaving => WAIT.until("LMAPs are on their way from a NIC agent that ends", || {
+                let can_move = self.viewer.which(|lmap| is_armed(lmap) && !lmap.alarm).len() == SERVICES.len();
+                // A host agent that is killed before it has stored that nobody is drained any more would give the other
+                // one nothing.
+                let is_stored = !self.directory.path().join("models/drained-workers").exists();
+                if !can_move || !self.viewer.undrain(self.next_worker()) || !is_stored {
+                    return None;
+                }
+                kill_process(Pid::from_child(&self.nics[&self.worker].0), Signal::TERM).unwrap();
+                std::thread::sleep(INTERVAL.mul_f64(random.random_range(0.0..2.0)));
+                if self.viewer.lmaps_on(self.worker) == 0 {
+                    // Too late, as above.
+                    self.start_nic_agent(self.worker);
+                    self.gather(self.next_worker());
+                    return None;
+                }
+                Some(())
+            }),
         }
     }
 
-    /// Kills a process and starts it again at once; a service that has just come, or one that is drawn. Returns from
-    /// when on rows count.
-    fn kill(&mut self, process: Process, random: &mut ChaCha8Rng) -> u64 {
-        let at = unix_now();
+    /// Kills a process and starts it again at once; a service that has just come, or one that is drawn, which it
+    /// returns.
+    fn kill(&mut self, process: Process, random: &mut ChaCha8Rng) -> Option<&'static str> {
         match process {
             Process::Service => {
                 let drawn = SERVICES[random.random_range(0..SERVICES.len())];
                 let name = if self.services.contains_key(GUEST) { GUEST } else { drawn };
                 drop(self.services.remove(name));
                 self.start_service(name);
-                // Rows of its former process, whose memory is still there, do not count.
-                let pid = self.services[name].0.id();
-                let is_new = |lmap: &LmapInfo| lmap.replicas.iter().any(|replica| replica.pid == pid);
-                eventually("it has registered again", || self.viewer.lmap(name).filter(is_new));
-                return unix_now();
+                return Some(name);
             }
             Process::HostAgent => {
                 drop(self.host.take());
@@ -341,7 +295,32 @@ impl Node {
             Process::NicAgent => self.start_nic_agent(self.worker),
             Process::NextNicAgent => self.start_nic_agent(self.next_worker()),
         }
-        at
+        None
+    }
+
+    /// Kills a process at a moment that has come, and waits until everything is as before.
+    fn cost(&mut self, process: Process, moment: Moment, random: &mut ChaCha8Rng) -> Cost {
+        let (killed, at) = (now(), unix_now().0);
+        let service = self.kill(process, random);
+        let since = service.map_or(at, |name| {
+            // Rows of its former process, whose memory is still there, do not count.
+            let pid = self.services[name].0.id();
+            let is_new = |lmap: &LmapInfo| lmap.replicas.iter().any(|replica| replica.pid == pid);
+            WAIT.until("it has registered again", || self.viewer.lmap(name).filter(is_new));
+            unix_now().0
+        });
+        let again = self.viewer.all_judged_since(since).saturating_duration_since(killed);
+        drop(self.services.remove(GUEST));
+        if moment == Moment::Leaving && process != Process::NicAgent {
+            let left = self.nics.get_mut(&self.worker).unwrap();
+            WAIT.until("the NIC agent has ended", || left.has_ended().then_some(()));
+            self.start_nic_agent(self.worker);
+        }
+        self.gather(if moment.moves() { self.next_worker() } else { self.worker });
+        self.viewer.all_judged_since(unix_now().0);
+        let others = SERVICES.into_iter().filter(|name| Some(*name) != service);
+        let gap = others.map(|name| self.viewer.longest_gap(name, at)).max().unwrap();
+        Cost { process, moment, again, gap }
     }
 
     fn held(&self) -> Resources {
@@ -357,7 +336,7 @@ impl Node {
     fn settled(&self) -> Resources {
         let mut before = self.held();
         let mut since = now();
-        eventually("what the agents hold is steady", || {
+        WAIT.until("what the agents hold is steady", || {
             let held = self.held();
             if held != before {
                 (before, since) = (held, now());
@@ -368,82 +347,105 @@ impl Node {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long something takes is measured here")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-/// Nanoseconds since 1970, as rows have them.
-#[expect(clippy::disallowed_methods, reason = "rows have the time of the system's clock")]
-fn unix_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
-}
-
 /// Each process at each moment twice, some of them, drawn from the seed, a third time, in an order drawn from it, too.
 fn order(random: &mut ChaCha8Rng) -> Vec<(Process, Moment)> {
     let all = PROCESSES.into_iter().flat_map(|process| MOMENTS.map(|moment| (process, moment)));
-    let mut all: Vec<_> = all.chain([(Process::NextNicAgent, Moment::HandingOver)]).collect();
+    let next = [Moment::HandingOver, Moment::Leaving].map(|moment| (Process::NextNicAgent, moment));
+    let mut all: Vec<_> = all.chain(next).collect();
     all.shuffle(random);
     let mut order: Vec<_> = all.iter().copied().cycle().take(KILLS).collect();
     order.shuffle(random);
     order
 }
 
-/// Seconds without a verdict by process: number, median and maximum.
-fn table(gaps: &BTreeMap<Process, Vec<Duration>>) -> String {
-    let mut text = "| process | kills | median s | max s |\n| --- | --- | --- | --- |\n".to_owned();
-    for (process, gaps) in gaps {
-        let mut sorted = gaps.clone();
+/// Seconds until all services are judged again, by process: number, median and maximum; and the longest gap of others.
+fn table(costs: &[Cost]) -> String {
+    let mut text =
+        "| process | kills | median s | max s | longest gap s |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    for (process, of) in by_process(costs) {
+        let mut sorted: Vec<_> = of.iter().map(|cost| cost.again).collect();
         sorted.sort_unstable();
         let (median, max) = (sorted[sorted.len() / 2].as_secs_f64(), sorted[sorted.len() - 1].as_secs_f64());
-        writeln!(text, "| {process:?} | {} | {median:.2} | {max:.2} |", sorted.len()).unwrap();
+        let gap = of.iter().map(|cost| cost.gap).max().unwrap().as_secs_f64();
+        writeln!(text, "| {process:?} | {} | {median:.2} | {max:.2} | {gap:.2} |", sorted.len()).unwrap();
     }
     text
 }
 
-#[test]
-fn after_each_of_fifty_kills_every_service_is_judged_again_and_nothing_is_left_behind() {
+fn by_process(costs: &[Cost]) -> BTreeMap<Process, Vec<&Cost>> {
+    let mut all: BTreeMap<Process, Vec<&Cost>> = BTreeMap::new();
+    for cost in costs {
+        let process = if cost.process == Process::NextNicAgent { Process::NicAgent } else { cost.process };
+        all.entry(process).or_default().push(cost);
+    }
+    all
+}
+
+/// Kills one process after the other, and looks what is left behind.
+fn kill_fifty() -> Vec<Cost> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut node = Node::start();
     for service in SERVICES {
         let is_judged = |lmap: &LmapStatus| lmap.service == service && is_armed(lmap);
-        eventually("every service is judged", || (node.viewer.which(is_judged).len() == 1).then_some(()));
+        WAIT.until("every service is judged", || (node.viewer.which(is_judged).len() == 1).then_some(()));
     }
-    node.viewer.all_judged_since(unix_now());
+    node.viewer.all_judged_since(unix_now().0);
     // Both have run LMAPs then.
     node.gather(WORKERS[1]);
     node.gather(WORKERS[0]);
     let before = node.settled();
 
-    let mut gaps: BTreeMap<Process, Vec<Duration>> = BTreeMap::new();
+    let mut costs = Vec::new();
     for (process, moment) in order(&mut random) {
         node.wait_for(moment, &mut random);
-        let killed = now();
-        let at = node.kill(process, &mut random);
-        let judged = node.viewer.all_judged_since(at);
-        let gap = judged.saturating_duration_since(killed);
-        println!("{process:?} at {moment:?}: {:.2} s", gap.as_secs_f64());
-        gaps.entry(if process == Process::NextNicAgent { Process::NicAgent } else { process }).or_default().push(gap);
-        drop(node.services.remove(GUEST));
-        node.gather(if moment == Moment::HandingOver { node.next_worker() } else { node.worker });
+        let cost = node.cost(process, moment, &mut random);
+        let (again, gap) = (cost.again.as_secs_f64(), cost.gap.as_secs_f64());
+        println!("{process:?} at {moment:?}: {again:.2} s; others: {gap:.2} s");
+        costs.push(cost);
     }
     node.gather(WORKERS[0]);
 
-    println!("{}", table(&gaps));
-    for (process, gaps) in &gaps {
-        let short = gaps.iter().filter(|gap| **gap < MEDIAN).count();
-        assert!(2 * short > gaps.len(), "{process:?}: {gaps:?}");
-    }
-    assert_eq!(gaps.values().map(Vec::len).sum::<usize>(), KILLS);
-    eventually("the guest is gone", || {
+    println!("{}", table(&costs));
+    WAIT.until("the guest is gone", || {
         let lmap = node.viewer.lmap(GUEST);
         lmap.is_none_or(|lmap| lmap.replicas.is_empty()).then_some(())
     });
     println!("held before {before:?}, after {:?}", node.settled());
     // The viewer's connection and its hook are those of before; connections that end are closed a little later.
-    eventually("nothing is left behind", || {
+    WAIT.until("nothing is left behind", || {
         let after = node.held();
         let nics = after.nics.iter().zip(&before.nics).all(|(after, before)| after <= before);
         (after.host <= before.host && nics && after.files == before.files).then_some(())
     });
+    costs
+}
+
+#[test]
+fn after_each_of_fifty_kills_every_service_is_judged_again_and_nothing_is_left_behind() {
+    let costs = kill_fifty();
+
+    assert_eq!(costs.len(), KILLS);
+    for (process, of) in by_process(&costs) {
+        let again: Vec<_> = of.iter().map(|cost| cost.again).collect();
+        let short = again.iter().filter(|again| **again < MEDIAN).count();
+        assert!(2 * short > again.len(), "{process:?}: {again:?}");
+    }
+}
+
+#[test]
+#[ignore = "takes a machine on which nothing else runs; docs/upgrade.md has the command"]
+fn on_a_quiet_machine_none_of_fifty_kills_costs_another_service_a_verdict_for_more_than_a_second() {
+    let costs = kill_fifty();
+
+    assert!(EXCEPTIONS.len() <= 5);
+    let bound = |cost: &Cost| {
+        let exception = EXCEPTIONS.iter().find(|(of, at, ..)| (*of, *at) == (cost.process, cost.moment));
+        exception.map_or((GAP.max(2 * INTERVAL), "none"), |(_, _, bound, why)| (*bound, *why))
+    };
+    let over = costs.iter().filter(|cost| cost.gap > bound(cost).0).map(|cost| {
+        let (most, why) = bound(cost);
+        format!("{:?} at {:?}: {:?}; more than {most:?} (exception: {why})", cost.process, cost.moment, cost.gap)
+    });
+    let over: Vec<_> = over.collect();
+    assert!(over.is_empty(), "gaps that are too long: {over:#?}");
 }

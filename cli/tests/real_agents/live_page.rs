@@ -1,141 +1,34 @@
 //! The live page in a real Chromium, of two real agents: each view, with names that would be markup.
-#![expect(clippy::disallowed_methods, reason = "spans say when they were")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+mod clicks;
+mod held;
+mod links;
+mod senders;
+
+use std::io::Write as _;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+pub use self::senders::exposing;
+use self::senders::{
+    Agents, MARKUP, TRACES, UNREADABLE, agents, checkout, export, fail, log, neighbour, send, shop, shown, stream,
+    succeed,
+};
+use crate::hostile_text::{HOSTILE, ODD};
+use crate::incidents::{Replica, noted_changes};
 use crate::webdriver::{Browser, Driver, ENTER, ESCAPE};
-use crate::{ANY, Agent, addresses, eventually, free_port};
+use crate::{WAIT, lmap};
 
-/// A label of a metric, and names of a span and its service.
-const HOSTILE: &str = "<img src=x onerror=window.hit=1><script>window.hit=1</script>\u{202e}";
-/// The same as it is shown.
-const SHOWN: &str = "<img src=x onerror=window.hit=1><script>window.hit=1</script>\\u{202e}";
-
-/// A service with a metric that jumps once `broken`.
-pub fn serve(socket: PathBuf, broken: &'static AtomicBool) {
-    std::thread::spawn(move || {
-        let uview = client::connect(client::Service::new("payment").instance("payment-1").socket(socket));
-        let calm: Vec<_> = (0..4).map(|number| uview.gauge(&format!("calm.{number}")).register()).collect();
-        let queue = uview.gauge("queue.depth").label("route", HOSTILE).register();
-        for tick in 0_u64.. {
-            let noise = (tick.wrapping_mul(6_364_136_223_846_793_005) >> 40) % 100;
-            for gauge in &calm {
-                gauge.set(50.0 + noise as f64);
-            }
-            queue.set(if broken.load(Relaxed) { 50_000.0 + 1_000.0 * noise as f64 } else { noise as f64 });
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    });
-}
-
-/// A service that looks like a stream of packets from the shop to its depot, 1 % of which are lost.
-fn stream(socket: PathBuf) {
-    std::thread::spawn(move || {
-        let service = client::Service::new("network.shop-depot").instance("shop-depot").socket(socket);
-        let uview = client::connect(service.without_process_metrics());
-        let delay = uview.gauge("network.delay.p50").unit("s").register();
-        let loss = uview.gauge("network.loss").unit("1").register();
-        loop {
-            delay.set(0.004);
-            loss.set(0.01);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    });
-}
-
-/// Spans of one service: its name, and trace, id, parent and status code of each.
-fn resource(service: &str, spans: impl Iterator<Item = (u32, u32, u32, u32)>) -> Value {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let id = |number| if number == 0 { String::new() } else { format!("{number:016x}") };
-    let span = |(trace, span, parent, code): (u32, u32, u32, u32)| {
-        let start = now - 9_000_000 + 4_000_000 * u64::from(parent > 0);
-        json!({
-            "traceId": format!("{trace:032x}"), "spanId": id(span), "parentSpanId": id(parent), "name": HOSTILE, "kind": 2,
-            "startTimeUnixNano": start.to_string(), "endTimeUnixNano": now.to_string(), "status": { "code": code },
-        })
-    };
-    let name = json!({ "key": "service.name", "value": { "stringValue": service } });
-    let spans: Vec<_> = spans.map(span).collect();
-    json!({ "resource": { "attributes": [name] }, "scopeSpans": [{ "spans": spans }] })
-}
-
-/// Sends spans; `None` if they are not accepted.
-fn post(otlp: &str, resources: &[Value]) -> Option<()> {
-    let body = json!({ "resourceSpans": resources }).to_string();
-    let mut stream = std::net::TcpStream::connect(otlp).ok()?;
-    let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
-    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()?;
-    let mut answer = [0; 15];
-    std::io::Read::read_exact(&mut stream, &mut answer).ok()?;
-    answer.starts_with(b"HTTP/1.1 200").then_some(())
-}
-
-/// Sends a failed request of two spans.
-fn send(otlp: &str) -> Option<()> {
-    post(otlp, &[resource(HOSTILE, [(0xabc, 1, 0, 2), (0xabc, 2, 1, 2)].into_iter())])
-}
-
-/// Sends 200 requests of a shop, each of which calls its depot: paths are learnt from one in sixteen.
-fn shop(otlp: &str) -> Option<()> {
-    let requests = 0x1000..0x10c8_u32;
-    let shop = resource("shop", requests.clone().map(|trace| (trace, 1, 0, 0)));
-    // Each other call fails.
-    let depot = resource("depot", requests.map(|trace| (trace, 2, 1, if trace % 2 == 0 { 2 } else { 1 })));
-    post(otlp, &[shop, depot])
-}
-
-/// A Prometheus that has scores of two days: one each quarter of an hour, 20 times γ.
-fn prometheus() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let values: Vec<_> = (0..192).map(|ago| json!([now - 172_800 + 900 * ago, "20"])).collect();
-    let body = json!({ "status": "success", "data": { "resultType": "matrix", "result": [{ "metric": {}, "values": values }] } });
-    let body = body.to_string();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let lines = BufReader::new(&stream).lines().map_while(Result::ok);
-            lines.take_while(|line| !line.is_empty()).for_each(drop);
-            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json";
-            _ = write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        }
-    });
-    address
-}
-
-/// Both agents in `folder`. Rows are taken every 20 ms, so that an LMAP is armed after a few seconds.
-fn agents(folder: &Path, otlp: &str) -> [Agent; 2] {
-    let run = folder.join("run");
-    let (host_config, nic_config) = (folder.join("host.yaml"), folder.join("nic.yaml"));
-    let host = format!(
-        "runtime_dir: {}\nmetrics: {ANY}\nprocess_metrics: {{enabled: false}}\nlmap: {{interval_ms: 20}}\n\
-         page: {{prometheus: {{url: 'http://{}'}}}}\n\
-         otlp: {{upstream: {{endpoint: 'http://127.0.0.1:1'}}, listen_grpc: 127.0.0.1:0, listen_http: '{otlp}', \
-         traces: {{keep: tail, order_key: 00112233445566778899aabbccddeeff, decision_wait_ms: 1000, floor: 0, \
-         latency: false}}}}\ncoherence: {{peers: ['127.0.0.1:1'], listen: 127.0.0.1:0, insecure: true}}\n",
-        run.display(),
-        prometheus()
-    );
-    std::fs::write(&host_config, host).unwrap();
-    let host = Agent::start("host-agent", &host_config);
-    let ready = addresses(&run);
-    let (control, regions) = (ready["control"].as_str().unwrap(), ready["regions"].as_str().unwrap());
-    let nic = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\ntransport: shm\nmetrics: {ANY}\n");
-    std::fs::write(&nic_config, nic).unwrap();
-    [host, Agent::start("nic-agent", &nic_config)]
-}
-
-/// What `uview open` prints.
-fn address(run: &Path) -> String {
+/// What `uview open` prints, with these arguments.
+fn address(run: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
-    let output = command.args(["open", "--print"]).env("UVIEW_RUNTIME_DIR", run).output().unwrap();
+    let command = command.args(["open", "--print"]).args(arguments).env("UVIEW_RUNTIME_DIR", run);
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -168,54 +61,119 @@ fn view(browser: &Browser<'_>, hash: &str, text: &str) {
     assert_eq!(browser.errors(), Vec::<Value>::new(), "{hash}");
 }
 
-/// Opens the first of a list by keys. Returns its address within the page. Again, if the list was drawn anew between
-/// the keys, which takes the focus.
+/// Opens the first of a list by keys. Returns its address within the page. Other lists may be above it.
 fn open_first(browser: &Browser<'_>, opened: &str) -> String {
-    eventually("the first of the list is open", || {
-        browser.press("j");
-        browser.press(ENTER);
+    WAIT.until("the first of the list is open", || {
         let hash = browser.run("return location.hash");
-        hash.as_str().filter(|hash| hash.starts_with(opened)).map(str::to_owned)
+        if let Some(hash) = hash.as_str().filter(|hash| hash.starts_with(opened)) {
+            return Some(hash.to_owned());
+        }
+        browser.press("j");
+        let focused = browser.run("return document.activeElement?.getAttribute('href')");
+        if focused.as_str().is_some_and(|leads| leads.starts_with(opened)) {
+            browser.press(ENTER);
+        }
+        None
     })
 }
 
-/// The list of incidents, and the one that is there.
+/// The list of incidents, and the one that is there with its evidence: a restart, a log record, a trace, a stream. It
+/// is a file, too.
 fn incidents(browser: &Browser<'_>) {
-    view(browser, "#/incidents", SHOWN);
+    view(browser, "#/incidents", &shown(ODD));
     let hash = open_first(browser, "#/incident/");
     shows(browser, "What was normal before");
-    view(browser, &hash, SHOWN);
-    eventually("the time line has scores", || {
+    view(browser, &hash, &shown(ODD));
+    WAIT.until("the time line has scores", || {
         let drawn = browser.run("return document.querySelector('.timeline .line').getAttribute('d').length > 40");
         (drawn == Value::Bool(true)).then_some(())
     });
+    shows(browser, "payment: payment-2 was started again");
+    let marks = browser.run("return document.querySelectorAll('.timeline .change.first').length");
+    assert!(marks.as_u64() >= Some(1), "what was changed first is a mark on the time line");
+    shows(browser, "Kept by error: ");
+    shows(browser, "Kept log records");
+    shows(browser, &shown(HOSTILE));
+    shows(browser, "Streams of packets");
+    let rows = "[...document.querySelectorAll('h2')].find((of) => of.textContent === 'Streams of packets').nextSibling";
+    WAIT.until("the stream's figures are there", || {
+        let text = browser.run(&format!("return {rows}.innerText"));
+        let text = text.as_str()?;
+        ["shop-depot", "network.loss", "network.delay.p99", "12"].iter().all(|of| text.contains(of)).then_some(())
+    });
+    view(browser, &hash, "On ");
+    saved(browser);
     browser.press(ESCAPE);
     assert_eq!(browser.run("return location.hash"), json!("#/incidents"));
 }
 
-/// Operations and services of a shop as a map, and its stream of packets.
-fn map_and_network(browser: &Browser<'_>, otlp: &str, services: PathBuf) {
-    view(browser, "#/network", "network.streams");
-    stream(services);
-    eventually("requests are accepted", || shop(otlp));
-    view(browser, "#/map", "2 services");
-    eventually("the map has rates", || {
+/// The file behind *Save as a file*.
+fn saved(browser: &Browser<'_>) {
+    let link = "document.querySelector('a[download]')";
+    let is_file = browser.run(&format!("return /^incident-[0-9-]+\\.html$/.test({link}.download)"));
+    assert_eq!(is_file, Value::Bool(true));
+    let file = format!(
+        "return fetch({link}.href).then((of) => of.text().then((text) => [of.status, of.headers.get('content-type'), text]))"
+    );
+    let file = browser.run(&file);
+    assert_eq!((&file[0], &file[1]), (&json!(200), &json!("text/html; charset=utf-8")));
+    let text = file[2].as_str().unwrap();
+    assert!(text.contains("queue.depth") && text.contains("payment-2 was started again"), "{text}");
+    for markup in ["<script", "<img", "alert('"] {
+        assert!(!text.contains(markup), "{markup} is in the file");
+    }
+}
+
+/// The profile of an incident: the widest box below the others is of `function`.
+pub fn shows_profile(run: &Path, incident: &str, function: &str) {
+    let Some(driver) = Driver::start() else {
+        return std::io::stderr().write_all(b"NOT RUN: a profile in a browser: it needs chromium\n").unwrap();
+    };
+    let browser = driver.browser();
+    browser.open(&address(run, &[]));
+    view(&browser, &format!("#/incident/{incident}"), "What its processes did");
+    shows(&browser, "sampled at");
+    let of =
+        format!("[...document.querySelectorAll('svg.flames g')].filter((of) => of.textContent.includes('{function}'))");
+    let widest =
+        browser.run(&format!("return Math.max(...{of}.map((of) => of.querySelector('rect').width.baseVal.value))"));
+    let whole = browser.run("return document.querySelector('svg.flames').viewBox.baseVal.width");
+    let (widest, whole) = (widest.as_f64().unwrap(), whole.as_f64().unwrap());
+    assert!(widest >= 0.9 * whole, "{function} is {widest} wide, of {whole}");
+}
+
+/// Operations and services of a shop as a map.
+fn map(browser: &Browser<'_>, otlp: &str) {
+    WAIT.until("requests are accepted", || shop(otlp));
+    view(browser, "#/map", "4 services");
+    WAIT.until("the map has rates", || {
         let says = browser.run("return document.querySelector('.lead').innerText");
         says.as_str()?.contains("Rates are of the last").then_some(())
     });
-    eventually("an operation leads to the shop, which calls its depot", || {
+    WAIT.until("an operation leads to the shop, which calls three others", || {
         let parts = "['.node', '.node.entry', '.call'].map((of) => document.querySelectorAll(`svg.map ${of}`).length)";
-        (browser.run(&format!("return {parts}")) == json!([3, 1, 2])).then_some(())
+        (browser.run(&format!("return {parts}")) == json!([5, 1, 4])).then_some(())
     });
     // Half of the calls failed, of which one in sixteen is counted.
-    eventually("calls fail on the map", || {
+    WAIT.until("calls fail on the map", || {
         let says = browser.run("return document.querySelector('svg.map .call.failing title')?.textContent");
         says.as_str()?.contains("% failed").then_some(())
     });
-    eventually("the stream is an edge with its delay and loss", || {
+    WAIT.until("the stream is an edge with its delay and loss", || {
         let says = browser.run("return document.querySelector('svg.map .stream-edge text')?.textContent");
         (says == json!("4.00 ms · 1.0 % lost")).then_some(())
     });
+    WAIT.until("payment is in alarm on the map, as the suspected cause", || {
+        let node = "document.querySelector('svg.map .node.alarm.suspect')";
+        let said = browser.run(&format!("return {node}?.getAttribute('aria-label')"));
+        let text = browser.run(&format!("return {node}?.textContent"));
+        let is_said = said.as_str()?.starts_with("payment. Suspected cause.");
+        (is_said && text.as_str()?.contains("▲ suspected cause")).then_some(())
+    });
+    let labels = browser.run("return [...document.querySelectorAll('svg.map .node')].map((of) => of.dataset.key)");
+    for key in [format!("operation shop {MARKUP}"), format!("service {MARKUP}")] {
+        assert!(labels.as_array().is_some_and(|labels| labels.contains(&json!(key))), "{labels}");
+    }
     view(browser, "#/map", "Packets between services");
     // The operation comes first, then the shop, which calls.
     browser.press("j");
@@ -225,55 +183,267 @@ fn map_and_network(browser: &Browser<'_>, otlp: &str, services: PathBuf) {
     browser.press("/nobody");
     shows(browser, "No service matches the filter.");
     browser.run("document.activeElement.blur()");
-    view(browser, "#/network", "shop-depot");
 }
 
-/// The score of a week, of which a Prometheus has two days.
+/// What a stream says openly, the histogram of its delays, and the ranking of its clients.
+fn network(browser: &Browser<'_>) {
+    view(browser, "#/network", "shop-depot");
+    let facts = "[...document.querySelectorAll('.streams .facts div:has(dt)')].map((of) => [...of.children].map((of) => of.textContent))";
+    let about = format!("10.0.0.8 (53 of 100 packets) {}", shown(ODD));
+    WAIT.until("each figure is shown", || {
+        let facts = browser.run(&format!("return {facts}"));
+        let is =
+            |name: &str, value: &str| facts.as_array()?.iter().find(|of| of[0] == name && of[1] == value).map(drop);
+        is("Median delay", "4.00 ms")?;
+        is("95 % of delays", "9.00 ms")?;
+        is("99 % of delays", "12.0 ms")?;
+        is("Lost", "1.0 %")?;
+        is("Unanswered", "2.3 %")?;
+        is("Distinct sources", "1\u{2009}234")?;
+        is("Distinct flows", "56\u{2009}789")?;
+        let talker = facts.as_array()?.iter().find(|of| of[0] == "Top talker")?[1].as_str()?;
+        talker.strip_prefix("53 %")?.starts_with(&about).then_some(())
+    });
+    WAIT.until("labels make a histogram of delays, and a ranking of clients", || {
+        let bars = browser.run("return document.querySelectorAll('svg.histogram .bar').length");
+        let rows = "[...document.querySelectorAll('h3 + .wide tbody tr')].map((row) => row.children[1].textContent)";
+        let rows = browser.run(&format!("return {rows}"));
+        let second = rows[1].as_str()?.starts_with(&format!("client=\"{}", shown(ODD)));
+        (bars == 2 && rows[0] == "client=\"10.0.0.8\"" && second).then_some(())
+    });
+    let shares = browser.run("return document.querySelector('svg.histogram').getAttribute('aria-label')");
+    assert_eq!(shares, json!("up to 1.00 ms: 25 %, longer: 75 %"));
+    let quantiles = browser.run("return document.querySelector('svg.stream').getAttribute('aria-label')");
+    assert_eq!(quantiles, json!("p50 4.00 ms, p95 9.00 ms, p99 12.0 ms"));
+    WAIT.until("lines of delays and losses have whole names, also where a line ends at the right", || {
+        let right = "of.ownerSVGElement.querySelector('.grid').x2.baseVal.value + 6 + of.getBBox().width";
+        let names = browser.run(&format!(
+            "return [...document.querySelectorAll('svg.stream .line + text')].map((of) => \
+             [of.textContent, {right} <= of.ownerSVGElement.viewBox.baseVal.width])"
+        ));
+        let wanted = ["median", "95 %", "99 %", "lost", "unanswered"].map(|name| json!([name, true]));
+        (names == json!(wanted)).then_some(())
+    });
+}
+
+/// What became of the spans, and what the agent used.
+fn receipt(browser: &Browser<'_>, otlp: &str) {
+    WAIT.until("requests are accepted", || succeed(otlp));
+    // Names that are not printable are counted together.
+    view(browser, "#/receipt", "_other");
+    let row = "[...document.querySelectorAll('tbody tr')].find((of) => of.children[0].textContent === 'quiet')";
+    let titles = "[...document.querySelectorAll('thead th')].map((of) => of.textContent)";
+    WAIT.until("spans that nothing selects were dropped", || {
+        let dropped = browser.run(&format!("return {row}?.children[{titles}.indexOf('Dropped')].textContent"));
+        let why = browser.run(&format!("return {row}?.children[{titles}.indexOf('Dropped')].firstChild.title"));
+        (dropped == "50" && why == "aged 50").then_some(())
+    });
+    for pattern in
+        ["dropped, 0 lost", "The host agent used [\\d.]+ m?s of processor time", "has [\\d.]+ MB in memory now"]
+    {
+        let is_said = browser.run(&format!("return /{pattern}/.test(document.body.innerText)"));
+        assert_eq!(is_said, Value::Bool(true), "{pattern}");
+    }
+}
+
+/// What is scraped and exported, and its metrics.
+fn sources(browser: &Browser<'_>, run: &Path, otlp: &str) {
+    WAIT.until("metrics are accepted", || export(otlp));
+    view(browser, "#/sources", "exporter");
+    shows(browser, &format!("line 1 is no sample: its value is no number: `{}`", shown(UNREADABLE)));
+    shows(browser, "watching");
+    let scraped = WAIT.until("the scraped service has an LMAP", || lmap(run, "scraped")?["lmap"].as_u64());
+    browser.run("document.querySelectorAll('details:not([open]) summary').forEach((of) => of.click())");
+    WAIT.until("families are listed", || {
+        export(otlp)?;
+        let names = browser
+            .run("return [...document.querySelectorAll('details tbody tr')].map((of) => of.children[0].textContent)");
+        let names = names.as_array()?;
+        ["depth", "served_total", "exported.depth"].iter().all(|name| names.contains(&json!(name))).then_some(())
+    });
+    view(browser, "#/sources", "unreadable");
+    view(browser, &format!("#/service/{scraped}"), &shown(ODD));
+}
+
+/// Keys: views by their number, the list of keys, and the way back within a list.
+fn keys(browser: &Browser<'_>) {
+    let views = ["", "map", "incidents", "traces", "network", "receipt", "node", "sources"];
+    for (number, view) in (1..).zip(views) {
+        browser.press(&format!("{number}"));
+        assert_eq!(browser.run("return location.hash"), json!(format!("#/{view}")));
+    }
+    browser.press("?");
+    assert_eq!(browser.run("return document.getElementById('keys').open"), Value::Bool(true));
+    shows(browser, "next, previous");
+    browser.press(ESCAPE);
+    WAIT.until("the list of keys is closed", || {
+        (browser.run("return document.getElementById('keys').open") == Value::Bool(false)).then_some(())
+    });
+    browser.press("1");
+    WAIT.until("k goes back to the first of the list", || {
+        browser.run("document.activeElement.blur()");
+        browser.press("jjk");
+        let place = "[...document.querySelectorAll('.service, .trace')].indexOf(document.activeElement)";
+        (browser.run(&format!("return {place}")) == 0).then_some(())
+    });
+}
+
+/// Score and alarms of a week, of which a Prometheus has two days.
 fn week(browser: &Browser<'_>) {
     browser.run("[...document.querySelectorAll('[data-span]')].find((of) => of.textContent === '7 days').click()");
-    eventually("two days are drawn", || {
+    WAIT.until("two days are drawn", || {
         let drawn = browser.run("return document.querySelector('.chart .line').getAttribute('d').split('L').length");
         (drawn.as_u64()? > 180).then_some(())
     });
     let alarming = browser.run("return document.querySelector('.chart .over').getAttribute('d').length > 1000");
     assert_eq!(alarming, Value::Bool(true));
+    shows(browser, "scraped by a Prometheus, to 15 min");
+    let lasted = browser.run("return document.body.innerText.includes('30 min')");
+    assert_eq!(lasted, Value::Bool(true), "two steps with an alarm are one");
     browser.run("document.querySelector('[data-span]').click()");
 }
 
-/// Workers, another node that does not answer, and what the agent keeps of what it may.
-fn node(browser: &Browser<'_>) {
+/// Workers, problems, other nodes, one of which does not answer, and what the agents keep of what they may.
+fn node(browser: &Browser<'_>, folder: &Path, gossip: &str) {
+    let _neighbour = neighbour(folder, gossip);
     view(browser, "#/node", "Reads by");
     view(browser, "#/node", "127.0.0.1:1");
     shows(browser, "not heard");
+    // The name of the neighbour, and what the target says that cannot be read.
+    view(browser, "#/node", &shown(ODD));
+    shows(browser, &shown(UNREADABLE));
+    // What the NIC agent says with its summaries.
+    view(browser, "#/node", "Budget of the NIC agent of worker 0");
+    shows(browser, "buffers of regions");
     // The part of a row after its name: series that are there, of those that may be.
     let row = |name: &str| {
         let text = browser.run("return document.body.innerText.replaceAll('\\u2009', '')");
         Some(text.as_str()?.split_once(name)?.1.trim_start().to_owned())
     };
-    let series = eventually("series are counted", || row("series of services"));
+    let series = WAIT.until("series are counted", || row("series of services"));
     let used: u32 = series.split(' ').next().unwrap().parse().unwrap();
     assert!(used > 0 && series[used.to_string().len()..].starts_with(" of 262144 series"), "{series}");
     let resident = row("\nall").unwrap();
     assert!(resident.contains("resident"), "{resident}");
 }
 
+/// Two services in alarm, one of which points at the other; before that, a replica of the other was started again.
+struct Fault {
+    broken: Arc<AtomicBool>,
+    _services: [Replica; 3],
+}
+
+impl Fault {
+    /// Starts the services, and waits until they and the stream are armed.
+    fn prepare(run: &Path, ready: &Value) -> Self {
+        let (sound, broken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let socket = || run.join("services.sock");
+        let first = Replica::start(socket(), "payment-1", ODD, &broken);
+        let second = Replica::start(socket(), "payment-2", ODD, &sound);
+        let calling = checkout(socket(), &broken);
+        stream(socket());
+        WAIT.until("all LMAPs are armed", || {
+            let is_armed = |service| Some(lmap(run, service)?["state"] == "armed");
+            let all = is_armed("payment")? && is_armed("checkout")? && is_armed("network.shop-depot")?;
+            // Both, and what its spans say.
+            (all && lmap(run, "payment")?["replicas"] == 3).then_some(())
+        });
+        let before = WAIT.until("changes are counted", || noted_changes(ready));
+        second.end();
+        WAIT.until("it is noted that payment-2 is gone", || (noted_changes(ready)? > before).then_some(()));
+        let again = Replica::start(socket(), "payment-2", ODD, &sound);
+        WAIT.until("it is noted that payment-2 is back", || (noted_changes(ready)? >= before + 2).then_some(()));
+        Self { broken, _services: [first, again, calling] }
+    }
+}
+
+/// The overview, with the suspected cause and who points at it, and the service itself.
+fn overview_and_service(browser: &Browser<'_>) {
+    shows(browser, "suspected cause");
+    shows(browser, "Points at payment.");
+    view(browser, "#/", &shown(ODD));
+    WAIT.until("the sparkline of payment is drawn, above γ", || {
+        let row = "[...document.querySelectorAll('.service')].find((of) => of.innerText.startsWith('payment'))";
+        let drawn =
+            browser.run(&format!("return {row}.querySelector('.spark .over').getAttribute('d').split('L').length"));
+        let said = browser.run(&format!("return {row}.querySelector('.spark').getAttribute('aria-label')"));
+        let ratio: f64 = said.as_str()?.strip_prefix("score ")?.strip_suffix(" times γ")?.parse().ok()?;
+        (drawn.as_u64()? > 20 && ratio > 1.0).then_some(())
+    });
+    let hash = open_first(browser, "#/service/");
+    shows(browser, "Threshold γ");
+    view(browser, &hash, &shown(ODD));
+    let budget =
+        "[...document.querySelectorAll('.facts dt')].find((of) => of.textContent === 'Budget of γ').nextSibling";
+    let budget = browser.run(&format!("return {budget}.textContent"));
+    assert!(budget.as_str().is_some_and(|of| of.contains(" alarms a day, factor ")), "{budget}");
+    WAIT.until("scores are drawn", || {
+        let drawn = browser.run("return document.querySelector('.chart .line')?.getAttribute('d').length > 20");
+        (drawn == Value::Bool(true)).then_some(())
+    });
+    week(browser);
+    shows(browser, "goes on");
+    WAIT.until("each metric is shown, also those that explain nothing", || {
+        let text = browser.run("return document.body.innerText");
+        (0..4).all(|number| text.as_str().is_some_and(|text| text.contains(&format!("calm.{number}")))).then_some(())
+    });
+    WAIT.until("the heat map shows what made the score", || {
+        let title = browser.run("return document.querySelector('.heat title')?.textContent");
+        title.as_str()?.contains("of the score").then_some(())
+    });
+}
+
+/// Whoever opens the view when the alarm is over finds in its heat map what was above γ.
+fn heat_of_before(browser: &Browser<'_>, run: &Path, fault: &Fault) {
+    fault.broken.store(false, Relaxed);
+    let id = WAIT.until("the alarm of payment is over", || {
+        let payment = lmap(run, "payment")?;
+        payment["lmap"].as_u64().filter(|_| payment["alarm"] == false)
+    });
+    view(browser, &format!("#/service/{id}"), "Threshold γ");
+
+    browser.reload();
+
+    let cells = "[...document.querySelectorAll('.heat')].filter((of) => of.textContent.includes('queue.depth'))";
+    let is_before = "(of) => Number(of.dataset.second) < Math.floor(performance.timeOrigin / 1000) - 1";
+    let dark = "(of) => Number(of.getAttribute('fill-opacity')) > 0.5";
+    WAIT.until("the alarm's seconds are dark, from before the page was loaded", || {
+        let alarm = "document.querySelectorAll('.heat-alarm').length > 0";
+        let drawn = browser.run(&format!("return {alarm} && {cells}.filter({is_before}).some({dark})"));
+        (drawn == Value::Bool(true)).then_some(())
+    });
+}
+
+/// A kept trace, and its link to the tracing backend.
+fn traces(browser: &Browser<'_>) {
+    view(browser, "#/traces", &shown(HOSTILE));
+    let hash = format!("#/trace/{:032x}", 0xabc);
+    view(browser, &hash, "ended in an error");
+    assert_eq!(browser.run("return document.querySelectorAll('.span rect').length"), json!(2));
+    let link = browser.run("return document.querySelector('.lead a').href");
+    assert_eq!(link, json!(format!("{TRACES}{:032x}", 0xabc)));
+    browser.press(ESCAPE);
+    assert_eq!(browser.run("return location.hash"), json!("#/traces"));
+    open_first(browser, "#/trace/");
+}
+
 #[test]
 fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
-    static BROKEN: AtomicBool = AtomicBool::new(false);
     let Some(driver) = Driver::start() else {
         // Not `println!`, which the test's harness swallows.
         return writeln!(std::io::stderr(), "NOT RUN: the page in a browser: it needs chromium and chromedriver")
             .unwrap();
     };
     let folder = tempfile::tempdir().unwrap();
-    let (run, otlp) = (folder.path().join("run"), free_port().to_string());
-    let [host, _nic] = agents(folder.path(), &otlp);
-    serve(run.join("services.sock"), &BROKEN);
-    eventually("spans are accepted", || send(&otlp));
-    let (url, browser) = (address(&run), driver.browser());
+    let run = folder.path().join("run");
+    let Agents { host, ready, otlp, gossip, nic: _nic } = agents(folder.path());
+    WAIT.until("spans are accepted", || send(&otlp));
+    // Metrics of payment's requests are learnt with its others.
+    WAIT.until("a failed request is accepted", || fail(&otlp, 0xdee));
+    let (url, browser) = (address(&run, &[]), driver.browser());
 
     browser.open(&url);
-    shows(&browser, "payment");
+    shows(&browser, "live");
     assert_eq!(
         browser.run("return location.pathname + location.search"),
         json!("/"),
@@ -284,43 +454,29 @@ fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
     other.open(&url);
     shows(&other, "used before");
     drop(other);
+    view(&browser, "#/network", "network.streams");
+    view(&browser, "#/", "");
+    let fault = Fault::prepare(&run, &ready);
     shows(&browser, "All is quiet");
-    eventually("the LMAP is armed", || {
-        let lmap = crate::lmap(&run, "payment")?;
-        (lmap["state"] == "armed").then_some(())
-    });
-    BROKEN.store(true, Relaxed);
-    shows(&browser, "suspected cause");
+    fault.broken.store(true, Relaxed);
+    WAIT.until("payment is in alarm", || (lmap(&run, "payment")?["alarm"] == true).then_some(()));
+    WAIT.until("a log record is accepted", || log(&otlp));
+    WAIT.until("a failed request is accepted", || fail(&otlp, 0xdef));
 
-    view(&browser, "#/", SHOWN);
-    let hash = open_first(&browser, "#/service/");
-    shows(&browser, "Threshold γ");
-    view(&browser, &hash, SHOWN);
-    eventually("scores are drawn", || {
-        let drawn = browser.run("return document.querySelector('.chart .line')?.getAttribute('d').length > 20");
-        (drawn == Value::Bool(true)).then_some(())
-    });
-    week(&browser);
-    shows(&browser, "goes on");
-    eventually("each metric is shown, also those that explain nothing", || {
-        let text = browser.run("return document.body.innerText");
-        (0..4).all(|number| text.as_str().is_some_and(|text| text.contains(&format!("calm.{number}")))).then_some(())
-    });
-    eventually("the heat map shows what made the score", || {
-        let title = browser.run("return document.querySelector('.heat title')?.textContent");
-        title.as_str()?.contains("of the score").then_some(())
-    });
+    overview_and_service(&browser);
+    clicks::of_an_alarm(&browser, &run);
+    held::while_somebody_selects(&browser, &run);
     incidents(&browser);
-    view(&browser, "#/traces", SHOWN);
-    let hash = open_first(&browser, "#/trace/");
-    assert_eq!(hash, format!("#/trace/{:032x}", 0xabc));
-    view(&browser, &hash, "ended in an error");
-    assert_eq!(browser.run("return document.querySelectorAll('.span rect').length"), json!(2));
-    map_and_network(&browser, &otlp, run.join("services.sock"));
-    // Names that are not printable are counted together.
-    view(&browser, "#/receipt", "_other");
-    node(&browser);
-    view(&browser, "#/sources", "No endpoint is scraped");
+    links::of_others(&driver, &run);
+    traces(&browser);
+    map(&browser, &otlp);
+    network(&browser);
+    receipt(&browser, &otlp);
+    sources(&browser, &run, &otlp);
+    held::while_somebody_has_the_focus(&browser);
+    heat_of_before(&browser, &run, &fault);
+    keys(&browser);
+    node(&browser, folder.path(), &gossip);
     browser.press(ESCAPE);
     shows(&browser, "payment");
     browser.press("/nobody");

@@ -7,6 +7,7 @@ mod drains;
 mod hooks;
 mod hostile_text;
 mod incidents;
+mod insecure;
 mod intervals;
 mod kills;
 mod live_page;
@@ -18,13 +19,14 @@ mod over_several;
 mod packets;
 mod profiles;
 mod prometheus;
+mod recorded_requests;
 mod restarts;
 mod sampling;
 mod tls;
 mod unprivileged;
+mod viewer_commands;
 mod watch;
 mod watch_preload;
-mod webdriver;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -32,9 +34,11 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use support::wait::Wait;
+use support::webdriver;
 
-/// Polls, 50 ms apart, until a test fails: two minutes, for busy machines.
-const MAX_POLLS: usize = 2400;
+/// How tests wait for a condition: five minutes, for busy machines.
+const WAIT: Wait = Wait::up_to(Duration::from_mins(5)).pausing(Duration::from_millis(50));
 
 /// A configuration section that listens on any free port.
 const ANY: &str = "{listen: 127.0.0.1:0}";
@@ -81,21 +85,9 @@ fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap()
 }
 
-fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let found = (0..MAX_POLLS).find_map(|_| {
-        let found = poll();
-        if found.is_none() {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        found
-    });
-    assert!(found.is_some(), "not within two minutes: {what}");
-    found.unwrap()
-}
-
 /// The content of host-agent.json, once the host agent is ready.
 fn addresses(runtime_dir: &Path) -> serde_json::Value {
-    eventually("the host agent is ready", || {
+    WAIT.until("the host agent is ready", || {
         let bytes = std::fs::read(runtime_dir.join("host-agent.json")).ok()?;
         serde_json::from_slice(&bytes).ok()
     })
@@ -114,11 +106,10 @@ fn lmap(runtime_dir: &Path, service: &str) -> Option<serde_json::Value> {
     status["lmaps"].as_array()?.iter().find(|lmap| lmap["service"] == service).cloned()
 }
 
-/// The LMAP of `service`, if it is in alarm and its reasons name `column`.
-fn alarm(runtime_dir: &Path, service: &str, column: &str) -> Option<serde_json::Value> {
+/// The LMAP of `service`, if it is in alarm and its reasons name `metric`.
+fn alarm(runtime_dir: &Path, service: &str, metric: &str) -> Option<serde_json::Value> {
     let lmap = lmap(runtime_dir, service)?;
-    let mut reasons = lmap["reasons"].as_array()?.iter();
-    let named = reasons.any(|reason| reason["column"].as_str().is_some_and(|of| of.starts_with(column)));
+    let named = lmap["reasons"].as_array()?.iter().any(|reason| reason["metric"] == metric);
     (lmap["alarm"] == true && named).then_some(lmap)
 }
 
@@ -154,7 +145,7 @@ fn the_agents_find_each_other_status_finds_them_and_sigterm_leaves_nothing_behin
     let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
     std::fs::write(&nic_config, text).unwrap();
     let nic = Agent::start("nic-agent", &nic_config);
-    eventually("the worker is connected", || (status(&runtime_dir) == Some(0)).then_some(()));
+    WAIT.until("the worker is connected", || (status(&runtime_dir) == Some(0)).then_some(()));
 
     assert_eq!(nic.end(), Some(0));
     assert_eq!(host.end(), Some(0));

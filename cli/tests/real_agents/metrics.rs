@@ -5,12 +5,17 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
-use crate::{ANY, Agent, addresses, eventually, free_port};
+use crate::{ANY, Agent, WAIT, addresses, free_port};
 
 /// The metrics page at an address; `None` until it is complete.
 pub fn page(address: &str) -> Option<String> {
+    page_at(address, "/metrics")
+}
+
+/// As [`page`], one with another path.
+pub fn page_at(address: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -77,8 +82,8 @@ fn the_documented_metrics_are_those_that_both_agents_export() {
     let (_agents, host, nic) = agents(folder.path());
 
     // The transport is known after the welcome.
-    let nic = eventually("the worker's page", || page(&nic).filter(|page| page.contains("uview_nic_transport_info")));
-    let host = eventually("the host agent's page", || page(&host));
+    let nic = WAIT.until("the worker's page", || page(&nic).filter(|page| page.contains("uview_nic_transport_info")));
+    let host = WAIT.until("the host agent's page", || page(&host));
 
     let exported: BTreeSet<String> = rows(&host).into_iter().chain(rows(&nic)).collect();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");

@@ -1,121 +1,38 @@
-//! Dashboards and alerts of `deploy` with a real Prometheus that scrapes running agents: each query gives data.
-//! `promtool` checks the rules, and the metrics of both agents.
+//! Dashboards and alerts of `deploy` with a real Prometheus that scrapes running agents: each query gives data, and an
+//! alarm fires. `promtool` checks the rules, and the metrics of both agents.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::page::older::{self, Reach};
-use serde_json::Value;
-use wire::time::{Nanos, UnixNanos};
+use agent_runtime::clock::unix_now;
+use support::prometheus::{Prometheus, alerts, panels};
+use wire::time::Nanos;
 
-use crate::live_page::serve;
-use crate::metrics::{agents, page};
-use crate::{eventually, free_port};
-
-fn deploy() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
-}
+use crate::WAIT;
+use crate::hostile_text::ODD;
+use crate::incidents::Replica;
+use crate::metrics::{agents, page_at};
 
 /// Counters that are not in seconds; to rename them would break who reads them.
 const ABBREVIATED: [&str; 2] = ["uview_host_raised_probabilities_wait_ms_total ", "uview_host_scrape_us_total "];
 
-/// A Prometheus, ended with its test.
-struct Prometheus {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        _ = self.process.kill();
-        _ = self.process.wait();
-    }
-}
-
-impl Prometheus {
-    /// Scrapes the agents each second; `None` where there is no such program.
-    fn start(folder: &Path, host: &str, nic: &str) -> Option<Self> {
-        let address = free_port();
-        let rules = deploy().join("prometheus/uview-alerts.yaml");
-        let job = |name: &str, path: &str, target: &str| {
-            format!("  - job_name: {name}\n    metrics_path: {path}\n    static_configs: [{{targets: ['{target}']}}]\n")
-        };
-        let jobs =
-            [job("host", "/metrics", host), job("lmaps", "/metrics/lmaps", host), job("nic", "/metrics", nic)].concat();
-        let config = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: ['{}']\nscrape_configs:\n{jobs}",
-            rules.display()
-        );
-        let file = folder.join("prometheus.yml");
-        std::fs::write(&file, config).unwrap();
-        let mut command = Command::new("prometheus");
-        command.arg(format!("--config.file={}", file.display()));
-        command.arg(format!("--storage.tsdb.path={}", folder.join("data").display()));
-        command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
-        Some(Self { process: command.spawn().ok()?, address })
-    }
-
-    /// The body of what its API answers; `None` until it does.
-    fn answer(&self, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(self.address).ok()?;
-        // Without chunks: HTTP 1.0.
-        write!(stream, "GET /api/v1/{path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer.split_once("\r\n\r\n")?.1.to_owned())
-    }
-
-    /// The data that its API answers with; `None` until it does.
-    fn get(&self, path: &str) -> Option<Value> {
-        let answer: Value = serde_json::from_str(&self.answer(path)?).ok()?;
-        assert_ne!(answer["status"], "error", "{path}: {answer}");
-        Some(answer["data"].clone())
-    }
-
-    /// Waits until it has scores of the LMAP of `service`, asked for as the live page does.
-    #[expect(clippy::disallowed_methods, reason = "scores are of the present")]
-    fn gives_scores(&self, service: &str) {
-        let labels = [("job".to_owned(), "lmaps".to_owned())].into();
-        let scores = eventually("scores of the past", || {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-            // The step that goes on, too: a page has it from its own history.
-            let end = UnixNanos(now.as_nanos() as u64).plus(Nanos::from_secs(u64::from(Reach::Day.step())));
-            let answer = self.answer(&format!("query_range?{}", older::query(service, &labels, Reach::Day, end)))?;
-            Some(older::scores(answer.as_bytes(), Reach::Day).unwrap()).filter(|scores| !scores.is_empty())
-        });
-        assert!(scores.iter().all(|score| score.ratio >= 0.0), "{scores:?}");
-    }
-
-    /// Waits until `query` gives data.
-    fn gives_data(&self, query: &str) {
-        let encoded = query.bytes().fold(String::new(), |mut text, byte| {
-            _ = write!(text, "%{byte:02x}");
-            text
-        });
-        eventually(query, || {
-            let data = self.get(&format!("query?query={encoded}"))?;
-            data["result"].as_array().is_some_and(|series| !series.is_empty()).then_some(())
-        });
-    }
-}
-
-/// Queries of all panels, with values for Grafana's variables.
-fn panels() -> Vec<String> {
-    let files = std::fs::read_dir(deploy().join("grafana")).unwrap().map(|file| file.unwrap().path());
-    let dashboards = files.map(|file| serde_json::from_slice::<Value>(&std::fs::read(file).unwrap()).unwrap());
-    let queries = |dashboard: Value| {
-        let panels = dashboard["panels"].as_array().unwrap().clone();
-        let targets = panels.into_iter().filter_map(|panel| panel["targets"].as_array().cloned()).flatten();
-        targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    let with_values = |query: String| query.replace("$__rate_interval", "1m").replace("$instance", ".*");
-    dashboards.flat_map(queries).map(with_values).collect()
+/// Waits until `prometheus` has scores of the LMAP of `service`, and says whether it is in alarm, asked for as the live
+/// page does.
+fn gives_scores(prometheus: &Prometheus, service: &str) {
+    let labels = [("job".to_owned(), "lmaps".to_owned())].into();
+    let scores = WAIT.until("scores of the past", || {
+        // The step that goes on, too: a page has it from its own history.
+        let end = unix_now().plus(Nanos::from_secs(u64::from(Reach::Day.step())));
+        let answer = prometheus.answer(&format!("query_range?{}", older::query(service, &labels, Reach::Day, end)))?;
+        assert!(answer.contains(r#""of":"alarm""#) || !answer.contains(r#""of":"score""#), "{answer}");
+        Some(older::past(answer.as_bytes(), Reach::Day).unwrap().scores).filter(|scores| !scores.is_empty())
+    });
+    assert!(scores.iter().all(|score| score.ratio >= 0.0), "{scores:?}");
 }
 
 /// OpenMetrics in Prometheus's older text format, which promtool reads: names of series in place of families, info as
@@ -158,7 +75,7 @@ fn promtool(arguments: &[&str], input: &str) {
 
 #[test]
 fn each_panel_and_each_alert_gets_data_from_a_real_prometheus() {
-    static BROKEN: AtomicBool = AtomicBool::new(false);
+    let broken = Arc::new(AtomicBool::new(false));
     let folder = tempfile::tempdir().unwrap();
     let (_agents, host, nic) = agents(folder.path());
     let Some(prometheus) = Prometheus::start(folder.path(), &host, &nic) else {
@@ -166,29 +83,24 @@ fn each_panel_and_each_alert_gets_data_from_a_real_prometheus() {
         return writeln!(std::io::stderr(), "NOT RUN: dashboards and alerts: it needs prometheus and promtool")
             .unwrap();
     };
-    serve(folder.path().join("run/services.sock"), &BROKEN);
-    let alerts = deploy().join("prometheus/uview-alerts.yaml");
+    let _payment = Replica::start(folder.path().join("run/services.sock"), "payment-1", ODD, &broken);
 
-    promtool(&["check", "rules", alerts.to_str().unwrap()], "");
-    for address in [&host, &nic] {
-        let text = eventually("the agent's metrics", || page(address));
+    promtool(&["check", "rules", alerts().to_str().unwrap()], "");
+    for (address, path) in [(&host, "/metrics"), (&host, "/metrics/lmaps"), (&nic, "/metrics")] {
+        let text = WAIT.until("metrics with a sample", || {
+            page_at(address, path).filter(|text| text.lines().any(|line| line.starts_with("uview_")))
+        });
         let (_, metrics) = text.split_once("\r\n\r\n").unwrap();
         promtool(&["check", "metrics"], &as_text(metrics));
     }
     for query in panels() {
         prometheus.gives_data(&query);
     }
-    prometheus.gives_scores("payment");
-    let rules = eventually("all rules are evaluated", || {
-        let groups = prometheus.get("rules")?;
-        let rules = groups["groups"][0]["rules"].as_array()?.clone();
-        rules.iter().all(|rule| rule["health"] == "ok").then_some(rules)
+    gives_scores(&prometheus, "payment");
+    prometheus.gives_data_to_rules(|_| true);
+    assert!(!prometheus.firing().contains(&("UviewServiceInAlarm".to_owned(), "payment".to_owned())));
+    broken.store(true, Ordering::Relaxed);
+    WAIT.until("the alert of the service in alarm", || {
+        prometheus.firing().contains(&("UviewServiceInAlarm".to_owned(), "payment".to_owned())).then_some(())
     });
-    assert!(rules.len() > 10, "{rules:#?}");
-    for rule in rules {
-        // A healthy node has nothing above the limit: what is compared has to be there.
-        let query = rule["query"].as_str().unwrap();
-        let (compared, _) = query.rsplit_once(" == ").or_else(|| query.rsplit_once(" > ")).unwrap();
-        prometheus.gives_data(compared);
-    }
 }

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{Detector, ListRequest, LmapStatus, NewLmapRequest, StatusRequest, WatchRowsRequest};
 
-use crate::{ANY, Agent, addresses, eventually, free_port};
+use crate::{ANY, Agent, WAIT, addresses, free_port};
 
 const COUNTERS: [&str; 4] = ["shop.requests", "shop.items", "shop.bytes", "shop.calls"];
 const GAUGE: &str = "shop.depth";
@@ -94,7 +94,7 @@ impl Operators {
 
     /// The status of a service's LMAP, as soon as `fits` returns true.
     pub(crate) fn when(&mut self, service: &str, what: &str, fits: impl Fn(&LmapStatus) -> bool) -> LmapStatus {
-        eventually(&format!("{service}: {what}"), || {
+        WAIT.until(&format!("{service}: {what}"), || {
             let status = self.runtime.block_on(self.client.status(StatusRequest {})).unwrap().into_inner();
             status.lmaps.into_iter().find(|lmap| lmap.service == service && fits(lmap))
         })
@@ -108,7 +108,7 @@ impl Operators {
         let request = WatchRowsRequest { lmap, every: 1, ..WatchRowsRequest::default() };
         let watched = self.runtime.block_on(self.client.watch_rows(request));
         let (mut rows, mut columns) = (watched.unwrap().into_inner(), Vec::new());
-        eventually(&format!("{service}: {what}"), || {
+        WAIT.until(&format!("{service}: {what}"), || {
             let row = self.runtime.block_on(rows.message()).unwrap().unwrap();
             if !row.columns.is_empty() {
                 columns = row.columns;
@@ -230,7 +230,7 @@ fn operator_calls_take_effect_in_the_real_agents() {
     // A model is a file that the agent of another node accepts.
     let [first, second, merged] = ["a.model", "b.model", "both.model"].map(|name| directory.path().join(name));
     let fetch = |service: &str| fetch(service, models, &first);
-    eventually("a model of the service", || fetch("plain").status.success().then_some(()));
+    WAIT.until("a model of the service", || fetch("plain").status.success().then_some(()));
     assert!(Model::decode(&std::fs::read(&first).unwrap()).unwrap().gamma() > 1.0);
     let nobodys = fetch("nobody");
     let text = String::from_utf8(nobodys.stderr).unwrap();
@@ -251,7 +251,7 @@ fn operator_calls_take_effect_in_the_real_agents() {
     drop(again);
     let gone = operators.when("again", "gone", |lmap| lmap.replicas == 0);
     // One that is back before the worker has heard that it left goes on as if nothing had been.
-    eventually("the worker has heard of it", || (operators.acknowledged() > epoch).then_some(()));
+    WAIT.until("the worker has heard of it", || (operators.acknowledged() > epoch).then_some(()));
     let _again = start("again");
     let warm = operators.when("again", "judged again", |lmap| is_armed(lmap) && lmap.samples < before.samples);
     // It may have been fitted once more between the last status and its end.

@@ -6,11 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use serde_json::{Value, json};
 
-use crate::{ANY, Agent, addresses, ask, eventually};
+use crate::{ANY, Agent, WAIT, addresses, ask};
 
 /// Time between two exports.
 const EVERY: Duration = Duration::from_millis(100);
@@ -68,12 +69,6 @@ fn upstream() -> (SocketAddr, Bodies) {
     (address, bodies)
 }
 
-/// Now, as points carry it.
-#[expect(clippy::disallowed_methods, reason = "a service reads the clock")]
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
-}
-
 /// A service with a counter of each temporality, gauges, and histograms of both kinds.
 struct Service {
     exports: u64,
@@ -87,7 +82,7 @@ impl Service {
     /// The next export. `is_slow`: requests take ten times as long.
     fn export(&mut self, is_slow: bool) -> String {
         self.exports += 1;
-        let (at, now) = (self.exports, now());
+        let (at, now) = (self.exports, unix_now().0);
         let requests = 100 + noise(at, 20);
         self.requests += requests;
         self.errors += noise(at + 7, 3);
@@ -153,9 +148,9 @@ fn lmap(runtime_dir: &Path) -> Option<Value> {
     crate::lmap(runtime_dir, "payment")
 }
 
-/// The alarm whose reasons name `column`.
-fn alarm(runtime_dir: &Path, column: &str) -> Option<Value> {
-    crate::alarm(runtime_dir, "payment", column)
+/// The alarm whose reasons name `metric`.
+fn alarm(runtime_dir: &Path, metric: &str) -> Option<Value> {
+    crate::alarm(runtime_dir, "payment", metric)
 }
 
 #[test]
@@ -183,7 +178,7 @@ fn a_service_that_only_exports_otlp_metrics_is_watched_and_its_slowness_is_named
     std::thread::scope(|threads| {
         threads.spawn(|| service(&endpoint, &sent, &is_slow, &ends));
         let ended = End(&ends);
-        eventually("the LMAP is armed", || lmap(&run).filter(|lmap| lmap["state"] == "armed"));
+        WAIT.until("the LMAP is armed", || lmap(&run).filter(|lmap| lmap["state"] == "armed"));
         let sources = ask(&run, &["sources"]).unwrap();
         let payment = &sources[0];
         assert_eq!((&payment["url"], &payment["state"]), (&"otlp:payment-1".into(), &"watching".into()), "{payment}");
@@ -202,12 +197,12 @@ fn a_service_that_only_exports_otlp_metrics_is_watched_and_its_slowness_is_named
         }
 
         is_slow.store(true, Ordering::Relaxed);
-        eventually("the alarm names the duration", || alarm(&run, "http.server.request.duration"));
+        WAIT.until("the alarm names the duration", || alarm(&run, "http.server.request.duration"));
         drop(ended);
     });
 
     let compared = || Some(came.lock().unwrap().iter().take(COMPARED).cloned().collect::<Vec<_>>());
-    let mut came = eventually("the upstream has them", || compared().filter(|came| came.len() == COMPARED));
+    let mut came = WAIT.until("the upstream has them", || compared().filter(|came| came.len() == COMPARED));
     // Several connections lead to the upstream.
     came.sort();
     let sent = sent.lock().unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use wire::proto::operators::{HookEvent, RegisterHookRequest};
 
-use crate::eventually;
+use crate::WAIT;
 use crate::operator_calls::{Noise, is_armed};
 use crate::restarts::{Host, WARM_UP};
 
@@ -122,7 +122,7 @@ fn an_lmap_over_two_services_notices_what_neither_shows_alone() {
     let alone: Vec<_> = after.iter().zip(before).map(|(lmap, before)| lmap.alarms - before).collect();
     assert_eq!(alone, [0, 0], "each has as many requests as ever: {after:?}");
     assert_eq!(noticed.rank, 0, "it is no service that could be the cause");
-    let event: HookEvent = eventually("the hook is told", || {
+    let event: HookEvent = WAIT.until("the hook is told", || {
         let event = host.operators.runtime.block_on(hook.message()).unwrap().unwrap();
         (event.episode == "on" || event.episode == "began").then_some(event)
     });

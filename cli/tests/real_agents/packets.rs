@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{ANY, Agent, addresses, ask, eventually, lmap};
+use super::{ANY, Agent, WAIT, addresses, ask, lmap};
 
 const SERVICE: &str = "network.front";
 
@@ -53,20 +53,24 @@ fn a_stream_comes_changes_and_goes_with_its_policy_and_no_agent_is_restarted() {
 
     // An agent that captures nothing says what to set.
     let nic = start_nic(directory.path(), &ready, 0);
-    eventually("the refusal is said", || {
+    WAIT.until("the refusal is said", || {
         let status = ask(&runtime_dir, &["status"])?;
         status.to_string().contains("set network.policy_interfaces of worker-0").then_some(())
     });
     assert_eq!((nic.end(), columns(&runtime_dir)), (Some(0), None));
     let nic = start_nic(directory.path(), &ready, 1);
-    // Those of network and measurement: 28 of delays, 5 of distinct items, and 4 of all synopses together.
-    let has = |wanted: u64| (columns(&runtime_dir) == Some(wanted)).then_some(());
-    eventually("delays and distinct items have columns", || has(37));
+    // Those of network and measurement: 29 of delays, 5 of distinct items, and 5 of all synopses together.
+    let has = |wanted: u64| {
+        let columns = columns(&runtime_dir);
+        if columns == Some(wanted) { Ok(()) } else { Err(columns) }
+    };
+    WAIT.until("delays and distinct items have columns", || has(39));
     write(&folder, "  cardinality: {}\n");
-    eventually("only distinct items have", || has(9));
+    WAIT.until("only distinct items have", || has(10));
     write(&folder, "  cardinality: {}\n  reordering: {}\n  heavyHitters: {}\n");
-    eventually("more columns come", || has(13));
+    // Three of reordering and its fragments, and the top talker.
+    WAIT.until("more columns come", || has(15));
     std::fs::remove_file(folder.join("front.yaml")).unwrap();
-    eventually("nothing is left", || lmap(&runtime_dir, SERVICE).is_none().then_some(()));
+    WAIT.until("nothing is left", || lmap(&runtime_dir, SERVICE).is_none().then_some(()));
     assert_eq!(nic.end(), Some(0));
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::{ANY, Agent, HEARTBEAT_MS, addresses, ask, eventually, lmap};
+use crate::live_page::shows_profile;
+use crate::{ANY, Agent, HEARTBEAT_MS, WAIT, addresses, ask, lmap};
 
 /// Names the folder for the process that is watched.
 const FOLDER: &str = "UVIEW_TEST_PROFILED";
@@ -85,12 +86,12 @@ fn the_function_that_burns_a_processor_is_in_the_incident() {
     let run = folder.path().join("run");
     let _agents = start_agents(folder.path());
     let _service = start_service(folder.path());
-    eventually("the LMAP is armed", || (lmap(&run, "burner")?["state"] == "armed").then_some(()));
+    WAIT.until("the LMAP is armed", || (lmap(&run, "burner")?["state"] == "armed").then_some(()));
     std::fs::write(folder.path().join("burn"), "").unwrap();
 
-    let profile = eventually("the incident has a profile", || {
+    let (id, profile) = WAIT.until("the incident has a profile", || {
         let incident = ask(&run, &["incident"])?;
-        incident["profiles"].as_array()?.first().cloned()
+        Some((incident["id"].as_str()?.to_owned(), incident["profiles"].as_array()?.first()?.clone()))
     });
 
     let problem = profile["problem"].as_str().unwrap();
@@ -111,4 +112,5 @@ fn the_function_that_burns_a_processor_is_in_the_incident() {
     let (burning, all) = (samples(|stack| stack.contains("profiles::burn_the_processor")), samples(|_| true));
     assert!(all >= 50 && 10 * burning >= 9 * all, "{burning} of {all}:\n{folded}");
     assert!(folded.lines().all(|line| line.starts_with("burner-1;")), "{folded}");
+    shows_profile(&run, &id, "profiles::burn_the_processor");
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::Value;
 
-use crate::{ANY, Agent, HEARTBEAT_MS, addresses, ask, eventually};
+use crate::{ANY, Agent, HEARTBEAT_MS, WAIT, addresses, ask};
 
 const FILES: u64 = 40;
 const CODES: [&str; 5] = ["200", "201", "301", "404", "500"];
@@ -122,9 +122,9 @@ fn lmap(runtime_dir: &Path) -> Option<Value> {
     crate::lmap(runtime_dir, "shop")
 }
 
-/// The alarm whose reasons name `column`.
-fn alarm(runtime_dir: &Path, column: &str) -> Option<Value> {
-    crate::alarm(runtime_dir, "shop", column)
+/// The alarm whose reasons name `metric`.
+fn alarm(runtime_dir: &Path, metric: &str) -> Option<Value> {
+    crate::alarm(runtime_dir, "shop", metric)
 }
 
 /// Both agents, and a program whose endpoint they watch.
@@ -154,7 +154,7 @@ impl Watched {
         let text = format!("control: {{address: '{control}'}}\nregions_socket: {regions}\nmetrics: {ANY}\n");
         std::fs::write(&nic_config, text).unwrap();
         let nic = Agent::start("nic-agent", &nic_config);
-        eventually("the LMAP is armed", || lmap(&run).filter(|lmap| lmap["state"] == "armed"));
+        WAIT.until("the LMAP is armed", || lmap(&run).filter(|lmap| lmap["state"] == "armed"));
         Self { folder, program, _agents: [host, nic] }
     }
 
@@ -180,16 +180,16 @@ fn a_program_that_only_exposes_metrics_is_watched_and_its_errors_are_named() {
     assert!(why("shop_requests_total").contains("8 watched"), "{}", why("shop_requests_total"));
 
     program.fails.store(true, Ordering::Relaxed);
-    eventually("the alarm names the errors", || alarm(&run, "shop_errors_total"));
+    WAIT.until("the alarm names the errors", || alarm(&run, "shop_errors_total"));
 
     // Long before the deadline of five seconds: a failed scrape in fifty rows would be no alarm.
     program.hangs.store(true, Ordering::Relaxed);
-    eventually("the alarm names the scrapes without an answer", || alarm(&run, "scrape_failures"));
+    WAIT.until("the alarm names the scrapes without an answer", || alarm(&run, "scrape_failures"));
     program.hangs.store(false, Ordering::Relaxed);
-    eventually("the alarm is over", || lmap(&run).filter(|lmap| lmap["alarm"] == false));
+    WAIT.until("the alarm is over", || lmap(&run).filter(|lmap| lmap["alarm"] == false));
 
     program.has_ended.store(true, Ordering::Relaxed);
-    eventually("the alarm names the failed scrapes", || alarm(&run, "scrape_failures"));
+    WAIT.until("the alarm names the failed scrapes", || alarm(&run, "scrape_failures"));
     let status = ask(&run, &["status"]).unwrap();
     let problems = status["problems"].as_array().unwrap();
     assert!(problems.iter().any(|problem| problem.as_str().unwrap().contains("is down since")), "{problems:?}");
@@ -202,7 +202,7 @@ fn a_program_that_restarts_is_another_replica_and_no_anomaly() {
     let before = lmap(&run).unwrap();
 
     watched.program.scrapes.store(0, Ordering::Relaxed);
-    let after = eventually("another LMAP judges by what was learnt", || {
+    let after = WAIT.until("another LMAP judges by what was learnt", || {
         lmap(&run).filter(|lmap| lmap["lmap"] != before["lmap"] && lmap["state"] == "armed")
     });
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::operator_calls::{Operators, RunningService, is_armed};
-use crate::{ANY, Agent, HEARTBEAT_MS, addresses, eventually};
+use crate::{ANY, Agent, HEARTBEAT_MS, WAIT, addresses};
 
 /// Rows that a detector needs before it is armed, unless it goes on with a model.
 pub(crate) const WARM_UP: u64 = 120;
@@ -65,7 +65,7 @@ impl Host {
         self.agent = Agent::start("host-agent", &self.directory.path().join("host.yaml"));
         let ready = addresses(&self.directory.path().join("run"));
         let address = ready["operators"].as_str().unwrap();
-        self.operators = eventually("the host agent is back", || Operators::try_connect(address));
+        self.operators = WAIT.until("the host agent is back", || Operators::try_connect(address));
     }
 
     /// Ends the host agent by SIGKILL.
@@ -127,7 +127,7 @@ fn both_agents_that_restart_in_good_order_go_on_with_what_was_learnt() {
         kill_process(Pid::from_child(&agent.0), Signal::TERM).unwrap();
     }
     let mut both = (&mut host.agent, nic);
-    eventually("both have ended", || (both.0.has_ended() && both.1.has_ended()).then_some(()));
+    WAIT.until("both have ended", || (both.0.has_ended() && both.1.has_ended()).then_some(()));
     host.restart();
     let _nic = host.nic_agent(0);
 
@@ -143,7 +143,7 @@ fn both_agents_that_are_killed_go_on_with_what_was_handed_over() {
     // One that was written earlier may be provisional.
     host.operators.when("shop", "it has learnt", |lmap| is_armed(lmap) && lmap.samples > 2 * WARM_UP);
     let before = host.written();
-    eventually("its model is written", || host.written().filter(|written| Some(*written) > before));
+    WAIT.until("its model is written", || host.written().filter(|written| Some(*written) > before));
 
     host.agent.kill();
     drop(nic); // SIGKILL
@@ -164,7 +164,7 @@ fn a_nic_agent_that_joins_takes_its_share_and_gives_it_back_when_it_ends() {
     }
 
     let second = host.nic_agent(1);
-    let moved = eventually("a service has moved", || {
+    let moved = WAIT.until("a service has moved", || {
         host.operators.placed().into_iter().find(|(_, worker)| *worker == 1).map(|(service, _)| service)
     });
     let after = host.operators.when(&moved, "judged by the second worker", |lmap| is_armed(lmap) && lmap.samples > 0);

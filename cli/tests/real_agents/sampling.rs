@@ -1,15 +1,15 @@
 //! `uview check` names services that sample at the head: they count more requests than they send entry spans.
-#![expect(clippy::disallowed_methods, reason = "spans say when they were")]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use serde_json::{Value, json};
 
-use crate::{ANY, Agent, addresses, eventually, free_port};
+use crate::{ANY, Agent, WAIT, addresses, free_port};
 
 /// Requests of each service per [`BEAT`].
 const REQUESTS: u64 = 20;
@@ -17,7 +17,7 @@ const BEAT: Duration = Duration::from_millis(100);
 
 /// Sends `spans` entry spans of `service` to `address`. Returns whether they were accepted.
 fn send(address: &str, service: &str, first: u64, spans: u64) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let now = unix_now().0;
     let span = |number: u64| {
         json!({"traceId": format!("{:032x}", u128::from(first + number) + 1), "spanId": "0000000000000001", "name": "GET", "kind": 2,
                "startTimeUnixNano": (now - 1_000_000).to_string(), "endTimeUnixNano": now.to_string()})
@@ -82,7 +82,7 @@ fn check_names_a_service_that_records_one_request_in_a_hundred_and_its_share() {
         // Not before both services are watched and send rows.
         found["found"].as_str().unwrap().contains("payment").then_some(found)
     };
-    let found = eventually("payment is named", check);
+    let found = WAIT.until("payment is named", check);
     ENDED.store(true, Ordering::Relaxed);
 
     let text = found["found"].as_str().unwrap();

@@ -1,50 +1,15 @@
 //! The operators' API with TLS, and the error messages when TLS fails.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, date_time_ymd,
-};
+use support::certificates::{Authority, Subject};
 use tempfile::TempDir;
 
 use crate::{Agent, addresses};
 
 /// The name in the agent's certificate.
 const NAME: &str = "agent.example";
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-/// Whether a certificate is still valid.
-#[derive(Clone, Copy)]
-enum Validity {
-    Valid,
-    Expired,
-}
-
-fn authority(folder: &Path, name: &str) -> Authority {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    std::fs::write(folder.join(format!("{name}.pem")), authority.pem()).unwrap();
-    authority
-}
-
-/// Writes `name.pem` and `name.key`. A server certificate has names, a client certificate has none.
-fn sign(folder: &Path, name: &str, names: &[&str], authority: &Authority, validity: Validity) {
-    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-    let mut params = CertificateParams::new(names).unwrap();
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
-    if matches!(validity, Validity::Expired) {
-        params.not_after = date_time_ymd(2020, 1, 1);
-    }
-    let key = KeyPair::generate().unwrap();
-    std::fs::write(folder.join(format!("{name}.pem")), params.signed_by(&key, authority).unwrap().pem()).unwrap();
-    std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
-}
 
 /// A host agent, and certificates: the authorities `ours` and `theirs`, and the clients `operator` (valid), `stranger`
 /// (signed by `theirs`) and `late` (expired).
@@ -60,13 +25,21 @@ impl Node {
     fn start(tls: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
-        let (ours, theirs) = (authority(at, "ours"), authority(at, "theirs"));
-        sign(at, "agent", &[NAME, "127.0.0.1"], &ours, Validity::Valid);
-        sign(at, "elsewhere", &[NAME], &ours, Validity::Valid);
-        sign(at, "old", &["127.0.0.1"], &ours, Validity::Expired);
-        sign(at, "operator", &["operator.example"], &ours, Validity::Valid);
-        sign(at, "late", &[], &ours, Validity::Expired);
-        sign(at, "stranger", &[], &theirs, Validity::Valid);
+        let [ours, theirs] = ["ours", "theirs"].map(|name| {
+            let authority = Authority::new(name);
+            authority.write(at, name);
+            authority
+        });
+        for (name, subject) in [
+            ("agent", Subject::new(&[NAME, "127.0.0.1"])),
+            ("elsewhere", Subject::new(&[NAME])),
+            ("old", Subject::new(&["127.0.0.1"]).expired()),
+            ("operator", Subject::new(&["operator.example"])),
+            ("late", Subject::new(&[]).expired()),
+        ] {
+            subject.signed_by(&ours).write(at, name);
+        }
+        Subject::new(&[]).signed_by(&theirs).write(at, "stranger");
         let any = "listen: 127.0.0.1:0";
         let run = at.join("run");
         let tls = tls.replace('@', &format!("{}/", at.display()));

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::operator_calls::RunningService;
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, WAIT, addresses};
 
 /// A user that no system has, so that nothing belongs to it.
 pub const USER: u32 = 64_001;
@@ -61,7 +61,7 @@ fn agents_of_an_ordinary_user_watch_a_service_of_another() {
     let nic = start("nic-agent", &nic);
     let service = RunningService::start("payment", &run.join("services.sock"));
 
-    eventually("the service is judged", || {
+    WAIT.until("the service is judged", || {
         let mut status = Command::new(env!("CARGO_BIN_EXE_uview"));
         let output = status.args(["status", "--json"]).env("UVIEW_RUNTIME_DIR", &run).output().unwrap();
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::unprivileged::USER;
-use crate::{ANY, Agent, addresses, eventually};
+use crate::{ANY, Agent, WAIT, addresses};
 
 /// A program that is killed at the end of its test.
 pub struct Program(pub Child);
@@ -159,7 +159,7 @@ fn a_program_that_restarts_is_watched_on_by_agents_that_run_and_go_on() {
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
         status["lmaps"].as_array()?.is_empty().then_some(())
     };
-    eventually("the service is gone, and the agents run", is_gone);
+    WAIT.until("the service is gone, and the agents run", is_gone);
     assert_eq!(nic.end(), Some(0));
     assert_eq!(host.end(), Some(0));
 }
@@ -197,7 +197,7 @@ fn a_unit_is_the_processes_of_its_cgroup() {
     let code = watch.interrupt();
     let pid = program.pid();
     drop(program);
-    eventually("the cgroup can be removed", || fs::remove_dir(&folder).ok());
+    WAIT.until("the cgroup can be removed", || fs::remove_dir(&folder).ok());
 
     let name = unit.strip_suffix(".service").unwrap();
     let directory = Path::new(greeting.rsplit(' ').next().unwrap());

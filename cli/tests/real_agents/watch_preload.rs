@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::eventually;
+use crate::WAIT;
 use crate::watch::{Program, loud};
 
 /// The library of this build: cargo puts it where it puts this test, if it builds it.
@@ -59,7 +59,7 @@ fn a_redis_is_started_and_its_requests_are_metrics_of_its_service() {
         let output = Command::new("redis-cli").arg("-s").arg(&socket).arg("PING").output().unwrap();
         output.status.success().then_some(())
     };
-    eventually("Redis answers", ping);
+    WAIT.until("Redis answers", ping);
 
     let reported = || {
         ping();
@@ -69,7 +69,7 @@ fn a_redis_is_started_and_its_requests_are_metrics_of_its_service() {
         let lmaps = status["lmaps"].as_array()?.iter().filter(|lmap| lmap["service"] == "redis-server");
         lmaps.clone().any(|lmap| lmap["replicas"].as_u64() == Some(2)).then(|| lmaps.count())
     };
-    assert_eq!(eventually("the library and the watch are replicas of one service", reported), 1);
+    assert_eq!(WAIT.until("the library and the watch are replicas of one service", reported), 1);
     kill_process(Pid::from_child(&watch.0), Signal::INT).unwrap();
     assert_eq!(watch.0.wait().unwrap().code(), Some(0));
     assert!(ping().is_none(), "Redis has ended with the watch");

@@ -26,8 +26,17 @@ pub struct Recorder {
     most: usize,
 }
 
+impl Client {
+    /// A recorder for the facade `metrics`: everything that the process counts with it becomes a metric of this
+    /// service. It keeps the client connected.
+    #[must_use]
+    pub fn recorder(&self) -> Recorder {
+        Recorder::new(self.clone(), self.limits().series)
+    }
+}
+
 impl Recorder {
-    pub(crate) fn new(client: Client, most: usize) -> Self {
+    fn new(client: Client, most: usize) -> Self {
         let (counters, gauges, histograms) = (Handles::new(most), Handles::new(most), Handles::new(most));
         Self { client, counters, gauges, histograms, units: RwLock::default(), most }
     }

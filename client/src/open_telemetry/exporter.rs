@@ -6,12 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::{
     AggregatedMetrics, ExponentialHistogram, Gauge, Histogram, Metric, MetricData, ResourceMetrics, Sum,
 };
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::metrics::{PeriodicReader, Temporality};
 
+use super::INTERVAL;
 use super::histogram::{Buckets, explicit, exponential};
 use super::series::{KnownSeries, Series, SeriesKind, SeriesName};
 use crate::client::Client;
@@ -25,8 +26,24 @@ pub struct Exporter {
     shut_down: AtomicBool,
 }
 
+impl Client {
+    /// An exporter for OpenTelemetry's SDK, to be given to a `PeriodicReader`: what it exports becomes metrics of this
+    /// service. It keeps the client connected.
+    #[must_use]
+    pub fn metric_exporter(&self) -> Exporter {
+        Exporter::new(self.clone(), self.limits().series)
+    }
+
+    /// A reader for OpenTelemetry's `SdkMeterProvider`: collects its metrics every
+    /// [`INTERVAL`](crate::open_telemetry::INTERVAL), on a thread of the SDK's, until the provider is shut down.
+    #[must_use]
+    pub fn metric_reader(&self) -> PeriodicReader<Exporter> {
+        PeriodicReader::builder(self.metric_exporter()).with_interval(INTERVAL).build()
+    }
+}
+
 impl Exporter {
-    pub(crate) fn new(client: Client, most: usize) -> Self {
+    fn new(client: Client, most: usize) -> Self {
         Self { client, known: Mutex::new(KnownSeries::new(most)), shut_down: AtomicBool::new(false) }
     }
 

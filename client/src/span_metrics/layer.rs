@@ -34,8 +34,17 @@ struct OpenSpan {
     failed: bool,
 }
 
+impl Client {
+    /// A layer that counts `tracing` spans, their errors and durations as metrics: add it to a
+    /// `tracing_subscriber::registry()`. It keeps the client connected.
+    #[must_use]
+    pub fn span_metrics(&self) -> SpanMetricsLayer {
+        SpanMetricsLayer::new(self.clone(), self.limits().label_sets_per_metric)
+    }
+}
+
 impl SpanMetricsLayer {
-    pub(crate) fn new(client: Client, most: usize) -> Self {
+    fn new(client: Client, most: usize) -> Self {
         Self { names: Names::new(client, most), open: OpenSpans::new(), clock: Clock::start() }
     }
 }

@@ -6,6 +6,7 @@ use wire::span_record::{Status, Tag};
 
 use crate::spans::begun::BegunSpan;
 use crate::spans::context::TraceContext;
+use crate::spans::current::{self, EnteredSpan};
 use crate::spans::ring::SpanRing;
 use crate::{clock, environment};
 
@@ -56,6 +57,10 @@ impl SpanKind {
 ///     context.inject(|name, value| println!("{name}: {value}"));
 /// }
 /// inner.fail("no stock");
+/// drop(inner);
+/// let within = span.enter();
+/// drop(uview.span("render")); // within `span`, too
+/// drop(within);
 /// ```
 ///
 /// Beginning takes a lock, a clock's reading and an atomic operation; ending a clock's reading and a copy of at most
@@ -77,14 +82,17 @@ struct Recorded {
 }
 
 impl Span {
-    /// A span that begins now, of a new trace; without a ring it is not recorded.
+    /// A span that begins now, within the one in which this thread works, or of a new trace; without a ring it is not
+    /// recorded.
     pub(crate) fn begin(ring: Option<Arc<SpanRing>>, name: &str) -> Self {
+        let above = current::context();
         let recorded = ring.map(|ring| {
-            let mut span = BegunSpan::new(&ring, name, None);
+            let mut span = BegunSpan::new(&ring, name, above);
             span.start = clock::unix_nanos();
             Recorded { ring, process: environment::process(), span }
         });
-        Self { recorded, passed_on: None }
+        let passed_on = if recorded.is_some() { None } else { above };
+        Self { recorded, passed_on }
     }
 
     /// Whether it will be recorded. If not, there is no shared memory for it: [`Client::status`](crate::Client::status)
@@ -138,6 +146,14 @@ impl Span {
         }
     }
 
+    /// Says that something happened now. Of `name`, up to 160 bytes are kept; events take at most half of the record,
+    /// and what does not fit is left out and counted in the span.
+    pub fn event(&mut self, name: &str) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.span.notes.event(name, clock::unix_nanos());
+        }
+    }
+
     /// Sets its status to error. The first message stays.
     pub fn fail(&mut self, message: &str) {
         if let Some(recorded) = &mut self.recorded
@@ -160,6 +176,13 @@ impl Span {
     /// Ends the span without a record, as if it had never begun.
     pub fn discard(mut self) {
         self.recorded = None;
+    }
+
+    /// This thread works in the span until what is returned is dropped: spans that it begins meanwhile are within this
+    /// one, unless they are given another parent ([`Self::set_parent`]). Its context at this moment counts, also when
+    /// it ends before it is left. Allocates when a thread enters more spans at a time than before.
+    pub fn enter(&self) -> EnteredSpan {
+        EnteredSpan::new(self.context())
     }
 
     /// The context of the span, to be sent in the headers of requests made within it. Where it is not recorded: that of

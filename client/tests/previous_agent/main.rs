@@ -8,10 +8,10 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 #![expect(clippy::panic, reason = "an agent of before takes no other messages")]
 
-mod protocol;
-#[path = "../support/mod.rs"]
+#[path = "../fake_agent/mod.rs"]
 #[expect(dead_code, reason = "the agent can do more than is wanted here")]
-mod support;
+mod fake_agent;
+mod protocol;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -22,11 +22,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use fake_agent::{FakeAgent, WAIT};
 use prost::Message as _;
 use region::{AcceptedRegion, ReadMapping, fd_passing};
-use support::{FakeAgent, until};
+use support::frames::framed;
 use uview::{Cause, Client, Connection, Scale, Service, TraceContext};
-use wire::frame::{self, Frames};
+use wire::frame::Frames;
 use wire::layout::{Header, MAGIC, RegionSize, Slot};
 
 use protocol::{Accepted, AgentMessage, FromAgent, FromService, Kind, Refused, Series, Welcome};
@@ -89,7 +90,7 @@ impl PreviousAgent {
     /// Waits until `condition` holds of what the agent knows.
     #[track_caller]
     fn until(&self, what: &str, condition: impl Fn(&Knowledge) -> bool) {
-        until(what, || condition(&self.known()).then_some(()));
+        WAIT.until(what, || condition(&self.known()).then_some(()));
     }
 
     /// Ends as suddenly as by kill -9.
@@ -111,11 +112,8 @@ fn converse(mut socket: &UnixStream, known: &Mutex<Knowledge>) {
             messages += 1;
             let mut answers = taken(&mut known(), protocol::ServiceMessage::decode(frame).unwrap(), &mut descriptors);
             answers.push(FromAgent::Accepted(Accepted { messages }));
-            let mut bytes = Vec::new();
-            for answer in answers {
-                frame::encode(&AgentMessage { message: Some(answer) }, &mut bytes).unwrap();
-            }
-            let _ = socket.write_all(&bytes);
+            let answers = answers.into_iter().map(|answer| framed(&AgentMessage { message: Some(answer) }));
+            let _ = socket.write_all(&answers.collect::<Vec<_>>().concat());
         }
     }
 }
@@ -193,7 +191,7 @@ fn what_an_agent_of_before_knows_arrives_and_what_it_refuses_is_told() {
         assert_eq!((series.unit.as_str(), series.parts_per_unit), ("s", 1_000_000));
         (words[scale.bucket(1_234) as usize], words[scale.sum_slot() as usize]) == (1, 1_234)
     });
-    until("registered", || is_registered(&client).then_some(()));
+    WAIT.until("registered", || is_registered(&client).then_some(()));
     assert_eq!(agent.known().service.as_deref(), Some("payment payment-1"));
     assert!(!agent.known().series.contains_key("sharded"), "it would read the first word only");
     let causes: Vec<_> = client.status().problems.into_iter().map(|problem| problem.cause).collect();
@@ -232,10 +230,10 @@ fn a_ring_of_spans_is_a_region_without_series_and_an_upgraded_agent_gets_everyth
     requests.add(1);
     sharded.add(1);
     before.until("both regions", |known| known.regions.len() == 2 && known.series.len() == 1);
-    until("registered", || is_registered(&client).then_some(()));
+    WAIT.until("registered", || is_registered(&client).then_some(()));
 
     before.end();
-    until("it is gone", || (!is_registered(&client)).then_some(()));
+    WAIT.until("it is gone", || (!is_registered(&client)).then_some(()));
     requests.add(1);
     sharded.add(1);
     let after = FakeAgent::start(&socket, 2);
@@ -243,6 +241,6 @@ fn a_ring_of_spans_is_a_region_without_series_and_an_upgraded_agent_gets_everyth
     after.until("everything", |state| {
         (state.value("requests") == Some(2) && state.value("sharded").is_some() && state.ring.is_some()).then_some(())
     });
-    until("registered", || is_registered(&client).then_some(()));
+    WAIT.until("registered", || is_registered(&client).then_some(()));
     assert_eq!(client.status().problems, [], "what the agent of before refused is forgotten");
 }

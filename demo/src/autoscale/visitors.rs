@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::http::Method;
 use tokio::time::{Instant, sleep_until};
 
+use crate::clock::runtime_now;
 use crate::graph::{Errand, Service};
 use crate::http::HttpClient;
 use crate::noise::Noise;
@@ -44,7 +45,7 @@ impl Visitors {
 
     /// From now on the rate grows by `growth` requests per second each second.
     pub(super) fn grow(&mut self, growth: f64) {
-        self.growth = Some((growth, Instant::now()));
+        self.growth = Some((growth, runtime_now()));
     }
 
     /// Requests sent, and how many of them failed.
@@ -70,7 +71,7 @@ impl Visitors {
 /// Sends requests for as long as it is polled.
 pub(super) async fn send(visitors: Rc<RefCell<Visitors>>) {
     let http = HttpClient::new(PATIENCE);
-    let mut due = Instant::now();
+    let mut due = runtime_now();
     loop {
         sleep_until(due).await;
         let next = visitors.borrow_mut().next(due);
@@ -102,7 +103,7 @@ mod tests {
         let [one, two] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         visitors.open(one);
         visitors.open(two);
-        let start = Instant::now();
+        let start = runtime_now();
         visitors.grow(2.0);
 
         let targets: Vec<_> = (0..4).filter_map(|_| visitors.next(start)).map(|(target, ..)| target).collect();

@@ -4,7 +4,8 @@ use hooks::suspects::{Cause, EXPLAINED_BY, Explanation};
 use wire::time::Nanos;
 
 use crate::graph::Target;
-use crate::record::{Episode, Event, Reason};
+use crate::reason::Reason;
+use crate::record::{Episode, Event};
 
 /// An alarm: one episode of one service.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +38,7 @@ impl Alarm {
 /// All alarms of `events`, ordered by their starts. `events` are in the order of their arrival.
 ///
 /// Silence is an alarm of its own, separate from one of the score; it ends with the first verdict that is not silent. A
-/// lost first verdict does not hide an alarm: a later one starts it.
+/// lost first verdict does not hide an alarm: a later one starts it. One that begins while one is active ends that.
 #[must_use]
 pub fn alarms(events: &[Event]) -> Vec<Alarm> {
     let mut alarms: Vec<Alarm> = Vec::new();
@@ -46,6 +47,11 @@ pub fn alarms(events: &[Event]) -> Vec<Alarm> {
             && let Some(silence) = open(&mut alarms, event.service, true)
         {
             silence.ended = Some(event.at);
+        }
+        if event.episode == Episode::Began
+            && let Some(before) = open(&mut alarms, event.service, event.silent)
+        {
+            before.ended = Some(event.at);
         }
         match (event.episode, open(&mut alarms, event.service, event.silent)) {
             (Episode::Began | Episode::On, None) => alarms.push(Alarm {
@@ -81,7 +87,8 @@ fn explanation(events: &[Event], service: Target, began: Nanos) -> (Vec<Reason>,
     let first: Vec<&Event> = first.collect();
     let mut explanation = Explanation::default();
     for event in &first {
-        explanation.add(event.ratio(), event.reasons.iter().map(|reason| Cause::titled(&reason.column, reason.share)));
+        let causes = event.reasons.iter().map(|reason| Cause::of(&reason.column, reason.pairs(), reason.share));
+        explanation.add(event.ratio(), causes);
     }
     let part = |event: &Event, reason: &Reason| reason.share * event.ratio().powi(2);
     let shown = |column: &str| {
@@ -125,6 +132,21 @@ mod tests {
         let events = [event(Service::Cart, 100, 2.0, Episode::On), event(Service::Cart, 200, 2.0, Episode::On)];
 
         assert_eq!(alarms(&events).len(), 1);
+    }
+
+    #[test]
+    fn an_alarm_that_begins_while_one_is_active_is_another() {
+        let events = [
+            event(Service::Cart, 100, 4.0, Episode::Began),
+            event(Service::Cart, 200, 4.0, Episode::On),
+            event(Service::Cart, 300, 5.0, Episode::Began),
+            event(Service::Cart, 400, 0.4, Episode::Ended),
+        ];
+
+        let times: Vec<_> = alarms(&events).iter().map(|alarm| (alarm.began, alarm.ended)).collect();
+
+        let [first, second, end] = [100, 300, 400].map(Nanos::from_millis);
+        assert_eq!(times, [(first, Some(second)), (second, Some(end))]);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Synthetic runs, for the tests of the evaluation and the reports.
 
+use std::collections::BTreeMap;
+
+use wire::metric::Statistic;
 use wire::time::Nanos;
 
 use crate::fault::Kind;
 use crate::graph::{Service, Target};
-use crate::record::{Episode, Event, InjectedFault, Point, Reason, Record};
+use crate::reason::Reason;
+use crate::record::{Episode, Event, InjectedFault, Point, Record};
 
 /// A verdict that arrived after `ms` milliseconds.
 pub(crate) fn event(service: impl Into<Target>, ms: u64, ratio: f64, episode: Episode) -> Event {
@@ -12,10 +16,32 @@ pub(crate) fn event(service: impl Into<Target>, ms: u64, ratio: f64, episode: Ep
     Event { at, service: service.into(), score: 10.0 * ratio, gamma: 10.0, silent: false, episode, reasons: Vec::new() }
 }
 
-/// A top metric without labels and unit.
-pub(crate) fn reason(column: &str, share: f64, seen: f64) -> Reason {
-    let group = if column.starts_with("process.cpu") { "cpu" } else { "service" };
-    Reason { column: column.into(), group: group.into(), unit: String::new(), share, seen, expected: 1.0 }
+/// A top metric without statistic, labels and unit.
+pub(crate) fn reason(metric: &str, share: f64, seen: f64) -> Reason {
+    let group = if metric.starts_with("process.cpu") { "cpu" } else { "service" };
+    Reason {
+        column: metric.into(),
+        metric: metric.into(),
+        statistic: String::new(),
+        labels: BTreeMap::new(),
+        group: group.into(),
+        unit: String::new(),
+        share,
+        seen,
+        expected: 1.0,
+    }
+}
+
+/// A statistic of the histogram that `reason` is about, which has no labels yet.
+pub(crate) fn statistic(statistic: Statistic, reason: Reason) -> Reason {
+    let column = format!("{}{}", reason.metric, statistic.suffix());
+    Reason { column, statistic: statistic.name().into(), ..reason }
+}
+
+/// `reason` with its only label.
+pub(crate) fn labelled(reason: Reason, key: &str, value: &str) -> Reason {
+    let column = format!("{}{{{key}={value:?}}}", reason.column);
+    Reason { column, labels: [(key.to_owned(), value.to_owned())].into(), ..reason }
 }
 
 /// A fault of 10 s.

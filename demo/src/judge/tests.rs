@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
-use super::example::{event, fault, reason, run};
+use wire::metric::Statistic;
+
+use super::example::{event, fault, labelled, reason, run, statistic};
 use super::*;
 use crate::graph::Service;
 use crate::noise::Noise;
@@ -72,7 +74,8 @@ fn a_fault_on_the_link_is_noticed_and_explained_by_the_packets_and_the_waiting_c
         event(Target::Link, 60_400, 12.0, Episode::Began),
         event(Service::Cart, 60_500, 2.0, Episode::Began),
     ];
-    record.events[0].reasons = vec![reason("http.client.request.duration.p99{peer=\"store\"}", 0.9, 1.0)];
+    let call = statistic(Statistic::P99, reason("http.client.request.duration", 0.9, 1.0));
+    record.events[0].reasons = vec![labelled(call, "peer", "store")];
     record.events[1].reasons = vec![Reason { group: "network".to_owned(), ..reason("network.delay.p50", 0.9, 0.08) }];
 
     let found = &judge(&record).faults[0];
@@ -111,8 +114,8 @@ fn a_service_that_points_at_another_flagged_one_comes_after_it() {
     let mut record = run();
     let mut payment = event(Service::Payment, 60_200, 11.0, Episode::Began);
     payment.reasons = vec![
-        reason("http.client.request.duration.mean{peer=\"store\"}", 0.5, 1.0),
-        reason("work.duration.mean", 0.4, 1.0),
+        labelled(statistic(Statistic::Mean, reason("http.client.request.duration", 0.5, 1.0)), "peer", "store"),
+        statistic(Statistic::Mean, reason("work.duration", 0.4, 1.0)),
     ];
     record.events = vec![payment, event(Service::Store, 60_300, 2.0, Episode::Began)];
 
@@ -133,8 +136,7 @@ fn ranked_as_measured(finding: &Finding) -> Vec<(Target, Option<Target>)> {
         let alarm = finding.alarms.iter().find(|alarm| alarm.service == service)?;
         let whole: f64 = alarm.top.iter().map(|reason| reason.share).sum();
         let about = |peer: &Service| {
-            let label = format!("peer=\"{peer}\"");
-            let reasons = alarm.top.iter().filter(|reason| reason.column.contains(&label));
+            let reasons = alarm.top.iter().filter(|reason| reason.has_label("peer", peer.name()));
             reasons.map(|reason| reason.share).sum::<f64>()
         };
         let peer = Service::ALL.into_iter().find(|peer| about(peer) > 0.0 && 4.0 * about(peer) >= whole)?;
@@ -167,9 +169,10 @@ fn the_rule_that_all_share_ranks_as_the_demo_was_measured() {
                     left -= share;
                     let about = noise.below(8);
                     let peer = Service::ALL.get(about).filter(|peer| **peer != Service::Frontend);
-                    let column =
-                        peer.map_or_else(|| format!("own.{about}"), |peer| format!("calls.{about}{{peer=\"{peer}\"}}"));
-                    verdict.reasons.push(reason(&column, share, 1.0));
+                    verdict.reasons.push(match peer {
+                        Some(peer) => labelled(reason(&format!("calls.{about}"), share, 1.0), "peer", peer.name()),
+                        None => reason(&format!("own.{about}"), share, 1.0),
+                    });
                 }
                 record.events.push(Event { silent, ..verdict });
             }

@@ -7,16 +7,12 @@ use wire::printable::markup;
 use wire::quantity::quantity;
 
 use super::waterfall;
+use crate::anchor::anchor;
 use crate::figures::percent;
 use crate::judge::traces::{HIT_IF, share};
 use crate::judge::{FaultFinding, Finding};
 use crate::record::Record;
 use crate::table::traces::{cells, sentences, visited, why};
-
-/// The HTML anchor of the waterfall of fault number `at`, from 0.
-pub(crate) fn anchor(at: usize) -> String {
-    format!("trace-of-fault-{}", at + 1)
-}
 
 /// The section on traces.
 pub(super) fn section(record: &Record, finding: &Finding) -> String {

@@ -105,7 +105,7 @@ async fn open() -> BTreeMap<Service, ServiceInfo> {
 async fn load_until_served(shop: &BTreeMap<Service, ServiceInfo>, services: &[Service], served: u64) -> LoadReport {
     let target = shop[&Service::Frontend].listen;
     let at_once = UNDER_WAY as usize;
-    let args = LoadArgs { target, per_second: 140.0, seed: 1, seconds: None, at_once, report: None };
+    let args = LoadArgs { target, per_second: 140.0, seed: 1, seconds: None, at_once, visitors: 0, report: None };
     let enough = async {
         for service in services {
             while stats(&shop[service]).await.served < served {

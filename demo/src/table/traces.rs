@@ -5,11 +5,11 @@ use core::fmt::Write as _;
 use wire::quantity::quantity;
 
 use super::write_table;
+use crate::anchor::anchor;
 use crate::figures::percent;
 use crate::judge::Finding;
 use crate::judge::traces::{ExampleTrace, FaultTraces, MissedTraces, TracesFinding, share};
 use crate::record::Record;
-use crate::report;
 
 const HEADINGS: [&str; 11] =
     ["", "fault", "service", "requests", "hit", "kept whole", "in part", "missed", "reason names it", "beyond", "kept"];
@@ -32,7 +32,7 @@ pub(super) fn write(text: &mut String, record: &Record, finding: &Finding, page:
         };
         let _ = writeln!(text, "{:<3}{}; {}", at + 1, visited(shown), why(shown));
         if let Some(page) = page {
-            let _ = writeln!(text, "   {page}#{}", report::anchor(at));
+            let _ = writeln!(text, "   {page}#{}", anchor(at));
         }
     }
     text.push('\n');

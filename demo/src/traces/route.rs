@@ -37,13 +37,13 @@ impl Route {
     }
 
     /// Releases the reserved port. Returns the part of the agent's configuration for spans. Metrics derived from spans
-    /// are off: they are six seconds late, and the shop's own metrics show the same at once.
+    /// are for the map, and no columns: they are six seconds late, and the shop's own metrics show the same at once.
     pub(crate) fn hand_over(&mut self) -> String {
         self.reserved = None;
         let (agent, receiver, wait_ms) = (self.agent, self.receiver.address, WAIT.as_millis());
         format!(
             "otlp:\n  upstream: {{endpoint: \"http://{receiver}\", protocol: http}}\n  listen_grpc: {agent}\n  listen_http: 127.0.0.1:0\n  \
-             traces: {{keep: tail, decision_wait_ms: {wait_ms}}}\n  derived: {{enabled: false}}\n"
+             traces: {{keep: tail, decision_wait_ms: {wait_ms}}}\n  derived: {{columns: false}}\n"
         )
     }
 }

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::Count;
+use agent_runtime::listen::ACCEPT_PAUSE;
+use agent_runtime::server::{Exchanges, HttpLimits, Patience, builder};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper_util::server::conn::auto::Builder;
 use prost::Message as _;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -24,10 +27,17 @@ use crate::strategy::StrategyResponse;
 const METHOD: &str = "/jaeger.api_v2.SamplingManager/GetSamplingStrategy";
 /// Maximum bytes of a gRPC request, which is a service's name.
 const MAX_BODY_BYTES: usize = 4_096;
-/// Time limit for the headers of a request.
+/// Time limit for the first request of a connection, and for the headers of each.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for the body of a request.
+/// Time limit for the body of a request, and for its reply to be read.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// HTTP/2 keep-alive interval, and time limit for the reply to a ping.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// How long a connection may rest: clients connect again.
+const PATIENCE: Patience =
+    Patience { first_request: HEADER_TIMEOUT, reply: Some(BODY_TIMEOUT), idle: Some(Duration::from_mins(10)) };
+/// Concurrent requests on one connection, and the longest head of each.
+const HTTP: HttpLimits = HttpLimits { requests: 4, head_bytes: 16 << 10 };
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -42,6 +52,7 @@ pub trait StrategyProvider: Send + Sync + 'static {
 pub struct Counts {
     answered: Count,
     refused: Count,
+    accept_errors: Count,
 }
 
 impl Counts {
@@ -50,9 +61,14 @@ impl Counts {
         self.answered.get()
     }
 
-    /// Requests that were malformed, or for something else.
+    /// Requests that were malformed, or for something else; and connections without a place.
     pub fn refused(&self) -> u64 {
         self.refused.get()
+    }
+
+    /// Errors of `accept`.
+    pub fn accept_errors(&self) -> u64 {
+        self.accept_errors.get()
     }
 }
 
@@ -64,12 +80,15 @@ pub async fn serve<A: StrategyProvider, P: Send + 'static>(
     counts: Arc<Counts>,
     admits: impl Fn(&TcpStream) -> Option<P>,
 ) {
+    let builder = builder(HEADER_TIMEOUT, KEEP_ALIVE, HTTP);
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for head sampling");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                if counts.accept_errors.is_first() {
+                    tracing::warn!(%error, "cannot accept a connection for head sampling");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
@@ -77,18 +96,31 @@ pub async fn serve<A: StrategyProvider, P: Send + 'static>(
             counts.refused.one_more();
             continue;
         };
-        let (provider, counts) = (Arc::clone(&provider), Arc::clone(&counts));
+        let (provider, counts, builder) = (Arc::clone(&provider), Arc::clone(&counts), builder.clone());
         tokio::spawn(async move {
-            let service =
-                hyper::service::service_fn(move |request| answer(request, Arc::clone(&provider), Arc::clone(&counts)));
-            let mut server = auto::Builder::new(TokioExecutor::new());
-            server.http1().timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-            server.http2().max_concurrent_streams(16);
-            if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-                tracing::debug!(%error, "connection for head sampling failed");
-            }
+            requests(&builder, stream, provider, counts).await;
             drop(place);
         });
+    }
+}
+
+/// Serves one connection. Closes it if it rests longer than [`PATIENCE`] allows.
+async fn requests<A: StrategyProvider>(
+    builder: &Builder<TokioExecutor>,
+    stream: TcpStream,
+    provider: Arc<A>,
+    counts: Arc<Counts>,
+) {
+    let exchanges = Exchanges::default();
+    let begun = exchanges.clone();
+    let service = service_fn(move |request| {
+        let exchange = begun.begin();
+        let answer = answer(request, Arc::clone(&provider), Arc::clone(&counts));
+        async move { answer.await.map(|response| response.map(|body| exchange.reply(body))) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    if let Ok(Err(error)) = exchanges.within(PATIENCE, connection).await {
+        tracing::debug!(%error, "connection for head sampling failed");
     }
 }
 

@@ -199,6 +199,7 @@ fn release() {
         seen: 0.18,
         expected: 0.02,
         of_distribution: true,
+        replica: "".into(),
     }];
     let (from, until) = (at(70_000).wall, at(71_000).wall);
     let finding = Finding {

@@ -102,7 +102,7 @@ impl SignalCounts {
 #[derive(Debug, Default)]
 pub struct Counts {
     signals: [SignalCounts; Signal::ALL.len()],
-    /// Connections refused because of the connection limit.
+    /// Connections refused: too many, of all or of one peer, or few descriptors are left.
     pub refused_connections: Count,
     /// Errors of `accept`.
     pub accept_errors: Count,

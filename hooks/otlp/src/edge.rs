@@ -1,6 +1,7 @@
 //! State that servers, senders and the clock share. Each child is one thing that the endpoint does with it. Nothing
 //! that this file names knows an [`Edge`].
 
+mod full;
 mod gossip;
 mod ingest;
 mod local;
@@ -20,6 +21,7 @@ use agent_runtime::socket_owner::OwnerLookup;
 use tokio::net::TcpStream;
 use wire::time::{Nanos, Timestamp, UnixNanos};
 
+use crate::bounds::FullBounds;
 use crate::cgroups::Cgroups;
 use crate::clock::Clock;
 use crate::counts::Counts;
@@ -58,6 +60,7 @@ pub struct Edge {
     socket_owner: OwnerLookup,
     cgroups: Cgroups,
     unverified: Mutex<Vec<UnverifiedSpans>>,
+    full: FullBounds,
     /// One per tenant, by its number.
     tenant_states: Vec<TenantState>,
     /// Lock order: this before a tail sampler.
@@ -93,7 +96,7 @@ impl TenantState {
     fn new(settings: &Settings, tail: Option<TailSampler>) -> Self {
         Self {
             budget: MemoryBudget::new(settings.receive_memory_bytes),
-            places: Places::new(settings.connections, settings.connections),
+            places: Places::new("OTLP", settings.connections, settings.connections),
             queues: core::array::from_fn(|_| Queue::new(settings.queue_bytes)),
             tail: tail.map(Mutex::new),
             renamed: Count::default(),
@@ -138,6 +141,7 @@ impl Edge {
             socket_owner: settings.socket_owner,
             cgroups: Cgroups::of_this_machine(),
             unverified: Mutex::default(),
+            full: FullBounds::default(),
             tenant_states,
             metrics: settings.watched_metrics.map(MetricsInbox::new),
             kept: settings.watched_kept.map(KeptInbox::new),
@@ -224,6 +228,11 @@ impl Edge {
         self.tenant_states.get(tenant).unwrap_or(&self.tenant_states[DEFAULT])
     }
 
+    /// A line for each tenant of which connections are refused now, or were within the last minute.
+    pub fn full_listeners(&self) -> impl Iterator<Item = String> {
+        self.tenant_states.iter().filter_map(|state| state.places.problem())
+    }
+
     pub(crate) fn queue(&self, tenant: TenantId, signal: Signal) -> &Queue {
         &self.tenant_state(tenant).queues[signal as usize]
     }
@@ -264,6 +273,11 @@ impl Edge {
 
     fn observer(&self) -> Option<MutexGuard<'_, TailSampler>> {
         self.observer.as_ref().map(|tail| tail.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the spans of `tenant` do not pass through.
+    fn samples(&self, tenant: TenantId) -> bool {
+        self.tenant_states.get(tenant).is_some_and(|state| state.tail.is_some())
     }
 
     fn tail(&self, tenant: TenantId) -> Option<MutexGuard<'_, TailSampler>> {

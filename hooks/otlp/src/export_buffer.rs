@@ -11,6 +11,7 @@ use wire::time::UnixNanos;
 
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::grouped::GroupedItems;
+use crate::holders::Holder;
 use crate::origins::Origins;
 
 /// A request is closed when its spans exceed this many bytes.
@@ -28,6 +29,8 @@ pub struct Batch {
     pub spans: usize,
     /// Forwarded headers of the client whose items these are.
     pub(crate) forwarded: ForwardedHeaders,
+    /// Whose share of the queue they are of.
+    pub(crate) holder: Holder,
 }
 
 /// A request of a kept trace: the span with which it entered a service.

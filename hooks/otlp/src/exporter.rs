@@ -9,6 +9,7 @@ use bytes::Bytes;
 use wire::time::Nanos;
 
 use crate::forwarded_headers::ForwardedHeaders;
+use crate::holders::Holder;
 use crate::queue::UpstreamRequest;
 use crate::reply::Failure;
 use crate::signal::{Encoding, Signal};
@@ -58,9 +59,8 @@ impl MetricsExporter {
     /// [`ExportError`] if the upstream refused it, or sent no response.
     pub async fn send(&self, request: Bytes) -> Result<u64, ExportError> {
         let (tenant, signal, encoding) = (DEFAULT, Signal::Metrics, Encoding::Protobuf);
-        let forwarded = ForwardedHeaders::default();
-        let request =
-            UpstreamRequest { tenant, signal, encoding, body: request, forwarded, spans: 0, since: Nanos::ZERO };
+        let (forwarded, holder, since) = (ForwardedHeaders::default(), Holder::AGENT, Nanos::ZERO);
+        let request = UpstreamRequest { tenant, signal, encoding, body: request, forwarded, holder, spans: 0, since };
         self.upstream.send(&request).await.map_err(|Failure { text, retryable, retry_after }| ExportError {
             text,
             retryable,

@@ -11,6 +11,7 @@
 //! | [`codec`] | finds spans and log records in encoded requests and puts them together again; pure |
 //! | [`tenants`] | which tenant a peer belongs to, and which services belong to which tenant |
 //! | `memory_budget` | the memory that requests share while they are read |
+//! | `holders`, `name_shares`, `bounds` | whose share something is of, also of names; what is full, and who fills it |
 //! | [`gzip`] | decompression, bounded in memory and work; pure |
 //! | [`json`] | transcodes OTLP/JSON to Protocol Buffers |
 //! | `edge` | what servers, senders and the clock share; its children: requests, spans of rings, gossip |
@@ -18,6 +19,7 @@
 //! | `grouped` | kept items by their resource and scope |
 //! | [`forwarded_headers`](DEFAULT_FORWARDED_HEADERS) | headers of clients that are forwarded |
 //! | `senders`, `unverified`, `cgroups` | who may send spans in which service's name |
+//! | `listener_rules` | who may be scraped in which service's name |
 //! | `pod_senders` | pods of Kubernetes as senders, by address |
 //! | [`span_metrics`] | errors and durations of each service's operations, from its spans |
 //! | `kept_watch` | kept spans and log records on their way to the upstream, for whoever watches them |
@@ -32,6 +34,7 @@
 //! and a trailer. So the same code reads, bounds and decompresses both protocols, and either port accepts either of
 //! them.
 
+mod bounds;
 mod cgroups;
 mod clock;
 pub mod codec;
@@ -43,12 +46,15 @@ mod forwarded_headers;
 mod frames;
 mod grouped;
 pub mod gzip;
+mod holders;
 pub mod json;
 mod kept_watch;
 mod lifecycle;
+mod listener_rules;
 mod memory_budget;
 mod messages;
 mod metric_watch;
+mod name_shares;
 mod numbered_incidents;
 mod origins;
 mod outcome;
@@ -73,7 +79,9 @@ pub use edge::{Edge, IngestError};
 pub use export_buffer::Batch;
 pub use exporter::{ExportError, MetricsExporter};
 pub use forwarded_headers::DEFAULT_FORWARDED as DEFAULT_FORWARDED_HEADERS;
+pub use holders::Holder;
 pub use lifecycle::{EdgeHandle, start};
+pub use listener_rules::{ForeignListener, ListenerRules};
 pub use metric_watch::{ForwardedMetrics, MetricExport};
 pub use pod_senders::{ATTRIBUTE_BYTES as POD_ATTRIBUTE_BYTES, PodSender, PodSenders};
 pub use senders::{SenderRule, SenderRules, TOKEN_HEADER, Token, UNVERIFIED};

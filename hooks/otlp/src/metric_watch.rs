@@ -1,13 +1,16 @@
-//! Metrics on their way to the upstream, for whoever watches them: a bounded queue of requests that were forwarded.
-//! A request that finds it full is forwarded all the same, and not watched.
+//! Metrics on their way to the upstream, for whoever watches them: a queue of requests that were forwarded, bounded by
+//! bytes, of which one sender may have three times what is free. A request that finds no room is forwarded all the
+//! same, and not watched.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::shares::{ShareError, Shares};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::holders::Holder;
 use crate::senders::{Sender, SenderRules};
 use crate::tenants::TenantId;
 
@@ -28,8 +31,8 @@ impl ForwardedMetrics {
         Self { tenant, body, sender, rules }
     }
 
-    fn cost(&self) -> usize {
-        self.body.len() + COST
+    fn cost(&self) -> u64 {
+        (self.body.len() + COST) as u64
     }
 
     /// Length of the encoded request in bytes.
@@ -46,41 +49,41 @@ pub struct MetricExport<'a> {
     pub service: Cow<'a, str>,
     /// The sender's pod; if that is unknown `service.instance.id`; without one, the address of the sender.
     pub instance: Cow<'a, str>,
+    /// Whose share what is stored of it is of.
+    pub holder: &'a Holder,
     /// The encoded `ResourceMetrics`.
     pub encoded: &'a [u8],
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct InboxState {
     requests: VecDeque<ForwardedMetrics>,
-    bytes: usize,
+    shares: Shares<Holder>,
 }
 
 /// Requests that wait to be watched.
 #[derive(Debug)]
 pub(crate) struct MetricsInbox {
     waiting: Mutex<InboxState>,
-    limit: usize,
     changed: Notify,
 }
 
 impl MetricsInbox {
     /// An empty inbox for `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { waiting: Mutex::default(), limit, changed: Notify::new() }
+        let shares = Shares::new("bytes of metrics to watch", "otlp.request_bytes", limit as u64);
+        let state = InboxState { requests: VecDeque::new(), shares };
+        Self { waiting: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Appends `request`. False if there is no room.
-    pub(crate) fn offer(&self, request: ForwardedMetrics) -> bool {
+    /// Appends `request`, unless there is no room for its sender.
+    pub(crate) fn offer(&self, request: ForwardedMetrics) -> Result<(), ShareError<Holder>> {
         let mut waiting = self.lock();
-        if waiting.bytes + request.cost() > self.limit {
-            return false;
-        }
-        waiting.bytes += request.cost();
+        waiting.shares.take(request.sender.holder(), request.cost())?;
         waiting.requests.push_back(request);
         drop(waiting);
         self.changed.notify_one();
-        true
+        Ok(())
     }
 
     /// Waits for the oldest request. One task calls it.
@@ -97,7 +100,7 @@ impl MetricsInbox {
     fn take(&self) -> Option<ForwardedMetrics> {
         let mut waiting = self.lock();
         let request = waiting.requests.pop_front()?;
-        waiting.bytes -= request.cost();
+        waiting.shares.release(&request.sender.holder(), request.cost());
         Some(request)
     }
 
@@ -109,20 +112,27 @@ impl MetricsInbox {
 
 #[cfg(test)]
 mod tests {
+    use wire::id::Owner;
+
     use super::*;
 
-    fn request(bytes: usize) -> ForwardedMetrics {
-        ForwardedMetrics::new(0, vec![0; bytes].into(), Sender::Agent, Arc::default())
+    fn request(uid: u32, bytes: usize) -> ForwardedMetrics {
+        ForwardedMetrics::new(0, vec![0; bytes].into(), Sender::Agent(Owner::User(uid)), Arc::default())
     }
 
     #[tokio::test]
     async fn what_does_not_fit_is_told_and_what_was_taken_makes_room() {
-        let inbox = MetricsInbox::new(2 * (100 + COST));
+        let inbox = MetricsInbox::new(4 * (100 + COST));
 
-        assert!(inbox.offer(request(100)) && inbox.offer(request(100)));
-        assert!(!inbox.offer(request(1)));
+        for _ in 0..3 {
+            inbox.offer(request(7, 100)).unwrap();
+        }
+        let refused = inbox.offer(request(7, 1)).unwrap_err();
+        assert_eq!(refused.owner, Holder::Owner(Owner::User(7)));
+        inbox.offer(request(8, 0)).unwrap();
+        assert!(inbox.offer(request(8, 0)).is_err(), "one sender has left room for one more");
         assert_eq!(inbox.next().await.bytes(), 100);
 
-        assert!(inbox.offer(request(100)) && !inbox.offer(request(1)));
+        inbox.offer(request(8, 0)).unwrap();
     }
 }

@@ -3,15 +3,28 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::codec::{Group, identify};
+use agent_runtime::shares::{ShareError, Shares};
 use hooks::id::OriginId;
 use wire::time::Nanos;
 
+use crate::codec::{Group, identify};
 use crate::forwarded_headers::ForwardedHeaders;
+use crate::holders::Holder;
 use crate::pod_senders::PodSender;
 
 /// Bookkeeping bytes per origin, beside its own.
-const COST: usize = 160;
+const COST: usize = 192;
+
+/// What a request came with, beside what it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery<'a> {
+    /// Headers to forward.
+    pub(crate) forwarded: &'a ForwardedHeaders,
+    /// The pod that sends for itself.
+    pub(crate) pod: Option<&'a PodSender>,
+    /// Whose share what is stored of it is of.
+    pub(crate) holder: &'a Holder,
+}
 
 /// Resource, scope and forwarded headers of a span, as received.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,8 +34,9 @@ pub(crate) struct Origin {
     scope: usize,
     /// Offset of the forwarded headers: the end of the scope.
     forwarded: usize,
-    /// Offset of what names the pod: the end of the forwarded headers.
-    pod: usize,
+    /// Offset of what names the sender: the end of the forwarded headers.
+    sender: usize,
+    holder: Holder,
     /// The resource with the attributes of the pod that sent it.
     identified: Option<Box<[u8]>>,
 }
@@ -34,8 +48,8 @@ impl Origin {
     }
 
     /// Bytes that it takes.
-    fn cost(&self) -> usize {
-        self.bytes.len() + self.identified.as_ref().map_or(0, |identified| identified.len()) + COST
+    fn cost(&self) -> u64 {
+        (self.bytes.len() + self.identified.as_ref().map_or(0, |identified| identified.len()) + COST) as u64
     }
 
     /// The `ScopeSpans` without its spans.
@@ -45,7 +59,12 @@ impl Origin {
 
     /// The client's forwarded headers, encoded.
     pub(crate) fn forwarded(&self) -> &[u8] {
-        &self.bytes[self.forwarded..self.pod]
+        &self.bytes[self.forwarded..self.sender]
+    }
+
+    /// Whose share its items are of.
+    pub(crate) const fn holder(&self) -> &Holder {
+        &self.holder
     }
 }
 
@@ -59,12 +78,12 @@ struct OriginEntry {
     seen: Nanos,
 }
 
-/// Maps origins to ids and back. Bounded by bytes: a client that sends another resource with each request fills this
-/// limit and no more.
+/// Maps origins to ids and back. Bounded by bytes, of which one sender may have three times what is free: a client that
+/// sends another resource with each request fills its share and no more.
 #[derive(Debug)]
 pub(crate) struct Origins {
-    limit: usize,
-    bytes: usize,
+    shares: Shares<Holder>,
+    refusal: Option<ShareError<Holder>>,
     ids: HashMap<Arc<[u8]>, OriginId>,
     by_id: HashMap<OriginId, OriginEntry>,
     last: u32,
@@ -74,19 +93,15 @@ pub(crate) struct Origins {
 impl Origins {
     /// Empty; holds at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
+        let shares = Shares::new("bytes of resources and scopes", "a limit of the program", limit as u64);
         let (ids, by_id) = (HashMap::new(), HashMap::new());
-        Self { limit, bytes: 0, ids, by_id, last: 0, scratch: Default::default() }
+        Self { shares, refusal: None, ids, by_id, last: 0, scratch: Default::default() }
     }
 
-    /// The id of the origin of `group`, which was received with the headers `forwarded` from `pod`, at `now`. `None` if
-    /// it is new and over the limit. Only a new one is given the attributes of its pod.
-    pub(crate) fn id(
-        &mut self,
-        group: &Group<'_>,
-        forwarded: &ForwardedHeaders,
-        pod: Option<&PodSender>,
-        now: Nanos,
-    ) -> Option<OriginId> {
+    /// The id of the origin of `group`, which came with `delivery` at `now`. `None` if it is new and its sender
+    /// has no room for it. Only a new one is given the attributes of its pod.
+    pub(crate) fn id(&mut self, group: &Group<'_>, delivery: &Delivery<'_>, now: Nanos) -> Option<OriginId> {
+        let Delivery { forwarded, pod, holder } = *delivery;
         let (key, piece) = &mut self.scratch;
         group.resource.copy(piece);
         key.clear();
@@ -99,7 +114,8 @@ impl Origins {
         key.extend_from_slice(piece);
         let end = key.len();
         key.extend_from_slice(forwarded.bytes());
-        let of_pod = key.len();
+        let sender = key.len();
+        holder.write(key);
         if let Some(pod) = pod {
             key.extend_from_slice(&pod.fingerprint().to_le_bytes());
         }
@@ -111,12 +127,12 @@ impl Origins {
         }
         let identified = pod.map(|pod| identify(&key[HEAD..scope], pod.attributes()).into());
         let bytes: Arc<[u8]> = key.as_slice().into();
-        let origin = Origin { bytes: Arc::clone(&bytes), scope, forwarded: end, pod: of_pod, identified };
-        let cost = origin.cost();
-        if self.bytes + cost > self.limit {
+        let (holder, forwarded) = (holder.clone(), end);
+        let origin = Origin { bytes: Arc::clone(&bytes), scope, forwarded, sender, holder, identified };
+        if let Err(error) = self.shares.take(origin.holder.clone(), origin.cost()) {
+            self.refusal = Some(error);
             return None;
         }
-        self.bytes += cost;
         let (id, origin) = (self.next(), Arc::new(origin));
         self.ids.insert(bytes, id);
         self.by_id.insert(id, OriginEntry { origin, seen: now });
@@ -130,12 +146,12 @@ impl Origins {
 
     /// Forgets origins that were not seen for `age` before `now`; `age` is longer than spans wait.
     pub(crate) fn forget(&mut self, age: Nanos, now: Nanos) {
-        let (ids, bytes) = (&mut self.ids, &mut self.bytes);
+        let (ids, shares) = (&mut self.ids, &mut self.shares);
         self.by_id.retain(|_, known| {
             let kept = now.since(known.seen).is_none_or(|unseen| unseen < age);
             if !kept {
                 ids.remove(&known.origin.bytes);
-                *bytes -= known.origin.cost();
+                shares.release(&known.origin.holder, known.origin.cost());
             }
             kept
         });
@@ -143,7 +159,12 @@ impl Origins {
 
     /// Memory of all origins in bytes.
     pub(crate) const fn bytes(&self) -> usize {
-        self.bytes
+        self.shares.used() as usize
+    }
+
+    /// The last refusal since the last call.
+    pub(crate) const fn take_refusal(&mut self) -> Option<ShareError<Holder>> {
+        self.refusal.take()
     }
 
     /// An unused id. After 2^32 origins the first ones are long forgotten.
@@ -160,6 +181,8 @@ impl Origins {
 
 #[cfg(test)]
 mod tests {
+    use wire::id::Owner;
+
     use crate::codec::scan;
 
     use super::*;
@@ -178,7 +201,8 @@ mod tests {
 
     fn id_with(origins: &mut Origins, request: &[u8], forwarded: &ForwardedHeaders, now: Nanos) -> Option<OriginId> {
         let mut found = None;
-        scan(request, |group, _| found = origins.id(group, forwarded, None, now)).unwrap();
+        let delivery = Delivery { forwarded, pod: None, holder: &Holder::AGENT };
+        scan(request, |group, _| found = origins.id(group, &delivery, now)).unwrap();
         found
     }
 
@@ -222,7 +246,8 @@ mod tests {
         let mut from = |pod: Option<&PodSender>| {
             let mut found = None;
             let headers = ForwardedHeaders::from_bytes(b"x:1\n");
-            scan(&request("a", "b"), |group, _| found = origins.id(group, &headers, pod, Nanos(0))).unwrap();
+            let delivery = Delivery { forwarded: &headers, pod, holder: &Holder::AGENT };
+            scan(&request("a", "b"), |group, _| found = origins.id(group, &delivery, Nanos(0))).unwrap();
             found.unwrap()
         };
         let ids = [from(Some(&pod("p"))), from(Some(&pod("q"))), from(None)];
@@ -246,5 +271,26 @@ mod tests {
         assert!(origins.bytes() <= 2_000);
         // Known origins stay usable.
         assert_eq!(id(&mut origins, &request("0", ""), Nanos(1)), taken[0]);
+    }
+
+    #[test]
+    fn what_one_sender_fills_leaves_room_for_another_with_the_same_resource() {
+        let mut origins = Origins::new(4_000);
+        let mut from = |uid: u32, resource: &str| {
+            let holder = Holder::Owner(Owner::User(uid));
+            let delivery = Delivery { forwarded: &ForwardedHeaders::default(), pod: None, holder: &holder };
+            let mut found = None;
+            scan(&request(resource, ""), |group, _| found = origins.id(group, &delivery, Nanos(0))).unwrap();
+            found
+        };
+        let flood: Vec<_> = (0..100).map(|number| from(7, &number.to_string())).collect();
+        let (first, other) = (flood[0].unwrap(), from(8, "0").unwrap());
+
+        assert!(flood[99].is_none() && first != other);
+        let refusal = origins.take_refusal().unwrap().to_string();
+        assert!(refusal.contains("user 7 has most"), "{refusal}");
+        assert_eq!(origins.get(other).unwrap().holder(), &Holder::Owner(Owner::User(8)));
+        origins.forget(Nanos(1), Nanos(5));
+        assert_eq!(origins.bytes(), 0);
     }
 }

@@ -18,6 +18,8 @@ pub const ATTRIBUTE_BYTES: usize = 2_048;
 pub struct PodSender {
     service: Box<str>,
     instance: Box<str>,
+    /// Both of them, for messages.
+    title: Arc<str>,
     attributes: Vec<(&'static str, Box<str>)>,
     /// Differs for pods with other attributes.
     fingerprint: u64,
@@ -39,7 +41,9 @@ impl PodSender {
         let mut hasher = DefaultHasher::new();
         (service, instance, &attributes).hash(&mut hasher);
         let fingerprint = hasher.finish();
-        Self { service: service.into(), instance: instance.into(), attributes, fingerprint, is_forwarder: false }
+        let title = format!("{instance} of {service}").into();
+        let (service, instance) = (service.into(), instance.into());
+        Self { service, instance, title, attributes, fingerprint, is_forwarder: false }
     }
 
     /// The same pod, which forwards what others send.
@@ -56,6 +60,11 @@ impl PodSender {
     /// The replica that they are of.
     pub(crate) fn instance(&self) -> &str {
         &self.instance
+    }
+
+    /// Its replica and its service, for messages.
+    pub(crate) const fn title(&self) -> &Arc<str> {
+        &self.title
     }
 
     /// Keys and values for the resource of its spans.

@@ -1,13 +1,16 @@
-//! Requests queued for the upstream: bounded by bytes, requests in flight included.
+//! Requests queued for the upstream: bounded by bytes, requests in flight included, of which one sender may have three
+//! times what is free.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::shares::{ShareError, Shares};
 use bytes::Bytes;
 use tokio::sync::Notify;
 use wire::time::Nanos;
 
 use crate::forwarded_headers::ForwardedHeaders;
+use crate::holders::Holder;
 use crate::signal::{Encoding, Signal};
 use crate::tenants::TenantId;
 
@@ -23,6 +26,8 @@ pub(crate) struct UpstreamRequest {
     pub(crate) body: Bytes,
     /// Forwarded headers of its client.
     pub(crate) forwarded: ForwardedHeaders,
+    /// Whose share of the queue it is of.
+    pub(crate) holder: Holder,
     /// Number of kept spans or log records in it; 0 where they pass through.
     pub(crate) spans: u64,
     /// When it was queued, monotonic.
@@ -30,15 +35,33 @@ pub(crate) struct UpstreamRequest {
 }
 
 impl UpstreamRequest {
-    fn cost(&self) -> usize {
-        self.body.len() + self.forwarded.bytes().len() + COST
+    fn cost(&self) -> u64 {
+        (self.body.len() + self.forwarded.bytes().len() + COST) as u64
     }
+}
+
+/// A request that is not queued.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RefusedRequest {
+    pub(crate) request: UpstreamRequest,
+    pub(crate) why: QueueError,
+}
+
+/// Why a request is not queued.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum QueueError {
+    /// Nothing is queued any more.
+    #[error("the queue to the upstream is closed: the agent is ending")]
+    Closed,
+    /// The sender has its share of it.
+    #[error("the queue to the upstream is full: {0}")]
+    Full(ShareError<Holder>),
 }
 
 #[derive(Debug)]
 struct State {
     waiting: VecDeque<UpstreamRequest>,
-    bytes: usize,
+    shares: Shares<Holder>,
     open: bool,
     abandoned: bool,
 }
@@ -47,7 +70,6 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    limit: usize,
     changed: Notify,
     ending: Notify,
 }
@@ -55,17 +77,20 @@ pub(crate) struct Queue {
 impl Queue {
     /// An empty queue for `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        let state = State { waiting: VecDeque::new(), bytes: 0, open: true, abandoned: false };
-        Self { state: Mutex::new(state), limit, changed: Notify::new(), ending: Notify::new() }
+        let shares = Shares::new("bytes that wait for the upstream", "otlp.queue_bytes", limit as u64);
+        let state = State { waiting: VecDeque::new(), shares, open: true, abandoned: false };
+        Self { state: Mutex::new(state), changed: Notify::new(), ending: Notify::new() }
     }
 
-    /// Appends `request`, or returns it if the queue is full or closed.
-    pub(crate) fn offer(&self, request: UpstreamRequest) -> Result<(), UpstreamRequest> {
+    /// Appends `request`, or returns it if the queue is closed, or full for its sender.
+    pub(crate) fn offer(&self, request: UpstreamRequest) -> Result<(), Box<RefusedRequest>> {
         let mut state = self.lock();
-        if !state.open || state.bytes + request.cost() > self.limit {
-            return Err(request);
+        if !state.open {
+            return Err(Box::new(RefusedRequest { request, why: QueueError::Closed }));
         }
-        state.bytes += request.cost();
+        if let Err(error) = state.shares.take(request.holder.clone(), request.cost()) {
+            return Err(Box::new(RefusedRequest { request, why: QueueError::Full(error) }));
+        }
         state.waiting.push_back(request);
         drop(state);
         self.changed.notify_one();
@@ -96,7 +121,7 @@ impl Queue {
 
     /// A request that was taken is sent, or lost.
     pub(crate) fn done(&self, request: &UpstreamRequest) {
-        self.lock().bytes -= request.cost();
+        self.lock().shares.release(&request.holder, request.cost());
     }
 
     /// Accepts nothing more; what is queued can still be taken.
@@ -136,7 +161,7 @@ impl Queue {
 
     /// Bytes queued or in flight.
     pub(crate) fn bytes(&self) -> usize {
-        self.lock().bytes
+        self.lock().shares.used() as usize
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -147,28 +172,43 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use wire::id::Owner;
+
     use super::*;
 
-    fn request(bytes: usize) -> UpstreamRequest {
+    fn request(uid: u32, bytes: usize) -> UpstreamRequest {
         let body = Bytes::from(vec![0; bytes]);
         let (signal, encoding, forwarded) = (Signal::Logs, Encoding::Protobuf, ForwardedHeaders::default());
-        UpstreamRequest { tenant: 0, signal, encoding, body, forwarded, spans: 0, since: Nanos::ZERO }
+        let holder = Holder::Owner(Owner::User(uid));
+        UpstreamRequest { tenant: 0, signal, encoding, body, forwarded, holder, spans: 0, since: Nanos::ZERO }
+    }
+
+    /// Why `request` is not queued, and the request itself.
+    fn refused(queue: &Queue, request: UpstreamRequest) -> String {
+        let same = request.clone();
+        let refused = queue.offer(request).unwrap_err();
+        assert_eq!(refused.request, same);
+        refused.why.to_string()
     }
 
     #[tokio::test]
-    async fn what_is_being_sent_still_takes_room() {
-        let queue = Queue::new(2 * (100 + COST));
+    async fn what_is_being_sent_still_takes_room_and_one_sender_leaves_some_to_others() {
+        let queue = Queue::new(4 * (100 + COST));
+        for _ in 0..3 {
+            queue.offer(request(7, 100)).unwrap();
+        }
+        let why = refused(&queue, request(7, 1));
+        assert!(why.contains("user 7 would have 813 of 912 bytes that wait for the upstream"), "{why}");
 
-        queue.offer(request(100)).unwrap();
-        queue.offer(request(100)).unwrap();
-        assert_eq!(queue.offer(request(1)), Err(request(1)));
         let taken = queue.take().await.unwrap();
-        assert_eq!(queue.offer(request(1)), Err(request(1)));
-        queue.done(&taken);
+        refused(&queue, request(7, 1));
+        queue.offer(request(8, 0)).unwrap();
+        let why = refused(&queue, request(8, 0));
+        assert!(why.contains("user 7 has most, 684: release some, or raise otlp.queue_bytes"), "{why}");
 
-        assert_eq!(queue.offer(request(101)), Err(request(101)));
-        assert_eq!(queue.offer(request(100)), Ok(()));
-        assert_eq!(queue.bytes(), 2 * (100 + COST));
+        queue.done(&taken);
+        queue.offer(request(8, 0)).unwrap();
+        assert_eq!(queue.bytes(), 2 * (100 + COST) + 2 * COST);
     }
 
     #[tokio::test]
@@ -184,7 +224,7 @@ mod tests {
         };
         let takers: Vec<_> = (0..4).map(|_| tokio::spawn(take_all(std::sync::Arc::clone(&queue)))).collect();
 
-        (0..7).for_each(|_| queue.offer(request(10)).unwrap());
+        (0..7).for_each(|_| queue.offer(request(7, 10)).unwrap());
         queue.close();
         let mut taken = 0;
         for taker in takers {
@@ -192,7 +232,7 @@ mod tests {
         }
 
         assert_eq!((taken, queue.bytes()), (7, 0));
-        assert!(queue.offer(request(1)).is_err());
+        assert!(refused(&queue, request(7, 1)).contains("the agent is ending"));
         queue.closed().await;
         queue.abandon();
         queue.abandoned().await;

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use hyper::HeaderMap;
 use subtle::ConstantTimeEq as _;
+use wire::id::Owner;
 
+use crate::holders::Holder;
 use crate::pod_senders::{PodSender, SenderPod, is_of_pod};
 use crate::tenants::{Network, TenantId, Tenants};
 
@@ -67,8 +69,8 @@ pub struct SenderRule {
 /// Who sent a request. It is judged by the rules from which its token is known, and by no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// The agent itself, for a service that registered.
-    Agent,
+    /// The agent itself, for a service that registered, and whose that is.
+    Agent(Owner),
     /// A client, and the first rule whose token it showed.
     Peer(Peer),
 }
@@ -83,6 +85,8 @@ pub(crate) struct Peer {
     /// Place of the first rule whose token it showed.
     pub(crate) token: Option<usize>,
     pub(crate) pod: SenderPod,
+    /// Whose share its connection is of.
+    pub(crate) holder: Holder,
 }
 
 impl Sender {
@@ -99,10 +103,19 @@ impl Sender {
         matches!(self, Self::Peer(Peer { pod: SenderPod::Nobody, .. }))
     }
 
+    /// Whose share its requests are of: a pod's own, wherever it connects from.
+    pub(crate) fn holder(&self) -> Holder {
+        match self {
+            Self::Agent(owner) => Holder::Owner(*owner),
+            Self::Peer(Peer { pod: SenderPod::Pod(pod), .. }) => Holder::Pod(Arc::clone(pod.title())),
+            Self::Peer(peer) => peer.holder.clone(),
+        }
+    }
+
     /// Its address, or `agent`.
     pub(crate) fn address(&self) -> String {
         match self {
-            Self::Agent => "agent".to_owned(),
+            Self::Agent(_) => "agent".to_owned(),
             Self::Peer(peer) => peer.address.to_canonical().to_string(),
         }
     }
@@ -112,7 +125,7 @@ impl fmt::Display for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Peer(Peer { address, uid, cgroup, pod, .. }) = self else { return f.write_str("the agent") };
         if let SenderPod::Pod(pod) = pod {
-            return write!(f, "pod {} of {}", pod.instance(), pod.service());
+            return write!(f, "pod {}", pod.title());
         }
         let address = address.to_canonical();
         match uid {
@@ -169,6 +182,11 @@ impl SenderRules {
     pub(crate) fn cgroups(&self) -> BTreeSet<&str> {
         let named = self.rules.iter().filter_map(|rule| rule.cgroup.as_deref());
         named.filter(|_| !self.owned.is_empty()).collect()
+    }
+
+    /// Whether a rule names `service`: then it belongs to somebody.
+    pub(crate) fn is_owned(&self, service: &str) -> bool {
+        self.owned.contains_key(service)
     }
 
     /// The first rule whose token is in `headers`.
@@ -274,6 +292,7 @@ mod tests {
             cgroup: None,
             token: None,
             pod: SenderPod::Unwatched,
+            holder: Holder::ThisMachine,
         })
     }
 
@@ -294,7 +313,7 @@ mod tests {
             (peer("10.2.2.3", None), "cart", false),
             (peer("127.0.0.1", Some(0)), "cart", false),
             (peer("10.2.2.3", None), "frontend", true),
-            (Sender::Agent, "payment", true),
+            (Sender::Agent(Owner::User(65_534)), "payment", true),
         ] {
             assert_eq!(rules.may_send(&sender, service), allowed, "{sender} {service}");
         }
@@ -309,8 +328,8 @@ mod tests {
         let rules = SenderRules::new(&[payment, cart]);
         let may = |uid: Option<u32>, cgroup: Option<&str>, service: &str| {
             let (address, cgroup) = ("127.0.0.1".parse().unwrap(), cgroup.map(Arc::from));
-            rules
-                .may_send(&Sender::Peer(Peer { address, uid, cgroup, token: None, pod: SenderPod::Unwatched }), service)
+            let (pod, holder) = (SenderPod::Unwatched, Holder::ThisMachine);
+            rules.may_send(&Sender::Peer(Peer { address, uid, cgroup, token: None, pod, holder }), service)
         };
 
         for cgroup in ["/pods/payment", "/pods/payment/7"] {
@@ -341,6 +360,7 @@ mod tests {
                 cgroup: None,
                 token: rules.token(&headers),
                 pod: SenderPod::Unwatched,
+                holder: Holder::ThisMachine,
             })
         };
 
@@ -374,7 +394,8 @@ mod tests {
             Tenants::new(&[crate::tenants::Tenant { name: "bank".to_owned(), ..Default::default() }]).unwrap();
         let rules = SenderRules::new(&[SenderRule { anyone: true, ..rule(&["shop/open"]) }]);
         let from = |pod: SenderPod| {
-            Sender::Peer(Peer { address: "10.1.0.7".parse().unwrap(), uid: None, cgroup: None, token: None, pod })
+            let (address, holder) = ("10.1.0.7".parse().unwrap(), Holder::Address([10, 1, 0, 7].into()));
+            Sender::Peer(Peer { address, uid: None, cgroup: None, token: None, pod, holder })
         };
         let of = |service: &str| SenderPod::Pod(Arc::new(PodSender::new(service, "p", core::iter::empty())));
         let check = |pod| SenderCheck::new(&rules, &tenants, 0, from(pod));
@@ -382,6 +403,8 @@ mod tests {
         let named = |service: &str| check(of(service)).service().map(Cow::into_owned);
         assert_eq!(named("shop/payment").as_deref(), Some("shop/payment"));
         assert_eq!(named("bank/teller").as_deref(), Some("default/bank/teller"), "not the tenant's");
+        assert_eq!(from(of("shop/payment")).holder().to_string(), "pod p of shop/payment");
+        assert_eq!(from(SenderPod::Forwarder).holder().to_string(), "10.1.0.7");
         for (pod, expected) in [
             (SenderPod::Nobody, [false, true, true]),
             (SenderPod::Forwarder, [true, true, true]),

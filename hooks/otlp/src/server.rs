@@ -7,14 +7,17 @@ use core::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::Count;
+use agent_runtime::listen::ACCEPT_PAUSE;
 use agent_runtime::peers::Peer;
+use agent_runtime::server::{Exchanges, HttpLimits, Patience, builder};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -33,16 +36,15 @@ use crate::unverified::SenderConnection;
 
 /// Time limit for receiving a request.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for the head of a request, and for the reply to a keep-alive ping.
+/// Time limit for the first request of a connection, for the head of each, and for the reply to a keep-alive ping.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Concurrent calls on one connection.
-const MAX_CONCURRENT_CALLS: u32 = 64;
-/// Maximum bytes of headers of one request.
-const MAX_HEADER_BYTES: usize = 32 << 10;
+/// How long a connection may rest: clients connect again.
+const PATIENCE: Patience =
+    Patience { first_request: IDLE_TIMEOUT, reply: Some(READ_TIMEOUT), idle: Some(Duration::from_mins(10)) };
+/// Concurrent calls on one connection, and the longest head of each: a Collector sends ten requests at a time.
+const HTTP: HttpLimits = HttpLimits { requests: 16, head_bytes: 16 << 10 };
 /// A body is read to its end for a polite refusal, unless it exceeds the limit this many times.
 const OVERREAD_FACTOR: usize = 4;
-/// Pause after an error of `accept` (too many open files).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves connections of `listener`, with TLS if it is given, until `stop` resolves; then finishes the requests in
 /// flight.
@@ -53,36 +55,44 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let graceful = GracefulShutdown::new();
-    let builder = builder();
+    let builder = builder(IDLE_TIMEOUT, IDLE_TIMEOUT, HTTP);
+    let unaffordable = Count::default();
     let mut stop = core::pin::pin!(stop);
     loop {
         let accepted = tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => accepted,
         };
-        let Ok((stream, peer)) = accepted else {
-            edge.counts.accept_errors.add(1);
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if edge.counts.accept_errors.is_first() {
+                    tracing::warn!(%error, "cannot accept a connection to OTLP");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
         };
         if !(edge.admits)(&stream) {
             edge.counts.refused_connections.add(1);
+            if unaffordable.is_first() {
+                tracing::warn!("connections to OTLP are refused: few file descriptors are left");
+            }
             continue;
         }
-        let tenant = edge.tenant(peer.ip());
-        let Some(place) = edge.tenant_state(tenant).places.take(Peer::of(&stream)) else {
+        let (tenant, who) = (edge.tenant(peer.ip()), Peer::of(&stream));
+        let Some(place) = edge.tenant_state(tenant).places.take(who.clone()) else {
             edge.counts.refused_connections.add(1);
             continue;
         };
-        let from = (tenant, Arc::new(edge.connection(peer, stream.local_addr().ok())));
+        let from = (tenant, Arc::new(edge.connection(peer, stream.local_addr().ok(), who.into())));
         _ = stream.set_nodelay(true);
         let (edge, tls, builder, watcher) = (Arc::clone(&edge), tls.clone(), builder.clone(), graceful.watcher());
         tokio::spawn(async move {
-            // The result does not matter: its requests are counted one by one.
             match tls {
-                None => _ = watcher.watch(connection(&builder, stream, from, edge)).await,
+                None => requests(&builder, stream, from, edge, watcher).await,
                 Some(tls) => match tokio::time::timeout(READ_TIMEOUT, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => _ = watcher.watch(connection(&builder, stream, from, edge)).await,
+                    Ok(Ok(stream)) => requests(&builder, stream, from, edge, watcher).await,
                     Ok(Err(error)) => {
                         tracing::debug!(%peer, %error, "TLS handshake with a client failed");
                         edge.counts.refused_handshakes.add(1);
@@ -96,29 +106,35 @@ pub(crate) async fn serve(
     graceful.shutdown().await;
 }
 
-fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(IDLE_TIMEOUT)
-        .keep_alive_timeout(IDLE_TIMEOUT)
-        .max_concurrent_streams(MAX_CONCURRENT_CALLS)
-        .max_header_list_size(MAX_HEADER_BYTES as u32);
-    builder
+/// Serves one connection. Closes it if it rests longer than [`PATIENCE`] allows.
+async fn requests<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    builder: &Builder<TokioExecutor>,
+    stream: S,
+    from: (TenantId, Arc<SenderConnection>),
+    edge: Arc<Edge>,
+    watcher: Watcher,
+) {
+    let exchanges = Exchanges::default();
+    let connection = connection(builder, stream, from, edge, exchanges.clone());
+    // The result does not matter: its requests are counted one by one.
+    _ = exchanges.within(PATIENCE, watcher.watch(connection)).await;
 }
 
-/// Serves one connection, whichever protocol it turns out to speak.
+/// A connection, whichever protocol it turns out to speak. Its requests are among `exchanges`.
 fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     builder: &Builder<TokioExecutor>,
     stream: S,
     (tenant, from): (TenantId, Arc<SenderConnection>),
     edge: Arc<Edge>,
+    exchanges: Exchanges,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn core::error::Error + Send + Sync>> + use<S> {
     let service = service_fn(move |request| {
+        let exchange = exchanges.begin();
         let (edge, from) = (Arc::clone(&edge), Arc::clone(&from));
-        async move { Ok::<_, Infallible>(respond(&edge, (tenant, &from), request).await) }
+        async move {
+            let response = respond(&edge, (tenant, &from), request).await;
+            Ok::<_, Infallible>(response.map(|body| exchange.reply(body)))
+        }
     });
     builder.serve_connection(TokioIo::new(stream), service).into_owned()
 }
@@ -143,12 +159,15 @@ async fn respond(
     let forwarded = edge.forwarded_names.of(&parts.headers);
     let rules = edge.senders.load();
     let sender = edge.sender(from, &rules, &parts.headers).await;
+    // The body may take its time: nothing of the head waits for it.
+    drop(parts);
     let outcome = ingest(edge, (tenant, sender, rules), head, forwarded, body).await;
     let counts = edge.counts.of(head.signal);
     match &outcome {
         Ok(_) => counts.accepted.add(1),
         Err(refusal) => {
             counts.refused(refusal.why).add(1);
+            edge.note_refusal(refusal);
             tracing::debug!(
                 signal = head.signal.name(),
                 why = refusal.why.name(),
@@ -167,7 +186,7 @@ async fn ingest(
     forwarded: ForwardedHeaders,
     body: Incoming,
 ) -> Result<Acceptance, Refusal> {
-    let mut reservation = edge.tenant_state(tenant).budget.reservation();
+    let mut reservation = edge.tenant_state(tenant).budget.reservation(sender.holder());
     let limit = edge.request_bytes;
     let reading = tokio::time::timeout(READ_TIMEOUT, read(body, limit, &mut reservation));
     let late =

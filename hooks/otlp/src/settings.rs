@@ -57,9 +57,11 @@ pub struct Settings {
     pub redacted: Vec<String>,
     /// Maximum bytes of one request after decompression. 16 MiB by default.
     pub request_bytes: usize,
-    /// Memory budget for requests while they are read. 64 MiB by default.
+    /// Memory budget for requests while they are read, of which one sender may have three times what is free. 64 MiB by
+    /// default.
     pub receive_memory_bytes: usize,
-    /// Maximum bytes queued for the upstream, per signal. 64 MiB by default.
+    /// Maximum bytes queued for the upstream, per signal, of which one sender may have three times what is free. 64 MiB
+    /// by default.
     pub queue_bytes: usize,
     /// Maximum number of connections of one tenant, of which one user or address may have three times what is free.
     /// 1,024 by default.

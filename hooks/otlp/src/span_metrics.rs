@@ -9,7 +9,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::codec::RawSpan;
+use crate::holders::Holder;
+use crate::name_shares::NameShares;
 use crate::numbered_incidents::NumberedIncidents;
+use agent_runtime::shares::ShareError;
 use hooks::id::{OperationId, OriginId, ServiceId};
 use hooks::paths::{Exemplar, NameLimits, Names, Rate, Rates};
 use wire::histogram::Scale;
@@ -33,7 +36,8 @@ pub struct SpanMetricsSettings {
     /// Operations of one service with series of their own; all others share `_other`. 16 by default; each takes five
     /// columns.
     pub operations: usize,
-    /// Services; spans of further ones are not counted. 256 by default.
+    /// Services, of which one sender may bring up three times what is free; spans of further ones are not counted. 256
+    /// by default.
     pub services: usize,
     /// Delay from the end of a request until it is counted, 5 min at most. 6 s by default: SDKs send a batch every
     /// five.
@@ -67,6 +71,7 @@ struct CompletedRequest {
 pub struct SpanMetrics {
     settings: SpanMetricsSettings,
     names: Names,
+    shares: NameShares,
     services: BTreeMap<ServiceId, Rates>,
     /// Pending requests by step, the first is `step`.
     due: VecDeque<Vec<CompletedRequest>>,
@@ -94,6 +99,7 @@ impl SpanMetrics {
         Self {
             settings,
             names: Names::new(limits),
+            shares: NameShares::new("services with metrics from spans", "otlp.derived.services", services),
             services: BTreeMap::new(),
             due: VecDeque::new(),
             pending: 0,
@@ -109,9 +115,20 @@ impl SpanMetrics {
     /// The id under which spans of `service` are counted; `None` if its name is no valid service name, or there are too
     /// many services.
     pub fn service(&mut self, service: &str, now: Nanos) -> Option<ServiceId> {
-        let id = ServiceName::new(service).is_ok().then(|| self.names.service(service, now));
+        self.service_of(&Holder::AGENT, service, now)
+    }
+
+    /// As [`service`](Self::service), of spans that `holder` sends: if it is new, it is of the holder's share.
+    pub fn service_of(&mut self, holder: &Holder, service: &str, now: Nanos) -> Option<ServiceId> {
+        let Self { names, shares, .. } = self;
+        let id = ServiceName::new(service).is_ok().then(|| shares.service(names, service, holder, now));
         // `_other` mixes services: a model of it would be meaningless.
-        id.filter(|id| self.names.service_name(*id) == service)
+        id.filter(|id| names.service_name(*id) == service)
+    }
+
+    /// The last service since the last call for which its sender had no room.
+    pub(crate) const fn take_refusal(&mut self) -> Option<ShareError<Holder>> {
+        self.shares.take_refusal()
     }
 
     /// Records a span of `service`. It is counted later, if a request entered the service with it.
@@ -248,6 +265,7 @@ impl SpanMetrics {
         }
         self.swept = now;
         let forgotten = self.names.forget(now);
+        self.shares.forget(&forgotten.services);
         for service in &forgotten.services {
             self.services.remove(service);
         }

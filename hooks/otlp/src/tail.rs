@@ -7,7 +7,7 @@ mod logs;
 mod observer;
 
 use crate::codec::{Group, RawSpan};
-use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::paths::{
     CallCounts, FinishedRequest, FrontendRule, Frontends, Latencies, LatencyRule, LearningQueue, NameLimits, Names,
     OTHER, PathLimits, Paths,
@@ -22,10 +22,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::time::{Nanos, Timestamp, UnixNanos};
 
+use crate::bounds::Bound;
 use crate::export_buffer::{Batch, ExportBuffer};
-use crate::forwarded_headers::ForwardedHeaders;
-use crate::origins::Origins;
-use crate::pod_senders::PodSender;
+use crate::holders::Holder;
+use crate::name_shares::NameShares;
+use crate::origins::{Delivery, Origins};
 
 use coherence::Coherence;
 pub use coherence::CoherenceSettings;
@@ -133,6 +134,7 @@ pub struct PathService {
 pub(crate) struct Source {
     pub(crate) service: ServiceId,
     pub(crate) origin: Option<OriginId>,
+    pub(crate) sender: SenderId,
 }
 
 /// Tail sampling of one tenant: a [`Keeper`], and the names and paths that it needs, fed with requests.
@@ -140,6 +142,10 @@ pub(crate) struct Source {
 pub struct TailSampler {
     keeper: Keeper,
     names: Names,
+    /// Who brought up which name of a service.
+    shares: NameShares,
+    /// Senders by their numbers; of several with one number the last.
+    senders: BTreeMap<SenderId, Holder>,
     paths: Paths,
     latencies: Latencies,
     lessons: LearningQueue,
@@ -168,7 +174,8 @@ impl TailSampler {
         let TailSettings { limits, key, switches, budget, frontends: configured, node } = settings;
         let buffer = TailBuffer::new(*limits, *key, now.monotonic)?;
         let policies = Policies::new(*switches, Budget::new(*budget, now.monotonic)?);
-        let mut names = Names::new(NameLimits::default());
+        let name_limits = NameLimits::default();
+        let mut names = Names::new(name_limits);
         let mut frontends = Frontends::new(FrontendRule::default());
         for name in configured {
             frontends.configure(names.service(name, Nanos::NEVER));
@@ -176,6 +183,8 @@ impl TailSampler {
         Ok(Self {
             keeper: Keeper::new(buffer, Triggers::new(TriggerRule::default()), policies),
             names,
+            shares: NameShares::new("names of services", "a limit of the program", name_limits.services),
+            senders: BTreeMap::new(),
             paths: Paths::new(PathLimits::default()),
             latencies: Latencies::new(LatencyRule::default()),
             lessons: LearningQueue::default(),
@@ -214,7 +223,7 @@ impl TailSampler {
             }
             (Ok(span), Some(origin)) => {
                 counts.accepted += 1;
-                self.span(span, service, origin, now);
+                self.span(span, (source, origin), now);
                 self.record_removed();
             }
             (Ok(_), None) => {
@@ -251,6 +260,7 @@ impl TailSampler {
         let verdict = Verdict {
             service,
             origin: Origin::Here,
+            author: None,
             from,
             at,
             breakdown: breakdown.map(Arc::new),
@@ -279,9 +289,7 @@ impl TailSampler {
             self.export_buffer.mark(trace, &reason, Completeness::Unknown, None, now.wall);
         }
         if !self.exchange(now) {
-            for (pair, counts) in self.keeper.calls() {
-                self.paths.count_calls(pair, counts, now.monotonic);
-            }
+            self.paths.take_calls(self.keeper.calls(), now.monotonic);
             for passed in self.keeper.path_steps() {
                 self.paths.take(&passed, now.monotonic);
             }
@@ -330,6 +338,12 @@ impl TailSampler {
         self.keeper.buffer().memory() + self.origins.bytes()
     }
 
+    /// How often a name counted as [`OTHER`], and how often something of a path was not learnt, because of limits.
+    #[must_use]
+    pub const fn unlearnt(&self) -> (u64, u64) {
+        (self.names.others(), self.paths.refused())
+    }
+
     /// How far back a trigger at `now` reaches.
     #[must_use]
     pub fn look_back(&self, now: Nanos) -> LookBack {
@@ -357,15 +371,26 @@ impl TailSampler {
         self.paths.counted_calls().map(move |(caller, callee, counts)| (name(caller), name(callee), counts))
     }
 
-    /// Service and origin of a group, which counts as `service`, received with forwarded headers, from a pod if known.
-    pub(crate) fn source(
-        &mut self,
-        service: &str,
-        (group, forwarded, pod): (&Group<'_>, &ForwardedHeaders, Option<&PodSender>),
-        now: Nanos,
-    ) -> Source {
-        let service = self.names.service(service, now);
-        Source { service, origin: self.origins.id(group, forwarded, pod, now) }
+    /// Service and origin of a group, which came with `delivery` and counts as `service`.
+    pub(crate) fn source(&mut self, service: &str, group: &Group<'_>, delivery: &Delivery<'_>, now: Nanos) -> Source {
+        let service = self.shares.service(&mut self.names, service, delivery.holder, now);
+        let sender = delivery.holder.sender();
+        if self.senders.get(&sender) != Some(delivery.holder) {
+            self.senders.insert(sender, delivery.holder.clone());
+        }
+        Source { service, origin: self.origins.id(group, delivery, now), sender }
+    }
+
+    /// What senders had no room for since the last call, and who has most of it.
+    pub(crate) fn take_refusals(&mut self) -> impl Iterator<Item = (Bound, String)> + use<> {
+        let names = self.shares.take_refusal().map(|error| (Bound::Names, error.to_string()));
+        let resources = self.origins.take_refusal().map(|error| (Bound::Resources, error.to_string()));
+        let greedy = self.keeper.take_greedy().and_then(|sender| self.senders.get(&sender));
+        let traces = greedy.map(|holder| {
+            let why = format!("{holder} has more than three quarters of them: raise otlp.traces.memory_bytes");
+            (Bound::Traces, why)
+        });
+        names.into_iter().chain(resources).chain(traces)
     }
 
     /// All known operations with the services on their paths at `now`, sorted by name.
@@ -395,7 +420,8 @@ impl TailSampler {
         operations
     }
 
-    fn span(&mut self, raw: &RawSpan<'_>, service: ServiceId, origin: OriginId, now: Timestamp) {
+    fn span(&mut self, raw: &RawSpan<'_>, (source, origin): (Source, OriginId), now: Timestamp) {
+        let Source { service, sender, .. } = source;
         let operation = self.names.operation(service, raw.name, now.monotonic);
         let index = raw.index(service, operation, origin).plausible(now.wall, LONGEST_REQUEST);
         let entry = self.frontends.enters(&index, now.monotonic);
@@ -404,7 +430,8 @@ impl TailSampler {
         }
         let Self { keeper, names, paths, latencies, origins, export_buffer, .. } = self;
         let known = ServiceCatalog { names, paths, latencies };
-        keeper.span(&raw.span(index, entry), &known, now.monotonic, |span| export_buffer.add(&span, origins));
+        let span = raw.span(index, sender, entry);
+        keeper.span(&span, &known, now.monotonic, |span| export_buffer.add(&span, origins));
         // Policies decide first: the sampler must not learn from a request that it has not judged. A failed request
         // does not show how long requests take.
         if entry && !index.error {
@@ -428,6 +455,7 @@ impl TailSampler {
         self.frontends.forget(now);
         self.paths.forget(now);
         let forgotten = self.names.forget(now);
+        self.shares.forget(&forgotten.services);
         for operation in forgotten.operations {
             self.latencies.forget(operation);
             self.entered.remove(&operation);

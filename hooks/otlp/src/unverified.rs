@@ -8,6 +8,7 @@ use agent_runtime::socket_owner::{self, OwnerLookup, SocketOwner};
 use wire::time::Nanos;
 
 use crate::cgroups::Cgroups;
+use crate::holders::Holder;
 
 /// Spans, metrics and log records of a service whose sender may not use its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,14 +83,16 @@ pub(crate) struct SenderConnection {
     /// `None` inside: the kernel does not know.
     pub(crate) owner: OnceLock<Option<SocketOwner>>,
     pub(crate) cgroup: OnceLock<Arc<str>>,
+    /// Whose share of the endpoint it is of.
+    pub(crate) holder: Holder,
 }
 
 impl SenderConnection {
-    pub(crate) fn new(peer: SocketAddr, local: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(peer: SocketAddr, local: Option<SocketAddr>, holder: Holder) -> Self {
         let is_here = |local: &SocketAddr| {
             let (peer, local) = (peer.ip().to_canonical(), local.ip().to_canonical());
             peer.is_loopback() || peer == local
         };
-        Self { peer, local: local.filter(is_here), owner: OnceLock::new(), cgroup: OnceLock::new() }
+        Self { peer, local: local.filter(is_here), owner: OnceLock::new(), cgroup: OnceLock::new(), holder }
     }
 }

@@ -7,6 +7,8 @@ use hooks::id::ServiceId;
 use wire::time::Timestamp;
 
 use crate::forwarded_headers::ForwardedHeaders;
+use crate::holders::Holder;
+use crate::origins::Delivery;
 use crate::senders::{SenderCheck, UNKNOWN, UNVERIFIED};
 use crate::span_metrics::SpanMetrics;
 use crate::tail::{IngestCounts, Source, TailSampler};
@@ -38,6 +40,7 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
     // A pod's own service, whatever the spans say: once per request.
     let own = check.as_ref().and_then(|check| check.service()).map(Cow::into_owned);
     let pod = check.as_ref().and_then(|check| check.sender.pod()).cloned();
+    let holder = check.as_ref().map_or(Holder::AGENT, |check| check.sender.holder());
     let mut last: Option<GroupContext<'_>> = None;
     scan(request, |group, span| {
         let context = last.take().filter(|context| context.group.is(group)).unwrap_or_else(|| {
@@ -51,10 +54,11 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
                 span_metrics: span_metrics
                     .as_mut()
                     .filter(|_| is_verified)
-                    .and_then(|(span_metrics, name)| span_metrics.service(&name(service), now.monotonic)),
-                source: tail
-                    .as_mut()
-                    .map(|(tail, forwarded)| tail.source(counted, (group, forwarded, pod.as_deref()), now.monotonic)),
+                    .and_then(|(span_metrics, name)| span_metrics.service_of(&holder, &name(service), now.monotonic)),
+                source: tail.as_mut().map(|(tail, forwarded)| {
+                    let delivery = Delivery { forwarded, pod: pod.as_deref(), holder: &holder };
+                    tail.source(counted, group, &delivery, now.monotonic)
+                }),
             }
         });
         match (context.unverified, &mut check, &mut span_metrics, &span) {

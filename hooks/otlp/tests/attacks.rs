@@ -117,8 +117,14 @@ fn taught(victim: &mut Victim) {
 
 /// A verdict about payment for a period.
 fn alarm(victim: &mut Victim, [from, until]: [u64; 2], now: u64) {
-    let metrics =
-        vec![Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02, of_distribution: true }];
+    let metrics = vec![Metric {
+        title: "p99".into(),
+        unit: "s".into(),
+        seen: 0.18,
+        expected: 0.02,
+        of_distribution: true,
+        replica: "".into(),
+    }];
     let (from, at_end) = (at(from).wall, at(until).wall);
     let finding = Finding {
         service: "payment",

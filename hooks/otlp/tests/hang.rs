@@ -120,8 +120,14 @@ fn traces_that_hung_for_ten_seconds_are_kept_whole_when_the_verdict_comes_after_
     batches.play(&mut tail, VERDICT);
     assert!(whole(&mut tail).is_empty(), "nothing is kept before");
 
-    let metric =
-        Metric { title: "duration.p99".into(), unit: "s".into(), seen: 9.9, expected: 0.02, of_distribution: true };
+    let metric = Metric {
+        title: "duration.p99".into(),
+        unit: "s".into(),
+        seen: 9.9,
+        expected: 0.02,
+        of_distribution: true,
+        replica: "".into(),
+    };
     let (from, at_end) = (at(HANGS[1]).wall, at(HANGS[1] + 1_000).wall);
     let finding = Finding {
         service: "payment",

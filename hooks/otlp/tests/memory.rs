@@ -1,5 +1,5 @@
 //! Overload over sockets, alone in its process: memory stays within the configured limits.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 #[path = "endpoint/client.rs"]
 #[expect(dead_code, reason = "what other tests send")]

@@ -17,7 +17,8 @@ fn at(millis: u64) -> Timestamp {
     Timestamp { monotonic, wall: UnixNanos::from_secs(1_700_000_000).plus(monotonic) }
 }
 
-const NONE: Switches = Switches { floor: None, error: false, lmap: false, latency: false, trigger: false };
+const NONE: Switches =
+    Switches { floor: None, error: false, lmap: false, unremarkable: None, latency: false, trigger: false };
 
 /// A node that is alone, with a short wait for its traces.
 fn node(name: &str, switches: Switches) -> TailSampler {

@@ -74,6 +74,7 @@ fn finding(service: &str, when: Timestamp) -> Finding<'_> {
         seen: 0.18,
         expected: 0.02,
         of_distribution: true,
+        replica: "".into(),
     };
     Finding {
         service,

@@ -1,8 +1,7 @@
 //! Sends samples to a remote monitor: Prometheus remote write, versions 1.0 and 2.0 (2.0-rc.4), or OTLP metrics;
 //! decisions D10 and D22.
 //!
-//! Pure code decides what is sent, when, and accounts for every sample; time is an argument. Only [`client`] has a
-//! socket.
+//! Pure code decides what is sent, when, and accounts for every sample; time is an argument. Only [`client`] sends.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -13,9 +12,9 @@
 //! | `otlp` | samples → OTLP metrics |
 //! | [`message`] | the same as Protocol Buffers messages, for receivers and tests |
 //! | [`queue`] | queued samples: bounded by bytes and age, services in alarm first |
-//! | [`reply`] | interprets a reply: accepted, refused, retry and when, other version; back-off |
+//! | [`reply`] | interprets a reply: accepted, refused, retry and when, other version |
 //! | [`shipper`] | ties it together: rows in, requests out, replies in, and a ledger that balances |
-//! | [`client`] | sends remote write requests over HTTP or HTTPS; the crate `otlp` sends OTLP requests |
+//! | [`client`] | sends remote write requests by `agent_runtime::http_client`; the crate `otlp` sends OTLP requests |
 //!
 //! # Guarantees to a receiver
 //! Labels are sorted by name, no name twice, none empty. Within a series, timestamps increase strictly, across requests

@@ -14,10 +14,9 @@ use std::sync::Arc;
 use hooks::sampling::{self, Ledger, SampleLossReason};
 use wire::time::UnixNanos;
 
-use crate::feed::SeriesFactory;
-use crate::feed::clock::start_before;
+use crate::feed::series_factory::SeriesFactory;
 use crate::naming::{MetricType, metric_name, unit_name};
-use crate::series::{Attachment, Distribution, Exemplar, Point, Series, SeriesMetadata};
+use crate::series::{Attachment, Distribution, Exemplar, Point, Series, SeriesMetadata, start_before};
 
 /// Values read of a service.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,16 +1,10 @@
 //! Interprets a receiver's replies, and says when to send again. Pure: time and randomness are arguments.
 
-use core::time::Duration;
-use std::time::UNIX_EPOCH;
-
-use wire::backoff::Pauses;
-use wire::printable;
+use agent_runtime::http_client::retry_after;
+use wire::backoff::RetryRule;
 use wire::time::{Nanos, UnixNanos};
 
 use crate::encoding::Version;
-
-/// Maximum characters of a response's body in a report.
-const MAX_TEXT: usize = 400;
 
 /// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,54 +47,6 @@ pub enum ReplyAction {
     OtherVersion,
     /// Send the same samples again, after this pause.
     Retry(Nanos),
-}
-
-/// When a request that failed is sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryRule {
-    /// Pauses without `Retry-After`.
-    pub pauses: Pauses,
-    /// Maximum pause that `Retry-After` can ask for.
-    pub max_retry_after: Nanos,
-}
-
-impl Default for RetryRule {
-    /// 100 ms to 30 s; 10 minutes for `Retry-After`.
-    fn default() -> Self {
-        let pauses = Pauses::new(Nanos::from_millis(100), Nanos::from_secs(30));
-        Self { pauses, max_retry_after: Nanos::from_secs(600) }
-    }
-}
-
-impl RetryRule {
-    /// The pause after `failures` in a row (from 1), or what the receiver `asked` for if that is longer. `random` is
-    /// uniform in \[0, 1).
-    #[must_use]
-    pub fn pause(&self, failures: u32, asked: Option<Nanos>, random: f64) -> Nanos {
-        let asked = asked.unwrap_or(Nanos::ZERO).min(self.max_retry_after);
-        self.pauses.after(failures.max(1), random).max(asked)
-    }
-}
-
-/// Parses `Retry-After`: a number of seconds, or a date, relative to `now`.
-#[must_use]
-pub fn retry_after(text: &str, now: UnixNanos) -> Option<Nanos> {
-    let text = text.trim();
-    if let Ok(seconds) = text.parse::<u64>() {
-        return Some(Nanos::from_secs(seconds));
-    }
-    let date: Duration = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(UnixNanos(u64::try_from(date.as_nanos()).unwrap_or(u64::MAX)).since(now))
-}
-
-/// Status and beginning of a response's body in one line, of at most 400 characters and a status: the text goes to logs
-/// and to the status.
-#[must_use]
-pub fn excerpt(body: &[u8], status: u16) -> String {
-    let text = String::from_utf8_lossy(body);
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line: String = printable::line(&words).chars().take(MAX_TEXT).collect();
-    format!("status {status}: {line}")
 }
 
 /// The request that a reply belongs to.
@@ -221,14 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_a_number_or_a_date_and_nothing_makes_it_endless() {
-        assert_eq!(retry_after(" 120 ", NOW), Some(Nanos::from_secs(120)));
-        assert_eq!(retry_after("Sun, 06 Nov 1994 08:49:37 GMT", NOW), Some(Nanos::from_secs(7)));
-        assert_eq!(retry_after("Sun, 06 Nov 1994 08:40:00 GMT", NOW), Some(Nanos::ZERO));
-        for nothing in ["", "soon", "-5", "1.5"] {
-            assert_eq!(retry_after(nothing, NOW), None, "{nothing}");
-        }
-
+    fn what_a_receiver_asks_for_is_waited_for_and_nothing_makes_it_endless() {
         let asking = |text: &str| Reply::Http {
             status: 429,
             samples_written: None,
@@ -238,25 +177,9 @@ mod tests {
         };
         let one = context(Version::V1);
         assert_eq!(read(one, &asking("7")), ReplyAction::Retry(Nanos::from_secs(7)));
+        assert_eq!(read(one, &asking("Sun, 06 Nov 1994 08:49:37 GMT")), ReplyAction::Retry(Nanos::from_secs(7)));
         assert_eq!(read(one, &asking("0")), ReplyAction::Retry(Nanos::from_millis(100)));
+        assert_eq!(read(one, &asking("soon")), ReplyAction::Retry(Nanos::from_millis(100)));
         assert_eq!(read(one, &asking("99999999999999999")), ReplyAction::Retry(Nanos::from_secs(600)));
-    }
-
-    #[test]
-    fn what_a_receiver_wrote_is_one_line_without_control_characters() {
-        assert_eq!(excerpt(b"out of\r\n  order", 400), "status 400: out of order");
-        assert_eq!(excerpt(b"\x1b[2Jgone\xff", 500), "status 500: \\u{1b}[2Jgone\u{fffd}");
-        assert_eq!(excerpt(&vec![b'a'; 70_000], 500).len(), "status 500: ".len() + MAX_TEXT);
-    }
-
-    #[test]
-    fn a_receiver_may_ask_for_a_longer_pause_up_to_ten_minutes_and_for_no_shorter_one() {
-        let rule = RetryRule::default();
-        let seconds = |asked: u64| rule.pause(9, Some(Nanos::from_secs(asked)), 0.0);
-
-        assert_eq!(rule.pause(0, None, 0.0), Nanos::from_millis(100));
-        assert_eq!(rule.pause(1, None, 0.5), Nanos::from_millis(75));
-        assert_eq!(seconds(1), Nanos::from_millis(25_600));
-        assert_eq!((seconds(60), seconds(100_000)), (Nanos::from_secs(60), Nanos::from_secs(600)));
     }
 }

@@ -316,3 +316,12 @@ impl Point {
         self.bits == STALE_NAN
     }
 }
+
+/// A counter that began later than `last_ms` has an unknown start.
+pub(crate) fn start_before(series: &mut Arc<Series>, last_ms: u64) {
+    if series.start_ms > last_ms as i64 {
+        let mut unknown = Series::clone(series);
+        unknown.start_ms = 0;
+        *series = Arc::new(unknown);
+    }
+}

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use hooks::sampling::{Ledger, Row, RuleError, SampleLossReason, SamplingRule, Series as Resolution, WidthError};
+use wire::backoff::RetryRule;
 use wire::time::{Interval, Nanos, UnixNanos};
 
 mod clock;
@@ -19,7 +20,7 @@ use crate::encoding::{Encoder, Version};
 use crate::feed::{Column, Feed, FeedStart, SeriesNumbers, Target};
 use crate::queue::{Batch, LimitError, Queue, QueueLimits};
 use crate::reading::Reading;
-use crate::reply::{Reply, ReplyAction, RequestContext, RetryRule, interpret};
+use crate::reply::{Reply, ReplyAction, RequestContext, interpret};
 use crate::series::{Point, ServiceNumber};
 
 /// How long a receiver that does not support 2.0 is not offered it again.

@@ -2,17 +2,17 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 #![expect(dead_code, reason = "each test file uses a part of what they share")]
 
-mod support;
+mod fixtures;
 
 use std::sync::Arc;
 
+use fixtures::{decoded, point, series};
 use proptest::prelude::*;
 use prost::Message as _;
 use remote_write::encoding::{Encoder, Version};
 use remote_write::message::{self, v2};
 use remote_write::naming::MetricType;
 use remote_write::series::{Attachment, Exemplar, Point, STALE_NAN, Series, SeriesMetadata};
-use support::{decoded, point, series};
 
 /// A counter of two samples, one of them 0, and a gauge that ends.
 fn points() -> Vec<Point> {

@@ -9,20 +9,23 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
+use agent_runtime::http_client::Endpoint;
 use hooks::paths::{BOUNDS, Durations};
 use hooks::sampling::{self, Row, SamplingPolicy, SamplingRule, Series as Resolution};
 use hooks::tracing::TraceId;
-use remote_write::client::{Client, Receiver};
+use remote_write::client::Client;
 use remote_write::encoding::{Encoder, Version};
 use remote_write::feed::Column;
 use remote_write::naming::MetricType;
 use remote_write::queue::QueueLimits;
 use remote_write::reading::{Histogram, Reading};
-use remote_write::reply::RetryRule;
 use remote_write::series::{Exemplar, Owner, Point, Series, SeriesMetadata, ServiceNumber};
 use remote_write::shipper::{Delivery, Shipper, ShipperSettings, Step, Timestamp, VersionPolicy};
+use support::wait::Wait;
+use wire::backoff::RetryRule;
 use wire::histogram::Scale;
 use wire::metric::{Group, Kind, Series as Metric};
 use wire::name::{Labels, MetricName, Unit};
@@ -60,14 +63,10 @@ impl Prometheus {
             .spawn()
             .expect("Prometheus is installed (Debian: apt-get install prometheus)");
         let started = Self { child, address };
-        let ready = (0..600).any(|_| {
-            let ready = started.get("/-/ready").is_some_and(|(status, _)| status == 200);
-            if !ready {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            ready
+        Wait::up_to(Duration::from_mins(1)).pausing(Duration::from_millis(50)).until("Prometheus is ready", || {
+            let status = started.get("/-/ready").map(|(status, _)| status);
+            if status == Some(200) { Ok(()) } else { Err(status) }
         });
-        assert!(ready, "Prometheus is not ready within half a minute");
         started
     }
 
@@ -279,7 +278,7 @@ async fn exchange(shipper: &mut Shipper, client: &mut Client, now: Timestamp) {
 async fn play(shipper: &mut Shipper, begin: u64, folder: &Path, address: SocketAddr) -> Prometheus {
     let second = Interval::new(Nanos::from_secs(1)).unwrap();
     let url = format!("http://{address}/api/v1/write");
-    let receiver = Receiver { url, headers: Vec::new(), ca: None, timeout: Duration::from_secs(30) };
+    let receiver = Endpoint { url, headers: Vec::new(), ca: None, timeout: Duration::from_secs(30) };
     let mut client = Client::new(&receiver).unwrap();
     let mut running = Some(Prometheus::start(folder, address));
     let at = |n: u64| Timestamp { monotonic: Nanos::from_secs(n), wall: UnixNanos::from_secs(begin + n) };
@@ -329,15 +328,11 @@ fn only_kept_traces_are_shown(prometheus: &Prometheus, begin: u64) {
 
 #[test]
 #[ignore = "needs Prometheus (Debian: apt-get install prometheus); cargo xtask ci runs it where it is installed"]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test has to live in the present: Prometheus takes nothing that is old"
-)]
 fn prometheus_takes_everything_and_the_baseline_can_be_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // All of it in the past, since Prometheus does not show the future.
-    let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - SECONDS - 120;
+    // All of it in the past, since Prometheus does not show the future; but not long ago, which it does not take.
+    let begin = unix_now().second() - SECONDS - 120;
     let mut shipper = Shipper::new(settings(begin)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 

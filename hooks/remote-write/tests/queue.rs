@@ -2,14 +2,14 @@
 #![expect(clippy::panic, reason = "a test that cannot go on fails")]
 #![expect(dead_code, reason = "each test file uses a part of what they share")]
 
-mod support;
+mod fixtures;
 
 use std::collections::BTreeMap;
 
+use fixtures::{gauge, point};
 use proptest::prelude::*;
 use remote_write::queue::{LimitError, Queue, QueueLimits};
 use remote_write::series::{Point, ServiceNumber};
-use support::{gauge, point};
 use wire::time::Nanos;
 
 const A: ServiceNumber = ServiceNumber(1);

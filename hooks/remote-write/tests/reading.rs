@@ -2,18 +2,19 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 #![expect(dead_code, reason = "each test file uses a part of what they share")]
 
-mod support;
+mod fixtures;
 
+use fixtures::{Labels, ReceivedSeries};
 use hooks::sampling::{SampleLossReason, SamplingRule, Series as Resolution};
 use prost::Message as _;
 use remote_write::encoding::Version;
 use remote_write::message::{Exemplar as SentExemplar, WriteRequest};
 use remote_write::queue::QueueLimits;
 use remote_write::reading::{Histogram, Reading};
-use remote_write::reply::{Reply, RetryRule};
+use remote_write::reply::Reply;
 use remote_write::series::{Exemplar, STALE_NAN, ServiceNumber};
 use remote_write::shipper::{Delivery, Shipper, ShipperSettings, Step, Timestamp, VersionPolicy};
-use support::{Labels, ReceivedSeries};
+use wire::backoff::RetryRule;
 use wire::time::{Interval, Nanos, UnixNanos};
 
 const BEGIN: u64 = 1_700_000_000;

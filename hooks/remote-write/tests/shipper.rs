@@ -5,18 +5,19 @@
 
 #[path = "shipper/clock.rs"]
 mod clock;
-mod support;
+mod fixtures;
 
 use core::num::NonZeroU64;
 
+use fixtures::{Labels, ReceivedSeries};
 use hooks::sampling::{Row, SampleLossReason, SamplingPolicy, SamplingRule, Series as Resolution};
 use remote_write::encoding::Version;
 use remote_write::feed::Column;
 use remote_write::queue::QueueLimits;
-use remote_write::reply::{Reply, RetryRule};
+use remote_write::reply::Reply;
 use remote_write::series::{STALE_NAN, ServiceNumber};
 use remote_write::shipper::{Delivery, Shipper, ShipperSettings, Step, Timestamp, VersionPolicy};
-use support::{Labels, ReceivedSeries};
+use wire::backoff::RetryRule;
 use wire::metric::{Group, Kind, Series};
 use wire::name::MetricName;
 use wire::time::{Interval, Nanos, UnixNanos};

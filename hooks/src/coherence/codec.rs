@@ -294,6 +294,7 @@ fn of_reason(reason: &Reason) -> Option<ProtoReason> {
                 seen: metric.seen,
                 expected: metric.expected,
                 of_distribution: metric.of_distribution,
+                replica: cut(&metric.replica),
             });
             let metrics = metrics.collect();
             ProtoReason::Lmap(proto::LmapReason {
@@ -327,9 +328,9 @@ fn reason(reason: &proto::Reason) -> Result<Arc<Reason>, DecodeError> {
         ProtoReason::Lmap(lmap) => {
             bounded("metrics", &lmap.metrics, MAX_PARTS)?;
             let metric = |metric: &proto::Metric| {
-                let proto::Metric { title, unit, seen, expected, of_distribution } = metric;
-                let (title, unit) = (text(title)?, text(unit)?);
-                Ok(Metric { title, unit, seen: *seen, expected: *expected, of_distribution: *of_distribution })
+                let (title, unit, replica) = (text(&metric.title)?, text(&metric.unit)?, text(&metric.replica)?);
+                let proto::Metric { seen, expected, of_distribution, .. } = *metric;
+                Ok(Metric { title, unit, seen, expected, of_distribution, replica })
             };
             let metrics = lmap.metrics.iter().map(metric).collect::<Result<_, DecodeError>>()?;
             let (score, gamma) = (finite(lmap.score)?, finite(lmap.gamma)?);
@@ -351,16 +352,25 @@ mod tests {
 
     use super::*;
 
+    fn metric() -> Metric {
+        Metric {
+            title: "p99".into(),
+            unit: "s".into(),
+            seen: 0.18,
+            expected: 0.02,
+            of_distribution: true,
+            replica: "payment-1".into(),
+        }
+    }
+
     fn message() -> GossipMessage {
         let run = |node: &str, id| Run { node: node.into(), id: RunId(NonZeroU64::new(id).unwrap()) };
         let trace = |number: u8| TraceId::new([number; 16]).unwrap();
-        let metric =
-            Metric { title: "p99".into(), unit: "s".into(), seen: 0.18, expected: 0.02, of_distribution: true };
         let lmap = Reason::Lmap {
             service: "payment".into(),
             score: 9.0,
             gamma: 3.0,
-            metrics: [metric].into(),
+            metrics: [metric()].into(),
             incident: "".into(),
         };
         let (lmap, tenant) = (Arc::new(lmap), Arc::<str>::from("shop"));

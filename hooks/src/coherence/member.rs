@@ -9,13 +9,14 @@ use wire::time::{Nanos, UnixNanos};
 use crate::coherence::allowance::Allowances;
 use crate::coherence::entry_log::EntryLog;
 use crate::coherence::item::{Decision, Entry, Item, KnownPath, PathPiece, Run, ServiceVerdict};
+use crate::coherence::levels::{DepartedLevels, MAX_LEVEL};
 use crate::coherence::message::{Entries, GossipMessage, VersionVector};
 use crate::coherence::peer::{Peer, Succession};
 use crate::coherence::pending::PendingDecisions;
 use crate::coherence::refusal::{Refusal, Refusals};
 use crate::coherence::settings::MemberSettings;
 use crate::coherence::speaker::Speaker;
-use crate::tracing::{Peers, Rank, TraceStart};
+use crate::tracing::{Author, PeerLevels, Peers, Rank, TraceStart};
 
 /// Bytes of entries in one message.
 const MESSAGE: usize = 256 << 10;
@@ -28,12 +29,6 @@ const MAX_PEERS: usize = 1_024;
 pub(super) const MAX_VERSIONS: usize = 1_024;
 /// How often what is known of peers is looked through for what can be forgotten.
 const FORGET_EVERY: Nanos = Nanos::from_secs(10);
-/// Peers may keep LMAPs and latency from at most 7/8 of all traces, whatever they say.
-const MAX_PEER_LEVEL: Rank = Rank::at(u64::MAX / 8 * 7);
-
-/// The level of a peer that has left holds for so long. One that leaves and comes back does not make it rise and fall:
-/// traces would be selected late, and be gone by then.
-const LEVEL_HOLD: Nanos = Nanos::from_secs(60);
 
 /// What the caller has to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +37,9 @@ pub enum Effect {
     Keep(Decision, Option<TraceStart>),
     /// This node decided, and another node has the decision: [`Keeper::release`](crate::tracing::Keeper::release).
     Release(Decision),
-    /// An LMAP of that other node found its service anomalous: [`Keeper::verdict`](crate::tracing::Keeper::verdict).
-    Verdict(ServiceVerdict, Peers),
+    /// An LMAP of another node found its service anomalous: [`Keeper::verdict`](crate::tracing::Keeper::verdict). With
+    /// who answers for it, and whose word it is.
+    Verdict(ServiceVerdict, Peers, Author),
     /// Services that another node saw in a trace.
     Piece(PathPiece),
     /// A path that another node knows.
@@ -102,8 +98,7 @@ pub struct Member {
     pieces: (Nanos, u32),
     counts: MemberCounts,
     refusals: Refusals,
-    /// The level of peers that have left, and when the last of them did.
-    left_level: Option<(Rank, Nanos)>,
+    departed_levels: DepartedLevels,
     /// When what is known of peers was looked through.
     looked: Nanos,
 }
@@ -132,7 +127,7 @@ impl Member {
                 unacknowledged: 0,
             },
             refusals: Refusals::new(),
-            left_level: None,
+            departed_levels: DepartedLevels::new(),
             looked: Nanos::ZERO,
         }
     }
@@ -179,17 +174,17 @@ impl Member {
         self.level = level;
     }
 
-    /// The highest rank up to which any live peer has evicted traces, and at most 7/8 of all ranks.
+    /// The rank up to which each live peer has evicted traces, by its own word, and at most 7/8 of all ranks.
     ///
-    /// It is advice: LMAPs and latency pass over a trace that a peer has evicted, since they have others to select, and
-    /// those are whole. Ranks are uniform over traces, so an eighth of the traces is left to select from even if a peer
-    /// lies. Errors, traces that a service requests and the floor take no such advice. A peer that has evicted more
-    /// marks what it lacks. The level of a peer that has left holds for a minute.
+    /// It holds for that peer's own verdicts, whoever relays them: they pass over a trace that it has evicted, since
+    /// they have others to select, and those are whole. Ranks are uniform over traces, so an eighth of the traces is
+    /// left to them however short it is; it marks what it lacks. What others find, or this node, takes no such advice.
+    /// The level of a peer that has left holds for a minute.
     #[must_use]
-    pub fn peer_eviction_level(&self, now: Nanos) -> Option<Rank> {
-        let left = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));
-        let levels = self.live(now).filter_map(|peer| peer.level).chain(left.map(|(level, _)| level));
-        levels.max().map(|level| level.min(MAX_PEER_LEVEL))
+    pub fn peer_eviction_levels(&self, now: Nanos) -> PeerLevels {
+        let live = self.live(now).filter_map(|peer| Some((Author::named(&peer.run.node), peer.level?)));
+        let levels = live.chain(self.departed_levels.held(now));
+        levels.map(|(author, level)| (author, level.min(MAX_LEVEL))).collect()
     }
 
     /// This node is about to shut down.
@@ -296,11 +291,10 @@ impl Member {
         }
         self.log.announce(&run, appended, now);
         // Who leaves is forgotten, and pays for its last words all the same.
-        let mut peer = self.number(&run.node);
+        let (mut peer, author) = (self.number(&run.node), Author::named(&run.node));
         if leaving {
             let level = self.peers.remove(&run.node).and_then(|peer| peer.level);
-            let held = self.left_level.filter(|(_, at)| now.since(*at).is_none_or(|age| age < LEVEL_HOLD));
-            self.left_level = level.max(held.map(|(level, _)| level)).map(|level| (level, now));
+            self.departed_levels.hold(author, level, now);
         } else {
             self.update_peer(&run, level, versions, now);
             peer = self.number(&run.node);
@@ -314,7 +308,7 @@ impl Member {
                     self.refusals.add(&run.node, Refusal::TooManyDecisions, now);
                 }
                 for entry in self.log.receive(block, now, wall) {
-                    self.apply(peer, entry);
+                    self.apply((peer, author), entry);
                 }
             } else if block.run != self.run {
                 self.receive_relayed(&run.node, block, now, wall);
@@ -336,7 +330,7 @@ impl Member {
             self.refusals.add(relayer, Refusal::TooManyDecisions, now);
         }
         // Whose words they are is known of a run that speaks itself; of any other, who relays answers for them.
-        let who = self.number(if speaks { &node } else { relayer });
+        let who = (self.number(if speaks { &node } else { relayer }), Author::named(&node));
         let Some(peer) = self.peers.get_mut(relayer) else { return };
         match peer.hearsay.receive(block, &mut self.log, speaks, (remember, now, wall)) {
             Ok(entries) => entries.into_iter().for_each(|entry| self.apply(who, entry)),
@@ -346,7 +340,7 @@ impl Member {
 
     fn update_peer(&mut self, run: &Run, level: Option<Rank>, versions: VersionVector, now: Nanos) {
         let name = Arc::clone(&run.node);
-        if level > Some(MAX_PEER_LEVEL) {
+        if level > Some(MAX_LEVEL) {
             self.refusals.add(&name, Refusal::Level, now);
         }
         let appended = self.log.next(&self.run);
@@ -381,8 +375,8 @@ impl Member {
         (0..64).min_by_key(|number| peers[usize::from(*number)]).unwrap_or(0)
     }
 
-    /// `peer` announces `entry`.
-    fn apply(&mut self, peer: Peers, entry: Entry) {
+    /// `author` announces `entry`, for which `peer` answers.
+    fn apply(&mut self, (peer, author): (Peers, Author), entry: Entry) {
         let effect = match entry.item {
             Item::Keep(decision) => {
                 self.counts.followed += 1;
@@ -392,7 +386,7 @@ impl Member {
             }
             Item::Verdict(output) => {
                 self.counts.verdicts += 1;
-                Effect::Verdict(output, peer)
+                Effect::Verdict(output, peer, author)
             }
             Item::Piece(piece) => Effect::Piece(piece),
             Item::Path(path) => Effect::Path(path),

@@ -34,7 +34,7 @@ pub enum Refusal {
     TooManyDecisions,
     /// It says that it has entries which this node has not appended.
     Overclaimed,
-    /// It says that it has evicted more than peers may suppress.
+    /// It says that it has evicted more than it may withhold from its own verdicts.
     Level,
     /// Two of its runs speak by turns.
     Alternating,
@@ -89,7 +89,7 @@ impl Refusal {
             Self::TooManyDecisions => "decides about more traces than are taken of one node; the rest waits",
             Self::Overclaimed => "says that it has decisions that this node has not made; that is not believed",
             Self::Level => {
-                "says that it has evicted more than 7/8 of its traces: LMAPs and latency go on choosing among the rest"
+                "says that it has evicted more than 7/8 of its traces: its verdicts go on choosing among the rest"
             }
             Self::Alternating => "speaks for two runs by turns: another node has its name",
         }

@@ -64,9 +64,7 @@ impl TenantTraces<'_> {
                 member.piece(piece, now, wall);
             }
         }
-        for (pair, counts) in self.keeper.calls() {
-            self.paths.count_calls(pair, counts, now);
-        }
+        self.paths.take_calls(self.keeper.calls(), now);
         for passed in self.keeper.path_steps() {
             self.paths.take(&passed, now);
             self.pieces.observe(passed.operation, (passed.service, passed.requested));
@@ -83,7 +81,7 @@ impl TenantTraces<'_> {
             };
             member.path(path, now, wall);
         }
-        self.keeper.set_peer_eviction_level(member.peer_eviction_level(now), now);
+        self.keeper.set_peer_eviction_levels(member.peer_eviction_levels(now), now);
     }
 
     /// Carries out `effect`, which is about this tenant or of an LMAP. `sink` takes what has to be exported.
@@ -99,11 +97,12 @@ impl TenantTraces<'_> {
                 let spans = |given: KeptSpan<'_>| sink(Export::Span(given));
                 (decision, self.keeper.release(*trace, reason, now, spans))
             }
-            Effect::Verdict(output, peer) => {
+            Effect::Verdict(output, peer, author) => {
                 let service = self.names.heard_service(&output.service, now);
                 let ServiceVerdict { from, at, weight, breakdown, reason, .. } = output.clone();
-                let origin = Origin::Elsewhere(*peer);
-                return self.keeper.verdict(&Verdict { service, origin, from, at, breakdown, weight, reason }, wall);
+                let (origin, author) = (Origin::Elsewhere(*peer), Some(*author));
+                let verdict = Verdict { service, origin, author, from, at, breakdown, weight, reason };
+                return self.keeper.verdict(&verdict, wall);
             }
             Effect::Piece(piece) => {
                 let half = PathServices { services: piece.services.clone(), requested: piece.requested.clone() };

@@ -36,8 +36,10 @@ impl Default for LatencyRule {
     }
 }
 
-/// The quantile is updated every so many requests.
+/// Quantiles are updated every so many requests.
 const RENEWED_EVERY: u64 = 64;
+/// A request that takes no longer than this share of its operation's is like most of them.
+const TYPICAL: f64 = 0.9;
 
 #[derive(Debug)]
 struct Fixture {
@@ -47,6 +49,7 @@ struct Fixture {
     counts: [u64; 2],
     since: Nanos,
     usual: Option<Nanos>,
+    typical: Option<Nanos>,
     /// Since when all requests were made during alarms.
     alarmed: Option<Nanos>,
 }
@@ -81,7 +84,15 @@ impl Latencies {
         }
         let learnt = self.operations.entry(operation).or_insert_with(|| {
             let empty = || vec![0; rule.scale.buckets() as usize + 1].into();
-            Fixture { now: empty(), before: empty(), counts: [0; 2], since: now, usual: None, alarmed: None }
+            Fixture {
+                now: empty(),
+                before: empty(),
+                counts: [0; 2],
+                since: now,
+                usual: None,
+                typical: None,
+                alarmed: None,
+            }
         });
         if alarm {
             let since = *learnt.alarmed.get_or_insert(now);
@@ -103,8 +114,11 @@ impl Latencies {
         let all = learnt.counts[0] + learnt.counts[1];
         if all >= rule.requests && (learnt.usual.is_none() || learnt.counts[0].is_multiple_of(RENEWED_EVERY)) {
             let counts: Vec<u64> = learnt.now.iter().zip(&learnt.before).map(|(a, b)| a + b).collect();
-            let usual = rule.scale.quantile(&counts, rule.quantile);
-            learnt.usual = usual.map(|micros| Nanos::from_micros(micros.ceil() as u64));
+            let quantile = |of: f64| {
+                let micros = rule.scale.quantile(&counts, of);
+                micros.map(|micros| Nanos::from_micros(micros.ceil() as u64))
+            };
+            (learnt.usual, learnt.typical) = (quantile(rule.quantile), quantile(TYPICAL));
         }
     }
 
@@ -112,6 +126,12 @@ impl Latencies {
     #[must_use]
     pub fn usual(&self, operation: OperationId) -> Option<Nanos> {
         self.operations.get(&operation)?.usual
+    }
+
+    /// What nine of ten requests for `operation` do not exceed; `None` while too few were seen.
+    #[must_use]
+    pub fn typical(&self, operation: OperationId) -> Option<Nanos> {
+        self.operations.get(&operation)?.typical
     }
 
     /// Requests that were not learnt because they were made during an alarm.
@@ -148,6 +168,20 @@ mod tests {
 
         let usual = latencies.usual(PAY).unwrap().as_secs_f64();
         assert!((usual / 0.099 - 1.0).abs() < 0.065, "{usual}");
+    }
+
+    #[test]
+    fn nine_of_ten_requests_take_no_longer_than_is_typical() {
+        let mut latencies = Latencies::new(LatencyRule::default());
+
+        learn(&mut latencies, 999, 1, Nanos(0));
+        assert_eq!(latencies.typical(PAY), None);
+        learn(&mut latencies, 1, 1, Nanos(0));
+
+        let typical = latencies.typical(PAY).unwrap().as_secs_f64();
+        assert!((typical / 0.09 - 1.0).abs() < 0.065, "{typical}");
+        latencies.forget(PAY);
+        assert_eq!(latencies.typical(PAY), None);
     }
 
     #[test]

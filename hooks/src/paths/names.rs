@@ -90,6 +90,24 @@ impl Names {
         id
     }
 
+    /// Whether the service `name` has an id.
+    #[must_use]
+    pub fn has_service(&self, name: &str) -> bool {
+        self.services.contains_key(name)
+    }
+
+    /// Number of services, with [`OTHER`].
+    #[must_use]
+    pub fn services(&self) -> usize {
+        self.services.len()
+    }
+
+    /// The id of [`OTHER`], seen at `now`, in place of a new service whose sender has no room for it.
+    pub fn other_service(&mut self, now: Nanos) -> ServiceId {
+        self.others += 1;
+        self.service(OTHER, now)
+    }
+
     /// Like [`service`](Self::service), for a name that another node says. Such names are added as long as half of the
     /// places are free; the others are for services of this node.
     pub fn heard_service(&mut self, name: &str, now: Nanos) -> ServiceId {

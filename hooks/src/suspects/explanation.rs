@@ -3,17 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use wire::metric::Series;
-
 /// Number of metrics that explain an alarm (μView shows three).
 pub const TOP: usize = 3;
 
 /// The label whose value names the callee.
 const PEER: &str = "peer";
-/// Start of that label as the first one of a title.
-const FIRST: &str = "peer=\"";
-/// The same, as a later label.
-const LATER: &str = ",peer=\"";
 
 /// Largest number of columns; a service with more of them stands out everywhere.
 const MAX_COLUMNS: usize = 1024;
@@ -30,16 +24,11 @@ pub struct Cause<'a> {
 }
 
 impl<'a> Cause<'a> {
-    /// A column of `series` with its title: the callee is the value of the label `peer`.
+    /// A column by its title, with the labels of its series: the callee is the value of the label `peer`.
     #[must_use]
-    pub fn of(column: &'a str, series: &'a Series, share: f64) -> Self {
-        Self { column, peer: series.labels.get(PEER).filter(|name| !name.is_empty()), share }
-    }
-
-    /// A column of which only the title is known, as for a client of the operators' API.
-    #[must_use]
-    pub fn titled(column: &'a str, share: f64) -> Self {
-        Self { column, peer: peer_of(column), share }
+    pub fn of(column: &'a str, labels: impl IntoIterator<Item = (&'a str, &'a str)>, share: f64) -> Self {
+        let peer = labels.into_iter().find(|(key, value)| *key == PEER && !value.is_empty());
+        Self { column, peer: peer.map(|(_, name)| name), share }
     }
 }
 
@@ -106,36 +95,30 @@ impl Explanation {
     }
 }
 
-/// The callee that a column with this title is about: the value of its label `peer`.
-fn peer_of(title: &str) -> Option<&str> {
-    let labels = title.split_once('{')?.1;
-    let value = labels.strip_prefix(FIRST).or_else(|| labels.split_once(LATER).map(|(_, rest)| rest))?;
-    let (name, _) = value.split_once('"')?;
-    // A quotation mark inside a value has a backslash before it; no service's name has one.
-    Some(name).filter(|name| !name.is_empty() && !name.contains('\\'))
-}
-
 #[cfg(test)]
 mod tests {
-    use core::num::NonZeroU64;
-
-    use proptest::prelude::*;
-    use wire::metric::{Group, Kind};
-    use wire::name::{Labels, MetricName};
+    use wire::name::Labels;
 
     use super::*;
 
-    fn explanation(shares: &[(&str, f64)]) -> Explanation {
+    /// A column, and the callee that it is about; empty: none.
+    type CausePart<'a> = (&'a str, &'a str, f64);
+
+    fn causes<'a>(parts: &'a [CausePart<'a>]) -> impl Iterator<Item = Cause<'a>> {
+        parts.iter().map(|&(column, peer, share)| Cause::of(column, [(PEER, peer)], share))
+    }
+
+    fn explanation(parts: &[CausePart<'_>]) -> Explanation {
         let mut explanation = Explanation::default();
-        explanation.add(2.0, shares.iter().map(|&(column, share)| Cause::titled(column, share)));
+        explanation.add(2.0, causes(parts));
         explanation
     }
 
     #[test]
     fn parts_add_up_over_verdicts_in_units_of_gamma() {
         let mut explanation = Explanation::default();
-        explanation.add(2.0, [("a", 0.9), ("b", 0.1)].map(|(column, share)| Cause::titled(column, share)));
-        explanation.add(4.0, [("b", 0.5), ("c", 0.3)].map(|(column, share)| Cause::titled(column, share)));
+        explanation.add(2.0, causes(&[("a", "", 0.9), ("b", "", 0.1)]));
+        explanation.add(4.0, causes(&[("b", "", 0.5), ("c", "", 0.3)]));
 
         let top = explanation.top();
 
@@ -145,59 +128,35 @@ mod tests {
 
     #[test]
     fn an_explanation_is_about_the_peer_that_makes_a_quarter_of_it() {
-        let peer = |shares: &[(&str, f64)]| explanation(shares).peer().map(str::to_owned);
+        let peer = |parts: &[CausePart<'_>]| explanation(parts).peer().map(str::to_owned);
 
-        assert_eq!(peer(&[("calls{peer=\"store\"}", 0.1), ("work", 0.3)]).as_deref(), Some("store"));
-        assert_eq!(peer(&[("calls{peer=\"store\"}", 0.1), ("work", 0.31)]), None);
-        let two = [("a{peer=\"store\"}", 0.15), ("b{outcome=\"ok\",peer=\"store\"}", 0.1), ("work", 0.75)];
+        assert_eq!(peer(&[("calls", "store", 0.1), ("work", "", 0.3)]).as_deref(), Some("store"));
+        assert_eq!(peer(&[("calls", "store", 0.1), ("work", "", 0.31)]), None);
+        let two = [("a", "store", 0.15), ("b", "store", 0.1), ("work", "", 0.75)];
         assert_eq!(peer(&two).as_deref(), Some("store"), "what is about one callee adds up");
-        assert_eq!(peer(&[("a{peer=\"store\"}", 0.5), ("b{peer=\"cart\"}", 0.5)]).as_deref(), Some("cart"));
+        assert_eq!(peer(&[("a", "store", 0.5), ("b", "cart", 0.5)]).as_deref(), Some("cart"));
         assert_eq!(peer(&[]), None);
-        assert_eq!(peer(&[("a{peer=\"store\"}", 0.0)]), None, "nothing is about nobody");
+        assert_eq!(peer(&[("a", "store", 0.0)]), None, "nothing is about nobody");
     }
 
     #[test]
     fn a_fourth_metric_does_not_explain() {
-        let shares = [("a", 0.3), ("b", 0.29), ("c", 0.28), ("d{peer=\"store\"}", 0.13)];
+        let shares = [("a", "", 0.3), ("b", "", 0.29), ("c", "", 0.28), ("d", "store", 0.13)];
 
         assert_eq!(explanation(&shares).top().len(), TOP);
         assert_eq!(explanation(&shares).peer(), None);
     }
 
     #[test]
-    fn only_the_label_peer_names_a_peer() {
-        for (title, peer) in [
-            ("calls{peer=\"store\"}", Some("store")),
-            ("calls.p99{outcome=\"ok\",peer=\"store\",zone=\"a\"}", Some("store")),
-            ("calls", None),
-            ("calls{}", None),
-            ("calls{mypeer=\"store\"}", None),
-            ("calls{peers=\"store\"}", None),
-            ("calls{peer=\"\"}", None),
-            ("calls{peer=\"a\\\"b\"}", None),
-            ("calls{peer=", None),
-        ] {
-            assert_eq!(peer_of(title), peer, "{title}");
-        }
-    }
-
-    #[test]
-    fn a_series_names_its_peer_by_a_label_and_not_by_its_title() {
-        let series = |labels: Labels| Series {
-            name: MetricName::new("calls").unwrap(),
-            labels,
-            kind: Kind::Counter,
-            unit: None,
-            group: Group::Service,
-            parts_per_unit: NonZeroU64::MIN,
-        };
+    fn a_label_names_the_peer_and_the_title_does_not() {
         let peer = |labels: &[(&str, &str)]| {
-            let series = series(Labels::new(labels.iter().copied()).unwrap());
-            Cause::of("calls", &series, 1.0).peer.map(str::to_owned)
+            let labels = Labels::new(labels.iter().copied()).unwrap();
+            Cause::of(r#"calls{peer="cart"}"#, labels.iter(), 1.0).peer.map(str::to_owned)
         };
 
         assert_eq!(peer(&[("outcome", "ok"), ("peer", "store")]).as_deref(), Some("store"));
         assert_eq!(peer(&[("route", r#"{peer="store"}"#)]), None, "what another label says is no callee");
+        assert_eq!((peer(&[("peers", "store")]), peer(&[("mypeer", "store")])), (None, None));
         assert_eq!((peer(&[("peer", "")]), peer(&[])), (None, None));
     }
 
@@ -205,17 +164,9 @@ mod tests {
     fn columns_without_end_are_bounded() {
         let mut explanation = Explanation::default();
         for column in 0..2 * MAX_COLUMNS {
-            explanation.add(1.0, [Cause::titled(&column.to_string(), 1.0)]);
+            explanation.add(1.0, [Cause::of(&column.to_string(), [], 1.0)]);
         }
 
         assert_eq!(explanation.parts.len(), MAX_COLUMNS);
-    }
-
-    proptest! {
-        #[test]
-        fn no_title_breaks_it(title in ".*") {
-            let _ = peer_of(&title);
-            let _ = explanation(&[(&title, 1.0)]).peer();
-        }
     }
 }

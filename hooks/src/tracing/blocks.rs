@@ -32,6 +32,11 @@ impl Chain {
         self.bytes as usize
     }
 
+    /// How many blocks the chain takes.
+    pub(super) const fn blocks(self) -> usize {
+        self.bytes().div_ceil(BLOCK)
+    }
+
     /// How many more blocks the chain takes with `bytes` appended.
     pub(super) const fn growth(self, bytes: usize) -> usize {
         (self.bytes() + bytes).div_ceil(BLOCK) - self.bytes().div_ceil(BLOCK)

@@ -1,9 +1,12 @@
 //! The tail buffer: spans are buffered until a policy selects their trace, or until it expires.
 
+mod eviction;
+
 use std::sync::Arc;
 
 use wire::time::Nanos;
 
+use crate::id::SenderId;
 use crate::tracing::account::{Account, DiscardReason, DiscardedSpans, DropReason, LossReason, Tally};
 use crate::tracing::blocks::{BLOCK_COST, Blocks, Chain, Reader};
 use crate::tracing::decisions::{Decisions, StickyDecision};
@@ -12,6 +15,7 @@ use crate::tracing::order::{OrderKey, Rank};
 use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack, OfferOutcome};
 use crate::tracing::reason::Reason;
 use crate::tracing::record::{self, Record};
+use crate::tracing::sender_shares::SenderShares;
 use crate::tracing::span::{Span, SpanIndex, TraceId};
 use crate::tracing::traces::{Flag, TRACE_COST, Trace, Traces};
 use crate::tracing::watermark::Watermark;
@@ -24,6 +28,8 @@ use crate::tracing::watermark::Watermark;
 /// 64, for a single span of 210 bytes and more, and for several of any usual length; a shorter single span may take up
 /// to 1.2 times that (the rows `hooks-memory-alone-*` of docs/figures.md). Cost: O(1) for a span, without the
 /// eviction of other traces.
+///
+/// A sender that holds more than three quarters of what is buffered makes room itself, by its own lowest traces.
 #[derive(Debug)]
 pub struct TailBuffer {
     pub(super) limits: Limits,
@@ -36,6 +42,9 @@ pub struct TailBuffer {
     traces: Traces,
     decisions: Decisions,
     watermark: Watermark,
+    senders: SenderShares,
+    /// The sender whose traces were evicted last since it had more than its share.
+    greedy: Option<SenderId>,
     /// Traces up to this rank were refused without a record.
     unrecorded: Watermark,
     account: Account,
@@ -70,6 +79,8 @@ impl TailBuffer {
             traces: Traces::new(key, most_traces)?,
             decisions: Decisions::new(slots, limits.hold, now),
             watermark: Watermark::new(limits.age, now),
+            senders: SenderShares::new(limits.age, now),
+            greedy: None,
             unrecorded: Watermark::new(limits.hold, now),
             account: Account::default(),
             discarded: DiscardedSpans::new(),
@@ -151,7 +162,7 @@ impl TailBuffer {
         let Some(place) = self.traces.find(trace, rank) else {
             return self.keep_absent(trace, rank, &decision, now);
         };
-        let trace = self.traces.remove(place);
+        let trace = self.take_out(place);
         let completeness = self.completeness_of(&trace, now);
         let mut reader = self.blocks.read(trace.chain);
         while let Some(stored) = record::next(&mut reader) {
@@ -195,14 +206,14 @@ impl TailBuffer {
             if now.since(arrived).is_none_or(|age| age < self.limits.age) {
                 return;
             }
-            let trace = self.traces.remove(place);
+            let trace = self.take_out(place);
             let rank = self.key.rank(trace.id);
             let waiting = BufferedTrace::of(&trace, rank);
             leaving(&waiting, rank, Indexes(self.blocks.read(trace.chain)));
             self.discard(trace.chain, DiscardReason::Dropped(DropReason::Aged));
             self.account.waiting -= waiting.tally();
             self.account.add_dropped(DropReason::Aged, waiting.tally());
-            let decision = StickyDecision::Dropped { spans: trace.spans().saturating_add(trace.lost) };
+            let decision = StickyDecision::Dropped { spans: trace.spans().saturating_add(trace.lost()) };
             self.decisions.put(trace.id, rank, &decision, now);
         }
     }
@@ -260,17 +271,10 @@ impl TailBuffer {
     }
 
     /// Bytes of memory committed so far, at most [`Limits::bytes`]. Never falls: memory is reused. Not included: the
-    /// bytes of one trace while it is exported, and the reasons of kept traces.
+    /// bytes of one trace while it is exported, the reasons of kept traces, and 16 KiB for what senders hold.
     #[must_use]
     pub const fn memory(&self) -> usize {
         self.fixed + self.committed()
-    }
-
-    /// Bytes of memory that buffered spans take at present.
-    #[must_use]
-    pub const fn in_use(&self) -> usize {
-        (self.blocks.allocated() - self.blocks.free()) * BLOCK_COST
-            + self.traces.len() * (TRACE_COST + size_of::<u32>())
     }
 
     /// How many times decisions were forgotten early.
@@ -285,21 +289,16 @@ impl TailBuffer {
         self.account = predecessor.after_kill();
     }
 
-    /// The rank up to which traces were evicted lately; `None` if none was.
-    #[must_use]
-    pub fn level(&self, now: Nanos) -> Option<Rank> {
-        self.watermark.level(now)
-    }
-
     /// How far back a trigger at `now` reaches.
     #[must_use]
     pub fn look_back(&self, now: Nanos) -> LookBack {
         let since_began = now.since(self.began).unwrap_or_default();
-        LookBack { reach: since_began.min(self.limits.age), share: self.watermark.share(now) }
+        let share = self.level(now).map_or(1.0, Rank::share_above);
+        LookBack { reach: since_began.min(self.limits.age), share }
     }
 
     fn completeness_of(&self, trace: &Trace, now: Nanos) -> Completeness {
-        match trace.lost {
+        match trace.lost() {
             0 if self.remembers_before(trace.arrived) && !self.unrecorded.covers(self.key.rank(trace.id), now) => {
                 Completeness::Complete
             }
@@ -315,47 +314,6 @@ impl TailBuffer {
         arrived.since(since).is_some_and(|known| known > spread)
     }
 
-    const fn committed(&self) -> usize {
-        self.blocks.allocated() * BLOCK_COST + self.traces.allocated() * TRACE_COST
-    }
-
-    const fn fits(&self, new_trace: bool, blocks: usize) -> bool {
-        let trace = if new_trace && !self.traces.has_free() { TRACE_COST } else { 0 };
-        self.committed() + trace + blocks.saturating_sub(self.blocks.free()) * BLOCK_COST <= self.budget
-    }
-
-    /// Evicts traces that rank below `rank` until there is memory. `false` if that is not enough.
-    fn make_space(&mut self, rank: Rank, new_trace: bool, blocks: usize, now: Nanos) -> bool {
-        while !self.fits(new_trace, blocks) {
-            match self.traces.lowest() {
-                Some((place, lowest)) if lowest < rank => self.evict(place, lowest, now),
-                _ => return false,
-            }
-        }
-        true
-    }
-
-    fn evict(&mut self, place: u32, rank: Rank, now: Nanos) {
-        let trace = self.traces.remove(place);
-        let tally = BufferedTrace::of(&trace, rank).tally();
-        self.discard(trace.chain, DiscardReason::Lost(LossReason::Evicted));
-        self.account.waiting -= tally;
-        self.account.add_lost(LossReason::Evicted, tally);
-        self.watermark.raise(rank, now);
-        let decision = StickyDecision::Evicted { spans: trace.spans().saturating_add(trace.lost) };
-        self.decisions.put(trace.id, rank, &decision, now);
-    }
-
-    /// Counts the spans in `chain` as discarded for the reason `why`, and frees it.
-    fn discard(&mut self, chain: Chain, why: DiscardReason) {
-        let mut reader = self.blocks.read(chain);
-        while let Some(stored) = record::next(&mut reader) {
-            reader.skip(stored.length);
-            self.discarded.add(stored.index.service, why, Tally::one(stored.encoded()));
-        }
-        self.blocks.release(chain);
-    }
-
     /// Counts `span`, which has just arrived, as lost.
     fn lose(&mut self, span: &Span<'_>, why: LossReason) {
         let tally = Tally::one(span.encoded.len());
@@ -369,7 +327,7 @@ impl TailBuffer {
         self.account.seen += Tally::one(span.encoded.len());
         let rank = self.key.rank(span.trace);
         match self.traces.find(span.trace, rank) {
-            Some(place) => self.traces.get_mut(place).lost += 1,
+            Some(place) => self.traces.get_mut(place).lose(),
             None => self.decisions.put(span.trace, rank, &StickyDecision::Evicted { spans: 1 }, now),
         }
         self.lose(span, LossReason::OverBudget);
@@ -382,14 +340,14 @@ impl TailBuffer {
         if size > self.limits.trace_bytes {
             return self.refuse(rank, span, LossReason::TraceFull, now);
         }
-        if self.watermark.covers(rank, now) {
+        if self.watermark.covers(rank, now) || self.senders.covers(span.sender, rank, now) {
             return self.refuse(rank, span, LossReason::Refused, now);
         }
-        if !self.make_space(rank, true, Chain::EMPTY.growth(size), now) {
-            self.watermark.raise(rank, now);
+        if !self.make_space((rank, span.sender), true, Chain::EMPTY.growth(size), now) {
+            self.raise(span.sender, rank, now);
             return self.refuse(rank, span, LossReason::Refused, now);
         }
-        let place = self.traces.insert(span.trace, rank, now);
+        let place = self.put_in(span, rank, now);
         self.add(place, rank, span, &record)
     }
 
@@ -408,15 +366,15 @@ impl TailBuffer {
     fn extend(&mut self, place: u32, rank: Rank, span: &Span<'_>, now: Nanos) -> OfferOutcome {
         let record = Record::of(span);
         let size = record.size();
-        let chain = self.traces.get(place).chain;
+        let Trace { chain, sender, .. } = *self.traces.get(place);
         if chain.bytes() + size > self.limits.trace_bytes {
-            self.traces.get_mut(place).lost += 1;
+            self.traces.get_mut(place).lose();
             self.lose(span, LossReason::TraceFull);
             return OfferOutcome::Lost(LossReason::TraceFull);
         }
-        if !self.make_space(rank, false, chain.growth(size), now) {
+        if !self.make_space((rank, sender), false, chain.growth(size), now) {
             // This trace ranks lowest: evict it as a whole.
-            self.traces.get_mut(place).lost += 1;
+            self.traces.get_mut(place).lose();
             self.evict(place, rank, now);
             self.lose(span, LossReason::Evicted);
             return OfferOutcome::Lost(LossReason::Evicted);
@@ -427,6 +385,7 @@ impl TailBuffer {
     fn add(&mut self, place: u32, rank: Rank, span: &Span<'_>, record: &Record<'_>) -> OfferOutcome {
         let index = &span.index;
         let trace = self.traces.get_mut(place);
+        self.senders.add(trace.sender, trace.chain.growth(record.size()) * BLOCK_COST);
         for piece in record.pieces() {
             self.blocks.append(&mut trace.chain, piece);
         }

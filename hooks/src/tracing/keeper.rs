@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use wire::time::{Nanos, UnixNanos};
 
-use crate::id::{OperationId, ServiceId};
-use crate::paths::{CALLS_FROM, CallCounts};
+use crate::id::{OperationId, SenderId, ServiceId};
+use crate::paths::CALLS_FROM;
 use crate::tracing::account::DiscardedSpans;
 use crate::tracing::budget::Payer;
 use crate::tracing::buffer::TailBuffer;
@@ -15,12 +15,12 @@ use crate::tracing::decisions::StickyDecision;
 use crate::tracing::logs::LogKeeper;
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, OfferOutcome};
-use crate::tracing::peers::Peers;
+use crate::tracing::peers::{PeerLevels, Peers};
 use crate::tracing::policies::{Policies, Selection, ServiceCatalog};
 use crate::tracing::reason::Reason;
 use crate::tracing::service_policies::ServicePolicies;
 use crate::tracing::span::{Span, SpanIndex, TraceId};
-use crate::tracing::trace_path::{Calls, FollowedPaths, PathStep, REST, TracePath};
+use crate::tracing::trace_path::{FollowedPaths, PathStep, REST, SeenCalls, TracePath};
 use crate::tracing::triggers::{Origin, Triggers, Verdict};
 
 /// Paths are learnt from one trace in so many, the same ones on every node, so that what nodes learn of one trace can
@@ -69,7 +69,7 @@ pub struct Keeper {
     looked: Option<Nanos>,
     decided: Vec<(TraceId, Arc<Reason>)>,
     path_steps: BTreeSet<PathStep>,
-    calls: Calls,
+    calls: SeenCalls,
     /// Kept traces of which spans still come.
     followed: FollowedPaths,
     cluster: Option<Cluster>,
@@ -90,7 +90,7 @@ impl Keeper {
             looked: None,
             decided: Vec::new(),
             path_steps: BTreeSet::new(),
-            calls: Calls::new(),
+            calls: SeenCalls::new(),
             followed: FollowedPaths::new(),
             cluster: None,
             cut: Vec::new(),
@@ -203,6 +203,7 @@ impl Keeper {
             if rank.teaches() {
                 let path = TracePath::of(spans);
                 path.add_calls(None, calls);
+                path.add_unanswered(calls);
                 // While the first span is missing, the requested operation may still change.
                 if waiting.rooted || waiting.operation.is_none() {
                     learn(waiting, path);
@@ -286,8 +287,8 @@ impl Keeper {
         core::mem::take(&mut self.path_steps)
     }
 
-    /// Takes calls by caller and callee, counted in the same traces: of a trace that was kept, ten seconds later.
-    pub fn calls(&mut self) -> BTreeMap<(ServiceId, ServiceId), CallCounts> {
+    /// Takes calls, counted in the same traces: of a trace that was kept, ten seconds later.
+    pub fn calls(&mut self) -> SeenCalls {
         core::mem::take(&mut self.calls)
     }
 
@@ -296,9 +297,10 @@ impl Keeper {
         self.cluster.as_mut().map(|cluster| core::mem::take(&mut cluster.pieces)).unwrap_or_default()
     }
 
-    /// Other nodes have evicted traces up to this rank; `None` if none has.
-    pub fn set_peer_eviction_level(&mut self, level: Option<Rank>, now: Nanos) {
-        self.policies.set_eviction_level(level.max(self.buffer.level(now)));
+    /// Other nodes have evicted traces up to these ranks: it holds for what they ask for themselves. What this node has
+    /// evicted of a sender with more than its share keeps no trace of others from being selected.
+    pub fn set_peer_eviction_levels(&mut self, levels: PeerLevels, now: Nanos) {
+        self.policies.set_eviction_levels(self.buffer.common_level(now), levels);
     }
 
     /// Continues the account of a predecessor that was killed.
@@ -331,6 +333,11 @@ impl Keeper {
     /// Counts a span of `bytes` that has a new resource while there are too many resources.
     pub fn over_limit(&mut self, bytes: usize) {
         self.buffer.over_limit(bytes);
+    }
+
+    /// The sender whose traces made room since the last call, if one has more than its share of the buffer.
+    pub const fn take_greedy(&mut self) -> Option<SenderId> {
+        self.buffer.take_greedy()
     }
 
     /// Spans that were dropped and lost, by service.

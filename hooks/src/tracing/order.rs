@@ -26,6 +26,11 @@ impl Rank {
         Self(position)
     }
 
+    /// The share of all traces that rank above.
+    pub(crate) fn share_above(self) -> f64 {
+        1.0 - self.0 as f64 / u64::MAX as f64
+    }
+
     /// As a number: 0 is evicted first.
     #[must_use]
     pub const fn position(self) -> u64 {

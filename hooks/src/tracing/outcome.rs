@@ -27,7 +27,7 @@ pub struct BufferedTrace {
     pub spans: u32,
     /// Encoded bytes of these spans, as received.
     pub bytes: u64,
-    /// Number of spans that did not fit.
+    /// Number of spans that did not fit; 65,535 stands for any number above.
     pub lost: u32,
     /// Whether a span of it has status error.
     pub error: bool,
@@ -53,7 +53,7 @@ impl BufferedTrace {
             arrived: trace.arrived,
             spans: trace.spans(),
             bytes: trace.encoded.into(),
-            lost: trace.lost,
+            lost: trace.lost(),
             error: trace.is(Flag::Error),
             rooted: trace.is(Flag::Root),
             rank,

@@ -1,8 +1,12 @@
-//! Members of the cluster as a set, and what each of them has taken of what they share.
+//! Members of the cluster as a set, what each of them has taken of what they share, and what each says that it lacks.
 
 use core::ops::BitOr;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use wire::time::Nanos;
+
+use crate::tracing::order::Rank;
 
 /// Numbers that members have.
 const NUMBERS: usize = u64::BITS as usize;
@@ -44,6 +48,45 @@ impl BitOr for Peers {
 
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+}
+
+/// The node that says something, whoever relays it: a hash of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Author(u64);
+
+impl Author {
+    /// The node of this `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+/// The rank up to which each other node has evicted traces, by its own word. It holds for what that node itself asks
+/// for, and for nothing that others find.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerLevels(BTreeMap<Author, Rank>);
+
+impl PeerLevels {
+    /// The level of the node `author`; `None` if it has evicted nothing, as far as known.
+    #[must_use]
+    pub fn of(&self, author: Author) -> Option<Rank> {
+        self.0.get(&author).copied()
+    }
+}
+
+impl FromIterator<(Author, Rank)> for PeerLevels {
+    /// Of several levels of one node the highest counts.
+    fn from_iter<T: IntoIterator<Item = (Author, Rank)>>(levels: T) -> Self {
+        let mut highest = BTreeMap::new();
+        for (author, level) in levels {
+            let known = highest.entry(author).or_insert(level);
+            *known = level.max(*known);
+        }
+        Self(highest)
     }
 }
 
@@ -119,6 +162,15 @@ mod tests {
         assert!(!shares.wants(loud, Nanos::ZERO).1, "more than its half is taken");
         assert_eq!(shares.wants(loud | other, Nanos::ZERO), (5, true), "who has taken less pays for both");
         assert!(shares.wants(loud, MEMORY).1, "what was taken is forgotten, and the other wants none any more");
+    }
+
+    #[test]
+    fn each_node_has_a_level_of_its_own() {
+        let [a, b, c] = ["a", "b", "c"].map(Author::named);
+
+        let levels: PeerLevels = [(a, Rank(7)), (b, Rank(3)), (a, Rank(5))].into_iter().collect();
+
+        assert_eq!([a, b, c].map(|author| levels.of(author)), [Some(Rank(7)), Some(Rank(3)), None]);
     }
 
     #[test]

@@ -10,12 +10,12 @@ use crate::tracing::account::Tally;
 use crate::tracing::budget::{Budget, Payer};
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::BufferedTrace;
-use crate::tracing::peers::Peers;
+use crate::tracing::peers::{PeerLevels, Peers};
 use crate::tracing::reason::{Policy, Reason};
 use crate::tracing::service_policies::ServicePolicies;
 use crate::tracing::span::{Span, TraceId};
 use crate::tracing::switches::Switches;
-use crate::tracing::threshold::Randomness;
+use crate::tracing::threshold::{Randomness, Threshold};
 use crate::tracing::triggers::{Origin, Triggers};
 
 /// A service's reason for keeping its trace is cut after so many bytes.
@@ -58,8 +58,10 @@ pub struct Policies {
     budget: Budget,
     granted: [Tally; Policy::ALL.len()],
     yielded: [u64; Policy::ALL.len()],
-    /// Some node has evicted traces up to this rank.
+    /// This node has evicted traces up to this rank.
     level: Option<Rank>,
+    /// Up to which ranks other nodes have.
+    peer_levels: PeerLevels,
     passed_over: u64,
 }
 
@@ -69,7 +71,8 @@ impl Policies {
     pub fn new(switches: Switches, budget: Budget) -> Self {
         let (granted, yielded) = (Default::default(), [0; Policy::ALL.len()]);
         let services = Arc::default();
-        Self { switches, services, budget, granted, yielded, level: None, passed_over: 0 }
+        let (level, peer_levels) = (None, PeerLevels::default());
+        Self { switches, services, budget, granted, yielded, level, peer_levels, passed_over: 0 }
     }
 
     /// Which policies are on.
@@ -171,7 +174,8 @@ impl Policies {
     }
 
     /// The reason for keeping a buffered trace because of verdicts since it arrived. If all of them are of other nodes,
-    /// those pay.
+    /// those pay. Verdicts of a node that has evicted the trace do not count. A trace that looks as its operation
+    /// usually does may have to be one of a share ([`Switches::unremarkable`]); with each span it is looked at again.
     pub fn lmap(
         &mut self,
         waiting: &BufferedTrace,
@@ -180,7 +184,19 @@ impl Policies {
         now: Nanos,
     ) -> Option<Selection> {
         let operation = waiting.operation.filter(|_| self.switches.lmap)?;
-        let (reason, origin) = triggers.wanted(catalog, operation, (waiting.start, waiting.end))?;
+        if self.is_left_out(waiting, operation, catalog) {
+            return None;
+        }
+        let (levels, mut is_lacked) = (&self.peer_levels, false);
+        let wanted = triggers.wanted(catalog, operation, (waiting.start, waiting.end), |author| {
+            let lacks = levels.of(author) >= Some(waiting.rank);
+            is_lacked |= lacks;
+            lacks
+        });
+        let Some((reason, origin)) = wanted else {
+            self.passed_over += u64::from(is_lacked);
+            return None;
+        };
         if !self.can_be_whole(waiting) {
             return None;
         }
@@ -191,17 +207,27 @@ impl Policies {
         self.spend(payer, waiting, now).then_some(Selection { reason, payer })
     }
 
-    /// Some node has evicted traces up to `level`; `None` if none has. LMAPs and latency select no trace that could
-    /// only be kept in part, since they have others to select. An error, or a request of a service, is kept with a
-    /// mark.
-    pub const fn set_eviction_level(&mut self, level: Option<Rank>) {
-        self.level = level;
+    /// This node has evicted traces up to the rank `own`, `None` if it has evicted none; others up to those of `peers`.
+    /// LMAPs and latency select no trace that could only be kept in part here, since they have others to select. An
+    /// error, or a request of a service, is kept with a mark.
+    ///
+    /// The level of another node holds for that node's own verdicts only. What it has evicted nobody else knows: a
+    /// level that kept others from what they find would obey a node that lies. A trace that others want is kept without
+    /// its spans, and that node marks it.
+    pub fn set_eviction_levels(&mut self, own: Option<Rank>, peers: PeerLevels) {
+        (self.level, self.peer_levels) = (own, peers);
     }
 
-    /// How many times a trace was selected that another node has evicted.
+    /// How many times a trace was selected that this node, or the one that asks for it, has evicted.
     #[must_use]
     pub const fn passed_over(&self) -> u64 {
         self.passed_over
+    }
+
+    /// Whether verdicts leave out this trace, as it is so far, since others say more about what is wrong.
+    fn is_left_out(&self, waiting: &BufferedTrace, operation: OperationId, catalog: &ServiceCatalog<'_>) -> bool {
+        let is_chosen = |share: Threshold| share.keeps(Randomness::of(waiting.trace));
+        !self.switches.unremarkable.is_some_and(is_chosen) && is_unremarkable(waiting, operation, catalog)
     }
 
     fn can_be_whole(&mut self, waiting: &BufferedTrace) -> bool {
@@ -281,6 +307,13 @@ impl Policies {
             self.yielded[policy as usize] += 1;
         }
     }
+}
+
+/// Whether no span of a trace is in error or missing so far, and it takes no longer than nine of ten requests for its
+/// operation. `false` while that is not known of the operation.
+fn is_unremarkable(waiting: &BufferedTrace, operation: OperationId, catalog: &ServiceCatalog<'_>) -> bool {
+    let is_intact = !waiting.error && waiting.lost == 0;
+    is_intact && catalog.latencies.typical(operation).is_some_and(|most| waiting.end.since(waiting.start) <= most)
 }
 
 fn slow(span: &Span<'_>, operation: OperationId, catalog: &ServiceCatalog<'_>) -> Option<Reason> {

@@ -53,12 +53,15 @@ pub struct Metric {
     pub expected: f64,
     /// Whether the column is a mean or a quantile.
     pub of_distribution: bool,
+    /// The replica that stands out; empty if none does.
+    pub replica: Box<str>,
 }
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seen, expected) = (quantity(self.seen, &self.unit), quantity(self.expected, &self.unit));
-        write!(f, "{} {seen}, expected {expected}", self.title)
+        write!(f, "{} {seen}, expected {expected}", self.title)?;
+        if self.replica.is_empty() { Ok(()) } else { write!(f, ", replica {}", self.replica) }
     }
 }
 
@@ -116,7 +119,8 @@ impl Reason {
             Self::Floor { .. } => 0,
             Self::Error { service, operation } => service.len() + operation.len(),
             Self::Lmap { service, metrics, incident, .. } => {
-                let metric = |metric: &Metric| size_of::<Metric>() + metric.title.len() + metric.unit.len();
+                let texts = |metric: &Metric| metric.title.len() + metric.unit.len() + metric.replica.len();
+                let metric = |metric: &Metric| size_of::<Metric>() + texts(metric);
                 service.len() + incident.len() + metrics.iter().map(metric).sum::<usize>()
             }
             Self::Latency { operation, .. } => operation.len(),
@@ -203,6 +207,7 @@ mod tests {
             seen: 0.18,
             expected: 0.02,
             of_distribution: true,
+            replica: "payment-7f9c".into(),
         };
         let reasons = [
             Reason::Lmap {
@@ -228,7 +233,7 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "payment: score 12.3, threshold 4.1; http.server.request.duration.p99 180 ms, expected 20 ms",
+                "payment: score 12.3, threshold 4.1; http.server.request.duration.p99 180 ms, expected 20 ms, replica payment-7f9c",
                 "POST /pay took 1.2 s, 99 % take less than 80 ms",
                 "cart: AddItem ended in an error",
                 "one of 1 %",

@@ -251,12 +251,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::id::SenderId;
     use crate::tracing::blocks::{Blocks, Chain};
 
     const TRACE: TraceId = TraceId::new([0xab; 16]).unwrap();
 
     fn span(index: SpanIndex, encoded: &[u8]) -> Span<'_> {
-        Span { trace: TRACE, index, entry: false, trigger: None, randomness: None, threshold: None, encoded }
+        let (sender, trigger, randomness, threshold) = (SenderId::default(), None, None, None);
+        Span { trace: TRACE, index, sender, entry: false, trigger, randomness, threshold, encoded }
     }
 
     /// The encoding of `index`: up to `fields` of the five that can be cut, and `behind` after them.

@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 
 use wire::time::{Nanos, UnixNanos};
 
-use crate::id::{OperationId, OriginId, ServiceId};
+use crate::id::{OperationId, OriginId, SenderId, ServiceId};
 use crate::tracing::threshold::{Randomness, Threshold};
 
 /// Id of a trace: 16 bytes, not all zero (W3C Trace Context). Drawn by the service that began the trace; clients may
@@ -177,6 +177,8 @@ pub struct Span<'a> {
     pub trace: TraceId,
     /// Its decoded fields.
     pub index: SpanIndex,
+    /// Who sent it. A trace is of the share of whoever sent its first span here.
+    pub sender: SenderId,
     /// Whether a request enters the system with it: it is of a frontend, and of kind SERVER or CONSUMER
     /// ([`Frontends::enters`](crate::paths::Frontends::enters)).
     pub entry: bool,

@@ -12,6 +12,10 @@ pub struct Switches {
     pub error: bool,
     /// Whether [`Policy::Lmap`](crate::tracing::Policy::Lmap) is on.
     pub lmap: bool,
+    /// Of the traces that concern a service in alarm and look as nine of ten of their operation do, the share that
+    /// [`Policy::Lmap`](crate::tracing::Policy::Lmap) keeps; `None`: none of them. By the trace's id: the same on all
+    /// nodes.
+    pub unremarkable: Option<Threshold>,
     /// Whether [`Policy::Latency`](crate::tracing::Policy::Latency) is on.
     pub latency: bool,
     /// Whether [`Policy::Trigger`](crate::tracing::Policy::Trigger) is on.
@@ -19,8 +23,9 @@ pub struct Switches {
 }
 
 impl Default for Switches {
-    /// All on, the floor at 1 %.
+    /// All on, the floor at 1 %, and verdicts keep everything that they concern.
     fn default() -> Self {
-        Self { floor: Threshold::keeping(0.01).ok(), error: true, lmap: true, latency: true, trigger: true }
+        let (floor, unremarkable) = (Threshold::keeping(0.01).ok(), Some(Threshold::ALL));
+        Self { floor, error: true, lmap: true, unremarkable, latency: true, trigger: true }
     }
 }

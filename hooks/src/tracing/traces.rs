@@ -4,7 +4,7 @@
 
 use wire::time::{Nanos, UnixNanos};
 
-use crate::id::OperationId;
+use crate::id::{OperationId, SenderId};
 use crate::tracing::blocks::Chain;
 use crate::tracing::order::{OrderKey, Rank};
 use crate::tracing::record;
@@ -12,7 +12,7 @@ use crate::tracing::span::TraceId;
 
 const NONE: u32 = u32::MAX;
 
-/// A buffered trace. `lost` counts its spans that did not fit.
+/// A buffered trace.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 pub(super) struct Trace {
@@ -23,7 +23,10 @@ pub(super) struct Trace {
     pub(super) chain: Chain,
     /// Encoded bytes of its spans, as received.
     pub(super) encoded: u32,
-    pub(super) lost: u32,
+    /// Number of its spans that did not fit; 65,535 stands for any number above.
+    lost: u16,
+    /// Who sent its first span: it is of that share.
+    pub(super) sender: SenderId,
     /// Number of buffered spans, and above them one bit for each [`Flag`].
     spans: u32,
     /// [`NONE`] while no entry span has arrived.
@@ -73,6 +76,16 @@ impl Trace {
     pub(super) const fn count(&mut self, encoded: usize) {
         self.spans += 1;
         self.encoded += encoded as u32;
+    }
+
+    /// Number of its spans that did not fit.
+    pub(super) fn lost(&self) -> u32 {
+        self.lost.into()
+    }
+
+    /// Counts one more span that did not fit.
+    pub(super) const fn lose(&mut self) {
+        self.lost = self.lost.saturating_add(1);
     }
 
     pub(super) const fn is(&self, flag: Flag) -> bool {
@@ -146,7 +159,7 @@ impl Traces {
         self.entries.iter().filter(|trace| !trace.is(Flag::Free))
     }
 
-    const fn bucket(&self, rank: Rank) -> usize {
+    pub(super) const fn bucket(&self, rank: Rank) -> usize {
         (rank.0 >> (u64::BITS - self.bits)) as usize
     }
 
@@ -175,8 +188,9 @@ impl Traces {
         (before, after)
     }
 
-    /// Inserts a trace that is not there. The caller has made sure that an entry is free or can be allocated.
-    pub(super) fn insert(&mut self, id: TraceId, rank: Rank, arrived: Nanos) -> u32 {
+    /// Inserts a trace of `sender` that is not there. The caller has made sure that an entry is free or can be
+    /// allocated.
+    pub(super) fn insert(&mut self, (id, sender): (TraceId, SenderId), rank: Rank, arrived: Nanos) -> u32 {
         let bucket = self.bucket(rank);
         let (before, after) = self.neighbours(bucket, rank);
         let trace = Trace {
@@ -187,6 +201,7 @@ impl Traces {
             chain: Chain::EMPTY,
             encoded: 0,
             lost: 0,
+            sender,
             spans: 0,
             operation: NONE,
             below: after,
@@ -283,6 +298,21 @@ impl Traces {
         }
         None
     }
+
+    /// The trace of `sender` that is evicted first, where none of them is in a bucket below `from`.
+    pub(super) fn lowest_of(&self, sender: SenderId, from: usize) -> Option<(u32, Rank)> {
+        for bucket in from.max(self.lowest)..self.heads.len() {
+            let mut place = self.head(bucket);
+            while place != NONE {
+                let trace = self.get(place);
+                if trace.sender == sender {
+                    return Some((place, self.key.rank(trace.id)));
+                }
+                place = trace.below;
+            }
+        }
+        None
+    }
 }
 
 #[cfg(test)]
@@ -321,7 +351,7 @@ mod tests {
                         traces.pass_over();
                     }
                     (None, 0..=2) if by_rank.len() < 16 => {
-                        traces.insert(id, rank, Nanos(number));
+                        traces.insert((id, SenderId(number as u8 % 3)), rank, Nanos(number));
                         by_rank.insert(rank, id);
                         queue.push(id);
                     }
@@ -329,6 +359,12 @@ mod tests {
                 }
                 let lowest = traces.lowest().map(|(place, rank)| (rank, traces.get(place).id));
                 prop_assert_eq!(lowest, by_rank.first_key_value().map(|(rank, id)| (*rank, *id)));
+                for sender in [0, 1, 2] {
+                    let found = traces.lowest_of(SenderId(sender), 0).map(|(place, _)| traces.get(place).id);
+                    let of = |id: &TraceId| (0..60).find(|number| trace(*number) == *id).map(|number| number as u8 % 3);
+                    let expected = by_rank.values().find(|id| of(id) == Some(sender)).copied();
+                    prop_assert_eq!(found, expected);
+                }
                 let oldest = traces.oldest().map(|place| traces.get(place).id);
                 prop_assert_eq!(oldest, queue.first().copied());
                 let unseen = traces.unseen().map(|place| traces.get(place).id);

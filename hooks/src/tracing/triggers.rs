@@ -20,7 +20,7 @@ use crate::id::{OperationId, ServiceId};
 use crate::paths::Paths;
 use crate::suspects::{self, CallRelation, SUSPECTS};
 use crate::tracing::breakdown::ScoreBreakdown;
-use crate::tracing::peers::Peers;
+use crate::tracing::peers::{Author, Peers};
 use crate::tracing::policies::ServiceCatalog;
 use crate::tracing::reason::Reason;
 
@@ -62,6 +62,8 @@ pub struct Verdict {
     pub service: ServiceId,
     /// Where it comes from.
     pub origin: Origin,
+    /// The other node whose LMAP it is, whoever relays it; `None` if it is of this node.
+    pub author: Option<Author>,
     /// Start of the anomaly. Equal to [`at`](Self::at): only the second is known.
     pub from: UnixNanos,
     /// Time of the verdict: the end of its row.
@@ -97,6 +99,8 @@ impl Default for TriggerRule {
 #[derive(Clone, Debug)]
 struct AlarmWindow {
     origin: Origin,
+    /// The other node that says so; `None` for this node, and for several.
+    author: Option<Author>,
     from: UnixNanos,
     to: UnixNanos,
     breakdown: Option<Arc<ScoreBreakdown>>,
@@ -106,7 +110,7 @@ struct AlarmWindow {
 
 impl AlarmWindow {
     /// Merges verdicts of the same second: the reason of the heaviest, and everything that any of them concerns.
-    /// Returns whether it concerns more than before.
+    /// Returns whether it concerns more than before, or is of more than one node now.
     fn join(&mut self, other: Self) -> bool {
         let (from, to) = (self.from.min(other.from), self.to.max(other.to));
         self.origin = self.origin.or(other.origin);
@@ -118,11 +122,13 @@ impl AlarmWindow {
             }
             _ => None,
         };
-        let wider = (from, to) != (self.from, self.to) || breakdown != self.breakdown;
+        // What one node lacks does not hold for what another one says.
+        let author = self.author.filter(|author| other.author == Some(*author));
+        let wider = (from, to) != (self.from, self.to) || breakdown != self.breakdown || author != self.author;
         if other.weight > self.weight {
             (self.weight, self.reason) = (other.weight, other.reason);
         }
-        (self.from, self.to, self.breakdown) = (from, to, breakdown);
+        (self.author, self.from, self.to, self.breakdown) = (author, from, to, breakdown);
         wider
     }
 }
@@ -225,7 +231,7 @@ impl Triggers {
             return false;
         }
         self.advance(second);
-        let Verdict { origin, breakdown, weight, reason, .. } = verdict.clone();
+        let Verdict { origin, author, breakdown, weight, reason, .. } = verdict.clone();
         // Without a start it is about all of its second.
         let TriggerRule { lead, window, .. } = self.rule;
         let (from, to) = if verdict.from < verdict.at {
@@ -238,25 +244,29 @@ impl Triggers {
         let service = self.services.entry(verdict.service).or_default();
         self.version += u64::from(service.bits & bits != bits);
         service.bits |= bits;
-        service.note(AlarmWindow { origin, from, to, breakdown, weight, reason })
+        service.note(AlarmWindow { origin, author, from, to, breakdown, weight, reason })
     }
 
     /// The reason for keeping a request of `operation` that lasted from `start` to `end`: of the verdicts about
     /// services on its path in this time, the one about the suspected cause, among the 16 heaviest. And where they come
     /// from: here, if one of them is of this node. O(services on the path).
+    ///
+    /// Verdicts of a node that `lacks` spans of the request, by its own word, do not count: it asks for what it has.
+    /// Those of this node and of other nodes do, whatever that one lacks.
     #[must_use]
     pub fn wanted(
         &mut self,
         catalog: &ServiceCatalog<'_>,
         operation: OperationId,
         (start, end): (UnixNanos, UnixNanos),
+        lacks: impl FnMut(Author) -> bool,
     ) -> Option<(Arc<Reason>, Origin)> {
         let (from, to) = (start.second(), end.second());
         if self.bits(catalog.paths, operation) & self.between(from, to) == 0 {
             return None;
         }
         self.follow_calls(catalog.paths, operation);
-        let mut windows: Vec<_> = self.about(catalog, operation, (start, end)).collect();
+        let mut windows: Vec<_> = self.about(catalog, operation, (start, end), lacks).collect();
         let origin = windows.iter().map(|(.., origin)| *origin).reduce(Origin::or)?;
         windows.sort_by(|(_, a, _), (_, b, _)| b.weight.total_cmp(&a.weight));
         windows.truncate(SUSPECTS);
@@ -299,7 +309,7 @@ impl Triggers {
         if self.bits(catalog.paths, operation) & self.between(from.second(), to.second()) == 0 {
             return None;
         }
-        self.about(catalog, operation, (from, to)).map(|(.., origin)| origin).reduce(Origin::or)
+        self.about(catalog, operation, (from, to), |_| false).map(|(.., origin)| origin).reduce(Origin::or)
     }
 
     /// Whether `operation` is anomalous in the second of `at`.
@@ -317,22 +327,24 @@ impl Triggers {
         (from, to): (UnixNanos, UnixNanos),
     ) -> bool {
         self.bits(catalog.paths, operation) & self.between(from.second(), to.second()) != 0
-            && self.about(catalog, operation, (from, to)).next().is_some()
+            && self.about(catalog, operation, (from, to), |_| false).next().is_some()
     }
 
     /// Verdicts about services on the path of `operation` between `from` and `to`, without those about operations that
-    /// it does not request; of each service the heaviest of this node, or else of others, and where all of them come
-    /// from: what others say about a service here changes nothing.
+    /// it does not request, and without those of nodes that `lacks` names; of each service the heaviest of this node,
+    /// or else of others, and where all of them come from: what others say about a service here changes nothing.
     fn about<'a>(
         &'a self,
         catalog: &'a ServiceCatalog<'_>,
         operation: OperationId,
         (from, to): (UnixNanos, UnixNanos),
+        mut lacks: impl FnMut(Author) -> bool,
     ) -> impl Iterator<Item = (ServiceId, &'a AlarmWindow, Origin)> {
         catalog.paths.services(operation).filter_map(move |id| {
             let windows =
                 self.services.get(&id)?.windows.iter().filter(|window| window.from <= to && from <= window.to);
             let windows = windows.filter(|window| self.concerns(window, catalog, operation, id));
+            let windows = windows.filter(|window| !window.author.is_some_and(&mut lacks));
             let (window, origin) = heaviest(windows)?;
             Some((id, window, origin))
         })

@@ -30,11 +30,6 @@ impl Watermark {
         self.level(now) >= Some(rank)
     }
 
-    /// The share of traces above it.
-    pub(super) fn share(&self, now: Nanos) -> f64 {
-        self.level(now).map_or(1.0, |level| 1.0 - level.0 as f64 / u64::MAX as f64)
-    }
-
     /// The highest rank that was evicted lately.
     pub(super) fn level(&self, now: Nanos) -> Option<Rank> {
         match now.since(self.since) {
@@ -68,7 +63,7 @@ mod tests {
 
         assert!(watermark.covers(Rank(u64::MAX / 2), Nanos(99)));
         assert!(!watermark.covers(Rank(u64::MAX / 2 + 1), Nanos(99)));
-        assert!((watermark.share(Nanos(99)) - 0.5).abs() < 1e-9);
+        assert!((watermark.level(Nanos(99)).unwrap().share_above() - 0.5).abs() < 1e-9);
         assert!(watermark.covers(Rank(7), Nanos(150)));
         assert!(!watermark.covers(Rank(7), Nanos(250)));
     }
@@ -79,6 +74,6 @@ mod tests {
         watermark.raise(Rank(9), Nanos(10));
 
         assert!(!watermark.covers(Rank(0), Nanos(500)));
-        assert_eq!(watermark.share(Nanos(500)), 1.0);
+        assert_eq!(watermark.level(Nanos(500)), None);
     }
 }

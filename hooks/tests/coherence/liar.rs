@@ -15,6 +15,16 @@ use crate::traffic::Random;
 /// The name in its certificate.
 pub const NAME: &str = "evil";
 
+/// What it does.
+enum Habit {
+    /// It says whatever harms the others.
+    Lies,
+    /// It keeps to the protocol, and finds a service anomalous all the time: what it has said of that.
+    Shouts(Vec<Entry>),
+    /// It says that it has evicted traces: all, none, or some, by turns.
+    Claims,
+}
+
 pub struct Liar {
     pub messages: u64,
     random: Random,
@@ -27,8 +37,7 @@ pub struct Liar {
     invented: BTreeSet<RunId>,
     /// What others sent to it.
     heard: Vec<Entries>,
-    /// What it has said, if it does nothing but find a service anomalous all the time, by the rules.
-    verdicts: Option<Vec<Entry>>,
+    habit: Habit,
 }
 
 impl Liar {
@@ -42,13 +51,19 @@ impl Liar {
             known,
             invented: BTreeSet::new(),
             heard: Vec::new(),
-            verdicts: None,
+            habit: Habit::Lies,
         }
     }
 
     /// One that keeps to the protocol, and finds the service `catalog` anomalous each second, as strongly as can be.
     pub fn loud(seed: u64) -> Self {
-        Self { verdicts: Some(Vec::new()), ..Self::new(seed) }
+        Self { habit: Habit::Shouts(Vec::new()), ..Self::new(seed) }
+    }
+
+    /// One that decides and finds nothing, and says what it has evicted: also in others' names, while it relays what
+    /// they say, before it leaves, and as one run after another.
+    pub fn short(seed: u64) -> Self {
+        Self { habit: Habit::Claims, ..Self::new(seed) }
     }
 
     /// An honest node answers.
@@ -63,8 +78,10 @@ impl Liar {
     /// The next lie, for the node `to`. Most are in its own name, as else they are refused.
     pub fn lie(&mut self, to: &str, wall: UnixNanos) -> GossipMessage {
         self.messages += 1;
-        if self.verdicts.is_some() {
-            return self.shout(wall);
+        match self.habit {
+            Habit::Lies => {}
+            Habit::Shouts(_) => return self.shout(wall),
+            Habit::Claims => return self.claim(),
         }
         let mut message = self.empty();
         match self.random.below(14) {
@@ -105,7 +122,7 @@ impl Liar {
     fn shout(&mut self, wall: UnixNanos) -> GossipMessage {
         const SERVICE: &str = "catalog";
         let mut message = GossipMessage { level: None, ..self.empty() };
-        let verdicts = self.verdicts.get_or_insert_default();
+        let Habit::Shouts(verdicts) = &mut self.habit else { return message };
         if verdicts.last().is_none_or(|last| last.at.second() < wall.second()) {
             let reason = Reason::Lmap {
                 service: SERVICE.into(),
@@ -128,6 +145,27 @@ impl Liar {
         let first = verdicts.len().saturating_sub(20);
         message.entries =
             vec![Entries { run: message.run.clone(), first: first as u64, entries: verdicts[first..].to_vec() }];
+        message
+    }
+
+    /// The next claim of one that says it is short of memory. It acknowledges nothing, and has said nothing else.
+    fn claim(&mut self) -> GossipMessage {
+        let level = match self.random.below(4) {
+            0 => None,
+            1 => Some(Rank::at(self.random.draw())),
+            _ => Some(Rank::at(u64::MAX)),
+        };
+        let mut message = GossipMessage { level, versions: VersionVector::new(), ..self.empty() };
+        match self.random.below(8) {
+            0 => message.run = self.victim(),
+            1 => message.leaving = true,
+            2 => {
+                self.id += 1;
+                message.run = Self::run_of(NAME, self.id);
+            }
+            3 => message.entries = self.replayed(),
+            _ => {}
+        }
         message
     }
 

@@ -1,6 +1,7 @@
 //! A trace is kept whole on all nodes or on none: three nodes with real keepers and members in virtual time. Messages
 //! are bytes, and some of them are lost.
 
+mod levels;
 mod liar;
 mod node;
 mod traffic;
@@ -66,13 +67,12 @@ fn every_kept_trace_is_whole_or_marked_despite_lost_messages_and_killed_nodes() 
 }
 
 #[test]
-#[ignore = "10,000 traces a second, 500 MB: minutes without --release, with which cargo xtask ci runs it"]
+#[ignore = "10,000 traces a second, 500 MB, and a minute: cargo xtask ci runs it"]
 fn at_ten_thousand_traces_a_second_too() {
     minute(10_000, plans(320 << 20, 1 << 20, 60), 1, None);
 }
 
-/// The figures of the test above hold, but for one: LMAPs choose among an eighth of the traces, since the liar says
-/// that it has evicted all.
+/// The figures of the test above hold.
 #[test]
 fn a_member_that_lies_takes_nothing_from_what_honest_ones_keep_and_their_memory_is_bounded() {
     let world = minute(200, plans(10 << 20, 1 << 14, 200), 1, Some(Liar::new(1)));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hooks::coherence::{
     Effect, Export, GossipMessage, Member, MemberSettings, PathJoin, Run, RunId, ServiceVerdict, Speaker, TenantTraces,
 };
-use hooks::id::OriginId;
+use hooks::id::{OriginId, SenderId};
 use hooks::paths::{FrontendRule, Frontends, Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths};
 use hooks::tracing::{
     Account, Budget, BudgetRule, Completeness, Keeper, Limits, OrderKey, Origin, Policies, Policy, Reason,
@@ -148,7 +148,8 @@ impl Node {
         let entry = self.frontends.enters(&index, now);
         let (trigger, randomness, threshold) = (None, None, None);
         let encoded = &[0; 512][..self.plan.span_bytes];
-        let span = Span { trace: span.trace, index, entry, trigger, randomness, threshold, encoded };
+        let (trace, sender) = (span.trace, SenderId::default());
+        let span = Span { trace, index, sender, entry, trigger, randomness, threshold, encoded };
         let Self { keeper, names, paths, latencies, .. } = self;
         keeper
             .span(&span, &ServiceCatalog { names, paths, latencies }, now, |given| backend.take(&Export::Span(given)));
@@ -173,10 +174,9 @@ impl Node {
             reason: Arc::clone(&reason),
         };
         let service = self.names.service(service, now);
-        self.keeper.verdict(
-            &Verdict { service, origin: Origin::Here, from: wall, at: wall, breakdown: None, weight: 3.0, reason },
-            wall,
-        );
+        let (origin, author) = (Origin::Here, None);
+        let verdict = Verdict { service, origin, author, from: wall, at: wall, breakdown: None, weight: 3.0, reason };
+        self.keeper.verdict(&verdict, wall);
         self.member.verdict(output, now, wall);
     }
 

@@ -59,6 +59,8 @@ pub struct World {
     /// When each node last sent to each, and whether a reply is pending since then.
     spoken: [[Option<(u64, bool)>; NODES]; NODES],
     random: Random,
+    /// What becomes of messages from and to the liar: those of the nodes fare as they do without it.
+    beside: Random,
 }
 
 impl World {
@@ -82,6 +84,7 @@ impl World {
             wheel: BTreeMap::new(),
             spoken: Default::default(),
             random: Random(!seed),
+            beside: Random(seed ^ 0xb5),
         }
     }
 
@@ -195,9 +198,10 @@ impl World {
         let message = message.encode();
         self.messages += 1;
         self.message_bytes += message.encoded_len() as u64;
-        let slow = if self.random.one_in(20) { 200 } else { 0 };
-        let at = millis + 1 + self.random.below(20) + slow;
-        if self.random.below(100) >= self.loss {
+        let random = if from == LIAR || to == LIAR { &mut self.beside } else { &mut self.random };
+        let slow = if random.one_in(20) { 200 } else { 0 };
+        let at = millis + 1 + random.below(20) + slow;
+        if random.below(100) >= self.loss {
             self.at(at, to, Event::Message { from, message, wanted });
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use remote_write::reply::{Reply, RetryRule, retry_after};
+use wire::backoff::RetryRule;
 use wire::time::{Nanos, UnixNanos};
 
 /// An alert that the status of its service contradicts is over only if it had no event for this long: events arrive
@@ -64,6 +64,8 @@ pub struct AlertEvent {
     pub kind: AlertKind,
     /// Whether it fires; `false`: it has ended.
     pub firing: bool,
+    /// Whether it begins with this event. If the alert fires already, it has another cause, which is sent.
+    pub begins: bool,
     /// Wall-clock time of the event.
     pub at: UnixNanos,
     /// One line of text.
@@ -98,6 +100,8 @@ pub struct Alert {
     pub incident: String,
     /// Monotonic time of the last event.
     updated: Nanos,
+    /// Whether its texts are of another cause that was not sent yet. Until then they stay.
+    is_untold: bool,
 }
 
 /// The alerts of a service, for one message.
@@ -117,6 +121,20 @@ pub enum Step<'a> {
     Send(Notification<'a>),
     /// Nothing before then, unless there is an event.
     Wait(Nanos),
+}
+
+/// A receiver's reply to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// An HTTP response.
+    Http {
+        /// HTTP status code.
+        status: u16,
+        /// Pause that the receiver asks for, by the header `Retry-After`.
+        retry_after: Option<Nanos>,
+    },
+    /// No reply: no connection, a broken one, or a timeout. Whether the message was accepted is unknown.
+    None,
 }
 
 /// Result of a message.
@@ -203,7 +221,7 @@ impl AlertGroups {
 
     /// Records an event.
     pub fn record(&mut self, event: AlertEvent, now: Nanos) {
-        let AlertEvent { service, kind, firing, at, summary, description, incident } = event;
+        let AlertEvent { service, kind, firing, begins, at, summary, description, incident } = event;
         if !firing {
             if let Some(group) = self.groups.get_mut(&service) {
                 group.end(|known, _| *known == kind, at, now);
@@ -215,7 +233,12 @@ impl AlertGroups {
         // An alert that ended and was not sent yet has come back: it is the same alert.
         let goes_on = known.is_some_and(|alert| alert.ended.is_none());
         let began = known.map_or(at, |alert| if goes_on { alert.began } else { alert.began.min(at) });
-        let alert = Alert { began, ended: None, summary, description, incident, updated: now };
+        let another = goes_on && begins;
+        let untold = known.filter(|alert| goes_on && !begins && alert.is_untold);
+        let (summary, description) =
+            untold.map_or((summary, description), |alert| (alert.summary.clone(), alert.description.clone()));
+        let is_untold = another || untold.is_some();
+        let alert = Alert { began, ended: None, summary, description, incident, updated: now, is_untold };
         let before = known.map_or(0, |alert| alert.bytes(&service, &kind));
         let after = self.bytes - before + alert.bytes(&service, &kind);
         let has_place = known.is_some()
@@ -232,7 +255,7 @@ impl AlertGroups {
         self.bytes = after;
         let group = self.groups.entry(service).or_default();
         group.alerts.insert(kind, alert);
-        if !goes_on {
+        if !goes_on || another {
             group.changed.get_or_insert(now);
         }
     }
@@ -272,22 +295,16 @@ impl AlertGroups {
         Step::Send(Notification { service: &in_flight.service, alerts: &group.alerts })
     }
 
-    /// Handles the reply to the message in flight, at the monotonic time `now` and the wall-clock time `at`; `random`
-    /// is uniform in \[0, 1).
-    pub fn complete(&mut self, reply: &Reply, at: UnixNanos, now: Nanos, random: f64) -> Delivery {
+    /// Handles the reply to the message in flight, at the monotonic time `now`; `random` is uniform in \[0, 1).
+    pub fn complete(&mut self, reply: Reply, now: Nanos, random: f64) -> Delivery {
         let Some(InFlight { service, changed, over }) = self.in_flight.take() else { return Delivery::Unexpected };
         let Some(group) = self.groups.get_mut(&service) else { return Delivery::Unexpected };
+        let retry = |asked| Delivery::Retry(self.rule.retry.pause(group.failures.saturating_add(1), asked, random));
         let delivery = match reply {
             Reply::Http { status: 200..=299, .. } => Delivery::Accepted,
-            Reply::Http { status: 408 | 429 | 500..=599, retry_after: asked, .. } => {
-                let asked = asked.as_deref().and_then(|text| retry_after(text, at));
-                Delivery::Retry(self.rule.retry.pause(group.failures.saturating_add(1), asked, random))
-            }
+            Reply::Http { status: 408 | 429 | 500..=599, retry_after } => retry(retry_after),
             Reply::Http { .. } => Delivery::Refused,
-            // The others belong to OTLP: no webhook replies so.
-            Reply::None | Reply::OtlpAccepted { .. } | Reply::OtlpFailed { .. } => {
-                Delivery::Retry(self.rule.retry.pause(group.failures.saturating_add(1), None, random))
-            }
+            Reply::None => retry(None),
         };
         if let Delivery::Retry(pause) = delivery {
             group.failures = group.failures.saturating_add(1);
@@ -298,6 +315,9 @@ impl AlertGroups {
         }
         group.failures = 0;
         group.sent = Some(now);
+        if group.changed.is_none() {
+            group.alerts.values_mut().for_each(|alert| alert.is_untold = false);
+        }
         for (kind, ended) in over {
             if group.alerts.get(&kind).is_some_and(|alert| alert.ended == Some(ended))
                 && let Some(alert) = group.alerts.remove(&kind)

@@ -10,4 +10,6 @@
 pub mod groups;
 pub mod message;
 
-pub use groups::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Notification, ServiceStatus, Step};
+pub use groups::{
+    AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Notification, Reply, ServiceStatus, Step,
+};

@@ -1,6 +1,8 @@
 //! The JSON message of Alertmanager's webhooks, version 4.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 use wire::time::UnixNanos;
@@ -19,6 +21,36 @@ pub struct Sender {
     pub external_url: String,
     /// Name of this node.
     pub node: String,
+    /// Where people find an incident: a URL in which [`NODE`] and [`INCIDENT`] stand for the node's name and for the
+    /// incident's. `None`: messages have the incident's address only.
+    pub incident_link: Option<String>,
+}
+
+/// What stands for the name of the node in a link.
+pub const NODE: &str = "{node}";
+/// What stands for the name of the incident in a link.
+pub const INCIDENT: &str = "{incident}";
+
+impl Sender {
+    /// Where the incident of `address`, node, slash, id, is found.
+    fn link(&self, address: &str) -> Option<String> {
+        let (node, incident) = address.rsplit_once('/')?;
+        let link = self.incident_link.as_ref()?;
+        Some(link.replace(INCIDENT, &encoded(incident)).replace(NODE, &encoded(node)))
+    }
+}
+
+/// `text` as a part of a URL: percent-encoded, but for the unreserved characters of RFC 3986.
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            _ = write!(encoded, "%{byte:02X}");
+        }
+        encoded
+    })
 }
 
 type Labels<'a> = BTreeMap<&'static str, &'a str>;
@@ -48,7 +80,7 @@ struct AlertMessage<'a> {
     starts_at: String,
     ends_at: String,
     #[serde(rename = "generatorURL")]
-    generator_url: &'a str,
+    generator_url: Cow<'a, str>,
     fingerprint: String,
 }
 
@@ -75,7 +107,7 @@ impl<'a> AlertMessage<'a> {
             annotations: annotations.into_iter().filter(|(_, text)| !text.is_empty()).collect(),
             starts_at: rfc3339(alert.began),
             ends_at: alert.ended.map_or_else(|| NEVER.to_owned(), rfc3339),
-            generator_url: &from.external_url,
+            generator_url: from.link(&alert.incident).map_or(Cow::Borrowed(&*from.external_url), Cow::Owned),
         }
     }
 }

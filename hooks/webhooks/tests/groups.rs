@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use remote_write::reply::Reply;
 use webhooks::message::{Sender, render};
-use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, ServiceStatus, Step};
+use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Reply, ServiceStatus, Step};
 use wire::time::{Nanos, UnixNanos};
 
-fn answer(status: u16, retry_after: Option<&str>) -> Reply {
-    let retry_after = retry_after.map(str::to_owned);
-    Reply::Http { status, samples_written: None, exemplars_written: None, any_written: false, retry_after }
+fn answer(status: u16) -> Reply {
+    Reply::Http { status, retry_after: None }
 }
 
 fn seconds(n: u64) -> Nanos {
@@ -27,6 +25,7 @@ fn event(service: &str, kind: AlertKind, firing: bool, at: u64) -> AlertEvent {
         service: service.to_owned(),
         kind,
         firing,
+        begins: false,
         at: day(at),
         summary,
         description: String::new(),
@@ -35,7 +34,8 @@ fn event(service: &str, kind: AlertKind, firing: bool, at: u64) -> AlertEvent {
 }
 
 fn from() -> Sender {
-    Sender { receiver: "team".into(), external_url: "http://node:9702".into(), node: "n1".into() }
+    let incident_link = Some("https://ops.example/{node}/#/incident/{incident}".into());
+    Sender { receiver: "team".into(), external_url: "http://node:9702".into(), node: "n1".into(), incident_link }
 }
 
 /// The message due at `now`.
@@ -47,7 +47,7 @@ fn told(groups: &mut AlertGroups, now: Nanos) -> Option<serde_json::Value> {
 }
 
 fn taken(groups: &mut AlertGroups, now: Nanos) {
-    assert_eq!(groups.complete(&answer(200, None), day(0), now, 0.0), Delivery::Accepted);
+    assert_eq!(groups.complete(answer(200), now, 0.0), Delivery::Accepted);
 }
 
 #[test]
@@ -95,6 +95,19 @@ fn a_message_is_what_receivers_of_alertmanager_know() {
 }
 
 #[test]
+fn an_alert_of_an_incident_links_to_it() {
+    let mut groups = AlertGroups::new(GroupingRule::default());
+    let incident = "rack 7/né/20261127-064215-123".to_owned();
+    groups.record(AlertEvent { incident, ..event("payment", AlertKind::Anomaly, true, 0) }, seconds(0));
+
+    let message = told(&mut groups, seconds(1)).unwrap();
+
+    let alert = &message["alerts"][0];
+    assert_eq!(alert["generatorURL"], "https://ops.example/rack%207%2Fn%C3%A9/#/incident/20261127-064215-123");
+    assert_eq!(alert["annotations"]["incident"], "rack 7/né/20261127-064215-123");
+}
+
+#[test]
 fn an_alarm_is_told_when_it_fires_again_while_it_goes_on_and_once_when_it_is_over() {
     let mut groups = AlertGroups::new(GroupingRule::default());
     groups.record(event("payment", AlertKind::Anomaly, true, 0), seconds(0));
@@ -119,6 +132,32 @@ fn an_alarm_is_told_when_it_fires_again_while_it_goes_on_and_once_when_it_is_ove
 }
 
 #[test]
+fn another_cause_of_an_alarm_that_goes_on_is_told_with_its_own_text() {
+    let mut groups = AlertGroups::new(GroupingRule::default());
+    let begins = |at: u64| AlertEvent { begins: true, ..event("payment", AlertKind::Anomaly, true, at) };
+    let first = |message: &serde_json::Value| {
+        let alert = &message["alerts"][0];
+        (alert["annotations"]["summary"].clone(), alert["startsAt"].clone())
+    };
+    groups.record(begins(0), seconds(0));
+    let begun = first(&told(&mut groups, seconds(1)).unwrap()).1;
+    taken(&mut groups, seconds(1));
+
+    // At most one message in ten seconds. What goes on meanwhile does not hide the cause.
+    groups.record(begins(8), seconds(8));
+    groups.record(event("payment", AlertKind::Anomaly, true, 9), seconds(9));
+    assert!(told(&mut groups, seconds(10)).is_none());
+    let message = told(&mut groups, seconds(11)).unwrap();
+    assert_eq!(first(&message), ("payment at 8".into(), begun));
+    taken(&mut groups, seconds(11));
+
+    groups.record(event("payment", AlertKind::Anomaly, true, 30), seconds(30));
+    assert!(told(&mut groups, seconds(60)).is_none(), "it goes on");
+    groups.record(event("payment", AlertKind::Anomaly, false, 61), seconds(61));
+    assert_eq!(first(&told(&mut groups, seconds(61)).unwrap()).0, "payment at 30");
+}
+
+#[test]
 fn a_receiver_that_is_away_is_tried_less_and_less_often_and_then_told_how_things_stand() {
     let mut groups = AlertGroups::new(GroupingRule::default());
     groups.record(event("payment", AlertKind::Anomaly, true, 0), seconds(0));
@@ -126,7 +165,7 @@ fn a_receiver_that_is_away_is_tried_less_and_less_often_and_then_told_how_things
     for _ in 0..12 {
         assert!(told(&mut groups, now).is_some());
         assert!(told(&mut groups, now.plus(seconds(9_999))).is_none(), "one is under way");
-        let Delivery::Retry(pause) = groups.complete(&Reply::None, day(0), now, 0.0) else { unreachable!() };
+        let Delivery::Retry(pause) = groups.complete(Reply::None, now, 0.0) else { unreachable!() };
         assert!(told(&mut groups, Nanos(now.0 + pause.0 - 1)).is_none());
         pauses.push(pause);
         now = now.plus(pause);
@@ -161,15 +200,16 @@ fn what_a_receiver_asks_for_is_waited_for_and_what_it_refuses_is_not_told_again(
     let mut groups = AlertGroups::new(GroupingRule::default());
     groups.record(event("payment", AlertKind::Anomaly, true, 0), seconds(0));
     assert!(told(&mut groups, seconds(1)).is_some());
-    let delivery = groups.complete(&answer(429, Some("7")), day(0), seconds(1), 0.0);
+    let later = Reply::Http { status: 429, retry_after: Some(seconds(7)) };
+    let delivery = groups.complete(later, seconds(1), 0.0);
     assert_eq!(delivery, Delivery::Retry(seconds(7)));
     assert!(told(&mut groups, seconds(7)).is_none());
     assert!(told(&mut groups, seconds(8)).is_some());
 
-    assert_eq!(groups.complete(&answer(400, None), day(0), seconds(8), 0.0), Delivery::Refused);
+    assert_eq!(groups.complete(answer(400), seconds(8), 0.0), Delivery::Refused);
 
     assert!(told(&mut groups, seconds(3600)).is_none());
-    assert_eq!(groups.complete(&answer(200, None), day(0), seconds(8), 0.0), Delivery::Unexpected);
+    assert_eq!(groups.complete(answer(200), seconds(8), 0.0), Delivery::Unexpected);
 }
 
 #[test]
@@ -264,8 +304,7 @@ proptest! {
         let mut now = seconds(0);
         let mut hear = |groups: &mut AlertGroups, status: Option<u16>, now: Nanos| {
             let Some(message) = told(groups, now) else { return false };
-            let answer = status.map_or(Reply::None, |status| answer(status, None));
-            if groups.complete(&answer, day(0), now, 0.5) == Delivery::Accepted {
+            if groups.complete(status.map_or(Reply::None, answer), now, 0.5) == Delivery::Accepted {
                 let service = message["groupLabels"]["service"].as_str().unwrap().to_owned();
                 if message["status"] == "firing" { known.insert(service) } else { known.remove(&service) };
             }

@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use crate::candidate::{Candidate, Form};
 use crate::naming::{Subject, is_exporter, is_of_process, is_time_of_day, subject};
 use crate::scraping::{is_of_scraping, of_scraping};
 
@@ -22,49 +23,6 @@ const SAME: f64 = 0.99;
 const CHANGES: usize = 10;
 /// Series of one name that are taken before it is the next name's turn.
 const TURN: usize = 3;
-
-/// What kind of columns a series has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Form {
-    /// A distribution: three columns.
-    Histogram,
-    /// A column of increments.
-    Counter,
-    /// A column of values.
-    Gauge,
-    /// A gauge whose values cannot be summed up: a quantile.
-    Quantile,
-}
-
-impl Form {
-    /// Columns of an LMAP.
-    #[must_use]
-    pub const fn columns(self) -> usize {
-        match self {
-            Self::Histogram => 3,
-            Self::Counter | Self::Gauge | Self::Quantile => 1,
-        }
-    }
-
-    const fn counts(self) -> bool {
-        matches!(self, Self::Histogram | Self::Counter)
-    }
-}
-
-/// A series that could be watched.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
-    /// The metric's name.
-    pub name: &'a str,
-    /// Its labels, as text.
-    pub labels: &'a str,
-    /// What it would be.
-    pub form: Form,
-    /// What it did in each scrape: growth of a counter or of a histogram's count, value of a gauge. NaN: absent.
-    pub window: &'a [f32],
-    /// Whether it is there at the end of the window.
-    pub is_present: bool,
-}
 
 /// Bounds of the choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,7 +260,7 @@ impl<'c> Chooser<'c> {
         match form {
             Form::Quantile => false,
             Form::Counter => !labels.is_empty(),
-            Form::Histogram | Form::Gauge => {
+            Form::Histogram | Form::TwoSided | Form::Gauge => {
                 let quiet = |(at, _): (usize, &Candidate<'_>)| form.counts() && self.is_quiet(at);
                 of_name().count() > self.settings.label_sets || of_name().any(quiet)
             }
@@ -313,7 +271,7 @@ impl<'c> Chooser<'c> {
     fn same_as(&self, at: usize) -> Option<usize> {
         let Candidate { name, form, window, .. } = self.candidates[at];
         // A histogram has a tail, and an error is an error.
-        if form == Form::Histogram || self.moved[at].changes < CHANGES || subject(name) == Subject::Errors {
+        if form.is_distribution() || self.moved[at].changes < CHANGES || subject(name) == Subject::Errors {
             return None;
         }
         let says_the_same = |other: &usize| {

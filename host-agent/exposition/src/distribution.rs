@@ -20,8 +20,10 @@ pub const MOST_READ: usize = 2_048;
 /// Exponents of 2 between which all finite numbers lie.
 const LOWEST: f64 = -1_075.0;
 const HIGHEST: f64 = 1_024.0;
-/// Number of the bucket for 0 and below.
+/// Number of the bucket for 0.
 const ZERO: i64 = i64::MIN;
+/// Added to the number of a bucket that holds values below 0: far from all numbers of others, which fit into 32 bits.
+const BELOW: i64 = -(1 << 40);
 
 /// The buckets of one point.
 #[derive(Clone, Copy, Debug)]
@@ -33,16 +35,18 @@ pub enum PointBuckets<'p> {
         /// Counts, the last one of what is above all bounds.
         counts: &'p [u64],
     },
-    /// Counts of values at or below 0, and of buckets from `offset` on, of this `scale`.
+    /// Counts of values at 0, and of buckets on both sides of it, of this `scale`.
     Exponential {
         /// The base is 2^(2^−scale).
         scale: i32,
-        /// Values at or below 0.
+        /// Values at 0.
         at_zero: u64,
         /// Number of the first bucket: number i is from base^i to base^(i+1).
         offset: i32,
         /// Counts of the buckets from there on.
         counts: &'p [u64],
+        /// The same of values below 0, without their sign: number of the first bucket, and counts.
+        below: (i32, &'p [u64]),
     },
 }
 
@@ -99,8 +103,15 @@ pub struct Distribution {
     sum_before: Option<f64>,
     sum_grown: Option<f64>,
     count_grown: f64,
-    /// Lowest and highest bucket ever seen, in powers of two.
+    /// Lowest and highest bucket ever seen on either side of 0, in powers of two.
     range: Option<(f64, f64)>,
+    /// Whether there ever was a bucket of an exponential histogram below 0.
+    has_below: bool,
+}
+
+/// What is added to the number of an exponential histogram's bucket, which is not [`ZERO`].
+const fn side(number: i64) -> i64 {
+    if number < BELOW / 2 { BELOW } else { 0 }
 }
 
 /// Halves the resolution of an exponential histogram `steps` times.
@@ -109,7 +120,8 @@ fn merged(counts: &mut Counts, steps: u32) {
         return;
     }
     for (number, _) in counts.iter_mut().filter(|(number, _)| *number != ZERO) {
-        *number >>= steps.min(63);
+        let side = side(*number);
+        *number = side + ((*number - side) >> steps.min(63));
     }
     counts.dedup_by(|next, kept| {
         let is_same = next.0 == kept.0;
@@ -167,13 +179,14 @@ impl HistogramPoint<'_> {
                 }
                 Some(Numbering::Bounds(bounds))
             }
-            PointBuckets::Exponential { scale, at_zero, offset, counts } => {
-                let numbers = i64::from(offset)..;
-                held.extend(numbers.zip(counts.iter().copied()).filter(|(_, count)| *count > 0));
+            PointBuckets::Exponential { scale, at_zero, offset, counts, below } => {
+                for (first, counts) in [(BELOW + i64::from(below.0), below.1), (i64::from(offset), counts)] {
+                    held.extend((first..).zip(counts.iter().copied()).filter(|(_, count)| *count > 0));
+                }
                 merged(held, scale.saturating_sub(FINEST).max(0).unsigned_abs());
                 let scale = scale.min(FINEST);
                 let is_number = |number: i64| exponent(number, scale) < HIGHEST && exponent(number + 1, scale) > LOWEST;
-                if scale < COARSEST || !held.iter().all(|(number, _)| is_number(*number)) {
+                if scale < COARSEST || !held.iter().all(|(number, _)| is_number(*number - side(*number))) {
                     return None;
                 }
                 if at_zero > 0 {
@@ -196,6 +209,7 @@ impl Distribution {
             sum_grown: None,
             count_grown: 0.0,
             range: None,
+            has_below: false,
         }
     }
 
@@ -279,7 +293,9 @@ impl Distribution {
     fn widen(&mut self, now: &Counts) {
         let Grid::Exponential(scale) = self.grid else { return };
         for (number, _) in now.iter().filter(|(number, _)| *number != ZERO) {
-            let (low, high) = (exponent(*number, scale), exponent(*number + 1, scale));
+            let side = side(*number);
+            self.has_below |= side == BELOW;
+            let (low, high) = (exponent(*number - side, scale), exponent(*number - side + 1, scale));
             let (least, most) = self.range.unwrap_or((low, high));
             self.range = Some((least.min(low), most.max(high)));
         }
@@ -306,21 +322,21 @@ impl Distribution {
         bounds + self.before.len() + self.grown.len()
     }
 
-    /// Whether it has values below 0, which no bucket of a region holds.
-    pub fn is_negative(&self) -> bool {
-        matches!(&self.grid, Grid::Explicit(bounds) if bounds.first().is_some_and(|bound| *bound < 0.0))
+    /// Whether it has values below 0, as far as was seen.
+    pub fn is_two_sided(&self) -> bool {
+        match &self.grid {
+            Grid::Explicit(bounds) => bounds.first().is_some_and(|bound| *bound < 0.0),
+            Grid::Exponential(_) => self.has_below,
+        }
     }
 
     /// The region's buckets for it.
     pub fn shape(&self) -> Shape {
         match &self.grid {
-            Grid::Explicit(bounds) => {
-                let finite: Vec<f64> = bounds.iter().copied().filter(|bound| bound.is_finite()).collect();
-                Shape::of(&finite)
-            }
+            Grid::Explicit(bounds) => Shape::of(bounds.iter().copied().filter(|bound| bound.is_finite())),
             Grid::Exponential(_) => {
                 let (low, high) = self.range.unwrap_or((-10.0, 10.0));
-                Shape::of(&[low.max(-60.0).exp2(), high.clamp(-59.0, 300.0).exp2()])
+                Shape::of([low.max(-60.0).exp2(), high.clamp(-59.0, 300.0).exp2()])
             }
         }
     }
@@ -331,11 +347,17 @@ impl Distribution {
             let (low, high) = match &self.grid {
                 Grid::Explicit(bounds) => {
                     let at = number as usize;
-                    let low = at.checked_sub(1).and_then(|at| bounds.get(at)).copied().unwrap_or(0.0);
+                    let least = if self.is_two_sided() { f64::NEG_INFINITY } else { 0.0 };
+                    let low = at.checked_sub(1).and_then(|at| bounds.get(at)).copied().unwrap_or(least);
                     (low, bounds.get(at).copied().unwrap_or(f64::INFINITY))
                 }
                 Grid::Exponential(_) if number == ZERO => (0.0, 0.0),
-                Grid::Exponential(scale) => (exponent(number, *scale).exp2(), exponent(number + 1, *scale).exp2()),
+                Grid::Exponential(scale) => {
+                    let side = side(number);
+                    let (near, far) = (number - side, number - side + 1);
+                    let (near, far) = (exponent(near, *scale).exp2(), exponent(far, *scale).exp2());
+                    if side == BELOW { (-far, -near) } else { (near, far) }
+                }
             };
             Increase { low, high, count: count as f64 }
         })
@@ -356,7 +378,7 @@ mod tests {
     }
 
     fn exponential(scale: i32, offset: i32, counts: &[u64]) -> HistogramPoint<'_> {
-        let buckets = PointBuckets::Exponential { scale, at_zero: 0, offset, counts };
+        let buckets = PointBuckets::Exponential { scale, at_zero: 0, offset, counts, below: (0, &[]) };
         HistogramPoint { count: counts.iter().sum(), sum: None, buckets }
     }
 

@@ -5,13 +5,13 @@
 //! | --- | --- |
 //! | `format` | the formats, and what all of them say |
 //! | [`body`](read) | a body, in any of them |
-//! | `text`, `protobuf` | one pass over a body; nothing is allocated for samples that are known |
+//! | `text`, `protobuf`, `protobuf_fields` | one pass over a body; nothing is allocated for samples that are known |
 //! | `intake` | the line of each sample, which may be new |
 //! | `otlp`, `otlp_point` | the points of an OTLP export, likewise; why some are left out |
 //! | `point_times`, `distribution` | OTLP's points in order; histograms of either temporality and any buckets |
 //! | `lines` | every sample of a target, by the bytes that name it: its value now and before |
 //! | `series` | samples put together: counters, gauges, histograms |
-//! | [`choice`] | which series are watched, and why the others are not |
+//! | [`choice`], `candidate` | which series are watched, and why the others are not |
 //! | `output`, `placement` | from series to slots of a region; buckets of any bounds to those of a region |
 //! | `naming` | names, units and groups of the columns |
 //! | [`cost`] | how often a target is scraped |
@@ -30,6 +30,7 @@
 //! Timestamps and exemplars are read over.
 
 mod body;
+mod candidate;
 pub mod choice;
 pub mod cost;
 mod discards;
@@ -46,10 +47,12 @@ mod placement;
 mod point_times;
 mod program;
 mod protobuf;
+mod protobuf_fields;
 mod refused_samples;
 mod report;
 mod scraping;
 mod series;
+mod sides;
 mod target;
 mod text;
 

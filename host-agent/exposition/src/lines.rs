@@ -191,6 +191,24 @@ impl Lines {
         if value >= before { value - before } else { value.max(0.0) }
     }
 
+    /// By how much what may rise and fall has changed since it was last seen: all of it if it `is_reset`, or appears
+    /// after the first scrape. 0 if it is absent or no number.
+    pub fn change(&self, line: Line, is_reset: bool) -> f64 {
+        let value = self.value(line);
+        let before = self.before.get(line as usize).copied().unwrap_or(f64::NAN);
+        let from = match (is_reset, before.is_nan()) {
+            (false, false) => before,
+            (false, true) if self.scrape <= 1 => value,
+            _ => 0.0,
+        };
+        if value.is_finite() { value - from } else { 0.0 }
+    }
+
+    /// Whether a counter is below what it was when it was last seen: it began anew.
+    pub fn has_fallen(&self, line: Line) -> bool {
+        self.before.get(line as usize).is_some_and(|before| self.value(line) < *before)
+    }
+
     /// Its value in this scrape and the one before, if both are there.
     pub fn pair(&self, line: Line) -> Option<(f64, f64)> {
         let (value, before) = (*self.values.get(line as usize)?, *self.before.get(line as usize)?);

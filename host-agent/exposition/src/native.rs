@@ -4,43 +4,89 @@
 //! there are; their counts are differences from the bucket before, or floats.
 
 use crate::distribution::{HistogramPoint, MOST_READ, PointBuckets};
-use crate::protobuf::{Value, fields, varint};
+use crate::protobuf_fields::{Value, fields, varint};
 
 /// The finest scale that is kept: finer buckets are merged as they are read, so that few large ones do not take many.
 const FINEST: i32 = 2;
 /// Schemas of exponential buckets. Others have bounds of their own.
 const SCHEMAS: core::ops::RangeInclusive<i32> = -4..=8;
 
-/// The buckets of a histogram while its message is read. Its memory is used again for the next one.
+/// Buckets on one side of 0 while their message is read. Their memory is used again for the next one.
 #[derive(Debug, Default)]
-pub(crate) struct Native {
-    schema: i32,
+struct Side {
     /// Offset from the end of the span before, and length.
     spans: Vec<(i32, u32)>,
     /// Counts of the spans' buckets, as they are written.
     counts: Vec<f64>,
-    /// Whether there is a span, be it an empty one: a histogram without values has that.
-    has_spans: bool,
     placed: Vec<u64>,
     offset: i32,
+}
+
+/// The buckets of a histogram.
+#[derive(Debug, Default)]
+pub(crate) struct Native {
+    schema: i32,
+    /// Whether there is a span, be it an empty one: a histogram without values has that.
+    has_spans: bool,
+    above: Side,
+    /// Of values below 0, without their sign.
+    below: Side,
 }
 
 impl Native {
     /// Begins another histogram.
     pub(crate) fn begin(&mut self) {
         (self.schema, self.has_spans) = (0, false);
-        self.spans.clear();
-        self.counts.clear();
+        self.above.begin();
+        self.below.begin();
     }
 
     /// Takes a field of the message `Histogram`, if it is about native buckets.
     pub(crate) fn take(&mut self, number: u32, value: Value<'_>) -> Result<(), &'static str> {
+        if matches!((number, &value), (9 | 12, Value::Bytes(_))) {
+            self.has_spans = true;
+        }
         match (number, value) {
             (5, Value::Number(schema)) => self.schema = i32::try_from(signed(schema)).unwrap_or(i32::MAX),
-            // Of buckets at 0 and below, their sum is enough: what is left of all.
-            (9, Value::Bytes(_)) => self.has_spans = true,
-            (12, Value::Bytes(span)) => {
-                self.has_spans = true;
+            (9..=11, value) => self.below.take(number - 9, value)?,
+            (12..=14, value) => self.above.take(number - 12, value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The histogram, of `count` values with this `sum`. `None` if it is no native one, or has a schema with bounds of
+    /// its own, or reaches too far: then its count and its sum are all that can be read.
+    pub(crate) fn point(&mut self, count: f64, sum: f64) -> Result<Option<HistogramPoint<'_>>, &'static str> {
+        if !self.has_spans || !SCHEMAS.contains(&self.schema) {
+            return Ok(None);
+        }
+        if !(self.above.is_whole() && self.below.is_whole()) {
+            return Err("a native histogram has not one count for each bucket of its spans");
+        }
+        if !(self.above.place(self.schema) && self.below.place(self.schema)) {
+            return Ok(None);
+        }
+        // What is in no bucket.
+        let at_zero = (count - self.above.count() - self.below.count()).max(0.0) as u64;
+        let Self { above, below, .. } = &*self;
+        let (scale, offset, counts) = (self.schema.min(FINEST), above.offset, above.placed.as_slice());
+        let below = (below.offset, below.placed.as_slice());
+        let buckets = PointBuckets::Exponential { scale, at_zero, offset, counts, below };
+        Ok(Some(HistogramPoint { count: count as u64, sum: Some(sum), buckets }))
+    }
+}
+
+impl Side {
+    fn begin(&mut self) {
+        self.spans.clear();
+        self.counts.clear();
+    }
+
+    /// Takes spans (`part` 0), differences of counts (1), or counts (2).
+    fn take(&mut self, part: u32, value: Value<'_>) -> Result<(), &'static str> {
+        match (part, value) {
+            (0, Value::Bytes(span)) => {
                 let (mut offset, mut length) = (0, 0);
                 fields(span, |number, value| {
                     match (number, value) {
@@ -52,14 +98,14 @@ impl Native {
                 })?;
                 self.spans.push((offset, length));
             }
-            (13, Value::Number(delta)) => self.add_delta(delta)?,
-            (13, Value::Bytes(mut packed)) => {
+            (1, Value::Number(delta)) => self.add_delta(delta)?,
+            (1, Value::Bytes(mut packed)) => {
                 while !packed.is_empty() {
                     self.add_delta(varint(&mut packed)?)?;
                 }
             }
-            (14, Value::Double(count)) => self.add_count(count)?,
-            (14, Value::Bytes(packed)) => {
+            (2, Value::Double(count)) => self.add_count(count)?,
+            (2, Value::Bytes(packed)) => {
                 let (numbers, rest) = packed.as_chunks::<8>();
                 if !rest.is_empty() {
                     return Err("a number is cut");
@@ -89,29 +135,21 @@ impl Native {
         Ok(())
     }
 
-    /// The histogram, of `count` values with this `sum`. `None` if it is no native one, or has a schema with bounds of
-    /// its own, or reaches too far: then its count and its sum are all that can be read.
-    pub(crate) fn point(&mut self, count: f64, sum: f64) -> Result<Option<HistogramPoint<'_>>, &'static str> {
-        if !self.has_spans || !SCHEMAS.contains(&self.schema) {
-            return Ok(None);
-        }
-        if self.spans.iter().map(|(_, length)| u64::from(*length)).sum::<u64>() != self.counts.len() as u64 {
-            return Err("a native histogram has not one count for each bucket of its spans");
-        }
-        if !self.place() {
-            return Ok(None);
-        }
-        let at_zero = (count - self.counts.iter().sum::<f64>()).max(0.0) as u64;
-        let (scale, offset, counts) = (self.schema.min(FINEST), self.offset, self.placed.as_slice());
-        let buckets = PointBuckets::Exponential { scale, at_zero, offset, counts };
-        Ok(Some(HistogramPoint { count: count as u64, sum: Some(sum), buckets }))
+    /// Whether there is a count for each bucket of its spans.
+    fn is_whole(&self) -> bool {
+        self.spans.iter().map(|(_, length)| u64::from(*length)).sum::<u64>() == self.counts.len() as u64
+    }
+
+    /// Values in its buckets.
+    fn count(&self) -> f64 {
+        self.counts.iter().sum()
     }
 
     /// Puts the counts into buckets that follow each other. False if they would be too many.
-    fn place(&mut self) -> bool {
+    fn place(&mut self, schema: i32) -> bool {
         self.placed.clear();
         self.offset = 0;
-        let merged = (self.schema - FINEST).max(0);
+        let merged = (schema - FINEST).max(0);
         let (mut next, mut counts) = (0_i64, self.counts.iter());
         for (gap, length) in &self.spans {
             next += i64::from(*gap);

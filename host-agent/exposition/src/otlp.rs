@@ -123,8 +123,9 @@ fn take(metric: &Metric<'_>, point: &Point<'_>, intake: &mut Intake<'_>) -> Resu
             let buckets = PointBuckets::Explicit { bounds: point.bounds(), counts: point.counts() };
             distribute(metric, point, &HistogramPoint { count, sum, buckets }, intake)
         }
-        (Data::Exponential { .. }, PointValue::Exponential { count, sum, scale, at_zero, offset }) => {
-            let buckets = PointBuckets::Exponential { scale, at_zero, offset, counts: point.counts() };
+        (Data::Exponential { .. }, PointValue::Exponential { count, sum, scale, at_zero, offset, below }) => {
+            let (counts, below) = (point.counts(), (below, point.below()));
+            let buckets = PointBuckets::Exponential { scale, at_zero, offset, counts, below };
             distribute(metric, point, &HistogramPoint { count, sum, buckets }, intake)
         }
         _ => Err(Discard::Value),
@@ -150,7 +151,7 @@ fn distribute(
     histogram: &HistogramPoint<'_>,
     intake: &mut Intake<'_>,
 ) -> Result<(), Discard> {
-    if point.counts().len().max(point.bounds().len()) > MOST_READ {
+    if [point.counts().len(), point.below().len(), point.bounds().len()].into_iter().any(|of| of > MOST_READ) {
         return Err(Discard::Malformed);
     }
     let (line, relation) = ordered(metric, point, Role::Distribution, intake)?;

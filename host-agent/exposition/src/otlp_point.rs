@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use crate::discards::Discard;
 use crate::distribution::MOST_READ;
 use crate::format::Role;
-use crate::protobuf::{Value, fields, varint};
+use crate::protobuf_fields::{Value, fields, varint};
 
 /// Bit of the flags: the series has no value at this time.
 const NO_RECORDED_VALUE: u64 = 1;
@@ -90,6 +90,8 @@ pub enum PointValue {
         scale: i32,
         at_zero: u64,
         offset: i32,
+        /// The offset of what is below 0.
+        below: i32,
     },
 }
 
@@ -103,6 +105,8 @@ pub struct Point<'b> {
     /// Encoded, and sorted by their bytes.
     attributes: Vec<&'b [u8]>,
     counts: Vec<u64>,
+    /// Of values below 0.
+    below: Vec<u64>,
     bounds: Vec<f64>,
 }
 
@@ -178,14 +182,37 @@ struct PointFields {
     number: Option<f64>,
     scale: i32,
     at_zero: u64,
-    below_zero: u64,
     offset: i32,
+    below: i32,
 }
 
 /// Of zigzag encoding.
 fn signed(value: u64) -> i32 {
     let value = value as u32;
     (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
+}
+
+/// Adds the buckets of an exponential histogram to `counts`, and returns their offset.
+fn read_buckets(message: &[u8], counts: &mut Vec<u64>) -> Result<i32, &'static str> {
+    let (mut offset, mut left) = (0, MOST_READ + 1);
+    fields(message, |number, value| {
+        match (number, value) {
+            (1, Value::Number(value)) => offset = signed(value),
+            (2, Value::Number(count)) if left > 0 => {
+                left -= 1;
+                counts.push(count);
+            }
+            (2, Value::Bytes(mut packed)) => {
+                while !packed.is_empty() && left > 0 {
+                    left -= 1;
+                    counts.push(varint(&mut packed)?);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(offset)
 }
 
 impl<'b> Point<'b> {
@@ -197,6 +224,7 @@ impl<'b> Point<'b> {
     pub fn read(&mut self, metric: &Metric<'b>, message: &'b [u8]) -> Result<(), Discard> {
         self.attributes.clear();
         self.counts.clear();
+        self.below.clear();
         self.bounds.clear();
         (self.start, self.time, self.flags) = (0, 0, 0);
         let mut read = PointFields::default();
@@ -210,12 +238,9 @@ impl<'b> Point<'b> {
         });
         whole.map_err(|_| Discard::Malformed)?;
         self.attributes.sort_unstable();
-        let PointFields { count, sum, number, scale, at_zero, below_zero, offset } = read;
+        let PointFields { count, sum, number, scale, at_zero, offset, below } = read;
         self.value = match metric.data {
-            Data::Exponential { .. } => {
-                let at_zero = at_zero.saturating_add(below_zero);
-                PointValue::Exponential { count, sum, scale, at_zero, offset }
-            }
+            Data::Exponential { .. } => PointValue::Exponential { count, sum, scale, at_zero, offset, below },
             Data::Histogram { .. } => PointValue::Histogram { count, sum },
             Data::Summary => PointValue::Summary { count, sum: sum.unwrap_or(0.0) },
             _ => number.map_or(PointValue::None, PointValue::Number),
@@ -267,44 +292,22 @@ impl<'b> Point<'b> {
             (5, Value::Double(sum)) => read.sum = Some(sum),
             (6, Value::Number(scale)) => read.scale = signed(scale),
             (7, Value::Double(count)) => read.at_zero = count.to_bits(),
-            (8, Value::Bytes(buckets)) => read.offset = self.buckets(buckets, Vec::push)?,
-            (9, Value::Bytes(buckets)) => {
-                let below = &mut read.below_zero;
-                self.buckets(buckets, |_, count| *below = below.saturating_add(count))?;
-            }
+            (8, Value::Bytes(buckets)) => read.offset = read_buckets(buckets, &mut self.counts)?,
+            (9, Value::Bytes(buckets)) => read.below = read_buckets(buckets, &mut self.below)?,
             (10, Value::Number(flags)) => self.flags = flags,
             _ => {}
         }
         Ok(())
     }
 
-    /// Reads buckets of an exponential histogram, and returns their offset. `add` gets each count.
-    fn buckets(&mut self, message: &'b [u8], mut add: impl FnMut(&mut Vec<u64>, u64)) -> Result<i32, &'static str> {
-        let (mut offset, mut left) = (0, MOST_READ + 1);
-        let counts = &mut self.counts;
-        fields(message, |number, value| {
-            match (number, value) {
-                (1, Value::Number(value)) => offset = signed(value),
-                (2, Value::Number(count)) if left > 0 => {
-                    left -= 1;
-                    add(counts, count);
-                }
-                (2, Value::Bytes(mut packed)) => {
-                    while !packed.is_empty() && left > 0 {
-                        left -= 1;
-                        add(counts, varint(&mut packed)?);
-                    }
-                }
-                _ => {}
-            }
-            Ok(())
-        })?;
-        Ok(offset)
-    }
-
     /// Counts of buckets, empty ones too.
     pub fn counts(&self) -> &[u64] {
         &self.counts
+    }
+
+    /// Counts of an exponential histogram's buckets below 0.
+    pub fn below(&self) -> &[u64] {
+        &self.below
     }
 
     /// Bounds of buckets.

@@ -11,14 +11,15 @@ use crate::distribution::Distribution;
 use crate::format::FamilyKind;
 use crate::lines::Lines;
 use crate::naming;
-use crate::placement::{self, Increase, Shape};
+use crate::placement::{Increase, Shape};
 use crate::series::{Buckets, Family, Series, Values};
+use crate::sides::Sides;
 
 /// Label of the sum of those series of a name that have no column of their own.
 pub const REST: (&str, &str) = ("series", "other");
 
-/// Ends the name of a histogram of which only the values are counted.
-const COUNT: &str = ".count";
+/// Ends the name of the histogram that has a histogram's values below 0, without their sign.
+const BELOW_ZERO: &str = ".below_zero";
 
 /// What has been counted, or is measured.
 #[derive(Clone, Debug)]
@@ -27,14 +28,17 @@ enum State {
     Counter { total: f64, factor: f64 },
     /// The sum of what is there in this scrape; NaN if nothing is.
     Gauge(f64),
-    /// A count per bucket of the region, and the sum in the histogram's unit.
-    Histogram { shape: Shape, counts: Vec<u64>, sum: f64 },
+    /// Counts per bucket of the region.
+    Histogram(Sides),
 }
 
-/// One series of the region: a series of the target, or a sum of several.
+/// One series of the region, or two for a histogram with values on both sides of 0: a series of the target, or a sum of
+/// several.
 #[derive(Debug)]
 pub struct Output {
     series: ColumnSeries,
+    /// What is below 0, in the slots that follow.
+    below: Option<ColumnSeries>,
     first: Slot,
     state: State,
 }
@@ -44,16 +48,20 @@ pub struct Output {
 pub struct NoName;
 
 impl Output {
-    /// An output for `series` with the labels `labels`, in the slots from `first` on.
+    /// An output for `series` with the labels `labels`, in the slots from `first` on; a histogram with both sides of 0
+    /// if it `is_two_sided`.
     pub fn new(
         (series, family): (&Series, &Family),
         labels: Labels,
+        is_two_sided: bool,
         first: Slot,
         lines: &Lines,
     ) -> Result<Self, NoName> {
         let stated = family.unit.as_deref();
-        // No bucket of a region holds values below 0: only how many values there are.
-        let only_counted = || (State::Counter { total: 0.0, factor: 1.0 }, Kind::Counter, "", NonZeroU64::MIN);
+        let histogram = |shape: Shape| {
+            let state = State::Histogram(Sides::new(shape, is_two_sided));
+            (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
+        };
         let (state, kind, unit, parts) = match &series.values {
             Values::Counter(_) => {
                 let is_count = family.kind == FamilyKind::Summary && series.name.ends_with("_count");
@@ -65,39 +73,30 @@ impl Output {
                 (State::Gauge(f64::NAN), Kind::Gauge, naming::unit(&series.name, stated), NonZeroU64::MIN)
             }
             Values::Histogram(buckets) => {
-                let bounds: Vec<f64> =
-                    buckets.bounds.iter().map(|(bound, _)| *bound).filter(|bound| bound.is_finite()).collect();
-                if bounds.first().is_some_and(|bound| *bound < 0.0) {
-                    only_counted()
-                } else {
-                    let shape = Shape::of(&bounds);
-                    let counts = vec![0; shape.scale.buckets() as usize + 1];
-                    let state = State::Histogram { shape, counts, sum: 0.0 };
-                    (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
-                }
+                let bounds = buckets.bounds.iter().map(|(bound, _)| *bound);
+                histogram(Shape::of(bounds.filter(|bound| bound.is_finite())))
             }
-            Values::Distribution(line) => match lines.distribution(*line) {
-                Some(of) if !of.is_negative() => {
-                    let shape = of.shape();
-                    let state =
-                        State::Histogram { shape, counts: vec![0; shape.scale.buckets() as usize + 1], sum: 0.0 };
-                    (state, Kind::Histogram(shape.scale), naming::unit(&series.name, stated), shape.parts)
-                }
-                _ => only_counted(),
-            },
+            Values::Distribution(line) => {
+                histogram(lines.distribution(*line).map_or_else(|| Shape::of([]), Distribution::shape))
+            }
         };
-        let is_count =
-            matches!((&series.values, kind), (Values::Distribution(_) | Values::Histogram(_), Kind::Counter));
-        let suffix = if is_count { COUNT } else { "" };
-        let name = MetricName::new(&format!("{}{suffix}", series.name)).map_err(|_| NoName)?;
+        let name = MetricName::new(&series.name).map_err(|_| NoName)?;
         let group = naming::group(&series.name);
+        let below = match &state {
+            State::Histogram(sides) if sides.are_both() => {
+                Some(MetricName::new(&format!("{}{BELOW_ZERO}", series.name)).map_err(|_| NoName)?)
+            }
+            _ => None,
+        };
         let series = ColumnSeries { name, labels, kind, unit: Unit::new(unit).ok(), group, parts_per_unit: parts };
-        Ok(Self { series, first, state })
+        let below = below.map(|name| ColumnSeries { name, ..series.clone() });
+        Ok(Self { series, below, first, state })
     }
 
     /// The slot after its last one.
     pub const fn end(&self) -> Slot {
-        Slot(self.first.0 + self.series.kind.slots())
+        let slots = self.series.kind.slots();
+        Slot(self.first.0 + if self.below.is_some() { 2 * slots } else { slots })
     }
 
     /// The same output for another replica, of which nothing was counted.
@@ -105,16 +104,15 @@ impl Output {
         let state = match &self.state {
             State::Counter { factor, .. } => State::Counter { total: 0.0, factor: *factor },
             State::Gauge(_) => State::Gauge(f64::NAN),
-            State::Histogram { shape, counts, .. } => {
-                State::Histogram { shape: *shape, counts: vec![0; counts.len()], sum: 0.0 }
-            }
+            State::Histogram(sides) => State::Histogram(sides.emptied()),
         };
-        Self { series: self.series.clone(), first: self.first, state }
+        Self { series: self.series.clone(), below: self.below.clone(), first: self.first, state }
     }
 
     /// Columns of an LMAP.
     pub const fn columns(&self) -> usize {
-        self.series.kind.statistics().len()
+        let columns = self.series.kind.statistics().len();
+        if self.below.is_some() { 2 * columns } else { columns }
     }
 
     /// Moves it to the slots from `first` on.
@@ -122,15 +120,17 @@ impl Output {
         self.first = first;
     }
 
-    /// The series and its place.
-    pub fn placed(&self) -> PlacedSeries {
-        PlacedSeries {
-            series: self.series.clone(),
+    /// Its series and their places.
+    pub fn placed(&self) -> impl Iterator<Item = PlacedSeries> {
+        let after = Slot(self.first.0 + self.series.kind.slots());
+        let below = self.below.iter().map(move |below| (below, after));
+        core::iter::once((&self.series, self.first)).chain(below).map(|(series, first)| PlacedSeries {
+            series: series.clone(),
             region: 0,
-            first: self.first,
+            first,
             shards: Shards::ONE,
             declared: Declaration::NONE,
-        }
+        })
     }
 
     /// Begins a scrape.
@@ -143,12 +143,7 @@ impl Output {
     /// Adds what `series` did in this scrape.
     pub fn add(&mut self, series: &Series, lines: &Lines) {
         match (&mut self.state, &series.values) {
-            (State::Counter { total, .. }, Values::Counter(line) | Values::Distribution(line)) => {
-                *total += lines.growth(*line);
-            }
-            (State::Counter { total, .. }, Values::Histogram(buckets)) => {
-                *total += buckets.total().map_or(0.0, |line| lines.growth(line));
-            }
+            (State::Counter { total, .. }, Values::Counter(line)) => *total += lines.growth(*line),
             (State::Gauge(sum), Values::Gauge(line)) => {
                 let value = lines.value(*line);
                 *sum = if sum.is_nan() {
@@ -159,12 +154,10 @@ impl Output {
                     *sum + value
                 };
             }
-            (State::Histogram { shape, counts, sum }, Values::Histogram(buckets)) => {
-                *sum += observe(buckets, lines, *shape, counts);
-            }
-            (State::Histogram { shape, counts, sum }, Values::Distribution(line)) => {
+            (State::Histogram(sides), Values::Histogram(buckets)) => observe(buckets, lines, sides),
+            (State::Histogram(sides), Values::Distribution(line)) => {
                 let Some(of) = lines.distribution(*line) else { return };
-                *sum += distribute(of, *shape, counts);
+                distribute(of, sides);
             }
             // The target changed the type of a name.
             _ => {}
@@ -176,52 +169,39 @@ impl Output {
         match &self.state {
             State::Counter { total, factor } => store(self.first, (total * factor).round() as u64),
             State::Gauge(value) => store(self.first, value.to_bits()),
-            State::Histogram { shape, counts, sum } => {
-                for (slot, count) in (self.first.0..).zip(counts) {
-                    store(Slot(slot), *count);
-                }
-                let sum = (sum * shape.parts.get() as f64).round() as u64;
-                store(Slot(self.first.0 + shape.scale.sum_slot()), sum);
-            }
+            State::Histogram(sides) => sides.store(self.first, store),
         }
     }
 }
 
-/// Adds what came into `of` to `counts`. Returns the sum of it.
-fn distribute(of: &Distribution, shape: Shape, counts: &mut [u64]) -> f64 {
+/// Adds what came into `of` to `sides`.
+fn distribute(of: &Distribution, sides: &mut Sides) {
     let (count, sum) = of.growth();
-    if count < 1.0 {
-        return 0.0;
+    if count >= 1.0 {
+        let is_likely = |sum: &f64| sides.are_both() || *sum >= 0.0;
+        let sum = sum.filter(is_likely);
+        sides.add(of.increases(), sum);
     }
-    let place = |bucket: usize, count: u64| {
-        if let Some(counter) = counts.get_mut(bucket) {
-            *counter = counter.saturating_add(count);
-        }
-    };
-    placement::place(shape, of.increases(), sum.filter(|sum| *sum >= 0.0), place)
 }
 
-/// Adds what came into `buckets` to `counts`. Returns the sum of it.
-fn observe(buckets: &Buckets, lines: &Lines, shape: Shape, counts: &mut [u64]) -> f64 {
+/// Adds what came into `buckets` to `sides`.
+fn observe(buckets: &Buckets, lines: &Lines, sides: &mut Sides) {
     let below = |at: usize| buckets.bounds.get(at).map_or(0.0, |(_, line)| lines.growth(*line));
+    let least = if buckets.are_two_sided() { f64::NEG_INFINITY } else { 0.0 };
     let increase = |at: usize| {
-        let low = at.checked_sub(1).and_then(|at| buckets.bounds.get(at)).map_or(0.0, |(bound, _)| *bound);
+        let low = at.checked_sub(1).and_then(|at| buckets.bounds.get(at)).map_or(least, |(bound, _)| *bound);
         let high = buckets.bounds.get(at).map_or(f64::INFINITY, |(bound, _)| *bound);
         let already = at.checked_sub(1).map_or(0.0, below);
         Increase { low, high, count: (below(at) - already).max(0.0) }
     };
-    let sum = buckets.sum.map(|line| lines.growth(line));
-    let place = |bucket: usize, count: u64| {
-        if let Some(counter) = counts.get_mut(bucket) {
-            // A target may say that it counted more than there can be.
-            *counter = counter.wrapping_add(count);
-        }
-    };
+    // The sum of values below 0 falls; only the number of values says whether it began anew.
+    let is_reset = || buckets.total().is_some_and(|line| lines.has_fallen(line));
+    let grown = |line| if buckets.are_two_sided() { lines.change(line, is_reset()) } else { lines.growth(line) };
+    let sum = buckets.sum.map(grown);
     if !buckets.bounds.is_empty() {
-        return placement::place(shape, (0..buckets.bounds.len()).map(increase), sum, place);
+        return sides.add((0..buckets.bounds.len()).map(increase), sum);
     }
     // Without buckets, all values are taken for their mean.
     let count = buckets.count.map_or(0.0, |line| lines.growth(line));
-    let all = Increase { low: 0.0, high: f64::INFINITY, count };
-    placement::place(shape, core::iter::once(all), sum, place)
+    sides.add(core::iter::once(Increase { low: 0.0, high: f64::INFINITY, count }), sum);
 }

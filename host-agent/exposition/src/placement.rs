@@ -2,7 +2,8 @@
 //!
 //! What came into one bucket since the last scrape is placed at one point of it. The share of the bucket's width at
 //! which it lies is the same for all buckets, and such that the sum is that of the target. So count and mean are exact,
-//! and a change within a bucket is seen.
+//! and a change within a bucket is seen. Buckets of a region hold values from 0 on: those below 0 have buckets of their
+//! own, in which they are positive.
 
 use core::num::NonZeroU64;
 
@@ -23,10 +24,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Buckets for a histogram with the finite `bounds`, which rise.
-    pub fn of(bounds: &[f64]) -> Self {
-        let lowest = bounds.iter().copied().find(|bound| *bound > 0.0).unwrap_or(0.001);
-        let highest = bounds.last().copied().filter(|bound| *bound > 0.0).unwrap_or(1_000.0);
+    /// Buckets for a histogram with these finite bounds, and for the same below 0: how far they are from 0 counts.
+    pub fn of(bounds: impl IntoIterator<Item = f64>) -> Self {
+        let reaches = bounds.into_iter().map(f64::abs).filter(|bound| *bound > 0.0);
+        let range = reaches.fold(None, |range: Option<(f64, f64)>, bound| {
+            Some(range.map_or((bound, bound), |(lowest, highest)| (lowest.min(bound), highest.max(bound))))
+        });
+        let (lowest, highest) = range.unwrap_or((0.001, 1_000.0));
         let mut parts = 1_u64;
         while (parts as f64) * lowest < LOWEST && parts < MAX_PARTS && highest * (parts as f64) < 2_f64.powi(40) {
             parts *= 10;
@@ -38,13 +42,14 @@ impl Shape {
     }
 
     /// The slot for `value`, in the histogram's unit.
-    fn bucket(self, value: f64) -> usize {
+    pub fn bucket(self, value: f64) -> usize {
         let parts = (value * self.parts.get() as f64).max(0.0);
         self.scale.bucket(parts as u64) as usize
     }
 }
 
-/// One bucket and what came into it: its bounds, the upper one infinite for the last, and a count.
+/// One bucket and what came into it: its bounds, the lower one infinite if it holds all that is below the upper one,
+/// the upper one infinite for the last; and a count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Increase {
     pub low: f64,
@@ -52,41 +57,94 @@ pub struct Increase {
     pub count: f64,
 }
 
-/// Where `increases` lie, of which the values have the sum `sum`; `None` if it is not known. Calls `place` with the
-/// region's bucket and the count. Returns the sum of what was placed.
+/// The sum of values from 0 on, and of those below 0 without their sign.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sums {
+    pub above: f64,
+    pub below: f64,
+}
+
+impl Sums {
+    /// These, for values that have the sum `sum`, which their places meet unless no values in these buckets do.
+    fn corrected(self, sum: f64, has_above: bool, has_below: bool) -> Self {
+        let above = sum + self.below;
+        match (has_above, has_below) {
+            (_, false) => Self { above: sum.max(0.0), below: 0.0 },
+            (false, true) => Self { above: 0.0, below: (-sum).max(0.0) },
+            (true, true) if above >= 0.0 => Self { above, below: self.below },
+            (true, true) => Self { above: 0.0, below: -sum },
+        }
+    }
+}
+
+/// What is in the buckets that have an end on only one side, and that end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tail {
+    count: f64,
+    end: f64,
+}
+
+/// A bucket with 0 inside as one below and one above, with as much of the count as they have of the width: where within
+/// it the others lie says nothing about how many of its values are negative.
+fn split_at_zero(bucket: Increase) -> [Increase; 2] {
+    let Increase { low, high, count } = bucket;
+    if !(low.is_finite() && low < 0.0 && high > 0.0 && high.is_finite()) {
+        return [bucket, Increase { count: 0.0, ..bucket }];
+    }
+    let below = (count * -low / (high - low)).round();
+    [Increase { low, high: 0.0, count: below }, Increase { low: 0.0, high, count: count - below }]
+}
+
+/// Where `increases` lie, of which the values have the sum `sum`; `None` if it is not known. Calls `place` with a
+/// value, and how many there are of it. Returns the sums of what was placed.
 pub fn place(
-    shape: Shape,
     increases: impl Iterator<Item = Increase> + Clone,
     sum: Option<f64>,
-    mut place: impl FnMut(usize, u64),
-) -> f64 {
-    let (mut least, mut width, mut beyond) = (0.0, 0.0, 0.0);
+    mut place: impl FnMut(f64, u64),
+) -> Sums {
+    let (mut least, mut width) = (0.0, 0.0);
+    let (mut beneath, mut beyond) = (Tail::default(), Tail::default());
+    let increases = increases.flat_map(split_at_zero);
     for Increase { low, high, count } in increases.clone() {
-        if high.is_finite() {
+        if high == f64::INFINITY {
+            beyond = Tail { count: beyond.count + count, end: low };
+        } else if low == f64::NEG_INFINITY {
+            beneath = Tail { count: beneath.count + count, end: if high.is_finite() { high } else { 0.0 } };
+        } else {
             least += low * count;
             width += (high - low) * count;
-        } else {
-            beyond += count;
         }
     }
-    let last = increases.clone().last().map_or(0.0, |last| last.low);
-    // What lies beyond the last bound takes what the others leave, taken in their middle.
+    // What has one end only takes what the others leave, taken in their middle: what is above it if it is more than all
+    // ends make, else what is below.
     let sum = sum.filter(|sum| sum.is_finite());
-    let middle = least + width / 2.0;
-    let far = sum.filter(|_| beyond > 0.0).map_or(last, |sum| ((sum - middle) / beyond).max(last));
+    let ends = least + beneath.end * beneath.count + beyond.end * beyond.count;
+    let left = sum.map_or(0.0, |sum| sum - ends - width / 2.0);
+    let far = if left > 0.0 && beyond.count > 0.0 { beyond.end + left / beyond.count } else { beyond.end };
+    let deep = if left < 0.0 && beneath.count > 0.0 { beneath.end + left / beneath.count } else { beneath.end };
     let share = match sum {
-        Some(sum) if width > 0.0 => ((sum - far * beyond - least) / width).clamp(0.0, 1.0),
+        Some(sum) if width > 0.0 => ((sum - far * beyond.count - deep * beneath.count - least) / width).clamp(0.0, 1.0),
         _ => 0.5,
     };
-    let mut placed = 0.0;
+    let (mut sums, mut has_above, mut has_below) = (Sums::default(), false, false);
     for Increase { low, high, count } in increases {
         if count >= 1.0 {
-            let value = if high.is_finite() { low + (high - low) * share } else { far };
-            place(shape.bucket(value), count as u64);
-            placed += value * count;
+            let value = if high == f64::INFINITY {
+                far
+            } else if low == f64::NEG_INFINITY {
+                deep
+            } else {
+                low + (high - low) * share
+            };
+            place(value, count as u64);
+            if value < 0.0 {
+                (sums.below, has_below) = (sums.below - value * count, true);
+            } else {
+                (sums.above, has_above) = (sums.above + value * count, true);
+            }
         }
     }
-    sum.unwrap_or(placed)
+    sum.map_or(sums, |sum| sums.corrected(sum, has_above, has_below))
 }
 
 #[cfg(test)]
@@ -97,26 +155,26 @@ mod tests {
 
     /// Count, sum and 99th percentile of what is placed.
     fn placed(counts: [f64; 6], sum: Option<f64>) -> (u64, f64, f64) {
-        let shape = Shape::of(&SECONDS);
+        let shape = Shape::of(SECONDS);
         let lows = [0.0, 0.005, 0.05, 0.1, 0.5, 1.0];
         let highs = [0.005, 0.05, 0.1, 0.5, 1.0, f64::INFINITY];
         let increases = (0..6).map(|at| Increase { low: lows[at], high: highs[at], count: counts[at] });
         let mut slots = vec![0; shape.scale.slots() as usize];
-        let sum = place(shape, increases, sum, |bucket, count| slots[bucket] += count);
+        let sums = place(increases, sum, |value, count| slots[shape.bucket(value)] += count);
         slots.truncate(shape.scale.buckets() as usize + 1);
         let p99 = shape.scale.quantile(&slots, 0.99).unwrap() / shape.parts.get() as f64;
-        (slots.iter().sum(), sum, p99)
+        (slots.iter().sum(), sums.above, p99)
     }
 
     #[test]
     fn buckets_hold_the_lowest_bound_and_eight_times_the_highest() {
         for bounds in [&SECONDS[..], &[1e-6, 1e-3], &[100.0, 1e9], &[1.0], &[]] {
-            let shape = Shape::of(bounds);
+            let shape = Shape::of(bounds.iter().copied());
             let inside = |value: f64| shape.bucket(value) < shape.scale.buckets() as usize;
 
             assert!(bounds.iter().all(|bound| shape.bucket(*bound) > 4 && inside(bound * 7.9)), "{bounds:?} {shape:?}");
         }
-        assert_eq!(Shape::of(&SECONDS).parts.get(), 10_000);
+        assert_eq!(Shape::of(SECONDS).parts.get(), 10_000);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::choice::{Candidate, Form};
+use crate::candidate::{Candidate, Form};
 
 /// Observations between two scrapes, at most: several may scrape.
 const MOST: f32 = 4.0;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use wire::name::{Labels, MetricName};
 
-use crate::choice::Form;
+use crate::candidate::Form;
+use crate::distribution::Distribution;
 use crate::format::{Description, FamilyKind, Role};
 use crate::lines::{Line, Lines};
 
@@ -35,6 +36,11 @@ impl Buckets {
     /// The line with the number of all values.
     pub fn total(&self) -> Option<Line> {
         self.count.or_else(|| self.bounds.last().map(|(_, line)| *line))
+    }
+
+    /// Whether there are values below 0: it has bounds there.
+    pub fn are_two_sided(&self) -> bool {
+        self.bounds.first().is_some_and(|(bound, _)| *bound < 0.0)
     }
 
     fn lines(&self) -> impl Iterator<Item = Line> {
@@ -107,6 +113,15 @@ impl Series {
             Values::Gauge(_) if self.is_quantile => Form::Quantile,
             Values::Gauge(_) => Form::Gauge,
             Values::Histogram(_) | Values::Distribution(_) => Form::Histogram,
+        }
+    }
+
+    /// Whether it is a histogram with values below 0, as far as was seen.
+    pub fn is_two_sided(&self, lines: &Lines) -> bool {
+        match &self.values {
+            Values::Histogram(buckets) => buckets.are_two_sided(),
+            Values::Distribution(line) => lines.distribution(*line).is_some_and(Distribution::is_two_sided),
+            Values::Counter(_) | Values::Gauge(_) => false,
         }
     }
 

@@ -7,7 +7,8 @@ use wire::name::Labels;
 use wire::registration::PlacedSeries;
 
 use crate::body::read;
-use crate::choice::{Candidate, ChoiceSettings, Fate, choose};
+use crate::candidate::{Candidate, Form};
+use crate::choice::{ChoiceSettings, Fate, choose};
 use crate::discards::Discards;
 use crate::format::{Format, FormatError};
 use crate::intake::Intake;
@@ -49,6 +50,8 @@ pub struct Target {
     lines: Lines,
     all: AllSeries,
     outputs: Vec<Output>,
+    /// Names of histograms with values below 0, as of the last choice.
+    two_sided: BTreeSet<String>,
     /// Outputs that are the rest of a name.
     rests: BTreeMap<String, u32>,
     /// Series whose windows are being filled.
@@ -94,6 +97,7 @@ impl Target {
             lines,
             all,
             outputs: Vec::new(),
+            two_sided: BTreeSet::new(),
             rests: BTreeMap::new(),
             learning: Vec::new(),
             learned: 0,
@@ -311,12 +315,20 @@ impl Target {
             columns: self.settings.choice.columns.saturating_sub(taken),
             ..self.settings.choice.clone()
         };
+        // All series of a name are alike, since they may have one rest.
+        let of_named = named.iter().filter_map(|(number, _)| self.all.get(*number));
+        let two_sided = of_named.filter(|series| series.is_two_sided(&self.lines));
+        self.two_sided = two_sided.map(|series| series.name.clone()).collect();
         let candidates: Vec<Candidate<'_>> = named
             .iter()
             .filter_map(|(number, labels)| {
                 let series = self.all.get(*number)?;
                 let is_present = series.age(&self.lines) <= self.settings.hold;
-                Some(Candidate { name: &series.name, labels, form: series.form(), window: &series.window, is_present })
+                let form = match series.form() {
+                    Form::Histogram if self.two_sided.contains(&series.name) => Form::TwoSided,
+                    form => form,
+                };
+                Some(Candidate { name: &series.name, labels, form, window: &series.window, is_present })
             })
             .collect();
         let choice = choose(&candidates, &settings);
@@ -423,7 +435,8 @@ impl Target {
         let first = self.outputs.last().map_or(Slot(0), Output::end);
         let made = self.all.get(number).zip(labels).map(|(series, labels)| {
             let family = &self.all.families[series.family];
-            Output::new((series, family), labels, first, &self.lines)
+            let is_two_sided = self.two_sided.contains(&series.name);
+            Output::new((series, family), labels, is_two_sided, first, &self.lines)
         });
         match made {
             Some(Ok(output)) => {
@@ -443,7 +456,7 @@ impl Target {
     /// The series of the region, with their slots.
     #[must_use]
     pub fn placed(&self) -> Vec<PlacedSeries> {
-        self.outputs.iter().map(Output::placed).collect()
+        self.outputs.iter().flat_map(Output::placed).collect()
     }
 
     /// The number of slots of the region.

@@ -8,13 +8,14 @@ use std::time::Duration;
 use agent_runtime::access::Access;
 use agent_runtime::connect::Connector;
 use agent_runtime::reload::Reloadable;
-use agent_runtime::{ClientConfigs, Count, TlsError};
+use agent_runtime::{ClientConfigs, TlsError};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, timeout};
 use tonic::transport::Endpoint;
 
 use crate::calls::Calls;
+use crate::counts::Counts;
 use crate::local_node::LocalNode;
 use crate::peer::{self, PeerState, Shared};
 
@@ -46,19 +47,6 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error("the certificates for peers cannot be used")]
     Tls(#[source] TlsError),
-}
-
-/// Counters of gossip calls.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Calls that this node made.
-    pub sent: Count,
-    /// Calls of this node without a usable reply.
-    pub failed: Count,
-    /// Messages received and applied.
-    pub received: Count,
-    /// Messages refused as a whole: of somebody who is no peer or has another name, malformed, or not applicable.
-    pub refused: Count,
 }
 
 /// Running gossip. Ends with its tokio runtime, or in order by [`Exchange::end`].

@@ -17,12 +17,14 @@
 
 mod calls;
 mod connected_peer;
+mod counts;
 mod exchange;
 mod local_node;
 mod peer;
 mod server;
 
 pub use calls::{Called, Calls, Replied};
-pub use exchange::{Counts, Exchange, PeerSettings, StartError, start};
+pub use counts::Counts;
+pub use exchange::{Exchange, PeerSettings, StartError, start};
 pub use local_node::LocalNode;
 pub use server::{CALL_BYTES, router};

@@ -17,7 +17,7 @@ use wire::time::Nanos;
 
 use crate::calls::{Calls, Replied};
 use crate::connected_peer::take;
-use crate::exchange::Counts;
+use crate::counts::Counts;
 use crate::local_node::LocalNode;
 
 /// How often the task checks whether a message is due.

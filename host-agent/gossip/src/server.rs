@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_runtime::access::{Access, Identity};
+use agent_runtime::clock::Clock;
 use agent_runtime::reload::Reloadable;
+use agent_runtime::repeated_events::RepeatedEvents;
 use agent_runtime::server::{AdmittedRequest, ReplyShares, with_bounded_requests, with_reply_shares};
 use axum::Router;
 use axum::http::request::Parts;
@@ -16,7 +18,7 @@ use wire::proto::gossip as proto;
 use wire::proto::gossip::gossip_server::{Gossip, GossipServer};
 
 use crate::connected_peer::{MessageError, require_peer, take};
-use crate::exchange::Counts;
+use crate::counts::Counts;
 use crate::local_node::LocalNode;
 
 struct GossipService<L> {
@@ -38,10 +40,12 @@ pub fn router<L: LocalNode>(local: Arc<L>, access: Reloadable<Access>, counts: A
     let service = GossipServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let refused = Arc::clone(&counts);
+    let (counted, refused, clock) = (Arc::clone(&counts), RepeatedEvents::default(), Clock::start());
     let held = ReplyShares::new(CALL_BYTES, move |error| {
-        refused.refused.add(1);
-        tracing::warn!(%error, "message of a peer refused");
+        counted.refused.add(1);
+        if let Some(times) = refused.count(clock.now(), &error.owner) {
+            tracing::warn!(%error, times, "message of a peer refused");
+        }
     });
     let admit = move |head: Parts| {
         let admitted = admit(&head, &access, &*local).inspect_err(|_| counts.refused.add(1));

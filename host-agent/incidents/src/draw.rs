@@ -4,6 +4,7 @@
 //! forbids everything but its own style. Attributes of spans and log records are not in it, and neither are values of
 //! variables.
 
+mod extent;
 mod flames;
 mod tables;
 mod timeline;
@@ -12,9 +13,6 @@ mod waterfall;
 use page::assets::asset;
 use wire::printable::markup;
 use wire::proto::operators::Incident;
-use wire::time::UnixNanos;
-
-use crate::words;
 
 /// What the file needs beside the style of the live page.
 const STYLE: &str = include_str!("draw/incident.css");
@@ -53,27 +51,6 @@ pub fn page(incident: &Incident) -> String {
 
 fn section(title: &str, body: &str) -> String {
     if body.is_empty() { String::new() } else { format!("<section>\n<h2>{title}</h2>\n{body}</section>\n") }
-}
-
-/// The last moment that is drawn or counted, in nanoseconds since 1970.
-fn last(incident: &Incident) -> u64 {
-    let scored = incident.services.iter().map(|service| {
-        let seconds = service.ratios.len() as u64 * u64::from(service.ratio_step_s.max(1));
-        service.ratios_from_s.saturating_add(seconds).saturating_mul(1_000_000_000)
-    });
-    scored.max().unwrap_or_default().max(incident.ended_unix_ns).max(incident.began_unix_ns)
-}
-
-/// From when to when, and how long.
-fn duration(incident: &Incident) -> String {
-    let (began, ended) = (incident.began_unix_ns, incident.ended_unix_ns);
-    let since = words::clock(UnixNanos(began));
-    if ended == 0 {
-        return format!("since {since}, it goes on");
-    }
-    let cut = if incident.cut_short { ", cut short by the end of the agent" } else { "" };
-    let length = words::length(ended.saturating_sub(began));
-    format!("{since} to {}, {length}{cut}", words::clock(UnixNanos(ended)))
 }
 
 #[cfg(test)]

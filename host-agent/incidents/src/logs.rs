@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use wire::printable::line;
+use page::shown::shortened;
 use wire::proto::operators::IncidentLog;
 use wire::time::UnixNanos;
 
@@ -51,11 +51,7 @@ pub struct Log {
 
 /// `text` in one printable line of at most `most` characters.
 fn shown(text: &str, most: usize) -> Box<str> {
-    let text = line(text);
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]).into(),
-        None => text.into(),
-    }
+    shortened(text, most).into()
 }
 
 impl Log {

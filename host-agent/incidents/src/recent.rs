@@ -50,6 +50,17 @@ impl Recent {
         }
     }
 
+    /// Dates all scores anew: the clock was set forward by so many seconds, or back.
+    pub fn shift(&mut self, seconds: i64) {
+        // As at nearly every look.
+        if seconds == 0 {
+            return;
+        }
+        for (second, _) in self.0.values_mut().flatten() {
+            *second = second.saturating_add_signed(seconds.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32);
+        }
+    }
+
     /// Forgets services without a score in the last minutes before `second`.
     pub fn forget(&mut self, second: u32) {
         self.0.retain(|_, scores| {
@@ -105,6 +116,22 @@ mod tests {
 
         assert_eq!(usual, Usual { median: 0.7, maximum: 0.89, seconds: 40 });
         assert_eq!(recent.usual("nobody", 90, 40), Usual::default());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_and_back_costs_nothing_of_what_was_normal() {
+        let mut recent = Recent::default();
+        (1_000..1_040).for_each(|second| recent.add("cart", second, 0.2));
+        recent.shift(86_400);
+        (87_440..87_460).for_each(|second| recent.add("cart", second, 0.3));
+        recent.shift(-86_400);
+        (1_060..1_080).for_each(|second| recent.add("cart", second, 0.4));
+
+        let seconds: Vec<u32> = recent.since("cart", 0).map(|(second, _)| second).collect();
+        assert_eq!(seconds, (1_000..1_080).collect::<Vec<_>>());
+        assert_eq!(recent.usual("cart", 1_080, 80), Usual { median: 0.3, maximum: 0.4, seconds: 80 });
+        recent.shift(i64::MIN);
+        assert_eq!(recent.since("cart", 0).count(), 80, "1970 at the earliest");
     }
 
     #[test]

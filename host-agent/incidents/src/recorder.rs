@@ -13,6 +13,7 @@ mod shelf;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use page::alarm_metrics::AlarmMetrics;
 use page::traces::Traces;
 use wire::incident::IncidentId;
 use wire::proto::operators::{Incident, IncidentProfile, IncidentService, IncidentSummary, Reason};
@@ -31,8 +32,11 @@ use crate::words;
 
 /// Records that are open at a time; the oldest is closed for a further one.
 pub const MAX_OPEN: usize = 8;
-/// Bytes of an open record, with its traces and the ids of those that are counted.
+/// Bytes of an open record, with its traces, the ids of those that are counted, and columns that may be named.
 pub const OPEN_BYTES: usize = 2 << 20;
+/// Bytes of the columns of one service that may be named, with their texts.
+const MAX_COLUMN_BYTES: usize = 16 << 10;
+const _: () = assert!(MAX_SERVICES * MAX_COLUMN_BYTES <= OPEN_BYTES / 4, "columns leave room for traces");
 /// A record is open so long after its end.
 pub const SETTLES_AFTER: Nanos = Nanos::from_secs(75);
 /// Scores are shown from so many seconds before the first alarm, which are what was normal.
@@ -112,6 +116,8 @@ struct Open {
     record: Incident,
     evidence: Evidence,
     logs: LogEvidence,
+    /// Columns that made the alarm of each service.
+    made_by: BTreeMap<String, AlarmMetrics>,
     /// When it was seen to be over.
     over: Option<UnixNanos>,
     written: Option<UnixNanos>,
@@ -182,15 +188,14 @@ impl Recorder {
         let is_higher = verdict.ratio > service.peak || service.peak_unix_ns == 0;
         if verdict.ratio.is_finite() && is_higher {
             (service.peak, service.peak_unix_ns) = (verdict.ratio, verdict.at.0);
-            if !verdict.metrics.is_empty() {
-                service.metrics = verdict.metrics.iter().take(MAX_METRICS).map(record::bounded).collect();
-            }
         }
         for replica in verdict.silent.iter().take(MAX_METRICS).map(|name| record::short(name)) {
             if service.silent_replicas.len() < MAX_METRICS && !service.silent_replicas.contains(&replica) {
                 service.silent_replicas.push(replica);
             }
         }
+        let name = service.service.clone();
+        open.made_by.entry(name).or_default().add(verdict.ratio, verdict.metrics, MAX_COLUMN_BYTES);
         open.has_changed = true;
     }
 
@@ -211,8 +216,9 @@ impl Recorder {
             return;
         }
         while self.open.len() >= MAX_OPEN
-            && let Some((oldest, open)) = self.open.pop_first()
+            && let Some((oldest, mut open)) = self.open.pop_first()
         {
+            open.conclude();
             self.shelf.put(oldest, open.record);
         }
         let record = Incident {
@@ -235,9 +241,11 @@ impl Recorder {
             let before = summary(&open.record);
             let ranking = rankings.iter().find(|ranking| ranking.id == *id);
             open.rank(ranking.map_or(&none, |ranking| &ranking.services), &self.recent, now);
+            // A clock that was set back would keep it open until it has caught up.
+            open.over = open.over.map(|over| over.min(now));
             open.follow(&self.recent, now);
             open.change(&self.changes, now);
-            open.record.cause = words::cause(&open.record);
+            open.conclude();
             if before != summary(&open.record) {
                 open.has_changed = true;
                 self.revision += 1;
@@ -326,6 +334,7 @@ impl Recorder {
             let is_due = open.written.is_none() || since.is_none_or(|since| since >= WRITTEN_EVERY);
             if open.has_changed && (must || is_due) && !open.record.services.is_empty() {
                 (open.written, open.has_changed) = (Some(now), false);
+                open.conclude();
                 self.shelf.put(*id, open.record.clone());
             }
         }
@@ -439,6 +448,17 @@ impl Open {
         self.record.ended_unix_ns = 0;
         self.record.services.push(joined);
         self.record.services.last_mut()
+    }
+
+    /// Names the metrics that made the alarm of each service by now, and what is named first.
+    fn conclude(&mut self) {
+        for service in &mut self.record.services {
+            let made_by = self.made_by.get_mut(&service.service);
+            if let Some(metrics) = made_by.and_then(|metrics| metrics.take_top(MAX_METRICS)) {
+                service.metrics = metrics;
+            }
+        }
+        self.record.cause = words::cause(&self.record);
     }
 
     /// Takes over the ranking of its services. Those that are not in it are over.

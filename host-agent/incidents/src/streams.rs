@@ -57,10 +57,15 @@ fn is_in_alarm(record: &Incident, stream: &str) -> bool {
     record.services.iter().any(|of| of.service == stream)
 }
 
+/// Whether `metric` is one of [`FIGURES`] itself, with a value.
+fn is_figure(metric: &Reason) -> bool {
+    let is_itself = metric.statistic.is_empty() && metric.labels.is_empty();
+    is_itself && FIGURES.contains(&metric.metric.as_str()) && metric.seen.is_finite()
+}
+
 /// Adds what a stream says now to `record`. Returns whether that changed it.
 pub(crate) fn add(record: &mut Incident, look: &StreamLook<'_>) -> bool {
-    let figures = look.metrics.iter().filter(|metric| FIGURES.contains(&metric.column.as_str()));
-    let figures: Vec<&Reason> = figures.filter(|metric| metric.seen.is_finite()).collect();
+    let figures: Vec<&Reason> = look.metrics.iter().filter(|metric| is_figure(metric)).collect();
     let service = short(look.service);
     let known = record.streams.iter().position(|stream| stream.service == service);
     if figures.is_empty() || (known.is_none() && record.streams.len() >= MAX_STREAMS) {
@@ -83,10 +88,10 @@ pub(crate) fn add(record: &mut Incident, look: &StreamLook<'_>) -> bool {
 
 /// Notes the value of `metric` at the moment `at`.
 fn note(stream: &mut IncidentStream, metric: &Reason, at: UnixNanos) {
-    let known = stream.figures.iter().position(|figure| figure.metric == metric.column);
+    let known = stream.figures.iter().position(|figure| figure.metric == metric.metric);
     let known = known.unwrap_or_else(|| {
         stream.figures.push(IncidentFigure {
-            metric: metric.column.clone(),
+            metric: metric.metric.clone(),
             unit: short(&metric.unit),
             expected: metric.expected,
             largest: f64::NEG_INFINITY,
@@ -121,7 +126,7 @@ pub fn values(figure: &IncidentFigure) -> [String; 3] {
 
 #[cfg(test)]
 mod tests {
-    use wire::proto::operators::IncidentService;
+    use wire::proto::operators::{IncidentService, Label};
 
     use super::*;
 
@@ -130,8 +135,9 @@ mod tests {
         Incident { services: services.iter().map(service).collect(), ..Incident::default() }
     }
 
-    fn metric(column: &str, seen: f64, expected: f64) -> Reason {
-        Reason { column: column.to_owned(), unit: "s".to_owned(), seen, expected, ..Reason::default() }
+    fn metric(name: &str, seen: f64, expected: f64) -> Reason {
+        let [column, metric] = [(); 2].map(|()| name.to_owned());
+        Reason { column, metric, unit: "s".to_owned(), seen, expected, ..Reason::default() }
     }
 
     fn look(record: &mut Incident, service: &str, at: u64, metrics: &[Reason]) -> bool {
@@ -142,7 +148,9 @@ mod tests {
     fn of_a_figure_the_largest_value_is_kept_with_its_time_and_the_last_one() {
         let mut record = incident(&["payment"]);
         for (at, delay) in [(10, 0.004), (20, 0.044), (30, 0.009)] {
-            let metrics = [metric("network.delay.p50", delay, 0.004), metric("network.flows", 7.0, 7.0)];
+            let of_a_client = vec![Label { key: "client".to_owned(), value: "10.0.0.7".to_owned() }];
+            let of_a_client = Reason { labels: of_a_client, ..metric("network.delay.p50", 0.9, 0.004) };
+            let metrics = [of_a_client, metric("network.delay.p50", delay, 0.004), metric("network.flows", 7.0, 7.0)];
             assert!(look(&mut record, "network.payment-store", at, &metrics));
             assert!(!look(&mut record, "network.payment-store", at, &metrics), "the same row");
         }

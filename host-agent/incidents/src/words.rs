@@ -8,11 +8,12 @@ use wire::time::UnixNanos;
 /// A change that precedes an alarm by less than this is named first, in nanoseconds.
 pub const NAMED_WITHIN: u64 = 60_000_000_000;
 
-/// The metric with seen and expected value in its unit.
+/// The metric with seen and expected value in its unit, and the replica that stands out in it.
 #[must_use]
 pub fn metric(reason: &Reason) -> String {
     let (seen, expected) = (quantity(reason.seen, &reason.unit), quantity(reason.expected, &reason.unit));
-    format!("{} {seen}, expected {expected}", reason.column)
+    let replica = if reason.replica.is_empty() { String::new() } else { format!(", replica {}", reason.replica) };
+    format!("{} {seen}, expected {expected}{replica}", reason.column)
 }
 
 /// A length of time in nanoseconds, in at most two units.
@@ -157,6 +158,11 @@ mod tests {
     fn without_a_change_the_suspected_service_is_named_with_its_heaviest_metric() {
         let said = cause(&incident(vec![changed("payment", "version", 940)]));
         assert_eq!(said, "payment: http.server.request.duration.p99 180 ms, expected 20 ms");
+
+        let mut of_a_replica = incident(Vec::new());
+        of_a_replica.services[0].metrics[0].replica = "payment-7f9c".to_owned();
+        let said = cause(&of_a_replica);
+        assert_eq!(said, "payment: http.server.request.duration.p99 180 ms, expected 20 ms, replica payment-7f9c");
     }
 
     #[test]

@@ -21,15 +21,28 @@ const main = document.getElementById("main");
 const live = document.getElementById("live");
 const dialog = document.getElementById("keys");
 const tabs = VIEWS.map(([name, href]) => el("a", { href }, name));
-document.getElementById("views").replaceChildren(...tabs);
+const nav = document.getElementById("views");
+nav.replaceChildren(...tabs);
 dialog.append(el("dl", {}, KEYS.flatMap(([key, what]) => [el("dt", {}, key), el("dd", {}, what)])));
 dialog.addEventListener("click", () => dialog.close());
+
+/** Says at which edges of the row there are further views: on a phone not all fit. */
+function edges() {
+  nav.classList.toggle("before", nav.scrollLeft > 1);
+  nav.classList.toggle("after", nav.scrollLeft + nav.clientWidth < nav.scrollWidth - 1);
+}
+
+/** A text of an address within the page. */
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
 
 function view(path) {
   const [name, id] = path.replace("#/", "").split("/");
   if (name === "service" && /^\d+$/.test(id)) return ["#/", (into) => service(into, Number(id))];
   if (name === "trace" && /^[0-9a-f]{32}$/.test(id)) return ["#/traces", (into) => trace(into, id)];
   if (name === "incident" && /^\d{8,}-\d{6}-\d{3}$/.test(id)) return ["#/incidents", (into) => incident(into, id)];
+  if (name === "traces" && id) return ["#/traces", (into) => traces(into, decoded(id))];
   const views = { map, incidents, traces, network, receipt, node, sources };
   return Object.hasOwn(views, name) ? [`#/${name}`, views[name]] : ["#/", overview];
 }
@@ -39,6 +52,7 @@ function show() {
   end();
   const [tab, begin] = view(location.hash);
   tabs.forEach((link) => link.getAttribute("href") === tab ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current"));
+  nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   end = begin(main);
   window.scrollTo(0, 0);
 }
@@ -79,6 +93,8 @@ function key(event) {
 }
 
 window.addEventListener("hashchange", show);
+nav.addEventListener("scroll", edges, { passive: true });
+new ResizeObserver(edges).observe(nav);
 document.addEventListener("keydown", key);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 follow(status);

@@ -1,6 +1,6 @@
 // Scores as multiples of γ, on a logarithmic scale: an alarm is often ten times γ, a quiet service a third of it.
 
-import { clock, day, el, figures, say, svg } from "./elements.js";
+import { clock, day, el, figures, say, svg, zone } from "./elements.js";
 
 const LOW = 0.1;
 const SPARK = { width: 240, height: 38, points: 120, high: 30 };
@@ -29,17 +29,28 @@ export function spark() {
 function fill(lmap, { drawing, under, line, over }) {
   const { width, height, points, high } = SPARK;
   const scores = lmap.recent.slice(-points);
-  if (!lmap.gamma || scores.length < 2) {
+  const isScore = (score) => score !== null && score !== undefined;
+  if (!lmap.gamma || scores.filter(isScore).length < 2) {
     [under, line, over].forEach((path) => path.setAttribute("d", ""));
     drawing.setAttribute("aria-label", "no threshold yet");
     return;
   }
   const x = (at) => width - (scores.length - 1 - at) * width / (points - 1);
-  const path = scores.map((score, at) => `${at ? "L" : "M"}${x(at).toFixed(1)} ${(height * (1 - level((score ?? 0) / lmap.gamma, high))).toFixed(1)}`).join("");
+  const point = (at) => `${x(at).toFixed(1)} ${(height * (1 - level(scores[at] / lmap.gamma, high))).toFixed(1)}`;
+  // Rows without a score are a gap, and not zero.
+  const runs = [];
+  scores.forEach((score, at) => {
+    if (!isScore(score)) return;
+    if (at && isScore(scores[at - 1])) runs.at(-1).push(at);
+    else runs.push([at]);
+  });
+  const along = (run) => `M${run.map(point).join("L")}`;
+  const path = runs.map(along).join("");
   line.setAttribute("d", path);
   over.setAttribute("d", path);
-  under.setAttribute("d", `${path}L${width} ${height}L${x(0).toFixed(1)} ${height}Z`);
-  drawing.setAttribute("aria-label", `score ${figures((scores.at(-1) ?? 0) / lmap.gamma)} times γ`);
+  under.setAttribute("d", runs.map((run) => `${along(run)}L${x(run.at(-1)).toFixed(1)} ${height}L${x(run[0]).toFixed(1)} ${height}Z`).join(""));
+  const last = scores.at(-1);
+  drawing.setAttribute("aria-label", isScore(last) ? `score ${figures(last / lmap.gamma)} times γ` : "no score now");
 }
 
 const MARGIN = { left: 44, right: 6, top: 10, bottom: 24 };
@@ -145,7 +156,7 @@ function point(event, last, readout) {
 
 function leave(last, readout) {
   last.hovered = false;
-  say(readout, "Highest score of each moment, as a multiple of its threshold γ. Alarms are shaded.");
+  say(readout, `Highest score of each moment, as a multiple of its threshold γ. Alarms are shaded. Times are ${zone(Date.now())}.`);
 }
 
 /** The share of a metric in the score. */

@@ -25,9 +25,46 @@ export function breakable(text) {
   return parts.flatMap((part, at) => at ? [document.createElement("wbr"), part] : [part]);
 }
 
-/** Sets the text of a node, unless it is the same. */
+/** A metric by its title, and below it who it is about and which replica stands out, if anyone. */
+export function titled({ title, about, replica }) {
+  const notes = [about, replica && `replica ${replica}`].filter(Boolean);
+  return notes.length ? el("span", {}, breakable(title), notes.map((note) => el("div", { class: "quiet" }, breakable(note)))) : breakable(title);
+}
+
+/** What waits until nobody selects, presses or has the focus on something in a part: how it is drawn, by part. */
+const waiting = new Map();
+let pressed = null;
+
+function isHeld(part, keepsFocus) {
+  const selection = document.getSelection();
+  if (selection?.rangeCount && !selection.isCollapsed && selection.getRangeAt(0).intersectsNode(part)) return true;
+  if (pressed && part.contains(pressed)) return true;
+  // Of a click with the mouse nothing is lost.
+  return !keepsFocus && part.querySelector(":focus-visible") !== null;
+}
+
+/** Draws `part` anew: at once, or when nothing in it is selected or focused any more. People copy text while it changes. */
+export function redraw(part, draw, { keepsFocus = false } = {}) {
+  if (isHeld(part, keepsFocus)) waiting.set(part, { draw, keepsFocus });
+  else { waiting.delete(part); draw(); }
+}
+
+function drawWaiting() {
+  for (const [part, { draw, keepsFocus }] of [...waiting]) {
+    if (!part.isConnected) waiting.delete(part);
+    else redraw(part, draw, { keepsFocus });
+  }
+}
+document.addEventListener("selectionchange", drawWaiting);
+// Afterwards: the focus may go on to something else in the same part, and a press become a click.
+document.addEventListener("focusout", () => setTimeout(drawWaiting));
+document.addEventListener("pointerdown", ({ target, button }) => { if (!button) pressed = target; });
+for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => { pressed = null; setTimeout(drawWaiting); });
+
+/** Sets the text of a node, unless it is the same, or somebody selects in it. */
 export function say(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  if (node.textContent === text) waiting.delete(node);
+  else redraw(node, () => { node.textContent = text; }, { keepsFocus: true });
 }
 
 const pad = (number) => String(number).padStart(2, "0");
@@ -37,6 +74,16 @@ export function clock(ms, seconds = true) {
   const at = new Date(ms);
   return `${pad(at.getHours())}:${pad(at.getMinutes())}${seconds ? ":" + pad(at.getSeconds()) : ""}`;
 }
+
+/** The zone of the browser's clock at a moment: "UTC+2". */
+export function zone(ms) {
+  const ahead = -new Date(ms).getTimezoneOffset(), minutes = Math.abs(ahead) % 60;
+  if (!ahead) return "UTC";
+  return `UTC${ahead < 0 ? "-" : "+"}${Math.floor(Math.abs(ahead) / 60)}${minutes ? `:${pad(minutes)}` : ""}`;
+}
+
+/** Time of the day in UTC of a moment in milliseconds: that of incidents, their addresses and their files. */
+export const utc = (ms, seconds = true) => new Date(ms).toISOString().slice(11, seconds ? 19 : 16);
 
 /** Day of a moment in milliseconds. */
 export const day = (ms) => new Date(ms).toLocaleDateString(undefined, { weekday: "short", day: "numeric" });

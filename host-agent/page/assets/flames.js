@@ -1,6 +1,6 @@
 // A profile: the heaviest functions, and each function below its caller, as wide as its share.
 
-import { clock, count, el, percent, svg, table } from "./elements.js";
+import { count, el, percent, svg, table, utc } from "./elements.js";
 
 const WIDTH = 1100, ROW = 20, CHARACTER = 6.4, NARROWEST = 2, DEEPEST = 48, LISTED = 5;
 
@@ -67,6 +67,6 @@ function heaviest(stacks, samples) {
 /** One profile. */
 export function profile(of) {
   const stacks = of.stacks.map(([frames, samples]) => [frames.map((frame) => of.names[frame] ?? ""), samples]);
-  return [el("h3", {}, of.service), el("p", { class: "small quiet" }, `At ${clock(of.at)}, ${sampled(of)}.`),
+  return [el("h3", {}, of.service), el("p", { class: "small quiet" }, `At ${utc(of.at)} UTC, ${sampled(of)}.`),
     stacks.length ? [flames(stacks), table(["~Running", "~With what it called", "Function"], heaviest(stacks, of.samples || 1))] : ""];
 }

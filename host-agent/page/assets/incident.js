@@ -1,7 +1,7 @@
 // Incidents: the list, and one with its time line, services, metrics, changes, traces and log records.
 
-import { follow, state } from "./feed.js";
-import { breakable, clock, count, el, fetched, figures, length, percent, say, svg, table } from "./elements.js";
+import { follow, lmapOf, state } from "./feed.js";
+import { breakable, count, el, fetched, figures, length, percent, redraw, say, svg, table, titled, utc } from "./elements.js";
 import { level, share } from "./charts.js";
 import { profile } from "./flames.js";
 import { waterfall } from "./traces.js";
@@ -11,22 +11,21 @@ const AGAIN = 2_000;
 const WIDTH = 1100, LEFT = 190, RIGHT = 12, STRIP = 84, TOP = 26, AXIS = 26, STRIPS = 10;
 const STEPS = [10, 30, 60, 120, 300, 600, 1800, 3600, 10800];
 
-const day = (ms) => new Date(ms).toLocaleDateString(undefined, { day: "numeric", month: "short" });
+const day = (ms) => new Date(ms).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" });
 const lasted = ({ began, ended }) => ended === null ? "goes on" : length(Math.max(ended - began, 1));
 
 /** A line of the list. */
 function item(incident) {
   return el("li", {}, el("a", { class: "trace incident", href: `#/incident/${incident.id}` },
-    el("time", {}, `${day(incident.began)} ${clock(incident.began, false)}`),
+    el("time", {}, `${day(incident.began)} ${utc(incident.began, false)} UTC`),
     el("span", { class: `what ${incident.ended === null ? "failed" : ""}` }, incident.services.join(", ")),
     el("span", { class: "took" }, lasted(incident)),
-    el("span", { class: "badge" }, `${count(incident.traces)} traces`),
+    el("span", { class: "badge" }, `${count(incident.traces)} ${incident.traces === 1 ? "trace" : "traces"}`),
     el("span", { class: "why quiet" }, incident.cause)));
 }
 
-/** A list of the newest incidents, at most `most` of them, that keeps itself up to date. Returns it, and what ends it. */
-export function list(most) {
-  const body = el("div");
+/** Calls `taken` with the list of incidents at each change of it, until the returned function is called. */
+function changing(taken) {
   let seen = null, asked = false, over = false;
   async function update() {
     if (over || asked || seen === state.node.incidents || state.node.incidents === undefined) return;
@@ -36,24 +35,52 @@ export function list(most) {
     setTimeout(() => { asked = false; update(); }, AGAIN);
     if (!answer || over) return;
     seen = wanted;
-    const shown = answer.incidents.slice(0, most);
-    const more = answer.incidents.length - shown.length;
-    const kept = answer.in_memory ? "They end with the agent: incidents.dir keeps them on disk." : "";
-    if (!shown.length) return body.replaceChildren(el("p", { class: "quiet" }, "No incident yet."));
-    body.replaceChildren(el("ul", { class: "traces" }, shown.map(item)),
-      el("p", { class: "small quiet" }, more ? el("a", { href: "#/incidents" }, `${count(more)} further incidents. `) : "", kept));
+    taken(answer);
   }
   update();
   const unfollow = follow(update);
-  return [body, () => { over = true; unfollow(); }];
+  return () => { over = true; unfollow(); };
+}
+
+/** At most `most` of these incidents; `none` is said if there are none. */
+function list(of, most, inMemory, none) {
+  const shown = of.slice(0, most), more = of.length - shown.length;
+  const kept = inMemory ? "They end with the agent: incidents.dir keeps them on disk." : "";
+  if (!shown.length) return [el("p", { class: "quiet" }, none)];
+  return [el("ul", { class: "traces" }, shown.map(item)),
+    el("p", { class: "small quiet" }, more ? el("a", { href: "#/incidents" }, `${count(more)} further incidents. `) : "", kept)];
+}
+
+/** Incidents that go on, and the newest `most` of the others, which keep themselves up to date. Returns both, and what ends them. */
+export function openAndClosed(most) {
+  const [open, closed] = [el("section", { class: "open", hidden: true }), el("section")];
+  const end = changing(({ incidents, in_memory: inMemory }) => {
+    const on = incidents.filter(({ ended }) => ended === null), past = incidents.filter(({ ended }) => ended !== null);
+    redraw(open, () => {
+      open.hidden = !on.length;
+      open.replaceChildren(el("h2", {}, on.length === 1 ? "Open incident" : "Open incidents"), ...list(on, most, false, ""));
+    });
+    redraw(closed, () => closed.replaceChildren(el("h2", {}, on.length ? "Earlier incidents" : "Incidents"),
+      ...list(past, most, inMemory, on.length ? "None." : "No incident yet.")));
+  });
+  return [open, closed, end];
 }
 
 /** Shows the list in `main`. Returns what ends it. */
 export function incidents(main) {
-  const [body, end] = list(1000);
-  main.replaceChildren(el("h1", {}, "Incidents"), el("p", { class: "lead" }, "Alarms within ten seconds are one incident. The newest first."), body);
-  return end;
+  const body = el("div");
+  main.replaceChildren(el("h1", {}, "Incidents"), el("p", { class: "lead" }, "Alarms within ten seconds are one incident. The newest first. Times are UTC, as in their addresses and files."), body);
+  return changing(({ incidents, in_memory: inMemory }) => redraw(body, () => body.replaceChildren(...list(incidents, 1000, inMemory, "No incident yet."))));
 }
+
+/** The name of a service, which leads to its view if it is there now. */
+function named(service, text = service) {
+  const lmap = lmapOf(service);
+  return lmap ? el("a", { href: `#/service/${lmap.id}` }, text) : text;
+}
+
+/** The id of a trace, which leads to its own view. */
+const traced = (id) => /^[0-9a-f]{32}$/.test(id) ? el("a", { href: `#/trace/${id}` }, id) : id;
 
 /** Where a second and a multiple of γ are drawn. */
 function scales(incident, services) {
@@ -114,7 +141,7 @@ function axis({ from, span, x }, height) {
   const step = STEPS.find((step) => span / step <= 10) ?? 86400;
   const times = [];
   for (let at = Math.ceil(from / step) * step; at <= from + span; at += step) {
-    times.push(svg("text", { class: "axis", x: Math.min(Math.max(x(at), LEFT + 20), WIDTH - 30), y: height - 8, "text-anchor": "middle" }, clock(at * 1000)));
+    times.push(svg("text", { class: "axis", x: Math.min(Math.max(x(at), LEFT + 20), WIDTH - 30), y: height - 8, "text-anchor": "middle" }, utc(at * 1000)));
   }
   return times;
 }
@@ -128,66 +155,68 @@ function timeLine(incident) {
     services.map((service, place) => strip(service, place, scale)), marks(incident.changes, scale, height), axis(scale, height));
   const more = incident.services.length - services.length;
   return el("div", { class: "chart" }, el("div", { class: "scrolled" }, drawing),
-    el("p", { class: "readout" }, `Highest score of each moment, as a multiple of its threshold γ. Alarms are shaded; numbers are what was changed.${more > 0 ? ` ${more} further services are not drawn.` : ""}`));
+    el("p", { class: "readout" }, `Highest score of each moment, as a multiple of its threshold γ. Alarms are shaded; numbers are what was changed. Times are UTC.${more > 0 ? ` ${more} further services are not drawn.` : ""}`));
 }
 
 function changes({ changes, began }) {
   if (!changes.length) return el("p", { class: "quiet" }, "No restart, other version, configuration or limit was seen from ten minutes before the first alarm on.");
-  return table(["~Mark", "~When", "~Kind", "What"], changes.map(({ at, service, kind, text, first }, number) => {
+  return table(["~Mark", "~When (UTC)", "~Kind", "What"], changes.map(({ at, service, kind, text, first }, number) => {
     const what = service ? `${service}: ${text}` : text;
     const before = first && at <= began ? `, ${length(Math.max(began - at, 1))} before the first alarm` : "";
-    return [String(number + 1), clock(at), kind, first ? el("b", {}, what, before) : what];
+    return [String(number + 1), utc(at), kind, first ? el("b", {}, what, before) : what];
   }));
 }
 
 function services({ services, further_services: more }) {
   const rows = services.map((of) => [
-    el("b", {}, of.service), of.rank === 1 ? el("span", { class: "badge cause" }, "suspected cause") : `rank ${of.rank}`,
-    clock(of.began), lasted(of), `${figures(of.peak ?? 0)} γ`, of.points_at ? `points at ${of.points_at}` : "",
+    el("b", {}, named(of.service)), of.rank === 1 ? el("span", { class: "badge cause" }, "suspected cause") : `rank ${of.rank}`,
+    utc(of.began), lasted(of), `${figures(of.peak ?? 0)} γ`, of.points_at ? el("span", {}, "points at ", named(of.points_at)) : "",
   ]);
-  return [table(["Service", "~Suspicion", "~Alarm from", "~For", "~Highest score", "Points at"], rows),
+  return [table(["Service", "~Suspicion", "~Alarm from (UTC)", "~For", "~Highest score", "Points at"], rows),
     more ? el("p", { class: "small quiet" }, `${more} further services are not kept.`) : ""];
 }
 
 function metrics({ services }) {
   return services.filter(({ metrics, silent }) => metrics.length || silent.length).map((of) => {
-    const rows = of.metrics.slice(0, 5).map(({ title, group, seen, expected, share: part, since }) => [
-      el("span", {}, share(part ?? 0), percent(part ?? 0)), breakable(title), seen, expected, since, group]);
-    return [el("h3", {}, of.service), of.silent.length ? el("p", {}, `Silent replicas: ${of.silent.join(", ")}`) : "",
+    const rows = of.metrics.slice(0, 5).map(({ title, about, replica, group, seen, expected, share: part, since }) => [
+      el("span", {}, share(part ?? 0), percent(part ?? 0)), titled({ title, about, replica }), seen, expected, since, group]);
+    return [el("h3", {}, named(of.service)), of.silent.length ? el("p", {}, `Silent replicas: ${of.silent.join(", ")}`) : "",
       rows.length ? table(["~Share of the score", "Metric", "#Seen", "#Expected", "#For", "Group"], rows) : ""];
   });
 }
 
-function traces({ traces, kept_traces: kept }) {
+function traces({ id, traces, kept_traces: kept }) {
   const more = kept - traces.length;
   const shown = traces.map((trace) => {
     const root = trace.spans.find(({ parent }) => !parent) ?? trace.spans[0];
     return [el("h3", {}, `${root?.service ?? ""} ${root?.name ?? ""}`),
-      el("p", { class: "small quiet" }, `${length(trace.took / 1e6)}, ${trace.spans.length} spans, at ${clock(trace.start)}. Kept by ${trace.policy}: ${trace.reason}`),
+      el("p", { class: "small quiet" }, `${length(trace.took / 1e6)}, ${trace.spans.length} spans, at ${utc(trace.start)} UTC. Kept by ${trace.policy}: ${trace.reason}`),
       waterfall(trace),
-      el("p", { class: "small quiet" }, `Trace ${trace.id}${trace.cut ? `; ${trace.cut} further spans are not kept` : ""}`)];
+      el("p", { class: "small quiet" }, "Trace ", traced(trace.id), trace.cut ? `; ${trace.cut} further spans are not kept` : "",
+        trace.link ? [". ", el("a", { href: trace.link, target: "_blank", rel: "noreferrer" }, "Open in the tracing backend")] : "")];
   });
   const rest = more > 0 ? `${count(more)} further traces are kept at the upstream.` : traces.length ? "" : "No kept trace belongs to this incident.";
-  return [shown, rest ? el("p", { class: "quiet" }, rest) : ""];
+  return [shown, rest ? el("p", { class: "quiet" }, rest) : "",
+    kept ? el("p", {}, el("a", { href: `#/traces/${id}` }, "Traces on this page that were kept for this incident")) : ""];
 }
 
 function streams({ streams }) {
   const rows = streams.flatMap(({ service, figures }) => figures.map(({ metric, largest, at, expected, last }) =>
-    [el("b", {}, breakable(service.replace(/^network\./, ""))), breakable(metric), largest, clock(at), expected ?? el("span", { class: "quiet" }, "not judged"), last]));
-  return rows.length ? [el("h2", {}, "Streams of packets"), table(["Stream", "Metric", "#Largest", "~When", "#Expected", "#At last"], rows)] : "";
+    [el("b", {}, named(service, service.replace(/^network\./, ""))), breakable(metric), largest, utc(at), expected ?? el("span", { class: "quiet" }, "not judged"), last]));
+  return rows.length ? [el("h2", {}, "Streams of packets"), table(["Stream", "Metric", "#Largest", "~When (UTC)", "#Expected", "#At last"], rows)] : "";
 }
 
 function logs({ logs, kept_logs: kept }) {
   if (!kept) return "";
   const more = kept - logs.length;
-  const rows = logs.map(({ at, level, service, text, trace, reason }) => [clock(at), level, el("b", {}, service),
-    [el("div", {}, text || "(no text)"), el("div", { class: "small quiet" }, `${reason}.${trace ? ` Trace ${trace}.` : ""}`)]]);
-  return [el("h2", {}, "Kept log records"), table(["~When", "~Severity", "~Service", "What"], rows),
+  const rows = logs.map(({ at, level, service, text, trace, reason }) => [utc(at), level, el("b", {}, named(service)),
+    [el("div", {}, text || "(no text)"), el("div", { class: "small quiet" }, `${reason}.`, trace ? [" Trace ", traced(trace), "."] : "")]]);
+  return [el("h2", {}, "Kept log records"), table(["~When (UTC)", "~Severity", "~Service", "What"], rows),
     more > 0 ? el("p", { class: "quiet" }, `${count(more)} further log records are kept at the upstream.`) : ""];
 }
 
 function usual({ services }) {
-  const rows = services.map((of) => [el("b", {}, of.service),
+  const rows = services.map((of) => [el("b", {}, named(of.service)),
     of.usual_seconds ? `median ${figures(of.usual)} γ, at most ${figures(of.usual_maximum)} γ, in ${of.usual_seconds} s before` : "no score is known from before its alarm",
     of.metrics.slice(0, 5).map(({ title, expected }) => el("div", {}, breakable(title), ` ${expected}`))]);
   return table(["Service", "Scores", "Expected of what stood out"], rows);
@@ -195,10 +224,10 @@ function usual({ services }) {
 
 function parts(incident) {
   const { id, node, began, ended, cut_short: cut } = incident;
-  const when = ended === null ? "It goes on." : `Until ${clock(ended)}, ${lasted(incident)}${cut ? ", cut short by the end of the agent" : ""}.`;
+  const when = ended === null ? "It goes on." : `Until ${utc(ended)} UTC, ${lasted(incident)}${cut ? ", cut short by the end of the agent" : ""}.`;
   return [
     el("p", { class: "cause" }, incident.cause),
-    el("p", { class: "lead" }, `On ${node} since ${day(began)} ${clock(began)}. ${when} `,
+    el("p", { class: "lead" }, `On ${node} since ${day(began)} ${utc(began)} UTC. ${when} `,
       el("a", { href: `/api/incident/${id}.html`, download: `incident-${id}.html` }, "Save as a file")),
     el("h2", {}, "Time line"), timeLine(incident),
     el("h2", {}, "What was changed"), changes(incident),
@@ -216,7 +245,17 @@ function parts(incident) {
 export function incident(main, id) {
   const title = el("h1", {}, `Incident ${id}`), body = el("div");
   main.replaceChildren(title, body);
-  let timer = null, over = false, said = null;
+  let timer = null, over = false, said = null, known = null, linked = null;
+  // Services come and go: their names lead to what is there.
+  const links = () => [...known.services, ...known.streams].flatMap(({ service, points_at: other }) => [service, other]).map((name) => lmapOf(name)?.id).join();
+  function draw() {
+    linked = links();
+    redraw(body, () => {
+      const at = window.scrollY;
+      body.replaceChildren(...parts(known).flat(Infinity).filter((part) => part !== ""));
+      window.scrollTo(0, at);
+    });
+  }
   const look = () => fetched(`/api/incident/${id}`).catch(() => undefined).then((answer) => {
     if (over) return;
     if (answer === null) {
@@ -227,12 +266,11 @@ export function incident(main, id) {
     timer = setTimeout(look, answer && answer.ended !== null ? 10 * AGAIN : AGAIN);
     const now = JSON.stringify(answer);
     if (!answer || now === said) return;
-    said = now;
+    [said, known] = [now, answer];
     say(title, `Incident ${answer.id}`);
-    const at = window.scrollY;
-    body.replaceChildren(...parts(answer).flat(Infinity).filter((part) => part !== ""));
-    window.scrollTo(0, at);
+    draw();
   });
   look();
-  return () => { over = true; clearTimeout(timer); };
+  const unfollow = follow(() => { if (known && links() !== linked) draw(); });
+  return () => { over = true; clearTimeout(timer); unfollow(); };
 }

@@ -1,7 +1,7 @@
 // The map: operations where requests enter, services, and who calls whom.
 
-import { follow, isUrgent, state } from "./feed.js";
-import { breakable, count, el, fetched, figures, length, percent, say, svg, table } from "./elements.js";
+import { follow, isUrgent, lmapOf, state } from "./feed.js";
+import { breakable, count, el, fetched, figures, length, percent, redraw, say, svg, table } from "./elements.js";
 import { columns } from "./graph.js";
 import { find, watch } from "./metrics.js";
 
@@ -9,11 +9,10 @@ const AGAIN = 3000;
 const BOX = { width: 164, height: 54, across: 212, down: 70 };
 const ENTRY = { width: 196, height: 30, most: 16 };
 const LISTED = 40;
+/** A stream's line is so far above that of the calls between the same two. */
+const ABOVE = 14;
 /** Streams whose figures are fetched: the first by name. */
 const WATCHED = 8;
-
-/** The LMAP of the service `name`. */
-const lmapOf = (name) => [...state.lmaps.values()].find(({ service }) => service === name);
 
 const perSecond = (rate) => rate === null || rate === undefined ? "–" : `${figures(rate)}/s`;
 const share = (errors) => errors === null ? "–" : percent(errors);
@@ -72,17 +71,19 @@ const end = ([x, y]) => [x + BOX.width, y + BOX.height / 2];
 /** Calls fail visibly from this share on. */
 const FAILING = 0.01;
 
-function call(map, at, [from, to, rate, mean, failed]) {
-  const width = 1 + Math.log10(1 + (rate ?? 0)) * 1.3;
+function call(map, at, [from, to, rate, mean, failed, unanswered]) {
+  const all = (rate ?? 0) + (unanswered ?? 0);
+  const width = 1 + Math.log10(1 + all) * 1.3;
   const both = [from, to].every((service) => { const lmap = lmapOf(map.services[service].name); return lmap && isUrgent(lmap); });
-  const text = `${map.services[from].name} calls ${map.services[to].name}${rate === null ? "" : `, about ${perSecond(rate)}`}${mean === null ? "" : `, ${length(mean)}`}${failed ? `, ${percent(failed)} failed` : ""}`;
-  const kind = `${both ? " alarm" : ""}${failed >= FAILING ? " failing" : ""}`;
+  const text = `${map.services[from].name} calls ${map.services[to].name}${rate === null ? "" : `, about ${perSecond(rate)}`}${mean === null ? "" : `, ${length(mean)}`}${failed ? `, ${percent(failed)} failed` : ""}${unanswered ? `, about ${perSecond(unanswered)} unanswered` : ""}`;
+  const isFailing = failed >= FAILING || (unanswered && unanswered >= FAILING * all);
+  const kind = `${both ? " alarm" : ""}${isFailing ? " failing" : ""}`;
   return svg("path", { class: `call${kind}`, d: curve(end(at.get(from)), middle(at.get(to))), "stroke-width": width.toFixed(1), "data-ends": `${from} ${to}` }, svg("title", {}, text));
 }
 
 /** Median delay, or mean one-way delay, and loss of a stream; null where there is none. */
 function onStream(metrics) {
-  const value = (title) => find(metrics, title)?.values[0] ?? null;
+  const value = (name) => find(metrics, name)?.values[0] ?? null;
   const delay = value("network.delay.p50") ?? value("network.owd.mean");
   return { delay: delay === null ? null : delay * 1000, slow: (value("network.delay.p99") ?? -1) * 1000, loss: value("network.loss") ?? value("network.requests.unanswered") };
 }
@@ -91,15 +92,15 @@ const onEdge = ({ delay, loss }) => [delay === null ? "" : length(delay), loss =
 
 /** A stream of packets between two services, with its delay and loss. */
 function stream(map, at, [from, to, id], measured) {
-  const [start, stop] = [end(at.get(from)), middle(at.get(to))];
+  const [start, stop] = [end(at.get(from)), middle(at.get(to))].map(([x, y]) => [x, y - ABOVE]);
   const [x, y] = [(start[0] + stop[0]) / 2, (start[1] + stop[1]) / 2];
   const lmap = state.lmaps.get(id), urgent = lmap && isUrgent(lmap);
   const says = measured ? onEdge(measured) || "no figure" : "…";
   const said = `Packets from ${map.services[from].name} to ${map.services[to].name}: ${says}${urgent ? ", in alarm" : ""}`;
   return svg("a", { class: `stream-edge${urgent ? " alarm" : ""}`, href: `#/service/${id}`, "aria-label": said },
     svg("title", {}, said), svg("path", { d: curve(start, stop) }),
-    svg("rect", { x: x - 62, y: y - 25, width: 124, height: 20, rx: 10 }),
-    svg("text", { x, y: y - 11, "text-anchor": "middle" }, urgent ? `▲ ${says}` : says));
+    svg("rect", { x: x - 62, y: y - 10, width: 124, height: 20, rx: 10 }),
+    svg("text", { x, y: y + 4, "text-anchor": "middle" }, urgent ? `▲ ${says}` : says));
 }
 
 function streamTable(map, measured) {
@@ -122,9 +123,10 @@ function box(map, at, service, select) {
   return svg("g", { class: `node${urgent ? " alarm" : ""}${cause ? " suspect" : ""}`, tabindex: 0, role: "button", "aria-label": said, "data-key": `service ${name}`, transform: `translate(${x} ${y})`, ...pressed(() => select({ service: name })) },
     svg("title", {}, urgent ? `${said}` : name),
     svg("rect", { width: BOX.width, height: BOX.height, rx: 8 }),
-    svg("text", { class: "name", x: 12, y: 22 }, cut(name, of[1] ? 13 : 19)),
+    // Where requests are not counted there is only the name.
+    svg("text", { class: "name", ...(words ? { x: 12, y: 22 } : { x: BOX.width / 2, y: BOX.height / 2 + 5, "text-anchor": "middle" }) }, cut(name, of[1] ? 13 : 19)),
     of[1] ? svg("text", { class: "errors", x: BOX.width - 12, y: 22, "text-anchor": "end" }, `${percent(of[1])} ✕`) : "",
-    svg("text", { class: "figures", x: 12, y: 41 }, cut(words, 25)));
+    words ? svg("text", { class: "figures", x: 12, y: 41 }, cut(words, 25)) : "");
 }
 
 function pressed(act) {
@@ -133,12 +135,12 @@ function pressed(act) {
 
 function entry(map, place, operation, select) {
   const service = map.services[operation.service]?.name ?? "";
-  const said = `${operation.name} of ${service}. ${brief(operation.figures)}`;
+  const said = `${operation.name} of ${service}. ${brief(operation.figures)}`, [rate] = operation.figures;
   return svg("g", { class: "node entry", tabindex: 0, role: "button", "aria-label": said, "data-key": `operation ${service} ${operation.name}`, transform: `translate(6 ${place})`, ...pressed(() => select({ service, operation: operation.name })) },
     svg("title", {}, said),
     svg("rect", { width: ENTRY.width, height: ENTRY.height, rx: 15 }),
-    svg("text", { x: 14, y: 20 }, cut(operation.name, 17)),
-    svg("text", { class: "figures", x: ENTRY.width - 12, y: 20, "text-anchor": "end" }, perSecond(operation.figures[0])));
+    svg("text", { x: 14, y: 20 }, cut(operation.name, rate === null ? 25 : 17)),
+    rate === null ? "" : svg("text", { class: "figures", x: ENTRY.width - 12, y: 20, "text-anchor": "end" }, perSecond(rate)));
 }
 
 function drawing(map, places, select, measured) {
@@ -188,9 +190,10 @@ function details(map, chosen) {
     return [el("h2", {}, breakable(of.name), ` of ${service.name}`), table(["Where", ...FIGURES], [[el("b", {}, "The operation"), ...cells(of.figures)], ...path.map((on) => [on.name, ...cells(on.figures)])]),
       el("p", { class: "quiet" }, "Below it: all requests of the services on its path.")];
   }
-  const pairs = (mine, other) => map.calls.filter((call) => call[mine] === number).map((call) => [map.services[call[other]].name, perSecond(call[2]), call[4] ? el("span", { class: "failed" }, share(call[4])) : share(call[4]), time(call[3])]);
+  const pairs = (mine, other) => map.calls.filter((call) => call[mine] === number).map((call) => [map.services[call[other]].name, perSecond(call[2]), call[4] ? el("span", { class: "failed" }, share(call[4])) : share(call[4]), inVain(call[5]), time(call[3])]);
+  const inVain = (rate) => rate ? el("span", { class: "failed" }, perSecond(rate)) : rate === 0 ? "0" : "–";
   const [callers, callees] = [pairs(1, 0), pairs(0, 1)];
-  const part = (title, rows) => rows.length ? [el("h3", {}, title), table(["Service", "#Calls, about", "#Failed, about", "#Mean delay"], rows)] : [];
+  const part = (title, rows) => rows.length ? [el("h3", {}, title), table(["Service", "#Answered, about", "#Failed, about", "#Unanswered, about", "#Mean delay"], rows)] : [];
   const rest = service.operations - operations.length;
   return [el("h2", {}, service.name), el("p", {}, link),
     table(["Operation", ...FIGURES], [[el("b", {}, "All"), ...cells(service.figures)], ...operations.slice(0, LISTED).map((of) => [breakable(of.name), ...cells(of.figures)])]),
@@ -214,8 +217,9 @@ function lead(map) {
   const over = map.over ? `Rates are of the last ${Math.round(map.over)} s.` : "Rates follow in a moment.";
   const { services, operations, calls } = map.left_out;
   const out = [[services, "services"], [operations, "operations"], [calls, "pairs"]].filter(([number]) => number).map(([number, of]) => `${count(number)} ${of}`);
+  const counted = map.counted ? "" : " Requests of services and operations are not counted here (otlp.derived).";
   const learnt = map.learnt ? "" : " Who calls whom is learnt where traces are kept (otlp.traces.keep: tail).";
-  return `${count(map.services.length)} services. ${over}${out.length ? ` Not shown: ${out.join(", ")} with the fewest requests.` : ""}${learnt}`;
+  return `${count(map.services.length)} services. ${over}${out.length ? ` Not shown: ${out.join(", ")} with the fewest requests.` : ""}${counted}${learnt}`;
 }
 
 /** Shows the view in `main`. Returns what ends it. */
@@ -233,7 +237,7 @@ export function map(main) {
   function tell() {
     const picture = frame.querySelector("svg");
     if (picture) mark(picture, known, chosen);
-    below.replaceChildren(...(chosen ? details(known, chosen) : []));
+    redraw(below, () => below.replaceChildren(...(chosen ? details(known, chosen) : [])));
   }
   /** Fetches figures of streams that are drawn, and of no others. */
   function follows() {
@@ -245,12 +249,15 @@ export function map(main) {
   }
   function draw() {
     if (!known) return;
-    const focused = frame.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     const places = placed(known, filter.value.trim().toLowerCase());
-    frame.replaceChildren(places.at.size ? drawing(known, places, select, measured) : el("p", { class: "quiet" }, "No service matches the filter."));
-    if (focused) [...frame.querySelectorAll(".node")].find(({ dataset }) => dataset.key === focused)?.focus({ preventScroll: true });
-    list.replaceChildren(...streamTable(known, measured), ...operationTable(known, places.entries, select));
-    tell();
+    // The focus stays on a box, wherever that is drawn.
+    redraw(frame, () => {
+      const focused = frame.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+      frame.replaceChildren(places.at.size ? drawing(known, places, select, measured) : el("p", { class: "quiet" }, "No service matches the filter."));
+      if (focused) [...frame.querySelectorAll(".node")].find(({ dataset }) => dataset.key === focused)?.focus({ preventScroll: true });
+      tell();
+    }, { keepsFocus: true });
+    redraw(list, () => list.replaceChildren(...streamTable(known, measured), ...operationTable(known, places.entries, select)));
   }
   async function update() {
     const answer = await fetched("/api/map").catch(() => null);

@@ -1,13 +1,13 @@
 // Each metric of a service, as long as somebody looks: only then does the agent fetch them.
 
-import { breakable, count, el, fetched, percent, say, table } from "./elements.js";
+import { count, el, fetched, percent, redraw, say, table, titled } from "./elements.js";
 import { share } from "./charts.js";
 
 const AGAIN = 1000;
 const LISTED = 60;
 
-/** The metric of that title, without labels. */
-export const find = (metrics, title) => metrics.find((metric) => metric.title === title);
+/** The metric of that name itself: no statistic of a distribution, and without labels. */
+export const find = (metrics, name) => metrics.find(({ metric, statistic, labels }) => metric === name && !statistic && !labels.length);
 
 /** Asks for the metrics of the LMAP `id` each second, until the returned function is called. */
 export function watch(id, seen) {
@@ -24,9 +24,9 @@ export function watch(id, seen) {
 
 /** A table of metrics: seen and expected in their units, with their share of the score. */
 export function metricTable(metrics) {
-  const rows = metrics.map(({ title, group, seen, expected, share: part }) => [
+  const rows = metrics.map(({ title, about, group, seen, expected, share: part }) => [
     part ? el("span", {}, share(part), percent(part)) : el("span", { class: "quiet" }, "0 %"),
-    breakable(title), seen ?? "–", expected ?? el("span", { class: "quiet" }, "not judged"), group,
+    titled({ title, about }), seen ?? "–", expected ?? el("span", { class: "quiet" }, "not judged"), group,
   ]);
   return table(["~Share of the score", "Metric", "#Seen", "#Expected", "Group"], rows);
 }
@@ -48,7 +48,7 @@ export function everyMetric(id, seen) {
     if (byShare.getAttribute("aria-pressed") === "true") fits.sort((a, b) => (b.share ?? 0) - (a.share ?? 0));
     const rest = fits.length - LISTED;
     say(says, known.full ? "Too many services are looked at." : !known.metrics.length ? "The values come with the next row." : `${count(known.metrics.length)} metrics${rest > 0 ? `, ${count(rest)} of them not shown: filter` : ""}`);
-    body.replaceChildren(...(fits.length ? [metricTable(fits.slice(0, LISTED))] : []));
+    redraw(body, () => body.replaceChildren(...(fits.length ? [metricTable(fits.slice(0, LISTED))] : [])));
   }
   const end = watch(id, (answer) => { known = answer; draw(); seen(answer); });
   return [el("div", {}, el("div", { class: "bar-of-tools" }, filter, byShare, says), body), end];

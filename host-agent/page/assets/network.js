@@ -1,7 +1,7 @@
 // Streams that the node measures: delays, loss, and what else their agents say.
 
 import { byUrgency, follow, isUrgent, state, words } from "./feed.js";
-import { breakable, clock, count, el, length, percent, say, svg } from "./elements.js";
+import { breakable, clock, count, el, length, percent, redraw, say, svg, zone } from "./elements.js";
 import { find, metricTable, watch } from "./metrics.js";
 
 const PREFIX = "network.";
@@ -11,13 +11,26 @@ const SHOWN = 12;
 const KEPT = 300;
 const DELAYS = { "network.delay.p50": "median", "network.delay.p95": "95 %", "network.delay.p99": "99 %", "network.owd.mean": "mean" };
 const LOSSES = { "network.loss": "lost", "network.requests.unanswered": "unanswered", "network.requests.repeated": "repeated" };
-/** A class of the histogram, with its upper bound in seconds. */
-const CLASS = /^network\.delay\.share\{le="([^"]+)"\}$/;
+/** The histogram: each class is a metric whose only label is its upper bound in seconds. */
+const SHARES = "network.delay.share", BOUND = "le";
 const CHART = { width: 520, height: 150, left: 62, right: 92, top: 8, bottom: 20 };
 
 const isStream = ({ service }) => service.startsWith(PREFIX);
-const value = (metrics, title) => find(metrics, title)?.values[0] ?? null;
+const value = (metrics, name) => find(metrics, name)?.values[0] ?? null;
+/** The upper bound of a class of the histogram in seconds; undefined for other metrics, and for a bound that is no number. */
+function boundOf({ metric, labels }) {
+  const text = metric === SHARES && labels.length === 1 ? new Map(labels).get(BOUND) : undefined;
+  const bound = text === "+Inf" ? Infinity : text ? Number(text) : NaN;
+  return bound > 0 ? bound : undefined;
+}
 const delay = (seconds) => length(seconds * 1000);
+const whole = (number) => count(Math.round(number));
+/** What a stream says now, beside its charts: title, metric, and its value as a text. */
+const FIGURES = [
+  ["Median delay", "network.delay.p50", delay], ["95 % of delays", "network.delay.p95", delay], ["99 % of delays", "network.delay.p99", delay],
+  ["Mean one-way delay", "network.owd.mean", delay], ["Lost", "network.loss", percent], ["Unanswered", "network.requests.unanswered", percent],
+  ["Top talker", "network.top_talker.share", percent], ["Distinct sources", "network.sources.distinct", whole], ["Distinct flows", "network.flows.distinct", whole],
+];
 
 /** Lines over time of the metrics in `names`; null where there is none. On a logarithmic scale if `log`. */
 function lines(past, names, { log, text, label }) {
@@ -48,9 +61,9 @@ function lines(past, names, { log, text, label }) {
 
 /** The distribution of delays now, as far as its quantiles tell; above them what is expected. */
 function distribution(metrics) {
-  const named = ["p50", "p95", "p99"].map((name) => find(metrics, `network.delay.${name}`)).filter((metric) => metric && metric.values[0] > 0);
+  const named = ["p50", "p95", "p99"].map((name) => [name, find(metrics, `network.delay.${name}`)]).filter(([, metric]) => metric && metric.values[0] > 0);
   const [mean, deviation] = [value(metrics, "network.owd.mean"), value(metrics, "network.owd.deviation")];
-  const marks = named.length ? named.map(({ title, values }) => [title.split(".").at(-1), ...values]) : mean > 0 ? [["mean", mean, find(metrics, "network.owd.mean").values[1]]] : [];
+  const marks = named.length ? named.map(([name, { values }]) => [name, ...values]) : mean > 0 ? [["mean", mean, find(metrics, "network.owd.mean").values[1]]] : [];
   if (!marks.length) return null;
   const spread = named.length ? [] : [Math.max(mean - (deviation ?? 0), mean / 10), mean + (deviation ?? 0)];
   const ends = [...marks.flatMap(([, seen, expected]) => [seen, expected]), ...spread].filter((one) => one > 0);
@@ -69,9 +82,9 @@ function distribution(metrics) {
 
 /** The histogram of delays now: the share of each class, with the quantiles above it. */
 function histogram(metrics) {
-  const classes = metrics.map(({ title, values }) => [title.match(CLASS)?.[1], values[0]]).filter(([bound, share]) => bound && share !== null);
-  if (!classes.length) return null;
-  const of = classes.map(([bound, share]) => ({ bound: bound === "+Inf" ? Infinity : Number(bound), share })).sort((a, b) => a.bound - b.bound);
+  const of = metrics.map((metric) => ({ bound: boundOf(metric), share: metric.values[0] })).filter(({ bound, share }) => bound && share !== null);
+  if (!of.length) return null;
+  of.sort((a, b) => a.bound - b.bound);
   const filled = of.map(({ share }) => share > 0.0005);
   const [first, last] = [Math.max(filled.indexOf(true) - 1, 0), Math.min(filled.lastIndexOf(true) + 1, of.length - 1)];
   const shown = of.slice(first, last + 1), high = Math.max(...shown.map(({ share }) => share), 0.01);
@@ -91,20 +104,22 @@ function histogram(metrics) {
 /** Metrics with labels, by what they measure: the talkers of a stream, for example. The largest come first. */
 function rankings(metrics) {
   const by = new Map();
-  for (const metric of metrics) {
-    const at = metric.title.indexOf("{");
-    if (at > 0 && metric.seen !== null && !CLASS.test(metric.title)) by.set(metric.title.slice(0, at), [...(by.get(metric.title.slice(0, at)) ?? []), { ...metric, title: metric.title.slice(at + 1).replace(/\}$/, "") }]);
+  for (const metric of metrics.filter(({ labels, seen }) => labels.length && seen !== null)) {
+    if (boundOf(metric)) continue;
+    const name = metric.statistic ? `${metric.metric}.${metric.statistic}` : metric.metric;
+    const title = metric.labels.map(([key, value]) => `${key}="${value}"`).join(",");
+    by.set(name, [...(by.get(name) ?? []), { ...metric, title }]);
   }
   return [...by].filter(([, of]) => of.length > 1).map(([name, of]) =>
     [el("h3", {}, breakable(name)), metricTable(of.sort((a, b) => (b.values[0] ?? 0) - (a.values[0] ?? 0)).slice(0, 20))]);
 }
 
-function lead(metrics) {
-  const parts = [
-    ["median delay", value(metrics, "network.delay.p50"), delay], ["mean one-way delay", value(metrics, "network.owd.mean"), delay],
-    ["lost", value(metrics, "network.loss"), percent], ["unanswered", value(metrics, "network.requests.unanswered"), percent],
-  ];
-  return parts.filter(([, of]) => of !== null).map(([name, of, text]) => `${name} ${text(of)}`).join(", ") || "No trusted figure yet.";
+/** The figures of the stream that are there, each with whom it is about; null without any. */
+function facts(metrics) {
+  const known = FIGURES.map(([title, name, text]) => [title, find(metrics, name), text]).filter(([, metric]) => metric && metric.values[0] !== null);
+  if (!known.length) return null;
+  return el("dl", { class: "facts" }, known.map(([title, { values: [seen], about }, text]) =>
+    el("div", {}, el("dt", {}, title), el("dd", {}, text(seen), about ? el("span", { class: "small quiet about" }, breakable(about)) : ""))));
 }
 
 /** A stream, which is looked at until its `end`. */
@@ -112,17 +127,20 @@ function card(lmap) {
   const past = [];
   const name = el("a", { href: `#/service/${lmap.id}` }), word = el("span", { class: "state" }), says = el("p", { class: "quiet" }), body = el("div");
   const part = (title, drawn) => drawn ? el("figure", {}, el("figcaption", {}, title), drawn) : "";
-  const item = el("section", { class: "streams" }, el("h2", {}, name, word), says, body);
-  const details = el("details", {}, el("summary", {}, "Each metric"), el("div"));
+  const each = el("div"), details = el("details", { hidden: true }, el("summary", {}, "Each metric"), each);
+  const item = el("section", { class: "streams" }, el("h2", {}, name, word), says, body, details);
   function seen({ at, metrics }) {
-    say(says, metrics.length ? lead(metrics) : "The values come with the next row.");
+    const now = facts(metrics);
+    say(says, now ? "" : metrics.length ? "No trusted figure yet." : "The values come with the next row.");
+    says.hidden = Boolean(now);
     if (!metrics.length) return;
-    if (past.at(-1)?.at !== at) past.push({ at, values: Object.fromEntries([...Object.keys(DELAYS), ...Object.keys(LOSSES)].map((title) => [title, value(metrics, title)])) });
+    if (past.at(-1)?.at !== at) past.push({ at, values: Object.fromEntries([...Object.keys(DELAYS), ...Object.keys(LOSSES)].map((name) => [name, value(metrics, name)])) });
     past.splice(0, past.length - KEPT);
     const figures = [part("Delays now", distribution(metrics)), part("Histogram of delays now", histogram(metrics)), part("Delays", lines(past, DELAYS, { log: true, text: delay, label: "delays over time" })),
       part("Loss", lines(past, LOSSES, { log: false, text: percent, label: "loss over time" }))].filter(Boolean);
-    details.lastChild.replaceChildren(metricTable(metrics));
-    body.replaceChildren(figures.length ? el("div", { class: "figures" }, figures) : "", ...rankings(metrics).flat(), details);
+    details.hidden = false;
+    redraw(each, () => each.replaceChildren(metricTable(metrics)));
+    redraw(body, () => body.replaceChildren(now ?? "", figures.length ? el("div", { class: "figures" }, figures) : "", ...rankings(metrics).flat()));
   }
   function update(lmap) {
     say(name, lmap.service.slice(PREFIX.length));
@@ -147,7 +165,7 @@ export function network(main) {
     const shown = fits.slice(0, SHOWN);
     tools.hidden = all.length < 2;
     const rest = fits.length - shown.length;
-    say(says, all.length ? `${count(all.length)} ${all.length === 1 ? "stream" : "streams"} of packets${rest ? `; ${count(rest)} are not shown: filter` : ""}. Charts begin when the view is opened.` : "");
+    say(says, all.length ? `${count(all.length)} ${all.length === 1 ? "stream" : "streams"} of packets${rest ? `; ${count(rest)} are not shown: filter` : ""}. Charts begin when the view is opened. Times are ${zone(Date.now())}.` : "");
     for (const [id, { end }] of cards) if (!shown.some((lmap) => lmap.id === id)) { end(); cards.delete(id); }
     for (const lmap of shown) {
       if (cards.has(lmap.id)) cards.get(lmap.id).update(lmap);
@@ -155,7 +173,7 @@ export function network(main) {
     }
     const items = shown.map(({ id }) => cards.get(id).item);
     if (!all.length) list.replaceChildren(el("p", { class: "empty" }, state.ready ? "No stream of packets is measured on this node. " : "Connecting", state.ready ? el("code", {}, "network.streams") : ""));
-    else if (items.length !== list.children.length || items.some((item, at) => list.children[at] !== item)) list.replaceChildren(...items);
+    else if (items.length !== list.children.length || items.some((item, at) => list.children[at] !== item)) redraw(list, () => list.replaceChildren(...items));
   }
   update();
   const unfollow = follow(update);

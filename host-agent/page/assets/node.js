@@ -1,7 +1,7 @@
-// The node: its workers, what is wrong, what is open, what it keeps of what it may, and other nodes.
+// The node: its workers, what is wrong, what is open, what its agents keep of what they may, and other nodes.
 
 import { follow, state } from "./feed.js";
-import { breakable, bytes, count, el, fetched, length, table } from "./elements.js";
+import { breakable, bytes, count, el, fetched, length, redraw, table } from "./elements.js";
 import { share } from "./charts.js";
 
 const AGAIN = 2_000;
@@ -28,7 +28,8 @@ function others(nodes) {
   return table(["Node", "Address", "~State", "~Heard", "Problem"], rows);
 }
 
-function budget({ rows, total, resident, services, columns }) {
+/** What an agent keeps of what it may: its name, the command that says the same, and its rows. */
+function budget(agent, command, { rows, total, resident, services, columns }) {
   const amount = ({ used, most, bytes: inBytes }) => {
     const text = inBytes ? bytes : count;
     return el("span", { class: "use" }, share(most ? used / most : 0), `${text(used)} of ${text(most)}`);
@@ -37,10 +38,18 @@ function budget({ rows, total, resident, services, columns }) {
   const says = ({ metric }) => metric ? [el("div", { class: "quiet small" }, breakable(metric[0]), ` ${count(metric[1])}`)] : [];
   const all = ["all", resident === null ? "–" : [amount({ used: resident, most: total, bytes: true }), el("span", { class: "quiet" }, " resident")], bytes(total), ""];
   return [
-    el("p", { class: "quiet" }, `What the host agent may keep in memory, with ${count(services)} services of ${count(columns)} metrics, as `,
-      el("code", {}, "uview host-agent --budget"), " says, and what it keeps by its own account."),
+    el("p", { class: "quiet" }, `What the ${agent} may keep in memory, with ${count(services)} services of ${count(columns)} metrics, as `,
+      el("code", {}, command), " says, and what it keeps by its own account."),
     table(["What", "Used", "#At most", "When it is full"], [...rows.map((row) => [row.what, used(row), bytes(row.bytes), el("div", {}, row.full, says(row))]), all]),
   ];
+}
+
+/** The NIC agents of connected workers; one of an earlier release says nothing of its memory. */
+function nics(all) {
+  return all.flatMap(({ worker, budget: of }) => {
+    const name = `NIC agent of worker ${worker}`;
+    return [el("h2", {}, `Budget of the ${name}`), ...budget(name, "uview nic-agent --budget", of)];
+  });
 }
 
 /** Shows the view in `main`. Returns what ends it. */
@@ -55,11 +64,11 @@ export function node(main) {
     if (now === said) return;
     said = now;
     const list = (texts, none) => texts.length ? texts.map((text) => el("p", { class: "notice" }, text)) : [el("p", { class: "quiet" }, none)];
-    body.replaceChildren(
+    redraw(body, () => body.replaceChildren(
       el("p", { class: "lead" }, `Host agent ${version}, ${lmaps} services.`),
       el("h2", {}, "Workers"), workers(state.node),
       el("h2", {}, "Problems"), ...list(problems, "None."),
-      el("h2", {}, "Open to others"), ...list(warnings, "Nothing is open to anybody beyond this machine."));
+      el("h2", {}, "Open to others"), ...list(warnings, "Nothing is open to anybody beyond this machine.")));
   }
   // Asked for only while somebody looks.
   async function ask() {
@@ -70,7 +79,8 @@ export function node(main) {
     const now = JSON.stringify(answer);
     if (over || !answer || now === saidMore) return;
     saidMore = now;
-    more.replaceChildren(el("h2", {}, "Other nodes"), others(answer.others), el("h2", {}, "Budget"), ...budget(answer));
+    redraw(more, () => more.replaceChildren(el("h2", {}, "Other nodes"), others(answer.others), el("h2", {}, "Budget"),
+      ...budget("host agent", "uview host-agent --budget", answer.budget), ...nics(answer.nics)));
   }
   update();
   ask();

@@ -1,9 +1,14 @@
 // Services by urgency.
 
-import { byUrgency, follow, isUrgent, ratio, state, words } from "./feed.js";
-import { breakable, el, figures, say } from "./elements.js";
+import { byUrgency, follow, incidentOf, isUrgent, ratio, state, words } from "./feed.js";
+import { breakable, count, el, figures, redraw, say } from "./elements.js";
 import { spark } from "./charts.js";
-import { list as incidents } from "./incident.js";
+import { openAndClosed } from "./incident.js";
+
+/** Services that are drawn: the most urgent. The filter finds the others. */
+const DRAWN = 500;
+/** Services whose scores the agent remembers. */
+const REMEMBERED = 8192;
 
 function headline() {
   const all = [...state.lmaps.values()];
@@ -38,7 +43,7 @@ function row(lmap) {
     word.className = `state ${lmap.state ?? ""}`;
     if (word.dataset.text !== sign + text) {
       word.dataset.text = sign + text;
-      word.replaceChildren(el("b", { "aria-hidden": "true" }, sign), text);
+      redraw(word, () => word.replaceChildren(el("b", { "aria-hidden": "true" }, sign), text));
     }
     link.className = `service ${isUrgent(lmap) ? "alarm" : ""}`;
     const multiple = ratio(lmap);
@@ -56,28 +61,42 @@ function reasons(why, lmap) {
   const silent = lmap.silent?.length ? `Silent: ${lmap.silent.join(", ")}. ` : "";
   const points = lmap.points_at ? ` Points at ${lmap.points_at}.` : "";
   const last = isUrgent(lmap) ? "" : "Last: ";
-  const about = first?.about ? ` About ${first.about}.` : "";
+  const about = (first?.about ? ` About ${first.about}.` : "") + (first?.replica ? ` Replica ${first.replica}.` : "");
   const text = first ? `${last}${silent}${first.title} ${first.seen}, expected ${first.expected}.${about}${points}` : silent;
   if (why.dataset.text === text) return;
   why.dataset.text = text;
-  why.replaceChildren();
-  if (first) why.append(last, silent, el("span", { class: "metric" }, breakable(first.title)), ` ${first.seen}, expected ${first.expected}.${about}${points}`);
-  else why.append(silent);
+  redraw(why, () => {
+    why.replaceChildren();
+    if (first) why.append(last, silent, el("span", { class: "metric" }, breakable(first.title)), ` ${first.seen}, expected ${first.expected}.${about}${points}`);
+    else why.append(silent);
+  });
+}
+
+/** What is to be said below the list, of which so many services fit the filter. */
+function note(fitting, wanted) {
+  const all = state.lmaps.size;
+  if (all && !fitting) return "No service matches the filter.";
+  const of = wanted ? `${count(fitting)} that match` : count(fitting);
+  const others = fitting > DRAWN ? `The ${DRAWN} most urgent services of ${of} are shown: ${wanted ? "a longer filter" : "the filter"} finds the others. ` : "";
+  const forgotten = all > REMEMBERED ? `Scores of ${count(REMEMBERED)} services are remembered: charts of those that came later begin when you open them.` : "";
+  return `${others}${forgotten}`.trim();
 }
 
 /** Shows the view in `main`. Returns what ends it. */
 export function overview(main) {
-  const title = el("h1"), lead = el("p", { class: "lead" });
+  // While an incident goes on, the heading leads to it.
+  const plain = el("span"), link = el("a"), lead = el("p", { class: "lead" });
   const problems = el("div");
   const filter = el("input", { type: "search", placeholder: "Filter services", "aria-label": "Filter services", input: () => update(new Set()) });
   const list = el("ul", { class: "services" });
   const none = el("p", { class: "quiet" });
-  const [newest, endIncidents] = incidents(5);
-  main.replaceChildren(title, lead, problems, el("div", { class: "bar-of-tools" }, filter), list, none, el("h2", {}, "Incidents"), newest);
+  const [open, closed, endIncidents] = openAndClosed(5);
+  main.replaceChildren(el("h1", {}, plain, link), lead, problems, open, el("div", { class: "bar-of-tools" }, filter), list, none, closed);
   const rows = new Map();
+  let shown = [];
 
-  function order(ids) {
-    const items = ids.map((id) => rows.get(id).item);
+  function order() {
+    const items = shown.map(({ id }) => rows.get(id).item);
     if (items.length === list.children.length && items.every((item, at) => list.children[at] === item)) return;
     const focused = list.contains(document.activeElement) ? document.activeElement : null;
     list.replaceChildren(...items);
@@ -86,24 +105,31 @@ export function overview(main) {
 
   function update(changed) {
     const [text, more] = headline();
-    say(title, text);
+    const first = byUrgency()[0], incident = first && incidentOf(first);
+    link.hidden = !incident;
+    if (incident) link.setAttribute("href", `#/incident/${incident}`);
+    say(plain, incident ? "" : text);
+    say(link, incident ? text : "");
     say(lead, more);
     const said = JSON.stringify(state.node.problems ?? []);
     if (problems.dataset.said !== said) {
       problems.dataset.said = said;
-      problems.replaceChildren(...(state.node.problems ?? []).slice(0, 5).map((problem) => el("p", { class: "notice" }, problem)));
+      redraw(problems, () => problems.replaceChildren(...(state.node.problems ?? []).slice(0, 5).map((problem) => el("p", { class: "notice" }, problem))));
     }
     const wanted = filter.value.toLowerCase();
     const fits = (lmap) => [lmap.service, ...(lmap.reasons ?? []).map((reason) => reason.title)].some((text) => text.toLowerCase().includes(wanted));
-    const shown = byUrgency().filter(fits);
-    for (const id of rows.keys()) if (!state.lmaps.has(id)) rows.delete(id);
+    const fitting = wanted ? byUrgency().filter(fits) : byUrgency();
+    shown = fitting.slice(0, DRAWN);
+    const ids = new Set(shown.map(({ id }) => id));
+    // What is not shown is not kept up to date.
+    for (const id of rows.keys()) if (!ids.has(id)) rows.delete(id);
     for (const lmap of shown) {
       if (!rows.has(lmap.id)) rows.set(lmap.id, row(lmap));
       else if (changed.has(lmap.id)) rows.get(lmap.id).update(lmap);
     }
-    order(shown.map(({ id }) => id));
+    redraw(list, order, { keepsFocus: true });
     list.hidden = !shown.length;
-    say(none, shown.length || !state.lmaps.size ? "" : "No service matches the filter.");
+    say(none, note(fitting.length, wanted));
   }
   update(new Set());
   const unfollow = follow(update);

@@ -1,15 +1,19 @@
 // One service: its score over time, what explains it, its replicas and what it learnt.
 
-import { follow, isUrgent, state, words } from "./feed.js";
-import { breakable, clock, count, el, fetched, figures, length, percent, say, table } from "./elements.js";
+import { follow, incidentOf, isUrgent, state, words } from "./feed.js";
+import { breakable, clock, count, day, el, fetched, figures, length, percent, redraw, say, table, titled, zone } from "./elements.js";
 import { chart, share } from "./charts.js";
 import { heatMap } from "./heat.js";
 import { everyMetric } from "./metrics.js";
 
 const DAY = 86400, WEEK = 7 * DAY;
 const SPANS = [["5 min", 300], ["1 h", 3600], ["24 h", DAY], ["7 days", WEEK]];
+/** Alarms of a Prometheus in the list: the newest. */
+const LISTED = 50;
 /** Episodes are the agent's: fetched again after this time. */
 const AGAIN = 20_000;
+/** Seconds between two scores after which somebody may have set the clock: the agent dates them all anew. */
+const JUMP = 30;
 
 function facts(lmap) {
   const pairs = [
@@ -29,40 +33,47 @@ function facts(lmap) {
 
 function metrics(lmap) {
   if (!lmap.reasons?.length) return el("p", { class: "quiet" }, "No metric stood out yet: no score was at or over γ.");
-  const rows = lmap.reasons.map(({ title, group, seen, expected, share: part, since, about }) => [
-    el("span", {}, share(part ?? 0), percent(part ?? 0)),
-    about ? el("span", {}, breakable(title), el("div", { class: "quiet" }, breakable(about))) : breakable(title),
-    seen, expected, since, group,
-  ]);
+  const rows = lmap.reasons.map((reason) => {
+    const { group, seen, expected, share: part, since } = reason;
+    return [el("span", {}, share(part ?? 0), percent(part ?? 0)), titled(reason), seen, expected, since, group];
+  });
   return table(["Share of the score", "Metric", "#Seen", "#Expected", "#For", "Group"], rows);
 }
 
 function episodes(of) {
   if (!of.length) return el("p", { class: "quiet" }, "No alarm is remembered.");
-  const rows = of.slice().reverse().map(({ from, to, peak, rank, points_at, metrics }) => [
-    clock(from * 1000),
+  // Of those that a Prometheus has, steps are known, and multiples of γ.
+  const rows = of.slice().reverse().map(({ from, to, peak, rank, points_at, metrics, step }) => [
+    step ? `${day(from * 1000)} ${clock(from * 1000, false)}` : clock(from * 1000),
     to === null ? "goes on" : length((to - from || 1) * 1000),
-    peak === null ? "–" : figures(peak),
+    peak === null ? "–" : step ? `${figures(peak)} γ` : figures(peak),
     rank === 1 ? el("span", { class: "badge cause" }, "suspected cause") : rank ? `rank ${rank}` : "",
-    el("span", {}, metrics.slice(0, 3).map(({ title, seen, expected }) => el("div", {}, el("b", {}, breakable(title)), ` ${seen}, expected ${expected}`)),
-      points_at ? el("div", { class: "quiet" }, `points at ${points_at}`) : ""),
+    step ? el("span", { class: "quiet" }, `scraped by a Prometheus, to ${step / 60} min`)
+      : el("span", {}, metrics.slice(0, 3).map(({ title, seen, expected }) => el("div", {}, el("b", {}, breakable(title)), ` ${seen}, expected ${expected}`)),
+        points_at ? el("div", { class: "quiet" }, `points at ${points_at}`) : ""),
   ]);
-  return table(["Began", "#Lasted", "#Highest score", "Rank", "What stood out"], rows);
+  return table([`Began (${zone(Date.now())})`, "#Lasted", "#Highest score", "Rank", "What stood out"], rows);
+}
+
+/** Where else it is: the incident that goes on, and its kept traces. */
+function elsewhere({ service }, incident) {
+  return [incident ? el("a", { href: `#/incident/${incident}` }, "Its open incident") : "",
+    el("a", { href: `#/traces/${encodeURIComponent(service)}` }, "Its kept traces")].filter(Boolean);
 }
 
 /** Shows the view of the LMAP `id` in `main`. Returns what ends it. */
 export function service(main, id) {
-  const title = el("h1"), lead = el("p", { class: "lead" });
+  const title = el("h1"), lead = el("p", { class: "lead" }), links = el("p", { class: "links" });
   const plot = chart();
   const [now, past, about] = [el("div"), el("div"), el("div")];
   const heading = el("h2");
-  const [heats, heat] = heatMap();
-  const [every, endMetrics] = everyMetric(id, (answer) => heat(answer, state.lmaps.get(id)?.state === "alarm"));
+  const [heats, heat, remember] = heatMap();
+  const [every, endMetrics] = everyMetric(id, heat);
   const note = el("p", { class: "notice", hidden: true });
   let span = 300, history = { buckets: [], episodes: [] }, older = null;
   const buttons = SPANS.map(([name, seconds]) => el("button", { click: () => choose(seconds), "data-span": seconds }, name));
   buttons.at(-1).hidden = true;
-  main.replaceChildren(title, lead, el("div", { class: "bar-of-tools" }, buttons), plot.frame, note,
+  main.replaceChildren(title, lead, links, el("div", { class: "bar-of-tools" }, buttons), plot.frame, note,
     heading, now, el("h2", {}, "What made the score"), heats, el("h2", {}, "Each metric"), every, el("h2", {}, "Alarms"), past, el("h2", {}, "The service"), about);
 
   function choose(seconds) {
@@ -76,7 +87,19 @@ export function service(main, id) {
   function draw() {
     const first = history.buckets[0]?.[0] ?? Infinity;
     const before = older?.span === span ? older.scores.filter(([second]) => second + older.step <= first) : [];
-    plot.draw([...before.map(([second, ratio]) => [second, older.step, ratio, 1, 0, "Prometheus"]), ...history.buckets], history.episodes, span);
+    const alarms = older?.span === span ? olderAlarms() : [];
+    plot.draw([...before.map(([second, ratio]) => [second, older.step, ratio, 1, 0, "Prometheus"]), ...history.buckets], [...alarms, ...history.episodes], span);
+  }
+
+  // Alarms that a Prometheus has, up to where this run's own history begins.
+  function olderAlarms() {
+    const first = history.buckets[0]?.[0] ?? Infinity;
+    return (older?.alarms ?? []).filter(([from]) => from + older.step <= first)
+      .map(([from, to, peak]) => ({ from, to: Math.min(to, first), peak, rank: 0, points_at: "", metrics: [], step: older.step }));
+  }
+
+  function list() {
+    redraw(past, () => past.replaceChildren(episodes([...olderAlarms().slice(-LISTED), ...history.episodes])));
   }
 
   // Asked for only where somebody looks so far back.
@@ -89,13 +112,20 @@ export function service(main, id) {
     note.hidden = !answer.error;
     say(note, answer.error ? `Older scores are missing: the Prometheus of page.prometheus: ${answer.error}` : "");
     draw();
+    list();
   }
 
+  let asking = 0;
   async function fetchAgain() {
+    asking += 1;
     const answer = await fetched(`/api/service/${id}`).catch(() => null);
-    if (answer) history = answer;
+    asking -= 1;
+    if (answer) {
+      history = answer;
+      remember(answer);
+    }
     buttons.at(-1).hidden = !history.older;
-    past.replaceChildren(episodes(history.episodes));
+    list();
     draw();
     fetchOlder();
   }
@@ -104,18 +134,23 @@ export function service(main, id) {
   function update(changed) {
     const lmap = state.lmaps.get(id);
     if (!lmap) {
-      title.textContent = state.ready ? "This service is gone" : "Connecting";
+      say(title, state.ready ? "This service is gone" : "Connecting");
       return;
     }
     if (!changed.has(id)) return;
-    title.textContent = lmap.service;
+    say(title, lmap.service);
     const first = lmap.reasons?.[0];
     const points = lmap.points_at ? ` Its metrics point at ${lmap.points_at}.` : "";
-    if (first && isUrgent(lmap)) lead.replaceChildren(...breakable(first.title), ` is ${first.seen}, expected ${first.expected}.${points}`);
-    else lead.textContent = words(lmap).join(" ");
-    about.replaceChildren(facts(lmap));
+    if (first && isUrgent(lmap)) redraw(lead, () => lead.replaceChildren(...breakable(first.title), ` is ${first.seen}, expected ${first.expected}.${points}`));
+    else say(lead, words(lmap).join(" "));
+    const incident = incidentOf(lmap), where = `${lmap.service} ${incident}`;
+    if (links.dataset.where !== where) {
+      links.dataset.where = where;
+      redraw(links, () => links.replaceChildren(...elsewhere(lmap, incident)));
+    }
+    redraw(about, () => about.replaceChildren(facts(lmap)));
     say(heading, isUrgent(lmap) ? "What stands out" : "What stood out last");
-    now.replaceChildren(metrics(lmap));
+    redraw(now, () => now.replaceChildren(metrics(lmap)));
     append(lmap);
     draw();
     const isAlarm = lmap.state === "alarm";
@@ -127,6 +162,10 @@ export function service(main, id) {
     if (lmap.s === undefined || !lmap.at) return;
     const second = Math.floor(lmap.at / 1000);
     const newest = history.buckets.at(-1);
+    if (newest && (second < newest[0] - JUMP || second > newest[0] + newest[1] + JUMP)) {
+      if (!asking) fetchAgain();
+      return;
+    }
     if (newest && second < newest[0] + newest[1]) newest[2] = Math.max(newest[2], lmap.s);
     else history.buckets.push([second, 1, lmap.s, lmap.gamma ?? null, lmap.state === "alarm" ? 1 : 0]);
   }

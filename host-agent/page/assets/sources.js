@@ -1,6 +1,6 @@
 // Sources: what is scraped or exported, and which of its series are watched.
 
-import { breakable, bytes, count, el, fetched, length, table } from "./elements.js";
+import { breakable, bytes, count, el, fetched, length, redraw, table } from "./elements.js";
 
 /** Sources whose metrics are shown. They stay so when the view is drawn again. */
 const open = new Set();
@@ -45,9 +45,11 @@ export function sources(main) {
     const now = JSON.stringify(answer);
     if (!answer || now === said) return;
     said = now;
-    const all = answer.sources.flatMap(one).flat(Infinity).filter((part) => part !== "");
-    body.replaceChildren(...(all.length ? all : [el("p", { class: "empty" },
-      "No endpoint is scraped, and no service exports OTLP metrics: ", el("code", {}, "sources.prometheus.targets"), " or ", el("code", {}, "otlp.upstream"), " of the host agent.")]));
+    redraw(body, () => {
+      const all = answer.sources.flatMap(one).flat(Infinity).filter((part) => part !== "");
+      body.replaceChildren(...(all.length ? all : [el("p", { class: "empty" },
+        "No endpoint is scraped, and no service exports OTLP metrics: ", el("code", {}, "sources.prometheus.targets"), " or ", el("code", {}, "otlp.upstream"), " of the host agent.")]));
+    });
   }
   update();
   const timer = setInterval(update, AGAIN);

@@ -1,7 +1,7 @@
 // Kept traces, and the waterfall of one.
 
 import { follow, state } from "./feed.js";
-import { clock, count, el, fetched, length, svg } from "./elements.js";
+import { clock, count, el, fetched, length, redraw, say, svg, zone } from "./elements.js";
 
 /** Times that a trace is looked at, for spans that come late. */
 const LOOKS = 5;
@@ -17,24 +17,31 @@ function item(trace) {
     el("span", { class: "why quiet" }, trace.reason ?? "")));
 }
 
-function nothing(keeping) {
+function nothing(keeping, some) {
+  if (some) return el("p", { class: "quiet" }, "No kept trace matches the filter.");
   if (keeping) return el("p", { class: "empty" }, "No trace is kept yet. Those that fail, are slow, or pass a service in alarm appear here.");
   return el("p", { class: "empty" }, "The agent lets all spans pass. To keep the traces that matter: ", el("code", {}, "otlp.traces.keep: tail"));
 }
 
-/** Shows the list of traces in `main`. Returns what ends it. */
-export function traces(main) {
+/** Whether a trace has `wanted` in its name, in those of its services, in its reason, or in its incident's address. */
+const fits = ({ service, name, services, reason, incident }, wanted) =>
+  [service, name, ...services, reason, incident].some((text) => text?.toLowerCase().includes(wanted));
+
+/** Shows the list of traces in `main`, at first those with `wanted` in their texts. Returns what ends it. */
+export function traces(main, wanted = "") {
+  const filter = el("input", { type: "search", placeholder: "Filter by service, reason or incident", "aria-label": "Filter traces", value: wanted, input: () => show() });
   const lead = el("p", { class: "lead" });
   const policies = Object.entries(WHY);
   let only = null, all = [], keeping = true;
   const buttons = policies.map(([policy, word]) => el("button", { click: () => { only = only === policy ? null : policy; show(); }, "data-policy": policy }, word));
   const list = el("div");
-  main.replaceChildren(el("h1", {}, "Kept traces"), lead, el("div", { class: "bar-of-tools" }, buttons), list);
+  main.replaceChildren(el("h1", {}, "Kept traces"), lead, el("div", { class: "bar-of-tools" }, filter, buttons), list);
 
   function show() {
     buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.policy === only)));
-    const shown = all.filter(({ policy }) => !only || policy === only);
-    list.replaceChildren(shown.length ? el("ul", { class: "traces" }, shown.map(item)) : nothing(keeping || all.length));
+    const text = filter.value.trim().toLowerCase();
+    const shown = all.filter((trace) => (!only || trace.policy === only) && (!text || fits(trace, text)));
+    redraw(list, () => list.replaceChildren(shown.length ? el("ul", { class: "traces" }, shown.map(item)) : nothing(keeping, all.length)));
   }
 
   let seen = null, asked = false, over = false;
@@ -47,7 +54,7 @@ export function traces(main) {
     if (!answer || over) return;
     seen = answer.taken;
     ({ traces: all, keeping } = answer);
-    lead.textContent = `${count(all.length)} of ${count(answer.taken)} that this node has kept since its start, the newest first, with the reason.`;
+    say(lead, `${count(all.length)} of ${count(answer.taken)} that this node has kept since its start, the newest first, with the reason. Times are ${zone(Date.now())}.`);
     show();
   }
   update();
@@ -98,7 +105,8 @@ export function waterfall(trace) {
 
 /** Shows the trace `id` in `main`. Returns what ends it. */
 export function trace(main, id) {
-  main.replaceChildren(el("h1", {}, "Trace"), el("p", { class: "lead" }, id));
+  const body = el("div", {}, el("h1", {}, "Trace"), el("p", { class: "lead" }, id));
+  main.replaceChildren(body);
   let timer = null, left = LOOKS, spans = 0, over = false;
   const look = () => fetched(`/api/trace/${id}`).catch(() => null).then((answer) => {
     if (over) return;
@@ -108,16 +116,16 @@ export function trace(main, id) {
     spans = answer?.spans.length ?? 0;
     if (!answer) {
       clearTimeout(timer);
-      main.append(el("p", { class: "empty" }, "This trace is not here any more: newer ones have taken its place. It was sent on to the upstream."));
+      body.append(el("p", { class: "empty" }, "This trace is not here any more: newer ones have taken its place. It was sent on to the upstream."));
       return;
     }
     const root = answer.spans.find(({ parent }) => !parent) ?? answer.spans[0];
-    main.replaceChildren(
+    redraw(body, () => body.replaceChildren(
       el("h1", {}, `${root?.service ?? ""} ${root?.name ?? ""}`),
-      el("p", { class: "lead" }, `${length(answer.took / 1e6)}, ${answer.spans.length} spans, at ${clock(answer.start)}. `,
+      el("p", { class: "lead" }, `${length(answer.took / 1e6)}, ${answer.spans.length} spans, at ${clock(answer.start)} ${zone(answer.start)}. `,
         answer.reason ? `Kept: ${answer.reason}. ` : "", answer.link ? el("a", { href: answer.link, target: "_blank", rel: "noreferrer" }, "Open in the tracing backend") : ""),
       waterfall(answer),
-      el("p", { class: "small quiet" }, `Trace ${answer.id}${answer.cut ? `; ${answer.cut} further spans are not shown` : ""}`));
+      el("p", { class: "small quiet" }, `Trace ${answer.id}${answer.cut ? `; ${answer.cut} further spans are not shown` : ""}`)));
   });
   look();
   return () => { over = true; clearTimeout(timer); };

@@ -3,6 +3,7 @@
 use page::feed::{Feed, News, Revisions};
 use page::history::History;
 use wire::proto::operators::{LmapStatus, StatusReply};
+use wire::time::{Nanos, Timestamp, UnixNanos};
 
 const SERVICES: u32 = 100;
 
@@ -30,10 +31,14 @@ fn status(second: u64) -> StatusReply {
     StatusReply { version: "0.1.0".to_owned(), lmaps: (0..SERVICES).map(lmap).collect(), ..StatusReply::default() }
 }
 
+fn now(second: u64) -> Timestamp {
+    Timestamp { monotonic: Nanos::from_secs(second), wall: UnixNanos::from_secs(second) }
+}
+
 /// A feed that has seen five minutes.
 fn feed() -> Feed {
     let mut feed = Feed::new(History::new(16 << 20));
-    (1..300).for_each(|second| assert_eq!(feed.look(&status(second), Revisions::default()), News::Event));
+    (1..300).for_each(|second| assert_eq!(feed.look(&status(second), Revisions::default(), now(second)), News::Event));
     feed
 }
 
@@ -44,16 +49,16 @@ fn look(bencher: divan::Bencher<'_, '_>) {
     bencher
         .with_inputs(|| {
             second += 1;
-            status(second)
+            (status(second), now(second))
         })
-        .bench_local_refs(|status| feed.look(status, Revisions::default()));
+        .bench_local_refs(|(status, now)| feed.look(status, Revisions::default(), *now));
 }
 
 /// The look at the same status again.
 #[divan::bench]
 fn look_at_nothing_new(bencher: divan::Bencher<'_, '_>) {
     let (mut feed, status) = (feed(), status(299));
-    bencher.bench_local(|| feed.look(&status, Revisions::default()));
+    bencher.bench_local(|| feed.look(&status, Revisions::default(), now(299)));
 }
 
 /// What one viewer costs for each event, beside its socket: the event, copied in pieces.
@@ -77,7 +82,7 @@ fn snapshot(bencher: divan::Bencher<'_, '_>) {
         // A snapshot serves for eight events.
         for _ in 0..9 {
             second += 1;
-            assert_eq!(feed.look(&status(second), Revisions::default()), News::Event);
+            assert_eq!(feed.look(&status(second), Revisions::default(), now(second)), News::Event);
         }
         feed.next(None)
     });

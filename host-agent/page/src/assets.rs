@@ -42,6 +42,12 @@ pub const ASSETS: [Asset; 19] = [
     asset!("/sources.js", SCRIPT, "sources.js"),
 ];
 
+/// What stands at the page's address for a browser that a link of another page leads there: it shows nothing, and goes
+/// on to the page.
+pub const ARRIVAL: Asset = asset!("/", "text/html; charset=utf-8", "arrival.html");
+/// The script of [`ARRIVAL`], which needs no session.
+pub const ARRIVAL_SCRIPT: Asset = asset!("/arrival.js", SCRIPT, "arrival.js");
+
 /// The file at `path`.
 #[must_use]
 pub fn asset(path: &str) -> Option<&'static Asset> {
@@ -74,7 +80,7 @@ mod tests {
 
     #[test]
     fn no_asset_makes_markup_or_code_of_text_or_fetches_from_elsewhere() {
-        for asset in ASSETS {
+        for asset in ASSETS.into_iter().chain([ARRIVAL, ARRIVAL_SCRIPT]) {
             // Names of namespaces are no addresses that are fetched.
             let text = asset.text.replace("http://www.w3.org/2000/svg", "");
             for word in FORBIDDEN {
@@ -85,9 +91,11 @@ mod tests {
 
     #[test]
     fn what_the_page_names_is_there() {
-        let named = ASSETS.iter().flat_map(|asset| asset.text.split(['"', '\'']));
+        let all = ASSETS.into_iter().chain([ARRIVAL, ARRIVAL_SCRIPT]);
+        let named = all.clone().flat_map(|asset| asset.text.split(['"', '\'']));
         let named = named.filter(|text| matches!(text.rsplit_once('.'), Some((_, "js" | "css"))));
-        let missing: Vec<_> = named.filter(|name| asset(name.trim_start_matches('.')).is_none()).collect();
+        let is_there = |name: &str| all.clone().any(|asset| asset.path == name.trim_start_matches('.'));
+        let missing: Vec<_> = named.filter(|name| !is_there(name)).collect();
 
         assert!(missing.is_empty(), "{missing:?}");
         assert!(asset("/").is_some() && asset("/../Cargo.toml").is_none());

@@ -4,10 +4,10 @@ mod incidents;
 mod node;
 mod sources;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use wire::proto::operators::{Reason, ReceiptDay, ReceiptLine, ReceiptLogs, ReceiptReply};
+use wire::proto::operators::{Label, Reason, ReceiptDay, ReceiptLine, ReceiptLogs, ReceiptReply};
 use wire::quantity::quantity;
 use wire::time::UnixNanos;
 
@@ -15,14 +15,16 @@ pub use self::incidents::{incident, incidents};
 pub use self::node::{Bounded, Contact, NodeBudget, OtherNode, Unit, Use, node};
 pub use self::sources::sources;
 use crate::feed::Feed;
-use crate::history::{Alarm, Bucket, Episode};
+use crate::history::{Alarm, Bucket, Episode, HeatCell, HeatRow};
 use crate::looked::Room;
-use crate::older::{Reach, Score};
+use crate::older::{Past, PastAlarm, Reach};
 use crate::shown;
 use crate::traces::{Outcome, Side, Span, Trace, Traces};
 
 /// Traces in the list: the newest.
 const LISTED: usize = 500;
+/// Services of a trace that are named in the list.
+const NAMED: usize = 16;
 
 /// Whether scores older than the history can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,46 +35,68 @@ pub enum OlderScores {
     Nowhere,
 }
 
-/// History and episodes of an LMAP; `None` if there is no such one. Buckets are arrays: first second, seconds, largest
-/// score, γ or null, 1 in an alarm.
+/// History and episodes of an LMAP, dated by the agent's wall clock as it is now; `None` if there is no such one.
+/// Buckets are arrays: first second, seconds, largest score, γ or null, 1 in an alarm. So are rows of the heat map:
+/// title of the column, and its cells, each a second and the part of the squared score in units of γ².
 #[must_use]
 pub fn service(feed: &Feed, lmap: u32, older: OlderScores) -> Option<String> {
     let name = feed.service(lmap)?;
     let bucket = |(step, Bucket { second, highest, gamma, alarm }): (u32, Bucket)| {
-        json!([second, step, highest, gamma.is_finite().then_some(gamma), u8::from(alarm == Alarm::On)])
+        json!([feed.dates.of(second), step, highest, gamma.is_finite().then_some(gamma), u8::from(alarm == Alarm::On)])
     };
     let buckets: Vec<_> = feed.history.buckets(name).into_iter().map(bucket).collect();
-    let episode = |Episode { from, to, peak, rank, points_at, metrics }: &Episode| json!({ "from": from, "to": to, "peak": peak, "rank": rank, "points_at": points_at, "metrics": metrics });
+    let episode = |episode: &Episode| {
+        let Episode { from, to, peak, rank, points_at, .. } = episode;
+        let (from, to, metrics) = (feed.dates.of(*from), to.map(|to| feed.dates.of(to)), episode.metrics());
+        json!({ "from": from, "to": to, "peak": peak, "rank": rank, "points_at": points_at, "metrics": metrics })
+    };
     let episodes: Vec<_> = feed.history.episodes(name).map(episode).collect();
+    let cell = |of: &HeatCell| json!([feed.dates.of(of.second), (f64::from(of.part) * 100.0).round() / 100.0]);
+    let row = |HeatRow { title, cells }: &HeatRow| json!([title, cells.iter().map(cell).collect::<Vec<_>>()]);
+    let heat: Vec<_> = feed.history.heat(name).map(row).collect();
     let older = older == OlderScores::Prometheus;
-    Some(shown::json(json!({ "service": name, "buckets": buckets, "episodes": episodes, "older": older })))
+    Some(shown::json(json!({
+        "service": name, "buckets": buckets, "episodes": episodes, "heat": heat, "older": older,
+    })))
 }
 
-/// Scores of a Prometheus, in steps of `reach`, or why there are none. A score is an array: its first second, and the
-/// multiple of γ.
+/// What a Prometheus has, in steps of `reach`, or why there is nothing. A score is an array: its first second, and the
+/// multiple of γ. So is an alarm: its first second, the first one after it, and its largest score or null.
 #[must_use]
-pub fn older(found: Result<&[Score], &str>, reach: Reach) -> String {
-    let scores: Vec<_> = found.unwrap_or_default().iter().map(|of| json!([of.second, of.ratio])).collect();
-    shown::json(json!({ "step": reach.step(), "scores": scores, "error": found.err() }))
+pub fn older(found: Result<&Past, &str>, reach: Reach) -> String {
+    let past = found.ok();
+    let scores: Vec<_> = past.iter().flat_map(|past| &past.scores).map(|of| json!([of.second, of.ratio])).collect();
+    let alarm = |PastAlarm { from, to, peak }: &PastAlarm| json!([from, to, peak]);
+    let alarms: Vec<_> = past.iter().flat_map(|past| &past.alarms).map(alarm).collect();
+    shown::json(json!({ "step": reach.step(), "scores": scores, "alarms": alarms, "error": found.err() }))
 }
 
-/// Each metric of an LMAP, as of its newest summary at `at`, in the order of its columns. A metric that is not judged
-/// has nothing expected. Values are there as numbers for charts, and as texts with their units.
+/// Each metric of an LMAP, as of its newest summary at `at`, in the order of its columns. Shares are of the squared
+/// score of the last row, whose score is `ratio` times γ; `None`: no row is judged. A metric that is not judged has
+/// nothing expected. Values are there as numbers for charts, and as texts with their units; what they are about is
+/// empty for most. The title is to be shown; scripts look metrics up by name, statistic and labels.
 #[must_use]
-pub fn metrics(at: UnixNanos, each: &[Reason], room: Room) -> String {
+pub fn metrics(at: UnixNanos, ratio: Option<f64>, each: &[Reason], room: Room) -> String {
     let metric = |reason: &Reason| {
         let number = |value: f64| value.is_finite().then_some(value);
         let text = |value: f64| number(value).map(|value| quantity(value, &reason.unit));
         json!({
-            "title": reason.column, "group": reason.group, "unit": reason.unit, "share": number(reason.share),
+            "title": reason.column, "metric": reason.metric, "statistic": reason.statistic, "labels": labels(reason),
+            "group": reason.group, "unit": reason.unit, "share": number(reason.share), "about": reason.about,
             "seen": text(reason.seen), "expected": text(reason.expected), "values": [number(reason.seen), number(reason.expected)],
         })
     };
     let each: Vec<_> = each.iter().map(metric).collect();
-    shown::json(json!({ "at": at.0 / 1_000_000, "full": room == Room::Full, "metrics": each }))
+    let at = at.0 / 1_000_000;
+    shown::json(json!({ "at": at, "ratio": ratio, "full": room == Room::Full, "metrics": each }))
 }
 
-/// The newest kept traces, at most 500.
+/// The labels of a metric as pairs: names of fields are this crate's own, and keys of labels are not.
+fn labels(reason: &Reason) -> Vec<(&str, &str)> {
+    reason.labels.iter().map(|Label { key, value }| (key.as_str(), value.as_str())).collect()
+}
+
+/// The newest kept traces, at most 500, each with up to 16 of its services, and with the incident that it is about.
 #[must_use]
 pub fn traces(traces: &Traces, keeping: Keeping) -> String {
     let trace = |(id, trace): (u128, &Trace)| {
@@ -88,10 +112,18 @@ pub fn traces(traces: &Traces, keeping: Keeping) -> String {
             "failed": trace.outcome() == Outcome::Failed,
             "policy": kept.map(|kept| &*kept.policy),
             "reason": kept.map(|kept| &*kept.reason),
+            "services": services(trace),
+            "incident": kept.map(|kept| &*kept.incident),
         })
     };
     let listed: Vec<_> = traces.newest().take(LISTED).map(trace).collect();
     shown::json(json!({ "traces": listed, "taken": traces.taken(), "keeping": keeping == Keeping::Tail }))
+}
+
+/// Names of services with spans in `trace`, the first by name.
+fn services(trace: &Trace) -> Vec<&str> {
+    let services: BTreeSet<&str> = trace.spans.iter().map(|span| &*span.service).collect();
+    services.into_iter().take(NAMED).collect()
 }
 
 /// Whether the agent keeps traces, or lets all spans pass.
@@ -135,9 +167,10 @@ pub fn trace(traces: &Traces, id: u128, link: Option<&str>) -> Option<String> {
     })))
 }
 
-/// The receipt: spans that were seen, kept, dropped and lost, by day and service.
+/// The receipt: spans that were seen, kept, dropped and lost, by day and service, and counts of the whole agent by day,
+/// such as "`cpu_ms`". `resident`: bytes of the agent that are in memory now; `None` if that is not known.
 #[must_use]
-pub fn receipt(reply: &ReceiptReply) -> String {
+pub fn receipt(reply: &ReceiptReply, resident: Option<u64>) -> String {
     let counts = |of: &BTreeMap<String, u64>| of.iter().map(|(name, count)| json!([name, count])).collect::<Vec<_>>();
     let sorted = |of: &std::collections::HashMap<String, u64>| {
         counts(&of.iter().map(|(name, count)| (name.clone(), *count)).collect())
@@ -158,13 +191,14 @@ pub fn receipt(reply: &ReceiptReply) -> String {
         })
     };
     let day = |of: &ReceiptDay| -> Value {
-        json!({ "day": of.day, "services": of.services.iter().map(line).collect::<Vec<_>>() })
+        let services: Vec<_> = of.services.iter().map(line).collect();
+        json!({ "day": of.day, "services": services, "node": sorted(&of.grown) })
     };
     let waiting: u64 = reply.waiting_spans.values().sum();
     let waiting_logs: u64 = reply.waiting_logs.values().sum();
     shown::json(json!({
         "node": reply.node, "since": reply.since_unix_ns / 1_000_000, "in_memory": reply.in_memory, "waiting": waiting,
-        "waiting_logs": waiting_logs,
+        "waiting_logs": waiting_logs, "resident": resident,
         "days": reply.days.iter().map(day).collect::<Vec<_>>(),
     }))
 }

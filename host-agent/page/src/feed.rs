@@ -12,7 +12,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use wire::proto::operators::{LmapStatus, Reason, StatusReply, WorkerStatus};
 use wire::quantity::quantity;
+use wire::time::{Timestamp, UnixNanos};
 
+use crate::dates::Dates;
 use crate::history::{Alarm, History, Metric, Observation};
 use crate::shown;
 
@@ -22,8 +24,6 @@ pub const MAX_EVENT_BYTES: usize = 2 << 20;
 const RECENT: usize = 120;
 /// Metrics that explain a score, in what is sent at once.
 const METRICS: usize = 12;
-/// Metrics that are remembered with an episode.
-const EPISODE_METRICS: usize = 5;
 
 /// Events that a snapshot may be behind, so that many viewers who begin do not make as many of them.
 const SNAPSHOT_SERVES: u64 = 8;
@@ -55,7 +55,17 @@ pub struct Stream {
 #[derive(Clone, Debug)]
 struct Card {
     fields: Fields,
+    /// Its summary's own time: another one is a new summary.
     at_unix_ns: u64,
+    /// When that summary was seen here.
+    seen: UnixNanos,
+}
+
+/// When a look is taken: a steady second ([`crate::dates`]), and what the agent's wall clock shows.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    second: u32,
+    wall: UnixNanos,
 }
 
 /// An event, ready to be sent.
@@ -72,6 +82,8 @@ pub struct Event {
 pub struct Feed {
     /// What is remembered of scores.
     pub history: History,
+    /// Dates of what is remembered.
+    pub dates: Dates,
     cards: BTreeMap<u32, Card>,
     node: Fields,
     sequence: u64,
@@ -86,6 +98,7 @@ impl Feed {
     pub fn new(history: History) -> Self {
         Self {
             history,
+            dates: Dates::default(),
             cards: BTreeMap::new(),
             node: Fields::new(),
             sequence: 0,
@@ -95,13 +108,14 @@ impl Feed {
         }
     }
 
-    /// Takes a look: `status` of the agent, and what there is to fetch. Returns whether there is a new event. O(LMAPs),
-    /// once for all viewers.
-    pub fn look(&mut self, status: &StatusReply, revisions: Revisions) -> News {
+    /// Takes a look at the moment `now`, by the agent's own clocks: `status` of the agent, and what there is to fetch.
+    /// Returns whether there is a new event. O(LMAPs), once for all viewers.
+    pub fn look(&mut self, status: &StatusReply, revisions: Revisions, now: Timestamp) -> News {
+        let moment = Moment { second: self.dates.look(now), wall: now.wall };
         let known: BTreeSet<u32> = status.lmaps.iter().map(|lmap| lmap.lmap).collect();
         let gone: Vec<u32> = self.cards.keys().copied().filter(|id| !known.contains(id)).collect();
         self.cards.retain(|id, _| known.contains(id));
-        let changed: Vec<Value> = status.lmaps.iter().filter_map(|lmap| self.lmap(lmap)).collect();
+        let changed: Vec<Value> = status.lmaps.iter().filter_map(|lmap| self.lmap(lmap, moment)).collect();
         let node = differences(&mut self.node, node(status, revisions));
         if gone.is_empty() && changed.is_empty() && node.is_empty() {
             return News::None;
@@ -126,28 +140,37 @@ impl Feed {
         News::Event
     }
 
-    /// What changed of one LMAP; `None`: nothing.
-    fn lmap(&mut self, lmap: &LmapStatus) -> Option<Value> {
-        let card = self.cards.entry(lmap.lmap).or_insert_with(|| Card { fields: Fields::new(), at_unix_ns: 0 });
+    /// What changed of one LMAP until `now`; `None`: nothing.
+    fn lmap(&mut self, lmap: &LmapStatus, now: Moment) -> Option<Value> {
+        let none = || Card { fields: Fields::new(), at_unix_ns: 0, seen: UnixNanos(0) };
+        let card = self.cards.entry(lmap.lmap).or_insert_with(none);
         let is_new = card.at_unix_ns != lmap.at_unix_ns;
         card.at_unix_ns = lmap.at_unix_ns;
         let highest = lmap.scores.iter().copied().fold(f32::NAN, f32::max);
         let mut changes = differences(&mut card.fields, fields(lmap));
         if is_new {
+            card.seen = now.wall;
             let alarm = if lmap.alarm { Alarm::On } else { Alarm::Quiet };
             let observed = Observation {
                 service: &lmap.service,
-                second: u32::try_from(lmap.at_unix_ns / 1_000_000_000).unwrap_or(u32::MAX),
+                second: now.second,
                 highest,
                 gamma: if lmap.gamma > 0.0 { lmap.gamma as f32 } else { f32::NAN },
                 alarm,
                 rank: lmap.rank,
                 points_at: &lmap.points_at,
+                reasons: &lmap.reasons,
             };
-            self.history.record(&observed, || lmap.reasons.iter().take(EPISODE_METRICS).map(metric).collect());
+            self.history.record(&observed);
+            // Then they are those of the row with the highest score.
+            let ratio = f64::from(highest) / lmap.gamma;
+            if lmap.gamma > 0.0 && ratio >= 1.0 {
+                let parts = lmap.reasons.iter().map(|of| (of.column.as_str(), (of.share * ratio * ratio) as f32));
+                self.history.explain(&lmap.service, now.second, parts);
+            }
             if highest.is_finite() {
                 changes.insert("s".to_owned(), rounded(f64::from(highest)));
-                changes.insert("at".to_owned(), json!(lmap.at_unix_ns / 1_000_000));
+                changes.insert("at".to_owned(), json!(now.wall.millis()));
             }
         }
         if changes.is_empty() {
@@ -185,7 +208,7 @@ impl Feed {
             let recent: Vec<_> = self.history.recent(&service, RECENT).map(|score| rounded(f64::from(score))).collect();
             fields.insert("recent".to_owned(), Value::Array(recent));
             fields.insert("id".to_owned(), json!(id));
-            fields.insert("at".to_owned(), json!(card.at_unix_ns / 1_000_000));
+            fields.insert("at".to_owned(), json!(card.seen.millis()));
             Value::Object(fields)
         };
         let lmaps: Vec<Value> = self.cards.iter().map(lmap).collect();
@@ -259,21 +282,15 @@ fn rounded(value: f64) -> Value {
     json!((value * scale).round() / scale)
 }
 
-fn metric(reason: &Reason) -> Metric {
-    Metric {
-        title: reason.column.clone(),
-        seen: quantity(reason.seen, &reason.unit),
-        expected: quantity(reason.expected, &reason.unit),
-        share: reason.share,
-    }
-}
-
+/// Its title is shown, and nobody takes it apart: the parts are with each metric ([`crate::documents::metrics`]).
 fn reason(reason: &Reason) -> Value {
     let since = if reason.since_us == 0 { String::new() } else { quantity(reason.since_us as f64, "us") };
-    let Metric { title, seen, expected, share } = metric(reason);
-    let (group, about) = (&reason.group, &reason.about);
-    let share = rounded(share);
-    json!({ "title": title, "group": group, "seen": seen, "expected": expected, "share": share, "since": since, "about": about })
+    let Metric { title, seen, expected, share } = Metric::from(reason);
+    let Reason { group, about, replica, .. } = reason;
+    json!({
+        "title": title, "group": group, "seen": seen, "expected": expected, "share": rounded(share), "since": since,
+        "about": about, "replica": replica,
+    })
 }
 
 /// What is sent of an LMAP. Counters of samples are left out: they change with every summary and tell nothing.

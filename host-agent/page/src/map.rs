@@ -44,6 +44,8 @@ pub struct Counts {
     pub took: Nanos,
     /// Number of requests in each class of durations; empty if there are none. All counters of a look have the same.
     pub classes: Box<[u64]>,
+    /// Number of further calls, which nobody answered.
+    pub unanswered: u64,
 }
 
 impl Counts {
@@ -51,6 +53,7 @@ impl Counts {
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.errors += other.errors;
+        self.unanswered += other.unanswered;
         self.took = self.took.plus(other.took);
         if self.classes.len() < other.classes.len() {
             self.classes = vec![0; other.classes.len()].into();
@@ -70,6 +73,7 @@ impl Counts {
             errors: self.errors.saturating_sub(before.errors),
             took: self.took.since(before.took).unwrap_or_default(),
             classes: classes.collect(),
+            unanswered: self.unanswered.saturating_sub(before.unanswered),
         }
     }
 }
@@ -181,7 +185,11 @@ fn drawn(
 ) -> String {
     let nothing = BTreeMap::new();
     let before_of = |of: fn(&Look) -> &Option<BTreeMap<Pair, Counts>>| before.and_then(|look| of(look).as_ref());
-    let mut operations = since(look.operations.as_ref().unwrap_or(&nothing), before_of(|look| &look.operations));
+    let mut operations = match &look.operations {
+        Some(now) => since(now, before_of(|look| &look.operations)),
+        // Requests are not counted: operations of paths, without figures.
+        None => look.paths.keys().map(|pair| (pair.clone(), Counts::default())).collect(),
+    };
     let mut calls = since(look.calls.as_ref().unwrap_or(&nothing), before_of(|look| &look.calls));
     let services = services(&operations, &calls, look, is_urgent);
     let mut order: Vec<(&Arc<str>, &Service)> = services.iter().collect();
@@ -191,7 +199,8 @@ fn drawn(
     order.truncate(most_services);
     let places: BTreeMap<&Arc<str>, usize> =
         order.iter().enumerate().map(|(place, (name, _))| (*name, place)).collect();
-    let figures = |counts: &Counts| figures(counts, over, &look.bounds);
+    let counted_over = over.filter(|_| look.operations.is_some());
+    let figures = |counts: &Counts| figures(counts, counted_over, &look.bounds);
     let shown_services: Vec<_> = order
         .iter()
         .map(|(name, of)| json!({ "name": &***name, "operations": of.operations, "figures": figures(&of.counts) }))
@@ -213,11 +222,12 @@ fn drawn(
 
     let all_calls = calls.len();
     calls.retain(|((caller, callee), _)| places.contains_key(caller) && places.contains_key(callee));
-    calls.sort_by_key(|(_, counts)| core::cmp::Reverse(counts.requests));
+    calls.sort_by_key(|(_, counts)| core::cmp::Reverse(counts.requests + counts.unanswered));
     calls.truncate(most_calls);
     let call = |((caller, callee), counts): &(Pair, Counts)| {
-        let rate = over.map(|over| rounded((counts.requests * look.calls_from) as f64 / over));
-        json!([places.get(caller), places.get(callee), rate, mean(counts), failed(counts)])
+        let rate = |calls: u64| over.map(|over| rounded((calls * look.calls_from) as f64 / over));
+        let (answered, unanswered) = (rate(counts.requests), rate(counts.unanswered));
+        json!([places.get(caller), places.get(callee), answered, mean(counts), failed(counts), unanswered])
     };
     let shown_calls: Vec<_> = calls.iter().map(call).collect();
     let left_out = json!({
@@ -255,7 +265,7 @@ fn services(
 }
 
 /// Requests a second, share of errors, mean duration and bound of the 99th percentile in ms; null: unknown. Without an
-/// earlier look, all is of the whole time, and there is no rate.
+/// earlier look, all is of the whole time, and there is no rate (`over`), nor where requests are not counted.
 fn figures(counts: &Counts, over: Option<f64>, bounds: &[Nanos]) -> Value {
     let rate = over.map(|over| rounded(counts.requests as f64 / over));
     json!([rate, failed(counts), mean(counts), slowest(counts, bounds)])

@@ -1,7 +1,8 @@
-//! Scores older than the history, as a Prometheus has them: what it is asked, and what it answers.
+//! Scores and alarms older than the history, as a Prometheus has them: what it is asked, and what it answers.
 //!
-//! The agent exports the last score of each LMAP over its threshold γ (`uview_lmap_score_ratio`, docs/metrics.md). Of
-//! what was scraped, the largest of each step is asked for.
+//! The agent exports the last score of each LMAP over its threshold γ, and whether it is in alarm
+//! (`uview_lmap_score_ratio`, `uview_lmap_alarm`, docs/metrics.md). Of what was scraped, the largest of each step is
+//! asked for.
 
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
@@ -10,11 +11,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use wire::time::UnixNanos;
 
-/// The gauge that is asked for.
-const METRIC: &str = "uview_lmap_score_ratio";
+/// The gauges that are asked for, and what a label of the answer says that a series is of.
+const GAUGES: [(&str, &str); 2] = [("score", "uview_lmap_score_ratio"), ("alarm", "uview_lmap_alarm")];
 /// What is not written as it is within the query of an address.
 const OTHERS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Bytes of an answer at most: a week has 672 values of 30 bytes.
+/// Bytes of an answer at most: a week has 672 values of 30 bytes, of each gauge.
 pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 /// Values that are taken of an answer.
 const MAX_VALUES: usize = 1_000;
@@ -56,8 +57,8 @@ impl Reach {
     }
 }
 
-/// The query of a request to `/api/v1/query_range` for the scores of `lmap` up to `now`, the largest of each step.
-/// `labels` select the series of this node.
+/// The query of a request to `/api/v1/query_range` for the scores of `lmap` up to `now`, the largest of each step, and
+/// for whether there was an alarm in it. `labels` select the series of this node.
 #[must_use]
 pub fn query(lmap: &str, labels: &BTreeMap<String, String>, reach: Reach, now: UnixNanos) -> String {
     let step = reach.step();
@@ -69,7 +70,11 @@ pub fn query(lmap: &str, labels: &BTreeMap<String, String>, reach: Reach, now: U
         // A text takes whatever is written to it.
         _ = write!(selector, ",{name}={}", quoted(value));
     }
-    let wanted = format!("max(max_over_time({METRIC}{{{selector}}}[{step}s]))");
+    let wanted = GAUGES.map(|(of, gauge)| {
+        // A maximum has no labels: one more says what it is of. Whatever stood in the empty label is replaced.
+        format!("label_replace(max(max_over_time({gauge}{{{selector}}}[{step}s])),\"of\",\"{of}\",\"\",\"\")")
+    });
+    let wanted = wanted.join(" or ");
     let wanted = utf8_percent_encode(&wanted, OTHERS);
     format!("query={wanted}&start={start}&end={end}&step={step}")
 }
@@ -105,6 +110,26 @@ pub struct Score {
     pub ratio: f32,
 }
 
+/// An alarm, as far as steps show it: from the first step with an alarm in it to the end of the last one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PastAlarm {
+    /// First second of its first step, since 1970.
+    pub from: u32,
+    /// First second after its last step.
+    pub to: u32,
+    /// The largest score in it, a multiple of γ; `None`: there was none.
+    pub peak: Option<f32>,
+}
+
+/// What a Prometheus has of an LMAP, oldest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Past {
+    /// Scores, one of each step.
+    pub scores: Vec<Score>,
+    /// Alarms, as steps show them.
+    pub alarms: Vec<PastAlarm>,
+}
+
 /// Why an answer cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -135,31 +160,76 @@ struct Data {
 #[derive(Debug, Deserialize)]
 struct Series {
     #[serde(default)]
+    metric: Labels,
+    #[serde(default)]
     values: Vec<(f64, String)>,
 }
 
-/// Scores of an answer, oldest first; none if the Prometheus knows none. Values that are no numbers are left out, and
-/// those whose time does not rise.
+#[derive(Debug, Default, Deserialize)]
+struct Labels {
+    #[serde(default)]
+    of: Gauge,
+}
+
+/// What a series is of, by the words of [`GAUGES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Gauge {
+    Score,
+    Alarm,
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// What an answer has; nothing if the Prometheus knows nothing. Values that are no numbers are left out, and those
+/// whose time does not rise.
 ///
 /// # Errors
 ///
 /// [`AnswerError`] if it is not the answer of a Prometheus, or says that it failed.
-pub fn scores(answer: &[u8], reach: Reach) -> Result<Vec<Score>, AnswerError> {
+pub fn past(answer: &[u8], reach: Reach) -> Result<Past, AnswerError> {
     let Answer { status, error, data } = serde_json::from_slice(answer)?;
     if status != "success" {
         return Err(AnswerError::Failed(error.chars().take(MAX_ERROR).collect()));
     }
-    let mut scores: Vec<Score> = Vec::new();
-    for (end, value) in data.result.into_iter().next().map(|series| series.values).unwrap_or_default() {
+    let of = |gauge: Gauge| data.result.iter().find(|series| series.metric.of == gauge);
+    let steps = |gauge: Gauge| of(gauge).map(|series| steps(&series.values, reach)).unwrap_or_default();
+    let scores = steps(Gauge::Score);
+    let alarms = alarms(&steps(Gauge::Alarm), &scores, reach);
+    Ok(Past { scores, alarms })
+}
+
+/// The steps that `values` are of.
+fn steps(values: &[(f64, String)], reach: Reach) -> Vec<Score> {
+    let mut steps: Vec<Score> = Vec::new();
+    for (end, value) in values {
         // A value is of the step that ends at its time.
         let begin = end - f64::from(reach.step());
         let (second, ratio) = (begin as u32, value.parse().unwrap_or(f32::NAN));
-        let is_after = scores.last().is_none_or(|last| last.second < second);
-        if begin >= 0.0 && ratio.is_finite() && is_after && scores.len() < MAX_VALUES {
-            scores.push(Score { second, ratio });
+        let is_after = steps.last().is_none_or(|last| last.second < second);
+        if begin >= 0.0 && ratio.is_finite() && is_after && steps.len() < MAX_VALUES {
+            steps.push(Score { second, ratio });
         }
     }
-    Ok(scores)
+    steps
+}
+
+/// Alarms of the steps `in_alarm` whose value is not 0: neighbours are one.
+fn alarms(in_alarm: &[Score], scores: &[Score], reach: Reach) -> Vec<PastAlarm> {
+    let mut alarms: Vec<PastAlarm> = Vec::new();
+    for Score { second, .. } in in_alarm.iter().filter(|step| step.ratio > 0.0) {
+        let to = second.saturating_add(reach.step());
+        match alarms.last_mut() {
+            Some(last) if last.to >= *second => last.to = to,
+            _ => alarms.push(PastAlarm { from: *second, to, peak: None }),
+        }
+    }
+    for alarm in &mut alarms {
+        let inside = scores.iter().filter(|score| (alarm.from..alarm.to).contains(&score.second));
+        alarm.peak = inside.map(|score| score.ratio).reduce(f32::max);
+    }
+    alarms
 }
 
 #[cfg(test)]
@@ -175,7 +245,10 @@ mod tests {
         let query = query("a\"} or up{x=\"\\", &labels, Reach::Day, NOW);
 
         let selector = r#"{lmap="a\"} or up{x=\"\\",instance="node 1"}"#;
-        let wanted = format!("max(max_over_time({METRIC}{selector}[120s]))");
+        let of = |of: &str, gauge: &str| {
+            format!("label_replace(max(max_over_time({gauge}{selector}[120s])),\"of\",\"{of}\",\"\",\"\")")
+        };
+        let wanted = format!("{} or {}", of("score", "uview_lmap_score_ratio"), of("alarm", "uview_lmap_alarm"));
         let wanted = utf8_percent_encode(&wanted, OTHERS);
         assert_eq!(query, format!("query={wanted}&start=1699913640&end=1700000040&step=120"));
         assert!(query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'), "{query}");
@@ -187,15 +260,44 @@ mod tests {
         assert!(!["", "1a", "a-b", "a=\"\"}", "lmap", "ä"].into_iter().any(is_label));
     }
 
+    /// An answer with a series of each of these.
+    fn answer(series: &[(&str, &str)]) -> String {
+        let one = |(of, values): &(&str, &str)| format!(r#"{{"metric":{{"of":"{of}"}},"values":[{values}]}}"#);
+        let series: Vec<_> = series.iter().map(one).collect();
+        format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{}]}}}}"#, series.join(","))
+    }
+
     #[test]
     fn scores_are_of_the_step_that_ends_at_their_time() {
-        let answer = br#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":
-            [[1700000040,"0.5"],[1700000160,"NaN"],[1700000280.0,"31.25"],[1700000280,"7"],[-5,"1"],[1e300,"2"]]}]}}"#;
+        let values =
+            r#"[1700000040,"0.5"],[1700000160,"NaN"],[1700000280.0,"31.25"],[1700000280,"7"],[-5,"1"],[1e300,"2"]"#;
+        let answer = answer(&[("else", r#"[1700000040,"9"]"#), ("score", values)]);
 
-        let scores = scores(answer, Reach::Day).unwrap();
+        let Past { scores, alarms } = past(answer.as_bytes(), Reach::Day).unwrap();
 
         let score = |second, ratio| Score { second, ratio };
         assert_eq!(scores, [score(1_699_999_920, 0.5), score(1_700_000_160, 31.25), score(u32::MAX, 2.0)]);
+        assert_eq!(alarms, []);
+    }
+
+    #[test]
+    fn steps_with_an_alarm_that_follow_each_other_are_one_with_its_largest_score() {
+        let values = |values: &[(u32, f32)]| {
+            let texts: Vec<_> = values.iter().map(|(end, value)| format!(r#"[{end},"{value}"]"#)).collect();
+            texts.join(",")
+        };
+        let scores = values(&[(1_120, 0.5), (1_240, 3.0), (1_360, 7.0), (1_480, 9.0)]);
+        let alarm = values(&[(1_120, 0.0), (1_240, 1.0), (1_360, 1.0), (1_480, 0.0), (9_000, 1.0)]);
+        let answer = answer(&[("alarm", &alarm), ("score", &scores)]);
+
+        let past = past(answer.as_bytes(), Reach::Day).unwrap();
+
+        let alarms = [
+            PastAlarm { from: 1_120, to: 1_360, peak: Some(7.0) },
+            // A replica was silent: nothing was judged.
+            PastAlarm { from: 8_880, to: 9_000, peak: None },
+        ];
+        assert_eq!((past.scores.len(), &past.alarms[..]), (4, &alarms[..]));
     }
 
     #[test]
@@ -203,9 +305,9 @@ mod tests {
         let none = br#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
         let failed = br#"{"status":"error","errorType":"bad_data","error":"too many points"}"#;
 
-        assert_eq!(scores(none, Reach::Week).unwrap(), []);
-        assert_eq!(scores(failed, Reach::Week).unwrap_err().to_string(), "it says: too many points");
-        let error = scores(b"<html>", Reach::Week).unwrap_err().to_string();
+        assert_eq!(past(none, Reach::Week).unwrap(), Past::default());
+        assert_eq!(past(failed, Reach::Week).unwrap_err().to_string(), "it says: too many points");
+        let error = past(b"<html>", Reach::Week).unwrap_err().to_string();
         assert!(error.starts_with("its answer is not that of /api/v1/query_range: "), "{error}");
     }
 

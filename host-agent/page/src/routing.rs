@@ -6,7 +6,9 @@ use std::borrow::Cow;
 use wire::incident::IncidentId;
 use wire::time::Nanos;
 
-use crate::assets::{Asset, asset};
+use crate::assets::{ARRIVAL, ARRIVAL_SCRIPT, Asset, asset};
+use crate::fetch_metadata::FetchMetadata;
+use crate::invitation::Invitation;
 use crate::older::Reach;
 use crate::sessions::{SESSION_LIFETIME, Secret, Sessions};
 
@@ -34,10 +36,9 @@ pub const EVENTS: &str = "text/event-stream";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// The page that an exchanged token answers with. It goes to the page by itself, and not by a redirect: a browser that
-/// comes from a link of another site would not show the new cookie there (SameSite=Strict).
-const OPENED: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>uview</title>\
-    <link rel=\"icon\" href=\"data:,\"><meta http-equiv=\"refresh\" content=\"0;url=/\"><p><a href=\"/\">uview</a></p></html>\n";
+/// To load it again leads to what was wanted: the browser has kept that.
+const NO_SESSION: &str =
+    "no session: run `uview open` on this machine, open the address that it prints, and load this page again\n";
 
 /// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,8 @@ pub struct Request<'a> {
     pub host: Option<&'a str>,
     /// The header `Cookie`; empty if there is none.
     pub cookies: &'a str,
-    /// The header `Sec-Fetch-Site`, by which browsers say where a request comes from.
-    pub site: Option<&'a str>,
+    /// Where it comes from, as the browser says.
+    pub from: FetchMetadata<'a>,
 }
 
 /// A whole response but for [`HEADERS`].
@@ -137,6 +138,10 @@ fn plain(status: u16, text: &'static str) -> Answer {
     Answer::Response(Response { status, content_type: PLAIN, set_cookie: None, body })
 }
 
+fn file(&Asset { content_type, text, .. }: &Asset) -> Answer {
+    Answer::Response(Response { status: 200, content_type, set_cookie: None, body: Cow::Borrowed(text) })
+}
+
 /// Whether `host` names this machine's loopback, with any port: that of a tunnel is another one. A name of others that
 /// resolves to loopback (DNS rebinding) is none.
 fn is_loopback(host: &str) -> bool {
@@ -185,13 +190,18 @@ impl<O: PartialEq> Doorkeeper<'_, O> {
         if request.path == "/open" {
             return self.open(request, may);
         }
-        // Pages at other ports of this machine are the same site, and no business of theirs is here.
-        if request.site.is_some_and(|site| site != "same-origin" && site != "none") {
+        if request.from.is_link() && request.method == Method::Get && request.path == ARRIVAL.path {
+            return file(&ARRIVAL);
+        }
+        if !request.from.is_own() {
             return plain(403, "only the page itself may ask for this\n");
+        }
+        if request.path == ARRIVAL_SCRIPT.path {
+            return file(&ARRIVAL_SCRIPT);
         }
         let Self { sessions, cookie: name, now, .. } = self;
         if !session(sessions, name, now, request.cookies).is_some_and(may) {
-            return plain(401, "no session: run `uview open` on this machine, and open the address that it prints\n");
+            return plain(401, NO_SESSION);
         }
         content(request.path).unwrap_or_else(|| plain(404, "there is no such page\n"))
     }
@@ -202,22 +212,22 @@ impl<O: PartialEq> Doorkeeper<'_, O> {
         if request.method == Method::Head {
             return plain(405, "only GET: an address opens the page once\n");
         }
-        let token = request.query.strip_prefix("token=").and_then(Secret::parse);
-        let owner = token.and_then(|token| sessions.exchange(now, &token, fresh));
-        if !owner.is_some_and(may) {
-            return plain(403, "this address was used before, or is too old: run `uview open` for another one\n");
+        let refused = plain(403, "this address was used before, or is too old: run `uview open` for another one\n");
+        let Some(invitation) = Invitation::parse(request.query) else { return refused };
+        if !sessions.exchange(now, &invitation.token, fresh).is_some_and(may) {
+            return refused;
         }
         let (value, age) = (fresh.text(), SESSION_LIFETIME.0 / 1_000_000_000);
         let set_cookie = Some(format!("{cookie}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"));
-        Answer::Response(Response { status: 200, content_type: HTML, set_cookie, body: Cow::Borrowed(OPENED) })
+        let body = Cow::Owned(invitation.page());
+        Answer::Response(Response { status: 200, content_type: HTML, set_cookie, body })
     }
 }
 
 /// What is at `path`.
 fn content(path: &str) -> Option<Answer> {
-    if let Some(&Asset { content_type, text, .. }) = asset(path) {
-        let body = Cow::Borrowed(text);
-        return Some(Answer::Response(Response { status: 200, content_type, set_cookie: None, body }));
+    if let Some(asset) = asset(path) {
+        return Some(file(asset));
     }
     let document = match path.strip_prefix("/api/")? {
         "events" => return Some(Answer::Events),
@@ -260,8 +270,12 @@ mod tests {
         query: "",
         host: Some("127.0.0.1:9705"),
         cookies: "",
-        site: Some("none"),
+        from: from(Some("none")),
     };
+
+    const fn from(site: Option<&str>) -> FetchMetadata<'_> {
+        FetchMetadata { site, mode: None, destination: None }
+    }
 
     fn secret(number: u8) -> Secret {
         Secret::new([number; SECRET_BYTES])
@@ -296,7 +310,7 @@ mod tests {
     fn a_token_is_exchanged_once_for_a_cookie_that_opens_everything() {
         let mut sessions = sessions();
         let query = format!("token={}", secret(1).text());
-        let open = Request { path: "/open", query: &query, site: Some("cross-site"), ..REQUEST };
+        let open = Request { path: "/open", query: &query, from: from(Some("cross-site")), ..REQUEST };
 
         assert_eq!(status(&ask(&mut sessions, &REQUEST)), 401);
         let Answer::Response(first) = ask(&mut sessions, &open) else { unreachable!("a page") };
@@ -349,10 +363,57 @@ mod tests {
     #[test]
     fn others_pages_get_nothing_even_with_the_cookie() {
         let (mut sessions, cookies) = opened();
-        let mut from = |site| status(&ask(&mut sessions, &Request { site, cookies: &cookies, ..REQUEST }));
+        let mut of = |site| status(&ask(&mut sessions, &Request { from: from(site), cookies: &cookies, ..REQUEST }));
 
-        assert_eq!((from(None), from(Some("none")), from(Some("same-origin"))), (200, 200, 200));
-        assert_eq!((from(Some("same-site")), from(Some("cross-site"))), (403, 403));
+        assert_eq!((of(None), of(Some("none")), of(Some("same-origin"))), (200, 200, 200));
+        assert_eq!((of(Some("same-site")), of(Some("cross-site"))), (403, 403));
+    }
+
+    #[test]
+    fn a_link_of_another_page_gets_a_page_that_shows_nothing_and_goes_on() {
+        let (mut sessions, cookies) = opened();
+        let link = FetchMetadata { mode: Some("navigate"), destination: Some("document"), ..from(Some("cross-site")) };
+        let followed = Request { from: link, cookies: &cookies, ..REQUEST };
+
+        for cookies in [cookies.as_str(), ""] {
+            assert_eq!(ask(&mut sessions, &Request { cookies, ..followed }), file(&ARRIVAL));
+        }
+        // The script is for that page, which may have no session yet, and for no other one.
+        let script = Request { path: "/arrival.js", cookies: "", from: from(Some("same-origin")), ..REQUEST };
+        assert_eq!(ask(&mut sessions, &script), file(&ARRIVAL_SCRIPT));
+        assert_eq!(status(&ask(&mut sessions, &Request { from: link, ..script })), 403);
+        let subresource = FetchMetadata { mode: Some("no-cors"), destination: Some("script"), ..link };
+        assert_eq!(status(&ask(&mut sessions, &Request { from: subresource, ..script })), 403);
+
+        let files = ASSETS.into_iter().map(|asset| asset.path).filter(|path| *path != "/");
+        let others = ["/api/events", "/api/incidents", "/api/incident/20261127-064215-123.html", "/nothing"];
+        for path in files.chain(others) {
+            assert_eq!(status(&ask(&mut sessions, &Request { path, ..followed })), 403, "{path}");
+        }
+        let in_a_frame = FetchMetadata { destination: Some("iframe"), ..link };
+        for refused in [
+            Request { from: in_a_frame, ..followed },
+            Request { from: subresource, ..followed },
+            Request { method: Method::Head, ..followed },
+            Request { host: Some("evil.example"), ..followed },
+        ] {
+            assert!(status(&ask(&mut sessions, &refused)) >= 400, "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_leads_to_its_incident_and_is_not_used_up_by_another_name() {
+        let mut sessions = sessions();
+        let mut open = |incident: &str| {
+            let query = format!("token={}&incident={incident}", secret(1).text());
+            ask(&mut sessions, &Request { path: "/open", query: &query, ..REQUEST })
+        };
+
+        assert_eq!(status(&open("20261327-064215-123")), 403);
+        let Answer::Response(page) = open("20261127-064215-123") else { unreachable!("a page") };
+
+        assert!(page.status == 200 && page.set_cookie.is_some());
+        assert!(page.body.contains("url=/#/incident/20261127-064215-123\""), "{}", page.body);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! JSON for a browser: every text in it is one printable line.
+//! Texts of others as they are kept and sent to a browser: printable lines, of bounded length where they are kept.
 
 use serde_json::Value;
 use wire::printable::line;
@@ -8,6 +8,16 @@ use wire::printable::line;
 pub(crate) fn json(mut value: Value) -> String {
     make_printable(&mut value);
     value.to_string()
+}
+
+/// `text` in one printable line of at most `most` characters, and three dots if there are more.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> String {
+    let text = line(text);
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
 }
 
 fn make_printable(value: &mut Value) {
@@ -28,6 +38,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters_once_it_is_printable() {
+        assert_eq!(shortened("λλλ", 3), "λλλ");
+        assert_eq!(shortened("λλλλ", 3), "λλλ…");
+        assert_eq!(shortened("a\nb", 4), "a\\u{…");
+    }
 
     #[test]
     fn every_text_is_a_printable_line_however_deep_it_lies() {

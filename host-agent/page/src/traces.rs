@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use wire::printable::line;
 use wire::time::UnixNanos;
+
+use crate::shown::shortened;
 
 /// Bytes of a span beside its texts.
 pub const SPAN_BYTES: usize = size_of::<Span>() + 32;
@@ -93,11 +94,7 @@ impl Span {
 
 /// `text` in one printable line of at most `most` characters.
 fn shown(text: &str, most: usize) -> Box<str> {
-    let text = line(text);
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]).into(),
-        None => text.into(),
-    }
+    shortened(text, most).into()
 }
 
 /// A kept trace.

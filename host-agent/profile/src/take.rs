@@ -413,3 +413,6 @@ fn read(path: &Path, most: u64) -> Option<String> {
     regular(path)?.take(most).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ pub(super) fn bound(config: &Config, load: Load) -> Bound {
         from: "`incidents.bytes` + 8 × 2 MiB + 10 MiB + services × 2.4 kB + 12 MiB with `incidents.profile`",
         payer: "node",
         full: "the oldest incidents are removed; further replicas are not compared",
-        metric: "",
+        metric: "incident_bytes",
     }
 }
 

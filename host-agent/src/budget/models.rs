@@ -42,7 +42,7 @@ pub(super) fn bounds(config: &Config, load: Load) -> [Bound; 5] {
             from: "(`services.limits.services` + 4,096) × 1 KiB + 32 MiB",
             payer: "operator",
             full: "the call is refused",
-            metric: "",
+            metric: "choice_bytes",
         },
         over_several(),
         Bound {
@@ -65,6 +65,6 @@ fn over_several() -> Bound {
         from: "32 × (1,024 × 1 KiB + 3 × 256 KiB)",
         payer: "operators",
         full: "the call is refused; further series are left out, and the status says so",
-        metric: "",
+        metric: "left_out_series",
     }
 }

@@ -20,6 +20,7 @@ pub(super) struct Replica {
     pub(super) measured: Option<MeasuredCgroup>,
     /// Whose cgroup it is.
     pub(super) container: Option<PodContainer>,
+    pub(super) service: ServiceName,
     pub(super) region: OwnedRegion,
     pub(super) connection: ConnectionId,
     /// Measures that were announced.
@@ -52,9 +53,10 @@ impl Replica {
         let region = OwnedRegion::create("uview-cgroup", RegionSize::ONE_PAGE)?;
         let mut announced = [false; Measure::ALL.len()];
         let first = store(&region, values, &mut announced);
-        let connection = node.agent_replica(service, instance, &region, series::placed(first.into_iter()));
+        let connection = node.agent_replica(service.clone(), instance, &region, series::placed(first.into_iter()));
         let (sampled, cpu, stopped, down) = Default::default();
-        Ok(Self { measured: Some(measured), container, region, connection, announced, sampled, cpu, stopped, down })
+        let measured = Some(measured);
+        Ok(Self { measured, container, service, region, connection, announced, sampled, cpu, stopped, down })
     }
 
     /// Reads its values at `now`. `pods` tells whether a container that has ended is to come back.

@@ -7,6 +7,8 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use sources::cgroup::hierarchies::Hierarchy;
 use sources::cgroup::pattern::Pattern;
 
+use super::others_names::OthersNames;
+
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundCgroups {
@@ -14,6 +16,8 @@ pub(super) struct FoundCgroups {
     pub(super) services: BTreeMap<String, String>,
     /// Whether there are more cgroups than are read, or more entries of folders than are looked at.
     pub(super) over_limit: bool,
+    /// Those that are not read, since their names belong to others.
+    pub(super) others: OthersNames,
 }
 
 /// The service of a path that a pattern matches; `None`: it is not read.

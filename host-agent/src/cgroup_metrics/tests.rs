@@ -41,7 +41,8 @@ impl Tree {
     fn cgroups(&self, patterns: &[(&str, &str)], limit: usize) -> Cgroups {
         let patterns = patterns.iter().map(|(pattern, service)| Pattern::new(pattern, service).unwrap()).collect();
         let (interval, scan_interval) = (Nanos::from_secs(1), Nanos::from_secs(5));
-        let settings = CgroupSettings { patterns, containers: None, interval, scan_interval, limit };
+        let identities = Arc::default();
+        let settings = CgroupSettings { patterns, containers: None, identities, interval, scan_interval, limit };
         let root = self.0.path().to_owned();
         Cgroups::new(settings, vec![Hierarchy { controller: Controller::Unified, root }], Arc::default())
     }
@@ -91,7 +92,7 @@ fn new_cgroups_are_found_by_the_next_scan_and_more_than_the_limit_are_a_problem(
     let tree = Tree::new(&["shop/a", "shop/b"]);
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
     cgroups.round(&node, Nanos::ZERO);
-    assert_eq!((services(&node).len(), cgroups.counts.problem()), (2, None));
+    assert_eq!((services(&node).len(), cgroups.counts.problems().next()), (2, None));
 
     for path in ["shop/c", "shop/d"] {
         create_dir_all(tree.at(path)).unwrap();
@@ -102,8 +103,69 @@ fn new_cgroups_are_found_by_the_next_scan_and_more_than_the_limit_are_a_problem(
     cgroups.round(&node, Nanos::from_secs(5));
 
     assert_eq!(services(&node).len(), 3);
-    let problem = cgroups.counts.problem().unwrap();
+    let problem = cgroups.counts.problems().next().unwrap();
     assert!(problem.contains("than are read (3)") && problem.contains("sources.cgroup_limit"), "{problem}");
+}
+
+#[test]
+fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_rules_change() {
+    let tree = Tree::new(&["system/payment-1", "user/payment-2", "user/cart-1"]);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("*/*-*", "{2}")], 10));
+    let rules = |cgroup: &str| -> Arc<[IdentityRule]> {
+        let services = Some(vec![ServiceName::new("payment").unwrap()]);
+        [IdentityRule { uid: None, cgroup: Some(cgroup.to_owned()), services, of_processes: true }].into()
+    };
+    let watched = |node: &Node| -> BTreeSet<String> {
+        services(node).into_iter().flat_map(|(_, replicas, _)| replicas).collect()
+    };
+    let named = |names: &[&str]| -> BTreeSet<String> { names.iter().map(ToString::to_string).collect() };
+
+    node.plane(|plane, _| plane.set_identities(rules("/system")));
+    cgroups.round(&node, Nanos::ZERO);
+
+    assert_eq!(watched(&node), named(&["cart-1", "payment-1"]), "nobody has the name cart");
+    let problems: Vec<_> = cgroups.counts.problems().collect();
+    assert!(
+        matches!(&problems[..], [line] if line.contains("/user/payment-2 as payment;")
+            && line.ends_with("a rule that fits is {cgroup: /user/payment-2, services: [payment]}")),
+        "{problems:?}"
+    );
+
+    node.plane(|plane, _| plane.set_identities(rules("/user/payment-2")));
+    cgroups.round(&node, Nanos::from_secs(1));
+
+    assert_eq!(watched(&node), named(&["cart-1", "payment-2"]), "what had the name has it no more");
+    assert!(cgroups.counts.problems().next().is_some_and(|line| line.contains("/system/payment-1 as payment;")));
+
+    node.plane(|plane, _| plane.set_identities(Arc::default()));
+    cgroups.round(&node, Nanos::from_secs(2));
+
+    assert_eq!(watched(&node), named(&["cart-1", "payment-1", "payment-2"]));
+    assert_eq!(cgroups.counts.problems().next(), None);
+}
+
+#[test]
+fn what_the_api_server_says_of_a_pod_needs_no_rule() {
+    use kube::runtime::watcher::Event;
+
+    let path = format!("kubepods/pod{:032x}/{}", 1, "a".repeat(64));
+    let tree = Tree::new(&[&path, "shop/payment-2"]);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[], 10));
+    let watch = Arc::new(PodWatch::new(crate::pod_watch::PodPlan::default(), Clock::start()));
+    for event in [Event::Init, Event::InitApply(pod(&"a".repeat(64), false)), Event::InitDone] {
+        watch.apply(Ok(event));
+    }
+    let service = watch.member(&path).unwrap().service;
+    let patterns = vec![Pattern::new("kubepods/pod*/*", "unused").unwrap()];
+    cgroups.settings.containers = Some(ContainerSource { patterns, pods: watch });
+    cgroups.settings.patterns = vec![Pattern::new("shop/payment-*", &service).unwrap()];
+    let services = Some(vec![ServiceName::new(&service).unwrap()]);
+    let rule = IdentityRule { uid: Some(7), cgroup: None, services, of_processes: true };
+
+    node.plane(|plane, _| plane.set_identities([rule].into()));
+    cgroups.round(&node, Nanos::ZERO);
+
+    assert_eq!(cgroups.replicas.keys().collect::<Vec<_>>(), [&path], "and another cgroup is not the pod's workload");
 }
 
 #[test]
@@ -158,6 +220,7 @@ fn a_cgroup_that_vanishes_ends_its_service_and_one_of_the_same_name_begins_anew(
     let name = Path::new(&folder).file_name().unwrap().to_str().unwrap().to_owned();
     let settings = CgroupSettings {
         containers: None,
+        identities: Arc::default(),
         patterns: vec![Pattern::new(&format!("{name}*"), "shop").unwrap()],
         interval: Nanos::from_secs(1),
         scan_interval: Nanos::from_secs(5),

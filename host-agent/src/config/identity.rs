@@ -66,9 +66,8 @@ impl Identity {
         let names = |names: &Vec<String>| names.iter().map(|name| ServiceName::new(name)).collect::<Result<_, _>>();
         let services = self.services.as_ref().map(names).transpose();
         let services = services.map_err(|cause: NameError| ConfigError::value(KEY, cause))?;
-        // A process is not known by address or token: such a rule lets none register.
-        let services = if self.is_of_spans() { Some(Vec::new()) } else { services };
-        Ok(IdentityRule { uid: self.uid, cgroup: self.cgroup()?, services })
+        // A process is not known by address or token: such a rule lets none register, and its names are taken.
+        Ok(IdentityRule { uid: self.uid, cgroup: self.cgroup()?, services, of_processes: !self.is_of_spans() })
     }
 
     /// The rule for spans.
@@ -117,7 +116,7 @@ mod tests {
 
     use super::super::Config;
     use super::*;
-    use crate::control_plane::Peer;
+    use crate::control_plane::{Peer, may_measure};
 
     #[test]
     fn identities_become_rules() {
@@ -146,6 +145,8 @@ mod tests {
 
         assert!(!settings.may_be(&peer, &ServiceName::new("payment").unwrap()));
         assert!(!settings.may_be(&peer, &ServiceName::new("cart").unwrap()));
+        let measured = |service| may_measure(&settings.identities, "/a", &ServiceName::new(service).unwrap());
+        assert_eq!((measured("payment"), measured("cart")), (false, true), "its names are taken");
         let sender = &config.services.identities[0].sender().unwrap();
         assert_eq!((sender.anyone, sender.uid, sender.peers.len()), (false, None, 1));
         assert_eq!(sender.token, Token::new("secret"));

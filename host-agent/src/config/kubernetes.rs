@@ -31,6 +31,8 @@ pub struct KubernetesConfig {
     pub sampling_policies: bool,
     /// Whether `SynopsisPolicy`s (uview.dev) say which synopses watch their packets.
     pub synopsis_policies: bool,
+    /// Each node writes what came of a change at a moment of its own within so many milliseconds.
+    pub status_spread_ms: u32,
     /// Whether callers of `operators.listen` may show a token of the cluster in place of a certificate: its API server
     /// says whose it is, and whether they may.
     pub tokens: bool,
@@ -50,6 +52,7 @@ impl Default for KubernetesConfig {
             lmaps: true,
             sampling_policies: true,
             synopsis_policies: true,
+            status_spread_ms: 30_000,
             tokens: false,
             audience: "uview".to_owned(),
         }
@@ -60,6 +63,9 @@ impl KubernetesConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let most = "must be at most 256 on one node";
         range(self.scrape_targets <= MAX_TARGETS, "kubernetes.scrape_targets", &self.scrape_targets, most)?;
+        let most = "must be at most 600000: somebody waits for it";
+        let spread = self.status_spread_ms;
+        range(spread <= 600_000, "kubernetes.status_spread_ms", &spread, most)?;
         for name in &self.forwarders {
             let is_service =
                 name.split_once('/').is_some_and(|(space, workload)| !space.is_empty() && !workload.is_empty());
@@ -149,6 +155,7 @@ mod tests {
         let missing = plan("kubernetes: {pods: true}").unwrap_err();
         assert!(missing.contains("kubernetes.node is missing: names this node"), "{missing}");
         for (wrong, expected) in [
+            ("status_spread_ms: 600001", "kubernetes.status_spread_ms is 600001: must be at most 600000"),
             ("scrape_targets: 257", "kubernetes.scrape_targets is 257: must be at most 256"),
             (
                 "forwarders: [collector]",

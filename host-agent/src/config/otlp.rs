@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_runtime::config::range;
@@ -16,7 +17,8 @@ use otlp::{
 use serde::Deserialize;
 use wire::time::Nanos;
 
-use super::{ConfigError, LogsConfig, WatchedMetricsConfig, at_least_one, local};
+use super::headers::with_files;
+use super::{ConfigError, KeepMode, LogsConfig, WatchedMetricsConfig, at_least_one, local};
 
 /// The OTLP endpoint: spans, metrics and logs of services.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -105,12 +107,14 @@ impl TenantConfig {
     }
 }
 
-/// Errors and durations per operation, counted from spans, for the services' LMAPs.
+/// Errors and durations per operation, counted from spans: for `/metrics`, the map, and the services' LMAPs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DerivedConfig {
     /// Whether spans are counted.
     pub enabled: bool,
+    /// Whether what is counted becomes columns of the services' LMAPs.
+    pub columns: bool,
     /// Operations of one service that are counted separately, 1 to 200.
     pub operations: usize,
     /// Services that are counted, 1 to 1000.
@@ -125,7 +129,7 @@ impl Default for DerivedConfig {
     fn default() -> Self {
         let SpanMetricsSettings { operations, services, delay, forget } = SpanMetricsSettings::default();
         let (delay_ms, expire_ms) = (delay.as_millis() as u32, at_least_one(forget.as_millis() as u32));
-        Self { enabled: true, operations, services, delay_ms, expire_ms }
+        Self { enabled: true, columns: true, operations, services, delay_ms, expire_ms }
     }
 }
 
@@ -154,6 +158,9 @@ pub struct UpstreamConfig {
     /// Headers sent with every request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// Files with the values of more of them, which are read at the start.
+    #[serde(default)]
+    pub header_files: BTreeMap<String, PathBuf>,
     /// Client TLS for an https endpoint. If left out, the system's roots are trusted.
     #[serde(default)]
     pub tls: Option<OutwardTls>,
@@ -191,17 +198,6 @@ pub enum Compression {
     Gzip,
 }
 
-/// Whether spans, or log records, are forwarded at once, or buffered until they are decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum KeepMode {
-    /// All, byte for byte.
-    #[default]
-    All,
-    /// Whole traces, and log records, that a policy selects.
-    Tail,
-}
-
 /// Which spans are forwarded, and the policies that select traces.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, as in the file")]
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -219,6 +215,8 @@ pub struct TracesConfig {
     pub error: bool,
     /// Keep traces through a service in alarm.
     pub lmap: bool,
+    /// Of these, the share that is kept of those that look as their operation usually does, 0 to 1.
+    pub unremarkable: f64,
     /// Keep traces that take longer than usual.
     pub latency: bool,
     /// Keep traces that a service asks for (`uview.trigger`).
@@ -242,6 +240,7 @@ impl Default for TracesConfig {
             floor: 0.01,
             error: true,
             lmap: true,
+            unremarkable: 1.0,
             latency: true,
             trigger: true,
             budget_bytes_per_s: 1_000_000,
@@ -268,8 +267,8 @@ impl OtlpConfig {
         let (reading, queue) = (self.receive_memory_bytes, self.queue_bytes);
         let wanted = "must be at least twice otlp.request_bytes: a request is in memory compressed and decompressed";
         range(reading / 2 >= self.request_bytes, "otlp.receive_memory_bytes", &reading, wanted)?;
-        let wanted = "must be at least otlp.request_bytes + 4096";
-        range(queue.saturating_sub(4_096) >= self.request_bytes, "otlp.queue_bytes", &queue, wanted)?;
+        let wanted = "must be at least 4/3 of otlp.request_bytes + 4096: one sender gets three quarters";
+        range((queue / 4 * 3).saturating_sub(4_096) >= self.request_bytes, "otlp.queue_bytes", &queue, wanted)?;
         let mut settings = Settings::new(upstream.settings()?);
         let tls = self.tls.as_ref().map(ServerTls::library).transpose();
         settings.tls = tls.map_err(|cause| ConfigError::value("otlp.tls", cause))?;
@@ -318,7 +317,7 @@ impl UpstreamConfig {
                 UpstreamProtocol::Grpc => Protocol::Grpc,
                 UpstreamProtocol::Http => Protocol::Http,
             },
-            headers: self.headers.clone().into_iter().collect(),
+            headers: with_files("otlp.upstream.header_files", &self.headers, &self.header_files)?,
             tls: tls.map_err(|cause| ConfigError::value("otlp.upstream.tls", cause))?,
             gzip: self.compression == Compression::Gzip,
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
@@ -328,8 +327,8 @@ impl UpstreamConfig {
 
 impl TracesConfig {
     fn settings(&self, drawn: u128, host: &str) -> Result<TailSettings, ConfigError> {
-        let floor = if self.floor == 0.0 { None } else { Some(self.floor) };
-        let floor = floor.map(Threshold::keeping).transpose();
+        let share = |of: f64| (of != 0.0).then(|| Threshold::keeping(of)).transpose();
+        let (floor, unremarkable) = (share(self.floor), share(self.unremarkable));
         let secret = self.order_key.as_deref().map(secret).transpose()?;
         let age = Nanos::from_millis(u64::from(self.decision_wait_ms.get()));
         let defaults = Limits::default();
@@ -340,6 +339,7 @@ impl TracesConfig {
                 floor: floor.map_err(|cause| ConfigError::value("otlp.traces.floor", cause))?,
                 error: self.error,
                 lmap: self.lmap,
+                unremarkable: unremarkable.map_err(|cause| ConfigError::value("otlp.traces.unremarkable", cause))?,
                 latency: self.latency,
                 trigger: self.trigger,
             },
@@ -383,6 +383,9 @@ mod tests {
             settings(&format!("{upstream}  traces: {{keep: tail, decision_wait_ms: 90000, floor: 0}}\n")).unwrap();
         let tail = waiting.tail.unwrap();
         assert_eq!((tail.node.as_str(), tail.switches.floor), ("host-3", None));
+        assert_eq!(tail.switches.unremarkable, Some(Threshold::ALL));
+        let fewer = settings(&format!("{upstream}  traces: {{keep: tail, unremarkable: 0}}\n")).unwrap();
+        assert_eq!(fewer.tail.unwrap().switches.unremarkable, None);
         assert_eq!((tail.limits.age, tail.limits.hold), (Nanos::from_secs(90), Nanos::from_secs(180)));
     }
 
@@ -393,13 +396,14 @@ mod tests {
             ("  request_bytes: 100\n", "otlp.request_bytes is 100"),
             ("  receive_memory_bytes: 20000000\n", "otlp.receive_memory_bytes is 20000000"),
             ("  threads: 0\n", "otlp.threads is 0"),
-            ("  queue_bytes: 16777216\n", "otlp.queue_bytes is 16777216"),
+            ("  queue_bytes: 22369621\n", "otlp.queue_bytes is 22369621"),
             ("  derived: {operations: 201}\n", "otlp.derived.operations is 201"),
             ("  derived: {services: 0}\n", "otlp.derived.services is 0"),
             ("  tenants: [{name: a, peers: [b]}]\n", "\"b\" is not a network"),
             ("  tenants: [{name: a, peers: [::1]}, {name: a, peers: []}]\n", "two tenants are called \"a\""),
             ("  derived: {delay_ms: 300001}\n", "otlp.derived.delay_ms is 300001"),
             ("  traces: {keep: tail, floor: 2}\n", "otlp.traces.floor"),
+            ("  traces: {keep: tail, unremarkable: 1.5}\n", "otlp.traces.unremarkable"),
             ("  traces: {keep: tail, order_key: abc}\n", "otlp.traces.order_key is invalid"),
         ] {
             let error = Config::parse(&format!("{upstream}{text}")).unwrap_err();

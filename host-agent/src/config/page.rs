@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_runtime::config::range;
+use agent_runtime::http_client::{Client, Endpoint};
 use page::older::is_label;
-use remote_write::client::{Client, Receiver};
 use serde::Deserialize;
+use webhooks::message::INCIDENT;
 
-use super::prometheus::five_seconds;
+use super::prometheus::{five_seconds, of_endpoint};
 use super::{ConfigError, local};
 
 /// Least bytes of history: names of 8,192 services, and some buckets of each.
@@ -28,12 +29,15 @@ pub struct PageConfig {
     pub enabled: bool,
     /// Its address, on loopback; port 0 is any free port.
     pub listen: SocketAddr,
-    /// Bytes for scores and alarms, at least 8 MiB.
+    /// Bytes for scores, alarms and what made them, at least 8 MiB.
     pub history_bytes: usize,
     /// Bytes of kept traces.
     pub trace_bytes: usize,
     /// Address of a trace at a tracing backend, in which `{trace}` stands for its id. `None`: there is no link.
     pub trace_link: Option<String>,
+    /// Where people find an incident, in which `{node}` and `{incident}` stand for their names, for receivers of
+    /// alarms. `None`: they get its address only.
+    pub incident_link: Option<String>,
     /// A Prometheus that scrapes this agent. `None`: scores reach back as far as this run's history.
     pub prometheus: Option<PagePrometheus>,
 }
@@ -73,15 +77,17 @@ impl PagePrometheus {
         let url = format!("{}/api/v1/query_range", self.url.trim_end_matches('/'));
         let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         let timeout = Duration::from_millis(u64::from(self.timeout_ms.get()));
-        let client = Client::new(&Receiver { url, headers, ca: self.ca.clone(), timeout });
-        client.map_err(|cause| ConfigError::value("page.prometheus.url", cause))
+        let client = Client::new(&Endpoint { url, headers, ca: self.ca.clone(), timeout }, "/");
+        client.map_err(|cause| of_endpoint(["page.prometheus.url", "page.prometheus.ca"], cause))
     }
 }
 
 impl Default for PageConfig {
     fn default() -> Self {
         let (history_bytes, trace_bytes) = (16 << 20, 16 << 20);
-        Self { enabled: true, listen: local(0), history_bytes, trace_bytes, trace_link: None, prometheus: None }
+        let (trace_link, incident_link, prometheus) = (None, None, None);
+        let listen = local(0);
+        Self { enabled: true, listen, history_bytes, trace_bytes, trace_link, incident_link, prometheus }
     }
 }
 
@@ -92,9 +98,14 @@ impl PageConfig {
         let has_room = self.history_bytes >= LEAST_HISTORY;
         range(has_room, "page.history_bytes", &self.history_bytes, "must be at least 8388608")?;
         self.prometheus.as_ref().map_or(Ok(()), |prometheus| prometheus.client().map(drop))?;
-        let Some(link) = &self.trace_link else { return Ok(()) };
-        let is_web = link.starts_with("https://") || link.starts_with("http://");
-        range(is_web && link.contains(TRACE), "page.trace_link", link, "must begin with http and have {trace} in it")
+        let is_web = |link: &str| link.starts_with("https://") || link.starts_with("http://");
+        if let Some(link) = &self.trace_link {
+            let wanted = "must begin with http and have {trace} in it";
+            range(is_web(link) && link.contains(TRACE), "page.trace_link", link, wanted)?;
+        }
+        let Some(link) = &self.incident_link else { return Ok(()) };
+        let wanted = "must begin with http and have {incident} in it";
+        range(is_web(link) && link.contains(INCIDENT), "page.incident_link", link, wanted)
     }
 }
 
@@ -118,6 +129,11 @@ mod tests {
             (
                 "page: {trace_link: 'https://tracing.example/'}\n",
                 Some("page.trace_link is https://tracing.example/: must"),
+            ),
+            ("page: {incident_link: 'https://ops.example/{node}/#/incident/{incident}'}\n", None),
+            (
+                "page: {incident_link: 'https://ops.example/{node}'}\n",
+                Some("page.incident_link is https://ops.example/{node}: must begin with http and have {incident}"),
             ),
             (
                 "page: {prometheus: {url: 'https://prometheus.example/prom/', labels: {instance: 'node-3:9702'}}}\n",

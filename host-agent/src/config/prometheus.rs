@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use agent_runtime::ConfigError;
 use agent_runtime::config::range;
+use agent_runtime::http_client::{Client, Endpoint, EndpointError};
 use exposition::TargetSettings;
 use exposition::choice::ChoiceSettings;
-use remote_write::client::{Client, Receiver};
 use serde::Deserialize;
 use wire::name::{InstanceName, Labels, ServiceName};
 use wire::time::{Interval, Nanos};
@@ -125,7 +125,16 @@ fn key(name: &'static str) -> &'static str {
         "service" => "sources.prometheus.targets.service",
         "instance" => "sources.prometheus.targets.instance",
         "labels" => "sources.prometheus.targets.labels",
+        "ca" => "sources.prometheus.targets.ca",
         _ => "sources.prometheus.targets.url",
+    }
+}
+
+/// The error of an endpoint, with the key of its URL or that of its authority.
+pub(super) fn of_endpoint([url, ca]: [&'static str; 2], cause: EndpointError) -> ConfigError {
+    match cause {
+        EndpointError::Tls(cause) => ConfigError::value(ca, cause),
+        cause => ConfigError::value(url, cause),
     }
 }
 
@@ -161,8 +170,9 @@ impl PrometheusTarget {
         self.check()?;
         let timeout = Duration::from_millis(u64::from(self.timeout_ms.get()));
         let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let receiver = Receiver { url: self.url.clone(), headers, ca: self.ca.clone(), timeout };
-        let client = Client::with_path(&receiver, PATH).map_err(|cause| ConfigError::value(key("url"), cause))?;
+        let endpoint = Endpoint { url: self.url.clone(), headers, ca: self.ca.clone(), timeout };
+        let client = Client::new(&endpoint, PATH).map_err(|cause| of_endpoint([key("url"), key("ca")], cause))?;
+        let client = client.asking_who_listens();
         let labels: Vec<_> = self.labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         Ok(TargetPlan {
             service: ServiceName::new(&self.service).map_err(|cause| ConfigError::value(key("service"), cause))?,

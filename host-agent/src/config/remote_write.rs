@@ -6,15 +6,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_runtime::ConfigError;
+use agent_runtime::http_client::Endpoint;
 use hooks::sampling::{SamplingPolicy, SamplingRule};
-use remote_write::client::{Client, Receiver};
+use remote_write::client::Client;
 use remote_write::encoding::Version;
 use remote_write::naming::label_name;
 use remote_write::queue::QueueLimits;
-use remote_write::reply::RetryRule;
 use remote_write::shipper::{Shipper, ShipperSettings, VersionPolicy};
 use serde::Deserialize;
+use wire::backoff::RetryRule;
 use wire::time::{Nanos, UnixNanos};
+
+use super::headers::with_files;
 
 /// Samples to a remote monitor by Prometheus remote write.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -24,6 +27,8 @@ pub struct RemoteWriteConfig {
     pub url: Option<String>,
     /// Headers of each request, such as a tenant or an authorization.
     pub headers: BTreeMap<String, String>,
+    /// Files with the values of more of them, which are read at the start.
+    pub header_files: BTreeMap<String, PathBuf>,
     /// Root certificates (PEM) for HTTPS; the system's if left out.
     pub ca: Option<PathBuf>,
     /// Deadline of a request.
@@ -103,6 +108,7 @@ impl Default for RemoteWriteConfig {
         Self {
             url: None,
             headers: BTreeMap::new(),
+            header_files: BTreeMap::new(),
             ca: None,
             timeout_ms: at_least_one(30_000),
             version: VersionConfig::Auto,
@@ -158,9 +164,9 @@ impl RemoteWriteConfig {
         let settings = self.settings(machine, began)?;
         let Some(url) = self.url.clone() else { return Ok(None) };
         let shipper = Shipper::new(settings).map_err(|cause| ConfigError::value("remote_write", cause))?;
-        let receiver = Receiver {
+        let receiver = Endpoint {
             url,
-            headers: self.headers.clone().into_iter().collect(),
+            headers: with_files("remote_write.header_files", &self.headers, &self.header_files)?,
             ca: self.ca.clone(),
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
         };

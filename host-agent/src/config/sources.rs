@@ -8,7 +8,7 @@ use serde::Deserialize;
 use sources::cgroup::pattern::{Pattern, PatternError};
 use wire::time::Nanos;
 
-use super::{Config, ConfigError, PrometheusConfig, at_least_one};
+use super::{Config, ConfigError, Identity, PrometheusConfig, at_least_one};
 use crate::cgroup_metrics::{CgroupSettings, ContainerSource};
 use crate::pod_watch::PodWatch;
 
@@ -100,6 +100,7 @@ impl Config {
             patterns.map(|patterns| ContainerSource { patterns, pods })
         });
         let containers = containers.transpose().map_err(|cause| ConfigError::value("kubernetes.pods", cause))?;
+        let identities = self.services.identities.iter().map(Identity::rule).collect::<Result<_, _>>()?;
         let scan_interval = Nanos::from_millis(u64::from(self.sources.cgroup_scan_ms.get()));
         let settings = CgroupSettings {
             interval: self.cgroup_interval(),
@@ -107,6 +108,7 @@ impl Config {
             limit: self.sources.cgroup_limit.get().min(files / CgroupSettings::FILES).max(1),
             patterns,
             containers,
+            identities,
         };
         Ok(Some(settings).filter(|settings| !settings.patterns.is_empty() || settings.containers.is_some()))
     }
@@ -129,6 +131,28 @@ mod tests {
             let error = Config::parse(text).unwrap_err();
             let text = agent_runtime::chain(&error);
             assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn containers_of_each_driver_are_found_at_the_root_and_below_a_kubelet_that_is_in_a_container() {
+        let patterns = pods::cgroup::PATTERNS.map(|pattern| Pattern::new(pattern, "{name}").unwrap());
+        let container = format!("cri-containerd-{}.scope", "3f".repeat(32));
+        let (plain, nested) = ("3f".repeat(32), "kubelet.slice/kubelet-kubepods.slice");
+        let (slice, folder) =
+            ("pod0b5c5b7e_6f0f_4c55_9d3a_0d2b2a0c8f11.slice", "pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11");
+        for path in [
+            format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{slice}/{container}"),
+            format!("kubepods.slice/kubepods-{slice}/{container}"),
+            format!("kubepods/besteffort/{folder}/{plain}"),
+            format!("kubepods/{folder}/{plain}"),
+            format!("{nested}/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-{slice}/{container}"),
+            format!("{nested}/kubelet-kubepods-{slice}/{container}"),
+            format!("kubelet/kubepods/burstable/{folder}/{plain}"),
+            format!("kubelet/kubepods/{folder}/{plain}"),
+        ] {
+            let matching = patterns.iter().filter(|pattern| pattern.service(&path).is_some()).count();
+            assert_eq!((matching, pods::cgroup::container_of(&path).is_some()), (1, true), "{path}");
         }
     }
 

@@ -1,7 +1,10 @@
 //! What a configuration leaves open, in words: for the log, the status and `/metrics`.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use agent_runtime::reach::{PAGE_ADVICE, is_this_machine, open_listener};
 
 use super::Config;
 
@@ -37,34 +40,34 @@ impl Config {
         let Self { otlp, metrics, head_sampling, .. } = self;
         let plain_otlp = otlp.upstream.is_some() && otlp.tls.is_none();
         let advice = "set otlp.tls, or listen on loopback";
-        let front = "listen on loopback, or let a proxy with TLS and authentication through only";
         [
             ("otlp.listen_grpc", Some(otlp.listen_grpc).filter(|_| plain_otlp), "send spans, metrics and logs", advice),
             ("otlp.listen_http", Some(otlp.listen_http).filter(|_| plain_otlp), "send spans, metrics and logs", advice),
-            ("metrics.listen", Some(metrics.listen), "read names of services and operations", front),
-            ("head_sampling.listen", head_sampling.listen, "read names of services and operations", front),
+            ("metrics.listen", Some(metrics.listen), "read names of services and operations", PAGE_ADVICE),
+            ("head_sampling.listen", head_sampling.listen, "read names of services and operations", PAGE_ADVICE),
         ]
         .into_iter()
-        .filter_map(|(key, listen, what, advice)| {
-            let address = listen.filter(|address| !address.ip().to_canonical().is_loopback())?;
-            Some(format!("{key} {address} has no TLS: whoever reaches it may {what}; {advice}"))
-        })
+        .filter_map(|(key, listen, what, advice)| open_listener(key, listen?, what, advice))
     }
 
     /// Secrets that are sent without TLS.
     fn open_secrets(&self) -> impl Iterator<Item = String> {
         let Self { otlp, otlp_metrics, remote_write, webhooks, page, .. } = self;
-        let upstream = otlp.upstream.iter().map(|to| ("otlp.upstream", to.endpoint.as_str(), &to.headers));
+        let upstream = otlp.upstream.iter();
+        let upstream =
+            upstream.map(|to| ("otlp.upstream", to.endpoint.as_str(), secret(&to.headers, &to.header_files)));
+        let metrics = otlp_metrics.upstream.iter();
         let metrics =
-            otlp_metrics.upstream.iter().map(|to| ("otlp_metrics.upstream", to.endpoint.as_str(), &to.headers));
-        let samples = remote_write.url.iter().map(|url| ("remote_write", url.as_str(), &remote_write.headers));
-        let webhooks = webhooks.iter().map(|to| ("webhooks", to.url.as_str(), &to.headers));
-        let scores = page.prometheus.iter().map(|from| ("page.prometheus", from.url.as_str(), &from.headers));
+            metrics.map(|to| ("otlp_metrics.upstream", to.endpoint.as_str(), secret(&to.headers, &to.header_files)));
+        let samples = secret(&remote_write.headers, &remote_write.header_files);
+        let samples = remote_write.url.iter().map(move |url| ("remote_write", url.as_str(), samples));
+        let webhooks = webhooks.iter().map(|to| ("webhooks", to.url.as_str(), secret(&to.headers, &to.header_files)));
+        let scores = page.prometheus.iter().map(|from| ("page.prometheus", from.url.as_str(), named(&from.headers)));
         let targets = self.sources.prometheus.targets.iter();
-        let targets = targets.map(|from| ("sources.prometheus.targets", from.url.as_str(), &from.headers));
+        let targets = targets.map(|from| ("sources.prometheus.targets", from.url.as_str(), named(&from.headers)));
         let all = upstream.chain(metrics).chain(samples).chain(webhooks).chain(scores).chain(targets);
-        all.filter_map(|(key, url, headers)| {
-            let (header, host) = (secret(headers)?, plain_host(url)?);
+        all.filter_map(|(key, url, header)| {
+            let (header, host) = (header?, plain_host(url)?);
             Some(format!(
                 "{key}: the header {header} goes to {host} over http, where anybody on the way can read it; use https"
             ))
@@ -72,8 +75,13 @@ impl Config {
     }
 }
 
+/// The name of the first header that looks like a secret, or whose value is in a file: that is for secrets.
+fn secret<'a>(headers: &'a BTreeMap<String, String>, files: &'a BTreeMap<String, PathBuf>) -> Option<&'a str> {
+    named(headers).or_else(|| files.keys().next().map(String::as_str))
+}
+
 /// The name of the first header that looks like a secret.
-fn secret(headers: &BTreeMap<String, String>) -> Option<&str> {
+fn named(headers: &BTreeMap<String, String>) -> Option<&str> {
     let is_secret = |name: &&String| {
         let name = name.to_ascii_lowercase();
         SECRET.iter().any(|part| name.contains(part))
@@ -89,9 +97,7 @@ fn plain_host(url: &str) -> Option<&str> {
         Some(bracketed) => bracketed.split(']').next()?,
         None => authority.split(':').next()?,
     };
-    let is_here = host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
-    (scheme.eq_ignore_ascii_case("http") && !is_here).then_some(host)
+    (scheme.eq_ignore_ascii_case("http") && !is_this_machine(host)).then_some(host)
 }
 
 #[cfg(test)]
@@ -141,6 +147,8 @@ mod tests {
              webhooks: [{name: a, url: 'http://[fd00::1]/x', headers: {Cookie: s3cret}}, {name: b, url: 'http://a/'}]\n\
              page: {prometheus: {url: 'http://q:9090', headers: {Authorization: s3cret}}}\n",
         );
+        let in_file = warnings("remote_write: {url: 'http://p:9090/w', header_files: {x-org: /nowhere/s3cret}}");
+        assert!(in_file[0].starts_with("remote_write: the header x-org goes to p "), "{in_file:?}");
 
         let expected = [
             "otlp.upstream: the header X-Api-Key goes to collector ",

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use agent_runtime::ConfigError;
 use agent_runtime::config::range;
-use remote_write::client::{Client, Receiver};
+use agent_runtime::http_client::{Client, Endpoint};
 use serde::Deserialize;
 use webhooks::GroupingRule;
 use webhooks::message::Sender;
 use wire::time::Nanos;
 
 use super::at_least_one;
+use super::headers::with_files;
 use crate::webhooks::Webhook;
 
 /// A receiver of alarms, in the format of Alertmanager's webhooks.
@@ -27,6 +28,9 @@ pub struct WebhookConfig {
     /// Headers of each message.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// Files with the values of more of them, which are read at the start.
+    #[serde(default)]
+    pub header_files: BTreeMap<String, PathBuf>,
     /// Root certificates (PEM) for HTTPS; the system's if left out.
     #[serde(default)]
     pub ca: Option<PathBuf>,
@@ -57,14 +61,14 @@ fn four_hours() -> NonZeroU32 {
 }
 
 impl WebhookConfig {
-    fn start(&self, node: &str, external_url: &str) -> Result<Webhook, ConfigError> {
-        let receiver = Receiver {
+    fn start(&self, node: &str, incident_link: Option<&str>) -> Result<Webhook, ConfigError> {
+        let endpoint = Endpoint {
             url: self.url.clone(),
-            headers: self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            headers: with_files("webhooks.header_files", &self.headers, &self.header_files)?,
             ca: self.ca.clone(),
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
         };
-        let client = Client::with_path(&receiver, "/").map_err(|cause| ConfigError::value("webhooks.url", cause))?;
+        let client = Client::new(&endpoint, "/").map_err(|cause| ConfigError::value("webhooks.url", cause))?;
         let millis = |millis: u32| Nanos::from_millis(u64::from(millis));
         let rule = GroupingRule {
             wait: millis(self.group_wait_ms),
@@ -72,24 +76,29 @@ impl WebhookConfig {
             repeat: millis(self.repeat_interval_ms.get()),
             ..GroupingRule::default()
         };
-        let (receiver, node, external_url) = (self.name.clone(), node.to_owned(), external_url.to_owned());
-        Ok(Webhook { client, rule, from: Sender { receiver, external_url, node } })
+        let (receiver, node, incident_link) = (self.name.clone(), node.to_owned(), incident_link.map(str::to_owned));
+        // The page is on loopback: where people reach it, only the link says.
+        Ok(Webhook { client, rule, from: Sender { receiver, external_url: String::new(), node, incident_link } })
     }
 }
 
-/// The senders for all of `webhooks`, on the node `node`.
+/// The senders for all of `webhooks`, on the node `node`; incidents are found at `incident_link`, if somewhere.
 ///
 /// # Errors
 ///
 /// [`ConfigError`] if a name is empty or used twice, or a receiver is invalid.
-pub(crate) fn start(webhooks: &[WebhookConfig], node: &str, external_url: &str) -> Result<Vec<Webhook>, ConfigError> {
+pub(crate) fn start(
+    webhooks: &[WebhookConfig],
+    node: &str,
+    incident_link: Option<&str>,
+) -> Result<Vec<Webhook>, ConfigError> {
     let mut names = BTreeSet::new();
     webhooks
         .iter()
         .map(|webhook| {
             let new = !webhook.name.is_empty() && names.insert(&webhook.name);
             range(new, "webhooks.name", &webhook.name, "must be unique and not empty")?;
-            webhook.start(node, external_url)
+            webhook.start(node, incident_link)
         })
         .collect()
 }

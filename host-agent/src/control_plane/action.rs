@@ -3,69 +3,20 @@
 use std::sync::Arc;
 
 use hooks::tracing::ScoreBreakdown;
-use wire::control::{Reason, Verdict};
-use wire::id::{Epoch, LmapId, RegionId, ReplicaId, WorkerId};
+use wire::control::Verdict;
+use wire::id::{Epoch, LmapId, Owner, RegionId, ReplicaId, WorkerId};
 use wire::layout::RegionSize;
-use wire::metric::{Series, Statistic};
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::{control, registration};
 use wire::rdma::Endpoint;
-use wire::time::{Nanos, UnixNanos};
+use wire::time::UnixNanos;
 
 use super::incidents::Suspicion;
+use super::named_reason::NamedReason;
 
 /// Names a connection of a service or a worker. Given out by the edge, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
-
-/// A column that contributes to a score, by name.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NamedReason {
-    /// The series of the column. Of an LMAP over several services, its name begins with the service.
-    pub series: Series,
-    /// Which of its columns.
-    pub statistic: Statistic,
-    /// Share of the squared score, 0 to 1.
-    pub share: f64,
-    /// The value, in the unit.
-    pub seen: f64,
-    /// The expected value, in the unit.
-    pub expected: f64,
-    /// How long it has stood out by itself; zero if it just began, or does not.
-    pub since: Nanos,
-    /// What the value is about, in the service's words; empty: nothing in particular.
-    pub about: String,
-}
-
-impl NamedReason {
-    /// `reason` about a column of `series`, whose values are about `about`.
-    #[must_use]
-    pub fn new(series: Series, reason: &Reason, about: String) -> Self {
-        let Reason { statistic, share, seen, expected, since, .. } = *reason;
-        Self { series, statistic, share, seen, expected, since, about }
-    }
-
-    /// Title of the column: metric, statistic and labels.
-    #[must_use]
-    pub fn column(&self) -> String {
-        self.series.column_title(self.statistic)
-    }
-
-    /// Unit of `seen` and `expected`; empty if not stated.
-    #[must_use]
-    pub fn unit(&self) -> &str {
-        self.series.column_unit(self.statistic)
-    }
-
-    /// Memory in bytes, with its texts.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let Series { name, labels, unit, .. } = &self.series;
-        let label = |(key, value): (&str, &str)| size_of::<(Box<str>, Box<str>)>() + key.len() + value.len();
-        let unit = unit.as_ref().map_or(0, |unit| unit.as_str().len());
-        size_of::<Self>() + self.about.len() + name.as_str().len() + unit + labels.iter().map(label).sum::<usize>()
-    }
-}
 
 /// A verdict with the names that hooks need.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,6 +120,8 @@ pub enum Action {
         service: ServiceName,
         /// Its instance name.
         instance: InstanceName,
+        /// Who pays for it.
+        owner: Owner,
         /// The ring's region. Drop it once it is mapped: workers do not read it.
         region: RegionId,
         /// The size of the ring's region.

@@ -8,6 +8,7 @@ use wire::metric::{Declaration, Kind, Series};
 use wire::name::{Labels, MetricName, Unit};
 
 use super::declarations::Declarations;
+use super::footprint;
 use super::refusal::SeriesRefusal;
 use super::replica::SeriesKey;
 use super::settings::Limits;
@@ -35,6 +36,8 @@ pub struct Catalogue {
     disagreeing: BTreeSet<Arc<SeriesKey>>,
     text_bytes: usize,
     places: usize,
+    /// Bytes of keys, of what series point at, and of declarations.
+    owned_bytes: usize,
 }
 
 /// What all series of one name have in common.
@@ -71,6 +74,11 @@ impl Catalogue {
 
     pub fn get(&self, key: &SeriesKey) -> Option<&Series> {
         self.series.get(key).map(|entry| &entry.series)
+    }
+
+    /// Bytes that it takes, as they were asked for.
+    pub fn kept_bytes(&self) -> usize {
+        footprint::of_tree::<Arc<SeriesKey>, Entry>(self.series.len()) + self.owned_bytes
     }
 
     /// What replicas declare about a series.
@@ -122,12 +130,15 @@ impl Catalogue {
         let is_first = known.is_none();
         let key = known.unwrap_or_else(|| {
             self.text_bytes += key.text_bytes();
+            self.owned_bytes += key.kept_bytes() + footprint::of_registered(&series);
             Arc::new(key)
         });
         let new = || Entry { series, replicas: 0, declared: Declarations::default() };
         let entry = self.series.entry(Arc::clone(&key)).or_insert_with(new);
         entry.replicas += 1;
+        self.owned_bytes -= entry.declared.kept_bytes();
         entry.declared.add(payer, declared);
+        self.owned_bytes += entry.declared.kept_bytes();
         if entry.declared.disagree() {
             self.disagreeing.insert(Arc::clone(&key));
         }
@@ -141,13 +152,17 @@ impl Catalogue {
         };
         self.places = self.places.saturating_sub(1);
         entry.replicas -= 1;
+        self.owned_bytes = self.owned_bytes.saturating_sub(entry.declared.kept_bytes());
         entry.declared.remove(payer, declared);
         if !entry.declared.disagree() {
             self.disagreeing.remove(key);
         }
         if entry.replicas > 0 {
+            self.owned_bytes += entry.declared.kept_bytes();
             return false;
         }
+        let gone = key.kept_bytes() + footprint::of_registered(&entry.series);
+        self.owned_bytes = self.owned_bytes.saturating_sub(gone);
         self.text_bytes = self.text_bytes.saturating_sub(key.text_bytes());
         self.series.remove(key);
         true
@@ -182,6 +197,25 @@ mod tests {
         assert!(!catalogue.remove(&key, NOTHING));
         assert!(catalogue.remove(&key, NOTHING));
         assert_eq!(try_add(&mut catalogue, &gauge("a"), &limits), Ok(true));
+    }
+
+    #[test]
+    fn what_a_series_takes_is_counted_until_the_last_replica_has_given_it_up() {
+        let mut catalogue = Catalogue::default();
+        let series = labelled(gauge("a"), "route", "/");
+        let key = SeriesKey::of(&series);
+        let declared = (wire::id::Owner::User(1000), &Declaration::from_message("max", 0));
+
+        for _ in 0..2 {
+            catalogue.add(key.clone(), series.clone(), declared);
+        }
+
+        let taken = catalogue.kept_bytes();
+        assert!(taken > size_of::<SeriesKey>() + size_of::<Entry>() + 2 * key.text_bytes(), "{taken}");
+        assert!(!catalogue.remove(&key, declared));
+        assert_eq!(catalogue.kept_bytes(), taken);
+        assert!(catalogue.remove(&key, declared));
+        assert_eq!(catalogue.kept_bytes(), 0);
     }
 
     #[test]

@@ -8,14 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use wire::id::{LmapId, Owner};
-use wire::metric::{Aggregation, AggregationError, Declaration};
-use wire::time::{Interval, Nanos};
-
-use super::{ConnectionId, ControlPlane};
-
-/// Disagreements in the status, at most.
-const MAX_LINES: usize = 16;
+use wire::id::Owner;
+use wire::metric::{Aggregation, Declaration};
+use wire::time::Interval;
 
 /// What replicas of one owner declare about one series.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +53,11 @@ impl Declarations {
         }
     }
 
+    /// Bytes that they take, as they were asked for.
+    pub fn kept_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Declared>()
+    }
+
     /// Whether replicas declare different things.
     pub fn disagree(&self) -> bool {
         self.0.iter().skip(1).any(|known| known.declaration != self.0[0].declaration)
@@ -91,7 +91,7 @@ impl Declarations {
     }
 
     /// What replicas declare, for the status.
-    fn described(&self) -> String {
+    pub fn described(&self) -> String {
         let mut declared: BTreeMap<&Declaration, (u32, u32)> = BTreeMap::new();
         for known in &self.0 {
             let (replicas, owners) = declared.entry(&known.declaration).or_default();
@@ -110,84 +110,10 @@ impl Declarations {
     }
 }
 
-/// The interval of an LMAP whose interval is `usual` if nothing is declared. `periods` has what each series of the
-/// service declares. The shortest counts, as `usual` does if a series declares nothing; within `bounds`, which services
-/// cannot leave, though `usual` may.
-fn interval_for(
-    usual: Interval,
-    periods: impl Iterator<Item = Option<Interval>>,
-    (fastest, slowest): (Interval, Interval),
-) -> Interval {
-    let asked = periods.map(|period| period.unwrap_or(usual)).min().unwrap_or(usual);
-    asked.clamp(fastest.min(usual), slowest.max(usual))
-}
-
-impl ControlPlane {
-    /// Takes the interval that the LMAP's metrics ask for, and at which its replicas change, unless an operator has set
-    /// one. One that runs only becomes faster: it would have to learn what is normal at another interval, and what a
-    /// fast source adds is worth that.
-    pub(super) fn follow_declared(&mut self, id: LmapId) {
-        let by_itself = self.lmaps.get(&id).filter(|lmap| lmap.usual_interval.is_some() && lmap.members.is_none());
-        let usual = by_itself.map(|lmap| self.interval_of(&lmap.service));
-        if let Some((lmap, usual)) = self.lmaps.get_mut(&id).zip(usual) {
-            lmap.usual_interval = Some(usual);
-        }
-        let Some(asked) = self.declared_interval(id) else { return };
-        if let Some(lmap) = self.lmaps.get_mut(&id) {
-            lmap.interval = if lmap.sent.is_some() { asked.min(lmap.interval) } else { asked };
-        }
-    }
-
-    /// The interval that the LMAP's metrics ask for; `None` if an operator has set one.
-    pub(super) fn declared_interval(&self, id: LmapId) -> Option<Interval> {
-        let Self { lmaps, services, settings, .. } = self;
-        let lmap = lmaps.get(&id)?;
-        let (service, usual) = (services.get(&lmap.service)?, lmap.usual_interval?);
-        // The agent's own metrics follow.
-        let is_own = |name| settings.periods.contains_key(name);
-        let watched = lmap.numbers().keys().filter(|key| !is_own(&key.name));
-        let periods = watched.map(|key| service.catalogue.declared(key).and_then(|declared| declared.in_effect().1));
-        Some(interval_for(usual, periods, settings.interval_bounds))
-    }
-
-    /// Tells a service, once for a message, that the agent does not know what it declares about some series.
-    pub(super) fn refuse_declared(&mut self, connection: ConnectionId, unknown: &[(String, AggregationError)]) {
-        if let [(title, error), more @ ..] = unknown {
-            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-            self.refuse(connection, &format!("aggregation of {title}{more}"), error);
-        }
-    }
-
-    /// Series about which replicas declare different things, and what is in effect.
-    pub(super) fn disagreements(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        let watched = self.lmaps.iter().filter_map(|(id, lmap)| Some((self.services.get(&lmap.service)?, *id)));
-        for (service, id) in watched {
-            for key in service.catalogue.disagreeing() {
-                let (Some(lmap), Some(series)) = (self.lmaps.get(&id), service.catalogue.get(key)) else { continue };
-                let Some(declared) = service.catalogue.declared(key) else { continue };
-                if lines.len() == MAX_LINES {
-                    lines.push("replicas of more services declare different aggregations".to_owned());
-                    return lines;
-                }
-                let watch = lmap.watch(key, series, &service.catalogue, &self.settings);
-                lines.push(format!(
-                    "{}: replicas declare {} differently: {}; in effect: {} ({}), every {}",
-                    lmap.service,
-                    series.title(),
-                    declared.described(),
-                    watch.aggregation,
-                    watch.decided_by,
-                    Nanos(lmap.interval.length().0.saturating_mul(u64::from(watch.every.get()))),
-                ));
-            }
-        }
-        lines
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use wire::time::Nanos;
+
     use super::*;
 
     fn of(aggregation: &str, millis: u32) -> Declaration {
@@ -251,24 +177,5 @@ mod tests {
         declarations.remove(pod(2), &of("mean", 0));
         assert_eq!(declarations.in_effect().0, Some(Aggregation::Max));
         assert!(!declarations.disagree());
-    }
-
-    #[test]
-    fn the_interval_is_the_shortest_that_is_asked_for_within_bounds() {
-        let bounds = (interval(100), interval(10_000));
-        let of = |periods: &[Option<u64>]| {
-            interval_for(interval(1000), periods.iter().map(|period| period.map(interval)), bounds).length()
-        };
-
-        assert_eq!(of(&[]), Nanos::from_secs(1));
-        assert_eq!(of(&[None]), Nanos::from_secs(1));
-        assert_eq!(of(&[Some(5000), Some(7000)]), Nanos::from_secs(5));
-        assert_eq!(of(&[Some(5000), None]), Nanos::from_secs(1), "what declares nothing is read as usual");
-        assert_eq!(of(&[Some(200), None]), Nanos::from_millis(200));
-        assert_eq!(of(&[Some(1)]), Nanos::from_millis(100), "no faster than operators allow");
-        assert_eq!(of(&[Some(3_600_000)]), Nanos::from_secs(10), "nor slower");
-        // An operator's own interval is no matter of these bounds.
-        let slow = interval_for(interval(60_000), [Some(interval(90_000))].into_iter(), bounds);
-        assert_eq!(slow.length(), Nanos::from_secs(60));
     }
 }

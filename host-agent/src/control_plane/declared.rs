@@ -6,10 +6,11 @@ use wire::id::LmapId;
 use wire::name::ServiceName;
 use wire::time::Nanos;
 
-use super::ControlPlane;
-use super::interval::IntervalChange;
-use super::operators::{MemberChoices, OperatorError};
+use super::interval_choice::IntervalChange;
+use super::lmap_options::MemberChoices;
+use super::operator_error::OperatorError;
 use super::selection::Choice;
+use super::state::ControlPlane;
 
 /// All that is declared of one LMAP.
 #[derive(Clone, Debug, Default)]

@@ -7,9 +7,10 @@ use wire::time::Nanos;
 
 use super::lmap::Lmap;
 use super::moves::AGAIN_AFTER;
+use super::operator_error::OperatorError;
 use super::placement::least_loaded;
+use super::state::ControlPlane;
 use super::worker::{Drain, Worker};
-use super::{ControlPlane, OperatorError};
 
 /// LMAPs of one worker that move at a time. Their models reach the host agent within [`super::moves::MODEL_WITHIN`],
 /// and as few LMAPs run on two workers.

@@ -2,7 +2,8 @@
 //!
 //! An **incident** begins with an alarm. Alarms within [`JOINED_WITHIN`] of its latest alarm join it. It ends when all
 //! its services are quiet; until then a quiet service keeps its rank, since the cause may recover before its effects
-//! do. A service is in one incident at a time.
+//! do. A service is in one incident at a time: another alarm of one that is in alarm belongs to the same, and does not
+//! prolong the time in which others join. A fault that lasts would gather what has nothing to do with it.
 //!
 //! A service is ranked by its verdicts until [`RANKED_AFTER`] after the incident's first alarm, or after its own first
 //! alarm if that came later. Silence counts at any time, since victims do not fall silent. With slow rows, both windows
@@ -19,7 +20,7 @@ use wire::incident::IncidentId;
 use wire::name::ServiceName;
 use wire::time::{Interval, Nanos, UnixNanos};
 
-use super::NamedReason;
+use super::named_reason::NamedReason;
 use crate::span_columns::is_of_spans;
 
 /// An alarm this long after the latest one of an incident still belongs to it: effects of a fault may take that long.
@@ -102,10 +103,12 @@ impl Flag {
         if verdict.at < self.began.plus(verdict.window(EXPLAINED_BY)) {
             let columns: Vec<String> = verdict.reasons.iter().map(NamedReason::column).collect();
             let reasons = columns.iter().zip(verdict.reasons);
-            let causes = reasons.map(|(column, reason)| Cause::of(column, &reason.series, reason.share));
+            let causes = reasons.map(|(column, reason)| Cause::of(column, reason.series.labels.iter(), reason.share));
             self.explanation.add(verdict.ratio, causes);
             self.peer = self.explanation.peer().map(str::to_owned);
-            // The row with the highest score in the window counts.
+            // The row with the highest score in the window counts; as long as none has said anything of responses, the
+            // latest. An incident's metrics are of the whole alarm; what answers are like is not summed so: after a
+            // second, those who wait are as slow as whom they wait for.
             if verdict.ratio >= self.strength || self.answers == ResponseChange::Unknown {
                 (self.answers, self.slower) = (answers(verdict.reasons), slower(verdict.reasons));
             }
@@ -222,7 +225,10 @@ impl Incidents {
 
     fn join(&mut self, verdict: &AlarmVerdict<'_>) {
         let window = verdict.window(JOINED_WITHIN);
-        let joins = |incident: &&mut Incident| verdict.at <= incident.latest.plus(window);
+        // The clock may have been set back since.
+        let joins = |incident: &&mut Incident| {
+            verdict.at <= incident.latest.plus(window) && incident.latest <= verdict.at.plus(window)
+        };
         if let Some(incident) = self.0.last_mut().filter(joins) {
             incident.latest = verdict.at;
             incident.flagged.entry(verdict.lmap).or_insert_with(|| Flag::new(verdict));
@@ -334,6 +340,20 @@ mod tests {
     }
 
     #[test]
+    fn a_peak_that_says_nothing_of_responses_leaves_it_to_the_rows_after_it() {
+        let duration = || (labelled(histogram("traces.span.metrics.duration"), "span.name", "handle"), 0.9);
+        let mut node = Node::default();
+        node.incidents.set_calls(Calls::new([("frontend", "payment")]));
+        node.says_of(1000, 3, 60.0, (counter("runtime.tasks"), 37.0), false);
+        node.says_of(1100, 1, 5.0, duration(), false);
+        assert_eq!(node.ranks(), [("payment", 2), ("frontend", 1)], "nobody points at anybody yet");
+
+        node.says_of(1200, 3, 28.0, duration(), false);
+
+        assert_eq!(node.ranks(), [("payment", 1), ("frontend", 2)]);
+    }
+
+    #[test]
     fn services_in_alarm_are_ranked_and_one_that_points_at_another_comes_last() {
         let mut node = Node::default();
 
@@ -413,6 +433,16 @@ mod tests {
         node.ends(0);
         node.alarm(25_000, 0, 20.0);
         assert_eq!(node.ranks(), [("cart", 1), ("payment", 1), ("store", 2)], "nobody is in two incidents");
+    }
+
+    #[test]
+    fn an_alarm_after_the_clock_was_set_back_is_another_incident() {
+        let mut node = Node::default();
+        node.alarm(3_600_000, 0, 2.0);
+        node.alarm(3_599_000, 2, 1.5);
+        node.alarm(5_000, 1, 3.0);
+
+        assert_eq!(node.ranks(), [("cart", 1), ("payment", 1), ("store", 2)], "verdicts may come out of order");
     }
 
     #[test]

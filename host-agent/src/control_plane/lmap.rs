@@ -13,14 +13,16 @@ use wire::time::{Interval, Nanos, UnixNanos};
 
 use super::catalogue::Catalogue;
 use super::declarations::Declarations;
-use super::interval::FastestChoice;
+use super::footprint;
+use super::interval_choice::FastestChoice;
 use super::lmap_move::Move;
+use super::lmap_options::TrainedModel;
 use super::members::{Members, concerned_by};
-use super::operators::TrainedModel;
 use super::replica::{Replica, SeriesKey};
 use super::selection::{Choice, Selection, Watch};
 use super::sent_config::SentConfig;
 use super::settings::Settings;
+use super::slowdown::Slowdown;
 
 /// The latest state that a worker reported.
 #[derive(Debug, Default)]
@@ -46,6 +48,8 @@ pub struct Lmap {
     pub interval: Interval,
     /// Its interval if no metric asks for another; `None`: an operator set the interval.
     pub usual_interval: Option<Interval>,
+    /// Its way back to a longer interval.
+    pub slowdown: Slowdown,
     /// The operator who set the interval; empty: nobody did, or with `NewLmap`.
     pub interval_by: String,
     /// How often it is fetched while something seems wrong.
@@ -84,6 +88,7 @@ impl Lmap {
             members: None,
             interval,
             usual_interval: Some(interval),
+            slowdown: Slowdown::default(),
             interval_by: String::new(),
             fastest: FastestChoice::Default,
             model: TrainedModel::default(),
@@ -114,6 +119,13 @@ impl Lmap {
     /// The watched series, with their metric ids.
     pub fn numbers(&self) -> &BTreeMap<Arc<SeriesKey>, MetricId> {
         &self.numbers
+    }
+
+    /// Bytes that its metric ids and the configurations that were sent take, as they were asked for.
+    pub fn kept_bytes(&self) -> usize {
+        let sent = self.sent.iter().chain(self.moving.as_ref().and_then(Move::sent));
+        footprint::of_tree::<Arc<SeriesKey>, MetricId>(self.numbers.len())
+            + sent.map(SentConfig::kept_bytes).sum::<usize>()
     }
 
     /// The series of `metric`.

@@ -13,6 +13,16 @@ pub struct Move {
     pub(super) stage: Stage,
 }
 
+impl Move {
+    /// The configuration that the next worker was sent.
+    pub fn sent(&self) -> Option<&SentConfig> {
+        match &self.stage {
+            Stage::AwaitingModel { .. } => None,
+            Stage::Preparing { sent, .. } => Some(sent),
+        }
+    }
+}
+
 /// What a move waits for.
 #[derive(Debug)]
 pub(super) enum Stage {

@@ -8,9 +8,9 @@ use wire::id::LmapId;
 use wire::name::ServiceName;
 use wire::time::Interval;
 
-use super::ControlPlane;
 use super::connections::Connection;
 use super::lmap::Lmap;
+use super::state::ControlPlane;
 use super::worker::Worker;
 
 /// One LMAP, as a consumer of its rows sees it.

@@ -14,8 +14,9 @@ use wire::metric::{Aggregation, Series};
 use wire::name::{MetricName, NameError, ServiceName};
 use wire::time::Nanos;
 
-use super::Catalogue;
-use super::operators::{MemberChoices, OperatorError};
+use super::catalogue::Catalogue;
+use super::lmap_options::MemberChoices;
+use super::operator_error::OperatorError;
 use super::replica::{Replica, SeriesKey};
 use super::selection::{Choice, Selection, Watch, stands_for};
 

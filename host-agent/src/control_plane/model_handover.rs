@@ -9,8 +9,8 @@ use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
-use super::ControlPlane;
 use super::kept_models::{KeptModel, ModelKey};
+use super::state::ControlPlane;
 
 impl ControlPlane {
     /// Keeps a model of an earlier run of the agent. Returns its place in the order of arrivals; it is dropped at once

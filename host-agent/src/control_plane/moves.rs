@@ -9,11 +9,11 @@ use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::{Interval, Nanos};
 
-use super::ControlPlane;
 use super::kept_models::KeptModel;
 use super::lmap::Lmap;
 use super::lmap_move::{Move, Stage};
-use super::placement::Loads;
+use super::placement::{Loads, least_loaded};
+use super::state::ControlPlane;
 use super::worker::{Departure, Worker};
 
 /// Time for a worker to hand over a model.
@@ -240,7 +240,7 @@ impl ControlPlane {
         let of_it = self.lmaps.values().filter(|lmap| lmap.worker == Some(id) && lmap.moving.is_none());
         let of_it: Vec<(LmapId, f64)> = of_it.map(|lmap| (lmap.id, lmap.load())).collect();
         for (lmap, load) in of_it {
-            let Some(to) = super::placement::least_loaded(&loads) else { break };
+            let Some(to) = least_loaded(&loads) else { break };
             if let Some((sum, lmaps)) = loads.get_mut(&to) {
                 (*sum, *lmaps) = (*sum + load, *lmaps + 1);
             }

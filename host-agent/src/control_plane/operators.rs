@@ -3,201 +3,29 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use agent_runtime::shares::ShareError;
-use lmap::{ExpressionError, ModelError, Name};
-use wire::control::DetectorSpec;
-use wire::id::{Epoch, LmapId, MetricId, WorkerId};
+use lmap::{ExpressionError, Name};
+use wire::id::{Epoch, LmapId, MetricId};
 use wire::metric::Kind;
-use wire::name::{NameError, ServiceName};
+use wire::name::ServiceName;
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
-use wire::time::{Interval, Nanos};
+use wire::time::Nanos;
 
+use super::action::Deletion;
+use super::lmap::Lmap;
+use super::lmap_options::LmapOptions;
+use super::operator_error::{OperatorError, bounded};
 use super::selection::{Choice, Selection, stands_for};
-use super::{ControlPlane, Deletion, Service};
+use super::state::{ControlPlane, Service};
 
 /// Size limit of an LMAP's model.
 const MAX_MODEL_BYTES: usize = 8 << 20;
-/// Most bytes of all operators' models. Each is kept here, and by the worker that runs its LMAP.
-pub const MAX_MODELS_BYTES: u64 = 256 << 20;
 /// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
 /// Limits of expressions: of one LMAP, since they are computed for every row, and of all LMAPs.
 pub(super) const MAX_EXPRESSIONS: (usize, usize) = (256, 4_096);
 /// Memory of the choices of all LMAPs.
 pub const MAX_CHOICE_BYTES: usize = 32 << 20;
-
-/// Why an operator's call failed. Nothing has changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OperatorError {
-    /// No such LMAP.
-    #[error("there is no {0}: use the list call to find LMAPs")]
-    NoLmap(LmapId),
-    /// The service already has an LMAP.
-    #[error("{service} already has {lmap}: configure it, or delete it first")]
-    Exists {
-        /// The service in the call.
-        service: ServiceName,
-        /// The LMAP that it has.
-        lmap: LmapId,
-    },
-    /// An LMAP over several services needs a name of its own.
-    #[error("{0} is a service: make an LMAP of another name for metrics of several services")]
-    OwnService(ServiceName),
-    /// A member of an LMAP over several services is an LMAP itself.
-    #[error("{0} is an LMAP over several services: name the services themselves")]
-    NoService(ServiceName),
-    /// Columns of two members could have the same name.
-    #[error("columns of {service} and {other} cannot be told apart: leave one of them out")]
-    Nested {
-        /// One of the members.
-        service: ServiceName,
-        /// A member whose name begins with the other one's and a slash.
-        other: ServiceName,
-    },
-    /// A column of a member cannot have a name.
-    #[error("columns of {service}: {error}")]
-    Column {
-        /// The member that has them.
-        service: ServiceName,
-        /// What is wrong with `service/metric`.
-        error: NameError,
-    },
-    /// Metrics without the service that they are of.
-    #[error("{0} watches several services: say of which one each metric is")]
-    WhichService(LmapId),
-    /// The LMAP has no such metric.
-    #[error("{lmap} does not watch {metric}")]
-    NoMetric {
-        /// The LMAP in the call.
-        lmap: LmapId,
-        /// The unknown metric.
-        metric: MetricId,
-    },
-    /// No replica of the service registered a metric of this name.
-    #[error("no replica of {service} has registered {metric}")]
-    NotRegistered {
-        /// The service of the LMAP, or its name if it watches several.
-        service: ServiceName,
-        /// The metric's name.
-        metric: String,
-    },
-    /// The metric has another type.
-    #[error("{metric} is a {known}, not a {asked}")]
-    Type {
-        /// The metric's name.
-        metric: String,
-        /// Type of the registered metric.
-        known: String,
-        /// The type in the call.
-        asked: String,
-    },
-    /// A derived column names what is no column.
-    #[error("{metric}: {error}")]
-    Expression {
-        /// Name of the column.
-        metric: String,
-        /// What is wrong, and where.
-        error: ExpressionError,
-    },
-    /// No connected worker runs the LMAP.
-    #[error("{0} runs on no worker: start a NIC agent, or wait until it reconnects")]
-    NotRunning(LmapId),
-    /// No such worker.
-    #[error("there is no worker {}: `uview status` lists them", .0.0)]
-    NoWorker(WorkerId),
-    /// No other worker takes LMAPs.
-    #[error(
-        "no other worker takes the LMAPs of worker {}, and nothing would be watched: start another NIC agent first, or use force",
-        .0.0
-    )]
-    LastWorker(WorkerId),
-    /// The interval is out of bounds.
-    #[error("an interval of {} is outside {} to {}: {key} of the configuration set these bounds", asked.length(), fastest.length(), slowest.length())]
-    Interval {
-        /// The interval in the call.
-        asked: Interval,
-        /// The shortest that is allowed.
-        fastest: Interval,
-        /// The longest that is allowed.
-        slowest: Interval,
-        /// The keys that set the bounds.
-        key: &'static str,
-    },
-    /// The operator's share of bytes of models is taken.
-    #[error(transparent)]
-    Share(#[from] ShareError<String>),
-    /// A limit is exceeded.
-    #[error("{found} {what} exceed the limit of {limit}")]
-    TooMany {
-        /// What the limit is about.
-        what: &'static str,
-        /// The number in the call.
-        found: usize,
-        /// The limit that is exceeded.
-        limit: usize,
-    },
-}
-
-/// A trained model as bytes; empty: there is none. What is not empty decodes as a model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrainedModel(Vec<u8>);
-
-impl TrainedModel {
-    /// The model in `bytes`. Decodes them, which takes milliseconds for a large one: not for a thread that others wait
-    /// for.
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError`] unless they are empty or a model file.
-    pub fn new(bytes: Vec<u8>) -> Result<Self, ModelError> {
-        if !bytes.is_empty() {
-            lmap::Model::decode(&bytes)?;
-        }
-        Ok(Self(bytes))
-    }
-
-    /// Its length in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Its bytes, for a worker.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<u8> {
-        self.0.clone()
-    }
-}
-
-/// Options of a new LMAP. The defaults are those of LMAPs that no operator asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LmapOptions {
-    /// The local scraping interval; the agent's default if `None`.
-    pub interval: Option<Interval>,
-    /// A trained model; empty: the LMAP learns by itself.
-    pub model: TrainedModel,
-    /// Settings of the detector.
-    pub detector: DetectorSpec,
-    /// The operator who asks, and who pays for the model.
-    pub by: String,
-    /// The services of an LMAP over several; empty: one of its own name.
-    pub members: Vec<MemberChoices>,
-}
-
-/// Metrics of one service for an LMAP over several (an entry of the dictionary of `configLMAP`).
-#[derive(Clone, Debug, PartialEq)]
-pub struct MemberChoices {
-    /// Name of the service.
-    pub service: ServiceName,
-    /// Its metrics, by their own names; without any but derived columns, all of them.
-    pub choices: Vec<Choice>,
-}
-
-pub(super) fn bounded(what: &'static str, found: usize, limit: usize) -> Result<(), OperatorError> {
-    if found > limit { Err(OperatorError::TooMany { what, found, limit }) } else { Ok(()) }
-}
 
 /// A kind's name in the operators' API.
 fn type_name(kind: Kind) -> &'static str {
@@ -317,7 +145,7 @@ impl ControlPlane {
             lmap.selection.add(choice);
         }
         self.selected(id, now);
-        let numbers = self.lmaps.get(&id).map(super::Lmap::numbers).into_iter().flatten();
+        let numbers = self.lmaps.get(&id).map(Lmap::numbers).into_iter().flatten();
         Ok(numbers.filter(|(key, _)| key.name == name).map(|(_, &number)| number).collect())
     }
 
@@ -446,10 +274,15 @@ impl ControlPlane {
         bounded("expressions of all LMAPs", others.sum::<usize>() + expressions, MAX_EXPRESSIONS.1)
     }
 
-    /// Checks whether choices of all LMAPs may take so many bytes `more`. O(choices): operators are few.
+    /// Bytes of the metrics that operators have chosen. O(choices): operators are few.
+    #[must_use]
+    pub fn choice_bytes(&self) -> usize {
+        self.lmaps.values().map(|lmap| lmap.selection.bytes()).sum()
+    }
+
+    /// Checks whether choices of all LMAPs may take so many bytes `more`.
     pub(super) fn check_choices(&self, more: usize) -> Result<(), OperatorError> {
-        let bytes: usize = self.lmaps.values().map(|lmap| lmap.selection.bytes()).sum();
-        bounded("bytes of chosen metrics", bytes + more, MAX_CHOICE_BYTES)
+        bounded("bytes of chosen metrics", self.choice_bytes() + more, MAX_CHOICE_BYTES)
     }
 
     /// The LMAP's selection changed.

@@ -20,12 +20,15 @@ use wire::metric::Series;
 use wire::name::{MetricName, ServiceName};
 use wire::time::Nanos;
 
+use super::catalogue::Catalogue;
 use super::lmap::Lmap;
+use super::lmap_options::MemberChoices;
 use super::members::{MAX_MEMBER_SERIES, MemberSeries, MemberState, Members};
-use super::operators::{MAX_EXPRESSIONS, MemberChoices, OperatorError, bounded};
+use super::operator_error::{OperatorError, bounded};
+use super::operators::MAX_EXPRESSIONS;
 use super::replica::{Replica, SeriesKey};
 use super::selection::{Choice, Selection, stands_for};
-use super::{Catalogue, ControlPlane};
+use super::state::ControlPlane;
 
 /// LMAPs over several services.
 pub const MAX_OVER_SEVERAL: usize = 32;
@@ -251,6 +254,12 @@ impl ControlPlane {
             }
         }
         Ok(())
+    }
+
+    /// Series that LMAPs over several services leave out.
+    #[must_use]
+    pub fn left_out_series(&self) -> usize {
+        self.lmaps.values().filter_map(|lmap| lmap.members.as_ref()).map(Members::left_out).sum()
     }
 
     /// Status lines about LMAPs over several services of which series or replicas are left out.

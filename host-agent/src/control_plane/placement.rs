@@ -8,10 +8,11 @@ use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::time::Nanos;
 
+use super::action::Action;
 use super::kept_models::KeptModel;
 use super::release::Release;
 use super::sent_config::SentConfig;
-use super::{Action, ControlPlane};
+use super::state::ControlPlane;
 
 /// Load and number of LMAPs by worker.
 pub(super) type Loads = BTreeMap<WorkerId, (f64, usize)>;
@@ -114,7 +115,7 @@ impl ControlPlane {
     /// Sends the LMAP's configuration to its worker, after placing it if it has none; or its removal, if there is
     /// nothing to watch.
     fn send_config(&mut self, id: LmapId, loads: &mut Loads, now: Nanos) {
-        self.follow_declared(id);
+        self.follow_declared(id, now);
         self.join_members(id, now);
         let spec = self.spec_of(id);
         let Some(lmap) = self.lmaps.get_mut(&id) else {

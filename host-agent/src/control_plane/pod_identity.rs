@@ -3,7 +3,6 @@
 use wire::name::{InstanceName, ServiceName};
 
 use super::refusal::HelloRefusal;
-use super::{ConnectionId, ControlPlane};
 
 /// What the pods of this node say about a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,12 +50,5 @@ impl PodIdentity {
             Self::Member { service, instance } => Ok((service.clone(), instance.clone())),
             Self::None | Self::Unwatched => Ok((service, instance)),
         }
-    }
-}
-
-impl ControlPlane {
-    /// What its pod says about the process of `connection`. Before its first message.
-    pub fn set_pod(&mut self, connection: ConnectionId, pod: PodIdentity) {
-        self.connections.set_pod(connection, pod);
     }
 }

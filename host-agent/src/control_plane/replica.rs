@@ -10,6 +10,7 @@ use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::registration::{MAX_SUBJECTS, PlacedSeries, Shards, SlotRun, Subject};
 use wire::time::Interval;
 
+use super::footprint::{of_labels, of_tree};
 use super::refusal::{RegionRefusal, SeriesRefusal};
 
 /// Key of a series within a service: its name and labels.
@@ -34,10 +35,17 @@ impl SeriesKey {
     pub fn text_bytes(&self) -> usize {
         self.name.as_str().len() + self.labels.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
     }
+
+    /// Bytes that a shared key takes, as they are asked for.
+    pub fn kept_bytes(&self) -> usize {
+        SHARE_COUNTS + size_of::<Self>() + self.name.as_str().len() + of_labels(&self.labels)
+    }
 }
 
 /// Bytes of name and labels that one series may have. With more, it counts as several in its owner's share.
 const TEXT_BYTES: usize = 256;
+/// Bytes of an `Arc` besides what it shares.
+const SHARE_COUNTS: usize = 2 * size_of::<usize>();
 
 /// A region of a replica.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +183,13 @@ impl Replica {
     pub fn bytes(&self) -> u64 {
         let regions = self.regions().filter(|&(number, _)| number != Self::AGENT_REGION).map(|(_, region)| region.size);
         regions.chain(self.span_ring).map(|size| size.bytes() as u64).sum()
+    }
+
+    /// Bytes that its series take here besides their keys, as they were asked for.
+    pub fn kept_bytes(&self) -> usize {
+        of_tree::<(u32, Slot), OccupiedSlots>(self.occupied.len())
+            + of_tree::<Arc<SeriesKey>, SeriesPlace>(self.series.len())
+            + of_tree::<Arc<SeriesKey>, Declaration>(self.declared.len())
     }
 
     /// Adds a span ring, at most one.

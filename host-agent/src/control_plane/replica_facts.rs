@@ -2,8 +2,8 @@
 
 use wire::name::{InstanceName, ServiceName};
 
-use super::ControlPlane;
 use super::container::container_of;
+use super::state::ControlPlane;
 
 /// A replica as it has registered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,16 +7,23 @@ use wire::name::MetricName;
 use wire::proto::{control, operators as proto};
 use wire::time::{Nanos, UnixNanos};
 
+use super::incidents::Suspicion;
 use super::lmap::Lmap;
 use super::members::{MemberState, Members};
+use super::named_reason::NamedReason;
+use super::replica::Replica;
 use super::selection::Watch;
 use super::sent_config::SentConfig;
+use super::state::ControlPlane;
 use super::verdicts::{named, named_one};
 use super::worker::Worker;
-use super::{ControlPlane, NamedReason, Suspicion};
+
+/// Lines of the status about what replicas declare differently, at most.
+const MAX_DISAGREEMENTS: usize = 16;
 
 impl From<&NamedReason> for proto::Reason {
     fn from(reason: &NamedReason) -> Self {
+        let label = |(key, value): (&str, &str)| proto::Label { key: key.to_owned(), value: value.to_owned() };
         Self {
             column: reason.column(),
             group: reason.series.group.name().to_owned(),
@@ -26,6 +33,10 @@ impl From<&NamedReason> for proto::Reason {
             expected: reason.expected,
             since_us: reason.since.0 / 1000,
             about: reason.about.clone(),
+            metric: reason.series.name.to_string(),
+            statistic: reason.statistic.name().to_owned(),
+            labels: reason.series.labels.iter().map(label).collect(),
+            replica: reason.replica.clone(),
         }
     }
 }
@@ -92,8 +103,19 @@ impl ControlPlane {
                 .chain(self.left_out())
                 .chain(self.problems.lines())
                 .collect(),
-            warnings: self.settings.warnings.clone(),
+            warnings: self.warnings(),
         }
+    }
+
+    /// What the agent's configuration leaves open, and that of each connected worker, in words.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let connected = self.workers.iter().filter(|(_, worker)| worker.is_connected());
+        let of_workers = connected.flat_map(|(id, worker)| {
+            let of = worker.session.iter().flat_map(|session| &session.warnings);
+            of.map(move |warning| format!("{id}: {warning}"))
+        });
+        self.settings.warnings.iter().cloned().chain(of_workers).collect()
     }
 
     /// Numbers of workers by which readiness is judged.
@@ -138,9 +160,9 @@ impl ControlPlane {
     }
 
     /// Sizes by metric name: services, replicas, LMAPs, LMAPs without a worker, regions that are unreadable by RDMA,
-    /// workers that are not fenced, bytes of models that are kept, and workers that operators drain.
+    /// workers that are not fenced, bytes of models that are kept, workers that operators drain, and bytes of series.
     #[must_use]
-    pub fn sizes(&self) -> [(&'static str, usize); 8] {
+    pub fn sizes(&self) -> [(&'static str, usize); 9] {
         let replicas = self.services.values().map(|service| service.replicas.len()).sum();
         let services = self.services.values().filter(|service| !service.replicas.is_empty()).count();
         let unplaced = self.lmaps.values().filter(|lmap| lmap.worker.is_none()).count();
@@ -154,7 +176,24 @@ impl ControlPlane {
             ("unfenced_workers", self.rdma.unfenced()),
             ("kept_model_bytes", self.kept.bytes()),
             ("drained_workers", self.drained_workers().count()),
+            ("series_bytes", self.series_bytes()),
         ]
+    }
+
+    /// Bytes of series, as they were asked for: in catalogues, in replicas, in LMAPs and what workers were sent of
+    /// them. O(services + replicas).
+    fn series_bytes(&self) -> usize {
+        let catalogues: usize = self.services.values().map(|service| service.catalogue.kept_bytes()).sum();
+        let replicas: usize = self.connections.replicas().map(Replica::kept_bytes).sum();
+        let lmaps: usize = self.lmaps.values().map(Lmap::kept_bytes).sum();
+        catalogues + replicas + lmaps
+    }
+
+    /// Bytes of all that is counted in bytes here: series, what operators chose, and models of detectors and of
+    /// operators.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.series_bytes() + self.choice_bytes() + self.kept.bytes() + self.model_bytes() as usize
     }
 
     fn lmap_info(&self, lmap: &Lmap) -> proto::LmapInfo {
@@ -260,6 +299,33 @@ impl ControlPlane {
             drained_by: worker.drain.as_ref().map(|drain| drain.by.clone()),
             lmaps: self.lmaps_on(id) as u32,
         }
+    }
+
+    /// Series about which replicas declare different things, and what is in effect.
+    fn disagreements(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let watched = self.lmaps.iter().filter_map(|(id, lmap)| Some((self.services.get(&lmap.service)?, *id)));
+        for (service, id) in watched {
+            for key in service.catalogue.disagreeing() {
+                let (Some(lmap), Some(series)) = (self.lmaps.get(&id), service.catalogue.get(key)) else { continue };
+                let Some(declared) = service.catalogue.declared(key) else { continue };
+                if lines.len() == MAX_DISAGREEMENTS {
+                    lines.push("replicas of more services declare different aggregations".to_owned());
+                    return lines;
+                }
+                let watch = lmap.watch(key, series, &service.catalogue, &self.settings);
+                lines.push(format!(
+                    "{}: replicas declare {} differently: {}; in effect: {} ({}), every {}",
+                    lmap.service,
+                    series.title(),
+                    declared.described(),
+                    watch.aggregation,
+                    watch.decided_by,
+                    Nanos(lmap.interval.length().0.saturating_mul(u64::from(watch.every.get()))),
+                ));
+            }
+        }
+        lines
     }
 }
 

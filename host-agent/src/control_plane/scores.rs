@@ -4,8 +4,8 @@ use ::incidents::streams::PREFIX;
 use wire::id::LmapId;
 use wire::proto::control as proto;
 
-use super::ControlPlane;
 use super::lmap::Lmap;
+use super::state::ControlPlane;
 
 /// What an LMAP that judges says now.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,11 +30,24 @@ impl ControlPlane {
         let is_connected = |lmap: &Lmap| {
             lmap.worker.and_then(|worker| self.workers.get(&worker)).is_some_and(super::worker::Worker::is_connected)
         };
-        self.lmaps.values().filter(move |lmap| is_connected(lmap)).filter_map(|lmap| {
-            let summary = lmap.health.summary.as_ref().filter(|_| lmap.is_armed())?;
-            let score = lmap.health.last_score.filter(|_| summary.state() != proto::State::Silent);
-            let ratio = score.filter(|_| summary.gamma > 0.0).map(|score| f64::from(score) / summary.gamma);
-            Some(LmapScore { lmap: lmap.service.to_string(), ratio, alarm: lmap.health.alarm })
+        self.lmaps.values().filter(move |lmap| lmap.is_armed() && is_connected(lmap)).map(|lmap| LmapScore {
+            lmap: lmap.service.to_string(),
+            ratio: last_ratio(lmap),
+            alarm: lmap.health.alarm,
         })
     }
+
+    /// Score of the last row of `id` over γ; `None` while no row is judged.
+    #[must_use]
+    pub fn last_ratio(&self, id: LmapId) -> Option<f64> {
+        last_ratio(self.lmaps.get(&id)?)
+    }
+}
+
+/// Score of the last row over γ.
+fn last_ratio(lmap: &Lmap) -> Option<f64> {
+    let summary = lmap.health.summary.as_ref().filter(|_| lmap.is_armed())?;
+    let judges = summary.state() != proto::State::Silent && summary.gamma > 0.0;
+    let score = lmap.health.last_score.filter(|_| judges)?;
+    Some(f64::from(score) / summary.gamma)
 }

@@ -8,6 +8,9 @@ use wire::id::{Epoch, MetricId, ReplicaId};
 use wire::name::{InstanceName, ServiceName};
 use wire::time::Interval;
 
+use super::footprint;
+use crate::span_columns;
+
 /// The configuration last sent to a worker.
 #[derive(Debug)]
 pub struct SentConfig {
@@ -20,17 +23,33 @@ pub struct SentConfig {
     pub columns: Arc<[String]>,
     /// The services that it watches, if they are several.
     pub services: Vec<ServiceName>,
+    /// Bytes of its metrics and titles.
+    kept_bytes: usize,
 }
 
 impl SentConfig {
     pub fn new(epoch: Epoch, spec: LmapSpec, services: Vec<ServiceName>) -> Self {
-        let columns = spec
+        let columns: Arc<[String]> = spec
             .metrics
             .iter()
             .flat_map(|m| m.series.kind.statistics().iter().map(|&statistic| m.series.column_title(statistic)))
             .collect();
         let replicas = spec.replicas.into_iter().map(|replica| (replica.id, replica.instance)).collect();
-        Self { epoch, interval: spec.interval, metrics: spec.metrics, replicas, columns, services }
+        let texts = spec.metrics.iter().map(|metric| footprint::of_copy(&metric.series)).sum::<usize>();
+        let titles = columns.iter().map(|title| size_of::<String>() + title.capacity()).sum::<usize>();
+        let kept_bytes = spec.metrics.capacity() * size_of::<MetricSpec>() + texts + titles;
+        Self { epoch, interval: spec.interval, metrics: spec.metrics, replicas, columns, services, kept_bytes }
+    }
+
+    /// Bytes that its metrics and titles take, as they were asked for.
+    pub const fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// The name of `replica`; `None` if there is none, or if it is that of spans, which are of all replicas.
+    pub fn replica_name(&self, replica: ReplicaId) -> Option<&str> {
+        let name = self.replicas.get(&replica)?.as_str();
+        Some(name).filter(|name| *name != span_columns::INSTANCE)
     }
 
     /// The configuration of `metric`, as sent.

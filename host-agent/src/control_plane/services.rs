@@ -10,11 +10,15 @@ use wire::proto::registration as proto;
 use wire::registration::{Hello, PlacedSeries, RefusedSeries, ServiceMessage, SlotRun, Subject};
 use wire::time::{Interval, Nanos};
 
+use super::action::{Action, ConnectionId, Deletion};
 use super::catalogue::Owner;
-use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal, refused};
+use super::pod_identity::PodIdentity;
+use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
+use super::refused_requests::refused;
 use super::release::Release;
 use super::replica::{Replica, ReplicaRegion, SeriesKey, SeriesPlace, SeriesPlacement};
-use super::{Action, ConnectionId, ControlPlane, Deletion, Peer, Service};
+use super::settings::Peer;
+use super::state::{ControlPlane, Service};
 
 /// The descriptor that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +46,11 @@ impl ControlPlane {
             return;
         }
         self.connections.open(connection, peer, now.plus(self.settings.hello_within));
+    }
+
+    /// What its pod says about the process of `connection`. Before its first message.
+    pub fn set_pod(&mut self, connection: ConnectionId, pod: PodIdentity) {
+        self.connections.set_pod(connection, pod);
     }
 
     /// A service sent `message`. Ignored if the connection is closed.

@@ -1,6 +1,7 @@
 //! Settings of the control plane.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use wire::id::{Incarnation, Owner};
 use wire::metric::{Aggregation, TickDivider, stride};
@@ -38,16 +39,36 @@ pub struct IdentityRule {
     pub cgroup: Option<String>,
     /// The services; any if `None`.
     pub services: Option<Vec<ServiceName>>,
+    /// Whether it is about processes of this machine. Otherwise it is about addresses and tokens, and fits no process.
+    pub of_processes: bool,
 }
 
 impl IdentityRule {
     /// Whether this rule lets `peer` register as `service`.
     #[must_use]
     pub fn allows(&self, peer: &Peer, service: &ServiceName) -> bool {
-        self.uid.is_none_or(|uid| uid == peer.uid)
+        self.of_processes
+            && self.uid.is_none_or(|uid| uid == peer.uid)
             && self.cgroup.as_ref().is_none_or(|above| is_below(&peer.cgroup, above))
             && self.services.as_ref().is_none_or(|services| services.contains(service))
     }
+
+    /// Whether this rule lets what the agent reads of `cgroup` be values of `service`. Whose the processes in it are,
+    /// nobody says: a rule about a user fits none.
+    fn allows_cgroup(&self, cgroup: &str, service: &ServiceName) -> bool {
+        self.of_processes
+            && self.uid.is_none()
+            && self.cgroup.as_ref().is_none_or(|above| is_below(cgroup, above))
+            && self.services.as_ref().is_none_or(|services| services.contains(service))
+    }
+}
+
+/// Whether what the agent reads of `cgroup` (path from the root) may be values of `service`: no rule names the service,
+/// or one that fits the cgroup lets it.
+#[must_use]
+pub fn may_measure(rules: &[IdentityRule], cgroup: &str, service: &ServiceName) -> bool {
+    let names = |rule: &IdentityRule| rule.services.as_ref().is_some_and(|services| services.contains(service));
+    !rules.iter().any(names) || rules.iter().any(|rule| rule.allows_cgroup(cgroup, service))
 }
 
 /// How the replicas of some metrics are aggregated.
@@ -181,7 +202,7 @@ pub struct Settings {
     /// Aggregations by operators, by patterns of names: the first rule that applies counts.
     pub aggregations: Vec<AggregationRule>,
     /// Who may register as which service. Empty: every process as any service.
-    pub identities: Vec<IdentityRule>,
+    pub identities: Arc<[IdentityRule]>,
     /// Limits on services.
     pub limits: Limits,
     /// How often workers hand over what the detectors of each LMAP have learnt; zero: never.
@@ -212,7 +233,7 @@ impl Settings {
             operator_bounds: (interval, interval),
             adaptive: None,
             aggregations: Vec::new(),
-            identities: Vec::new(),
+            identities: Arc::default(),
             limits: Limits::default(),
             models_every: Nanos::from_secs(300),
             model_bytes: 64 << 20,
@@ -262,6 +283,7 @@ mod tests {
             uid: Some(1000),
             cgroup: Some("/kubepods/payment".into()),
             services: Some(vec![payment.clone()]),
+            of_processes: true,
         };
         let peer = Peer { pid: 1, uid: 1000, cgroup: "/kubepods/payment/7".into() };
 
@@ -269,5 +291,35 @@ mod tests {
         assert!(!rule.allows(&peer, &cart));
         assert!(!rule.allows(&Peer { uid: 0, ..peer.clone() }, &payment));
         assert!(!rule.allows(&Peer { cgroup: "/kubepods/payment-2".into(), ..peer }, &payment));
+    }
+
+    #[test]
+    fn a_name_that_a_rule_has_is_that_of_cgroups_in_and_below_its_own_and_of_no_others() {
+        let [payment, cart] = ["payment", "cart"].map(|name| ServiceName::new(name).unwrap());
+        let rule = |uid: Option<u32>, cgroup: Option<&str>, of_processes: bool| IdentityRule {
+            uid,
+            cgroup: cgroup.map(str::to_owned),
+            services: Some(vec![payment.clone()]),
+            of_processes,
+        };
+        let in_pods = rule(None, Some("/pods/payment"), true);
+        let may = |rules: &[IdentityRule], cgroup: &str| may_measure(rules, cgroup, &payment);
+
+        for cgroup in ["/pods/payment", "/pods/payment/7"] {
+            assert!(may(core::slice::from_ref(&in_pods), cgroup), "{cgroup}");
+        }
+        for cgroup in ["/", "/pods", "/pods/payment-2", "/user.slice/pods/payment"] {
+            assert!(!may(core::slice::from_ref(&in_pods), cgroup), "{cgroup}");
+        }
+        assert!(may_measure(core::slice::from_ref(&in_pods), "/user.slice/x", &cart), "a name of nobody");
+        assert!(may(&[], "/user.slice/x"), "without rules each name is of nobody");
+        // A user, or an address, says nothing about a cgroup, and the name is taken.
+        assert!(!may(&[rule(Some(7), None, true)], "/pods/payment"));
+        assert!(!may(&[rule(Some(7), Some("/pods/payment"), true)], "/pods/payment"));
+        assert!(!may(&[rule(None, None, false)], "/pods/payment"));
+        // Whoever fits a rule for any service.
+        let general = IdentityRule { services: None, ..rule(None, Some("/system.slice"), true) };
+        assert!(may(&[rule(Some(7), None, true), general.clone()], "/system.slice/payment.service"));
+        assert!(!may(&[rule(Some(7), None, true), general], "/user.slice/payment.service"));
     }
 }

@@ -4,9 +4,11 @@
 use wire::id::RegionId;
 use wire::layout::{RegionSize, VERSION};
 
+use super::action::{Action, ConnectionId};
 use super::refusal::RegionRefusal;
 use super::replica::Replica;
-use super::{Action, ConnectionId, ControlPlane, Descriptor};
+use super::services::Descriptor;
+use super::state::ControlPlane;
 
 impl ControlPlane {
     pub(super) fn add_span_ring(
@@ -37,7 +39,8 @@ impl ControlPlane {
             replica.add_span_ring(size)?;
             self.shares.add_region(owner, size);
             let instance = replica.instance.clone();
-            self.actions.push(Action::ReadSpans { connection, service, instance, region, size, first_ticket });
+            let read = Action::ReadSpans { connection, service, instance, owner, region, size, first_ticket };
+            self.actions.push(read);
             self.counters.accepted_regions += 1;
         }
         Ok(())

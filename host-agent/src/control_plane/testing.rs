@@ -76,7 +76,8 @@ pub fn event(service: &str, episode: Episode, at: UnixNanos) -> Event {
 
 /// `series` made the whole score.
 pub fn reason(series: Series, statistic: Statistic, [seen, expected]: [f64; 2]) -> NamedReason {
-    NamedReason { series, statistic, share: 1.0, seen, expected, since: Nanos::ZERO, about: String::new() }
+    let (about, replica) = (String::new(), String::new());
+    NamedReason { series, statistic, share: 1.0, seen, expected, since: Nanos::ZERO, about, replica }
 }
 
 /// Who runs the workers of tests.

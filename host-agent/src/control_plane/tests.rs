@@ -16,7 +16,7 @@ mod streams;
 mod verbs;
 mod workers;
 
-use wire::id::{Incarnation, LmapId, RegionId};
+use wire::id::{Incarnation, LmapId, RegionId, WorkerId};
 use wire::layout::{RegionSize, VERSION};
 use wire::metric::Series;
 use wire::name::{InstanceName, Labels, ServiceName};

@@ -5,46 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::id::{LmapId, RegionId, WorkerId};
 use wire::time::Nanos;
 
-use super::ControlPlane;
+use super::state::ControlPlane;
 
 /// Regions listed one by one in the status.
 const NAMED: usize = 16;
-
-/// What is wrong with the access of workers that read by RDMA.
-#[derive(Debug, Default)]
-pub(super) struct RdmaAccess {
-    /// Regions without a key in the configuration last sent, by worker and LMAP, with the reason.
-    unregistered: BTreeMap<(WorkerId, LmapId), Vec<(RegionId, String)>>,
-    /// Workers that their devices did not fence, and why.
-    unfenced: BTreeMap<WorkerId, String>,
-}
-
-impl RdmaAccess {
-    /// Number of regions without a key.
-    pub(super) fn unregistered(&self) -> usize {
-        self.unregistered.values().map(Vec::len).sum()
-    }
-
-    /// Number of workers that are not fenced.
-    pub(super) fn unfenced(&self) -> usize {
-        self.unfenced.len()
-    }
-
-    /// The LMAP runs nowhere any more.
-    pub(super) fn forget_lmap(&mut self, lmap: LmapId) {
-        self.unregistered.retain(|(_, of), _| *of != lmap);
-    }
-
-    /// The LMAP does not run on the worker any more.
-    pub(super) fn forget(&mut self, worker: WorkerId, lmap: LmapId) {
-        self.unregistered.remove(&(worker, lmap));
-    }
-
-    /// The worker was fenced.
-    pub(super) fn forget_worker(&mut self, worker: WorkerId) {
-        self.unregistered.retain(|(of, _), _| *of != worker);
-    }
-}
 
 impl ControlPlane {
     /// The edge registered the regions of an LMAP for a worker that reads by RDMA, except those in `but`, for the given
@@ -53,10 +17,10 @@ impl ControlPlane {
         self.counters.unregistered_regions += but.len() as u64;
         // By now the LMAP may run elsewhere, or nowhere.
         let runs = self.lmaps.get(&lmap).is_some_and(|known| known.is_on(worker));
-        if but.is_empty() || !runs {
-            self.rdma.unregistered.remove(&(worker, lmap));
+        if runs {
+            self.rdma.registered(worker, lmap, but);
         } else {
-            self.rdma.unregistered.insert((worker, lmap), but);
+            self.rdma.forget(worker, lmap);
         }
     }
 
@@ -73,12 +37,12 @@ impl ControlPlane {
     /// Sets the workers that their devices did not fence, with the reasons. They may still read their regions, so the
     /// edge gives no slots back meanwhile.
     pub fn set_unfenced(&mut self, unfenced: BTreeMap<WorkerId, String>) {
-        self.rdma.unfenced = unfenced;
+        self.rdma.set_unfenced(unfenced);
     }
 
     /// A status line for each worker that is not fenced.
     pub(super) fn unfenced(&self) -> impl Iterator<Item = String> {
-        self.rdma.unfenced.iter().map(|(worker, why)| {
+        self.rdma.unfenced_workers().map(|(worker, why)| {
             format!(
                 "{worker} cannot be fenced from RDMA, so no service gets slots back: {why}; retrying; a restart of the host agent fences it"
             )
@@ -87,9 +51,9 @@ impl ControlPlane {
 
     /// Status lines for unreadable regions, up to [`NAMED`].
     pub(super) fn unreadable(&self) -> Vec<String> {
-        let all = self.rdma.unregistered.iter().flat_map(|((worker, lmap), but)| {
-            let service = self.lmaps.get(lmap).map(|lmap| lmap.service.to_string()).unwrap_or_default();
-            but.iter().map(move |(region, why)| format!("{worker}: {region} of {service} cannot be read: {why}"))
+        let all = self.rdma.unregistered_regions().map(|(worker, lmap, (region, why))| {
+            let service = self.lmaps.get(&lmap).map(|lmap| lmap.service.to_string()).unwrap_or_default();
+            format!("{worker}: {region} of {service} cannot be read: {why}")
         });
         let mut lines: Vec<String> = all.take(NAMED).collect();
         let more = self.rdma.unregistered() - lines.len();

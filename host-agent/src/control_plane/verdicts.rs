@@ -7,10 +7,13 @@ use wire::name::MetricName;
 use wire::proto::control as proto;
 use wire::time::{Nanos, UnixNanos};
 
+use super::action::{Action, Event, RowBatch};
 use super::incidents::AlarmVerdict;
 use super::lmap::Lmap;
+use super::memory_accounts::bounded;
+use super::named_reason::NamedReason;
 use super::sent_config::SentConfig;
-use super::{Action, ControlPlane, Event, NamedReason, RowBatch};
+use super::state::ControlPlane;
 
 /// Reasons kept of one verdict.
 const REASONS: usize = 16;
@@ -43,7 +46,8 @@ pub(super) fn named_one(
 ) -> Option<NamedReason> {
     let series = sent.metric(reason.metric)?.series.clone();
     let about = about(&series.name).unwrap_or_default();
-    Some(NamedReason::new(series, reason, about))
+    let replica = reason.replica.and_then(|replica| sent.replica_name(replica)).unwrap_or_default();
+    Some(NamedReason::new(series, reason, about, replica.to_owned()))
 }
 
 impl ControlPlane {
@@ -97,6 +101,7 @@ impl ControlPlane {
         }
         if let Some(session) = self.workers.get_mut(&worker).and_then(|worker| worker.session.as_mut()) {
             session.counters = message.counters.unwrap_or(session.counters);
+            session.account = message.account.map(bounded).or_else(|| session.account.take());
         }
     }
 
@@ -143,7 +148,8 @@ impl ControlPlane {
         };
         let alarm = matches!(verdict.episode, Episode::Began | Episode::On);
         let begins = alarm && !lmap.health.alarm;
-        lmap.health.alarms += u64::from(begins);
+        let another = !begins && verdict.episode == Episode::Began;
+        lmap.health.alarms += u64::from(begins || another);
         lmap.health.alarm = alarm;
         let Some(lmap) = self.lmaps.get(&verdict.lmap) else {
             return;

@@ -57,6 +57,8 @@ pub struct Session {
     pub streams_sent: Option<u64>,
     /// The release that it is of.
     pub version: String,
+    /// What it says that its configuration leaves open: printable, and bounded.
+    pub warnings: Vec<String>,
     /// The protocol of the session.
     pub protocol: u32,
     /// Whether it is about to end.
@@ -69,6 +71,8 @@ pub struct Session {
     /// Services that it could go on with, from before it was welcomed; at most as many as a worker has LMAPs.
     pub retained: BTreeSet<ServiceName>,
     pub counters: proto::WorkerCounters,
+    /// What it said last of its memory; `None`: nothing yet.
+    pub account: Option<proto::MemoryAccount>,
 }
 
 /// A worker number, and its runs.
@@ -205,6 +209,7 @@ mod tests {
             stream_interfaces: 0,
             streams_sent: None,
             version: String::new(),
+            warnings: Vec::new(),
             protocol: 1,
             departure: Departure::No,
             transport: "shm".into(),
@@ -214,6 +219,7 @@ mod tests {
             lmaps_sent: BTreeMap::new(),
             retained: BTreeSet::new(),
             counters: proto::WorkerCounters::default(),
+            account: None,
         });
         worker
     }

@@ -5,14 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_runtime::access::Identity;
 use wire::control::{OLDEST_PROTOCOL, PROTOCOL, common_protocol};
 use wire::id::{Epoch, Incarnation, LmapId, WorkerId};
+use wire::printable;
 use wire::proto::control as proto;
 use wire::proto::control::host_message::Message;
 use wire::proto::control::worker_message::Message as FromWorker;
 use wire::rdma::{Endpoint, TRANSPORT};
 use wire::time::Nanos;
 
+use super::action::{Action, ConnectionId};
+use super::state::ControlPlane;
 use super::worker::{Acknowledgement, Departure, Session, Worker};
-use super::{Action, ConnectionId, ControlPlane};
+
+/// Most lines about what a worker leaves open, and most characters of each.
+const WARNINGS: (usize, usize) = (16, 256);
+
+/// What a worker says that its configuration leaves open, as far as it is shown.
+fn printable_warnings(hello: &proto::WorkerHello) -> Vec<String> {
+    let (lines, characters) = WARNINGS;
+    let cut = |text: &String| printable::line(&text.chars().take(characters).collect::<String>()).into_owned();
+    hello.warnings.iter().take(lines).map(cut).collect()
+}
 
 /// Why a worker is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +90,7 @@ impl ControlPlane {
                 stream_interfaces: hello.stream_interfaces,
                 streams_sent: None,
                 version: hello.version.chars().take(32).collect(),
+                warnings: printable_warnings(hello),
                 protocol: common_protocol(hello.protocol, hello.oldest_protocol).unwrap_or(PROTOCOL),
                 departure: Departure::No,
                 connection: Some(connection),
@@ -86,6 +99,7 @@ impl ControlPlane {
                 lmaps_sent: BTreeMap::new(),
                 retained: BTreeSet::new(),
                 counters: proto::WorkerCounters::default(),
+                account: None,
             };
             self.workers.entry(id).or_insert_with(Worker::new).session = Some(session);
             self.counters.worker_sessions += 1;

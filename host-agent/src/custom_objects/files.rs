@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use resources::check;
 use resources::files::{FileError, FileObjects, MAX_FILE_BYTES, merge, parse};
 
-use super::{CustomObjects, lock};
+use super::known::lock;
+use super::objects::CustomObjects;
 
 /// Why a folder cannot be read. What was read before stays in effect.
 #[derive(Debug, thiserror::Error)]

@@ -1,22 +1,18 @@
 //! The objects of one kind, as the API server tells of them: a list and a watch.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as changes};
 use kube::{Api, Client, ResourceExt as _};
 use pods::Pod;
 use resources::plan::{Declared, Key, SpecError};
 use serde::de::DeserializeOwned;
 use tokio_stream::StreamExt as _;
 
-use super::lock;
+use crate::cached_lists::{bounded, cached};
 use crate::pod_watch::PodWatch;
-
-/// Objects of one answer.
-const PAGE: u32 = 25;
 
 /// A kind, and how much of it is kept.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +129,11 @@ impl<S: DeserializeOwned + Clone + PartialEq> WatchedKind<S> {
         *known = KnownObjects { objects, is_listed: true, version, refused: 0 };
     }
 
+    /// Objects that there was no room for.
+    pub(super) fn refused(&self) -> u64 {
+        lock(&self.known).refused
+    }
+
     /// What an operator has to know, for the status.
     pub(super) fn problems(&self) -> impl Iterator<Item = String> {
         let ObjectKind { many, resource, objects, bytes, .. } = self.kind;
@@ -142,7 +143,7 @@ impl<S: DeserializeOwned + Clone + PartialEq> WatchedKind<S> {
                  account list and watch {resource}?)"
             )
         });
-        let refused = lock(&self.known).refused;
+        let refused = self.refused();
         let refused = (refused > 0).then(|| {
             format!(
                 "kubernetes: {refused} {many} are not in effect: {objects} of {} KiB in all are the most",
@@ -185,14 +186,19 @@ impl<S: DeserializeOwned + Clone + PartialEq> WatchedKind<S> {
 
     /// Watches objects of the kind `resource` for ever. Where it is unknown, it is asked for again now and then.
     pub(super) async fn watch(&self, client: Client, resource: ApiResource) {
-        let objects: Api<DynamicObject> = Api::all_with(client, &resource);
-        let events = changes(objects, watcher::Config::default().page_size(PAGE)).default_backoff();
-        let mut events = core::pin::pin!(events);
+        // A list that is longer than all that is kept is read in pages.
+        let objects: Api<DynamicObject> = Api::all_with(bounded(client, self.kind.bytes), &resource);
+        let mut events = core::pin::pin!(cached(objects, None));
         let mut listed = KnownObjects::default();
         while let Some(event) = events.next().await {
             self.take(event, &mut listed);
         }
     }
+}
+
+/// No code under these locks panics. If one did, the tables would still be usable.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the API server does not know the kind.

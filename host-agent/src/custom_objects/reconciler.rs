@@ -10,20 +10,20 @@ use resources::changes::{Applied, Change, changes, report};
 use resources::node_status::ObjectState;
 use resources::plan::{Plan, Settings, of_services, plan};
 use resources::report::KindReport;
-use tokio::time::Instant;
 use wire::name::ServiceName;
+use wire::time::Nanos;
 
 use super::apply::apply;
-use super::known::{Knowledge, Versions};
+use super::known::{Knowledge, Versions, lock};
+use super::objects::CustomObjects;
 use super::sampling::PolicyReconciler;
 use super::synopses::SynopsisReconciler;
-use super::{CustomObjects, lock};
 use crate::clock;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
 
 /// What was refused, why, and when it is tried again.
-type Refused = (Arc<Settings>, String, Instant);
+type Refused = (Arc<Settings>, String, Nanos);
 
 /// What was done so far about `Lmap`s.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl LmapReconciler {
                 Err(error) => tracing::warn!(name, error, "it cannot go back to its defaults"),
             },
             Change::Set { name, settings, .. } => {
-                let now = Instant::now();
+                let now = node.clock().now();
                 if self.refused.get(name).is_some_and(|(_, _, again)| now < *again) {
                     return;
                 }
@@ -121,7 +121,7 @@ impl LmapReconciler {
                         self.applied.extend(applied.map(|applied| (name.clone(), applied)));
                     }
                     Err(error) => {
-                        let again = now + objects.pace.again;
+                        let again = now.plus(objects.pace.again.into());
                         if self.refused.insert(name.clone(), (Arc::clone(settings), error.clone(), again)).is_none() {
                             tracing::warn!(name, by = settings.by, error, "an Lmap is refused");
                         }

@@ -12,8 +12,8 @@ use resources::report::{KindReport, KindWords, report_of};
 use resources::sampling_plan::{ServiceSampling, of_services, plan};
 use resources::sampling_policy::KeepReason;
 
-use super::CustomObjects;
 use super::known::{Knowledge, Versions};
+use super::objects::CustomObjects;
 use crate::pod_watch::PodWatch;
 
 const WORDS: KindWords = KindWords { kind: "SamplingPolicy", waits: "is not sampled by it yet" };

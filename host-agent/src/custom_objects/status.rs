@@ -5,7 +5,8 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use resources::{LmapNodeStatus, NodeReport};
 
-use super::{CustomObjects, lock};
+use super::known::lock;
+use super::objects::CustomObjects;
 
 /// Who owns the fields, for the API server.
 const MANAGER: &str = "uview-host-agent";

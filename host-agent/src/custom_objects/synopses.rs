@@ -12,8 +12,8 @@ use resources::synopsis_plan::{MAX_STREAMS, WantedStream, of_services, plan, str
 use resources::synopsis_policy::Direction;
 use wire::proto::control as proto;
 
-use super::CustomObjects;
 use super::known::{Knowledge, Versions};
+use super::objects::CustomObjects;
 use crate::control_plane::StreamOutcome;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;

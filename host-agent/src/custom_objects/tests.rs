@@ -4,8 +4,10 @@ mod files;
 mod sampling;
 mod synopses;
 
-use std::collections::VecDeque;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
+use std::sync::Mutex;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -13,7 +15,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use kube::runtime::watcher::Event;
+use otlp::Edge;
+use resources::plan::{MAX_OBJECT_BYTES, MAX_OBJECTS};
 use serde_json::{Value, json};
+use support::wait::Wait;
 use wire::id::{Incarnation, LmapId};
 use wire::layout::Slot;
 use wire::metric::{Declaration, Group, Kind, Series};
@@ -30,6 +35,7 @@ use crate::filled_region::FilledRegion;
 use crate::pod_watch::PodPlan;
 
 const WITHIN: Duration = Duration::from_secs(20);
+const WAIT: Wait = Wait::up_to(WITHIN);
 
 /// What is told of one kind: lists in the order of requests, and events of watches.
 #[derive(Debug, Default)]
@@ -45,6 +51,8 @@ struct Answers {
     synopses: ToldObjects,
     /// Statuses that were written, oldest first.
     written: Vec<Value>,
+    /// Queries of lists.
+    asked: Vec<String>,
 }
 
 impl Answers {
@@ -71,6 +79,7 @@ impl ApiServer {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
+        self.0.lock().unwrap().asked.push(query.to_owned());
         match self.0.lock().unwrap().of(kind).lists.pop_front().unwrap_or(Ok(Vec::new())) {
             Ok(items) => Json(json!({"kind": format!("{kind}List"), "apiVersion": "uview.dev/v1alpha1",
                 "metadata": {"resourceVersion": "7"}, "items": items}))
@@ -212,7 +221,7 @@ impl Running {
         let (of, running) = (Arc::clone(&objects), Arc::clone(&node));
         let config = kube::Config::new(format!("http://{address}").parse().unwrap());
         let kinds = WatchedKinds { lmaps: true, sampling_policies: true, synopsis_policies: true };
-        tokio::spawn(async move { run(config, kinds, &of, &pods, &running).await });
+        tokio::spawn(async move { Box::pin(run(config, kinds, &of, &pods, &running)).await });
         Self { node, objects, server, _regions: regions }
     }
 
@@ -224,14 +233,10 @@ impl Running {
         interval_ms(&self.node, name)
     }
 
-    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let waiting = async {
-            while !holds(self) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let in_time = tokio::time::timeout(WITHIN, waiting).await.is_ok();
-        assert!(in_time, "not within {WITHIN:?}: {what}; {:?} {:?}", self.objects, self.server.written().last());
+    #[track_caller]
+    fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) -> impl Future<Output = ()> {
+        let seen = || (&self.objects, self.server.written().pop());
+        WAIT.until_async(what, async move || holds(self).then_some(()).ok_or_else(seen))
     }
 
     /// The last condition `kind` of the `Lmap` `name`: status, reason, message.
@@ -352,6 +357,36 @@ async fn without_the_kind_nothing_is_said_and_without_the_right_it_is() {
     running.until("the refusal is known", |of| !of.objects.problems().is_empty()).await;
     let problem = running.objects.problems().remove(0);
     assert!(problem.contains("Lmaps cannot be watched") && problem.contains("list and watch lmaps?"), "{problem}");
+}
+
+#[tokio::test]
+async fn objects_are_listed_from_the_servers_cache_and_in_pages_where_they_are_too_long_for_it() {
+    let of = |interval: &str| json!({"workload": {"kind": "Pod", "name": "cart"}, "interval": interval});
+    let long = of(&"x".repeat(MAX_OBJECT_BYTES));
+    let lists = [long, of("200ms")].map(|spec| Ok(vec![lmap("fast", "2026-01-01T00:00:00Z", &spec)]));
+    let running = Running::start(lists).await;
+
+    running.until("the interval is set", |of| of.interval_ms("shop/cart") == Some(200)).await;
+
+    let asked = running.server.0.lock().unwrap().asked.clone();
+    let (cached, pages): (Vec<&String>, Vec<&String>) =
+        asked.iter().partition(|query| query.contains("resourceVersion=0"));
+    assert!(!cached.is_empty() && cached.iter().all(|query| !query.contains("limit=")), "{asked:?}");
+    assert!(pages.len() == 1 && pages[0].contains("limit=25"), "{asked:?}");
+    assert_eq!(running.objects.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn five_thousand_nodes_write_what_came_of_a_change_over_half_a_minute() {
+    let settle = |number: u32| Pace::of(&format!("node-{number}"), Duration::from_secs(30)).settle;
+    let mut by_second = BTreeMap::new();
+    for number in 0..5_000 {
+        *by_second.entry(settle(number).as_secs()).or_insert(0_u32) += 1;
+    }
+
+    assert_eq!((by_second.len(), by_second.keys().next()), (30, Some(&2)));
+    assert!(by_second.values().all(|nodes| (100..=220).contains(nodes)), "{by_second:?}");
+    assert_eq!(Pace::of("node-1", Duration::ZERO).settle, Pace::default().settle);
 }
 
 #[test]

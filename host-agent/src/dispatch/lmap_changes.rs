@@ -1,61 +1,11 @@
 //! What hooks and watchers of a deleted LMAP are told: that it was deleted, and which one succeeds it if they follow.
 
-use std::sync::Arc;
-
 use wire::id::{HookId, LmapId};
 use wire::name::ServiceName;
 
-use super::{Dispatch, Hook, RowItem, event_bytes};
-use crate::control_plane::Event;
-
-/// What a hook gets.
-#[derive(Clone, Debug, PartialEq)]
-pub enum HookItem {
-    /// A verdict of one of its LMAPs.
-    Verdict(Arc<Event>),
-    /// One of its LMAPs was deleted, or has a successor.
-    Change(LmapChange),
-}
-
-impl HookItem {
-    /// Memory in a queue, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Verdict(event) => event_bytes(event),
-            Self::Change(change) => change.bytes(),
-        }
-    }
-}
-
-/// A deleted LMAP, or its successor.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LmapChange {
-    /// The LMAP that was deleted.
-    pub deleted: LmapId,
-    /// The service that it watched.
-    pub service: ServiceName,
-    /// Why it was deleted; empty with a successor, since that was said before.
-    pub reason: &'static str,
-    /// The next LMAP of the service.
-    pub successor: Option<LmapId>,
-    /// Whether nothing follows.
-    pub last: bool,
-}
-
-impl LmapChange {
-    fn bytes(&self) -> usize {
-        size_of::<(u64, HookItem)>() + self.service.as_str().len()
-    }
-}
-
-impl Hook {
-    /// Whether all of its LMAPs are deleted, and it follows none.
-    fn is_over(&self) -> bool {
-        let filter = &self.filter;
-        let listed = !filter.lmaps.is_empty();
-        listed && !filter.follow && filter.lmaps.iter().all(|lmap| self.deleted.contains_key(lmap))
-    }
-}
+use super::Dispatch;
+use super::hook::Hook;
+use super::items::{HookItem, LmapChange, RowItem};
 
 impl Dispatch {
     /// `lmap` of `service` was deleted for `reason`: tells those who listed it. Returns them.

@@ -1,9 +1,11 @@
 //! What slow hooks and watchers lose, and how many there may be.
 
+use std::collections::BTreeSet;
+
 use wire::control::{Episode, Features, Verdict};
 use wire::id::{Epoch, ReplicaId};
 use wire::metric::{Series, Statistic};
-use wire::name::Labels;
+use wire::name::{Labels, ServiceName};
 use wire::proto::control::Row;
 use wire::time::UnixNanos;
 

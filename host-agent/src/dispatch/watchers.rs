@@ -1,13 +1,9 @@
 //! Watchers of raw rows, and what is queued for them.
 
-use std::sync::Arc;
-
 use wire::id::LmapId;
 use wire::name::ServiceName;
-use wire::proto::control::Row;
 
-use super::Dispatch;
-use super::lmap_changes::LmapChange;
+use super::items::RowItem;
 use super::queue::Queue;
 
 /// Memory of a row.
@@ -19,26 +15,7 @@ pub(super) fn row_bytes(item: &RowItem) -> usize {
     size_of::<(u64, RowItem)>() + own
 }
 
-/// One raw row of an LMAP.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WatchedRow {
-    /// The LMAP that it is of.
-    pub lmap: LmapId,
-    /// Column titles; the same allocation until they change.
-    pub columns: Arc<[String]>,
-    /// The row itself.
-    pub row: Row,
-}
-
-/// What a watcher gets.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RowItem {
-    /// A row of its LMAP.
-    Row(WatchedRow),
-    /// Its LMAP was deleted, or has a successor.
-    Change(LmapChange),
-}
-
+/// One watcher, and what is queued for it.
 #[derive(Debug)]
 pub(super) struct Watcher {
     pub(super) lmap: LmapId,
@@ -53,11 +30,16 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
+    /// Most bytes of rows that wait for one watcher.
+    pub(super) const BYTES: usize = 1 << 20;
+    /// Most bytes of rows that wait for all watchers, besides one row of each.
+    pub(super) const ALL_BYTES: usize = 256 << 20;
+
     /// Queues `row`. Its oldest rows are dropped while it has too many, or all watchers have, whose bytes are `all`.
     /// Returns how many were dropped.
     pub(super) fn offer(&mut self, row: RowItem, all: &mut usize) -> u64 {
         let (bytes, mut lost) = (row_bytes(&row), 0);
-        while self.bytes + bytes > Dispatch::WATCHER_BYTES || *all + bytes > Dispatch::ALL_WATCHER_BYTES {
+        while self.bytes + bytes > Self::BYTES || *all + bytes > Self::ALL_BYTES {
             if self.take(all).is_none() {
                 break;
             }

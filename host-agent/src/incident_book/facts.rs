@@ -99,7 +99,7 @@ impl ProcessFacts {
         }
         let mut services: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
         for ReplicaFacts { service, instance, number, process, .. } in facts {
-            if instance.as_str() == crate::span_metrics::INSTANCE || instance.as_str().ends_with(OWN) {
+            if instance.as_str() == crate::span_columns::INSTANCE || instance.as_str().ends_with(OWN) {
                 continue;
             }
             let Read { program, limits } = self.known.get(&number).cloned().unwrap_or_default();
@@ -180,6 +180,8 @@ fn program(process: &Path) -> Option<Program> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::symlink;
 
     use wire::name::{InstanceName, ServiceName};
@@ -226,6 +228,30 @@ mod tests {
         let program = replica.program.clone().unwrap();
         assert_eq!(program.variables.keys().collect::<Vec<_>>(), ["TOKEN"]);
         assert!(program.path.ends_with("/cart") && !format!("{known:?}").contains("secret"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf_8_in_what_a_process_says_are_text_and_bounded() {
+        let folder = proc();
+        let path = |name: &str| folder.path().join(name);
+        let program = folder.path().join(OsStr::from_bytes(b"ca\xffrt"));
+        fs::write(&program, "program").unwrap();
+        fs::remove_file(path("17/exe")).unwrap();
+        symlink(&program, path("17/exe")).unwrap();
+        let mut environ = b"GOOD=1\0\xff\xfe=2\0VALUE=\xff\xc0\0without\0=\0".to_vec();
+        environ.extend((0..100_000).flat_map(|number| format!("V{number}=\u{20ac}\0").into_bytes()));
+        fs::write(path("17/environ"), environ).unwrap();
+        fs::write(path("17/cmdline"), b"cart\0\xff\xff\0").unwrap();
+        fs::write(path("17/cgroup"), b"0::/\xff\xfe\n").unwrap();
+        fs::write(path("17/limits"), b"Max open files \xff 1024 \xfe files\n").unwrap();
+        let mut known = ProcessFacts::new(folder.path());
+
+        let found = known.look(vec![facts("cart-1", 1, 17)]);
+
+        let Program { path, variables, .. } = found["cart"][0].program.clone().unwrap();
+        assert!(path.ends_with("/ca\u{fffd}rt"), "{path}");
+        assert!(variables.contains_key("GOOD") && variables.contains_key("VALUE"), "{variables:?}");
+        assert!(variables.len() <= MAX_VARIABLES, "{}", variables.len());
     }
 
     #[test]

@@ -45,11 +45,38 @@ struct State {
     is_refusal_said: bool,
 }
 
+/// Samples stacks of processes.
+trait Sampler: core::fmt::Debug + Send + Sync {
+    /// As [`profile::take`].
+    fn sample(
+        &self,
+        plan: &Plan,
+        proc: &Path,
+        pause: &mut dyn FnMut(Duration) -> bool,
+    ) -> Result<IncidentProfile, ProfileError>;
+}
+
+/// By the kernel's perf events.
+#[derive(Debug)]
+struct PerfEvents;
+
+impl Sampler for PerfEvents {
+    fn sample(
+        &self,
+        plan: &Plan,
+        proc: &Path,
+        pause: &mut dyn FnMut(Duration) -> bool,
+    ) -> Result<IncidentProfile, ProfileError> {
+        profile::take(plan, proc, pause)
+    }
+}
+
 /// What takes profiles.
 #[derive(Debug)]
 pub(super) struct Profiler {
     config: ProfileConfig,
     proc: PathBuf,
+    sampler: Arc<dyn Sampler>,
     state: Arc<Mutex<State>>,
     is_busy: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
@@ -66,7 +93,12 @@ impl Drop for Busy {
 
 impl Profiler {
     pub(super) fn new(config: ProfileConfig, proc: PathBuf) -> Self {
-        Self { config, proc, state: Arc::default(), is_busy: Arc::default(), is_over: Arc::default() }
+        Self::with(config, proc, Arc::new(PerfEvents))
+    }
+
+    fn with(config: ProfileConfig, proc: PathBuf, sampler: Arc<dyn Sampler>) -> Self {
+        let (state, is_busy, is_over) = (Arc::default(), Arc::default(), Arc::default());
+        Self { config, proc, sampler, state, is_busy, is_over }
     }
 
     /// Notes a wish, unless it is known, or too many are.
@@ -104,7 +136,8 @@ impl Profiler {
         }
         let rounds = self.config.seconds * (1_000 / ROUND.as_millis() as u32);
         let plan = Plan { processes, event: wish.event, rounds, frequency_hz: self.config.frequency_hz };
-        let (proc, state, is_over) = (self.proc.clone(), Arc::clone(&self.state), Arc::clone(&self.is_over));
+        let (proc, sampler) = (self.proc.clone(), Arc::clone(&self.sampler));
+        let (state, is_over) = (Arc::clone(&self.state), Arc::clone(&self.is_over));
         let busy = Busy(Arc::clone(&self.is_busy));
         let thread = std::thread::Builder::new().name("profile".to_owned()).spawn(move || {
             let _busy = busy;
@@ -112,7 +145,7 @@ impl Profiler {
                 std::thread::sleep(length);
                 !is_over.load(Ordering::Relaxed)
             };
-            let profile = take(&plan, &proc, &mut pause, &state);
+            let profile = take(&*sampler, &plan, &proc, &mut pause, &state);
             let profile = IncidentProfile { service: wish.service, began_unix_ns: now.0, ..profile };
             lock(&state).taken.push(ProfileOutcome { incident: wish.incident, profile });
         });
@@ -152,13 +185,19 @@ fn with_children(proc: &Path, process: u32) -> Vec<u32> {
     all
 }
 
-fn take(plan: &Plan, proc: &Path, pause: &mut dyn FnMut(Duration) -> bool, state: &Mutex<State>) -> IncidentProfile {
+fn take(
+    sampler: &dyn Sampler,
+    plan: &Plan,
+    proc: &Path,
+    pause: &mut dyn FnMut(Duration) -> bool,
+    state: &Mutex<State>,
+) -> IncidentProfile {
     let event = plan.event.name().to_owned();
     if plan.processes.is_empty() {
         let problem = "its processes are not known: they have ended, or are in another namespace";
         return IncidentProfile { event, problem: problem.to_owned(), ..IncidentProfile::default() };
     }
-    profile::take(plan, proc, pause).unwrap_or_else(|error| {
+    sampler.sample(plan, proc, pause).unwrap_or_else(|error| {
         let problem = error.to_string();
         let is_refused = matches!(error, ProfileError::Refused { .. });
         if is_refused && !core::mem::replace(&mut lock(state).is_refusal_said, true) {
@@ -171,24 +210,4 @@ fn take(plan: &Plan, proc: &Path, pause: &mut dyn FnMut(Duration) -> bool, state
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn children_of_a_process_are_of_its_service_too() {
-        let folder = tempfile::tempdir().unwrap();
-        for (task, children) in [("7/task/7", "8 9"), ("7/task/70", "10"), ("9/task/9", "11 7"), ("11/task/11", "")] {
-            fs::create_dir_all(folder.path().join(task)).unwrap();
-            fs::write(folder.path().join(task).join("children"), children).unwrap();
-        }
-
-        let mut all = with_children(folder.path(), 7);
-
-        all.sort_unstable();
-        assert_eq!(all, [7, 8, 9, 10, 11]);
-        assert_eq!(with_children(folder.path(), 99), [99]);
-        let many: Vec<String> = (1_000..3_000).map(|child: u32| child.to_string()).collect();
-        fs::write(folder.path().join("7/task/7/children"), many.join(" ")).unwrap();
-        assert_eq!(with_children(folder.path(), 7).len(), MAX_PROCESSES);
-    }
-}
+mod tests;

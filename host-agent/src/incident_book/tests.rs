@@ -1,17 +1,21 @@
-//! The book on a disk: what a restart finds, and what a disk that is full does.
+//! The book on a disk: what a restart finds, and what a disk that is full does. What pods say becomes evidence.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::Event as PodEvent;
+use serde_json::json;
 use wire::id::Incarnation;
 use wire::metric::{Series, Statistic};
-use wire::name::{InstanceName, Unit};
+use wire::name::{InstanceName, ServiceName, Unit};
 use wire::time::{Interval, Nanos};
 
 use super::*;
 use crate::clock::Clock;
 use crate::control_plane::testing::{self, gauge};
 use crate::control_plane::{Settings, Suspicion};
+use crate::pod_watch::PodPlan;
 
 const BEGAN: UnixNanos = UnixNanos(1_795_761_735_123_456_789);
 
@@ -20,11 +24,23 @@ fn node() -> Node {
     Node::new(Settings::new(Incarnation(1), interval), 4, Clock::start(), None)
 }
 
+fn sources(pods: Option<Arc<PodWatch>>) -> EvidenceSources {
+    EvidenceSources { traces: Arc::new(KeptTraces::new(None, 1 << 20)), logs: KeptLogs::new(None), pods }
+}
+
 fn book(dir: Option<&Path>) -> IncidentBook {
     let config = IncidentsConfig { dir: dir.map(Path::to_owned), ..IncidentsConfig::default() };
-    let sources =
-        EvidenceSources { traces: Arc::new(KeptTraces::new(None, 1 << 20)), logs: KeptLogs::new(None), pods: None };
-    IncidentBook::open(&config, "node-3".to_owned(), sources).unwrap()
+    IncidentBook::open(&config, "node-3".to_owned(), sources(None)).unwrap()
+}
+
+/// What the API server says of a pod of `shop/payment` that has this version.
+fn pod(number: u32, version: &str) -> Pod {
+    let metadata = json!({
+        "name": format!("payment-{number}"), "namespace": "shop", "uid": format!("{number:032x}"),
+        "annotations": { "resource.opentelemetry.io/service.name": "payment" },
+        "labels": { "app.kubernetes.io/version": version },
+    });
+    serde_json::from_value(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata })).unwrap()
 }
 
 /// The first verdict of an alarm of payment, in an incident that began then.
@@ -41,7 +57,8 @@ fn event(began: UnixNanos) -> Event {
 /// Takes an alarm, and looks once.
 fn alarm(book: &IncidentBook, node: &Node, began: UnixNanos) {
     book.take(&event(began));
-    book.look(node, began.plus(Nanos::from_secs(1)));
+    let wall = began.plus(Nanos::from_secs(1));
+    book.look(node, Timestamp { monotonic: Nanos(wall.0), wall });
 }
 
 #[test]
@@ -63,6 +80,33 @@ fn an_alarm_becomes_an_incident_that_survives_a_restart() {
     assert!(incident.ended_unix_ns > 0, "no alarm is on: {incident:?}");
     let others = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o027;
     assert_eq!((others(&dir), others(&dir.join("20261127-064215-123.incident"))), (0, 0));
+}
+
+#[test]
+fn a_rollout_before_an_alarm_is_named_first_in_its_incident() {
+    let pods = Arc::new(PodWatch::new(PodPlan::default(), Clock::start()));
+    let of_pods = sources(Some(Arc::clone(&pods)));
+    let book = IncidentBook::open(&IncidentsConfig::default(), "node-3".to_owned(), of_pods).unwrap();
+    let node = node();
+    let look = |seconds_before: u64| {
+        let wall = UnixNanos(BEGAN.0 - seconds_before * 1_000_000_000);
+        book.look(&node, Timestamp { monotonic: Nanos(wall.0), wall });
+    };
+    for event in [PodEvent::Init, PodEvent::InitApply(pod(1, "1.4")), PodEvent::InitDone] {
+        pods.apply(Ok(event));
+    }
+    look(20);
+    pods.apply(Ok(PodEvent::Apply(pod(2, "1.5"))));
+    look(10);
+
+    book.take(&Event { service: ServiceName::new("shop/payment").unwrap(), ..event(BEGAN) });
+    look(0);
+
+    let incident = book.get(book.find("").unwrap()).unwrap();
+    let changes = incident.changes.iter().map(|of| (&*of.service, &*of.kind, &*of.text, of.precedes_alarm));
+    let expected = ("shop/payment", "version", "version 1.5 after 1.4", true);
+    assert_eq!((changes.collect::<Vec<_>>(), node.counts.noted_changes.get()), (vec![expected], 1));
+    assert!(incident.cause.starts_with("shop/payment: version 1.5 after 1.4, "), "{}", incident.cause);
 }
 
 #[test]
@@ -135,9 +179,7 @@ fn a_smaller_budget_removes_the_oldest_files() {
     assert_eq!(files(), 950);
 
     let config = IncidentsConfig { dir: Some(folder.path().to_owned()), bytes: 4 << 20, ..IncidentsConfig::default() };
-    let sources =
-        EvidenceSources { traces: Arc::new(KeptTraces::new(None, 1 << 20)), logs: KeptLogs::new(None), pods: None };
-    let smaller = IncidentBook::open(&config, "node-3".to_owned(), sources).unwrap();
+    let smaller = IncidentBook::open(&config, "node-3".to_owned(), sources(None)).unwrap();
     smaller.write(&node, false);
 
     let kept = smaller.list().incidents.len();

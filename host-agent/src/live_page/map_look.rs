@@ -14,8 +14,8 @@ pub(super) fn look(edge: Option<&Edge>) -> Look {
     read_operations(edge, &mut look);
     look.calls = edge.with_tail(|tail, _| {
         let call = |(caller, callee, counted): (&str, &str, hooks::paths::CallCounts)| {
-            let (requests, errors, took) = (counted.calls, counted.failed, counted.took);
-            let counts = Counts { requests, errors, took, ..Counts::default() };
+            let hooks::paths::CallCounts { calls, failed, took, unanswered } = counted;
+            let counts = Counts { requests: calls, errors: failed, took, unanswered, ..Counts::default() };
             ((caller.into(), callee.into()), counts)
         };
         tail.counted_calls().map(call).collect()
@@ -34,7 +34,7 @@ fn read_operations(edge: &Edge, look: &mut Look) {
             let name: Arc<str> = service.name().into();
             for (_, operation, rate) in service.operations() {
                 let (took, classes) = (rate.classes.sum(), rate.classes.counts()[..].into());
-                let counts = Counts { requests: rate.requests, errors: rate.errors, took, classes };
+                let counts = Counts { requests: rate.requests, errors: rate.errors, took, classes, unanswered: 0 };
                 let is_beyond = operations.len() >= MAX_OPERATIONS;
                 unread += usize::from(is_beyond);
                 let operation: Arc<str> = if is_beyond { OTHER.into() } else { operation.into() };

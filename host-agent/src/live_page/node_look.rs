@@ -1,13 +1,14 @@
-//! What the node view asks for when somebody looks: what the agent keeps of what it may, and the other nodes.
+//! What the node view asks for when somebody looks: what the agents keep of what they may, and the other nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_runtime::budget::{Budget, Load};
+use agent_runtime::budget::{self as budgets, Budget, Counted, Load, Metered, UsedBound};
 use gossip::{Called, Calls, Replied};
 use hooks::coherence::MemberSettings;
 use otlp::Edge;
 use page::documents::{Bounded, Contact, NodeBudget, OtherNode, Unit, Use};
+use wire::proto::control::MemoryAccount;
 use wire::time::Nanos;
 
 use crate::config::Config;
@@ -18,19 +19,6 @@ use crate::open_problems::ProblemSources;
 
 /// Where the kernel says how much memory this process has.
 const STATUS: &str = "/proc/self/status";
-
-/// What a metric of the agent counts of a row of the budget.
-#[derive(Debug)]
-struct Metered {
-    /// How the row begins.
-    row: &'static str,
-    what: &'static str,
-    /// Names of the metrics, which are added.
-    metrics: &'static [&'static str],
-    /// What there may be; `None`: as many bytes as the row has.
-    most: Option<usize>,
-    unit: Unit,
-}
 
 /// The budget of the configuration, and what is counted of it.
 #[derive(Debug)]
@@ -49,8 +37,11 @@ fn metered(config: &Config) -> Vec<Metered> {
     let (otlp, tenants) = (&config.otlp, 1 + config.otlp.tenants.len());
     let own = otlp.tenants.iter().map(|tenant| tenant.memory_bytes.unwrap_or(otlp.traces.memory_bytes));
     let spans = otlp.traces.memory_bytes + own.sum::<usize>();
-    let of = |row, what, metrics, most, unit| Metered { row, what, metrics, most, unit };
-    let (bytes, number) = (Unit::Bytes, Unit::Number);
+    let of = |row, what, metrics: &'static [&'static str], most: Option<usize>, unit| {
+        let most = most.map(|most| most as u64);
+        Metered { row, what, metrics, most, unit }
+    };
+    let (bytes, number) = (budgets::Unit::Bytes, budgets::Unit::Number);
     vec![
         of("cgroups that are read", "cgroups", &["cgroups"], Some(config.sources.cgroup_limit.get()), number),
         of("pods of this node", "pods", &["pods"], Some(pods::table::MAX_PODS), number),
@@ -74,27 +65,12 @@ impl NodeLook {
     }
 
     /// The budget, with what is used of it now; of the page, bytes of scores and of kept traces.
-    pub(crate) fn budget(&self, node: &Node, sources: &ProblemSources, page: (usize, usize)) -> NodeBudget {
-        let values = self.metrics.values();
-        let value = |name: &str| values.get(&format!("{}_{name}", self.budget.prefix)).copied();
-        let mut uses = self.counted(node, sources, page);
-        for Metered { row, what, metrics, most, unit } in &self.metered {
-            let used: Vec<_> = metrics.iter().filter_map(|name| value(name)).collect();
-            if !used.is_empty() {
-                uses.push((row, what, used.into_iter().sum(), most.map(|most| most as u64), *unit));
-            }
-        }
-        let row = |bound: &agent_runtime::budget::Bound| {
-            let of_row = uses.iter().filter(|(row, ..)| bound.what.starts_with(row));
-            let uses =
-                of_row.map(|&(_, what, used, most, unit)| Use { what, used, most: most.unwrap_or(bound.bytes), unit });
-            let metric = value(bound.metric).map(|value| (format!("{}_{}", self.budget.prefix, bound.metric), value));
-            Bounded { what: bound.what, bytes: bound.bytes, uses: uses.collect(), full: bound.full, metric }
-        };
+    pub(crate) fn budget(&self, node: &Node, sources: &ProblemSources, page: (usize, usize)) -> NodeBudget<'_> {
+        let (counted, values) = (self.counted(node, sources, page), self.metrics.values());
+        let used = self.budget.used(&counted, &self.metered, &values);
         let Load { services, columns } = self.budget.load.unwrap_or_default();
-        let resident = std::fs::read_to_string(STATUS).ok().and_then(|status| resident(&status));
-        let rows = self.budget.bounds.iter().map(row).collect();
-        NodeBudget { load: (services, columns), rows, total: self.budget.total(), resident }
+        let rows = used.into_iter().map(bounded).collect();
+        NodeBudget { load: (services, columns), rows, total: self.budget.total(), resident: resident_now() }
     }
 
     /// What is counted and no metric says.
@@ -102,13 +78,16 @@ impl NodeLook {
         let (held, (verdicts, rows)) = node.inspect(|plane, dispatch| (plane.held(), dispatch.bytes()));
         let held = held.into_iter().map(|(bound, used, most)| {
             let (row, what, unit) = match bound {
-                "series" => (SERIES, "series", Unit::Number),
-                "region_bytes" => (CONNECTIONS, "bytes of regions", Unit::Bytes),
-                other => (CONNECTIONS, other, Unit::Number),
+                "series" => (SERIES, "series", budgets::Unit::Number),
+                "region_bytes" => (CONNECTIONS, "bytes of regions", budgets::Unit::Bytes),
+                other => (CONNECTIONS, other, budgets::Unit::Number),
             };
-            (row, what, used, Some(most), unit)
+            Counted { row, what, used, most: Some(most), unit }
         });
-        let bytes = |row, what, used: usize, most: usize| (row, what, used as u64, Some(most as u64), Unit::Bytes);
+        let bytes = |row, what, used: usize, most: usize| {
+            let (used, most, unit) = (used as u64, Some(most as u64), budgets::Unit::Bytes);
+            Counted { row, what, used, most, unit }
+        };
         let [most_scores, most_traces, most_incidents] = self.most;
         let incidents = sources.incidents.as_ref().map_or(0, |incidents| incidents.bytes());
         let counted = [
@@ -132,8 +111,36 @@ impl NodeLook {
     }
 }
 
-/// How a row begins, what is counted of it, how much there is, how much there may be, and of what.
-type Counted = (&'static str, &'static str, u64, Option<u64>, Unit);
+/// A row of the host agent's budget, as the page has it.
+fn bounded(UsedBound { bound, uses, metric }: UsedBound<'_>) -> Bounded<'_> {
+    let of = |budgets::Use { what, used, most, unit }| {
+        let unit = match unit {
+            budgets::Unit::Bytes => Unit::Bytes,
+            budgets::Unit::Number => Unit::Number,
+        };
+        Use { what, used, most, unit }
+    };
+    let uses = uses.into_iter().map(of).collect();
+    Bounded { what: bound.what, bytes: bound.bytes, uses, full: bound.full, metric }
+}
+
+/// What a NIC agent says of itself, as the page has it.
+pub(super) fn of_nic(account: &MemoryAccount) -> NodeBudget<'_> {
+    let rows = account.rows.iter().map(|row| {
+        let uses = row.uses.iter().map(|of| {
+            let unit = if of.in_bytes { Unit::Bytes } else { Unit::Number };
+            Use { what: &of.what, used: of.used, most: of.most, unit }
+        });
+        let metric = (!row.metric.is_empty()).then(|| (row.metric.clone(), row.value));
+        Bounded { what: &row.what, bytes: row.bytes, uses: uses.collect(), full: &row.full, metric }
+    });
+    NodeBudget {
+        load: (account.services, account.columns),
+        rows: rows.collect(),
+        total: account.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes)),
+        resident: Some(account.resident_bytes).filter(|bytes| *bytes > 0),
+    }
+}
 
 const SERIES: &str = "series of services";
 const CONNECTIONS: &str = "connections of services";
@@ -141,6 +148,11 @@ const HOOKS: &str = "verdicts for hooks";
 const WATCHERS: &str = "rows for watchers";
 const PAGE: &str = "the page";
 const INCIDENTS: &str = "incidents";
+
+/// Bytes of this process that are in memory; `None` if that cannot be read.
+pub(super) fn resident_now() -> Option<u64> {
+    resident(&std::fs::read_to_string(STATUS).ok()?)
+}
 
 /// Bytes in memory, of the text of [`STATUS`].
 fn resident(status: &str) -> Option<u64> {

@@ -1,13 +1,14 @@
-//! Asks a Prometheus for scores that are older than the history: one request at a time, and none while nobody looks.
+//! Asks a Prometheus for scores and alarms that are older than the history: one request at a time, and none while
+//! nobody looks.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_runtime::ConfigError;
+use agent_runtime::http_client::{Client, GetError};
 use otlp::gzip::{self, GzipError};
-use page::older::{self, AnswerError, MAX_ANSWER_BYTES, Reach, Score};
-use remote_write::client::{Client, GetError};
+use page::older::{self, AnswerError, MAX_ANSWER_BYTES, Past, Reach};
 use tokio::sync::Mutex as AsyncMutex;
 use wire::time::Nanos;
 
@@ -21,8 +22,8 @@ pub(crate) const BYTES: usize = 6 << 20;
 /// How long a failure is answered with, before it is asked again.
 const FAILED_FOR: Nanos = Nanos::from_secs(10);
 
-/// Scores, or why there are none.
-type Answer = Arc<Result<Vec<Score>, String>>;
+/// Scores and alarms, or why there are none.
+type Answer = Arc<Result<Past, String>>;
 
 /// Why there are none.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +60,7 @@ impl OlderScores {
         Ok(Self { labels, client, known: Mutex::default(), clock })
     }
 
-    /// Scores of `service`, as of the last step or two.
+    /// Scores and alarms of `service`, as of the last step or two.
     pub(crate) async fn of(&self, service: &str, reach: Reach) -> Answer {
         if let Some(found) = self.known(service, reach) {
             return found;
@@ -97,7 +98,7 @@ impl OlderScores {
     }
 }
 
-async fn ask(client: &mut Client, query: &str, reach: Reach) -> Result<Vec<Score>, AskError> {
+async fn ask(client: &mut Client, query: &str, reach: Reach) -> Result<Past, AskError> {
     let mut body = Vec::new();
     let page = client.get_for(query, "application/json", &mut body, MAX_ANSWER_BYTES).await?;
     match page.encoding.as_deref() {
@@ -105,5 +106,5 @@ async fn ask(client: &mut Client, query: &str, reach: Reach) -> Result<Vec<Score
         Some("gzip") => body = gzip::unpack(&body, MAX_ANSWER_BYTES, |_| Ok(())).map_err(AskError::Gzip)?,
         Some(other) => return Err(AskError::Encoding(other.chars().take(40).collect())),
     }
-    Ok(older::scores(&body, reach)?)
+    Ok(older::past(&body, reach)?)
 }

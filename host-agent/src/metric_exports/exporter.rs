@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use exposition::{Discards, Target};
+use otlp::Holder;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::operators as proto;
 use wire::time::Nanos;
@@ -30,6 +31,8 @@ pub(super) type Model = (Target, Nanos);
 pub(super) struct Exporter {
     service: ServiceName,
     instance: InstanceName,
+    /// Who sent its first export: it and its series are of that share.
+    holder: Holder,
     target: Target,
     region: Option<FilledRegion>,
     /// When the first request of the present export came; `None` between two exports.
@@ -57,10 +60,15 @@ fn usual(periods: &[Nanos]) -> Option<Nanos> {
 }
 
 impl Exporter {
-    pub(super) fn new((service, instance): (ServiceName, InstanceName), settings: &ExportSettings) -> Self {
+    pub(super) fn new(
+        (service, instance): (ServiceName, InstanceName),
+        holder: Holder,
+        settings: &ExportSettings,
+    ) -> Self {
         Self {
             service,
             instance,
+            holder,
             target: Target::new(settings.target()),
             region: None,
             open: None,
@@ -193,6 +201,10 @@ impl Exporter {
     /// Points that were left out, and exports that ended, since the last call.
     pub(super) const fn take_counts(&mut self) -> (Discards, u64) {
         (self.target.take_discards(), core::mem::replace(&mut self.uncounted, 0))
+    }
+
+    pub(super) const fn holder(&self) -> &Holder {
+        &self.holder
     }
 
     pub(super) fn known_series(&self) -> usize {

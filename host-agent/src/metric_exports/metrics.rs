@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
 use super::{Exports, sizes};
-use crate::metrics_endpoint::{counter, gauge};
+use crate::metrics_endpoint::encoding::{counter, gauge};
 
 /// Collects the values of all exporters on each scrape.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use opentelemetry_proto::tonic::metrics::v1::{Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics};
 use prost::Message as _;
-use wire::id::Incarnation;
+use wire::id::{Incarnation, Owner};
 use wire::proto::operators::LmapInfo;
 use wire::time::Interval;
 
@@ -45,11 +45,20 @@ fn encoded(second: u64) -> Vec<u8> {
     ResourceMetrics { scope_metrics: vec![scope], ..ResourceMetrics::default() }.encode_to_vec()
 }
 
+const USER: Holder = Holder::Owner(Owner::User(7));
+const OTHER_USER: Holder = Holder::Owner(Owner::User(8));
+
 /// Exports of `instance` at seconds `from` to `to`, ten seconds apart on the agent's clock.
 fn export(exports: &Exports, node: &Node, instance: &str, seconds: core::ops::Range<u64>) {
+    export_by(&USER, exports, node, instance, seconds);
+}
+
+/// As [`export`], sent by `holder`.
+fn export_by(holder: &Holder, exports: &Exports, node: &Node, instance: &str, seconds: core::ops::Range<u64>) {
     for second in seconds {
         let encoded = encoded(second);
-        let export = MetricExport { service: "payment".into(), instance: instance.into(), encoded: &encoded };
+        let (service, instance) = ("payment".into(), instance.into());
+        let export = MetricExport { service, instance, holder, encoded: &encoded };
         exports.take_export(&export, 500, node, Nanos::from_secs(second * 10));
     }
 }
@@ -98,14 +107,34 @@ fn replicas_over_the_limit_are_counted_and_named_as_a_problem() {
     for instance in ["a", "b", "c", "a"] {
         export(&exports, &node, instance, 1..2);
     }
-    let nameless = MetricExport { service: "pay ment".into(), instance: "a".into(), encoded: &[] };
+    let nameless = MetricExport { service: "pay ment".into(), instance: "a".into(), holder: &USER, encoded: &[] };
     exports.take_export(&nameless, 500, &node, Nanos::from_secs(10));
 
     assert_eq!(sizes(&exports.state().services).0, 2);
     assert_eq!(exports.counts.refused.get(), 2);
-    let problem = exports.problem(Nanos::from_secs(11)).unwrap();
-    assert!(problem.contains("more than 2 replicas: raise otlp.metrics.max_replicas"), "{problem}");
-    assert_eq!(exports.problem(Nanos::from_secs(611)), None);
+    let problems = exports.problems(Nanos::from_secs(11));
+    let [problem] = &problems[..] else { panic!("one problem: {problems:?}") };
+    let why = "user 7 has most, 2: release some, or raise otlp.metrics.max_replicas";
+    assert!(problem.contains("metrics of further replicas are not watched") && problem.ends_with(why), "{problem}");
+    assert_eq!(exports.problems(Nanos::from_secs(611)), [""; 0]);
+}
+
+#[test]
+fn whoever_invents_replicas_leaves_room_for_those_of_others() {
+    let (node, exports) = (node(), exports(16));
+
+    for number in 0..40 {
+        export(&exports, &node, &format!("invented-{number}"), 1..2);
+    }
+    assert_eq!(sizes(&exports.state().services).0, 12, "three quarters");
+    export_by(&OTHER_USER, &exports, &node, "payment-1", 1..2);
+
+    assert_eq!(sizes(&exports.state().services).0, 13);
+    assert_eq!(exports.counts.refused.get(), 28);
+    // What is gone makes room again.
+    exports.tick(&node, Nanos::from_secs(1_000));
+    export(&exports, &node, "later", 101..102);
+    assert_eq!(sizes(&exports.state().services).0, 1);
 }
 
 #[test]
@@ -127,14 +156,21 @@ fn a_request_that_is_repeated_is_no_export() {
 #[test]
 fn series_of_all_replicas_are_bounded_together() {
     let (node, mut exports) = (node(), exports(10));
-    exports.settings.all_series = 3;
+    exports.settings.all_series = 4;
 
     export(&exports, &node, "a", 1..2);
     export(&exports, &node, "b", 1..3);
 
-    assert_eq!(sizes(&exports.state().services), (2, 3));
+    assert_eq!(sizes(&exports.state().services), (2, 3), "one sender leaves room for another");
     let discarded = &exports.counts.discarded[exposition::Discard::NoRoom as usize];
     assert_eq!(discarded.get(), 2);
+    let problems = exports.problems(Nanos::from_secs(21));
+    let [problem] = &problems[..] else { panic!("one problem: {problems:?}") };
+    let why = "user 7 has most, 3: release some, or raise otlp.metrics.max_all_series";
+    assert!(problem.contains("further series of metrics are not watched") && problem.ends_with(why), "{problem}");
+
+    export_by(&OTHER_USER, &exports, &node, "c", 3..4);
+    assert_eq!(sizes(&exports.state().services), (3, 4));
 }
 
 #[test]

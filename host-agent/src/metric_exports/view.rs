@@ -17,10 +17,14 @@ impl Exports {
     }
 
     /// What is wrong now, for the status.
-    pub(crate) fn problem(&self, now: Nanos) -> Option<String> {
-        let refused = self.state().refused?;
-        let is_recent = now.since(refused).is_none_or(|length| length < REFUSED_FOR);
-        let limit = self.settings.exporters;
-        is_recent.then(|| format!("otlp: metrics of more than {limit} replicas: raise otlp.metrics.max_replicas"))
+    pub(crate) fn problems(&self, now: Nanos) -> Vec<String> {
+        let State { refused, left_out, .. } = &*self.state();
+        let recent = |last: Option<&(Nanos, String)>, what: &str| {
+            let (at, why) = last?;
+            let is_recent = now.since(*at).is_none_or(|length| length < REFUSED_FOR);
+            is_recent.then(|| format!("otlp: {what} are not watched: {why}"))
+        };
+        let replicas = recent(refused.as_ref(), "metrics of further replicas");
+        replicas.into_iter().chain(recent(left_out.as_ref(), "further series of metrics")).collect()
     }
 }

@@ -6,7 +6,7 @@ use remote_write::naming::{label_name, metric_name, unit_name};
 use remote_write::reading::Histogram;
 use remote_write::series::INCIDENT;
 
-use super::escaped;
+use super::encoding::escaped;
 use crate::span_metrics::ByService;
 
 /// The text for `all`, whose histograms have one name; empty if there are none.

@@ -3,7 +3,7 @@
 
 use core::fmt::{self, Write as _};
 
-use super::escaped;
+use super::encoding::escaped;
 use crate::control_plane::LmapScore;
 
 /// The families of the page.

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{counter, gauge};
+use super::encoding::{counter, gauge};
 
 type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
 
@@ -67,7 +67,7 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
         "Requests to the OTLP ports whose path is no signal's.",
         counts.unexpected.get(),
     )?;
-    let help = "Connections to the OTLP ports refused: too many.";
+    let help = "Connections to the OTLP ports refused: too many, of all or of one peer, or few descriptors left.";
     counter(encoder, "refused_otlp_connections", help, counts.refused_connections.get())?;
     let help = "Connections to the OTLP ports whose TLS handshake failed.";
     counter(encoder, "refused_otlp_handshakes", help, counts.refused_handshakes.get())?;
@@ -165,6 +165,10 @@ fn encode_tails(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let yielded = Policy::ALL.into_iter();
     let yielded = yielded.map(|policy| ([("policy", policy.name())], sum(&|tail| tail.policies().yielded(policy))));
     counters(encoder, ("over_budget_traces", "Traces selected and not kept: over budget."), yielded)?;
+    let help = "Names of services and operations that counted as others: limit.";
+    counter(encoder, "other_names", help, sum(&|tail| tail.unlearnt().0))?;
+    let help = "Services on paths, and calls between services, that were not learnt: limit.";
+    counter(encoder, "unlearnt_paths", help, sum(&|tail| tail.unlearnt().1))?;
     let memory = sum(&|tail| tail.memory() as u64);
     gauge(encoder, "trace_memory_bytes", "Memory of buffered spans and decisions.", memory as usize)?;
     let reached = edge.tenants().filter_map(|(id, _)| edge.with_tail_of(id, |tail, now| tail.look_back(now.monotonic)));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{counter, gauge};
+use super::encoding::{counter, gauge};
 use crate::pod_watch::PodWatch;
 
 /// What is known of the node's pods; zeros where they are not watched.

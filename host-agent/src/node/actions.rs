@@ -14,7 +14,7 @@ use super::{Node, State, WORKER_QUEUE};
 use crate::control_plane::{Action, ConnectionId};
 use crate::process_metrics;
 use crate::region_registration::request::Request;
-use crate::span_ring;
+use crate::span_ring::read_ring;
 
 impl Node {
     pub(super) fn act(&self, state: &mut State, action: Action) {
@@ -36,10 +36,10 @@ impl Node {
                     requests.leave(process_metrics::Request::Measure { connection, pid, connected });
                 }
             }
-            Action::ReadSpans { connection, service, instance, region, size, first_ticket } => {
+            Action::ReadSpans { connection, service, instance, owner, region, size, first_ticket } => {
                 let Some(ring) = state.regions.remove(&region) else { return };
-                let read =
-                    span_ring::begin(state.spans.as_ref(), connection, (&service, &instance), ring, first_ticket);
+                let replica = (&service, &instance, owner);
+                let read = read_ring(state.spans.as_ref(), connection, replica, ring, first_ticket);
                 if let Err(reason) = read {
                     tracing::info!(%service, %instance, reason, bytes = size.bytes(), "span ring not read");
                     let refused = Refusal { what: "span ring".to_owned(), reason, retry_after_ms: 0 };

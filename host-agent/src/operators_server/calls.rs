@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use agent_runtime::access::{Access, Identity};
+use agent_runtime::access::{Access, Identity, Role};
 use agent_runtime::reload::Reloadable;
+use agent_runtime::repeated_events::RefusedCalls;
 use agent_runtime::server::AdmittedRequest;
 use axum::http::request::Parts;
 use tonic::metadata::MetadataMap;
@@ -26,7 +27,7 @@ const MODEL: usize = MAX_MESSAGE_BYTES + 5;
 /// A call of the API.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Call {
-    name: &'static str,
+    pub(super) name: &'static str,
     /// What it needs.
     pub(super) right: Right,
     /// Completes "may not …".
@@ -37,6 +38,13 @@ pub(super) struct Call {
 
 const fn call(name: &'static str, right: Right, what: &'static str, bytes: usize) -> Call {
     Call { name, right, what, bytes }
+}
+
+impl Call {
+    /// Whether it changes nothing, and registers nothing that stays.
+    pub(super) fn reads(&self) -> bool {
+        self.right.role() == Role::Viewer
+    }
 }
 
 /// All calls. One that is not here is refused.
@@ -87,6 +95,8 @@ pub(crate) struct Callers {
     pub(crate) access: Reloadable<Access>,
     /// Those over TLS who show a token in place of a certificate; `None`: nobody does.
     pub(crate) tokens: Option<Arc<TokenAccess>>,
+    /// Those who may not, for the log.
+    pub(crate) refused: Arc<RefusedCalls>,
 }
 
 impl Callers {
@@ -104,7 +114,7 @@ impl Callers {
         let identity = head.extensions.get().cloned().unwrap_or(Identity::Certificate(Vec::new()));
         let by = self.require(identity, &head, call).await.inspect_err(|refused| {
             node.counts.denied_calls.one_more();
-            tracing::warn!(denied = refused.message(), "call refused");
+            self.refused.log(call.name, refused.message(), node.clock().now());
         })?;
         // Whose share it is of.
         head.extensions.insert(by.clone());

@@ -4,18 +4,19 @@ use std::sync::atomic::Ordering;
 
 use kube::api::{ApiResource, NotUsed, Object};
 use kube::core::GroupVersionKind;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as changes};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use pods::Monitor;
 use pods::monitor::MonitorSpec;
 use tokio_stream::StreamExt as _;
 
 use super::{PodWatch, lock};
+use crate::cached_lists::{bounded, cached};
 
 /// Most `PodMonitor`s that are kept.
 const MAX_MONITORS: usize = 256;
-const PAGE: u32 = 25;
+/// Most bytes of a list of them in one answer.
+const MAX_LIST_BYTES: usize = 1 << 20;
 
 type PodMonitor = Object<MonitorSpec, NotUsed>;
 
@@ -23,9 +24,8 @@ type PodMonitor = Object<MonitorSpec, NotUsed>;
 pub(super) async fn watch(client: Client, watched: &PodWatch) {
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
     let kind = ApiResource::from_gvk_with_plural(&kind, "podmonitors");
-    let monitors: Api<PodMonitor> = Api::all_with(client, &kind);
-    let events = watch_of(monitors);
-    let mut events = core::pin::pin!(events);
+    let monitors: Api<PodMonitor> = Api::all_with(bounded(client, MAX_LIST_BYTES), &kind);
+    let mut events = core::pin::pin!(cached(monitors, None));
     let mut listed = Vec::new();
     while let Some(event) = events.next().await {
         match event {
@@ -42,10 +42,6 @@ pub(super) async fn watch(client: Client, watched: &PodWatch) {
             Err(error) => tracing::debug!(error = agent_runtime::chain(&error), "PodMonitors cannot be watched"),
         }
     }
-}
-
-fn watch_of(monitors: Api<PodMonitor>) -> impl tokio_stream::Stream<Item = Result<Event<PodMonitor>, watcher::Error>> {
-    changes(monitors, watcher::Config::default().page_size(PAGE)).default_backoff()
 }
 
 fn key(monitor: &Monitor) -> (String, String) {

@@ -9,12 +9,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
+use support::wait::Wait;
 
 use super::*;
 use crate::control_plane::PodIdentity;
 
 const ID: &str = "3fa85f6457174562b3fc2c963f66afa63fa85f6457174562b3fc2c963f66afa6";
-const WITHIN: Duration = Duration::from_secs(20);
+const WAIT: Wait = Wait::up_to(Duration::from_secs(20));
 
 /// Answers of the API server, in the order of requests, and what was asked.
 #[derive(Clone, Default)]
@@ -102,15 +103,6 @@ fn event(kind: &str, object: &Value) -> Value {
     json!({"type": kind, "object": object})
 }
 
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    assert!(tokio::time::timeout(WITHIN, waiting).await.is_ok(), "not within {WITHIN:?}: {what}");
-}
-
 /// The pod's name, if it is known; whether it has started is another question.
 fn instance(watched: &PodWatch, number: u64) -> Option<String> {
     let path = format!("kubepods/burstable/pod{number:032x}/{ID}");
@@ -122,13 +114,29 @@ async fn pods_of_the_node_are_listed_and_then_watched() {
     let events = vec![event("ADDED", &pod(2)), event("DELETED", &pod(1))];
     let (server, watched) = ApiServer::watched([Answer::List(vec![pod(1)]), Answer::Events(events)]).await;
 
-    until("pod 2 is known, and pod 1 is gone", || instance(&watched, 2).is_some() && instance(&watched, 1).is_none())
-        .await;
+    WAIT.until_async("pod 2 is known, and pod 1 is gone", async || {
+        instance(&watched, 2).is_some() && instance(&watched, 1).is_none()
+    })
+    .await;
 
     assert_eq!(watched.problem(), None);
     let asked = server.0.lock().unwrap().1.clone();
     assert!(asked.iter().all(|query| query.contains("fieldSelector=spec.nodeName%3Dnode-1")), "{asked:?}");
     assert!(asked[1].contains("watch=true"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn pods_are_listed_from_the_servers_cache_and_in_pages_where_they_are_too_long_for_it() {
+    let mut long = pod(1);
+    long["metadata"]["annotations"] = json!({"long": "x".repeat(MAX_LIST_BYTES)});
+    let (server, watched) = ApiServer::watched([Answer::List(vec![long]), Answer::List(vec![pod(2)])]).await;
+
+    WAIT.until_async("pod 2 is known", async || instance(&watched, 2).is_some()).await;
+
+    let asked = server.0.lock().unwrap().1.clone();
+    assert!(asked[0].contains("resourceVersion=0") && !asked[0].contains("limit="), "{asked:?}");
+    assert!(asked[1].contains("limit=25") && !asked[1].contains("resourceVersion"), "{asked:?}");
+    assert_eq!((instance(&watched, 1), watched.counts().1, watched.problem()), (None, 0, None));
 }
 
 #[tokio::test]
@@ -145,9 +153,9 @@ async fn what_is_known_stays_while_the_api_server_is_away_and_a_new_list_replace
     ];
     let (_server, watched) = ApiServer::watched(answers).await;
 
-    until("the API server is away", || watched.counts().1 > 0).await;
+    WAIT.until_async("the API server is away", async || watched.counts().1 > 0).await;
     assert_eq!(instance(&watched, 1).as_deref(), Some("payment-1"));
-    until("the new list is complete", || instance(&watched, 2).is_some()).await;
+    WAIT.until_async("the new list is complete", async || instance(&watched, 2).is_some()).await;
 
     assert_eq!((instance(&watched, 1), watched.problem()), (None, None));
 }
@@ -158,8 +166,8 @@ async fn an_outage_is_over_when_a_watch_is_accepted_although_no_pod_changes() {
     let answers = [Answer::List(vec![pod(1)]), Answer::Error(StatusCode::INTERNAL_SERVER_ERROR)];
     let (_server, watched) = ApiServer::watched(answers).await;
 
-    until("the API server is away", || watched.counts().1 > 0).await;
-    until("pods are watched", || watched.problem().is_none()).await;
+    WAIT.until_async("the API server is away", async || watched.counts().1 > 0).await;
+    WAIT.until_async("pods are watched", async || watched.problem().is_none()).await;
 
     assert_eq!(instance(&watched, 1).as_deref(), Some("payment-1"));
 }
@@ -168,7 +176,7 @@ async fn an_outage_is_over_when_a_watch_is_accepted_although_no_pod_changes() {
 async fn a_right_that_is_missing_is_in_the_status_with_what_to_do() {
     let (_server, watched) = ApiServer::watched([Answer::Error(StatusCode::FORBIDDEN)]).await;
 
-    until("the refusal is known", || watched.problem().is_some()).await;
+    WAIT.until_async("the refusal is known", async || watched.problem().is_some()).await;
 
     let problem = watched.problem().unwrap();
     assert!(problem.starts_with("kubernetes: the pods of this node cannot be watched: "), "{problem}");
@@ -187,7 +195,10 @@ async fn three_hundred_pods_come_in_any_order_and_half_of_them_go() {
     let events = added.chain(deleted.map(|number| event("DELETED", &pod(number)))).collect();
     let (_server, watched) = ApiServer::watched([Answer::List(Vec::new()), Answer::Events(events)]).await;
 
-    until("half of the pods are gone", || watched.counts().0 == 150 && instance(&watched, 298).is_none()).await;
+    WAIT.until_async("half of the pods are gone", async || {
+        watched.counts().0 == 150 && instance(&watched, 298).is_none()
+    })
+    .await;
 
     assert_eq!((instance(&watched, 1).is_some(), instance(&watched, 2)), (true, None));
     assert!(watched.pods().memory_bytes() < 150 * 2_000);
@@ -204,7 +215,7 @@ async fn an_expired_token_and_too_many_requests_end_by_themselves() {
     let (server, watched) = ApiServer::watched(answers).await;
 
     // kube itself asks again after the second one.
-    until("it asks again after both", || server.0.lock().unwrap().1.len() > 4).await;
+    WAIT.until_async("it asks again after both", async || server.0.lock().unwrap().1.len() > 4).await;
 
     assert_eq!(instance(&watched, 1).as_deref(), Some("payment-1"), "what is known stays");
     assert!(watched.counts().1 >= 1);
@@ -292,6 +303,6 @@ async fn endpoints_are_those_of_annotations_and_of_pod_monitors() {
     let (_server, watched) = ApiServer::watched([Answer::List(items.to_vec())]).await;
 
     let found = || watched.endpoints().scraped.into_iter().map(|endpoint| endpoint.instance).collect::<Vec<_>>();
-    until("both are known", || found() == ["payment-1:80", "payment-2:9102"]).await;
+    WAIT.until_async("both are known", async || found() == ["payment-1:80", "payment-2:9102"]).await;
     assert_eq!(watched.problem(), None);
 }

@@ -1,7 +1,6 @@
 //! Reads one process's values from /proc.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use procfs::ProcError;
@@ -10,22 +9,13 @@ use wire::time::Nanos;
 
 use super::cpu_time::CpuTime;
 use super::measures::{Measure, SLOW, Values};
+use super::proc_file::read;
 use super::tasks::Tasks;
-use sources::process::{FromText, Io, Stat, Statm};
+use sources::process::{Io, Stat, Statm};
 
 /// Threads of a process with more threads than this are not read: its CPU time is accurate to a clock tick only, and
 /// its waiting time is missing.
 pub const MAX_TASKS: usize = 64;
-/// Buffer for one file of /proc.
-const FILE_BYTES: usize = 2048;
-
-/// Reads and parses a file of /proc. `None` if the process or thread has ended, or access is denied.
-pub fn read<T: FromText>(file: &File) -> Option<T> {
-    let mut buffer = [0; FILE_BYTES];
-    let got = file.read_at(&mut buffer, 0).ok()?;
-    T::from_text(buffer.get(..got)?)
-}
-
 /// Why a process is not measured, or not any more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

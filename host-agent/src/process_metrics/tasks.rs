@@ -10,7 +10,7 @@ use std::io::Read as _;
 use procfs::process::Process;
 use rustix::fs::Dir;
 
-use super::process::read;
+use super::proc_file::read;
 use sources::process::{FromText as _, Schedstat, Switches};
 
 struct OpenTask {

@@ -14,6 +14,8 @@ use super::candidates::{candidate, candidates};
 const LIST_EVERY: Nanos = Nanos::from_secs(10);
 /// With more new processes than this since the last look, listing all of them costs less.
 const MAX_NEW: u32 = 256;
+/// A process that executes a program has no words for a moment. One that has none for longer is the kernel's.
+const WORDLESS: Nanos = Nanos::from_secs(1);
 
 /// The processes that a selector names, kept current.
 ///
@@ -28,8 +30,9 @@ pub struct ProcessTracker {
     selected: Selected,
     /// The newest id at the last look; `None` if the kernel does not tell.
     newest: Option<u32>,
-    /// Those that were new at the last look. They may have executed their program only after it.
-    young: Vec<u32>,
+    /// Those that were new at the last look, or have no words yet, and since when. They may have executed their program
+    /// only after it.
+    young: Vec<(u32, Nanos)>,
     next_list: Nanos,
     lists: u64,
 }
@@ -67,7 +70,7 @@ impl ProcessTracker {
         self.newest = newest;
         match new {
             Some((before, count)) if count <= MAX_NEW && now < self.next_list && self.has_its_roots() => {
-                self.add(before + 1..=before + count);
+                self.add(before + 1..=before + count, now);
             }
             _ => self.list(now)?,
         }
@@ -99,21 +102,23 @@ impl ProcessTracker {
         })
     }
 
-    fn add(&mut self, new: core::ops::RangeInclusive<u32>) {
-        let looked_at: Vec<u32> = core::mem::take(&mut self.young).into_iter().chain(new).collect();
+    fn add(&mut self, new: core::ops::RangeInclusive<u32>, now: Nanos) {
+        let young = core::mem::take(&mut self.young).into_iter();
+        let looked_at: Vec<_> = young.chain(new.map(|pid| (pid, now))).collect();
         if looked_at.is_empty() {
             return;
         }
-        for pid in looked_at {
-            let is_new = !self.known.contains_key(&pid);
+        for (pid, since) in looked_at {
             // Threads have ids, too, and their stat looks like a process's.
             let found = if is_process(pid) { candidate(pid, &self.selector) } else { None };
-            match found {
-                Some(found) => _ = self.known.insert(pid, found),
-                None => _ = self.known.remove(&pid),
-            }
-            if is_new && self.known.contains_key(&pid) {
-                self.young.push(pid);
+            let Some(found) = found else {
+                self.known.remove(&pid);
+                continue;
+            };
+            let has_words = !self.selector.needs_commands() || !found.command.is_empty();
+            let is_executing = !has_words && now.since(since).is_none_or(|age| age < WORDLESS);
+            if self.known.insert(pid, found).is_none() || is_executing {
+                self.young.push((pid, since));
             }
         }
         self.select();

@@ -10,9 +10,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
-use super::Targets;
+use super::targets::Targets;
 use super::view::{REASONS, ScrapeCounts, TargetView};
-use crate::metrics_endpoint::{counter, gauge};
+use crate::metrics_endpoint::encoding::{counter, gauge};
 
 /// Collects the values of all targets on each scrape.
 #[derive(Debug)]

@@ -9,7 +9,8 @@ use pods::Endpoint;
 use tokio::sync::oneshot;
 
 use super::scraper::Scraper;
-use super::{TargetView, Targets};
+use super::targets::Targets;
+use super::view::TargetView;
 use crate::config::pod_target;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
@@ -69,7 +70,7 @@ fn start(endpoint: &Endpoint, targets: &Targets, node: &Arc<Node>) -> Option<Run
     let (stop, stopped) = oneshot::channel();
     let (of, node) = (Arc::clone(&view), Arc::clone(node));
     tokio::spawn(async move {
-        let mut scraper = Scraper::new(plan, of, Arc::clone(&node));
+        let mut scraper = Scraper::new(plan, of, Arc::clone(&node), None);
         tokio::select! {
             () = scraper.run(wire::time::Nanos::ZERO) => {}
             _ = stopped => {}
@@ -86,6 +87,7 @@ mod tests {
     use axum::routing::get;
     use kube::runtime::watcher::Event;
     use serde_json::json;
+    use support::wait::Wait;
     use wire::id::Incarnation;
     use wire::time::{Interval, Nanos};
 
@@ -94,14 +96,7 @@ mod tests {
     use crate::control_plane::Settings;
     use crate::pod_watch::PodPlan;
 
-    async fn until(what: &str, holds: impl Fn() -> bool) {
-        let waiting = async {
-            while !holds() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        assert!(tokio::time::timeout(Duration::from_secs(20), waiting).await.is_ok(), "not within 20 s: {what}");
-    }
+    const WAIT: Wait = Wait::up_to(Duration::from_secs(20));
 
     #[tokio::test]
     async fn an_annotated_pod_is_scraped_until_it_goes_and_its_counts_stay() {
@@ -127,11 +122,12 @@ mod tests {
         tokio::spawn(run(Arc::clone(&pods), targets.clone(), Arc::clone(&node)));
         let replies = || targets.views().iter().map(|view| view.reply()).collect::<Vec<_>>();
 
-        until("it is scraped", || replies().iter().any(|reply| reply.scrapes > 0)).await;
+        let scraped = async || replies().iter().any(|reply| reply.scrapes > 0).then_some(()).ok_or_else(&replies);
+        WAIT.until_async("it is scraped", scraped).await;
         let reply = replies().remove(0);
         assert_eq!((reply.service.as_str(), reply.failed_scrapes), ("shop/payment-1", 0));
         pods.apply(Ok(Event::Delete(pod)));
-        until("it is not scraped any more", || replies().is_empty()).await;
+        WAIT.until_async("it is not scraped any more", async || replies().is_empty()).await;
 
         assert!(targets.gone().scrapes.get() > 0);
         node.drain();

@@ -9,7 +9,7 @@ use wire::name::{InstanceName, Labels, MetricName, NameError, Unit};
 use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
 
-use super::TargetPlan;
+use super::plan::TargetPlan;
 use crate::filled_region::{Failure, FilledRegion};
 use crate::node::Node;
 

@@ -3,14 +3,15 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use agent_runtime::http_client::{GetError, SendError};
 use exposition::{ACCEPT, Format, FormatError, cost};
 use otlp::gzip::{self, GzipError};
-use remote_write::client::GetError;
+use otlp::{ForeignListener, ListenerRules};
 use wire::time::Nanos;
 
-use super::TargetPlan;
+use super::plan::TargetPlan;
 use super::replica::{of_health, of_values, write_health};
-use super::view::{REASONS, ScrapeFailure, TargetView};
+use super::view::{FOREIGN, REASONS, ScrapeFailure, TargetView};
 use crate::filled_region::FilledRegion;
 use crate::node::Node;
 
@@ -26,6 +27,8 @@ const STARTING: u32 = 5;
 enum ScrapeError {
     #[error("{0}")]
     Get(#[from] GetError),
+    #[error("{0}")]
+    Foreign(#[from] ForeignListener),
     #[error("its answer is packed as `{0}`, which was not asked for")]
     Encoding(String),
     #[error("{0}")]
@@ -43,14 +46,17 @@ impl ScrapeError {
             Self::Get(error) => (
                 error.reason(),
                 match error {
-                    GetError::Connect(_) => "does the program run, and is the address right?",
+                    GetError::Send(SendError::Connect { .. } | SendError::Tls(_)) => {
+                        "does the program run, and is the address right?"
+                    }
                     GetError::Status(401 | 403) => "set headers: {Authorization: …} of the target",
-                    GetError::Status(_) | GetError::Http(_) => "is the path right?",
-                    GetError::Deadline(_) => "raise timeout_ms, or ask for fewer series",
+                    GetError::Status(_) | GetError::Send(SendError::Http(_)) => "is the path right?",
+                    GetError::Send(SendError::Deadline(_)) => "raise timeout_ms, or ask for fewer series",
                     GetError::TooLong(_) => "raise max_bytes",
                     _ => "see the log of the target",
                 },
             ),
+            Self::Foreign(_) => (FOREIGN, "a rule with its uid, cgroup or address (peers) lets it"),
             Self::Encoding(_) | Self::Gzip(_) => ("encoding", "does a proxy change it?"),
             Self::NoMetrics(_) => ("no_metrics", "is the path right?"),
             Self::Format(_) => ("format", "does the program write it so?"),
@@ -64,6 +70,8 @@ pub(super) struct Scraper {
     plan: TargetPlan,
     view: Arc<TargetView>,
     node: Arc<Node>,
+    /// `None`: the API server says whose the target is.
+    listeners: Option<Arc<ListenerRules>>,
     body: Vec<u8>,
     values: Option<FilledRegion>,
     health: Option<FilledRegion>,
@@ -79,7 +87,13 @@ pub(super) struct Scraper {
 }
 
 impl Scraper {
-    pub(super) fn new(plan: TargetPlan, view: Arc<TargetView>, node: Arc<Node>) -> Self {
+    /// The task of `plan`, whose service's name belongs to others unless `listeners` let it, if there are any.
+    pub(super) fn new(
+        plan: TargetPlan,
+        view: Arc<TargetView>,
+        node: Arc<Node>,
+        listeners: Option<Arc<ListenerRules>>,
+    ) -> Self {
         let interval = plan.interval.unwrap_or(LEARN_EVERY);
         view.state().interval = interval;
         let (body, took) = (Vec::new(), Vec::new());
@@ -87,6 +101,7 @@ impl Scraper {
             plan,
             view,
             node,
+            listeners,
             body,
             values: None,
             health: None,
@@ -134,7 +149,8 @@ impl Scraper {
     /// otherwise be silent until the deadline, which may be many rows.
     async fn scrape_in_time(&mut self) -> Result<bool, ScrapeError> {
         let interval = self.interval;
-        let mut scraping = core::pin::pin!(scrape(&mut self.plan, &self.view, &mut self.body));
+        let rules = (self.listeners.as_deref(), self.node.clock().now());
+        let mut scraping = core::pin::pin!(scrape(&mut self.plan, &self.view, &mut self.body, rules));
         let mut waited = Nanos::ZERO;
         loop {
             tokio::select! {
@@ -188,7 +204,14 @@ impl Scraper {
                     values.write(&self.view.target());
                 }
             }
-            Err(error) => self.failed(&error.failure()),
+            Err(error) => {
+                if matches!(error, ScrapeError::Foreign(_)) {
+                    // Not even as down: it is another one that is.
+                    let gone = [self.values.take(), self.health.take()];
+                    gone.into_iter().flatten().for_each(|region| region.leave(&self.node));
+                }
+                self.failed(&error.failure());
+            }
         }
         if let Some(health) = &self.health {
             let samples = if self.failures == 0 { self.view.target().last_scrape().0 } else { 0 };
@@ -276,10 +299,18 @@ impl Scraper {
     }
 }
 
-/// Asks the target once, and takes its answer in. True if there is something to choose.
-async fn scrape(plan: &mut TargetPlan, view: &TargetView, body: &mut Vec<u8>) -> Result<bool, ScrapeError> {
+/// Asks the target once, and takes its answer in, if the rules of now let it. True if there is something to choose.
+async fn scrape(
+    plan: &mut TargetPlan,
+    view: &TargetView,
+    body: &mut Vec<u8>,
+    (listeners, now): (Option<&ListenerRules>, Nanos),
+) -> Result<bool, ScrapeError> {
     let limit = plan.max_bytes;
     let page = plan.client.get(ACCEPT, body, limit).await?;
+    if let Some(listeners) = listeners {
+        listeners.check(plan.client.listener(), plan.service.as_str(), now).await?;
+    }
     let unpacked;
     let text = match page.encoding.as_deref() {
         None => body.as_slice(),

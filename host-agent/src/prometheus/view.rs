@@ -7,11 +7,13 @@ use exposition::{RefusedSamples, Target};
 use wire::proto::operators as proto;
 use wire::time::Nanos;
 
-use super::TargetPlan;
+use super::plan::TargetPlan;
 
 /// Why scrapes fail, as labels of a metric.
-pub(super) const REASONS: [&str; 8] =
-    ["connect", "http", "deadline", "status", "too_long", "encoding", "no_metrics", "format"];
+pub(super) const REASONS: [&str; 9] =
+    ["connect", "http", "deadline", "status", "too_long", "encoding", "no_metrics", "format", FOREIGN];
+/// Whoever answers may not use the service's name.
+pub(super) const FOREIGN: &str = "foreign";
 
 /// A failed scrape: its kind, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

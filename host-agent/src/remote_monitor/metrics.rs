@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::RemoteMonitor;
-use crate::metrics_endpoint;
+use crate::metrics_endpoint::encoding;
 
 /// The two series, with their label.
 const SERIES: [(Series, &str); 2] = [(Series::Baseline, "baseline"), (Series::Dense, "dense")];
@@ -75,7 +75,7 @@ impl Collector for MonitorMetrics {
         let name = |of_remote_write, of_otlp| if otlp { of_otlp } else { of_remote_write };
         if !otlp {
             let help = "Switches to the other version of remote write.";
-            metrics_endpoint::counter(e, "remote_write_fallbacks", help, counters.fallbacks)?;
+            encoding::counter(e, "remote_write_fallbacks", help, counters.fallbacks)?;
         }
         for (name, help, value) in [
             (
@@ -100,10 +100,10 @@ impl Collector for MonitorMetrics {
             ("lost_exemplars", "Exemplars not sent, or not accepted.", counters.lost_exemplars),
             ("mismatched_rows", "Rows with a wrong number of values.", counters.misfits),
         ] {
-            metrics_endpoint::counter(e, name, help, value)?;
+            encoding::counter(e, name, help, value)?;
         }
-        metrics_endpoint::gauge(e, "queued_sample_bytes", "Memory of samples queued for the remote monitor.", bytes)?;
+        encoding::gauge(e, "queued_sample_bytes", "Memory of samples queued for the remote monitor.", bytes)?;
         let help = "Columns not sent: their Prometheus name collides.";
-        metrics_endpoint::gauge(e, "colliding_columns", help, hidden)
+        encoding::gauge(e, "colliding_columns", help, hidden)
     }
 }

@@ -12,7 +12,7 @@ use remote_write::reply::Reply;
 #[derive(Debug)]
 pub enum Output {
     /// Prometheus remote write.
-    RemoteWrite(Client),
+    RemoteWrite(Box<Client>),
     /// OTLP metrics over gRPC or HTTP.
     Otlp(MetricsExporter),
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use agent_runtime::budget::Load;
-use agent_runtime::server::{self, Limits, Listener, ReplyShares, Server};
+use agent_runtime::repeated_events::RepeatedEvents;
+use agent_runtime::server::{self, Listener, ReplyShares, Server};
 use agent_runtime::socket_file::SocketFile;
 use gossip::Calls;
 use otlp::Edge;
@@ -11,7 +12,9 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 
-use super::{Records, Tasks, drained, spawn, until_drained};
+use super::limits::{CALL_BYTES, METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS, page_bytes};
+use super::records::Records;
+use super::tasks::{Tasks, drained, spawn, until_drained};
 use crate::budget::budget;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -29,15 +32,6 @@ use crate::telemetry_threads::move_to;
 use crate::token_access::TokenAccess;
 use crate::watched_sources::WatchedSources;
 use crate::{control_server, freed_regions, metrics_endpoint, operators_server, regions_socket, services_socket};
-
-/// Connections of workers: of all, and of one user or address.
-pub(crate) const WORKER_LIMITS: Limits = Limits { connections: 256, connections_per_peer: 128 };
-/// Connections of operators, viewers and hooks.
-pub(crate) const OPERATOR_LIMITS: Limits = Limits { connections: 512, connections_per_peer: 128 };
-/// Bytes of requests of operators and viewers that are being read, and of replies that they have not read.
-pub(crate) const CALL_BYTES: u64 = 64 << 20;
-/// Connections to `/metrics`.
-pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 128, connections_per_peer: 64 };
 
 /// What the operators' server and `/metrics` report besides the node.
 pub(super) struct MonitoringSources {
@@ -68,18 +62,19 @@ pub(super) fn serve(
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
     let control = named("control", control.into_axum_router(), WORKER_LIMITS);
     let hooks = (config.operators.hooks.get(), config.operators.hook_queue.get());
+    let pods = watched.pods.clone();
     let problems = Arc::new(ProblemSources {
-        edge: otlp.clone(),
-        remotes: remotes.clone(),
+        edge: otlp,
+        remotes,
         receipts: records.receipts,
         incidents: Some(records.incidents),
         models,
         cgroups: Arc::clone(&counts.1),
-        watched: watched.clone(),
+        watched,
         tokens: tokens.clone(),
+        connections: Arc::clone(&connections),
     });
-    let pods = watched.pods.clone();
-    let own = metrics_endpoint::metrics_of(node, counts, Arc::clone(&connections), otlp, remotes.into_iter(), watched);
+    let own = metrics_endpoint::metrics_of(node, counts, Arc::clone(&connections), &problems);
     let prometheus = config.page.prometheus.as_ref();
     let older = prometheus.map(|prometheus| OlderScores::new(prometheus, node.clock())).transpose()?;
     let page = listeners.page.as_ref().map(|(_, address)| {
@@ -88,15 +83,11 @@ pub(super) fn serve(
         let sources = PageSources { access, problems, traces, looks, older };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });
-    let callers = Callers { access: live.access.clone(), tokens };
-    let counted = Arc::clone(node);
-    let held = ReplyShares::new(CALL_BYTES, move |error| {
-        counted.counts.refused_replies.one_more();
-        tracing::warn!(%error, "call refused");
-    });
+    let callers = Callers { access: live.access.clone(), tokens, refused: Arc::default() };
+    let (held, pages) = (held_calls(node), held_pages(config, node, &connections));
     let operators = operators_server::router(Arc::clone(node), callers, hooks, problems, page.clone(), &held);
     let operators = named("operators", operators, OPERATOR_LIMITS);
-    let metrics = named("metrics", metrics_endpoint::router(node, own), METRICS_LIMITS);
+    let metrics = named("metrics", metrics_endpoint::router(node, own, &pages), METRICS_LIMITS);
     let ((services, services_file), (regions, regions_file)) = (listeners.services, listeners.regions);
     let (control_listeners, control_file) = listeners.control.split();
     let (operator_listeners, operators_file) = listeners.operators.split();
@@ -118,6 +109,28 @@ pub(super) fn serve(
     spawn(&mut tasks, until_drained(freed_regions::watch(Arc::clone(node)), Arc::clone(node)));
     spawn(&mut tasks, regions_socket::serve(regions, Arc::clone(node), listeners.regions_uid));
     Ok((tasks, [services_file, regions_file, control_file, operators_file]))
+}
+
+/// What operators and viewers hold of calls.
+fn held_calls(node: &Arc<Node>) -> Arc<ReplyShares> {
+    let (node, refused) = (Arc::clone(node), RepeatedEvents::default());
+    ReplyShares::new(CALL_BYTES, move |error| {
+        node.counts.refused_replies.one_more();
+        if let Some(times) = refused.count(node.clock().now(), &error.owner) {
+            tracing::warn!(%error, times, "call refused");
+        }
+    })
+}
+
+/// What readers of `/metrics` hold of pages.
+fn held_pages(config: &Config, node: &Arc<Node>, connections: &Arc<server::Counts>) -> Arc<ReplyShares> {
+    let (clock, connections, refused) = (node.clock(), Arc::clone(connections), RepeatedEvents::default());
+    ReplyShares::new(page_bytes(config), move |error| {
+        connections.refused_pages.one_more();
+        if let Some(times) = refused.count(clock.now(), &error.owner) {
+            tracing::warn!(%error, times, "page refused");
+        }
+    })
 }
 
 /// What decides about callers with tokens, if `config` wants them.

@@ -14,12 +14,13 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use super::host_name;
+use super::host::node_name;
 use crate::coherence::{self, Coherence, Membership};
 use crate::config::Config;
 use crate::metric_exports::{ExportSettings, Exports};
 use crate::node::Node;
 use crate::run_error::RunError;
+use crate::span_metrics::Destination;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::{head_sampling, kept_logs, kept_traces, metric_exports, otlp_endpoint, span_ring};
 
@@ -52,7 +53,7 @@ pub(super) struct Telemetry {
 
 impl TelemetrySettings {
     pub(super) fn of(config: &Config) -> Result<Self, RunError> {
-        let mut otlp = config.otlp.settings(rand::random(), &host_name())?;
+        let mut otlp = config.otlp.settings(rand::random(), &node_name(config))?;
         let peers = config.coherence.settings(&config.otlp)?;
         if let Some(otlp) = &mut otlp {
             otlp.admits = leaves_enough;
@@ -73,23 +74,25 @@ impl TelemetrySettings {
         servers: Servers,
     ) -> Result<Telemetry, RunError> {
         let Self { otlp, peers, gossip_tls, advice, exports } = self;
-        let interval = config.span_metrics_interval();
+        let destination = if config.otlp.derived.columns { Destination::Columns } else { Destination::Figures };
+        let counted = (config.span_metrics_interval(), destination);
         let otlp = otlp
             .map(|settings| {
-                otlp_endpoint::start(&settings, listeners, (node, &host_name()), interval, threads.handle())
+                otlp_endpoint::start(&settings, listeners, (node, &node_name(config)), counted, threads.handle())
             })
             .transpose()?;
         let edge = otlp.as_ref().map(|otlp| Arc::clone(otlp.edge()));
         let head_sampling = match config.head_sampling.listen {
             Some(listen) => {
-                let starting = head_sampling::start(listen, advice, edge.clone(), Arc::clone(node));
+                let connections = Arc::clone(&servers.connections);
+                let starting = head_sampling::start(listen, advice, edge.clone(), Arc::clone(node), connections);
                 Some(start_on(threads, starting).await?)
             }
             None => None,
         };
         let coherence = match (peers, &edge) {
             (Some(peers), Some(edge)) => {
-                let name = config.otlp.traces.node.clone().unwrap_or_else(host_name);
+                let name = config.otlp.traces.node.clone().unwrap_or_else(|| node_name(config));
                 let (folder, edge) = (config.runtime_dir.0.clone(), Arc::clone(edge));
                 let config = config.coherence.clone();
                 let starting = async move {

@@ -21,7 +21,7 @@ pub(super) struct Process {
 }
 
 /// The process that connected; empty if unknown, or if it has ended: another one may have its number by now. On a
-/// kernel before 6.5 it is the process that has the number when it connects.
+/// kernel before 6.5 it is the process of the same user that has the number when it connects.
 pub(super) async fn process(stream: &UnixStream, pid: u32) -> Process {
     let Ok(process) = process_at(stream, pid) else { return Process::default() };
     let read = move || {
@@ -42,7 +42,7 @@ fn path_in(cgroups: &str) -> &str {
 }
 
 /// Whether the process that connected still runs, so that the number `pid` is its own; true if that cannot be found out
-/// for lack of descriptors. On a kernel before 6.5, whether any process has that number.
+/// for lack of descriptors. On a kernel before 6.5, whether any process of the same user has that number.
 pub(super) fn lives(stream: &UnixStream, pid: u32) -> bool {
     match process_at(stream, pid) {
         Ok(process) => is_alive(&process),
@@ -54,13 +54,24 @@ pub(super) fn lives(stream: &UnixStream, pid: u32) -> bool {
 fn process_at(stream: &UnixStream, pid: u32) -> io::Result<OwnedFd> {
     match access::peer_process(stream)? {
         Some(process) => Ok(process),
-        None => process_of(pid),
+        None => process_of(pid, access::peer(stream)?.uid),
     }
 }
 
-fn process_of(pid: u32) -> io::Result<OwnedFd> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+/// The process that has the number `pid`, if it runs as the user `uid`, who connected. The number may have gone to
+/// another process meanwhile, but to none of another user: nobody gets the place of somebody else.
+fn process_of(pid: u32, uid: u32) -> io::Result<OwnedFd> {
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+    // In this order: whoever uses it looks afterwards whether it lives, and then the user was its own.
+    let process = pidfd_open(number, PidfdFlags::empty())?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    if effective_user(&status) == Some(uid) { Ok(process) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// The effective user in the text of `/proc/PID/status`, which is what the kernel records of a peer, too.
+fn effective_user(status: &str) -> Option<u32> {
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Whether a process still runs: its descriptor becomes readable when it ends.
@@ -151,6 +162,20 @@ mod tests {
         assert!(!found.name.is_empty());
         let found = found.cgroup;
         assert_eq!(Some(found.as_str()), own.lines().find_map(|line| line.strip_prefix("0::")).or(Some("")));
+    }
+
+    #[test]
+    fn where_the_kernel_names_no_peer_a_number_counts_with_its_user_only() {
+        let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
+
+        assert!(is_alive(&process_of(pid, uid).unwrap()));
+        assert_eq!(process_of(pid, uid ^ 1).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(process_of(0, uid).unwrap_err().kind(), io::ErrorKind::NotFound);
+        // Of real, effective, saved and file system's user.
+        assert_eq!(effective_user("Name:\ta\\nUid:\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n"), Some(2));
+        for none in ["", "Uid:\t1\n", "Uid:\t1\t-1\t3\t4\n", "XUid:\t1\t2\t3\t4\n"] {
+            assert_eq!(effective_user(none), None, "{none:?}");
+        }
     }
 
     #[test]

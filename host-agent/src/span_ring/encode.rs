@@ -68,6 +68,12 @@ impl SpanRequest {
                 Note::Bool(key, value) => attribute(9, key, Value::Bool(value), pair, span),
             }
         }
+        for event in record.events() {
+            pair.clear();
+            fixed(1, event.at, pair);
+            bytes(2, event.name.as_bytes(), pair);
+            bytes(11, pair, span);
+        }
         if record.left_out() > 0 {
             number(10, record.left_out().into(), span);
         }
@@ -169,7 +175,9 @@ mod tests {
         notes.text(Tag::Text, "user", "mäx");
         notes.integer("n", -3);
         notes.float("x", 0.5);
+        notes.event("retried", 1_200);
         notes.bool("b", true);
+        notes.event("given up", 1_900);
         notes.text(Tag::Message, "", "refused");
         notes.text(Tag::State, "", "ot=rv:0123456789abcd");
         notes.integer(&"k".repeat(65), 1);
@@ -208,6 +216,8 @@ mod tests {
             ("b".to_owned(), Some(Any::BoolValue(true))),
         ];
         assert_eq!(of(&span.attributes), attributes);
+        let events: Vec<_> = span.events.iter().map(|event| (&*event.name, event.time_unix_nano)).collect();
+        assert_eq!(events, [("retried", 1_200), ("given up", 1_900)]);
         assert_eq!((span.dropped_attributes_count, &*span.trace_state), (1, "ot=rv:0123456789abcd"));
         let status = span.status.as_ref().unwrap();
         assert_eq!((&*status.message, status.code), ("refused", 2));

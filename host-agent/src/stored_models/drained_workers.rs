@@ -64,6 +64,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_of_each_version_is_read_as_it_was_meant() {
+        let written = include_bytes!("../../tests/stored/1/drained-workers");
+        let drains = [
+            (WorkerId(0), Drain { by: "user 0".into(), forced: false }),
+            (WorkerId(7), Drain { by: "cn=operator".into(), forced: true }),
+        ];
+
+        assert_eq!(decode(written).unwrap(), drains);
+        assert_eq!(encode(&drains), written, "this agent writes what the one before reads");
+    }
+
+    #[test]
     fn what_is_written_is_read_and_nothing_that_was_damaged() {
         let drains = [
             (WorkerId(0), Drain { by: "user 0".into(), forced: false }),

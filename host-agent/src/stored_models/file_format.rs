@@ -98,6 +98,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_each_version_is_read_as_it_was_meant_with_a_model_that_detectors_take() {
+        // A version of the file that this agent does not read any more goes, and its folder with it.
+        let written = include_bytes!("../../tests/stored/1/model");
+
+        let (service, stored) = decode(written, 1024).unwrap();
+
+        assert_eq!((service.as_str(), stored.bytes.len()), ("payment", 522));
+        // It is of the first version of models, and this agent's workers go on with it.
+        let model = lmap::Model::decode(&stored.bytes).unwrap();
+        assert_eq!((model.shape(), model.fingerprints().count()), ((1, 4), 3));
+        assert!((model.gamma() - 3.971_993_534).abs() < 1e-9, "{}", model.gamma());
+        let detector = DetectorSpec { rank: Some(3), percentile: Some(99.5), ..DetectorSpec::default() };
+        let interval = Interval::new(Nanos::from_millis(100)).unwrap();
+        let expected =
+            KeptModel { bytes: stored.bytes.clone(), lmap: None, interval, detector, owner: Owner::User(1000) };
+        assert_eq!(stored, expected);
+        assert_eq!(encode(&service, &stored), written, "this agent writes what the one before reads");
+    }
+
+    #[test]
     fn no_damaged_file_is_read_and_none_of_another_version_or_length() {
         let (service, model) = model();
         let whole = encode(&service, &model);

@@ -3,8 +3,8 @@
 use tonic::Status;
 use wire::printable;
 
-use super::MAX_TOKEN_BYTES;
 use super::account::Account;
+use super::credential::MAX_TOKEN_BYTES;
 use super::right::{GROUP, Right};
 
 /// What the name of a service account begins with.

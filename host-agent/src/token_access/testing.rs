@@ -45,6 +45,8 @@ pub(super) enum Mood {
     Silent,
     /// It knows of no audiences.
     Old,
+    /// What it says cannot be read, and repeats the token.
+    Garbled,
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +149,10 @@ async fn answer(State(server): State<ApiServer>, uri: Uri, Json(body): Json<Valu
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 403,
                 "message": "tokenreviews is forbidden", "reason": "Forbidden"});
             (StatusCode::FORBIDDEN, Json(status)).into_response()
+        }
+        Mood::Garbled => {
+            let garbled = json!({"spec": body["spec"], "status": body["spec"]["token"]});
+            (StatusCode::CREATED, Json(garbled)).into_response()
         }
         Mood::Well | Mood::Old => (StatusCode::CREATED, Json(server.answer(uri.path(), body))).into_response(),
     }

@@ -7,12 +7,17 @@ use agent_runtime::ServerTls;
 use agent_runtime::access::{Access, AccessConfig};
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::Reloadable;
-use agent_runtime::server::{Limits, Listener, ReplyShares, Server};
+use agent_runtime::server::{Limits, Listener, ReplyShares, Server, Traffic};
 use hooks::time::UnixNanos;
+use support::certificates::{Authority, Subject};
+use support::wait::Wait;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as Holder};
 use tonic::{Code, Request};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use wire::id::Incarnation;
 use wire::proto::operators as proto;
 use wire::proto::operators::operators_client::OperatorsClient;
@@ -27,6 +32,8 @@ use crate::open_problems::ProblemSources;
 use crate::operators_server::{self, Callers};
 use crate::receipts::Receipts;
 use crate::watched_sources::WatchedSources;
+
+const WAIT: Wait = Wait::up_to(Duration::from_secs(20));
 
 /// Names in an order, each once.
 fn sorted(mut all: Vec<(String, String)>) -> Vec<(String, String)> {
@@ -93,9 +100,10 @@ impl Served {
             cgroups: Arc::default(),
             watched: WatchedSources::default(),
             tokens: Some(Arc::clone(&tokens)),
+            connections: Arc::default(),
         };
         let access = Reloadable::new(Access::resolve(&AccessConfig::default()).unwrap());
-        let callers = Callers { access, tokens: Some(Arc::clone(&tokens)) };
+        let callers = Callers { access, tokens: Some(Arc::clone(&tokens)), refused: Arc::default() };
         let held = ReplyShares::new(1 << 20, |_| {});
         let router = operators_server::router(node, callers, (4, 16), Arc::new(sources), None, &held);
         let folder = certificates();
@@ -105,7 +113,7 @@ impl Served {
         let acceptor = LiveServer::new(ServerFiles::load_optional(&tls).unwrap()).acceptor(b"h2").unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let limits = Limits { connections: 16, connections_per_peer: 16 };
+        let limits = Limits { connections: 16, connections_per_peer: 16, traffic: Traffic::Streams };
         let api = Server { name: "operators", router, limits, counts: Arc::default() };
         tokio::spawn(api.serve(vec![Listener::Tcp(listener)], Some(acceptor), core::future::pending()));
         Self { server, tokens, address, folder }
@@ -171,21 +179,10 @@ fn shown<T>(message: T, authorization: Option<&str>) -> Request<T> {
 
 /// An authority, a server's certificate, and one of a client with the role of a viewer.
 fn certificates() -> TempDir {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
-
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    write("ca.pem", authority.self_signed(&key).unwrap().pem());
-    let issuer = Issuer::new(authority, key);
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("authority"));
+    authority.write(folder.path(), "ca");
     for (name, uri) in [("server", "uview:none"), ("viewer", "uview:viewer")] {
-        let key = KeyPair::generate().unwrap();
-        let mut own = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        own.subject_alt_names.push(SanType::URI(uri.try_into().unwrap()));
-        write(&format!("{name}.pem"), own.signed_by(&key, &issuer).unwrap().pem());
-        write(&format!("{name}.key"), key.serialize_pem());
+        Subject::new(&["localhost", uri]).signed_by(&authority).write(folder.path(), name);
     }
     folder
 }
@@ -316,12 +313,7 @@ async fn while_the_api_server_does_not_answer_callers_are_refused_and_the_status
     assert!(left_alone.await, "it is left alone for a second");
 
     served.server.with(|cluster| cluster.mood = Mood::Well);
-    let answered = async {
-        while served.status("o").await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), answered).await.unwrap();
+    WAIT.until_async("it is asked again", async || served.status("o").await).await;
     assert!(served.status("v").await.unwrap().problems.is_empty());
 }
 
@@ -370,12 +362,7 @@ async fn a_stream_ends_when_the_right_is_withdrawn_and_not_while_the_api_server_
     let mut hook = client.register_hook(request).await.unwrap().into_inner();
     let asked = || served.server.asked().1;
     let begun = asked();
-    let more = async |than: usize| {
-        while asked() <= than {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), more(begun + 2)).await.expect("it is asked again and again");
+    WAIT.until_async("it is asked again and again", async || asked() > begun + 2).await;
 
     served.server.with(|cluster| cluster.mood = Mood::Forbids);
     let ends = tokio::time::timeout(Duration::from_millis(200), hook.message()).await;
@@ -388,4 +375,58 @@ async fn a_stream_ends_when_the_right_is_withdrawn_and_not_while_the_api_server_
 
     assert_eq!(ended.code(), Code::PermissionDenied);
     assert!(ended.message().contains("--clusterrole=uview-operator"), "{ended}");
+}
+
+/// All that is logged on a thread.
+#[derive(Clone, Debug, Default)]
+struct WholeLog(Arc<Mutex<String>>);
+
+impl Visit for WholeLog {
+    fn record_debug(&mut self, field: &Field, value: &dyn core::fmt::Debug) {
+        let line = format!("{field}={value:?}\n");
+        lock(&self.0).push_str(&line);
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for WholeLog {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let line = format!("{} {}\n", event.metadata().level(), event.metadata().target());
+        lock(&self.0).push_str(&line);
+        event.record(&mut self.clone());
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        attributes.record(&mut self.clone());
+    }
+
+    fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        values.record(&mut self.clone());
+    }
+}
+
+#[tokio::test]
+async fn no_token_is_in_the_log_at_any_level_whatever_becomes_of_it() {
+    let log = WholeLog::default();
+    // The agent, its API server and its callers all run on this thread.
+    let _logging = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let served = Served::start().await;
+    served.server.token("s3cret-viewer", VIEWER, "uview");
+    served.server.token("s3cret-vault", OPERATOR, "vault");
+
+    for authorization in
+        ["Bearer s3cret-viewer", "Bearer s3cret-vault", "Bearer s3cret-gone", "Bearer s3cret a", "s3cret"]
+    {
+        _ = served.calls(Some(authorization)).await;
+    }
+    served.server.with(|cluster| cluster.mood = Mood::Garbled);
+    let garbled = served.status("s3cret-garbled").await.unwrap_err();
+
+    assert!(garbled.message().contains("its answer to a TokenReview cannot be read"), "{garbled}");
+    let shown = format!("{:?} {:?} {garbled:?}", served.tokens, served.tokens.problem());
+    let log = lock(&log.0).clone();
+    assert!(log.contains("TRACE ") && log.contains("h2::") && log.contains("--clusterrole=uview-operator"), "{log}");
+    for text in [&log, &shown] {
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("s3cret")).collect();
+        assert!(lines.is_empty(), "{lines:#?}");
+    }
 }

@@ -13,17 +13,13 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use tower_service::Service as _;
 use wire::layout::RegionSize;
-use wire::proto::operators::{
-    DeleteLmapRequest, DrainWorkerRequest, FitAgainRequest, ListRequest, NewLmapRequest, PathsRequest, ReceiptRequest,
-    RegisterHookRequest, StatusRequest, UndrainWorkerRequest, WatchRowsRequest,
-};
 
-use crate::agent::{Agent, Operators};
+use crate::agent::Agent;
 use crate::service::Service;
 use crate::worker::{Worker, hello};
 
 /// A user of no rights, as `nobody` is on most systems.
-const NOBODY: u32 = 65_534;
+pub const NOBODY: u32 = 65_534;
 
 /// An agent whose directory others may enter, as /run/uview; `None` without root, which is said.
 fn agent(access: &str) -> Option<Agent> {
@@ -37,7 +33,7 @@ fn agent(access: &str) -> Option<Agent> {
 }
 
 /// Runs `call` on a thread that is user and group `id`, and in `groups`.
-fn as_user<T: Send>(id: u32, groups: &[u32], call: impl FnOnce() -> T + Send) -> T {
+pub fn as_user<T: Send>(id: u32, groups: &[u32], call: impl FnOnce() -> T + Send) -> T {
     let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -51,46 +47,103 @@ fn as_user<T: Send>(id: u32, groups: &[u32], call: impl FnOnce() -> T + Send) ->
     })
 }
 
-type Outcomes = Vec<Result<(), Status>>;
+const DENIED: Code = Code::PermissionDenied;
 
-/// The outcome of each call of the operators' API: reading ones, then changing ones.
-fn calls(agent: &Agent) -> (Outcomes, Outcomes) {
-    let Operators { runtime, mut client } = Operators::connect(&agent.at.operators);
-    runtime.block_on(async {
-        let reading = vec![
-            client.status(StatusRequest {}).await.map(drop),
-            client.list(ListRequest {}).await.map(drop),
-            client.receipt(ReceiptRequest {}).await.map(drop),
-            client.paths(PathsRequest {}).await.map(drop),
-            client.watch_rows(WatchRowsRequest { lmap: 1, every: 1, ..WatchRowsRequest::default() }).await.map(drop),
-        ];
-        let model = NewLmapRequest { service: "payment".to_owned(), ..NewLmapRequest::default() };
-        let changing = vec![
-            client.new_lmap(model).await.map(drop),
-            client.fit_again(FitAgainRequest { lmap: 1 }).await.map(drop),
-            client.delete_lmap(DeleteLmapRequest { lmap: 1 }).await.map(drop),
-            client.register_hook(RegisterHookRequest::default()).await.map(drop),
-            client.drain_worker(DrainWorkerRequest { worker: 0, force: true }).await.map(drop),
-            client.undrain_worker(UndrainWorkerRequest { worker: 0 }).await.map(drop),
-        ];
-        (reading, changing)
-    })
+/// How each call of the operators' API ends whose request is empty: for a stranger, a viewer and an operator. What
+/// comes after the role was looked at says so by another code.
+static OUTCOMES: [(&str, [Code; 3]); 20] = [
+    ("NewLmap", [DENIED, DENIED, Code::InvalidArgument]),
+    ("ConfigLmap", [DENIED, DENIED, Code::NotFound]),
+    ("DeleteLmap", [DENIED, DENIED, Code::NotFound]),
+    ("AddMetric", [DENIED, DENIED, Code::InvalidArgument]),
+    ("DeleteMetric", [DENIED, DENIED, Code::NotFound]),
+    ("RegisterHook", [DENIED, DENIED, Code::Ok]),
+    ("ResumeHook", [DENIED, DENIED, Code::NotFound]),
+    ("FitAgain", [DENIED, DENIED, Code::NotFound]),
+    ("SetInterval", [DENIED, DENIED, Code::InvalidArgument]),
+    ("DrainWorker", [DENIED, DENIED, Code::NotFound]),
+    ("UndrainWorker", [DENIED, DENIED, Code::NotFound]),
+    ("WatchRows", [DENIED, Code::NotFound, Code::NotFound]),
+    ("List", [DENIED, Code::Ok, Code::Ok]),
+    ("Status", [DENIED, Code::Ok, Code::Ok]),
+    ("Receipt", [DENIED, Code::Ok, Code::Ok]),
+    ("Paths", [DENIED, Code::FailedPrecondition, Code::FailedPrecondition]),
+    ("Sources", [DENIED, Code::Ok, Code::Ok]),
+    ("Incidents", [DENIED, Code::Ok, Code::Ok]),
+    ("Incident", [DENIED, Code::NotFound, Code::NotFound]),
+    ("OpenPage", [DENIED, Code::Ok, Code::Ok]),
+];
+
+/// The rows of [`OUTCOMES`] with `reads`: those of calls that viewers may make, or those of all others.
+pub fn calls(reads: bool) -> impl Iterator<Item = (&'static str, Code)> {
+    let rows = OUTCOMES.iter().filter(move |(_, [_, viewer, _])| (*viewer != DENIED) == reads);
+    rows.map(|(name, [.., operator])| (*name, *operator))
 }
 
-fn denied(calls: &[Result<(), Status>]) -> Vec<bool> {
-    calls.iter().map(|call| call.as_ref().is_err_and(|status| status.code() == Code::PermissionDenied)).collect()
+/// The outcome of `call` with these bytes as its request, on a channel of its own.
+pub fn outcome(agent: &Agent, call: &str, body: tonic::body::Body) -> Result<(), Status> {
+    let request = Request::post(format!("/uview.operators.v1.Operators/{call}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body)
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let endpoint = Endpoint::from_shared(agent.at.operators.clone()).unwrap();
+    let response = runtime.block_on(async {
+        let mut channel = endpoint.connect().await.unwrap();
+        core::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+        channel.call(request).await.unwrap()
+    });
+    // One that succeeds says so behind its reply.
+    Status::from_header_map(response.headers()).map_or(Ok(()), Err)
+}
+
+/// An empty message.
+pub fn nothing() -> tonic::body::Body {
+    tonic::body::Body::new(axum::body::Body::from(vec![0; 5]))
+}
+
+/// The outcome of each call with an empty request, in the order of [`OUTCOMES`].
+fn outcomes(agent: &Agent) -> Vec<Result<(), Status>> {
+    OUTCOMES.iter().map(|(name, _)| outcome(agent, name, nothing())).collect()
+}
+
+/// Compares outcomes with a column of [`OUTCOMES`].
+#[track_caller]
+fn assert_outcomes(found: &[Result<(), Status>], column: usize) {
+    for ((name, expected), found) in OUTCOMES.iter().zip(found) {
+        let code = found.as_ref().map_or_else(Status::code, |()| Code::Ok);
+        assert_eq!(code, expected[column], "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn the_table_of_outcomes_has_each_call_of_the_api() {
+    const API: &str = include_str!("../../../wire/proto/operators.proto");
+    let rpcs = API.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
+
+    let (mut of_api, mut rows): (Vec<_>, Vec<_>) = (rpcs.collect(), OUTCOMES.iter().map(|(name, _)| *name).collect());
+
+    of_api.sort_unstable();
+    rows.sort_unstable();
+    assert_eq!(rows, of_api, "left: the table; right: the API");
 }
 
 #[test]
 fn any_other_user_is_neither_operator_nor_viewer() {
     let Some(agent) = agent("") else { return };
 
-    let (reading, changing) = as_user(NOBODY, &[], || calls(&agent));
+    let found = as_user(NOBODY, &[], || outcomes(&agent));
 
-    assert_eq!((denied(&reading), denied(&changing)), (vec![true; 5], vec![true; 6]));
-    let text = reading[0].as_ref().unwrap_err().message();
+    assert_outcomes(&found, 0);
+    for refused in &found {
+        let text = refused.as_ref().unwrap_err().message();
+        assert!(text.contains(" may not ") && text.contains("it needs the role") && text.contains("To grant it: "));
+    }
+    let at = OUTCOMES.iter().position(|(name, _)| *name == "Status").unwrap();
+    let text = found[at].as_ref().unwrap_err().message();
     assert!(text.contains("may not read the status") && text.contains("usermod -aG uview"), "{text}");
-    assert_eq!(agent.counter("denied_calls"), 11);
+    assert_eq!(agent.counter("denied_calls"), 20);
     // The same user is anybody's equal where services register.
     assert!(agent.status().lmaps.is_empty());
 }
@@ -99,10 +152,8 @@ fn any_other_user_is_neither_operator_nor_viewer() {
 fn a_viewer_reads_and_changes_nothing_and_an_operator_does_both() {
     let Some(agent) = agent("access: {operators: {users: [7001]}, viewers: {groups: [7002]}}") else { return };
 
-    let (reading, changing) = as_user(NOBODY, &[7002], || calls(&agent));
-    assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![true; 6]));
-    let (reading, changing) = as_user(7001, &[], || calls(&agent));
-    assert_eq!((denied(&reading), denied(&changing)), (vec![false; 5], vec![false; 6]));
+    assert_outcomes(&as_user(NOBODY, &[7002], || outcomes(&agent)), 1);
+    assert_outcomes(&as_user(7001, &[], || outcomes(&agent)), 2);
 }
 
 /// The outcome of a `ConfigLmap` whose message is said to have `length` bytes, and of which `bytes` come. The rest
@@ -114,20 +165,9 @@ fn config_lmap(agent: &Agent, length: u32, bytes: Vec<u8>) -> Status {
         sender.try_send(Ok::<_, std::io::Error>(chunk)).unwrap();
     }
     let body = axum::body::Body::from_stream(ReceiverStream::new(receiver));
-    let request = Request::post("/uview.operators.v1.Operators/ConfigLmap")
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .body(tonic::body::Body::new(body))
-        .unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let endpoint = Endpoint::from_shared(agent.at.operators.clone()).unwrap();
-    let response = runtime.block_on(async {
-        let mut channel = endpoint.connect().await.unwrap();
-        core::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
-        channel.call(request).await.unwrap()
-    });
+    let refused = outcome(agent, "ConfigLmap", tonic::body::Body::new(body)).unwrap_err();
     drop(sender);
-    Status::from_header_map(response.headers()).unwrap()
+    refused
 }
 
 #[test]
@@ -204,4 +244,14 @@ fn a_user_that_fills_the_node_with_regions_leaves_room_to_another_one_and_is_nam
     let metrics = agent.get("/metrics").1;
     assert!(metrics.contains("uview_host_refused_over_share_total{bound=\"regions\"} 1"), "{metrics}");
     drop((taken, service));
+}
+
+#[test]
+fn what_viewers_may_read_is_not_on_the_port_of_metrics() {
+    let agent = Agent::with("process_metrics: {enabled: false}\n");
+
+    for path in ["/paths", "/models", "/models/payment", "/status", "/incidents"] {
+        assert!(agent.get(path).0.starts_with("HTTP/1.1 404"), "{path}");
+    }
+    assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"));
 }

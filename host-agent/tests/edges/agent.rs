@@ -4,9 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use host_agent::config::Config;
+use support::wait::Wait;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use wire::id::Incarnation;
@@ -20,18 +21,8 @@ pub const PATIENCE: Duration = Duration::from_mins(1);
 /// machine they would be fenced in the middle of a test.
 const LEASE_MS: u32 = 600_000;
 
-/// Waits until `found` returns something.
-#[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
-pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+/// How tests wait for a condition.
+pub const WAIT: Wait = Wait::up_to(PATIENCE).pausing(Duration::from_millis(2));
 
 /// Contents of `host-agent.json`.
 #[derive(Debug, serde::Deserialize)]
@@ -98,7 +89,7 @@ impl Agent {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             runtime.block_on(host_agent::run_from(config, file, async move { _ = stopped.await }))
         });
-        let at = wait_for("host-agent.json", || {
+        let at = WAIT.until("host-agent.json", || {
             assert!(!thread.is_finished(), "the agent did not start");
             addresses(folder.path())
         });

@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message as _;
 use support::otlp::{service_of, traces};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::otlp::{ReceivedSpans, send, span, upstream};
 
 /// A free port on each of `hosts`.
@@ -54,7 +54,7 @@ fn an_error_on_one_node_keeps_the_whole_trace_on_all_and_late_spans_follow() {
     let ((to, received), at) = (upstream(), free(&[2, 3, 4]));
     let agents: Vec<_> = ["a", "b", "c"].iter().zip(&at).map(|(name, listen)| agent(name, *listen, &at, to)).collect();
     let peers = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_live_gossip_peers 2");
-    wait_for("everyone to know everyone", || agents.iter().all(peers).then_some(()));
+    WAIT.until("everyone to know everyone", || agents.iter().all(peers).then_some(()));
     let take = |node: usize, service, spans| {
         assert_eq!(send(agents[node].at.otlp[1], &request(service, spans)), "HTTP/1.1 200 OK");
     };
@@ -66,14 +66,14 @@ fn an_error_on_one_node_keeps_the_whole_trace_on_all_and_late_spans_follow() {
     take(2, "payment", vec![failed, span(8, 3, &[2; 8], "Charge")]);
 
     let whole = ["cart", "frontend", "payment"].map(str::to_owned).into();
-    wait_for("the whole trace", || (arrived(&received).get(&7) == Some(&whole)).then_some(()));
+    WAIT.until("the whole trace", || (arrived(&received).get(&7) == Some(&whole)).then_some(()));
     take(1, "stock", vec![span(7, 4, &[2; 8], "Late")]);
-    wait_for("the late span", || arrived(&received)[&7].contains("stock").then_some(()));
+    WAIT.until("the late span", || arrived(&received)[&7].contains("stock").then_some(()));
     assert!(!arrived(&received).contains_key(&8), "nothing wanted it");
     let text = format!("{:?}", received.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(!text.contains("uview.incomplete") && text.contains("payment: Charge ended in an error"), "{text}");
     let decided = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_decided_traces_total 1\n");
-    wait_for("the decision on the page", || decided(&agents[2]).then_some(()));
+    WAIT.until("the decision on the page", || decided(&agents[2]).then_some(()));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn after_a_kill_a_node_marks_traces_that_it_may_have_had() {
     let first = agent("a", at[0], &at, to);
     let second = agent("b", at[1], &at, to);
     let known = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_live_gossip_peers 1");
-    wait_for("both to know each other", || (known(&first) && known(&second)).then_some(()));
+    WAIT.until("both to know each other", || (known(&first) && known(&second)).then_some(()));
     let take = |agent: &Agent, service, spans| {
         assert_eq!(send(agent.at.otlp[1], &request(service, spans)), "HTTP/1.1 200 OK");
     };
@@ -98,13 +98,13 @@ fn after_a_kill_a_node_marks_traces_that_it_may_have_had() {
         at[1], at[0],
     );
     let second = Agent::again(folder, |folder| crate::agent::config(folder, &text));
-    wait_for("both to know each other again", || (known(&first) && known(&second)).then_some(()));
+    WAIT.until("both to know each other again", || (known(&first) && known(&second)).then_some(()));
     let failed = Span { status: Some(Status { code: 2, ..Status::default() }), ..span(9, 1, &[], "POST /pay") };
     let before = Span { start_time_unix_nano: failed.start_time_unix_nano - 20_000_000_000, ..failed };
     take(&first, "frontend", vec![before]);
 
     let both = ["frontend", "uview"].map(str::to_owned).into();
-    wait_for("the trace and the mark", || (arrived(&received).get(&9) == Some(&both)).then_some(()));
+    WAIT.until("the trace and the mark", || (arrived(&received).get(&9) == Some(&both)).then_some(()));
     let text = format!("{:?}", received.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(text.contains("b: spans may be missing"), "{text}");
 }

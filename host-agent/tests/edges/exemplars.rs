@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message as _;
 use remote_write::message::TimeSeries;
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::otlp::{send, span, upstream};
 use crate::remote_write::{labels, receiver};
 use support::otlp::spans_of;
@@ -55,17 +55,17 @@ fn buckets_carry_traces_that_were_kept_and_none_that_was_dropped_or_is_undecided
 
     // 2 ms and 20 ms without an error are buffered and then dropped; 3 ms and 400 ms fail and are kept.
     post(&agent, vec![request(1, 2, false), request(2, 20, false), request(3, 3, true), request(4, 400, true)]);
-    let undecided = wait_for("four requests on the page", || {
+    let undecided = WAIT.until("four requests on the page", || {
         let found = buckets(&agent.get("/metrics").1);
         found.get("+Inf").is_some_and(|(count, _)| *count == 4).then_some(found)
     });
-    let dropped = wait_for("two dropped", || {
+    let dropped = WAIT.until("two dropped", || {
         let page = agent.get("/metrics").1;
         page.contains("dropped_spans_total{reason=\"aged\"} 2").then(|| buckets(&page))
     });
     // A later request of the same bucket. It is undecided while its predecessor is the exemplar.
     post(&agent, vec![request(5, 3, false)]);
-    let later = wait_for("a fifth request", || {
+    let later = WAIT.until("a fifth request", || {
         let found = buckets(&agent.get("/metrics").1);
         found.get("+Inf").is_some_and(|(count, _)| *count == 5).then_some(found)
     });
@@ -81,7 +81,7 @@ fn buckets_carry_traces_that_were_kept_and_none_that_was_dropped_or_is_undecided
     assert!(sums(&agent.get("/metrics").1), "{}", agent.get("/metrics").1);
 
     // The same at the remote monitor, each exemplar once.
-    let series = wait_for("five requests at the monitor", || {
+    let series = WAIT.until("five requests at the monitor", || {
         let received = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let whole = |series: &TimeSeries| {
             labels(series).contains(&("__name__", "traces_span_metrics_duration_seconds_count"))

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use head_sampling::StrategyResponse;
 use opentelemetry::trace::{Span as _, Tracer as _, TracerProvider as _};
 use opentelemetry_http::hyper::HyperClient;
@@ -18,12 +19,14 @@ use tonic_prost::ProstCodec;
 use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{Episode, Verdict, Verdicts};
 
-use crate::agent::{Agent, PATIENCE, wait_for};
+use crate::agent::{Agent, PATIENCE, WAIT};
 use crate::coherence::free;
-use crate::otlp::{now, send, span, upstream};
+use crate::otlp::{send, span, upstream};
 use crate::service::Service;
 use crate::worker::Worker;
+use support::clock::Stopwatch;
 use support::otlp::spans_of;
+use support::wait::Wait;
 
 /// An agent with these frontends, and its head sampling address.
 fn agent(frontends: &[String]) -> (Agent, SocketAddr) {
@@ -86,7 +89,7 @@ async fn ask_grpc(ask: SocketAddr, service: &str) -> StrategyResponse {
 /// for `limit` at most.
 fn fault(agent: &Agent, frontends: &[String], tracers: &[SdkTracer], limit: Duration, quiet: impl FnOnce()) {
     assert_eq!(send(agent.at.otlp[1], &requests(frontends, 1)), "HTTP/1.1 200 OK");
-    wait_for("paths", || {
+    WAIT.until("paths", || {
         let paths = agent.paths();
         let pays = paths.iter().filter(|path| path.operation == "POST /pay");
         (pays.filter(|path| path.services.len() == 2).count() == frontends.len()).then_some(())
@@ -95,24 +98,17 @@ fn fault(agent: &Agent, frontends: &[String], tracers: &[SdkTracer], limit: Dura
     let mut worker = Worker::connect(agent, 0);
     let (_service, _region) = Service::register(agent, "payment", &["requests"]);
     let (epoch, lmap) = worker.set();
-    let (mut left, began) = (tracers.iter().collect::<Vec<_>>(), now());
-    let mut said = 0;
-    while !left.is_empty() {
-        assert!(
-            u128::from(now() - began) < limit.as_nanos(),
-            "{} of {} samplers did not learn of it",
-            left.len(),
-            tracers.len()
-        );
-        if now() - said > 500_000_000 {
-            said = now();
+    let (mut left, mut said) = (tracers.iter().collect::<Vec<_>>(), None);
+    Wait::up_to(limit).pausing(Duration::from_millis(20)).until("all samplers learn of it", || {
+        if said.is_none_or(|clock: Stopwatch| clock.elapsed() > Duration::from_millis(500)) {
+            said = Some(Stopwatch::start());
             let (score, gamma, episode) = (20.0, 4.0, Episode::On as i32);
             let verdict = Verdict { lmap: lmap.lmap, epoch, score, gamma, state: 2, episode, ..Verdict::default() };
-            worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
+            worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: unix_now().0, verdicts: vec![verdict] }));
         }
         left.retain(|tracer| !records(tracer, "POST /pay"));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        if left.is_empty() { Ok(()) } else { Err(format!("{} of {} do not know it", left.len(), tracers.len())) }
+    });
 }
 
 #[test]
@@ -124,13 +120,13 @@ fn an_sdk_as_it_is_records_an_operation_through_a_service_in_alarm_and_the_time_
     let (_provider, tracer) = tracer("frontend", ask, Duration::from_millis(300));
 
     fault(&agent, &frontends, core::slice::from_ref(&tracer), PATIENCE, || {
-        wait_for("the sampler to ask", || (agent.counter("head_sampling_answers") > 0).then_some(()));
+        WAIT.until("the sampler to ask", || (agent.counter("head_sampling_answers") > 0).then_some(()));
         assert!(!records(&tracer, "POST /pay") && !records(&tracer, "GET /list"));
         assert_eq!(agent.counter("delivered_raised_probabilities"), 0);
     });
 
     assert!(!records(&tracer, "GET /list"), "nothing of it passes payment");
-    wait_for("the time to effect", || (agent.counter("delivered_raised_probabilities") == 1).then_some(()));
+    WAIT.until("the time to effect", || (agent.counter("delivered_raised_probabilities") == 1).then_some(()));
     let waited = agent.counter("raised_probabilities_wait_ms");
     assert!((1..10_000).contains(&waited), "{waited} ms");
     let told = runtime.block_on(ask_grpc(ask, "frontend"));
@@ -162,7 +158,7 @@ fn an_alarm_on_another_node_raises_the_probability_where_requests_enter_though_n
     let front = gossiping("front", at[0], &at, Some(ask));
     let back = gossiping("back", at[1], &at, None);
     let known = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_live_gossip_peers 1\n");
-    wait_for("both to know each other", || (known(&front) && known(&back)).then_some(()));
+    WAIT.until("both to know each other", || (known(&front) && known(&back)).then_some(()));
     let raised = || {
         let told = runtime.block_on(ask_grpc(ask, "frontend"));
         told.operations().map(|(name, probability)| (name.to_owned(), probability)).collect::<Vec<_>>()
@@ -178,7 +174,7 @@ fn an_alarm_on_another_node_raises_the_probability_where_requests_enter_though_n
         assert_eq!(send(back.at.otlp[1], &one("payment", inner).encode_to_vec()), "HTTP/1.1 200 OK");
         assert_eq!(send(front.at.otlp[1], &one("frontend", entries.collect()).encode_to_vec()), "HTTP/1.1 200 OK");
     }
-    wait_for("the path across both nodes", || {
+    WAIT.until("the path across both nodes", || {
         let paths = front.paths();
         paths.iter().any(|path| path.operation == "POST /pay" && path.services.len() == 2).then_some(())
     });
@@ -186,10 +182,10 @@ fn an_alarm_on_another_node_raises_the_probability_where_requests_enter_though_n
     let mut worker = Worker::connect(&back, 0);
     let (_service, _region) = Service::register(&back, "payment", &["requests"]);
     let (epoch, lmap) = worker.set();
-    wait_for("the other node's verdict", || {
+    WAIT.until("the other node's verdict", || {
         let (score, gamma, episode) = (20.0, 4.0, Episode::On as i32);
         let verdict = Verdict { lmap: lmap.lmap, epoch, score, gamma, state: 2, episode, ..Verdict::default() };
-        worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
+        worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: unix_now().0, verdicts: vec![verdict] }));
         (raised() == [("POST /pay".to_owned(), 1.0)]).then_some(())
     });
 }
@@ -217,7 +213,7 @@ fn time_to_effect_with_an_interval() {
     let tracers: Vec<_> = tracers.iter().map(|(_, tracer)| tracer.clone()).collect();
     fault(&agent, &frontends, &tracers, interval + PATIENCE, || {});
 
-    wait_for("the time to effect", || (agent.counter("delivered_raised_probabilities") == 20).then_some(()));
+    WAIT.until("the time to effect", || (agent.counter("delivered_raised_probabilities") == 20).then_some(()));
     let mean_s = agent.counter("raised_probabilities_wait_ms") as f64 / 20_000.0;
     println!(
         "asking every {} s: {mean_s:.1} s from the verdict to the first answer with the raised share, on average of 20 services",

@@ -9,7 +9,7 @@ use prost::Message as _;
 use tonic::Code;
 use wire::proto::operators::OpenPageRequest;
 
-use crate::agent::{Agent, Operators, PATIENCE, wait_for};
+use crate::agent::{Agent, Operators, PATIENCE, WAIT};
 use crate::otlp::{send, span, upstream};
 use crate::service::Service;
 use support::otlp::spans_of;
@@ -49,6 +49,8 @@ fn ask(to: SocketAddr, lines: &[&str]) -> (String, String) {
 /// A browser with a session.
 pub struct Browser {
     to: SocketAddr,
+    /// What it asked for first.
+    opened: String,
     cookie: String,
 }
 
@@ -57,7 +59,12 @@ impl Browser {
         let (to, path) = parts(&address(agent));
         let (head, _) = ask(to, &[&format!("GET {path} HTTP/1.1"), "Host: 127.0.0.1"]);
         let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
-        Self { to, cookie: format!("Cookie: {}", cookie.split(';').next().unwrap()) }
+        Self { to, opened: path, cookie: format!("Cookie: {}", cookie.split(';').next().unwrap()) }
+    }
+
+    /// The token that it had, and its session.
+    pub fn secrets(&self) -> [String; 2] {
+        [&self.opened, &self.cookie].map(|text| text.rsplit_once('=').unwrap().1.to_owned())
     }
 
     /// Head and body of what is at `path`.
@@ -66,7 +73,7 @@ impl Browser {
     }
 
     /// A viewer that has sent its request.
-    fn viewer(&self) -> TcpStream {
+    pub fn viewer(&self) -> TcpStream {
         connect(self.to, &["GET /api/events HTTP/1.1", "Host: localhost", &self.cookie])
     }
 }
@@ -86,7 +93,7 @@ fn a_token_opens_the_page_once_and_every_response_has_the_policy() {
     assert!(again.starts_with("http/1.1 403") && !again.contains("set-cookie"), "{again}");
     let browser = Browser::open(&agent);
     for path in
-        ["/", "/app.js", "/style.css", "/api/traces", "/api/receipt", "/api/service/9", "/nothing", "/open?token=1"]
+        ["/", "/app.js", "/arrival.js", "/api/traces", "/api/receipt", "/api/service/9", "/nothing", "/open?token=1"]
     {
         let (head, _) = browser.get(path);
         for header in [
@@ -97,6 +104,34 @@ fn a_token_opens_the_page_once_and_every_response_has_the_policy() {
         ] {
             assert!(head.contains(header), "{path}: {head}");
         }
+    }
+}
+
+#[test]
+fn a_link_of_another_page_leads_to_the_page_and_lets_it_see_nothing() {
+    let agent = Agent::with(QUIET);
+    let browser = Browser::open(&agent);
+    let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document";
+    let follow = |path: &str, more: &str| {
+        ask(browser.to, &[&format!("GET {path} HTTP/1.1"), "Host: 127.0.0.1", &browser.cookie, link, more])
+    };
+    let own = |path: &str| ask(browser.to, &[&format!("GET {path} HTTP/1.1"), "Host: 127.0.0.1"]);
+
+    let (head, body) = follow("/", "X: 1");
+
+    assert!(head.starts_with("http/1.1 200") && body.contains("/arrival.js"), "{head}{body}");
+    let own_page = browser.get("/").0;
+    let policy =
+        |head: &str| head.lines().find(|line| line.starts_with("content-security-policy: ")).map(str::to_owned);
+    assert_eq!(policy(&head), policy(&own_page));
+    let (head, script) = own("/arrival.js");
+    assert!(head.starts_with("http/1.1 200") && script.contains("location.replace("), "{head}{script}");
+    assert!(own("/app.js").0.starts_with("http/1.1 401"), "no other file is for those who have no session");
+    for (path, more) in
+        [("/arrival.js", "X: 1"), ("/api/map", "X: 1"), ("/style.css", "X: 1"), ("/", "Sec-Fetch-Dest: document")]
+    {
+        let (head, _) = follow(path, more);
+        assert!(head.starts_with("http/1.1 403"), "{path}: {head}");
     }
 }
 
@@ -143,7 +178,7 @@ fn one_line_of_configuration_turns_it_off() {
 }
 
 /// The next event: its name and its data.
-fn event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> (String, String) {
+pub fn event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> (String, String) {
     let mut next = |prefix: &str| loop {
         let line = lines.next().expect("an event").unwrap();
         if let Some((_, rest)) = line.split_once(prefix) {
@@ -185,13 +220,13 @@ fn a_hundred_viewers_are_served_and_those_who_read_nothing_hold_up_nobody() {
     let (head, _) = browser.get("/");
     assert!(head.starts_with("http/1.1 200"), "{head}");
     let more: Vec<_> = (0..80).map(|_| browser.viewer()).collect();
-    let refused = wait_for("viewers that are too many", || {
+    let refused = WAIT.until("viewers that are too many", || {
         let refused = agent.counter("refused_page_viewers");
         (refused > 0).then_some(refused)
     });
     assert!(refused <= 80, "{refused}");
     drop((silent, more));
-    wait_for("room for a viewer", || {
+    WAIT.until("room for a viewer", || {
         let mut response = [0; 12];
         browser.viewer().read_exact(&mut response).ok()?;
         (&response == b"HTTP/1.1 200").then_some(())
@@ -211,7 +246,7 @@ fn kept_traces_are_shown_with_their_reason_and_hostile_names_are_text() {
     assert_eq!(send(agent.at.otlp[1], &request.encode_to_vec()), "HTTP/1.1 200 OK");
     let browser = Browser::open(&agent);
 
-    let list = wait_for("a kept trace", || Some(browser.get("/api/traces").1).filter(|list| list.contains("error")));
+    let list = WAIT.until("a kept trace", || Some(browser.get("/api/traces").1).filter(|list| list.contains("error")));
 
     assert!(list.contains("\"policy\":\"error\"") && list.contains("\"keeping\":true"), "{list}");
     let (head, trace) = browser.get(&format!("/api/trace/{:032x}", 7));

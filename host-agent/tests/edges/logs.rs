@@ -1,10 +1,11 @@
 //! Log records over real sockets: they wait, and are kept with their trace, in an alarm, because of an error, or by
 //! what another node decides; the receipt says how many bytes that saves.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agent_runtime::clock::unix_now;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::common::v1::AnyValue;
@@ -12,24 +13,24 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message as _;
+use support::http::HttpRequest;
 use support::otlp::{logs, string};
-use wire::proto::control::worker_message::Message as FromWorker;
-use wire::proto::control::{Episode, Verdict, Verdicts};
+use wire::proto::control::Episode;
 use wire::proto::operators::{IncidentRequest, ReceiptLogs, ReceiptRequest};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::coherence::{free, request};
-use crate::otlp::{now, send, span};
+use crate::otlp::{send, span};
 use crate::service::Service;
 use crate::worker::Worker;
 
-const INFO: i32 = 9;
-const ERROR: i32 = 17;
+pub const INFO: i32 = 9;
+pub const ERROR: i32 = 17;
 
-type Received = Arc<Mutex<Vec<ExportLogsServiceRequest>>>;
+pub type Received = Arc<Mutex<Vec<ExportLogsServiceRequest>>>;
 
 /// An OTLP/HTTP upstream that keeps logs, and takes everything else.
-fn upstream() -> (SocketAddr, Received) {
+pub fn upstream() -> (SocketAddr, Received) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, received) = (listener.local_addr().unwrap(), Received::default());
     let into = Arc::clone(&received);
@@ -44,29 +45,18 @@ fn upstream() -> (SocketAddr, Received) {
 
 fn serve(mut reader: BufReader<TcpStream>, into: &Received) -> Option<()> {
     loop {
-        let (mut path, mut length, mut line) = (String::new(), 0, String::new());
-        while line != "\r\n" {
-            line.clear();
-            if reader.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            path = if path.is_empty() { line.clone() } else { path };
-            let length_of = line.to_lowercase().strip_prefix("content-length: ").and_then(|of| of.trim().parse().ok());
-            length = length_of.unwrap_or(length);
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
-        if path.contains("/v1/logs") {
-            let request = ExportLogsServiceRequest::decode(&body[..]).unwrap();
+        let request = HttpRequest::read(&mut reader)?;
+        if request.path() == "/v1/logs" {
+            let request = ExportLogsServiceRequest::decode(&request.body[..]).unwrap();
             into.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         }
         reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
 }
 
-fn log(trace: u128, severity_number: i32, text: &str) -> LogRecord {
+pub fn log(trace: u128, severity_number: i32, text: &str) -> LogRecord {
     LogRecord {
-        time_unix_nano: now(),
+        time_unix_nano: unix_now().0,
         severity_number,
         body: Some(string(text)),
         attributes: vec![support::otlp::text("user.email", "ann@example.com")],
@@ -75,11 +65,16 @@ fn log(trace: u128, severity_number: i32, text: &str) -> LogRecord {
     }
 }
 
-/// Sends `body` to a path of the endpoint. Returns status line and body.
-fn post(address: SocketAddr, kind: &str, body: &[u8]) -> (String, String) {
+/// Sends `body` to the endpoint's path for logs. Returns status line and body.
+pub fn post(address: SocketAddr, kind: &str, body: &[u8]) -> (String, String) {
+    post_to(address, "/v1/logs", kind, body)
+}
+
+/// As [`post`], to any path.
+pub fn post_to(address: SocketAddr, path: &str, kind: &str, body: &[u8]) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    let (head, length) = ("POST /v1/logs HTTP/1.1\r\nhost: localhost\r\nconnection: close", body.len());
-    write!(stream, "{head}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n").unwrap();
+    let (head, length) = ("HTTP/1.1\r\nhost: localhost\r\nconnection: close", body.len());
+    write!(stream, "POST {path} {head}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n").unwrap();
     stream.write_all(body).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
@@ -87,7 +82,7 @@ fn post(address: SocketAddr, kind: &str, body: &[u8]) -> (String, String) {
     (answer.lines().next().unwrap_or_default().to_owned(), answer)
 }
 
-const PROTOBUF: &str = "application/x-protobuf";
+pub const PROTOBUF: &str = "application/x-protobuf";
 
 /// Texts of the records that arrived, each with the values that were added to it.
 fn arrived(received: &Received) -> Vec<(String, Vec<String>)> {
@@ -108,14 +103,14 @@ fn texts(received: &Received) -> Vec<String> {
     texts
 }
 
-fn agent(to: SocketAddr, more: &str) -> Agent {
+pub fn agent(to: SocketAddr, more: &str) -> Agent {
     Agent::with(&format!(
         "process_metrics: {{enabled: false}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{to}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n{more}"
     ))
 }
 
-const TAIL: &str = "  traces: {keep: tail, decision_wait_ms: 10000, floor: 0, latency: false, frontends: [frontend]}\n  \
+pub const TAIL: &str = "  traces: {keep: tail, decision_wait_ms: 10000, floor: 0, latency: false, frontends: [frontend]}\n  \
                     logs: {keep: tail, floor: 0}\n";
 
 fn receipt(agent: &Agent) -> (Option<ReceiptLogs>, u64) {
@@ -126,7 +121,7 @@ fn receipt(agent: &Agent) -> (Option<ReceiptLogs>, u64) {
     (logs, reply.waiting_logs.values().sum())
 }
 
-fn failed(trace: u128) -> Span {
+pub fn failed(trace: u128) -> Span {
     Span { status: Some(Status { code: 2, ..Status::default() }), ..span(trace, 1, &[], "POST /pay") }
 }
 
@@ -151,7 +146,7 @@ fn records_of_a_kept_trace_and_errors_arrive_over_both_protocols_and_the_receipt
     assert_eq!(send(agent.at.otlp[1], &request("frontend", vec![failed(7)])), "HTTP/1.1 200 OK");
 
     let expected = ["by JSON", "by gRPC", "error", "of the trace"];
-    wait_for("what matters", || (texts(&received) == expected).then_some(()));
+    WAIT.until("what matters", || (texts(&received) == expected).then_some(()));
     let all = arrived(&received);
     let why = |text: &str| all.iter().find(|(of, _)| of == text).unwrap().1.clone();
     assert_eq!(why("error"), ["error", "severity ERROR"]);
@@ -159,7 +154,7 @@ fn records_of_a_kept_trace_and_errors_arrive_over_both_protocols_and_the_receipt
     let text = format!("{:?}", received.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(text.contains("****") && !text.contains("ann@example.com"), "{text}");
 
-    let (line, _) = wait_for("the end of waiting", || Some(receipt(&agent)).filter(|(_, waiting)| *waiting == 0));
+    let (line, _) = WAIT.until("the end of waiting", || Some(receipt(&agent)).filter(|(_, waiting)| *waiting == 0));
     let line = line.unwrap();
     assert_eq!((line.seen, line.kept, line.dropped["aged"]), (6, 4, 2));
     assert_eq!(line.kept_bytes_by_policy.values().sum::<u64>(), line.kept_bytes);
@@ -178,7 +173,7 @@ fn by_default_all_records_pass_through_as_they_are() {
 
     assert_eq!(post(agent.at.otlp[1], PROTOBUF, &sent.encode_to_vec()).0, "HTTP/1.1 200 OK");
 
-    wait_for("the request", || {
+    WAIT.until("the request", || {
         (*received.lock().unwrap_or_else(PoisonError::into_inner) == [sent.clone()]).then_some(())
     });
     assert_eq!(receipt(&agent), (None, 0));
@@ -199,24 +194,15 @@ fn a_verdict_has_records_of_its_service_kept_with_the_incident() {
     let worst = logs("payment", vec![log(0, ERROR, "<b>card</b>\n\u{202e}refused")]);
     assert_eq!(post(agent.at.otlp[1], PROTOBUF, &worst.encode_to_vec()).0, "HTTP/1.1 200 OK");
 
-    let verdict = Verdict {
-        lmap: lmap.lmap,
-        epoch,
-        score: 20.0,
-        gamma: 4.0,
-        state: 2,
-        episode: Episode::Began as i32,
-        ..Verdict::default()
-    };
-    worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
+    worker.verdict_in(Episode::Began, &lmap, epoch, unix_now().0);
 
-    let why = wait_for("the record", || arrived(&received).into_iter().find(|(text, _)| text == "payment")).1;
+    let why = WAIT.until("the record", || arrived(&received).into_iter().find(|(text, _)| text == "payment")).1;
     assert_eq!(why[..2], ["lmap", "payment: score 20.0, threshold 4.0"]);
     assert!(why[2].contains('/'), "the address of the incident: {why:?}");
     assert!(!texts(&received).contains(&"cart".to_owned()), "it is not in alarm");
 
     let mut operators = agent.operators();
-    let incident = wait_for("the incident with both", || {
+    let incident = WAIT.until("the incident with both", || {
         let asked = operators.client.incident(IncidentRequest::default());
         let incident = operators.runtime.block_on(asked).ok()?.into_inner().incident?;
         (incident.kept_logs == 2).then_some(incident)
@@ -244,16 +230,16 @@ fn a_trace_that_another_node_keeps_takes_its_records_along() {
         })
         .collect();
     let peers = |agent: &Agent| agent.get("/metrics").1.contains("uview_host_live_gossip_peers 1");
-    wait_for("both to know each other", || agents.iter().all(peers).then_some(()));
+    WAIT.until("both to know each other", || agents.iter().all(peers).then_some(()));
     let sent = logs("payment", vec![log(7, INFO, "on the other node"), log(8, INFO, "of another trace")]);
     assert_eq!(post(agents[1].at.otlp[1], PROTOBUF, &sent.encode_to_vec()).0, "HTTP/1.1 200 OK");
 
     assert_eq!(send(agents[0].at.otlp[1], &request("frontend", vec![failed(7)])), "HTTP/1.1 200 OK");
 
-    wait_for("the record of the other node", || (texts(&received) == ["on the other node"]).then_some(()));
+    WAIT.until("the record of the other node", || (texts(&received) == ["on the other node"]).then_some(()));
     let late = logs("cart", vec![log(7, INFO, "late")]);
     assert_eq!(post(agents[1].at.otlp[1], PROTOBUF, &late.encode_to_vec()).0, "HTTP/1.1 200 OK");
-    wait_for("a late record", || (texts(&received) == ["late", "on the other node"]).then_some(()));
+    WAIT.until("a late record", || (texts(&received) == ["late", "on the other node"]).then_some(()));
 }
 
 #[test]
@@ -266,7 +252,7 @@ fn what_cannot_be_read_is_rejected_by_number_and_a_request_by_its_length() {
     let (status, answer) = post(agent.at.otlp[1], PROTOBUF, &sent);
     assert_eq!(status, "HTTP/1.1 200 OK");
     assert!(answer.contains("1 log records cannot be read"), "{answer}");
-    wait_for("the other one", || (texts(&received) == ["good"]).then_some(()));
+    WAIT.until("the other one", || (texts(&received) == ["good"]).then_some(()));
 
     let long = logs("payment", vec![log(0, ERROR, &"x".repeat(17 << 20))]).encode_to_vec();
     // The connection may end before all of it is written.
@@ -275,7 +261,7 @@ fn what_cannot_be_read_is_rejected_by_number_and_a_request_by_its_length() {
     write!(stream, "{head}\r\ncontent-type: {PROTOBUF}\r\ncontent-length: {length}\r\n\r\n").unwrap();
     _ = stream.write_all(&long);
     let refused = r#"uview_host_refused_otlp_requests_total{signal="logs",reason="too_large"} 1"#;
-    wait_for("the refusal", || agent.get("/metrics").1.contains(refused).then_some(()));
+    WAIT.until("the refusal", || agent.get("/metrics").1.contains(refused).then_some(()));
     assert_eq!(texts(&received), ["good"]);
 }
 

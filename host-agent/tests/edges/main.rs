@@ -4,9 +4,13 @@
 
 mod access;
 mod agent;
+mod call_log;
 mod coherence;
 mod exemplars;
 mod head_sampling;
+mod hostile_texts;
+mod incident_evidence;
+mod large_logs;
 mod live_page;
 mod logged;
 mod logs;
@@ -24,8 +28,11 @@ mod receipts;
 mod reload;
 mod remote_write;
 mod scraped_targets;
+mod secret_keys;
 mod senders;
 mod service;
+mod shares;
+mod slow_viewers;
 mod spans;
 mod tls;
 mod upstreams;

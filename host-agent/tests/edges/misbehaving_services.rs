@@ -1,8 +1,10 @@
 //! Services that misbehave: they are refused, counted, and harm no other service.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use region::OwnedRegion;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
@@ -11,7 +13,7 @@ use wire::id::{Incarnation, RegionId};
 use wire::layout::{RegionSize, Slot};
 use wire::registration::ServiceMessage;
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::service::{Service, series};
 use crate::worker::Worker;
 
@@ -63,7 +65,7 @@ fn a_service_that_frees_memory_of_its_region_is_named_once() {
     fallocate(region.as_fd(), punch, 0, 4096).unwrap();
 
     // It is counted a moment before it is noted.
-    let problems = wait_for("the agent to notice", || {
+    let problems = WAIT.until("the agent to notice", || {
         let problems = agent.status().problems;
         problems.iter().any(|line| line.starts_with("forgetful ")).then_some(problems)
     });
@@ -198,7 +200,7 @@ fn a_service_that_exits_between_registration_and_the_first_scrape_is_forgotten()
     attacher.request(agent.incarnation(), id, RegionSize::ONE_PAGE).expect("kept until the worker has forgotten it");
     worker.acknowledge(epoch);
     let refused =
-        wait_for("the region's end", || attacher.request(agent.incarnation(), id, RegionSize::ONE_PAGE).err());
+        WAIT.until("the region's end", || attacher.request(agent.incarnation(), id, RegionSize::ONE_PAGE).err());
     assert!(refused.to_string().contains("not registered (any more)"), "{refused}");
     let status = agent.status();
     assert!(status.lmaps.is_empty());
@@ -218,7 +220,7 @@ fn a_service_that_does_not_read_is_closed_and_costs_no_more() {
     let sent = (0..10_000).take_while(|_| service.stream.write_all(&frame).is_ok()).count();
 
     assert!(sent < 10_000);
-    wait_for("the count", || (agent.counter("slow_services") == 1).then_some(()));
+    WAIT.until("the count", || (agent.counter("slow_services") == 1).then_some(()));
     bystander.is_unharmed();
 }
 
@@ -302,10 +304,36 @@ fn regions_are_given_to_the_configured_user_only_and_by_their_present_names() {
     };
     assert!(ask(Incarnation(1), 1).contains("wait for its configuration"));
     assert!(ask(agent.incarnation(), 99).contains("region-99 is not registered"));
-    let mut garbage = std::os::unix::net::UnixStream::connect(&agent.at.regions).unwrap();
+    let mut garbage = UnixStream::connect(&agent.at.regions).unwrap();
     garbage.write_all(&[0xff; 64]).unwrap();
     assert!(ask(agent.incarnation(), 98).contains("region-98"));
     assert_eq!(agent.counter("refused_requests"), 3);
+}
+
+#[test]
+fn a_reader_of_regions_that_asks_slowly_or_for_long_is_closed() {
+    let agent = Agent::start();
+    let mut attacher = Attacher::connect(&agent.at.regions).unwrap();
+    let connect = || {
+        let stream = UnixStream::connect(&agent.at.regions).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+    };
+    let (mut slow, mut long) = (connect(), connect());
+    let mut frame = vec![0; 10_000];
+    frame[..4].copy_from_slice(&(1_u32 << 20).to_le_bytes());
+
+    slow.write_all(&[9, 0, 0]).unwrap();
+    // It may be closed meanwhile.
+    _ = long.write_all(&frame);
+
+    for stream in [&mut long, &mut slow] {
+        let read = stream.read(&mut [0; 1]);
+        let is_closed = read.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |got| *got == 0);
+        assert!(is_closed, "{read:?}");
+    }
+    let answer = attacher.request(agent.incarnation(), RegionId(98), RegionSize::ONE_PAGE);
+    assert!(answer.unwrap_err().to_string().contains("region-98"), "a reader that rests is answered");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tonic::codegen::http::Request;
 use tonic::transport::Endpoint;
 use wire::proto::control::{WorkerHello, WorkerMessage, worker_message};
 
-use crate::agent::{Agent, PATIENCE, wait_for};
+use crate::agent::{Agent, PATIENCE, WAIT};
 use crate::service::Service;
 use crate::worker::{Worker, hello};
 
@@ -118,7 +118,7 @@ fn an_oversized_message_ends_its_own_stream_only() {
     loud.send(worker_message::Message::RegionProblem(message));
 
     assert!(loud.receive().is_none());
-    wait_for("the count", || (agent.counter("broken_workers") == 1).then_some(()));
+    WAIT.until("the count", || (agent.counter("broken_workers") == 1).then_some(()));
     let (_service, _region) = Service::register(&agent, "cart", &["a"]);
     assert_eq!(bystander.set().1.metrics.len(), 1);
 }
@@ -148,7 +148,7 @@ fn a_second_run_of_a_worker_takes_its_place() {
     assert_eq!(again.lmap, lmap.lmap);
     assert!(new_epoch > epoch);
     second.verdict(&again, epoch, 20.0);
-    wait_for("the count", || (agent.counter("stale_verdicts") == 1).then_some(()));
+    WAIT.until("the count", || (agent.counter("stale_verdicts") == 1).then_some(()));
 }
 
 /// Opens a worker's stream, sends `bytes` as they are, closes it if `end`, and waits until the host agent has closed
@@ -189,7 +189,7 @@ fn bytes_that_are_no_message_end_their_own_stream_and_are_counted() {
         for good in [framed(&hello), Vec::new()] {
             let before = agent.counter("broken_workers");
             runtime.block_on(stream(&agent, [good, broken.clone()].concat(), end));
-            wait_for(what, || (agent.counter("broken_workers") == before + 1).then_some(()));
+            WAIT.until(what, || (agent.counter("broken_workers") == before + 1).then_some(()));
         }
     }
 

@@ -8,7 +8,7 @@ use wire::proto::control::host_message::Message;
 use wire::proto::control::{Features, HostMessage, Row, Rows, Verdict, Verdicts, worker_message};
 use wire::proto::operators::{DeleteLmapRequest, HookEvent, NewLmapRequest, RegisterHookRequest, WatchRowsRequest};
 
-use crate::agent::{Agent, Operators, wait_for};
+use crate::agent::{Agent, Operators, WAIT};
 use crate::service::Service;
 use crate::worker::Worker;
 
@@ -69,7 +69,7 @@ fn a_verdict_reaches_the_hook_by_name() {
     assert_eq!((event.state.as_str(), event.episode.as_str(), event.sequence, event.lost), ("armed", "quiet", 1, 0));
     drop((events, operators));
     // The live page and the book of incidents have one each.
-    wait_for("the hook's end", || agent.get("/metrics").1.contains("uview_host_hooks 2\n").then_some(()));
+    WAIT.until("the hook's end", || agent.get("/metrics").1.contains("uview_host_hooks 2\n").then_some(()));
 }
 
 #[test]
@@ -226,9 +226,9 @@ fn the_agent_is_ready_with_a_configured_worker_once_no_service_comes_back() {
     assert_eq!(agent.get("/readyz").1, "not ready: no worker has acknowledged its configuration\n");
     worker.acknowledge(sent.epoch);
 
-    wait_for("readiness", || (agent.get("/readyz").1 == "ready\n").then_some(()));
+    WAIT.until("readiness", || (agent.get("/readyz").1 == "ready\n").then_some(()));
     drop(worker);
-    wait_for("the worker's end", || (agent.get("/readyz").1 == "not ready: no worker is connected\n").then_some(()));
+    WAIT.until("the worker's end", || (agent.get("/readyz").1 == "not ready: no worker is connected\n").then_some(()));
 }
 
 #[test]

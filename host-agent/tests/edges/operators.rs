@@ -4,7 +4,7 @@ use tonic::Code;
 use wire::proto::control::{LmapProblem, worker_message};
 use wire::proto::operators as proto;
 
-use crate::agent::{Agent, Operators, wait_for};
+use crate::agent::{Agent, Operators, WAIT};
 use crate::service::Service;
 use crate::worker::Worker;
 
@@ -101,7 +101,7 @@ fn every_call_of_the_table_except_hooks_works() {
 
     let problem = LmapProblem { lmap, problem: "not a model file".into() };
     worker.send(worker_message::Message::LmapProblem(problem));
-    wait_for("the model's problem", || {
+    WAIT.until("the model's problem", || {
         agent.status().problems.iter().any(|line| line.contains("not a model")).then_some(())
     });
 

@@ -1,37 +1,24 @@
 //! A worker's verdict has traces through its service kept, with spans from the OTLP port.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use agent_runtime::clock::unix_now;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
+use support::http::HttpRequest;
 use support::otlp::spans_of;
-use wire::proto::control::worker_message::Message as FromWorker;
-use wire::proto::control::{Episode, Verdict, Verdicts};
+use wire::proto::control::Episode;
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::service::Service;
 use crate::worker::Worker;
 
 pub type ReceivedSpans = Arc<Mutex<Vec<ExportTraceServiceRequest>>>;
 
-/// Reads a head. Its Content-Length; `None` at the end of the connection.
-fn head(reader: &mut BufReader<TcpStream>) -> Option<usize> {
-    let (mut head, mut line) = (String::new(), String::new());
-    while line != "\r\n" {
-        line.clear();
-        if reader.read_line(&mut line).unwrap_or(0) == 0 {
-            return None;
-        }
-        head.push_str(&line);
-    }
-    head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
-}
-
-/// An OTLP/HTTP upstream.
+/// An OTLP/HTTP upstream that keeps spans, and takes everything else.
 pub fn upstream() -> (SocketAddr, ReceivedSpans) {
     upstream_at(SocketAddr::from(([127, 0, 0, 1], 0)))
 }
@@ -47,14 +34,12 @@ pub fn upstream_at(address: SocketAddr) -> (SocketAddr, ReceivedSpans) {
             let into = Arc::clone(&into);
             std::thread::spawn(move || {
                 let mut reader = BufReader::new(stream.unwrap());
-                while let Some(length) = head(&mut reader) {
-                    let mut body = vec![0; length];
-                    if reader.read_exact(&mut body).is_err() {
-                        // The sender was killed.
-                        return;
+                // A sender that is killed ends it in the middle.
+                while let Some(request) = HttpRequest::read(&mut reader) {
+                    if request.path() == "/v1/traces" {
+                        let request = ExportTraceServiceRequest::decode(&request.body[..]).unwrap();
+                        into.lock().unwrap_or_else(PoisonError::into_inner).push(request);
                     }
-                    let request = ExportTraceServiceRequest::decode(&body[..]).unwrap();
-                    into.lock().unwrap_or_else(PoisonError::into_inner).push(request);
                     if reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err() {
                         return;
                     }
@@ -65,13 +50,8 @@ pub fn upstream_at(address: SocketAddr) -> (SocketAddr, ReceivedSpans) {
     (address, received)
 }
 
-#[expect(clippy::disallowed_methods, reason = "spans are of the present")]
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
-}
-
 pub fn span(trace: u128, id: u8, parent: &[u8], name: &str) -> Span {
-    let span = support::otlp::span(trace, id, 0, name, now());
+    let span = support::otlp::span(trace, id, 0, name, unix_now().0);
     Span { parent_span_id: parent.to_vec(), end_time_unix_nano: span.start_time_unix_nano + 1_000_000, ..span }
 }
 
@@ -119,19 +99,10 @@ fn a_verdict_has_traces_kept_that_went_through_its_service() {
     let mut round = 0;
 
     // The path is learnt from dropped traces, so requests are repeated until a verdict finds it.
-    let kept = wait_for("a trace that a verdict wanted", || {
+    let kept = WAIT.until("a trace that a verdict wanted", || {
         round += 1;
         assert_eq!(send(agent.at.otlp[1], &requests(round)), "HTTP/1.1 200 OK");
-        let verdict = Verdict {
-            lmap: lmap.lmap,
-            epoch,
-            score: 20.0,
-            gamma: 4.0,
-            state: 2,
-            episode: Episode::On as i32,
-            ..Verdict::default()
-        };
-        worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: now(), verdicts: vec![verdict] }));
+        worker.verdict_in(Episode::On, &lmap, epoch, unix_now().0);
         let received = received.lock().unwrap_or_else(PoisonError::into_inner);
         received.first().cloned()
     });

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use agent_runtime::clock::unix_now;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status};
 use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{LmapSummary, Row, Rows, Summary};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::otlp::{send, span, upstream};
 use crate::service::Service;
 use crate::worker::Worker;
@@ -134,19 +134,22 @@ fn metric(page: &str, name: &str, label: &str) -> u64 {
     page.lines().filter_map(of).sum()
 }
 
-#[expect(clippy::disallowed_methods, reason = "rows are of the present")]
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
-}
-
 fn samples_arrive_by(protocol: &str) {
     let (_runtime, address, monitor) = monitor(protocol);
     let (spans, _came) = upstream();
+    let folder = tempfile::tempdir().unwrap();
+    let tenant = folder.path().join("tenant");
+    std::fs::write(&tenant, "shop\n").unwrap();
+    // Its value may be in a file.
+    let headers = match protocol {
+        "grpc" => "headers: {x-tenant: shop}".to_owned(),
+        _ => format!("header_files: {{x-tenant: {}}}", tenant.display()),
+    };
     let agent = Agent::with(&format!(
         "process_metrics: {{enabled: false}}\n\
          otlp:\n  upstream: {{endpoint: 'http://{spans}', protocol: http}}\n  listen_grpc: 127.0.0.1:0\n  listen_http: 127.0.0.1:0\n  \
          derived: {{delay_ms: 0}}\n\
-         otlp_metrics:\n  upstream: {{endpoint: 'http://{address}', protocol: {protocol}, headers: {{x-tenant: shop}}, compression: none}}\n  \
+         otlp_metrics:\n  upstream: {{endpoint: 'http://{address}', protocol: {protocol}, {headers}, compression: none}}\n  \
          instance: node-1\n  baseline_ms: 100\n  dense: {{policy: every, budget: null}}\n"
     ));
     let mut worker = Worker::connect(&agent, 0);
@@ -154,7 +157,7 @@ fn samples_arrive_by(protocol: &str) {
     let (epoch, lmap) = worker.set_where(|lmap| lmap.service == "cart");
     let lmap = lmap.lmap;
     let summary = LmapSummary { lmap, epoch, gamma: 10.0, ..LmapSummary::default() };
-    worker.send(FromWorker::Summary(Summary { at_unix_ns: now(), lmaps: vec![summary], ..Summary::default() }));
+    worker.send(FromWorker::Summary(Summary { at_unix_ns: unix_now().0, lmaps: vec![summary], ..Summary::default() }));
     let resource_spans = vec![spans_of("payment", vec![span(1, 1, &[], "POST /pay")])];
     let spans = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
     assert_eq!(send(agent.at.otlp[1], &spans), "HTTP/1.1 200 OK");
@@ -165,8 +168,8 @@ fn samples_arrive_by(protocol: &str) {
         ("cart", "up", "baseline", "gauge"),
         ("payment", "traces.span.metrics.duration", "baseline", "histogram"),
     ];
-    wait_for("all series", || {
-        let row = Row { at_unix_ns: now(), score: 1.0, values: vec![3.0] };
+    WAIT.until("all series", || {
+        let row = Row { at_unix_ns: unix_now().0, score: 1.0, values: vec![3.0] };
         worker.send(FromWorker::Rows(Rows { lmap, epoch, rows: vec![row] }));
         let all = monitor.series();
         let there = |(service, name, resolution, kind): &(&str, &str, &str, &'static str)| {
@@ -176,7 +179,7 @@ fn samples_arrive_by(protocol: &str) {
     });
     drop(service);
 
-    wait_for("the end of the service", || {
+    WAIT.until("the end of the service", || {
         let all = monitor.requests();
         let metrics =
             all.iter().flat_map(|request| &request.resource_metrics).flat_map(|resource| &resource.scope_metrics);

@@ -3,28 +3,23 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use agent_runtime::clock::unix_now;
+use support::certificates::{Authority, Subject};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tonic::{Code, Status as CallStatus};
 use wire::proto::gossip::gossip_client::GossipClient;
 use wire::proto::gossip::{Entries, Entry, GossipMessage, Reason, Run, TriggerReason, Version};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::coherence::free;
-use crate::otlp::{now, upstream};
+use crate::otlp::upstream;
 
 /// Certificates of one authority, in `folder`: `ca.pem`, and for each holder `NAME.pem` and `NAME.key`.
 fn certificates(folder: &Path, holders: &[(&str, &[&str])]) {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    std::fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
+    let authority = Authority::new("authority");
+    authority.write(folder, "ca");
     for (name, uris) in holders {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![(*name).to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())));
-        std::fs::write(folder.join(format!("{name}.pem")), params.signed_by(&key, &authority).unwrap().pem()).unwrap();
-        std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        Subject::new(&[&[*name, "127.0.0.1"][..], *uris].concat()).signed_by(&authority).write(folder, name);
     }
 }
 
@@ -48,7 +43,7 @@ fn live_peers(agent: &Agent) -> Option<u64> {
 }
 
 fn knows(agents: [&Agent; 2]) {
-    wait_for("both to know each other", || agents.iter().all(|agent| live_peers(agent) == Some(1)).then_some(()));
+    WAIT.until("both to know each other", || agents.iter().all(|agent| live_peers(agent) == Some(1)).then_some(()));
 }
 
 /// Somebody with the certificate of `holder`, who says what it likes.
@@ -85,7 +80,7 @@ fn keep(run: Run, first: u64) -> Entries {
 
     let reason = reason::Reason::Trigger(TriggerReason { text: "x".to_owned() });
     let decision = Decision { trace: vec![9; 16], ..Decision::default() };
-    let entry = Entry { at_unix_ns: now(), carried_out: false, item: Some(Item::Keep(decision)) };
+    let entry = Entry { at_unix_ns: unix_now().0, carried_out: false, item: Some(Item::Keep(decision)) };
     Entries { run: Some(run), first, entries: vec![entry], reasons: vec![Reason { reason: Some(reason) }] }
 }
 
@@ -151,7 +146,7 @@ fn a_node_is_not_called_by_a_name_that_its_certificate_does_not_have() {
     // It calls nobody that answers; node-a calls it.
     let _evil = agent(folder.path(), "node-b", "evil", at[1], &at[1..], to);
 
-    wait_for("the problem", || {
+    WAIT.until("the problem", || {
         let says = |problem: &String| problem.contains("node-b speaks in a name that its certificate does not have");
         a.status().problems.iter().any(says).then_some(())
     });

@@ -1,14 +1,22 @@
 //! The program: arguments, signals, and what a kill leaves behind.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use host_agent::config::Config;
+use prost::Message as _;
 use rustix::process::{Pid, Signal, kill_process};
+use support::otlp::traces;
 
-use crate::agent::{addresses, wait_for};
+use crate::agent::{WAIT, addresses};
+use crate::coherence::free;
+use crate::otlp::span;
 use crate::service::Service;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_uview-host-agent");
@@ -29,12 +37,29 @@ fn start(folder: &Path) -> Child {
 
 /// Starts it by `command`, and waits until it listens.
 fn start_by(command: &mut Command, folder: &Path) -> Child {
-    let mut child = command.arg("--config").arg(write_config(folder)).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for("host-agent.json", || {
+    start_with(command, folder, "")
+}
+
+/// The same with `more` in its configuration.
+fn start_with(command: &mut Command, folder: &Path, more: &str) -> Child {
+    let config = write_config(folder);
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text + more).unwrap();
+    let mut child = command.arg("--config").arg(config).stderr(Stdio::piped()).spawn().unwrap();
+    WAIT.until("host-agent.json", || {
         assert!(child.try_wait().unwrap().is_none(), "it ended");
         addresses(&folder.join("run")).filter(|at| at.pid == child.id())
     });
     child
+}
+
+/// The page of metrics; `None` if the agent refuses the connection.
+fn metrics(address: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).ok()?;
+    Some(page)
 }
 
 fn run(arguments: &[&str]) -> Output {
@@ -150,20 +175,144 @@ fn when_others_have_taken_the_descriptors_that_they_may_have_a_service_still_reg
     let at = addresses(&folder.path().join("run")).unwrap();
     let open = || std::fs::read_dir(format!("/proc/{}/fd", agent.id())).unwrap().count();
     let held: Vec<_> = (0..60).map(|_| TcpStream::connect(at.metrics).unwrap()).collect();
-    wait_for("full agent", || (open() >= 47).then_some(()));
+    WAIT.until("full agent", || (open() >= 47).then_some(()));
 
     let (service, _region) = Service::connect_to(&at.services).registered("payment", &["requests"]);
 
     drop((held, service));
-    let counted = wait_for("page", || {
+    let counted = WAIT.until("page", || {
         // What was held is not closed yet at the first try, perhaps.
-        let mut stream = TcpStream::connect(at.metrics).ok()?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page).ok()?;
-        page.lines().find_map(|line| line.strip_prefix("uview_host_unaffordable_api_connections_total ")?.parse().ok())
+        metrics(at.metrics)?
+            .lines()
+            .find_map(|line| line.strip_prefix("uview_host_unaffordable_api_connections_total ")?.parse().ok())
     });
     assert!((10..60).contains(&counted), "{counted} were refused");
     kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
     assert!(agent.wait().unwrap().success());
+}
+
+#[test]
+fn when_otlp_and_head_sampling_have_taken_the_descriptors_that_they_may_have_a_service_still_registers() {
+    /// Descriptors of the agent, of which 16 are kept back.
+    const DESCRIPTORS: &str = "ulimit -n 80 && exec \"$0\" \"$@\"";
+    const LEFT_TO_OTHERS: usize = 64;
+    let (folder, ask) = (tempfile::tempdir().unwrap(), free(&[23])[0]);
+    let more = format!(
+        "head_sampling: {{listen: '{ask}'}}\n\
+         otlp: {{upstream: {{endpoint: 'http://127.0.0.1:1', protocol: http}}, listen_grpc: '127.0.0.1:0', listen_http: '127.0.0.1:0'}}\n"
+    );
+    let mut agent = start_with(Command::new("sh").args(["-c", DESCRIPTORS, PROGRAM]), folder.path(), &more);
+    let at = addresses(&folder.path().join("run")).unwrap();
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", agent.id())).unwrap().count();
+    // To each listener more than all of them may have together.
+    let all = [at.otlp[0], at.otlp[1], ask].into_iter().cycle().take(3 * (LEFT_TO_OTHERS + 1));
+    // The agent is found before its head sampling listens.
+    let connect = |to: SocketAddr| WAIT.until("a listener", || TcpStream::connect(to));
+    let held: Vec<_> = all.map(connect).collect();
+    WAIT.until("full agent", || (open() >= LEFT_TO_OTHERS - 1).then_some(()));
+
+    let (service, _region) = Service::connect_to(&at.services).registered("payment", &["requests"]);
+
+    drop((held, service));
+    WAIT.until("both counts", || {
+        // What was held is not closed yet at the first try, perhaps.
+        let page = metrics(at.metrics)?;
+        let count = |name: &str| page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let refused = ["uview_host_refused_otlp_connections_total", "uview_host_refused_head_sampling_requests_total"];
+        refused.into_iter().all(|name| count(name).is_some_and(|count| count > 0)).then_some(())
+    });
+    kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
+    assert!(agent.wait().unwrap().success());
+    let mut log = String::new();
+    agent.stderr.unwrap().read_to_string(&mut log).unwrap();
+    for listener in ["to OTLP", "for head sampling"] {
+        let said = format!("connections {listener} are refused: few file descriptors are left");
+        assert!(log.contains(&said), "{log}");
+    }
+}
+
+/// Clock ticks for which threads of `process` have run: those of OTLP, and all others that are there now.
+fn ran(process: u32) -> (u64, u64) {
+    let (mut of_otlp, mut of_others) = (0, 0);
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
+        let file = |name: &str| std::fs::read_to_string(task.path().join(name));
+        // A thread may end meanwhile.
+        let (Ok(name), Ok(stat)) = (file("comm"), file("stat")) else { continue };
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let ticks: u64 = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum();
+        if name.trim() == "uview-otlp" {
+            of_otlp += ticks;
+        } else {
+            of_others += ticks;
+        }
+    }
+    (of_otlp, of_others)
+}
+
+/// Sends spans that are packed by gzip, and waits for the answer.
+fn send_packed(to: SocketAddr, packed: &[u8]) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(to)?;
+    let head = "POST /v1/traces HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/x-protobuf";
+    write!(stream, "{head}\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n", packed.len())?;
+    stream.write_all(packed)?;
+    stream.read_to_end(&mut Vec::new()).map(drop)
+}
+
+/// Whether the agent says that it runs, within the time after which it takes a worker that is silent for gone.
+fn is_healthy(at: SocketAddr) -> bool {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+}
+
+/// Says on drop that senders are to end, also where a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn while_the_one_thread_of_otlp_is_busy_without_an_end_the_agent_is_healthy_and_services_register() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = "process_metrics: {enabled: false}\n\
+        otlp: {threads: 1, upstream: {endpoint: 'http://127.0.0.1:1', protocol: http}, listen_grpc: '127.0.0.1:0', \
+        listen_http: '127.0.0.1:0', traces: {keep: tail, memory_bytes: 67108864}}\n";
+    let mut agent = start_with(&mut Command::new(PROGRAM), folder.path(), more);
+    let (at, id) = (addresses(&folder.path().join("run")).unwrap(), agent.id());
+    let spans = (1..=20_000).map(|trace| span(trace, 1, &[], "POST /pay")).collect();
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&traces("payment", spans).encode_to_vec()).unwrap();
+    let (packed, done) = (encoder.finish().unwrap(), AtomicBool::new(false));
+
+    let (of_otlp, of_others) = std::thread::scope(|senders| {
+        let _ends = Ends(&done);
+        for _ in 0..4 {
+            senders.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // What is refused for lack of memory has been decoded, too.
+                    let _ = send_packed(at.otlp[1], &packed);
+                }
+            });
+        }
+        let before = ran(id);
+        WAIT.until("a busy endpoint", || (ran(id).0 >= before.0 + 100).then_some(()));
+        let mut registered = Vec::new();
+        for round in 0..20 {
+            let busy = ran(id).0;
+            assert!(is_healthy(at.metrics), "round {round}");
+            registered.push(Service::connect_to(&at.services).registered(&format!("cart-{round}"), &["requests"]));
+            WAIT.until("the endpoint, which is busy all the time", || (ran(id).0 > busy).then_some(()));
+        }
+        let after = ran(id);
+        (after.0 - before.0, after.1.saturating_sub(before.1))
+    });
+
+    assert!(of_others < of_otlp / 2, "others worked for {of_others} ticks, those of OTLP for {of_otlp}");
+    agent.kill().unwrap();
+    agent.wait().unwrap();
 }

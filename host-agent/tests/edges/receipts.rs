@@ -1,14 +1,17 @@
 //! The receipt's ledger survives shutdown and kill.
 
 use std::fs;
-use std::path::Path;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
+use agent_runtime::clock::unix_now;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message as _;
 use wire::proto::operators::{ReceiptLine, ReceiptReply, ReceiptRequest};
 
-use crate::agent::{self, Agent, wait_for};
+use crate::agent::{self, Agent, WAIT, addresses};
 use crate::otlp::{send, span, upstream};
 use support::otlp::spans_of;
 
@@ -78,9 +81,9 @@ fn after_a_kill_the_receipt_shows_since_when_nothing_was_recorded() {
     let first = start(tempfile::tempdir().unwrap(), to);
     let file = |folder: &Path| folder.join("ledger/receipt.ledger");
     shop(&first, 1, 3);
-    let sent = wall_clock();
+    let sent = unix_now().0;
     // As a kill finds it: written after the spans came, without the final write.
-    let left = wait_for("the ledger with what came", || {
+    let left = WAIT.until("the ledger with what came", || {
         (receipt(&first).runs[0].written_unix_ns > sent).then(|| fs::read(file(first.folder.path())).unwrap())
     });
     shop(&first, 11, 1);
@@ -111,26 +114,100 @@ fn an_unreadable_ledger_is_moved_aside_and_the_agent_starts() {
     assert!(fs::read_to_string(agent.folder.path().join("ledger/receipt.set-aside")).unwrap().ends_with("99\n{"));
 }
 
-#[expect(clippy::disallowed_methods, reason = "what is written is compared with the present")]
-fn wall_clock() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
-}
-
 #[test]
 fn a_ledger_that_cannot_be_written_is_a_problem_until_it_can() {
     let (to, _) = upstream();
     let agent = start(tempfile::tempdir().unwrap(), to);
     let ledger = agent.folder.path().join("ledger");
     let problem = || agent.status().problems.into_iter().find(|problem| problem.starts_with("receipt: "));
-    wait_for("the first write", || ledger.join("receipt.ledger").exists().then_some(()));
+    WAIT.until("the first write", || ledger.join("receipt.ledger").exists().then_some(()));
     assert_eq!(problem(), None);
 
-    // A full disk says no as well, with other words.
     fs::rename(&ledger, agent.folder.path().join("elsewhere")).unwrap();
-    let said = wait_for("the problem", problem);
+    let said = WAIT.until("the problem", problem);
     assert!(said.contains("the ledger cannot be written"), "{said}");
     assert!(agent.counter("failed_receipt_writes") > 0);
 
     fs::create_dir(&ledger).unwrap();
-    wait_for("the end of the problem", || problem().is_none().then_some(()));
+    WAIT.until("the end of the problem", || problem().is_none().then_some(()));
+}
+
+/// An agent in a process of its own, whose ledger is on a disk of its own.
+struct SmallDiskAgent {
+    agent: Agent,
+    process: Child,
+    /// The ledger's directory, as the process sees it.
+    ledger: PathBuf,
+}
+
+impl SmallDiskAgent {
+    /// Starts it with a disk of 256 KiB; `None` where it cannot be mounted.
+    fn start() -> Option<Self> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--map-root-user", "--mount"]);
+        let possible = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
+        if !possible.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [config, run, ledger] = ["config.yaml", "run", "ledger"].map(|name| folder.path().join(name));
+        fs::create_dir(&ledger).unwrap();
+        let text = format!(
+            "runtime_dir: {}\nmetrics: {{listen: '127.0.0.1:0'}}\nprocess_metrics: {{enabled: false}}\n\
+             receipt: {{dir: '{}', write_interval_ms: 100}}\n",
+            run.display(),
+            ledger.display()
+        );
+        fs::write(&config, text).unwrap();
+        unshare.args(["sh", "-c", "mount -t tmpfs -o size=256k tmpfs \"$0\" && exec \"$@\""]).arg(&ledger);
+        let mut process =
+            unshare.arg(env!("CARGO_BIN_EXE_uview-host-agent")).arg("--config").arg(config).spawn().unwrap();
+        let at = WAIT.until("host-agent.json", || {
+            assert!(process.try_wait().unwrap().is_none(), "it ended");
+            addresses(&run)
+        });
+        let ledger = PathBuf::from(format!("/proc/{}/root{}", process.id(), ledger.display()));
+        Some(Self { agent: Agent::beside(folder, at), process, ledger })
+    }
+}
+
+impl Drop for SmallDiskAgent {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_ledger_of_before_stays_and_status_and_metrics_say_so_until_there_is_room() {
+    let disk = SmallDiskAgent::start();
+    let Some(SmallDiskAgent { agent, ledger, .. }) = &disk else {
+        // Not `eprintln!`, which the test's harness swallows.
+        _ = std::io::stderr().write_all(b"NOT RUN: a full disk for the ledger: no namespace of mounts here\n");
+        return;
+    };
+    let (file, other) = (ledger.join("receipt.ledger"), ledger.join("filler"));
+    let problem = || agent.status().problems.into_iter().find(|problem| problem.starts_with("receipt: "));
+    WAIT.until("the first write", || file.exists().then_some(()));
+    assert_eq!(problem(), None);
+
+    let mut filler = fs::File::create(&other).unwrap();
+    let said = WAIT.until("the problem", || {
+        // A write that succeeds meanwhile gives the earlier ledger's space back.
+        while filler.write_all(&[7; 4096]).is_ok() {}
+        problem()
+    });
+
+    assert!(said.contains("the ledger cannot be written") && said.contains("No space left"), "{said}");
+    let before = fs::read(&file).unwrap();
+    assert!(before.starts_with(b"uview receipt "), "{before:?}");
+    assert!(agent.counter("failed_receipt_writes") > 0);
+    let (_, page) = agent.get("/metrics");
+    let failed = page.lines().find_map(|line| line.strip_prefix("uview_host_failed_receipt_writes_total "));
+    assert!(failed.is_some_and(|count| count != "0"), "{failed:?}");
+
+    drop(filler);
+    fs::remove_file(&other).unwrap();
+    WAIT.until("the end of the problem", || problem().is_none().then_some(()));
+    assert_ne!(fs::read(&file).unwrap(), before, "what is newer follows");
 }

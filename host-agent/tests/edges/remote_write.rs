@@ -1,17 +1,18 @@
 //! Rows of a worker reach a remote monitor as two series, and every sample is accounted for.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use agent_runtime::clock::unix_now;
 use prost::Message as _;
 use remote_write::message::{TimeSeries, WriteRequest};
 use remote_write::series::STALE_NAN;
+use support::http::HttpRequest;
 use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{LmapSummary, Row, Rows, Summary};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::service::Service;
 use crate::worker::Worker;
 
@@ -26,20 +27,7 @@ pub fn receiver() -> (SocketAddr, ReceivedSeries) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut reader = BufReader::new(stream.unwrap());
-            loop {
-                let (mut head, mut line) = (String::new(), String::new());
-                while line != "\r\n" {
-                    line.clear();
-                    if reader.read_line(&mut line).unwrap_or(0) == 0 {
-                        break;
-                    }
-                    head.push_str(&line);
-                }
-                let length =
-                    head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-                let Some(length) = length else { break };
-                let mut body = vec![0; length];
-                reader.read_exact(&mut body).unwrap();
+            while let Some(HttpRequest { body, .. }) = HttpRequest::read(&mut reader) {
                 let message = snap::raw::Decoder::new().decompress_vec(&body).unwrap();
                 let request = WriteRequest::decode(&message[..]).unwrap();
                 into.lock().unwrap_or_else(PoisonError::into_inner).extend(request.timeseries);
@@ -63,7 +51,6 @@ fn metric(agent: &Agent, name: &str) -> u64 {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "rows are of the present")]
 fn rows_become_a_baseline_and_a_dense_series_that_end_with_their_service() {
     let (address, received) = receiver();
     let agent = Agent::with(&format!(
@@ -75,25 +62,25 @@ fn rows_become_a_baseline_and_a_dense_series_that_end_with_their_service() {
     let (epoch, lmap) = worker.set();
     // γ is 10, so a score of 20 is above it.
     let summary = LmapSummary { lmap: lmap.lmap, epoch, gamma: 10.0, ..LmapSummary::default() };
-    let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 + 1_000_000_000;
+    let begin = unix_now().0 + 1_000_000_000;
     let row = |n: u64| {
         let score = if n == 5 { 20.0 } else { 1.0 };
         Row { at_unix_ns: begin + n * 1_000_000_000, score, values: vec![3.0] }
     };
     worker.send(FromWorker::Summary(Summary { at_unix_ns: begin, lmaps: vec![summary], ..Summary::default() }));
-    wait_for("the agent watches the rows", || (metric(&agent, "uview_host_hooks") == 3).then_some(()));
+    WAIT.until("the agent watches the rows", || (metric(&agent, "uview_host_hooks") == 3).then_some(()));
     // γ is read with each collection.
-    wait_for("γ is known", || {
+    WAIT.until("γ is known", || {
         let known = agent.status().lmaps.iter().any(|lmap| lmap.gamma == 10.0);
         known.then_some(())
     });
-    wait_for("a look since", || {
+    WAIT.until("a look since", || {
         worker.send(FromWorker::Rows(Rows { lmap: lmap.lmap, epoch, rows: vec![row(1)] }));
         (metric(&agent, "uview_host_replayed_rows_total") > 3).then_some(())
     });
     worker.send(FromWorker::Rows(Rows { lmap: lmap.lmap, epoch, rows: (2..8).map(row).collect() }));
     // The row above γ and those before it (pre_trigger_rows is 30), except one that was suppressed for its age.
-    wait_for("samples were taken", || {
+    WAIT.until("samples were taken", || {
         let sent = metric(&agent, "uview_host_sent_samples_total{series=\"dense\"}");
         (sent >= 7).then_some(())
     });
@@ -103,13 +90,13 @@ fn rows_become_a_baseline_and_a_dense_series_that_end_with_their_service() {
         let mut samples = all.iter().filter(of_up).flat_map(|series| &series.samples);
         samples.any(|sample| sample.value == value).then_some(())
     };
-    wait_for("the service is up", || up(1.0));
+    WAIT.until("the service is up", || up(1.0));
     let (silent_replicas, lmap) = (vec![lmap.replicas[0].replica], lmap.lmap);
     let silent = LmapSummary { lmap, epoch, gamma: 10.0, silent_replicas, ..LmapSummary::default() };
     worker.send(FromWorker::Summary(Summary { at_unix_ns: begin, lmaps: vec![silent], ..Summary::default() }));
-    wait_for("the service is silent", || up(0.0));
+    WAIT.until("the service is silent", || up(0.0));
     drop(service);
-    let all = wait_for("the series end", || {
+    let all = WAIT.until("the series end", || {
         let all = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let marks = all.iter().flat_map(|series| &series.samples).filter(|sample| sample.value.to_bits() == STALE_NAN);
         // Two series of the metric, and one of `up`.

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use support::certificates::Subject;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, Stream};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 
 /// The most that an answer may have here.
 const MAX_BYTES: usize = 100_000;
@@ -160,7 +161,7 @@ fn answers_without_an_end_are_given_up_at_their_limits() {
         ("packed", url(packed), ""),
     ]);
 
-    let why = wait_for("all are down", || {
+    let why = WAIT.until("all are down", || {
         let why = problems(&agent);
         (why.len() == 4).then_some(why)
     });
@@ -168,14 +169,14 @@ fn answers_without_an_end_are_given_up_at_their_limits() {
     for (service, text) in [
         ("chunks", "its body is longer than 100000 bytes; raise max_bytes"),
         ("long", "its body is longer than 100000 bytes; raise max_bytes"),
-        ("slow", "no answer within 1000 ms; raise timeout_ms"),
+        ("slow", "no response within 1s; raise timeout_ms"),
         ("packed", "does a proxy change it?"),
     ] {
         assert!(why[service].contains(text), "{service}: {}", why[service]);
     }
     for reason in ["too_long", "deadline", "encoding"] {
         let name = format!("uview_host_failed_scrapes_total{{reason=\"{reason}\"}}");
-        wait_for(reason, || (metric(&agent, &name) > 1).then_some(()));
+        WAIT.until(reason, || (metric(&agent, &name) > 1).then_some(()));
     }
     let (sent, connections) = (sent.load(Ordering::Relaxed), connections.load(Ordering::Relaxed));
     assert!(sent < connections * (MAX_BYTES as u64 + SOCKETS), "{sent} bytes in {connections} scrapes");
@@ -211,7 +212,7 @@ fn answers_that_are_no_metrics_say_what_they_are_and_a_redirect_is_not_followed(
         ("broken", url(broken), ""),
     ]);
 
-    let why = wait_for("all are down", || {
+    let why = WAIT.until("all are down", || {
         let why = problems(&agent);
         (why.len() == 5).then_some(why)
     });
@@ -241,7 +242,7 @@ fn samples_that_are_not_looked_at_are_counted_by_reason() {
     let agent = scraping(&[("shop", format!("http://{target}/metrics"), ", max_samples: 10")]);
 
     let count = |reason: &str| metric(&agent, &format!("uview_host_refused_samples_total{{reason=\"{reason}\"}}"));
-    wait_for("two scrapes", || (metric(&agent, "uview_host_scrapes_total") >= 2).then_some(()));
+    WAIT.until("two scrapes", || (metric(&agent, "uview_host_scrapes_total") >= 2).then_some(()));
 
     let (many, long, twice) = (count("too_many"), count("too_long"), count("duplicate"));
     assert!(many >= 11 && long >= 1 && twice >= 1, "{many} {long} {twice}");
@@ -250,13 +251,13 @@ fn samples_that_are_not_looked_at_are_counted_by_reason() {
 
 /// A server's configuration, and the file with its authority, for `localhost`.
 fn certified(folder: &Path, name: &str) -> (Arc<ServerConfig>, String) {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let made = Subject::new(&["localhost"]).self_signed();
     let path = folder.join(name);
-    std::fs::write(&path, made.cert.pem()).unwrap();
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    std::fs::write(&path, made.pem()).unwrap();
+    let key = PrivateKeyDer::Pkcs8(made.key_der().into());
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-    let config = builder.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let config = builder.with_single_cert(vec![made.der().into()], key).unwrap();
     (Arc::new(config), format!(", ca: '{}'", path.display()))
 }
 
@@ -277,14 +278,14 @@ fn an_https_target_is_scraped_if_the_authority_knows_it_and_else_is_down() {
         ("plain", url("localhost", plain), &ca),
     ]);
 
-    let why = wait_for("three are down", || {
+    let why = WAIT.until("three are down", || {
         let why = problems(&agent);
         (why.len() == 3).then_some(why)
     });
     for service in ["stranger", "wrong-name", "plain"] {
         assert!(why[service].contains("TLS handshake failed"), "{service}: {}", why[service]);
     }
-    let scraped = wait_for("the right one is scraped", || {
+    let scraped = WAIT.until("the right one is scraped", || {
         let sources = agent.operators();
         let mut client = sources.client.clone();
         let reply = sources.runtime.block_on(client.sources(wire::proto::operators::SourcesRequest::default()));
@@ -292,4 +293,37 @@ fn an_https_target_is_scraped_if_the_authority_knows_it_and_else_is_down() {
         targets.into_iter().find(|target| target.service == "right" && target.scrapes >= 2)
     });
     assert_eq!((scraped.failed_scrapes, scraped.samples), (0, 1), "{scraped:?}");
+}
+
+#[test]
+fn a_target_of_another_user_than_a_rule_names_gives_no_values_under_that_name() {
+    let shop = serve(None, |stream| stream.write_all(page("a_total 1\n").as_bytes()));
+    let own = rustix::process::geteuid().as_raw();
+    let target = |service: &str| {
+        let how = "interval_ms: 100, learn_scrapes: 10, timeout_ms: 30000";
+        format!("{{service: {service}, url: 'http://{shop}/metrics', {how}}}")
+    };
+    let agent = Agent::with(&format!(
+        "process_metrics: {{enabled: false}}\n\
+         services: {{identities: [{{uid: 4000000000, services: [taken]}}, {{uid: {own}, services: [own]}}]}}\n\
+         sources: {{prometheus: {{targets: [{}, {}, {}]}}}}\n",
+        target("taken"),
+        target("own"),
+        target("free")
+    ));
+    let services = || {
+        let mut operators = agent.operators();
+        let request = wire::proto::operators::ListRequest {};
+        let lmaps = operators.runtime.block_on(operators.client.list(request)).unwrap().into_inner().lmaps;
+        lmaps.into_iter().map(|lmap| lmap.service).collect::<std::collections::BTreeSet<_>>()
+    };
+
+    let why = WAIT.until("the stranger is down", || problems(&agent).remove("taken"));
+    WAIT.until("the others are watched", || (services().len() >= 2).then_some(()));
+
+    let who = format!("user {own} (127.0.0.1) listens there, and services.identities gives the name to others");
+    assert!(why.contains(&who), "{why}");
+    assert_eq!(services(), ["free", "own"].map(str::to_owned).into());
+    assert_eq!(problems(&agent).into_keys().collect::<Vec<_>>(), ["taken"]);
+    assert!(metric(&agent, "uview_host_failed_scrapes_total{reason=\"foreign\"}") > 0);
 }

@@ -10,7 +10,7 @@ use prost::Message as _;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use wire::proto::operators::{ListReply, ListRequest};
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::otlp::{send, span, upstream};
 use crate::reload::replace;
 use crate::service::Service;
@@ -73,7 +73,7 @@ fn rules(token: &Path) -> String {
 /// Waits until the agent has taken over `reloads` changes of its files.
 fn reloaded(agent: &Agent, reloads: u32) {
     let line = format!("uview_host_reloads_total {reloads}\n");
-    wait_for("the changed files", || agent.get("/metrics").1.contains(&line).then_some(()));
+    WAIT.until("the changed files", || agent.get("/metrics").1.contains(&line).then_some(()));
     assert!(!agent.status().problems.iter().any(|line| line.contains("not in use")));
 }
 
@@ -98,7 +98,7 @@ fn spans_in_the_name_of_anothers_service_pass_and_do_not_count_as_its_own() {
     // Of payment and shop, and after them of services whose spans count: this user's, and nobody's in particular.
     let body = request(1, &["payment", "shop", "payment", "cart", "frontend"]);
     assert_eq!(send(otlp, &body), "HTTP/1.1 200 OK");
-    let counted = wait_for("the replicas with spans", || {
+    let counted = WAIT.until("the replicas with spans", || {
         let all = instances(&agent);
         replicas(&all, "cart").and(replicas(&all, "frontend")).map(|_| all.clone())
     });
@@ -112,14 +112,14 @@ fn spans_in_the_name_of_anothers_service_pass_and_do_not_count_as_its_own() {
     assert!(problems.iter().any(|problem| problem.starts_with(&named)), "{problems:?}");
     assert!(problems.iter().any(|problem| problem.contains("1 spans in the name of shop")), "{problems:?}");
     assert!(agent.get("/metrics").1.contains("uview_host_unverified_spans_total 3"));
-    let passed = wait_for("the spans at the upstream", || {
+    let passed = WAIT.until("the spans at the upstream", || {
         received.lock().unwrap_or_else(std::sync::PoisonError::into_inner).first().cloned()
     });
     assert_eq!(passed.encode_to_vec(), body, "what is sent on is what came");
 
     // The owner's spans count.
     assert_eq!(send_from(OTHER, otlp, "", &request(10, &["payment"])), "HTTP/1.1 200 OK");
-    wait_for("payment's own spans", || {
+    WAIT.until("payment's own spans", || {
         replicas(&instances(&agent), "payment").filter(|replicas| replicas.iter().any(|name| name == "spans")).map(drop)
     });
     assert!(agent.get("/metrics").1.contains("uview_host_unverified_spans_total 3"));
@@ -142,7 +142,7 @@ fn a_token_lets_its_holder_send_in_the_name_of_a_service() {
         assert!(agent.get("/metrics").1.contains(&counted), "{number}");
     }
 
-    wait_for("payment's own span", || replicas(&instances(&agent), "payment").map(drop));
+    WAIT.until("payment's own span", || replicas(&instances(&agent), "payment").map(drop));
     // For the tail sampler they are of nobody.
     let mut operators = agent.operators();
     let receipt = operators.client.receipt(wire::proto::operators::ReceiptRequest {});
@@ -190,7 +190,7 @@ fn a_token_that_is_replaced_in_its_file_holds_for_connections_that_stand_too() {
 
     assert_eq!((unverified(3, "second"), unverified(4, "first")), (1, 2));
     replace(&token, "two words\n");
-    wait_for("the problem", || crate::reload::rejected(&agent).then_some(()));
+    WAIT.until("the problem", || crate::reload::rejected(&agent).then_some(()));
     let problems = agent.status().problems;
     assert!(problems.iter().any(|line| line.contains("not in use") && line.contains("token_file")), "{problems:?}");
     assert_eq!((unverified(5, "second"), unverified(6, "first")), (2, 3));
@@ -261,7 +261,7 @@ fn a_sender_is_known_by_the_cgroup_in_which_it_connected() {
     let agent = Agent::with(&text(to, &rules, "keep: all"));
 
     send_in(&cgroup.directory.join("pod"), agent.at.otlp[1]);
-    let counted = wait_for("the replicas with spans", || {
+    let counted = WAIT.until("the replicas with spans", || {
         let all = instances(&agent);
         replicas(&all, "payment").and(replicas(&all, "stock")).map(|_| all.clone())
     });

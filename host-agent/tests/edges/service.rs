@@ -8,7 +8,8 @@ use std::path::Path;
 
 use prost::Message as _;
 use region::{OwnedRegion, fd_passing};
-use wire::frame::{self, Frames};
+use support::frames::framed;
+use wire::frame::Frames;
 use wire::layout::{RegionSize, Slot, VERSION};
 use wire::metric::{Declaration, Group, Kind, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
@@ -86,9 +87,7 @@ impl Service {
     }
 
     pub fn frame(message: &ServiceMessage) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        frame::encode(&proto::ServiceMessage::from(message), &mut bytes).unwrap();
-        bytes
+        framed(&proto::ServiceMessage::from(message))
     }
 
     pub fn add_region(&mut self, descriptor: Option<BorrowedFd<'_>>, size: RegionSize) {

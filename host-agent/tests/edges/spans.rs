@@ -16,7 +16,7 @@ use wire::proto::operators::{ReceiptLine, ReceiptRequest};
 use wire::proto::registration::agent_message::Message;
 use wire::registration::ServiceMessage;
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::otlp::{ReceivedSpans, upstream};
 use crate::service::Service;
 
@@ -112,11 +112,11 @@ fn spans_of_a_service_without_an_exporter_are_upstream_also_those_before_it_was_
     let mut service = ServiceProcess::start(&agent);
 
     service.does("record 3");
-    wait_for("three requests", || (names(&received).len() == 6).then_some(()));
+    WAIT.until("three requests", || (names(&received).len() == 6).then_some(()));
     service.does("record 20");
     service.kill();
 
-    wait_for("what was written before", || (names(&received).len() == 46).then_some(()));
+    WAIT.until("what was written before", || (names(&received).len() == 46).then_some(()));
     let names = names(&received);
     assert!(names.iter().all(|(service, _)| service.contains("payment")), "{names:?}");
     assert_eq!(names.iter().filter(|(_, name)| name == "POST /pay").count(), 23);
@@ -133,10 +133,10 @@ fn a_ring_that_is_too_small_loses_the_oldest_and_every_span_is_counted() {
     service.kill();
 
     let lost = || count(&agent, "overwritten_ring_records") + count(&agent, "unfinished_ring_records");
-    wait_for("every span", || (count(&agent, "ring_spans") + lost() == 40_002).then_some(()));
+    WAIT.until("every span", || (count(&agent, "ring_spans") + lost() == 40_002).then_some(()));
     // How many depends on scheduling. 64 records are written in less time than the agent pauses.
     assert!(lost() > 0, "nothing was lost");
-    wait_for("what was read", || (names(&received).len() as u64 == count(&agent, "ring_spans")).then_some(()));
+    WAIT.until("what was read", || (names(&received).len() as u64 == count(&agent, "ring_spans")).then_some(()));
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn a_trace_that_a_service_asks_for_is_kept_with_its_reason_and_no_other() {
     service.does("ask 1");
     service.does("record 5");
 
-    wait_for("the trace", || (names(&received).len() == 2).then_some(()));
-    wait_for("all others dropped", || {
+    WAIT.until("the trace", || (names(&received).len() == 2).then_some(()));
+    WAIT.until("all others dropped", || {
         agent.get("/metrics").1.contains("dropped_spans_total{reason=\"aged\"} 20").then_some(())
     });
     let text = format!("{:?}", received.lock().unwrap_or_else(PoisonError::into_inner));
@@ -173,7 +173,7 @@ fn without_an_upstream_a_service_learns_that_its_spans_are_not_forwarded() {
 
     uview.trigger(TraceId::from_bytes([1; 16]).unwrap(), "why");
 
-    wait_for("the problem", || uview.status().to_string().contains("otlp.upstream is not set").then_some(()));
+    WAIT.until("the problem", || uview.status().to_string().contains("otlp.upstream is not set").then_some(()));
 }
 
 #[test]
@@ -196,14 +196,14 @@ fn a_ring_of_which_memory_is_freed_is_not_read_any_more_costs_nothing_and_is_nam
         fallocate(ring.region().as_fd(), punch, 0, size.bytes() as u64).unwrap();
         ring.region().slot(Slot(0)).unwrap().store(tickets, Ordering::Relaxed);
     };
-    wait_for("the agent to give the ring up", || {
+    WAIT.until("the agent to give the ring up", || {
         free();
         (count(&agent, "freed_span_rings") == 1).then_some(())
     });
     free();
     let mut service = ServiceProcess::start(&agent);
     service.does("record 3");
-    wait_for("the other's spans", || (names(&received).len() == 6).then_some(()));
+    WAIT.until("the other's spans", || (names(&received).len() == 6).then_some(()));
 
     assert_eq!(pages(), 1, "the agent allocated pages that it read");
     let problems = agent.status().problems;
@@ -237,13 +237,13 @@ fn whatever_lies_in_a_ring_nothing_malformed_goes_on_and_others_are_read() {
         let word = |i: u64| (n * 64 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 50);
         ring.push(&std::array::from_fn::<u64, 63, _>(|i| word(i as u64)));
     }
-    wait_for("what is no record", || (count(&agent, "malformed_ring_records") > 0).then_some(()));
+    WAIT.until("what is no record", || (count(&agent, "malformed_ring_records") > 0).then_some(()));
     ring.region().slot(Slot(0)).unwrap().store(u64::MAX - 1, Ordering::Relaxed);
-    wait_for("a jump", || (count(&agent, "overwritten_ring_records") > 1 << 40).then_some(()));
+    WAIT.until("a jump", || (count(&agent, "overwritten_ring_records") > 1 << 40).then_some(()));
     ring.region().slot(Slot(0)).unwrap().store(5, Ordering::Relaxed);
     let mut service = ServiceProcess::start(&agent);
     service.does("record 3");
 
-    wait_for("the other's spans", || (names(&received).len() >= 6).then_some(()));
+    WAIT.until("the other's spans", || (names(&received).len() >= 6).then_some(()));
     assert_eq!(names(&received).iter().filter(|(service, _)| service.contains("payment")).count(), 6);
 }

@@ -1,10 +1,11 @@
 //! Upstreams whose certificates are renewed while the agent runs.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agent_runtime::clock::unix_now;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
 use tokio_rustls::rustls::crypto::ring;
@@ -15,11 +16,13 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection, Stream
 use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{LmapSummary, Row, Rows, Summary};
 
-use crate::agent::{Agent, wait_for};
-use crate::otlp::{now, send, span};
-use crate::reload::{Authority, authority, rejected, replace, signed};
+use crate::agent::{Agent, WAIT};
+use crate::otlp::{send, span};
+use crate::reload::{rejected, replace};
 use crate::service::Service;
 use crate::worker::Worker;
+use support::certificates::{Authority, Subject};
+use support::http::HttpRequest;
 use support::otlp::spans_of;
 
 /// An OTLP/HTTP upstream that wants clients' certificates, and ends each connection after one request.
@@ -33,34 +36,27 @@ struct SecureUpstream {
 
 /// A server with a certificate of `authority`, for clients with one.
 fn config(authority: &Authority) -> Arc<ServerConfig> {
-    let (certificate, key) = signed(authority, "collector.example");
+    let own = Subject::new(&["collector.example"]).signed_by(authority);
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let builder = builder.with_client_cert_verifier(verifier.build().unwrap());
-    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
-    Arc::new(builder.with_single_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap())
+    let key = PrivateKeyDer::Pkcs8(own.key_der().into());
+    Arc::new(builder.with_single_cert(vec![own.der().into()], key).unwrap())
 }
 
 /// Reads one request. Its path; `None` if the handshake fails.
 fn serve(stream: TcpStream, config: Arc<ServerConfig>) -> Option<String> {
     let mut reader = BufReader::new(StreamOwned::new(ServerConnection::new(config).unwrap(), stream));
-    let (mut head, mut line) = (String::new(), String::new());
-    while line != "\r\n" {
-        line.clear();
-        reader.read_line(&mut line).ok().filter(|length| *length > 0)?;
-        head.push_str(&line);
-    }
-    let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-    reader.read_exact(&mut vec![0; length.unwrap_or(0)]).ok()?;
+    let request = HttpRequest::read(&mut reader)?;
     let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let stream = reader.get_mut();
     stream.write_all(answer).ok()?;
     stream.conn.send_close_notify();
     stream.flush().ok()?;
-    head.split(' ').nth(1).map(str::to_owned)
+    Some(request.path().to_owned())
 }
 
 impl SecureUpstream {
@@ -99,8 +95,8 @@ impl SecureUpstream {
 
 /// Writes what a client of `authority` shows and trusts.
 fn write(folder: &Path, authority: &Authority) {
-    let (certificate, key) = signed(authority, "client.example");
-    for (name, text) in [("ca.pem", authority.pem()), ("client.pem", certificate), ("client.key", key)] {
+    let own = Subject::new(&["client.example"]).signed_by(authority);
+    for (name, text) in [("ca.pem", authority.pem()), ("client.pem", own.pem()), ("client.key", own.key_pem())] {
         replace(&folder.join(name), &text);
     }
 }
@@ -114,7 +110,7 @@ fn total(page: &str, name: &str) -> u64 {
 #[test]
 fn upstreams_with_renewed_certificates_go_on_and_a_broken_file_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (first, second) = (authority(), authority());
+    let [first, second] = [(); 2].map(|()| Authority::new("authority"));
     write(folder.path(), &first);
     let upstream = SecureUpstream::start(&first);
     let to = format!(
@@ -133,10 +129,10 @@ fn upstreams_with_renewed_certificates_go_on_and_a_broken_file_changes_nothing()
     let (epoch, lmap) = worker.set_where(|lmap| lmap.service == "cart");
     let lmap = lmap.lmap;
     let summary = LmapSummary { lmap, epoch, gamma: 10.0, ..LmapSummary::default() };
-    worker.send(FromWorker::Summary(Summary { at_unix_ns: now(), lmaps: vec![summary], ..Summary::default() }));
+    worker.send(FromWorker::Summary(Summary { at_unix_ns: unix_now().0, lmaps: vec![summary], ..Summary::default() }));
     let mut trace = 0;
     let mut give = || {
-        let row = Row { at_unix_ns: now(), score: 1.0, values: vec![3.0] };
+        let row = Row { at_unix_ns: unix_now().0, score: 1.0, values: vec![3.0] };
         worker.send(FromWorker::Rows(Rows { lmap, epoch, rows: vec![row] }));
         trace += 1;
         let resource_spans = vec![spans_of("payment", vec![span(trace, 1, &[], "POST /pay")])];
@@ -144,7 +140,7 @@ fn upstreams_with_renewed_certificates_go_on_and_a_broken_file_changes_nothing()
         assert_eq!(send(agent.at.otlp[1], &body), "HTTP/1.1 200 OK");
     };
     let mut arrive = |what: &str| {
-        wait_for(what, || {
+        WAIT.until(what, || {
             give();
             (upstream.has("/v1/traces") && upstream.has("/v1/metrics")).then_some(())
         });
@@ -156,19 +152,19 @@ fn upstreams_with_renewed_certificates_go_on_and_a_broken_file_changes_nothing()
     let before = retries();
     let resource_spans = vec![spans_of("payment", vec![span(1 << 100, 1, &[], "POST /pay")])];
     send(agent.at.otlp[1], &ExportTraceServiceRequest { resource_spans }.encode_to_vec());
-    wait_for("a failure with the certificates of before", || (retries() > before).then_some(()));
+    WAIT.until("a failure with the certificates of before", || (retries() > before).then_some(()));
     assert!(!upstream.has("/v1/traces"));
     write(folder.path(), &second);
     arrive("spans and samples with the renewed certificates");
     assert!(total(&agent.get("/metrics").1, "uview_host_reloads_total") > 0);
 
     replace(&folder.path().join("ca.pem"), "no certificate\n");
-    wait_for("the problem", || rejected(&agent).then_some(()));
+    WAIT.until("the problem", || rejected(&agent).then_some(()));
     let problems = agent.status().problems;
     let named = |line: &String| line.contains("not in use: otlp.upstream.tls") && line.contains("ca.pem");
     assert!(problems.iter().any(named), "{problems:?}");
     upstream.renew(&second);
     arrive("spans and samples in spite of a broken file");
     write(folder.path(), &second);
-    wait_for("the end of the problem", || (!rejected(&agent)).then_some(()));
+    WAIT.until("the end of the problem", || (!rejected(&agent)).then_some(()));
 }

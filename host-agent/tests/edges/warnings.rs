@@ -1,6 +1,8 @@
 //! What a configuration leaves open is said where operators look, while the agent runs.
 
-use crate::agent::Agent;
+use std::net::TcpStream;
+
+use crate::agent::{Agent, WAIT};
 
 #[test]
 fn open_addresses_and_secrets_over_http_are_in_the_status_and_counted_and_no_secret_is() {
@@ -33,4 +35,18 @@ fn an_agent_that_leaves_nothing_open_says_nothing() {
 
     assert_eq!(agent.status().warnings, [""; 0]);
     assert!(agent.get("/metrics").1.contains("\nuview_host_warnings 0\n"));
+}
+
+#[test]
+fn a_listener_that_is_full_is_in_the_status_with_who_has_most() {
+    let agent = Agent::start();
+    // One more than one user may have.
+    let _held: Vec<_> = (0..65).map(|_| TcpStream::connect(agent.at.metrics).unwrap()).collect();
+
+    let problem = WAIT.until("it is in the status", || {
+        agent.status().problems.into_iter().find(|problem| problem.starts_with("metrics: connections are refused"))
+    });
+
+    let said = format!("user {} has 64 connections", rustix::process::geteuid().as_raw());
+    assert!(problem.contains(&said), "{problem}");
 }

@@ -1,36 +1,18 @@
 //! Alarms reach webhook receivers. A receiver that hangs, dies and comes back delays no other and misses nothing.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use wire::proto::control::worker_message::Message as FromWorker;
-use wire::proto::control::{Episode, Verdict, Verdicts};
+use support::http::HttpRequest;
+use wire::proto::control::Episode;
 
-use crate::agent::{Agent, wait_for};
+use crate::agent::{Agent, WAIT};
 use crate::service::Service;
 use crate::worker::Worker;
 
 type ReceivedAlarms = Arc<Mutex<Vec<Value>>>;
-
-/// The body of one request.
-fn read(stream: &TcpStream) -> Option<Vec<u8>> {
-    let mut reader = BufReader::new(stream);
-    let (mut length, mut line) = (0, String::new());
-    while line != "\r\n" {
-        line.clear();
-        if reader.read_line(&mut line).unwrap_or(0) == 0 {
-            return None;
-        }
-        if let Some(value) = line.to_lowercase().strip_prefix("content-length: ") {
-            length = value.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    Some(body)
-}
 
 /// A receiver that accepts everything until it is dropped.
 fn receiver(listener: TcpListener) -> ReceivedAlarms {
@@ -38,11 +20,11 @@ fn receiver(listener: TcpListener) -> ReceivedAlarms {
     let into = Arc::clone(&alarms);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (mut stream, into) = (stream.unwrap(), Arc::clone(&into));
+            let (mut reader, into) = (BufReader::new(stream.unwrap()), Arc::clone(&into));
             std::thread::spawn(move || {
-                while let Some(body) = read(&stream) {
+                while let Some(HttpRequest { body, .. }) = HttpRequest::read(&mut reader) {
                     into.lock().unwrap_or_else(PoisonError::into_inner).push(serde_json::from_slice(&body).unwrap());
-                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                    reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
                 }
             });
         }
@@ -62,13 +44,18 @@ fn is(alarms: &ReceivedAlarms, service: &str, statuses: &[&str]) -> bool {
 }
 
 fn agent(receivers: &[(&str, SocketAddr)]) -> Agent {
+    agent_with(receivers, "")
+}
+
+/// With `more` in its configuration.
+fn agent_with(receivers: &[(&str, SocketAddr)], more: &str) -> Agent {
     let receivers: Vec<String> = receivers
         .iter()
         .map(|(name, at)| {
             format!("- {{name: {name}, url: 'http://{at}/hook', timeout_ms: 60000, group_wait_ms: 0, group_interval_ms: 1}}\n")
         })
         .collect();
-    Agent::with(&format!("process_metrics: {{enabled: false}}\nwebhooks:\n{}", receivers.concat()))
+    Agent::with(&format!("{more}process_metrics: {{enabled: false}}\nwebhooks:\n{}", receivers.concat()))
 }
 
 #[test]
@@ -81,40 +68,26 @@ fn a_receiver_that_hangs_and_dies_delays_no_other_and_gets_the_alarm_later() {
     let mut worker = Worker::connect(&agent, 0);
     let (_service, _region) = Service::register(&agent, "payment", &["requests"]);
     let (epoch, lmap) = worker.set();
-    let say = |worker: &mut Worker, episode: Episode, at: u64| {
-        let verdict = Verdict {
-            lmap: lmap.lmap,
-            epoch,
-            score: 20.0,
-            gamma: 4.0,
-            state: 2,
-            episode: episode as i32,
-            ..Verdict::default()
-        };
-        worker.send(FromWorker::Verdicts(Verdicts {
-            at_unix_ns: 1_700_000_000_000_000_000 + at,
-            verdicts: vec![verdict],
-        }));
-    };
+    let say = |episode: Episode, at: u64| worker.verdict_in(episode, &lmap, epoch, 1_700_000_000_000_000_000 + at);
 
     // The bad receiver reads its message and never replies.
-    say(&mut worker, Episode::Began, 1);
+    say(Episode::Began, 1);
     let (hanging, _) = bad.accept().unwrap();
-    assert!(read(&hanging).is_some());
-    wait_for("the beginning", || is(&alarms, "payment", &["firing"]).then_some(()));
-    say(&mut worker, Episode::Ended, 2);
-    wait_for("the end, while the other one hangs", || is(&alarms, "payment", &["firing", "resolved"]).then_some(()));
+    assert!(HttpRequest::read(&mut BufReader::new(&hanging)).is_some());
+    WAIT.until("the beginning", || is(&alarms, "payment", &["firing"]).then_some(()));
+    say(Episode::Ended, 2);
+    WAIT.until("the end, while the other one hangs", || is(&alarms, "payment", &["firing", "resolved"]).then_some(()));
 
     // It is killed meanwhile, and the alarm comes back while it is away.
     drop((hanging, bad));
-    wait_for("a failure", || (agent.counter("failed_webhooks") > 0).then_some(()));
-    say(&mut worker, Episode::Began, 3);
-    wait_for("the next", || is(&alarms, "payment", &["firing", "resolved", "firing"]).then_some(()));
+    WAIT.until("a failure", || (agent.counter("failed_webhooks") > 0).then_some(()));
+    say(Episode::Began, 3);
+    WAIT.until("the next", || is(&alarms, "payment", &["firing", "resolved", "firing"]).then_some(()));
     let again = receiver(TcpListener::bind(bad_at).unwrap());
 
-    wait_for("how things stand", || is(&again, "payment", &["firing"]).then_some(()));
-    say(&mut worker, Episode::Ended, 4);
-    wait_for("the end", || is(&again, "payment", &["firing", "resolved"]).then_some(()));
+    WAIT.until("how things stand", || is(&again, "payment", &["firing"]).then_some(()));
+    say(Episode::Ended, 4);
+    WAIT.until("the end", || is(&again, "payment", &["firing", "resolved"]).then_some(()));
     let message = alarms.lock().unwrap_or_else(PoisonError::into_inner)[0].clone();
     assert_eq!((&message["version"], &message["receiver"]), (&Value::from("4"), &Value::from("good")));
     assert_eq!(message["alerts"][0]["startsAt"], "2023-11-14T22:13:20.000Z");
@@ -133,19 +106,29 @@ fn an_alarm_of_a_service_that_goes_away_is_resolved() {
     let mut worker = Worker::connect(&agent, 0);
     let (service, region) = Service::register(&agent, "payment", &["requests"]);
     let (epoch, lmap) = worker.set();
-    let verdict = Verdict {
-        lmap: lmap.lmap,
-        epoch,
-        score: 20.0,
-        gamma: 4.0,
-        state: 2,
-        episode: Episode::Began as i32,
-        ..Verdict::default()
-    };
-    worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: 1, verdicts: vec![verdict] }));
-    wait_for("the beginning", || is(&alarms, "payment", &["firing"]).then_some(()));
+    worker.verdict_in(Episode::Began, &lmap, epoch, 1);
+    WAIT.until("the beginning", || is(&alarms, "payment", &["firing"]).then_some(()));
 
     drop((service, region));
 
-    wait_for("the end", || is(&alarms, "payment", &["firing", "resolved"]).then_some(()));
+    WAIT.until("the end", || is(&alarms, "payment", &["firing", "resolved"]).then_some(()));
+}
+
+#[test]
+fn an_alarm_links_to_its_incident_at_the_url_of_the_configuration() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let more = "kubernetes: {node: rack-7.n3}\n\
+                page: {incident_link: 'https://ops.example/{node}/#/incident/{incident}'}\n";
+    let agent = agent_with(&[("good", listener.local_addr().unwrap())], more);
+    let alarms = receiver(listener);
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "payment", &["requests"]);
+    let (epoch, lmap) = worker.set();
+    worker.verdict_in(Episode::Began, &lmap, epoch, 1_700_000_000_000_000_000);
+    WAIT.until("the beginning", || is(&alarms, "payment", &["firing"]).then_some(()));
+
+    let alert = alarms.lock().unwrap_or_else(PoisonError::into_inner)[0]["alerts"][0].clone();
+
+    assert_eq!(alert["generatorURL"], "https://ops.example/rack-7.n3/#/incident/20231114-221320-000");
+    assert_eq!(alert["annotations"]["incident"], "rack-7.n3/20231114-221320-000");
 }

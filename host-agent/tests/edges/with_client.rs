@@ -3,7 +3,7 @@
 use client::{Client, Service};
 use host_agent::control_plane::Limits;
 
-use crate::agent::{Agent, config, wait_for};
+use crate::agent::{Agent, WAIT, config};
 use crate::worker::Worker;
 
 fn connect(agent: &Agent, name: &str) -> Client {
@@ -25,7 +25,7 @@ fn what_a_service_registers_is_watched_until_it_is_removed() {
 
     let (_, lmap) = worker.set_where(|lmap| lmap.metrics.len() == 1);
     assert_eq!(lmap.metrics[0].name, "http.server.request.duration");
-    wait_for("the release", || (agent.counter("released_slot_runs") == 1).then_some(()));
+    WAIT.until("the release", || (agent.counter("released_slot_runs") == 1).then_some(()));
     drop(cart);
     worker.removed();
 }
@@ -35,7 +35,7 @@ fn a_service_finds_the_next_agent_and_registers_again() {
     let agent = Agent::start();
     let cart = connect(&agent, "cart");
     let requests = cart.counter("http.server.requests").register();
-    wait_for("the registration", || (agent.counter("accepted_series") == 1).then_some(()));
+    WAIT.until("the registration", || (agent.counter("accepted_series") == 1).then_some(()));
     let folder = agent.stop();
     requests.add(1);
 
@@ -53,12 +53,12 @@ fn a_service_that_asks_for_too_much_gets_what_there_is_and_sees_the_rest_in_its_
     let limit = wire::control::MAX_METRICS - Limits::OWN_SERIES;
     let handles: Vec<_> = (0..limit + 10).map(|number| cart.counter(&format!("m{number}")).register()).collect();
 
-    wait_for("the refusals", || (agent.counter("refused_series") == 10).then_some(()));
+    WAIT.until("the refusals", || (agent.counter("refused_series") == 10).then_some(()));
 
     for handle in &handles {
         handle.add(1);
     }
-    wait_for("the problem", || cart.status().to_string().contains("reached the limit of").then_some(()));
+    WAIT.until("the problem", || cart.status().to_string().contains("reached the limit of").then_some(()));
     assert_eq!(agent.counter("slow_services"), 0);
 }
 

@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use agent_runtime::http_client::{Client, Endpoint};
 use k8s_openapi::api::core::v1::Pod;
-use remote_write::client::{Client, Receiver};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::counts::Counts;
 use crate::questions::Questions;
 use crate::room::Room;
@@ -29,6 +28,8 @@ const ONE_WITHIN: Duration = Duration::from_secs(2);
 const ALL_WITHIN: Duration = Duration::from_secs(8);
 /// Most bytes of a page.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
+/// What an agent says of its LMAPs.
+const PATH: &str = "/metrics/lmaps";
 /// Pods of host agents.
 const LABELS: &str = "app.kubernetes.io/name=uview,app.kubernetes.io/component=host-agent";
 /// Most bytes of all pages that are fresh.
@@ -38,7 +39,8 @@ pub(crate) const MAX_PAGE_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 struct Reading {
     client: Client,
-    page: Option<(Instant, Result<Arc<Page>, String>)>,
+    /// The page, or why there is none, and since when.
+    page: Option<(Duration, Result<Arc<Page>, String>)>,
 }
 
 /// The address of an agent, and its last reading.
@@ -47,12 +49,13 @@ type Located = (IpAddr, Arc<Mutex<Reading>>);
 /// Where the agents are, when that was asked, and their readings.
 #[derive(Debug, Default)]
 struct Agents {
-    asked: Option<Instant>,
+    asked: Option<Duration>,
     readings: BTreeMap<String, Located>,
 }
 
 /// Reads the agents of one namespace.
 pub(crate) struct Reader {
+    clock: Clock,
     questions: Questions,
     room: Room,
     namespace: String,
@@ -67,7 +70,7 @@ impl Reader {
     pub(crate) fn new(questions: Questions, namespace: String, port: u16, counts: Arc<Counts>) -> Self {
         let slots = Arc::new(Semaphore::new(AT_A_TIME));
         let room = Room::new(MAX_PAGE_BYTES);
-        Self { questions, room, namespace, port, slots, agents: Mutex::default(), counts }
+        Self { clock: Clock::start(), questions, room, namespace, port, slots, agents: Mutex::default(), counts }
     }
 
     /// The pages of `nodes`. A node without an agent is not in it.
@@ -83,10 +86,11 @@ impl Reader {
         let mut reading = JoinSet::new();
         for (node, agent) in readings {
             let (slots, counts, room) = (Arc::clone(&self.slots), Arc::clone(&self.counts), self.room.clone());
+            let clock = self.clock;
             reading.spawn(async move {
                 // Nobody closes it.
                 let _slot = slots.acquire().await;
-                (node, agent.lock().await.fresh(&counts, &room).await)
+                (node, agent.lock().await.fresh(clock, &counts, &room).await)
             });
         }
         let all = async {
@@ -103,13 +107,14 @@ impl Reader {
     async fn readings(&self, nodes: &BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Mutex<Reading>>>, String> {
         let mut agents = self.agents.lock().await;
         // One that is being read is kept by whoever reads it.
+        let now = self.clock.now();
         let idle = agents.readings.values().filter_map(|(_, reading)| reading.try_lock().ok());
-        idle.for_each(|mut reading| reading.forget_old());
-        if agents.asked.is_none_or(|asked| asked.elapsed() >= FRESH) {
+        idle.for_each(|mut reading| reading.forget_old(now));
+        if agents.asked.is_none_or(|asked| asked + FRESH <= now) {
             let located = self.questions.running_pods(&self.namespace, LABELS, located).await?;
             let mut before = core::mem::take(&mut agents.readings);
             agents.readings = located.into_iter().filter_map(|at| self.agent(at, &mut before)).collect();
-            agents.asked = Some(Instant::now());
+            agents.asked = Some(self.clock.now());
         }
         let known = |node: &&str| Some(((*node).to_owned(), Arc::clone(&agents.readings.get(*node)?.1)));
         Ok(nodes.iter().filter_map(known).collect())
@@ -124,9 +129,9 @@ impl Reader {
         if let Some(known) = before.remove(&node).filter(|(known, _)| *known == address) {
             return Some((node, known));
         }
-        let url = format!("http://{}/metrics/lmaps", SocketAddr::new(address, self.port));
-        let receiver = Receiver { url, headers: Vec::new(), ca: None, timeout: ONE_WITHIN };
-        let reading = Reading { client: Client::new(&receiver).ok()?, page: None };
+        let url = format!("http://{}{PATH}", SocketAddr::new(address, self.port));
+        let endpoint = Endpoint { url, headers: Vec::new(), ca: None, timeout: ONE_WITHIN };
+        let reading = Reading { client: Client::new(&endpoint, PATH).ok()?, page: None };
         Some((node, (address, Arc::new(Mutex::new(reading)))))
     }
 }
@@ -141,15 +146,15 @@ fn located(pod: &Pod) -> Option<((String, IpAddr), usize)> {
 
 impl Reading {
     /// Forgets a page that is not fresh any more.
-    fn forget_old(&mut self) {
-        if self.page.as_ref().is_some_and(|(at, _)| at.elapsed() >= FRESH) {
+    fn forget_old(&mut self, now: Duration) {
+        if self.page.as_ref().is_some_and(|(at, _)| *at + FRESH <= now) {
             self.page = None;
         }
     }
 
     /// The page, read anew unless it is fresh.
-    async fn fresh(&mut self, counts: &Counts, room: &Room) -> Result<Arc<Page>, String> {
-        self.forget_old();
+    async fn fresh(&mut self, clock: Clock, counts: &Counts, room: &Room) -> Result<Arc<Page>, String> {
+        self.forget_old(clock.now());
         if let Some((_, page)) = &self.page {
             return page.clone();
         }
@@ -158,7 +163,7 @@ impl Reading {
             counts.unread.one_more();
             tracing::debug!(error, client = ?self.client, "a host agent cannot be read");
         }
-        self.page = Some((Instant::now(), read.clone()));
+        self.page = Some((clock.now(), read.clone()));
         read
     }
 

@@ -2,7 +2,7 @@
 
 use agent_runtime::budget::{Bound, Budget, CONNECTION_BYTES, MIB};
 
-use crate::serving::METRICS_LIMITS;
+use crate::serving::{METRICS_LIMITS, UNREAD_BYTES};
 use crate::{agents, bounded, known, metrics_api, questions, run};
 
 /// The program, its threads, and what the allocator keeps of memory that is free.
@@ -33,10 +33,10 @@ pub fn budget(with_metrics: bool) -> Budget {
 }
 
 /// What is known of the cluster.
-fn cluster() -> [Bound; 5] {
+fn cluster() -> [Bound; 6] {
     let bound = |what, bytes, from, full, metric| Bound { what, bytes, from, payer: "cluster", full, metric };
     [
-        bound("program, threads, free memory that the allocator keeps", PROGRAM, "fixed", "–", ""),
+        bound("program, threads, free memory that the allocator keeps", PROGRAM, "fixed", "–", "resident_bytes"),
         bound(
             "Lmaps, policies, reports and nodes",
             known::MAX_BYTES as u64,
@@ -49,58 +49,77 @@ fn cluster() -> [Bound; 5] {
             WATCHED * (1 + DECODED) * bounded::MAX_BYTES as u64,
             "5 lists × 5 MiB × (1 + 10 decoded)",
             "the list is an error, and begins anew",
-            "",
+            "(the log says)",
         ),
         bound(
             "events of watches, and statuses that are written",
             (WATCHED + 1) * OBJECT_BYTES + REFERENCES,
             "(5 + 1) × 1.5 MiB, as the API server's store has it, + 8 MiB",
             "others wait",
-            "",
+            "(nothing is lost)",
         ),
         bound(
             "connections to `/metrics`",
             run::HEALTH_LIMITS.connections as u64 * CONNECTION_BYTES,
             "32 × 64 KiB",
             "refused",
-            "",
+            "(the caller knows)",
+        ),
+        bound(
+            "pages of metrics that have been asked for and not read",
+            run::PAGE_BYTES,
+            "fixed",
+            "the request is refused",
+            "(the caller knows)",
         ),
     ]
 }
 
 /// What requests for metrics take.
-fn metrics() -> [Bound; 5] {
-    let bound = |what, bytes, from, full| Bound { what, bytes, from, payer: "cluster", full, metric: "" };
+fn metrics() -> [Bound; 6] {
+    let bound = |what, bytes, from, full, metric| Bound { what, bytes, from, payer: "cluster", full, metric };
     [
         bound(
             "connections of API servers that ask for metrics",
             METRICS_LIMITS.connections as u64 * CONNECTION_BYTES,
             "64 × 64 KiB",
             "refused",
+            "(the caller knows)",
+        ),
+        bound(
+            "answers to API servers that they have not read",
+            UNREAD_BYTES,
+            "fixed",
+            "the request is refused",
+            "(the caller knows)",
         ),
         bound(
             "requests for metrics: pods of each, and its answer",
             metrics_api::AT_A_TIME as u64 * (questions::MAX_KEPT_BYTES as u64 + REPLY_BYTES),
             "16 at a time × (2 MiB + 2 MiB)",
             "the request is refused, with the reason",
+            "(the caller knows)",
         ),
         bound(
             "answers of the API server to questions about pods",
             questions::AT_A_TIME as u64 * (1 + DECODED) * bounded::MAX_BYTES as u64,
             "2 at a time × 5 MiB × (1 + 10 decoded)",
             "others wait; a longer answer is an error",
+            "(the caller knows)",
         ),
         bound(
             "pages of host agents that are fresh",
             agents::MAX_PAGE_BYTES as u64,
             "fixed",
             "further nodes count as unread, with the reason",
+            "failed_agent_reads",
         ),
         bound(
             "host agents that are known, and pages that are being read",
             AGENTS * AGENT_BYTES + agents::AT_A_TIME as u64 * 2 * agents::MAX_BYTES as u64,
             "5,000 × 16 KiB + 16 at a time × 2 × 1 MiB",
             "others wait",
+            "(nothing is lost)",
         ),
     ]
 }
@@ -113,7 +132,7 @@ mod tests {
     fn metrics_cost_only_where_they_are_served() {
         let (plain, served) = (budget(false), budget(true));
 
-        assert_eq!((plain.bounds.len(), served.bounds.len()), (5, 10));
+        assert_eq!((plain.bounds.len(), served.bounds.len()), (6, 12));
         assert!(plain.total() < 512 * MIB && served.total() > plain.total(), "{served}");
     }
 }

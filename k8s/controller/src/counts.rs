@@ -4,6 +4,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use agent_runtime::Count;
+use agent_runtime::account::ResidentSet;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -69,6 +70,9 @@ impl Collector for ControllerMetrics {
             let metric = ConstGauge::new(value as i64);
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
-        Ok(())
+        let Some(resident) = ResidentSet::now() else { return Ok(()) };
+        let metric = ConstGauge::new(resident.total() as i64);
+        let help = "Bytes of this process in memory.";
+        metric.encode(encoder.encode_descriptor("resident_bytes", help, None, metric.metric_type())?)
     }
 }

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use agent_runtime::page;
+use agent_runtime::server::{ReplyShares, with_page_shares};
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -22,13 +23,13 @@ pub(crate) struct Readiness {
     pub(crate) is_served: Option<Arc<AtomicBool>>,
 }
 
-/// The routes of the three pages.
-pub(crate) fn router(metrics: ControllerMetrics, readiness: Readiness) -> Router {
+/// The routes of the three pages. Metrics that are not read hold what `unread` has room for.
+pub(crate) fn router(metrics: ControllerMetrics, readiness: Readiness, unread: &Arc<ReplyShares>) -> Router {
     let mut registry = page::registry("uview_controller");
     registry.register_collector(Box::new(metrics));
     let registry = Arc::new(registry);
-    Router::new()
-        .route("/metrics", get(async move || page::response(&registry)))
+    let metrics = Router::new().route("/metrics", get(async move || page::response(&registry)));
+    with_page_shares(metrics, unread)
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(Router::new().route("/readyz", get(ready)).with_state(readiness))
 }

@@ -7,10 +7,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use tokio::time::Instant;
 
 use crate::calls::within;
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::election::{ACT, Sighting, Step, held, released};
 
 /// Name of the Lease.
@@ -21,22 +20,24 @@ pub(crate) const NAME: &str = "uview-controller";
 pub(crate) struct Leadership {
     /// The name of this replica.
     pub(crate) me: String,
-    until: Mutex<Option<Instant>>,
+    clock: Clock,
+    /// Until when it acts, by the clock.
+    until: Mutex<Option<Duration>>,
 }
 
 impl Leadership {
     /// It does not act yet.
     pub(crate) fn new(me: String) -> Self {
-        Self { me, until: Mutex::default() }
+        Self { me, clock: Clock::start(), until: Mutex::default() }
     }
 
     /// Whether this replica acts now. It ends by itself if the lease cannot be renewed.
     pub(crate) fn holds(&self) -> bool {
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|until| Instant::now() < until)
+        until.is_some_and(|until| self.clock.now() < until)
     }
 
-    fn set(&self, until: Option<Instant>) {
+    fn set(&self, until: Option<Duration>) {
         let before = self.holds();
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
         if before != until.is_some() {
@@ -47,13 +48,12 @@ impl Leadership {
 
 /// Looks at the lease every `look`, for ever.
 pub(crate) async fn run(leases: &Api<Lease>, leadership: &Leadership, look: Duration) {
-    let began = Instant::now();
     let mut sighting = Sighting::default();
     let mut ticks = tokio::time::interval(look);
     loop {
         ticks.tick().await;
-        let asked = Instant::now();
-        match once(leases, leadership, &mut sighting, began.elapsed()).await {
+        let asked = leadership.clock.now();
+        match once(leases, leadership, &mut sighting, asked).await {
             Ok(true) => leadership.set(Some(asked + ACT)),
             // Somebody else has it.
             Ok(false) => leadership.set(None),

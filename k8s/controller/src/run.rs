@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_runtime::listen::{self, BindError};
-use agent_runtime::server::{Limits, Listener, Server};
+use agent_runtime::server::{Limits, Listener, ReplyShares, Server, Traffic};
 use kube::Client;
 use kube::config::InClusterError;
 
@@ -18,7 +18,9 @@ use crate::serving::{Serving, serve};
 use crate::writer::Writer;
 
 /// Connections for `/metrics` and health.
-pub(crate) const HEALTH_LIMITS: Limits = Limits { connections: 32, connections_per_peer: 16 };
+pub(crate) const HEALTH_LIMITS: Limits = Limits { connections: 32, connections_per_peer: 16, traffic: Traffic::Pages };
+/// Bytes of pages that have been asked for and not read.
+pub(crate) const PAGE_BYTES: u64 = 2 << 20;
 
 /// Why the controller does not run.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +70,8 @@ pub(crate) async fn run_in(
     let serving = Serving::new(&client, &args, &known, &counts).await?;
     let readiness =
         Readiness { known: Arc::clone(&known), is_served: serving.as_ref().map(|api| Arc::clone(&api.is_served)) };
-    let router = health::router(metrics, readiness);
+    let unread = ReplyShares::new(PAGE_BYTES, |error| tracing::debug!(%error, "a page is refused"));
+    let router = health::router(metrics, readiness, &unread);
     let health = Server { name: "health", router, limits: HEALTH_LIMITS, counts: Arc::default() };
     let leases = lease::leases(client.clone(), &args.namespace);
     let writer = Writer { known: Arc::clone(&known), leadership: Arc::clone(&leadership), counts, intervals };

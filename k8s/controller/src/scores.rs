@@ -208,12 +208,12 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_absent_and_says_why() {
-        let away = || Err("no answer within 2000 ms".to_owned());
+        let away = || Err("no response within 2s".to_owned());
         let quiet = pages([Ok(page(20, &[("shop/cart", 0.25)])), away()]);
         let unusual = pages([Ok(page(20, &[("shop/cart", 1.5)])), away()]);
         let both = &["node-1", "node-2"];
 
-        let why = Err("the host agent of node-2 cannot be read: no answer within 2000 ms".to_owned());
+        let why = Err("the host agent of node-2 cannot be read: no response within 2s".to_owned());
         assert_eq!(ratio(both, &quiet), why, "a lower bound that says nothing");
         assert_eq!(ratio(both, &unusual), Ok(1.5), "a lower bound that says enough");
         assert_eq!(ratio(&["node-3"], &quiet), Err("no host agent runs on node-3".to_owned()));

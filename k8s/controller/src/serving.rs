@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_runtime::listen;
 use agent_runtime::live_tls::LiveServer;
-use agent_runtime::server::{Limits, Listener, Server};
+use agent_runtime::server::{Limits, Listener, ReplyShares, Server, Traffic, with_page_shares};
 use kube::Client;
 use tokio::net::TcpListener;
 
@@ -20,7 +20,9 @@ use crate::questions::Questions;
 use crate::{ControllerArgs, RunError};
 
 /// Connections of API servers.
-pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 64, connections_per_peer: 32 };
+pub(crate) const METRICS_LIMITS: Limits = Limits { connections: 64, connections_per_peer: 32, traffic: Traffic::Pages };
+/// Bytes of answers that API servers have not read.
+pub(crate) const UNREAD_BYTES: u64 = 4 << 20;
 
 /// The metrics API, which listens, and is served once it is known whom to trust.
 pub(crate) struct Serving {
@@ -51,7 +53,9 @@ impl Serving {
             reader: Reader::new(questions, args.namespace.clone(), args.agent_port, Arc::clone(counts)),
             counts: Arc::clone(counts),
         };
-        let (name, router, limits) = ("metrics API", metrics_api::router(api), METRICS_LIMITS);
+        let unread = ReplyShares::new(UNREAD_BYTES, |error| tracing::debug!(%error, "an answer is refused"));
+        let router = with_page_shares(metrics_api::router(api), &unread);
+        let (name, limits) = ("metrics API", METRICS_LIMITS);
         let server = Server { name, router, limits, counts: Arc::default() };
         let own = OwnCertificate { certificate: certificate.clone(), key: key.clone() };
         Ok(Some(Self { server, listener, own, is_served: Arc::default() }))

@@ -11,11 +11,13 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use support::wait::Wait;
 use tokio::sync::watch;
-use tokio::time::Instant;
+
+use crate::clock::Clock;
 
 /// How long a test waits for what has to come.
-pub(crate) const WITHIN: Duration = Duration::from_secs(20);
+pub(crate) const WAIT: Wait = Wait::up_to(Duration::from_secs(20));
 
 /// A write of a status that was taken.
 #[derive(Clone, Debug)]
@@ -39,8 +41,8 @@ pub(crate) struct Objects {
     compacted: u64,
     /// Answers of the next writes of statuses: code, and `Retry-After`.
     pub(crate) refusals: VecDeque<(u16, Option<u64>)>,
-    /// Attempts to write a status.
-    pub(crate) attempts: Vec<Instant>,
+    /// When it was attempted to write a status, by the server's clock.
+    pub(crate) attempts: Vec<Duration>,
     pub(crate) written: Vec<Written>,
     /// Kinds that are not installed.
     pub(crate) missing: BTreeSet<&'static str>,
@@ -86,12 +88,13 @@ fn key(object: &Value) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct ApiServer {
     objects: Arc<Mutex<Objects>>,
+    clock: Clock,
     changed: watch::Sender<()>,
 }
 
 impl ApiServer {
     pub(crate) fn new() -> Self {
-        Self { objects: Arc::default(), changed: watch::Sender::new(()) }
+        Self { objects: Arc::default(), clock: Clock::start(), changed: watch::Sender::new(()) }
     }
 
     /// Listens for the client `name` alone, and returns how it reaches the server.
@@ -127,16 +130,13 @@ impl ApiServer {
         });
     }
 
-    /// Waits until `holds`.
-    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Objects) -> bool) {
-        let mut changed = self.changed.subscribe();
-        let waiting = async {
-            while !holds(&self.objects.lock().unwrap()) {
-                changed.changed().await.unwrap();
-            }
-        };
-        let in_time = tokio::time::timeout(WITHIN, waiting).await.is_ok();
-        assert!(in_time, "not within {WITHIN:?}: {what}; {:#?}", self.objects.lock().unwrap().written);
+    /// Waits until `holds`. If it never does, what was written is printed.
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Objects) -> bool) -> impl Future<Output = ()> {
+        WAIT.until_async(what, async move || {
+            let objects = self.objects.lock().unwrap();
+            if holds(&objects) { Ok(()) } else { Err(objects.written.clone()) }
+        })
     }
 
     async fn watch(&self, resource: &str, since: u64) -> Response {
@@ -240,13 +240,15 @@ async fn answer(
             Some(_) => failure(409, "Conflict"),
             None => failure(404, "NotFound"),
         },
-        ("PATCH", Some(_)) if is_status => patch_status(objects, &client, (resource, &key), &body),
+        ("PATCH", Some(_)) if is_status => {
+            objects.attempts.push(server.clock.now());
+            patch_status(objects, &client, (resource, &key), &body)
+        }
         _ => failure(405, "MethodNotAllowed"),
     })
 }
 
 fn patch_status(objects: &mut Objects, client: &str, (resource, key): (&str, &str), body: &Value) -> Response {
-    objects.attempts.push(Instant::now());
     if let Some((code, retry_after)) = objects.refusals.pop_front() {
         let mut response = failure(code, "Refused");
         if let Some(seconds) = retry_after {

@@ -16,10 +16,9 @@ use resources::aggregate::{ObjectKind, StatusWrite};
 use resources::plan::Key;
 use resources::{Lmap, LmapNodeStatus, SamplingPolicy, SynopsisPolicy};
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::calls::{CallError, call};
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::counts::Counts;
 use crate::events;
 use crate::gone::GoneReports;
@@ -44,15 +43,15 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes for ever, whenever this replica acts.
     pub(crate) async fn run(self, client: Client) {
-        let began = Instant::now();
+        let clock = Clock::start();
         let (mut pace, mut gone) = (Pace::new(self.intervals), GoneReports::default());
         let mut ticks = tokio::time::interval(self.intervals.look);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             // Changes that come together are one look.
             ticks.tick().await;
-            self.look(&client, &mut pace, began).await;
-            let overdue = gone.overdue(self.known.orphans(), self.intervals.gone, began.elapsed());
+            self.look(&client, &mut pace, clock).await;
+            let overdue = gone.overdue(self.known.orphans(), self.intervals.gone, clock.now());
             self.forget(&client, overdue).await;
         }
     }
@@ -82,19 +81,19 @@ impl Writer {
         }
     }
 
-    async fn look(&self, client: &Client, pace: &mut Pace, began: Instant) {
-        pace.forget_due(began.elapsed());
+    async fn look(&self, client: &Client, pace: &mut Pace, clock: Clock) {
+        pace.forget_due(clock.now());
         if !self.leadership.holds() {
             return;
         }
-        let now = began.elapsed();
+        let now = clock.now();
         let due = |kind, key: &Key| pace.is_due(&(kind, key.clone()), now);
         for write in self.known.writes(&Time(clock::wall()), BATCH, due) {
             if !self.leadership.holds() {
                 return;
             }
             let written = self.write(client, &write).await;
-            let now = began.elapsed();
+            let now = clock.now();
             match written {
                 Ok(()) => {
                     self.counts.written.one_more();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_runtime::chain;
-use agent_runtime::server::{Limits, Listener, Server};
+use agent_runtime::server::{Limits, Listener, Server, Traffic};
 use agent_runtime::socket_file::{ListenError, SocketFile};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use crate::publisher::Publisher;
 use crate::services::Driver;
 
 /// Connections of kubelet.
-const LIMITS: Limits = Limits { connections: 16, connections_per_peer: 16 };
+const LIMITS: Limits = Limits { connections: 16, connections_per_peer: 16, traffic: Traffic::Streams };
 /// Longest message that is read.
 const MAX_MESSAGE: usize = 64 << 10;
 

@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
+use support::wait::Wait;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -61,12 +62,8 @@ impl Running {
         let stop = async { drop(ended.await) };
         let task = tokio::spawn(run::run(args.clone(), stop));
         let registration = args.registration();
-        let listening = async {
-            while UnixStream::connect(&registration).is_err() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(core::time::Duration::from_secs(20), listening).await.expect("it listens");
+        let wait = Wait::up_to(core::time::Duration::from_secs(20));
+        wait.until_async("it listens", async || UnixStream::connect(&registration)).await;
         Self { args, end, task, mounts: Mounts(folder) }
     }
 

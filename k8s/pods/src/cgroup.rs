@@ -9,13 +9,19 @@ const RUNTIMES: [&str; 3] = ["cri-containerd-", "crio-", "docker-"];
 const MONITOR: &str = "crio-conmon-";
 
 /// Patterns of the groups of containers below those of pods, from the root of a hierarchy; a star is any text within a
-/// folder's name. Systemd's driver, then cgroupfs; pods of the class *guaranteed* have no folder of a class.
-pub const PATTERNS: [&str; 5] = [
+/// folder's name. Systemd's driver, then cgroupfs; pods of the class *guaranteed* have no folder of a class. Where the
+/// node is a container itself (kind), all of that is below the kubelet's own group.
+pub const PATTERNS: [&str; 10] = [
     "kubepods.slice/kubepods-*.slice/kubepods-*.slice/*.scope",
     "kubepods.slice/kubepods-pod*.slice/*.scope",
     "kubepods/burstable/pod*/*",
     "kubepods/besteffort/pod*/*",
     "kubepods/pod*/*",
+    "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-*.slice/kubelet-kubepods-*.slice/*.scope",
+    "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod*.slice/*.scope",
+    "kubelet/kubepods/burstable/pod*/*",
+    "kubelet/kubepods/besteffort/pod*/*",
+    "kubelet/kubepods/pod*/*",
 ];
 
 /// The pod, and the id of the container (64 hexadecimal digits), of the group `path`. `None` if it is not right below a
@@ -36,7 +42,8 @@ pub fn container_of(path: &str) -> Option<(PodId, &str)> {
     Some((pod_of(pod)?, id)).filter(|_| is_id)
 }
 
-/// The pod whose group is called `folder`: `kubepods-burstable-podID.slice`, `kubepods-podID.slice` or `podID`.
+/// The pod whose group is called `folder`: `kubepods-burstable-podID.slice`, `kubepods-podID.slice` or `podID`, and
+/// `kubelet-kubepods-podID.slice` below the kubelet's own group.
 #[must_use]
 pub fn pod_of(folder: &str) -> Option<PodId> {
     let name = folder.strip_suffix(".slice").unwrap_or(folder);
@@ -62,6 +69,11 @@ mod tests {
             format!("/../../kubepods-besteffort-pod{systemd}.slice/docker-{ID}.scope"),
             format!("/kubepods/burstable/pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11/{ID}"),
             format!("/../pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11/{ID}"),
+            format!(
+                "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{systemd}.slice/cri-containerd-{ID}.scope"
+            ),
+            format!("/../../kubelet-kubepods-burstable-pod{systemd}.slice/cri-containerd-{ID}.scope"),
+            format!("/kubelet/kubepods/besteffort/pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11/{ID}"),
         ] {
             assert_eq!(container_of(&path), Some((pod, ID)), "{path}");
         }

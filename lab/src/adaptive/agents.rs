@@ -64,7 +64,13 @@ impl Agent {
             for verdict in &verdicts.verdicts {
                 let verdict = Verdict::decode(verdict).context("a verdict is not valid")?;
                 match verdict.episode {
-                    Episode::Began => self.alarms.push((now, None)),
+                    Episode::Began => {
+                        // One that is on ends where another begins.
+                        if let Some((_, end)) = self.alarms.last_mut() {
+                            end.get_or_insert(now);
+                        }
+                        self.alarms.push((now, None));
+                    }
                     Episode::Ended => {
                         if let Some((_, end)) = self.alarms.last_mut() {
                             *end = Some(now);

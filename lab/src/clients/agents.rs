@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use support::clock::Stopwatch;
 use tokio::net::TcpStream;
 
 use super::load;
 use super::shop::{Endpoint, Process, ending_with_us, free};
-use crate::clock::Stopwatch;
 
 /// Limit for an agent to listen, on a busy machine.
 const START: Duration = Duration::from_secs(30);

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use support::clock::Stopwatch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-
-use crate::clock::Stopwatch;
 
 /// Requests per second that keep a machine of two cores far from saturation.
 const PER_SECOND: u32 = 20;

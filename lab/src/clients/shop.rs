@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use support::clock::Stopwatch;
 
 use super::load;
 use super::tools::Tools;
-use crate::clock::Stopwatch;
 
 /// Limit for the services to start: interpreters load a hundred modules, perhaps on a busy machine.
 const START: Duration = Duration::from_mins(1);

@@ -11,11 +11,11 @@ use procfs::process::Process;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use support::clock::Stopwatch;
 
+use super::figure::{Figure, Goal};
 use super::helpers::Rounds;
 use super::pair::{Pair, median};
-use super::{Figure, Goal};
-use crate::clock::Stopwatch;
 use support::workspace;
 
 /// Runs of each side, in turns.
@@ -126,6 +126,8 @@ struct Worker {
 
 #[derive(Debug, Deserialize)]
 struct Lmap {
+    #[serde(rename = "lmap")]
+    id: u32,
     state: String,
     columns: u32,
 }
@@ -174,6 +176,19 @@ impl Agents {
         serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
+    /// An address of the live page, good for one viewer.
+    pub fn page(&self) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(["open", "--print", "--runtime-dir"]).arg(&self.runtime_dir).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The number of an LMAP.
+    pub fn lmap(&self, at: usize) -> Result<u32> {
+        Ok(self.status()?.lmaps.get(at).context("there are not as many LMAPs")?.id)
+    }
+
     /// Waits until every service has an LMAP and no LMAP gets more columns.
     fn all_known(&self, case: Case) -> Result<Status> {
         let clock = Stopwatch::start();
@@ -207,7 +222,7 @@ impl Agents {
 
     /// Waits until every LMAP is armed and no fit is due soon: at 100 ms between the fits at 120 and 600 rows, at 10 ms
     /// after the last fit.
-    fn settle(&self, case: Case) -> Result<()> {
+    pub fn settle(&self, case: Case) -> Result<()> {
         let clock = Stopwatch::start();
         self.all_armed(case, ARMED_WITHIN)?;
         let rows = 2200;

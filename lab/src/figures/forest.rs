@@ -6,10 +6,11 @@ use anyhow::{Result, anyhow, ensure};
 use lmap::SketchForm;
 use rcf3::{Forest, RcfError};
 
+use super::figure::{Figure, Goal};
+use super::instructions;
 use super::lmap::{COLUMNS, ROWS, armed, rows, step};
 use super::numpy::{every_row, times_ahead};
 use super::pair::measure;
-use super::{Figure, Goal, instructions};
 
 /// Rows per turn, for which the forest takes some tens of milliseconds.
 const LEARNT: u64 = 200;

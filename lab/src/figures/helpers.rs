@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
+use support::clock::Stopwatch;
 
 use super::metric_set::{self, COUNTERS, GAUGES, HISTOGRAMS, Noise};
 use super::prometheus::{Exposition, Scraper};
-use crate::clock::Stopwatch;
 use crate::rdma::{self, GuestProgram};
 
 /// Interval of writes in busy services: each metric is written once per interval, 125 times per second.

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::figure::{Figure, Goal};
 use super::pair::measure;
-use super::{Figure, Goal};
 
 const OPERATIONS: u64 = 1_000_000;
 

@@ -6,9 +6,10 @@ use anyhow::{Result, ensure};
 use lmap::{Column, ColumnKind, Detector, Settings, State};
 use nalgebra::{DMatrix, DVector, RealField, convert};
 
+use super::figure::{Figure, Goal};
+use super::instructions;
 use super::metric_set::Noise;
 use super::pair::{Pair, measure};
-use super::{Figure, Goal, instructions};
 
 /// Metrics of a service, as uView's authors measured.
 pub const COLUMNS: usize = 141;

@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use lmap::{Settings, SketchForm};
 
+use super::figure::{Figure, Goal};
+use super::instructions;
 use super::lmap::{COLUMNS, RANK, SKETCH_ROWS, armed, rows, step};
 use super::pair::measure_times;
-use super::{Figure, Goal, Unavailable, instructions};
 use crate::clock::processor_time;
+use crate::unavailable::Unavailable;
 
 /// Rows per turn, for which the peers take up to some tens of milliseconds.
 const SCORED: u64 = 10_000;

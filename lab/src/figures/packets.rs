@@ -2,6 +2,8 @@
 
 pub mod all_synopses;
 pub mod capture;
+mod flow_synopses;
+mod flow_table;
 mod namespaces;
 mod table;
 pub mod veth;

@@ -78,3 +78,8 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
+
+/// Operations per second, from nanoseconds per operation.
+pub fn per_second(nanoseconds: f64) -> f64 {
+    1e9 / nanoseconds
+}

@@ -18,8 +18,8 @@ use wire::proto::control::{self as proto, HostMessage, Kind};
 use wire::rdma::PacketSequence;
 use wire::time::{Nanos, UnixNanos};
 
+use super::figure::{Figure, Goal};
 use super::pair::{Pair, measure};
-use super::{Figure, Goal};
 use crate::rdma::{self, Peer};
 
 /// READs per chain, and regions per batch.

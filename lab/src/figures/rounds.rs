@@ -14,10 +14,11 @@ use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, Kind};
 use wire::time::{Nanos, UnixNanos};
 
+use super::figure::{Figure, Goal};
+use super::instructions;
 use super::lmap::{Projection, RANK, SKETCH_ROWS};
 use super::metric_set::Noise;
 use super::pair::Pair;
-use super::{Figure, Goal, instructions};
 use crate::clock::processor_time;
 
 const INTERVAL: Nanos = Nanos::from_millis(10);
@@ -120,8 +121,14 @@ fn lmap(id: u64, columns: usize, size: RegionSize) -> proto::Lmap {
             ..proto::Replica::default()
         }],
         model: Vec::new(),
+        detector: Some(every_fifth_row()),
         ..proto::Lmap::default()
     }
+}
+
+/// The stride of longer rows, whatever the interval: at 10 ms an agent learns a row in fifty, unless it is asked to.
+pub(super) fn every_fifth_row() -> proto::Detector {
+    proto::Detector { stride: Some(lmap::Settings::default().stride), ..proto::Detector::default() }
 }
 
 /// The minimal round: fetching the regions, and one bare projection for each.

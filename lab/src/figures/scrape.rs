@@ -14,10 +14,11 @@ use wire::proto::control::host_message::Message;
 use wire::proto::control::{self as proto, HostMessage, Kind};
 use wire::time::{Nanos, UnixNanos};
 
+use super::figure::{Figure, Goal};
 use super::metric_set::{self, COUNTERS, GAUGES, HISTOGRAMS, Noise};
 use super::pair::measure;
 use super::prometheus::{Exposition, Scraper};
-use super::{Figure, Goal};
+use super::rounds::every_fifth_row;
 
 const INTERVAL: Nanos = Nanos::from_millis(100);
 /// The size of a client's first region.
@@ -154,6 +155,7 @@ fn lmap(bytes: u64) -> proto::Lmap {
             ..proto::Replica::default()
         }],
         model: Vec::new(),
+        detector: Some(every_fifth_row()),
         ..proto::Lmap::default()
     }
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use client::{Client, Gauge, UpDownCounter};
+use support::clock::Stopwatch;
 use tokio::runtime;
 use tonic::transport::Endpoint;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{ListRequest, RowEvent, WatchRowsRequest};
 
 use super::{TestContext, findings};
-use crate::clock::Stopwatch;
 
 /// The service, and that of the control.
 const SERVICES: [&str; 2] = ["churn", "hasty"];

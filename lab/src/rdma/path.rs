@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use support::clock::Stopwatch;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::{MissedTickBehavior, interval, timeout};
-
-use crate::clock::Stopwatch;
 
 /// Ports for datagrams and for connections.
 const DATAGRAMS: u16 = 6_000;

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use region::{AcceptedRegion, OwnedRegion};
+use support::clock::timed;
 use transport::verbs::{Device, DeviceChoice, Library, ReaderLimits, VerbsHost};
 use transport::{Access, FetchStatus, RegionBuffer, RegionReader as _, VerbsReader};
 use wire::id::RegionId;
 use wire::layout::RegionSize;
 use wire::rdma::PacketSequence;
-
-use crate::clock;
 
 /// Fetches `regions` regions of a page, `batches` times, and prints the median time.
 ///
@@ -39,7 +38,7 @@ pub fn run(regions: u64, batches: usize) -> Result<()> {
     }
     let mut times = Vec::with_capacity(batches);
     for _ in 0..batches {
-        let (result, time) = clock::timed(|| reader.fetch(&mut batch));
+        let (result, time) = timed(|| reader.fetch(&mut batch));
         result?;
         ensure!(batch.iter().all(|buffer| buffer.status == FetchStatus::Fetched), "a region was not read");
         times.push(time.as_nanos());

@@ -10,8 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
-
-use crate::clock::Stopwatch;
+use support::clock::Stopwatch;
 
 /// Prefix of a line with a [`Usage`].
 pub const MARK: &str = "USAGE ";

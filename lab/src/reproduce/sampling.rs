@@ -14,10 +14,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use evaluation::reproduction::Verdict;
 use serde_json::{Value, json};
+use support::clock::Stopwatch;
 
 use self::redis::Redis;
 use crate::clients::shop::{Process, ending_with_us};
-use crate::clock::Stopwatch;
 use support::workspace;
 
 /// The publication's claim: half of the data costs less than this share of accuracy.

@@ -192,6 +192,7 @@ mod tests {
             seen: 180.0,
             expected: 20.0,
             since_us: 4_200_000,
+            replica: None,
         };
         let group = proto::GroupShare { group: 1, share: 0.5 };
         let summary = proto::LmapSummary {

@@ -2,7 +2,8 @@
 //!
 //! The rules are the demo's ([`demo::judge`]): an alarm belongs to the last fault that started before it, in whatever
 //! program, if it began during it or within the grace after it; all others are false. A fault is noticed by an alarm of
-//! a program that has it, which begins while it lasts. An alarm that was active before does not count. In addition:
+//! a program that has it, which begins while it lasts. An alarm that was active before does not count, but another one
+//! that begins while it is on does: it ends that one, and outside of faults it is false like any other. In addition:
 //!
 //! - A restart is no anomaly: an alarm of the program that restarts, during it or the grace after it, is a mistake.
 //! - A program that ends at its memory limit is noticed by `uview watch` if it says so.
@@ -42,6 +43,8 @@ pub enum Word {
     /// An alarm begins; with its first reason.
     Began(String),
     Ended,
+    /// Another alarm begins while one may be on, which is over. Its reason follows.
+    Another,
     /// The program has ended, or runs again.
     Down,
     Restarted,
@@ -95,7 +98,7 @@ pub struct FaultJudgement {
     pub noticed_s: Option<f64>,
     /// The first reason of that alarm.
     pub reason: String,
-    /// Whether an alarm of the program was active when it started, so that no other could begin.
+    /// Whether an alarm of the program was active when it started, so that only another one within it could begin.
     pub hidden: bool,
     /// What clients felt of it.
     pub effect: Effect,
@@ -189,7 +192,7 @@ fn alarms(heard: &[Statement], program: Program, way: Way) -> (Vec<Alarm>, Optio
             (Word::Began(reason), None) => {
                 alarms.push(Alarm { began: *at, ended: None, reason: reason.clone() });
             }
-            (Word::Ended, Some(alarm)) => alarm.ended = Some(*at),
+            (Word::Ended | Word::Another, Some(alarm)) => alarm.ended = Some(*at),
             _ => {}
         }
     }
@@ -352,6 +355,19 @@ mod tests {
             judged(vec![fault(Fault::Flood, 100)], vec![heard(40, Way::Watch, Word::Armed), began(90, Way::Watch)]);
 
         assert_eq!((run.faults[0].noticed_s, run.faults[0].hidden), (None, true));
+    }
+
+    #[test]
+    fn another_alarm_that_begins_during_a_fault_counts_and_one_outside_is_false() {
+        let another = |at_s| [heard(at_s, Way::Watch, Word::Another), began(at_s, Way::Watch)];
+        let before = vec![heard(40, Way::Watch, Word::Armed), began(90, Way::Watch)];
+
+        let run = judged(vec![fault(Fault::Flood, 100)], [before.clone(), another(102).to_vec()].concat());
+        let run_false = judged(vec![fault(Fault::Flood, 100)], [before, another(95).to_vec()].concat());
+
+        assert_eq!((run.faults[0].noticed_s, run.faults[0].hidden), (Some(2.0), true));
+        assert_eq!(run.false_alarms.len(), 1, "the one of before");
+        assert_eq!((run_false.faults[0].noticed_s, run_false.false_alarms.len()), (None, 2));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Runs the lines of pages of the book, as they are written, each in a folder of its own, until what they show has
-//! come. A page's lines are its blocks of `sh`. Blocks of `console`, which have prompts, are examples that are not run.
+//! come. A page's lines are its blocks of `sh`. Blocks of `console`, which have prompts, are examples that are not run;
+//! a test of the command line looks whether `uview` takes their words.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -17,10 +18,17 @@ use super::programs::{FOLDERS, program};
 struct Page {
     /// Its path in `docs`, without the extension.
     name: &'static str,
-    /// What it takes beside uview: programs, and [`PRELOADED`].
+    /// What it takes beside uview: programs, and what is built of the clone.
     needs: &'static [&'static str],
     /// Whether other such pages may run meanwhile: it names the folder of its agents, and detects nothing.
     beside: bool,
+}
+
+impl Page {
+    /// What is built by this name, if the page takes it.
+    fn built(&self, name: &str, uview: &Path) -> Option<PathBuf> {
+        built(name, uview).filter(|_| self.needs.contains(&name))
+    }
 }
 
 const fn alone(name: &'static str, needs: &'static [&'static str]) -> Page {
@@ -33,10 +41,16 @@ const fn beside(name: &'static str, needs: &'static [&'static str]) -> Page {
 
 /// The library of `uview watch --preload`.
 const PRELOADED: &str = "libuview_preload.so";
-/// Where a build of a clone has it: that of a release, and that of tests.
-const BUILDS: [&str; 2] = ["target/release", "target/debug/deps"];
+/// The client for C, which the page installs by its Makefile.
+const C_CLIENT: &str = "libuview_c.so";
+/// The client for Python in an environment of its own, as the page makes it: by CI's step of that name.
+const PYTHON_CLIENT: &str = "python/environment";
+/// Where a clone has what is built of it: by a build of a release, by that of tests, by CI.
+const BUILDS: [&str; 3] = ["target/release", "target/debug/deps", "target"];
+/// Folders of the clone that pages name.
+const OF_THE_CLONE: [&str; 3] = ["bindings", "deploy", "examples"];
 /// All pages whose lines are run.
-const PAGES: [Page; 24] = [
+const PAGES: [Page; 29] = [
     alone("start/redis", &["redis-server", "redis-benchmark", "redis-cli"]),
     alone("start/nginx", &["nginx", "wrk", "curl"]),
     alone("start/postgres", &["postgres", "pgbench", "setpriv"]),
@@ -44,6 +58,7 @@ const PAGES: [Page; 24] = [
     alone("start/node", &["node", "curl"]),
     alone("start/container", &["sh"]),
     alone("start/opentelemetry", &["python3"]),
+    alone("start/own-service", &[PYTHON_CLIENT]),
     alone("traces", &["python3", "curl"]),
     alone("logs", &["python3", "curl"]),
     alone("tune-alarms", &["redis-server", "redis-benchmark", "redis-cli"]),
@@ -52,6 +67,10 @@ const PAGES: [Page; 24] = [
     alone("measure-a-path", &["ip", "python3", "curl", "dumpcap"]),
     alone("training", &[]),
     alone("aggregation", &[]),
+    alone("rdma-setup", &[]),
+    beside("clients", &["make", "cc", "pkg-config", C_CLIENT]),
+    beside("runbook", &["prometheus", "promtool"]),
+    beside("systemd", &["systemd-analyze"]),
     beside("receipt", &["curl"]),
     beside("upgrade", &[]),
     beside("sources-prometheus", &["python3"]),
@@ -94,10 +113,7 @@ pub fn run(uview: &Path, only: Option<&str>) -> Result<()> {
 
 /// Whether all is there that the page takes; if not, says what is missing.
 fn is_possible(page: &Page, uview: &Path) -> bool {
-    let is_there = |name: &str| match name {
-        PRELOADED => library(uview).is_some(),
-        _ => program(name).is_some(),
-    };
+    let is_there = |name: &str| program(name).or_else(|| built(name, uview)).is_some();
     let missing: Vec<_> = page.needs.iter().filter(|name| !is_there(name)).collect();
     if !missing.is_empty() {
         println!("NOT RUN: docs/{}.md: not there: {missing:?}", page.name);
@@ -118,10 +134,10 @@ fn came_to_its_end(page: &Page, uview: &Path) -> bool {
     outcome.is_ok()
 }
 
-/// The library that is preloaded: beside uview, or in this clone.
-fn library(uview: &Path) -> Option<PathBuf> {
-    let built = BUILDS.map(|folder| workspace().join(folder).join(PRELOADED));
-    std::iter::once(uview.with_file_name(PRELOADED)).chain(built).find(|path| path.is_file())
+/// What a build has left by this name: beside uview, or in this clone.
+fn built(name: &str, uview: &Path) -> Option<PathBuf> {
+    let in_clone = BUILDS.map(|folder| workspace().join(folder).join(name));
+    std::iter::once(uview.with_file_name(name)).chain(in_clone).find(|path| path.exists())
 }
 
 /// All blocks of shell lines of a page, in their order.
@@ -129,13 +145,10 @@ fn lines(page: &str) -> String {
     page.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block).collect()
 }
 
-/// Runs a page, whose lines wait for what they show, in `folder`.
-fn run_page(page: &Page, uview: &Path, folder: &Path) -> Result<String> {
-    let path = workspace().join(format!("docs/{}.md", page.name));
-    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let bin = folder.join("bin");
-    fs::create_dir(&bin)?;
-    match library(uview).filter(|_| page.needs.contains(&PRELOADED)) {
+/// Puts uview into `bin`, and what the page names of a clone and of its builds into its folder.
+fn prepare(page: &Page, uview: &Path, folder: &Path, bin: &Path) -> Result<()> {
+    fs::create_dir(bin)?;
+    match page.built(PRELOADED, uview) {
         // It is looked for beside the file that runs, not beside a link to it.
         Some(library) => {
             fs::copy(uview, bin.join("uview"))?;
@@ -143,8 +156,21 @@ fn run_page(page: &Page, uview: &Path, folder: &Path) -> Result<String> {
         }
         None => symlink(uview, bin.join("uview"))?,
     }
-    // Pages for who has a clone name files of it.
-    symlink(workspace().join("examples"), folder.join("examples"))?;
+    for name in OF_THE_CLONE {
+        symlink(workspace().join(name), folder.join(name))?;
+    }
+    if let Some(environment) = page.built(PYTHON_CLIENT, uview) {
+        symlink(environment, folder.join("venv"))?;
+    }
+    Ok(())
+}
+
+/// Runs a page, whose lines wait for what they show, in `folder`.
+fn run_page(page: &Page, uview: &Path, folder: &Path) -> Result<String> {
+    let path = workspace().join(format!("docs/{}.md", page.name));
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let bin = folder.join("bin");
+    prepare(page, uview, folder, &bin)?;
     // From a file: on a command line, the lines would be found by the words that they look for.
     let apart = rustix::process::geteuid().is_root() && ["unshare", "ip"].iter().all(|name| program(name).is_some());
     let text = format!("PATH={}:$PATH:{}\n{}", bin.display(), FOLDERS.join(":"), lines(&text));
@@ -153,6 +179,8 @@ fn run_page(page: &Page, uview: &Path, folder: &Path) -> Result<String> {
     let mut command = Command::new("setsid");
     command.args(["--wait", "timeout", LIMIT]).args(if apart { APART } else { TOGETHER });
     command.current_dir(folder).stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+    // Where the Makefile of the client finds what cargo has built.
+    command.envs(page.built(C_CLIENT, uview).map(|library| ("BUILT", library.with_file_name(""))));
     let status = command.status();
     end_all_in(folder);
     let status = status?;
@@ -175,18 +203,13 @@ mod tests {
     use super::*;
 
     /// Pages of *Start* and *Do* without lines that are run here, and why.
-    const NOT_RUN: [(&str, &str); 11] = [
+    const NOT_RUN: [(&str, &str); 6] = [
         ("start/README", "has no lines"),
         ("start/demo", "takes minutes of a machine: `cargo demo` is a step of CI"),
-        ("start/own-service", "takes a compiler and pip: CI builds and runs the clients in steps of their own"),
         ("start/kubernetes", "takes a cluster: `cargo xtask kubernetes` runs its lines"),
         ("sources", "has no lines: those of start/container are about the same"),
-        ("runbook", "takes alerts of a Prometheus that has the rules"),
-        ("clients", "takes compilers: CI builds and runs the clients in steps of their own"),
         ("kubernetes", "takes a cluster: `cargo xtask kubernetes`"),
-        ("systemd", "takes a machine that may be changed, with systemd"),
         ("bluefield", "takes a card"),
-        ("rdma-setup", "takes RDMA: `cargo lab rdma`"),
     ];
 
     fn text(name: &str) -> String {

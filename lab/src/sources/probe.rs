@@ -8,10 +8,10 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use support::clock::Stopwatch;
 use wire::time::Nanos;
 
 use super::schedule::Program;
-use crate::clock::Stopwatch;
 
 /// Time between two requests.
 const PERIOD: Duration = Duration::from_millis(100);

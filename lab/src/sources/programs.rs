@@ -11,12 +11,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use procfs::process::{Process as Proc, all_processes};
 use rustix::process::{Pid, Signal, kill_process};
+use support::clock::Stopwatch;
 
 use super::cgroup::Cgroup;
 use super::probe;
 use super::schedule::Program;
 use crate::clients::shop::{Process, ending_with_us, free};
-use crate::clock::Stopwatch;
 
 /// Limit for a program to listen, and for a command of its set-up.
 const START: Duration = Duration::from_mins(1);

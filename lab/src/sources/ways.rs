@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use support::clock::Stopwatch;
 use tonic::transport::Endpoint;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{HookEvent, RegisterHookRequest};
@@ -19,7 +20,6 @@ use super::judge::{Statement, Way, Word};
 use super::programs::{RunningProgram, command, listens};
 use super::schedule::{Pace, Program};
 use crate::clients::shop::{Process, ending_with_us, free};
-use crate::clock::Stopwatch;
 
 /// Limit for an agent to be ready, on a busy machine.
 const START: Duration = Duration::from_mins(1);
@@ -130,6 +130,7 @@ fn word(service: &str, line: &str) -> Option<Word> {
     let said = line.strip_prefix(service)?.strip_prefix(": ")?;
     Some(match said {
         "the alarm has ended" => Word::Ended,
+        "another alarm begins" => Word::Another,
         "has ended; waiting for its restart" => Word::Down,
         _ if said.starts_with("armed, ") => Word::Armed,
         _ if said.starts_with("has restarted as pid ") => Word::Restarted,
@@ -138,18 +139,19 @@ fn word(service: &str, line: &str) -> Option<Word> {
     })
 }
 
-/// What a verdict of the host agent says; `None` while there is no alarm, and while one goes on.
-fn word_of(event: &HookEvent) -> Option<Word> {
+/// What a verdict of the host agent says; nothing while there is no alarm, and while one goes on.
+fn words_of(event: &HookEvent) -> Vec<Word> {
     match event.episode.as_str() {
         "began" => {
             let first = event.reasons.first();
-            Some(Word::Began(first.map_or_else(
+            let why = first.map_or_else(
                 || format!("silent: {}", event.silent_replicas.join(", ")),
                 |first| format!("{} {}, expected {}", first.column, first.seen, first.expected),
-            )))
+            );
+            vec![Word::Another, Word::Began(why)]
         }
-        "ended" => Some(Word::Ended),
-        _ => None,
+        "ended" => vec![Word::Ended],
+        _ => Vec::new(),
     }
 }
 
@@ -187,7 +189,7 @@ pub fn listen(agents: &Agents, programs: &[Program], (clock, heard): (Stopwatch,
                 armed.push(program);
                 _ = heard.send(said(Word::Armed));
             }
-            if let Some(word) = word_of(&event) {
+            for word in words_of(&event) {
                 _ = heard.send(said(word));
             }
         }
@@ -227,6 +229,7 @@ mod tests {
         let alarm = "process.network.queue{network.io.direction=\"receive\"} 3.153 kB, expected 1.092 kB (92 %)";
         assert_eq!(of(&format!("redis: {alarm}")), Some(Word::Began(alarm.to_owned())));
         assert_eq!(of("redis: the alarm has ended"), Some(Word::Ended));
+        assert_eq!(of("redis: another alarm begins"), Some(Word::Another));
         assert_eq!(of("redis: has ended; waiting for its restart"), Some(Word::Down));
         assert_eq!(of("redis: has restarted as pid 7"), Some(Word::Restarted));
         assert_eq!(of("redis: learning what is normal from 120 samples of 23 metrics"), None);
@@ -236,9 +239,9 @@ mod tests {
 
     #[test]
     fn a_verdict_says_when_an_alarm_begins_and_ends() {
-        let of = |episode: &str| word_of(&HookEvent { episode: episode.to_owned(), ..HookEvent::default() });
+        let of = |episode: &str| words_of(&HookEvent { episode: episode.to_owned(), ..HookEvent::default() });
 
-        assert!(matches!(of("began"), Some(Word::Began(_))));
-        assert_eq!((of("on"), of("quiet"), of("ended")), (None, None, Some(Word::Ended)));
+        assert!(matches!(&of("began")[..], [Word::Another, Word::Began(_)]));
+        assert_eq!((of("on"), of("quiet"), of("ended")), (vec![], vec![], vec![Word::Ended]));
     }
 }

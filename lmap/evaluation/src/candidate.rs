@@ -1,30 +1,20 @@
 //! The detectors to compare, behind one trait: trained on a unit's training rows, then fed its test rows one by one.
 
-mod lmap;
+mod kind;
 #[cfg(feature = "competitors")]
 mod pca;
 mod peer;
+mod pipeline;
 #[cfg(feature = "competitors")]
 mod rcf;
 mod size;
 mod standard;
 
-use ::lmap::{DetectorError, Episode, ScoreForm, Settings};
+use lmap::{DetectorError, Episode};
 use thiserror::Error;
 
-pub use self::lmap::Lmap;
-
-use self::lmap::PreparedPaper;
-#[cfg(feature = "competitors")]
-use self::pca::Pca;
-use self::peer::PeerDetector;
-#[cfg(feature = "competitors")]
-use self::rcf::Rcf;
-use self::size::{MaxZ, NormZ};
-use crate::unit::Unit;
-
-/// γ of detectors that do not choose one: this quantile of the scores of their training rows.
-const GAMMA: f64 = 0.99;
+pub use kind::Kind;
+pub use pipeline::Lmap;
 
 /// Why a detector could not be trained.
 #[derive(Debug, Error)]
@@ -72,149 +62,4 @@ pub trait Candidate {
 
     /// The columns that contribute most to the last score, at most `top`, largest first.
     fn named(&mut self, top: usize) -> Vec<usize>;
-}
-
-/// The detectors to compare, in the order of tables. *Prepared*: over rows made as the LMAP makes its own (levels by
-/// their increments, constants left out, floor of deviations, soft clip), with scores smoothed over the same span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The LMAP of this project.
-    Lmap,
-    /// The pipeline as the paper has it, absolute score.
-    LmapPaper,
-    /// The same, prepared.
-    LmapPaperPrepared,
-    /// Static principal components.
-    #[cfg(feature = "competitors")]
-    Pca,
-    /// The same, prepared.
-    #[cfg(feature = "competitors")]
-    PcaPrepared,
-    /// The largest deviation of any metric.
-    MaxZ,
-    /// The same, prepared.
-    MaxZPrepared,
-    /// The norm of all deviations.
-    NormZ,
-    /// The same, prepared.
-    NormZPrepared,
-    /// A Random Cut Forest.
-    #[cfg(feature = "competitors")]
-    Rcf,
-    /// The same, prepared.
-    #[cfg(feature = "competitors")]
-    RcfPrepared,
-}
-
-impl Kind {
-    /// All detectors, in table order.
-    #[cfg(feature = "competitors")]
-    pub const ALL: [Self; 11] = [
-        Self::Lmap,
-        Self::LmapPaper,
-        Self::LmapPaperPrepared,
-        Self::Pca,
-        Self::PcaPrepared,
-        Self::MaxZ,
-        Self::MaxZPrepared,
-        Self::NormZ,
-        Self::NormZPrepared,
-        Self::Rcf,
-        Self::RcfPrepared,
-    ];
-
-    /// The name in results.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lmap => "lmap",
-            Self::LmapPaper => "lmap-paper",
-            Self::LmapPaperPrepared => "lmap-paper+prepared",
-            #[cfg(feature = "competitors")]
-            Self::Pca => "pca",
-            #[cfg(feature = "competitors")]
-            Self::PcaPrepared => "pca+prepared",
-            Self::MaxZ => "max-z",
-            Self::MaxZPrepared => "max-z+prepared",
-            Self::NormZ => "norm-z",
-            Self::NormZPrepared => "norm-z+prepared",
-            #[cfg(feature = "competitors")]
-            Self::Rcf => "rcf",
-            #[cfg(feature = "competitors")]
-            Self::RcfPrepared => "rcf+prepared",
-        }
-    }
-
-    /// Whether the settings of the LMAP matter to it: to our own as a whole, to a prepared one for its rows.
-    #[must_use]
-    pub fn takes_settings(self) -> bool {
-        self == Self::Lmap || self.name().ends_with("+prepared")
-    }
-
-    /// Whether one run takes as long as dozens of the others: a forest of 50 trees scores and learns every row.
-    #[must_use]
-    pub fn is_slow(self) -> bool {
-        self.name().starts_with("rcf")
-    }
-
-    /// Trains a detector of this kind on the training rows of `unit`. `settings`: those of the LMAP, and of the
-    /// preparation.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`]: too few rows, or nothing in them.
-    pub fn train(self, unit: &Unit, settings: &Settings) -> Result<Box<dyn Candidate>, TrainError> {
-        Ok(match self {
-            Self::Lmap => Box::new(Lmap::train(unit, settings)?),
-            Self::LmapPaper => Box::new(Lmap::train(unit, &Settings::paper(ScoreForm::PaperAbsolute))?),
-            Self::LmapPaperPrepared => Box::new(PreparedPaper::train(unit, settings)?),
-            #[cfg(feature = "competitors")]
-            Self::Pca => Box::new(PeerDetector::<Pca>::bare(unit)?),
-            #[cfg(feature = "competitors")]
-            Self::PcaPrepared => Box::new(PeerDetector::<Pca>::prepared(unit, settings)?),
-            Self::MaxZ => Box::new(PeerDetector::<MaxZ>::bare(unit)?),
-            Self::MaxZPrepared => Box::new(PeerDetector::<MaxZ>::prepared(unit, settings)?),
-            Self::NormZ => Box::new(PeerDetector::<NormZ>::bare(unit)?),
-            Self::NormZPrepared => Box::new(PeerDetector::<NormZ>::prepared(unit, settings)?),
-            #[cfg(feature = "competitors")]
-            Self::Rcf => Box::new(PeerDetector::<Rcf>::bare(unit)?),
-            #[cfg(feature = "competitors")]
-            Self::RcfPrepared => Box::new(PeerDetector::<Rcf>::prepared(unit, settings)?),
-        })
-    }
-}
-
-/// The columns with the largest parts, at most `top`, largest first.
-fn largest(parts: impl IntoIterator<Item = f64>, top: usize) -> Vec<usize> {
-    let mut parts: Vec<(usize, f64)> = parts.into_iter().enumerate().collect();
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    parts.into_iter().take(top).map(|(column, _)| column).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::columns::Columns;
-    use crate::table::read;
-
-    #[test]
-    fn no_value_is_too_large_for_any_detector() {
-        // Their distance overflows, and so does the square of either.
-        let row = |row: u32| format!("{}1.7e308,{}", if row % 7 == 6 { "" } else { "-" }, row % 5);
-        let lines = |end: &str| (0..60).map(|at| row(at) + end + "\n").collect::<String>();
-        let train = read(format!("a,b\n{}", lines("")).as_bytes()).unwrap();
-        let test = read(format!("a,b,label\n{}", lines(",0")).as_bytes()).unwrap();
-        let columns = Columns::gauges(&train.metrics, |_| 0);
-        let unit = Unit::new("u".to_owned(), (&train, &test), &columns, &[]).unwrap();
-
-        for kind in Kind::ALL {
-            let mut candidate = kind.train(&unit, &Settings::default()).unwrap();
-            assert!(candidate.gamma().is_finite(), "{kind:?}");
-            for (row, gap) in unit.test.iter() {
-                let judged = candidate.step(row, gap);
-                assert!(judged.score.is_finite() && judged.own.is_finite(), "{kind:?}: {judged:?}");
-                assert!(candidate.named(3).len() <= 3);
-            }
-        }
-    }
 }

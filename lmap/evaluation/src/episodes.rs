@@ -83,7 +83,8 @@ fn ranges(course: &DetectorRun, quiet: usize) -> Vec<(usize, usize)> {
     let mut begun = None;
     for (row, judged) in course.judged.iter().enumerate() {
         match judged.episode {
-            Some(Episode::Began) => begun = Some(row),
+            // Another one may be on: it ends where this one begins.
+            Some(Episode::Began) => out.extend(begun.replace(row).map(|begin| (begin, row))),
             Some(Episode::Ended) => out.extend(begun.take().map(|begin| (begin, (row + 1).saturating_sub(quiet)))),
             _ => {}
         }
@@ -131,6 +132,14 @@ mod tests {
 
         assert_eq!((episodes.false_alarms, episodes.quiet_rows), (1, 14));
         assert!((episodes.false_per_thousand() - 1000.0 / 14.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_episode_within_another_ends_it_and_is_judged_by_itself() {
+        let within = episodes("0011100000110000", "..boooobooboo.oe");
+
+        assert_eq!((within.found, within.delays), (Count { yes: 2, all: 2 }, vec![0, 0]));
+        assert_eq!(within.false_alarms, 1, "the one between the events");
     }
 
     #[test]

@@ -114,6 +114,7 @@ pub fn ablation() -> Vec<Variant> {
         Variant::new("no growth", |s| s.growth_rows = 0),
         Variant::new("episodes: no cap on single rows", |s| s.episode_cap = f64::MAX),
         Variant::new("episodes: margin 1.5, the NIC agent's at 100 ms (else 1)", |s| s.episode_margin = 1.5),
+        Variant::new("episodes: another one within, by what is new; the NIC agent's", |s| s.novelty = true),
         Variant::new("paper, absolute", |s| *s = Settings::paper(ScoreForm::PaperAbsolute)),
         Variant::new("paper, relative", |s| *s = Settings::paper(ScoreForm::PaperRelative)),
     ]

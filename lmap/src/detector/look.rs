@@ -144,7 +144,7 @@ impl Detector {
     fn steady_after(&self, score: f64, pipeline: &Pipeline) -> f64 {
         let (gamma, weight) = (pipeline.gamma_in_force(), 2.0 / (self.settings.smoothing_span + 1.0));
         let before = self.steady.unwrap_or_else(|| score.min(gamma / 2.0));
-        before + weight * (score.min(self.settings.episode_cap * gamma) - before)
+        before + weight * (score.min(self.settings.cap() * gamma) - before)
     }
 
     /// Whether an episode is on.
@@ -170,6 +170,9 @@ impl Detector {
         let was_on = self.is_in_episode();
         if was_on {
             self.episodes.end();
+            if let Some(novelty) = &mut self.novelty {
+                novelty.end();
+            }
         }
         was_on
     }

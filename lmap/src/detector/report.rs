@@ -5,6 +5,7 @@ use crate::column::Column;
 use crate::counts::Counts;
 use crate::explain::{self, JudgedRow, Reason};
 use crate::model::Model;
+use crate::novelty::Novelty;
 use crate::pipeline::Pipeline;
 use crate::quantile::QUANTILES;
 use crate::settings::Settings;
@@ -54,10 +55,12 @@ impl Detector {
     }
 
     /// Fills `out` with the `top` columns that contribute most to the last score, largest share first; empty while
-    /// learning. O(m (k + top)); allocates only if `out` has to grow, and for a basis of more than 64 directions.
+    /// learning. If another episode began within one, to what is new in that row ([`Settings::novelty`]).
+    /// O(m (k + top)); allocates only if `out` has to grow, and for a basis of more than 64 directions or rows of more
+    /// than 512 columns.
     pub fn explain(&self, top: usize, out: &mut Vec<Reason>) {
         out.clear();
-        if let Some(judged) = self.judged_row() {
+        if let Some(judged) = self.told_row() {
             explain::explain(judged, top, out);
         }
     }
@@ -81,18 +84,19 @@ impl Detector {
         }
     }
 
-    /// Fills `out` with each group's share of the square of the score, in \[0, 1\]. The shares add up to 1 unless the
-    /// score is 0. Empty while learning. Allocates only if `out` has to grow.
+    /// Fills `out` with each group's share of the square of the score, in \[0, 1\]; of what
+    /// [`explain`](Self::explain) explains, and allocates when that does. The shares add up to 1 unless the score is 0.
+    /// Empty while learning.
     pub fn group_shares(&self, out: &mut Vec<(u16, f64)>) {
         out.clear();
-        if let Some(judged) = self.judged_row() {
+        if let Some(judged) = self.told_row() {
             explain::group_shares(judged, &self.columns, out);
         }
     }
 
     /// Fills `out` with each column's share of the square of the score, in (0, 1\], in the order of the columns. The
     /// shares add up to 1; columns without a share are left out. Empty while learning, and if the score is 0. Allocates
-    /// only if `out` has to grow.
+    /// when [`explain`](Self::explain) does.
     pub fn column_shares(&self, out: &mut Vec<(usize, f64)>) {
         out.clear();
         if let Some(judged) = self.judged_row() {
@@ -102,7 +106,15 @@ impl Detector {
 
     fn judged_row(&self) -> Option<JudgedRow<'_>> {
         let Self { pipeline, intake, saturations, .. } = self;
-        pipeline.as_ref().map(|pipeline| JudgedRow { pipeline, intake, saturations })
+        let pipeline = pipeline.as_ref()?;
+        Some(JudgedRow { pipeline, projection: &pipeline.projection, intake, saturations })
+    }
+
+    /// The row that was scored last, or what is new in it if another episode began with it within one.
+    fn told_row(&self) -> Option<JudgedRow<'_>> {
+        let judged = self.judged_row()?;
+        let projection = self.novelty.as_deref().and_then(Novelty::told).unwrap_or(judged.projection);
+        Some(JudgedRow { projection, ..judged })
     }
 
     /// The fitted pipeline, to be saved; `None` until armed, and while a decomposition is in flight.
@@ -171,7 +183,8 @@ impl Detector {
         let columns = size_of::<Column>() * self.columns.len();
         let expectation = self.expectation.as_ref().map_or(0, |of| of.bytes());
         let kept = self.learning.bytes() + self.given_out.reserved;
-        self.intake.bytes() + expectation + pipeline + kept + self.spare.bytes() + self.saturations.bytes() + columns
+        let beside = self.saturations.bytes() + self.novelty.as_deref().map_or(0, Novelty::bytes);
+        self.intake.bytes() + expectation + pipeline + kept + self.spare.bytes() + beside + columns
     }
 
     /// Of [`memory_bytes`](Self::memory_bytes), what is in use: without the place for rows that have not come yet.

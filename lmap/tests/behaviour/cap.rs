@@ -1,4 +1,4 @@
-//! The cap of γ, for services whose training had a burst.
+//! Caps: that of γ, for services whose training had a burst, and that of a single row in an episode.
 
 use crate::support::{Service, detector, run};
 use lmap::{Episode, Settings};
@@ -30,4 +30,24 @@ fn a_burst_while_learning_does_not_hide_smaller_faults_under_a_cap() {
 #[test]
 fn a_cap_beyond_what_scores_reach_changes_nothing() {
     assert_eq!(after_burst(1e9).0, after_burst(f64::MAX).0);
+}
+
+#[test]
+fn what_lasts_is_an_episode_and_a_single_row_is_none_however_short_rows_are() {
+    // Rows of a second have no margin: there, noise above half of γ can make an episode of a single one.
+    for (interval, wild, expected) in [0.1, 0.01, 0.001].map(|of| [(of, 1, false), (of, 4, true)]).concat() {
+        let settings = Settings { fit_again_rows: Vec::new(), ..Settings::default() }.every(interval);
+        let (mut detector, mut service) = (detector(M, settings), Service::new(M, 24));
+        for _ in 0..400 {
+            let _ = run(&mut detector, &service.row());
+        }
+
+        let mut row = |at: usize| {
+            let row = service.row();
+            if at < wild { row.iter().map(|value| value * 1e6).collect() } else { row }
+        };
+        let began = (0..20).any(|at| run(&mut detector, &row(at)).episode == Episode::Began);
+
+        assert_eq!(began, expected, "{wild} wild rows of {interval} s");
+    }
 }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 
 use transport::RegionBuffer;
 use wire::histogram::Scale;
-use wire::id::MetricId;
+use wire::id::{MetricId, ReplicaId};
 use wire::metric::TickDivider;
 use wire::time::Nanos;
 
-use super::SeriesPlace;
+use super::series_place::SeriesPlace;
 use crate::aggregation::Method;
 use crate::histogram::{self, Buckets};
 use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
+use crate::outlier::{Combination, Deviation, ReplicaValues, usual_after};
 
 /// Number of statistics: count, mean and 99th percentile.
 const STATISTICS: usize = 3;
@@ -30,6 +31,8 @@ struct Reading {
     /// Writes of its region at the last observation, if the region is sampled.
     written: Option<u64>,
     last: [f64; STATISTICS],
+    /// What `last` usually is; NaN while that is unknown.
+    usual: [f64; STATISTICS],
     /// Observations since `last` was read; `None` if it was never read.
     age: Option<u32>,
 }
@@ -120,6 +123,21 @@ impl Histograms {
         }
     }
 
+    /// The values that were read last are ordinary ones.
+    pub(super) fn learn_usual(&mut self) {
+        let readings = self.all.iter_mut().flat_map(|histogram| &mut histogram.readings);
+        for reading in readings.filter(|reading| reading.age == Some(0)) {
+            for (usual, last) in reading.usual.iter_mut().zip(reading.last) {
+                *usual = usual_after(*usual, last);
+            }
+        }
+    }
+
+    /// The histogram of a column.
+    pub(super) fn of_column(&self, column: usize) -> Option<&Histogram> {
+        self.all.iter().find(|histogram| (histogram.first..histogram.first + STATISTICS).contains(&column))
+    }
+
     /// A fetch at which no row is due.
     pub(super) fn pass(&mut self, observations: &[Observation]) {
         for reading in self.all.iter_mut().flat_map(|histogram| &mut histogram.readings) {
@@ -148,11 +166,21 @@ impl Histogram {
         time: ObservationTime,
         added: &mut [u64],
     ) {
-        let Self { scale, parts, readings, merged, .. } = self;
+        let Self { scale, parts, readings, merged, of_all, .. } = self;
+        let place = |region: usize| {
+            let words = buffers.get(region).map_or(&[][..], |buffer| &buffer.words[..]);
+            (observations.get(region).copied().unwrap_or(Observation::Unread), words)
+        };
+        // What all replicas added is what the only one did: there is nothing to merge, and nothing to compute again.
+        if let [only] = &mut readings[..] {
+            let (observation, words) = place(only.region);
+            only.observe(observation, words, (*scale, *parts), time, added);
+            *of_all = only.last;
+            return;
+        }
         merged.fill(0);
         for reading in readings {
-            let observation = observations.get(reading.region).copied().unwrap_or(Observation::Unread);
-            let words = buffers.get(reading.region).map_or(&[][..], |buffer| &buffer.words);
+            let (observation, words) = place(reading.region);
             if reading.observe(observation, words, (*scale, *parts), time, added) {
                 for (merged, added) in merged.iter_mut().zip(&*added) {
                     *merged = merged.wrapping_add(*added);
@@ -176,12 +204,38 @@ impl Histogram {
         values.extend(self.readings.iter().filter_map(|reading| reading.value(statistic, observations_held)));
         method.apply(values)
     }
+
+    /// The replica that stands out in `column`, one of its own. Merged buckets are not kept by replica: their mean is
+    /// that of the replicas, weighted, and their 99th percentile is taken to be the largest one.
+    pub(super) fn outlier(
+        &self,
+        (column, observations_held): (usize, u32),
+        deviation: Deviation,
+        values: &mut ReplicaValues,
+    ) -> Option<ReplicaId> {
+        let (statistic, method) = (column - self.first, self.method.as_ref()?);
+        let is_merged = statistic > 0 && !self.merged.is_empty();
+        // Only new values are merged.
+        let held = if is_merged { 0 } else { observations_held };
+        values.clear();
+        for reading in &self.readings {
+            let value = reading.value(statistic, held).unwrap_or(f64::NAN);
+            let weight = if is_merged { reading.value(0, held).unwrap_or(0.0) } else { 1.0 };
+            values.push(reading.location.replica, value, reading.usual[statistic], weight);
+        }
+        let combination = match statistic {
+            _ if !is_merged => Combination::By(method),
+            1 => Combination::WeightedMean,
+            _ => Combination::Largest,
+        };
+        values.outlier(combination, deviation)
+    }
 }
 
 impl Reading {
     fn new(SeriesPlace { location, region, word }: SeriesPlace, scale: Scale) -> Self {
         let (buckets, last) = (Buckets::new(scale), [f64::NAN; STATISTICS]);
-        Self { location, region, word, buckets, seen: Nanos::ZERO, written: None, last, age: None }
+        Self { location, region, word, buckets, seen: Nanos::ZERO, written: None, last, usual: last, age: None }
     }
 
     /// Reads the region's `words`. Returns true if there is a new value; then `added` holds the increase of each slot.

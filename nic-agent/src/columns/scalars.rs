@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use transport::RegionBuffer;
-use wire::id::MetricId;
+use wire::id::{MetricId, ReplicaId};
 use wire::metric::TickDivider;
 use wire::time::Nanos;
 
@@ -262,6 +262,18 @@ impl Scalars {
     /// The value in a cell; NaN if it is too old.
     pub(super) fn cell(&self, cell: u32) -> f64 {
         self.cells[cell as usize]
+    }
+
+    /// The replica of a series.
+    pub(super) fn replica(&self, series: u32) -> ReplicaId {
+        let (_, location, _) = self.keys[series as usize];
+        location.replica
+    }
+
+    /// The replica of a column that has one series only.
+    pub(super) fn replica_of_column(&self, column: usize) -> Option<ReplicaId> {
+        let of_column = self.all().find(|(_, _, cell)| *cell as usize == column);
+        of_column.map(|((_, location, _), ..)| location.replica)
     }
 
     /// Whether the last observation of a series brought a new value.

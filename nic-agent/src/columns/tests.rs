@@ -11,6 +11,8 @@ use wire::metric::{Aggregation, Group, Series as Title};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
 use wire::time::{Interval, Nanos};
 
+use crate::outlier::{Deviation, ReplicaValues};
+
 const OBSERVATIONS_HELD: u32 = 2;
 
 fn metric(id: u32, kind: Kind, aggregation: Aggregation, every: u32) -> MetricSpec {
@@ -270,6 +272,69 @@ fn a_column_that_no_replica_has_any_more_is_missing() {
     let mut after = columns(&spec(gauge(), vec![])).take_over(before);
 
     assert!(after.read(&buffers, &[Observation::Fresh], at(10))[0].is_nan());
+}
+
+#[test]
+fn a_column_names_the_replica_that_does_not_do_what_it_usually_does() {
+    for kind in [Kind::Counter, Kind::Histogram(Scale::DEFAULT)] {
+        let mut one = SingleMetric::new(kind, 2);
+        let fresh = |slots: [u64; 2]| slots.map(|slot| (Observation::Fresh, slot));
+        for tick in 0..=16 {
+            one.observe_all(10 * tick, &fresh([5 * tick, 20 * tick]));
+            one.0.learn_usual();
+        }
+        let mut outlier = |tick: u64, slots| {
+            let seen = one.observe_all(10 * tick, &fresh(slots)).unwrap();
+            one.0.outlier(0, Deviation { seen, expected: 25.0 }, &mut ReplicaValues::default())
+        };
+
+        assert_eq!(outlier(17, [170, 340]), Some(ReplicaId(1)), "{kind:?}: 90 in place of 5");
+        assert_eq!(outlier(18, [185, 400]), None, "{kind:?}: both three times as much");
+    }
+}
+
+#[test]
+fn the_words_of_a_replica_are_one_value_that_stands_out() {
+    let places = |region| [0, 8].map(|first| place(1, region, first)).to_vec();
+    let replicas = vec![replica(1, &[1], places(1)), replica(2, &[2], places(2))];
+    let spec = spec(vec![metric(1, Kind::Counter, Aggregation::Max, 1)], replicas);
+    let mut columns = Columns::new(&spec, &whole(&spec), &Aggregations::default(), OBSERVATIONS_HELD);
+    let read = |columns: &mut Columns, tick: u64, words: [[u64; 2]; 2]| {
+        let region = |[one, other]: [u64; 2]| [vec![0; 8], vec![one], vec![0; 7], vec![other], vec![0; 7]].concat();
+        let buffers = [buffer(1, region(words[0])), buffer(2, region(words[1]))];
+        columns.read(&buffers, &[Observation::Fresh; 2], at(10 * tick))[0]
+    };
+    for tick in 0..=16 {
+        read(&mut columns, tick, [[4 * tick, 3 * tick], [2 * tick, 6 * tick]]);
+        columns.learn_usual();
+    }
+
+    let seen = read(&mut columns, 17, [[4 * 17, 3 * 17], [2 * 16 + 40, 6 * 17]]);
+
+    assert_eq!(seen, 46.0);
+    let found = columns.outlier(0, Deviation { seen, expected: 8.0 }, &mut ReplicaValues::default());
+    assert_eq!(found, Some(ReplicaId(2)));
+}
+
+#[test]
+fn what_was_usual_of_a_replica_that_was_alone_is_known_when_another_one_comes() {
+    let of = |replicas: u32| {
+        let replicas = (1..=replicas).map(|id| replica(id, &[u64::from(id)], vec![place(1, u64::from(id), 0)]));
+        spec(vec![metric(1, Kind::Counter, Aggregation::Sum, 1)], replicas.collect())
+    };
+    let columns = |spec: &LmapSpec| Columns::new(spec, &whole(spec), &Aggregations::default(), OBSERVATIONS_HELD);
+    let region = |id, slot: u64| buffer(id, [vec![0; 8], vec![slot]].concat());
+    let mut alone = columns(&of(1));
+    for tick in 0..3 {
+        alone.read(&[region(1, 5 * tick)], &[Observation::Fresh], at(10 * tick));
+    }
+
+    let mut both = columns(&of(2)).take_over(alone);
+    both.read(&[region(1, 15), region(2, 0)], &[Observation::Fresh; 2], at(30));
+    let seen = both.read(&[region(1, 20), region(2, 80)], &[Observation::Fresh; 2], at(40))[0];
+
+    let found = both.outlier(0, Deviation { seen, expected: 10.0 }, &mut ReplicaValues::default());
+    assert_eq!((seen, found), (85.0, Some(ReplicaId(2))));
 }
 
 /// SplitMix64, a generator of numbers.

@@ -157,7 +157,9 @@ mod tests {
     use super::super::Config;
 
     fn parse(fragment: &str, listen: &str) -> Result<Config, String> {
-        let text = format!("network:\n  peers: {{listen: {listen}, insecure: true}}\n  fragment: {{{fragment}}}\n");
+        let text = format!(
+            "network:\n  peers: {{listen: {listen}, insecure: true, peers_insecure: true}}\n  fragment: {{{fragment}}}\n"
+        );
         Config::parse(&text).map_err(|error| error.to_string())
     }
 

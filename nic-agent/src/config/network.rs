@@ -1,37 +1,19 @@
 //! Packet measurement: interfaces, streams, and the NIC agents at the other end.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use agent_runtime::ConfigError;
 use agent_runtime::config::range;
-use one_way::Synopsis;
 use serde::Deserialize;
 
 use super::fragment::FragmentConfig;
-use super::pair::PairName;
 use super::peers::{PeersConfig, is_address};
-use super::switch::{SWITCH_BYTES, SwitchConfig};
-use super::synopses::SynopsesConfig;
+use super::stream::{MIN_BYTES, StreamConfig};
 
 /// Most streams of one agent.
 const MAX_STREAMS: usize = 256;
-/// Size of the histogram of a stream with a fridge.
-const HISTOGRAM_BYTES: u64 = 4096;
 /// Most interfaces for streams of policies.
 const MAX_POLICY_INTERFACES: u32 = 64;
-/// Smallest synopsis of a ring: two fridges of 64 slots of 12 bytes, and their histogram.
-const MIN_BYTES: u64 = 2 * 64 * 12 + HISTOGRAM_BYTES;
-/// Default synopsis size of a stream with a fridge.
-const FRIDGE_BYTES: u64 = 128 << 10;
-/// Default synopsis size of a one-way stream.
-const ONE_WAY_BYTES: u64 = 8 << 20;
-/// RDA: bytes for each packet of an interval, in the six intervals in memory and in the cells of the one in comparison.
-const PACKET_BYTES: u64 = 256;
-/// FineComb, LDA: bytes for each bucket, likewise, with a sixteenth of a packet near the interval's ends.
-const BUCKET_BYTES: u64 = 320;
-/// Most buckets. More make messages longer and add little precision.
-const MAX_BUCKETS: u64 = 1 << 16;
 
 /// Settings of packet measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -93,11 +75,17 @@ impl NetworkConfig {
             let text = "takes whoever connects for the other end of a measurement (network.peers.insecure)";
             format!("network.peers.listen {address} {text}")
         });
-        let asks = |stream: &&StreamConfig| stream.one_way.as_ref().is_some_and(|one_way| one_way.peer.is_some());
-        let has_ends = self.fragment.as_ref().is_some_and(|fragment| !fragment.peers.is_empty());
-        let asks_openly = peers.peers_tls.is_none() && (has_ends || self.streams.iter().any(|stream| asks(&stream)));
-        let text = "network.peers.peers_tls is missing: whoever is at the peers' addresses takes part in measurements";
+        let asks_openly = peers.peers_tls.is_none() && peers.peers_insecure && self.asks_others();
+        let text = "network.peers.peers_tls is missing (network.peers.peers_insecure): whoever is at the peers' \
+                    addresses takes part in measurements";
         open.into_iter().chain(asks_openly.then(|| text.to_owned())).collect()
+    }
+
+    /// Whether other agents are called.
+    fn asks_others(&self) -> bool {
+        let asks = |stream: &StreamConfig| stream.one_way.as_ref().is_some_and(|one_way| one_way.peer.is_some());
+        let has_ends = self.fragment.as_ref().is_some_and(|fragment| !fragment.peers.is_empty());
+        has_ends || self.streams.iter().any(asks)
     }
 }
 
@@ -112,117 +100,6 @@ impl Default for NetworkConfig {
             fragment: None,
             policy_interfaces: 0,
         }
-    }
-}
-
-/// A stream: its packets, and what is measured of them.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StreamConfig {
-    /// The stream's name: its service is `network.NAME`.
-    pub name: String,
-    /// The interface on which its packets are captured; empty with `switch`.
-    #[serde(default)]
-    pub interface: String,
-    /// The switch that measures it, instead of this machine.
-    pub switch: Option<SwitchConfig>,
-    /// The kind of request and response whose delay is measured. A stream has this, `one_way` or `synopses`.
-    pub pair: Option<PairName>,
-    /// One-way delay and loss are measured together with another agent on the stream's path.
-    pub one_way: Option<OneWayConfig>,
-    /// Who is in the stream: packets out of order, heavy hitters, distinct flows and sources. Alone, or beside `pair`
-    /// or `one_way`.
-    pub synopses: Option<SynopsesConfig>,
-    /// Filter for its packets; empty for all packets.
-    #[serde(default)]
-    pub filter: String,
-    /// Whether the filter applies to packets inside VXLAN tunnels.
-    #[serde(default)]
-    pub inner: bool,
-    /// Size of the synopsis of `pair` (128 KiB by default) or `one_way` (8 MiB) in bytes. Half of a fridge's memory is
-    /// reserved for its successor with another probability.
-    pub memory_bytes: Option<u64>,
-    /// Period of its metrics in milliseconds, 100 to 60,000.
-    #[serde(default = "interval_ms")]
-    pub interval_ms: NonZeroU32,
-}
-
-/// One-way measurement of a stream with another agent. The stream has the same name at both ends.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OneWayConfig {
-    /// The synopsis, which has to be the same at both ends.
-    pub synopsis: SynopsisName,
-    /// Host and port of the agent at the receiving end (its `network.peers.listen`). `None`: this is the receiving end.
-    pub peer: Option<String>,
-    /// Largest difference of the two clocks in microseconds. Delays are not trusted if they differ by more.
-    #[serde(default = "max_clock_error_us")]
-    pub max_clock_error_us: u32,
-}
-
-const fn max_clock_error_us() -> u32 {
-    1000
-}
-
-/// The synopsis of a one-way measurement, as named in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SynopsisName {
-    /// RDA: stores each packet, and identifies those that only one end has.
-    Rda,
-    /// FineComb: adds packets up in buckets.
-    Finecomb,
-    /// LDA: as FineComb, without digests.
-    Lda,
-}
-
-const fn interval_ms() -> NonZeroU32 {
-    NonZeroU32::new(1000).expect("1000 is not 0")
-}
-
-impl StreamConfig {
-    /// Size of its synopsis of delays, in bytes.
-    pub(crate) const fn bytes(&self) -> u64 {
-        match (self.memory_bytes, self.pair, &self.one_way) {
-            (Some(bytes), ..) => bytes,
-            (None, _, Some(_)) => ONE_WAY_BYTES,
-            (None, Some(_), None) => FRIDGE_BYTES,
-            (None, None, None) => 0,
-        }
-    }
-
-    /// Size of all its synopses, in bytes.
-    pub(crate) fn all_bytes(&self) -> u64 {
-        let bytes = if self.switch.is_some() { SWITCH_BYTES } else { self.bytes() };
-        bytes.saturating_add(self.synopses.as_ref().map_or(0, SynopsesConfig::bytes))
-    }
-
-    /// Most packets of an interval that a one-way stream stores.
-    pub(crate) fn packets(&self) -> usize {
-        usize::try_from(self.bytes() / PACKET_BYTES).unwrap_or(usize::MAX)
-    }
-
-    /// The synopsis of a one-way stream.
-    pub(crate) fn synopsis(&self, name: SynopsisName) -> Synopsis {
-        let buckets = usize::try_from((self.bytes() / BUCKET_BYTES).min(MAX_BUCKETS)).unwrap_or(usize::MAX);
-        match name {
-            SynopsisName::Rda => Synopsis::RDA,
-            SynopsisName::Finecomb => Synopsis::finecomb(buckets, buckets / 16),
-            SynopsisName::Lda => Synopsis::lda(buckets),
-        }
-    }
-
-    /// Slots of the fridge of each shard, of which there is one for each ring. Two fridges share the memory that the
-    /// histogram leaves.
-    pub(crate) fn slots(&self, shards: usize) -> usize {
-        let each = self.bytes() / shards.max(1) as u64;
-        let bytes = each.saturating_sub(HISTOGRAM_BYTES) / 2;
-        synopses::fridge::Settings::slots_within(usize::try_from(bytes).unwrap_or(usize::MAX))
-    }
-
-    /// Name of the service of its metrics.
-    pub(crate) fn service(&self) -> String {
-        format!("network.{}", self.name)
     }
 }
 
@@ -305,7 +182,7 @@ impl NetworkConfig {
         if let Some(tls) = &self.peers.peers_tls {
             drop(tls.client().map_err(|cause| ConfigError::value("network.peers.peers_tls", cause))?);
         }
-        Ok(())
+        if self.asks_others() { self.peers.check_calls() } else { Ok(()) }
     }
 
     /// Checks a stream. `others` are the names that it must not have.
@@ -323,7 +200,7 @@ impl NetworkConfig {
         let name = &format!("{:?}", stream.name);
         range(is_name, "network.streams.name", name, "letters, digits and _.-/: are allowed, up to 120 of them")?;
         range(others.all(|other| other != stream.name), "network.streams.name", name, "another stream has this name")?;
-        SwitchConfig::check_source(stream)?;
+        stream.check_source()?;
         let filter = stream.filter.parse::<packets::Filter>();
         let conditions = "tcp, udp, port N, host A, net A/N, vlan N, vni N, joined by `and`, are possible";
         range(filter.is_ok(), "network.streams.filter", &of(&format!("{:?}", stream.filter)), conditions)?;
@@ -370,7 +247,7 @@ impl NetworkConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Config;
+    use super::super::{Config, SynopsisName};
     use super::Timestamps;
 
     fn stream(with: &str) -> String {
@@ -383,7 +260,11 @@ mod tests {
 
     #[test]
     fn a_one_way_stream_has_a_sending_and_a_receiving_end() {
-        let sender = Config::parse(&one_way("{synopsis: rda, peer: 'node-2:9705'}")).unwrap();
+        let sender = one_way("{synopsis: rda, peer: 'node-2:9705'}");
+        let error = Config::parse(&sender).unwrap_err().to_string();
+        assert!(error.starts_with("network.peers.peers_tls is missing") && error.ends_with("peers_insecure: true"));
+        let sender = sender.replace("network:", "network:\n  peers: {peers_insecure: true}");
+        let sender = Config::parse(&sender).unwrap();
         let receiver = one_way("{synopsis: finecomb}")
             .replace("network:", "network:\n  peers: {listen: '0.0.0.0:9705', insecure: true}");
         let receiver = Config::parse(&receiver).unwrap();
@@ -391,7 +272,7 @@ mod tests {
         let stream = &sender.network.streams[0];
         assert_eq!((stream.bytes(), stream.packets()), (8 << 20, 32_768));
         assert!(receiver.network.streams[0].one_way.as_ref().is_some_and(|one_way| one_way.peer.is_none()));
-        let synopsis = receiver.network.streams[0].synopsis(super::SynopsisName::Finecomb);
+        let synopsis = receiver.network.streams[0].synopsis(SynopsisName::Finecomb);
         assert_eq!(synopsis, ::one_way::Synopsis::finecomb(26_214, 1_638));
     }
 

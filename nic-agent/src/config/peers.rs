@@ -14,6 +14,8 @@ pub struct PeersConfig {
     pub listen: Option<SocketAddr>,
     /// Whether `listen` takes everybody for the other end of a measurement.
     pub insecure: bool,
+    /// Whether other agents are called without TLS.
+    pub peers_insecure: bool,
     /// TLS of that listener; `None` for plain text.
     pub tls: Option<ServerTls>,
     /// TLS of connections to other agents; `None` for plain text.
@@ -27,6 +29,13 @@ pub(super) fn is_address(text: &str) -> bool {
 }
 
 impl PeersConfig {
+    /// Refuses to call whoever is at an address, unless that was said in words.
+    pub(super) fn check_calls(&self) -> Result<(), ConfigError> {
+        let wanted = "the agents that streams and the fragment name are called with certificates on both sides; or, for whoever answers there, peers_insecure: true";
+        let is_said = self.peers_tls.is_some() || self.peers_insecure;
+        range(is_said, "network.peers.peers_tls", &"missing", wanted)
+    }
+
     /// Refuses an address that everybody may use, unless that was said in words.
     pub(super) fn check_listener(&self) -> Result<(), ConfigError> {
         let Some(address) = self.listen.filter(|_| !self.insecure) else { return Ok(()) };

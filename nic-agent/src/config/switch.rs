@@ -4,15 +4,10 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
-use agent_runtime::ConfigError;
-use agent_runtime::config::range;
 use packets::switch::readout::{FridgeError, FridgeReadout};
 use packets::switch::{Constants, WrittenError};
 use serde::Deserialize;
 use thiserror::Error;
-
-use super::network::StreamConfig;
-use super::pair::PairName;
 
 /// What a stream of a switch takes here: a histogram, and the ring of samples twice.
 pub(super) const SWITCH_BYTES: u64 = 4096 + 2 * 8192;
@@ -47,31 +42,6 @@ pub enum SwitchFileError {
 }
 
 impl SwitchConfig {
-    /// Checks that a stream has an interface, or a switch that can measure it.
-    pub(super) fn check_source(stream: &StreamConfig) -> Result<(), ConfigError> {
-        let of = |found: &str| format!("{found:?} (stream {:?})", stream.name);
-        let has_interface = !stream.interface.is_empty();
-        let Some(switch) = &stream.switch else {
-            let wanted = "an interface name is needed, as `ip link` lists it; or a `switch`";
-            return range(has_interface, "network.streams.interface", &of(""), wanted);
-        };
-        let wanted = "a stream with `switch` has no interface";
-        range(!has_interface, "network.streams.interface", &of(&stream.interface), wanted)?;
-        let is_address = switch
-            .control
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-        let wanted = "a host and a port are needed, such as 127.0.0.1:9090";
-        range(is_address, "network.streams.switch.control", &of(&switch.control), wanted)?;
-        let is_handshake = stream.pair == Some(PairName::Handshake) && stream.synopses.is_none();
-        let wanted = "a switch measures `pair: handshake`, and nothing beside";
-        range(is_handshake, "network.streams.switch", &of(&switch.control), wanted)?;
-        let wanted = "the program of a switch looks at all packets: no filter is possible";
-        range(stream.filter.is_empty(), "network.streams.filter", &of(&stream.filter), wanted)?;
-        let wanted = "programs for switches do not look into tunnels";
-        range(!stream.inner, "network.streams.inner", &of("true"), wanted)
-    }
-
     /// What makes intervals of its registers, by its file of constants.
     ///
     /// # Errors
@@ -91,35 +61,16 @@ impl SwitchConfig {
 mod tests {
     use super::super::Config;
 
-    fn stream(with: &str) -> String {
-        let switch = "switch: {control: '127.0.0.1:9090', constants: /nowhere/constants.p4}";
-        format!("network: {{streams: [{{name: a, {switch}, pair: handshake{with}}}]}}\n")
-    }
-
     #[test]
     fn a_switch_is_the_source_of_a_stream_instead_of_an_interface() {
-        let config = Config::parse(&stream("")).unwrap();
+        let switch = "switch: {control: '127.0.0.1:9090', constants: /nowhere/constants.p4}";
+        let text = format!("network: {{streams: [{{name: a, {switch}, pair: handshake}}]}}\n");
+        let config = Config::parse(&text).unwrap();
 
         let stream = &config.network.streams[0];
         let switch = stream.switch.as_ref().unwrap();
         assert_eq!((&*stream.interface, &*switch.control), ("", "127.0.0.1:9090"));
         let error = switch.readout(1_000_000_000).unwrap_err().to_string();
         assert_eq!(error, "/nowhere/constants.p4 cannot be read");
-    }
-
-    #[test]
-    fn what_a_switch_does_not_measure_is_refused_with_its_key() {
-        for (text, key) in [
-            (stream(", interface: eth0"), "network.streams.interface is \"eth0\" (stream \"a\")"),
-            (stream(", filter: tcp"), "network.streams.filter is \"tcp\""),
-            (stream(", inner: true"), "network.streams.inner"),
-            (stream(", synopses: {cardinality: {}}"), "network.streams.switch is"),
-            (stream("").replace("handshake", "dns"), "network.streams.switch is"),
-            (stream("").replace(":9090", ""), "network.streams.switch.control is \"127.0.0.1\""),
-            (stream(", memory_bytes: 100"), "network.streams.memory_bytes is 100"),
-        ] {
-            let error = Config::parse(&text).unwrap_err().to_string();
-            assert!(error.contains(key), "{text}: {error}");
-        }
     }
 }

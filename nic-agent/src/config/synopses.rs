@@ -136,7 +136,9 @@ mod tests {
     use super::*;
 
     fn config(stream: &str) -> Result<Config, String> {
-        let text = format!("network:\n  streams: [{{name: a, interface: eth0, {stream}}}]\n");
+        let text = format!(
+            "network:\n  peers: {{peers_insecure: true}}\n  streams: [{{name: a, interface: eth0, {stream}}}]\n"
+        );
         Config::parse(&text).map_err(|error| error.to_string())
     }
 

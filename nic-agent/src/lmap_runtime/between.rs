@@ -163,6 +163,7 @@ impl LmapRuntime {
                 self.in_episode = detectors.begin_episode();
                 (fast.over, fast.quiet) = (0, 0);
                 shared.explain(detectors);
+                shared.name_replicas(&self.columns);
                 shared.early_alarms += u64::from(self.in_episode);
                 self.in_episode.then_some(score)
             }

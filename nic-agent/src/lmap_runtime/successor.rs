@@ -156,6 +156,9 @@ impl Successor {
         self.rows = self.rows.saturating_add(1);
         let is_armed = matches!(verdict.state, lmap::State::Armed | lmap::State::Drifted { .. });
         let is_quiet = !verdict.over && verdict.episode == lmap::Episode::Quiet && !in_alarm;
+        if is_quiet {
+            self.columns.learn_usual();
+        }
         is_armed && self.rows >= JUDGED_ROWS && (self.is_warm || is_quiet)
     }
 }

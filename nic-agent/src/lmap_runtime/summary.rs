@@ -19,7 +19,7 @@ impl LmapRuntime {
     pub(super) fn wire_reasons(&self, reasons: &[Reason], ago: Nanos) -> Vec<WireReason> {
         let convert = |reason: &Reason| {
             let info = self.columns.infos().get(reason.column)?;
-            let Reason { share, mut seen, mut expected, since_rows, .. } = *reason;
+            let Reason { share, mut seen, mut expected, since_rows, replica, .. } = *reason;
             let since = match u64::from(since_rows) {
                 0 => Nanos::ZERO,
                 rows => Nanos(self.interval.length().0.saturating_mul(rows)).plus(ago),
@@ -30,7 +30,7 @@ impl LmapRuntime {
                 seen = seen.max(0.0);
                 expected = if expected < 0.0 { 0.0 } else { expected };
             }
-            Some(WireReason { metric: info.metric, statistic: info.statistic, share, seen, expected, since })
+            Some(WireReason { metric: info.metric, statistic: info.statistic, share, seen, expected, since, replica })
         };
         reasons.iter().filter_map(convert).collect()
     }
@@ -46,7 +46,8 @@ impl LmapRuntime {
         }
         let known: BTreeMap<usize, Reason> = judged.into_iter().map(|reason| (reason.column, reason)).collect();
         let of = |(column, value): (usize, &f64)| {
-            let unjudged = Reason { column, share: 0.0, seen: *value, expected: f64::NAN, since_rows: 0 };
+            let expected = f64::NAN;
+            let unjudged = Reason { column, share: 0.0, seen: *value, expected, since_rows: 0, replica: None };
             known.get(&column).copied().or_else(|| (!value.is_nan()).then_some(unjudged))
         };
         let each: Vec<Reason> = self.columns.row().iter().enumerate().filter_map(of).take(MAX_EACH).collect();

@@ -7,8 +7,7 @@ use client::{Client, Counter, Gauge, Group};
 use packets::FlowsSettings;
 use packets::flows::{DistinctInterval, FlowsInterval, HeavyInterval, LEAST_PACKETS, ReorderingInterval, Weight};
 
-/// Packets of an interval below which shares are missing: of few packets, one client easily has most.
-const LEAST_OF_SHARES: u64 = 32;
+use super::stream_service::stream_service;
 
 const REORDERED: &str = "network.reordering.share";
 const WORST_PREFIX: &str = "network.reordering.prefix.share";
@@ -23,7 +22,8 @@ const FAN_IN: &str = "network.destination.flows";
 /// The metrics of one stream: those of the synopses that it has.
 #[derive(Debug)]
 pub(super) struct FlowMetrics {
-    reordering: Option<[Gauge; 3]>,
+    /// Values, and how many packets were not checked since they are first fragments.
+    reordering: Option<([Gauge; 3], Counter)>,
     heavy: Option<(Gauge, Weight)>,
     distinct: Option<[Gauge; 5]>,
     // How good the figures are. No detector watches them.
@@ -31,6 +31,7 @@ pub(super) struct FlowMetrics {
     packets: Counter,
     refused: Counter,
     dropped: Counter,
+    pub(super) clock_steps: Counter,
     // Last: dropping it unregisters the metrics.
     client: Client,
 }
@@ -39,15 +40,19 @@ impl FlowMetrics {
     pub(super) fn new(service: &str, socket: &Path, interval_ms: NonZeroU32, settings: &FlowsSettings) -> Self {
         // The process may measure delays of this stream, too: then that is another replica of the service.
         let instance = format!("synopses-{}", std::process::id());
-        let client = client::connect(super::service(service, socket, interval_ms).instance(instance));
+        let client = client::connect(stream_service(service, socket, interval_ms).instance(instance));
         let gauge = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Network).register();
         let measurement = |name: &str| client.counter(name).unit("{packet}").group(Group::Measurement).register();
-        let reordering = || [gauge(REORDERED, "1"), gauge(WORST_PREFIX, "1"), gauge(PREFIXES, "{prefix}")];
+        let reordering = || {
+            let gauges = [gauge(REORDERED, "1"), gauge(WORST_PREFIX, "1"), gauge(PREFIXES, "{prefix}")];
+            (gauges, measurement("network.reordering.fragments"))
+        };
         let distinct = || {
             let [flows, sources] = [gauge(FLOWS, "{flow}"), gauge(SOURCES, "{source}")];
             [flows, sources, gauge(PORTS, "{port}"), gauge(FAN_OUT, "{destination}"), gauge(FAN_IN, "{flow}")]
         };
         let checked = client.gauge("network.reordering.checked").unit("{packet}").group(Group::Measurement);
+        let steps = client.counter("network.synopses.clock_steps");
         Self {
             reordering: settings.reordering.then(reordering),
             heavy: settings.heavy.map(|(_, weight)| (gauge(TOP_TALKER, "1"), weight)),
@@ -56,23 +61,37 @@ impl FlowMetrics {
             packets: measurement("network.synopses.packets"),
             refused: measurement("network.synopses.refused"),
             dropped: measurement("network.synopses.dropped_by_kernel"),
+            clock_steps: steps.unit("{step}").group(Group::Measurement).register(),
             client,
         }
     }
 
     /// Writes one interval: whom its values are about, then the values.
     pub(super) fn write(&self, interval: &FlowsInterval) {
-        if let (Some(gauges), Some(found)) = (&self.reordering, &interval.reordering) {
+        if let (Some((gauges, fragments)), Some(found)) = (&self.reordering, &interval.reordering) {
             self.write_reordering(gauges, found);
+            fragments.add(found.fragments);
         }
         if let (Some((gauge, weight)), Some(found)) = (&self.heavy, &interval.heavy) {
-            let is_known = interval.packets >= LEAST_OF_SHARES;
             self.client.set_subject(TOP_TALKER, &top_talker(found, *weight));
-            gauge.set(found.top_share().filter(|_| is_known).unwrap_or(f64::NAN));
+            gauge.set(found.lasting_share.unwrap_or(f64::NAN));
         }
         if let (Some(gauges), Some(found)) = (&self.distinct, &interval.distinct) {
             self.write_distinct(gauges, found);
         }
+        self.packets.add(interval.packets);
+        self.client.changed();
+    }
+
+    /// Writes an interval that was cut short, since the clock was set back: its packets, and missing values for the
+    /// gauges, as its window is partly of a time that is still to come.
+    pub(super) fn write_cut(&self, interval: &FlowsInterval) {
+        let reordering = self.reordering.iter().flat_map(|(gauges, _)| gauges);
+        let distinct = self.distinct.iter().flatten();
+        let heavy = self.heavy.iter().map(|(gauge, _)| gauge);
+        reordering.chain(heavy).chain(distinct).for_each(|gauge| gauge.set(f64::NAN));
+        self.checked.set(0.0);
+        self.clock_steps.add(1);
         self.packets.add(interval.packets);
         self.client.changed();
     }
@@ -107,7 +126,9 @@ impl FlowMetrics {
         {
             self.client.set_subject(metric, subject);
         }
-        let values = [found.flows, found.sources, found.ports, out as f64, into as f64];
+        // That all clients change their addresses at once is no growth.
+        let lasting = found.lasting;
+        let values = [lasting.flows, lasting.sources, found.ports, out as f64, lasting.fan_in];
         gauges.iter().zip(values).for_each(|(gauge, value)| gauge.set(value));
     }
 
@@ -132,8 +153,8 @@ fn top_talker(found: &HeavyInterval, weight: Weight) -> String {
 impl FlowMetrics {
     /// The watched values by name.
     pub(super) fn values(&self) -> std::collections::BTreeMap<&'static str, f64> {
-        let reordering =
-            self.reordering.iter().flat_map(|gauges| [REORDERED, WORST_PREFIX, PREFIXES].into_iter().zip(gauges));
+        let names = [REORDERED, WORST_PREFIX, PREFIXES];
+        let reordering = self.reordering.iter().flat_map(|(gauges, _)| names.into_iter().zip(gauges));
         let heavy = self.heavy.iter().map(|(gauge, _)| (TOP_TALKER, gauge));
         let names = [FLOWS, SOURCES, PORTS, FAN_OUT, FAN_IN];
         let distinct = self.distinct.iter().flat_map(|gauges| names.into_iter().zip(gauges));

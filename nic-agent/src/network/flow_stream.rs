@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use packets::{Flows, FlowsError, Packet, ParseError, View};
+use wire::time::{Nanos, UnixNanos};
 
 use super::flow_metrics::FlowMetrics;
+use super::interval::{Ending, WallInterval};
 use super::pending_change::PendingChange;
 use crate::config::{StreamConfig, SynopsesConfig};
 
@@ -13,8 +15,7 @@ use crate::config::{StreamConfig, SynopsesConfig};
 pub(super) struct FlowStream {
     flows: Flows,
     view: View,
-    interval_ns: u64,
-    ends_ns: u64,
+    interval: WallInterval,
     refused: u64,
     metrics: FlowMetrics,
     /// What becomes of it at the end of its interval.
@@ -37,8 +38,7 @@ impl FlowStream {
         Ok(Self {
             flows: Flows::new(&settings)?,
             view: if config.inner { View::Inner } else { View::Outer },
-            interval_ns: u64::from(config.interval_ms.get()) * 1_000_000,
-            ends_ns: 0,
+            interval: WallInterval::new(Nanos::from_millis(config.interval_ms.get().into())),
             refused: 0,
             metrics: FlowMetrics::new(&config.service(), socket, config.interval_ms, &settings),
             pending: PendingChange::of(&config.name),
@@ -61,9 +61,10 @@ impl FlowStream {
         }
     }
 
-    /// Whether an interval has ended at `now_ns`. Intervals end at multiples of their length.
-    pub(super) const fn is_due(&self, now_ns: u64) -> bool {
-        now_ns >= self.ends_ns
+    /// Whether an interval has ended at `now`. Intervals end at multiples of their length, and at once if the clock
+    /// was set back.
+    pub(super) fn is_due(&self, now: UnixNanos) -> bool {
+        self.interval.is_due(now)
     }
 
     /// Adds frames of the interface that the kernel dropped.
@@ -72,16 +73,21 @@ impl FlowStream {
     }
 
     /// Ends the interval if it is due, and writes its metrics.
-    pub(super) fn end_interval(&mut self, now_ns: u64) {
-        if !self.is_due(now_ns) {
-            return;
-        }
-        // The length of the first interval is unknown.
-        let is_first = self.ends_ns == 0;
-        let ended_ns = core::mem::replace(&mut self.ends_ns, (now_ns / self.interval_ns + 1) * self.interval_ns);
-        let interval = self.flows.end_interval(if is_first { now_ns } else { ended_ns }, 1);
-        if !is_first {
-            self.metrics.write(&interval);
+    pub(super) fn end_interval(&mut self, now: UnixNanos) {
+        let Some(ending) = self.interval.end(now) else { return };
+        let ended = match ending {
+            Ending::First => now,
+            Ending::Cut(ended) | Ending::Whole(ended) => ended,
+        };
+        let interval = self.flows.end_interval(ended.0, 1);
+        match ending {
+            // Its length is unknown.
+            Ending::First => {}
+            Ending::Cut(_) => {
+                self.flows.set_back(now.0);
+                self.metrics.write_cut(&interval);
+            }
+            Ending::Whole(_) => self.metrics.write(&interval),
         }
         self.metrics.refused(core::mem::take(&mut self.refused));
         if let Some(filter) = self.pending.interval_ended() {

@@ -6,23 +6,25 @@ mod book;
 mod heaviest;
 mod metrics;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use packets::identity::FlowKey;
 use packets::{Filter, Packet, ParseError, View};
 use synopses::digest::DigestKey;
 use synopses::disaggregated::{Counting, EpochTable, Fragment, Settings, SettingsError};
 use tokio::sync::watch;
+use wire::time::{Nanos, UnixNanos};
 
-pub(super) use book::{Book, EpochResult};
+pub(super) use book::{Book, EpochResult, locked};
 use book::{EndedEpoch, choice_key};
 use heaviest::{Heaviest, HeavyFlow};
 pub(super) use metrics::FragmentMetrics;
 
+use super::interval::{WallInterval, interval_number};
 use crate::config::{FragmentConfig, FragmentPeer};
 
-/// Time after an epoch's end in which its packets may still be read, in nanoseconds; as for one-way streams.
-const GRACE_NS: u64 = 60_000_000;
+/// Time after an epoch's end in which its packets may still be read; as for one-way streams.
+const GRACE: Nanos = Nanos::from_millis(60);
 
 /// A path to another node.
 #[derive(Debug)]
@@ -42,10 +44,9 @@ pub(super) struct FragmentStream {
     view: View,
     key: DigestKey,
     paths: Vec<ActivePath>,
-    epoch_ns: u64,
-    /// Begin and end of the epoch; both 0 before the first one.
-    begins_ns: u64,
-    ends_ns: u64,
+    /// Length of an epoch.
+    length: Nanos,
+    epoch: WallInterval,
     fragment: Fragment,
     heaviest: Heaviest,
     passed: u64,
@@ -72,6 +73,7 @@ impl FragmentStream {
         ended_epoch: watch::Sender<u32>,
     ) -> Result<Self, SettingsError> {
         let settings = Settings { id: config.id, counters: config.counters.get(), rows: config.rows.get(), seed };
+        let length = Nanos::from_millis(config.epoch_ms.get().into());
         let path = |(place, filters): (usize, Vec<Filter>)| {
             let position = locked(&book).position(place);
             ActivePath { addresses: filters, position, table: None }
@@ -82,9 +84,8 @@ impl FragmentStream {
             view: if config.inner { View::Inner } else { View::Outer },
             key,
             paths: config.peers.iter().map(FragmentPeer::filters).enumerate().map(path).collect(),
-            epoch_ns: u64::from(config.epoch_ms.get()) * 1_000_000,
-            begins_ns: 0,
-            ends_ns: 0,
+            length,
+            epoch: WallInterval::new(length),
             fragment: Fragment::new(settings)?,
             heaviest: Heaviest::new(),
             passed: 0,
@@ -107,8 +108,10 @@ impl FragmentStream {
         if !self.filter.matches(packet) {
             return;
         }
-        if !(self.begins_ns..self.ends_ns).contains(&packet.time_ns) {
-            self.reach(packet.time_ns);
+        let at = UnixNanos(packet.time_ns);
+        // A packet that is a little late counts for the epoch that goes on.
+        if self.epoch.is_due(at) {
+            self.begin(at);
         }
         self.passed += 1;
         let key = FlowKey::of(packet);
@@ -119,20 +122,12 @@ impl FragmentStream {
         }
     }
 
-    /// Begins the epoch of this time, unless that is a packet which is a little late.
-    fn reach(&mut self, time_ns: u64) {
-        let is_late = time_ns < self.begins_ns && self.begins_ns - time_ns <= self.epoch_ns;
-        if !is_late {
-            self.begin(time_ns / self.epoch_ns);
-        }
-    }
-
-    fn begin(&mut self, number: u64) {
+    /// Begins the epoch that `at` is in.
+    fn begin(&mut self, at: UnixNanos) {
         // In seconds, 32 bits last until 2106.
-        let epoch = number as u32;
-        let is_first = self.ends_ns == 0;
-        let follows = !is_first && number * self.epoch_ns == self.ends_ns;
-        (self.begins_ns, self.ends_ns) = (number * self.epoch_ns, (number + 1) * self.epoch_ns);
+        let epoch = interval_number(at, self.length) as u32;
+        let before = self.epoch.enter(at);
+        let follows = before == Some(self.epoch.begins());
         let mut fragment = self.fragment.clone();
         fragment.rotate(epoch);
         let ended = EndedEpoch {
@@ -142,7 +137,7 @@ impl FragmentStream {
             countings: self.paths.iter().map(ActivePath::counting).collect(),
             heaviest: core::mem::replace(&mut self.heaviest, Heaviest::new()).into_flows(),
         };
-        if !is_first {
+        if before.is_some() {
             self.publish();
             self.ended = Some(ended);
         }
@@ -155,9 +150,9 @@ impl FragmentStream {
         }
     }
 
-    /// Whether an epoch has ended, when the interface has been read until `read_ns`.
-    pub(super) fn is_due(&self, read_ns: u64) -> bool {
-        self.ended.is_some() || read_ns >= self.ends_ns + GRACE_NS || read_ns + self.epoch_ns < self.begins_ns
+    /// Whether an epoch has ended, when the interface has been read until `read`.
+    pub(super) fn is_due(&self, read: UnixNanos) -> bool {
+        self.ended.is_some() || read >= self.epoch.ends().plus(GRACE) || self.epoch.was_set_back(read)
     }
 
     /// Adds frames of the interface that the kernel dropped. They may be of this epoch, or of the one that has ended.
@@ -174,9 +169,9 @@ impl FragmentStream {
     }
 
     /// Ends an epoch if it is over, and passes on what has ended. Called between blocks of packets.
-    pub(super) fn poll(&mut self, read_ns: u64) {
-        if self.ended.is_none() && self.is_due(read_ns) {
-            self.begin(read_ns / self.epoch_ns);
+    pub(super) fn poll(&mut self, read: UnixNanos) {
+        if self.ended.is_none() && self.is_due(read) {
+            self.begin(read);
         }
         self.publish();
     }
@@ -200,11 +195,6 @@ impl ActivePath {
     fn counting(&self) -> Counting {
         self.table.as_ref().map_or(Counting::All, |(table, _)| Counting::Chosen(table.run))
     }
-}
-
-/// The book that a ring and the thread with other agents share. A thread that panicked left it whole.
-pub(super) fn locked(book: &Mutex<Book>) -> std::sync::MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

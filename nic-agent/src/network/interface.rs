@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use agent_runtime::clock::unix_now;
 use packets::ring::{Ring, RingSettings, TimestampSource};
-use packets::{Progress, Source as _, SourceCounts, SourceError};
+use packets::{Source as _, SourceCounts, SourceError};
+use wire::time::{Nanos, UnixNanos};
 
 use super::fragment::FragmentStream;
 use super::interface_stats::InterfaceStats;
@@ -25,10 +26,10 @@ const WAIT: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_secs(1);
 /// An interface that cannot be opened is logged at the first attempt and every so many attempts.
 const WARN_EVERY: u32 = 60;
-/// Interval between two polls of the kernel's counters, in nanoseconds.
-const POLL_NS: u64 = 250_000_000;
-/// Difference between the card's clock and the system's that is logged, in nanoseconds.
-const FAR_NS: u64 = 1_000_000_000;
+/// Interval between two polls of the kernel's counters.
+const POLL: Nanos = Nanos::from_millis(250);
+/// Difference between the card's clock and the system's that is logged.
+const FAR: Nanos = Nanos::from_secs(1);
 
 /// A stream of an interface, by its kind.
 pub(super) enum MonitoredStream {
@@ -180,27 +181,26 @@ impl InterfaceReader {
         while !ends() {
             poll.run(self, ring, streams);
             streams.take_commands();
-            let mut latest_ns = 0;
-            let progress = ring.read(&mut |frame| {
-                latest_ns = frame.time_ns;
+            let mut latest = None;
+            // A ring has no end, and `latest` says whether there were frames.
+            _ = ring.read(&mut |frame| {
+                latest = Some(UnixNanos(frame.time_ns));
                 streams.insert(frame);
             })?;
-            let now_ns = unix_now().0;
-            let read_ns = read_until(progress, latest_ns, now_ns);
-            if latest_ns > 0 {
-                streams.last_ns = latest_ns;
-            }
-            if streams.shared_end_is_due(read_ns) {
+            let now = unix_now();
+            let read = read_until(latest, now);
+            streams.last = latest.or(streams.last);
+            if streams.shared_end_is_due(read) {
                 // Dropped frames have to be added before their interval ends.
                 let total = ring.counts().dropped;
                 streams.add_dropped_to_shared(total - dropped_one_way);
                 dropped_one_way = total;
             }
-            streams.poll_shared(read_ns);
-            if streams.end_is_due(now_ns) {
+            streams.poll_shared(read);
+            if streams.end_is_due(now) {
                 // A dropped frame may have been of any stream.
                 let total = ring.counts().dropped;
-                streams.end_intervals(now_ns, total - dropped);
+                streams.end_intervals(now, total - dropped);
                 dropped = total;
             }
         }
@@ -208,19 +208,16 @@ impl InterfaceReader {
     }
 }
 
-/// The time up to which the interface has been read. After a pause of the thread, older frames are still in the ring;
-/// their interval may not end before they are read.
-fn read_until(progress: Progress, latest_ns: u64, now_ns: u64) -> u64 {
-    match progress {
-        Progress::Frames(1..) => latest_ns.min(now_ns),
-        _ => now_ns,
-    }
+/// The time up to which the interface has been read, if the last frame is of `latest`. After a pause of the thread,
+/// older frames are still in the ring; their interval may not end before they are read.
+fn read_until(latest: Option<UnixNanos>, now: UnixNanos) -> UnixNanos {
+    latest.map_or(now, |latest| latest.min(now))
 }
 
 /// Polls the kernel's counters a few times a second.
 #[derive(Debug, Default)]
 struct CounterPoll {
-    next_ns: u64,
+    next: UnixNanos,
     before: SourceCounts,
     /// Whether a difference between the card's clock and the system's has been logged.
     warned: bool,
@@ -228,26 +225,26 @@ struct CounterPoll {
 
 impl CounterPoll {
     fn run(&mut self, reader: &InterfaceReader, ring: &mut Ring, streams: &mut Streams) {
-        let now_ns = unix_now().0;
+        let now = unix_now();
         // A wall clock that was set back must not stop the polls.
-        if now_ns < self.next_ns && self.next_ns - now_ns <= POLL_NS {
+        if now < self.next && self.next.since(now) <= POLL {
             return;
         }
-        self.next_ns = now_ns + POLL_NS;
+        self.next = now.plus(POLL);
         let counts = ring.counts();
         reader.stats.add(counts, self.before, core::mem::take(&mut streams.oversized));
         self.before = counts;
         if let Ok(bytes) = ring.mtu() {
             streams.mtu = bytes;
         }
-        let apart_ns = if streams.last_ns == 0 { 0 } else { streams.last_ns.abs_diff(now_ns) };
-        let last_ns = core::mem::take(&mut streams.last_ns);
-        if *ring.timestamp_source() == TimestampSource::Hardware && apart_ns > FAR_NS && !self.warned {
+        let Some(last) = streams.last.take() else { return };
+        let apart = now.since(last).max(last.since(now));
+        if *ring.timestamp_source() == TimestampSource::Hardware && apart > FAR && !self.warned {
             self.warned = true;
             tracing::warn!(
                 interface = reader.config.name,
-                card_ns = last_ns,
-                system_ns = now_ns,
+                card_ns = last.0,
+                system_ns = now.0,
                 "the clocks of card and system differ: delays of requests are right, but packets are in wrong intervals and one-way measurement \
                  fails. Synchronise them, such as with phc2sys"
             );
@@ -320,9 +317,10 @@ mod tests {
 
     #[test]
     fn no_interval_ends_while_frames_of_it_may_be_in_the_ring() {
-        assert_eq!(read_until(Progress::Frames(3), 50, 100), 50);
-        assert_eq!(read_until(Progress::Frames(0), 50, 100), 100);
+        let [earlier, now, later] = [50, 100, 150].map(UnixNanos);
+        assert_eq!(read_until(Some(earlier), now), earlier);
+        assert_eq!(read_until(None, now), now);
         // A clock that was set back.
-        assert_eq!(read_until(Progress::Frames(3), 150, 100), 100);
+        assert_eq!(read_until(Some(later), now), now);
     }
 }

@@ -8,7 +8,8 @@ use agent_runtime::Count;
 use client::{Client, Counter, Gauge, Group, Service};
 use one_way::{Flags, Report};
 
-use super::Silence;
+use super::silence::Silence;
+use super::stream_service::stream_service;
 
 const NS: f64 = 1e9;
 
@@ -52,7 +53,7 @@ struct Instruments {
 
 impl OneWayMetrics {
     pub(super) fn new(service: &str, socket: &Path, interval_ms: NonZeroU32) -> Self {
-        let service = super::service(service, socket, interval_ms);
+        let service = stream_service(service, socket, interval_ms);
         Self {
             service,
             interval_ms,
@@ -208,7 +209,7 @@ mod tests {
         let silences = |report| {
             metrics.write(report);
             let instruments = metrics.instruments.get().unwrap();
-            [&instruments.peer, &instruments.path].map(|silence| silence.gauge.get())
+            [&instruments.peer, &instruments.path].map(Silence::seconds)
         };
 
         assert_eq!(silences(&good), [0.0, 0.0]);

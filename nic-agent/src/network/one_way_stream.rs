@@ -120,14 +120,14 @@ impl OneWayStream {
         self.collector.iter_mut().for_each(|collector| collector.missed(1));
     }
 
-    /// Whether an interval is over at `now_ns`.
-    pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        self.collector.as_ref().is_some_and(|collector| UnixNanos(now_ns) >= collector.due())
+    /// Whether an interval is over at `now`.
+    pub(super) fn is_due(&self, now: UnixNanos) -> bool {
+        self.collector.as_ref().is_some_and(|collector| now >= collector.due())
     }
 
-    /// Carries out commands of the other thread, and passes it the intervals that are over at `now_ns`. Called between
+    /// Carries out commands of the other thread, and passes it the intervals that are over at `now`. Called between
     /// blocks of packets.
-    pub(super) fn poll(&mut self, now_ns: u64) {
+    pub(super) fn poll(&mut self, now: UnixNanos) {
         loop {
             match self.queues.commands.try_recv() {
                 Ok(Command::Collect(plan)) => self.start_collector(*plan),
@@ -149,7 +149,7 @@ impl OneWayStream {
         self.metrics.refused(core::mem::take(&mut self.refused));
         self.warn();
         let Some(collector) = &mut self.collector else { return };
-        while let Some(interval) = collector.poll(UnixNanos(now_ns)) {
+        while let Some(interval) = collector.poll(now) {
             // If the other thread is this far behind, one interval more does not help it.
             if self.queues.intervals.try_send(interval).is_err() {
                 self.lost_intervals += 1;

@@ -2,6 +2,8 @@
 //! requests for streams whose packets leave here, and responds for streams whose packets arrive here. Each stream is a
 //! task of its own, so an agent that does not respond delays no other stream.
 
+mod access;
+mod certificates;
 mod client;
 pub(super) mod fragments;
 
@@ -13,13 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use agent_runtime::Count;
-use agent_runtime::access::{Access, Denied, Identity, Role};
-use agent_runtime::clock::unix_now;
-use agent_runtime::live_tls::{ClientFiles, LiveServer};
-use agent_runtime::reload::Reloadable;
+use agent_runtime::clock::{Clock, unix_now};
+use agent_runtime::repeated_events::RepeatedEvents;
 use agent_runtime::server::{
-    AdmittedRequest, Counts, Limits, Listener, ReplyShares, Server, with_bounded_requests, with_reply_shares,
+    AdmittedRequest, Counts, Limits, Listener, ReplyShares, Server, Traffic, with_bounded_requests, with_reply_shares,
 };
 use axum::Router;
 use axum::http::request::Parts;
@@ -38,7 +37,9 @@ use wire::proto::one_way::one_way_client::OneWayClient;
 use wire::proto::one_way::one_way_server::{OneWay, OneWayServer};
 use wire::time::Nanos;
 
-use self::client::PeerConnection;
+pub(crate) use self::access::PeerAccess;
+pub(crate) use self::certificates::PeerCertificates;
+use self::client::{BoxError, PeerConnection};
 use self::fragments::{FragmentTask, FragmentsService};
 use super::one_way_metrics::OneWayMetrics;
 use super::one_way_stream::Command;
@@ -47,61 +48,13 @@ use crate::config::{OneWayConfig, StreamConfig};
 use crate::error::chain;
 
 /// Connections of other agents.
-pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 32 };
+pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_peer: 32, traffic: Traffic::Streams };
 /// Bytes of requests of other agents that are being read, and of responses that they have not read.
 pub(crate) const CALL_BYTES: u64 = 64 << 20;
 /// Time limit for a request.
 const MESSAGE_WITHIN: Duration = Duration::from_secs(10);
 /// The longest sleep of a task before it reads the wall clock again, which may have been set.
 const MAX_SLEEP: Duration = Duration::from_millis(200);
-
-/// The certificates that other agents are shown. They may change while the agent runs.
-#[derive(Clone, Debug)]
-pub(crate) struct PeerCertificates {
-    /// Those of the listener; `None` for plain text.
-    pub(crate) server: Option<LiveServer>,
-    /// Those of connections to other agents; `None` for plain text.
-    pub(crate) client: Reloadable<Option<ClientFiles>>,
-}
-
-/// Who may be the other end of a measurement, and how often somebody was refused.
-#[derive(Clone, Debug)]
-pub(crate) struct PeerAccess {
-    /// Roles of certificates. They may change while the agent runs.
-    pub(crate) access: Reloadable<Access>,
-    /// Calls and answers that the other end's role does not allow.
-    pub(crate) denied_calls: Arc<Count>,
-    /// The refusal that was logged last: an agent asks once per interval and stream.
-    last: Arc<Mutex<Option<Denied>>>,
-}
-
-impl PeerAccess {
-    pub(crate) fn new(access: Reloadable<Access>) -> Self {
-        Self { access, denied_calls: Arc::default(), last: Arc::default() }
-    }
-
-    /// Refuses a caller without the role of a peer, by the head of its request.
-    fn check(&self, head: &Parts) -> Result<(), Status> {
-        // The server puts it there; a request without it is nobody's.
-        let nobody = Identity::Certificate(Vec::new());
-        let who = head.extensions.get::<Identity>().unwrap_or(&nobody);
-        self.require(who, "measure one-way delay with this agent")
-            .map_err(|denied| Status::permission_denied(denied.to_string()))
-    }
-
-    /// Refuses `who` without the role of a peer. `what` completes "may not …". Logs a refusal unless it is the last one
-    /// again.
-    fn require(&self, who: &Identity, what: &'static str) -> Result<(), Denied> {
-        self.access.load().require(who, Role::Peer, what).inspect_err(|denied| {
-            self.denied_calls.one_more();
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.as_ref() != Some(denied) {
-                tracing::warn!(%denied, "another agent is refused");
-                *last = Some(denied.clone());
-            }
-        })
-    }
-}
 
 /// How this agent and others reach each other, and who may be the other end.
 #[derive(Debug)]
@@ -223,15 +176,18 @@ pub(super) fn start(
 /// The calls of `router` for peers only: who is none is refused before its request is read, and what all of them hold
 /// is bounded.
 fn bounded(router: Router, access: PeerAccess) -> Router {
-    let held = ReplyShares::new(CALL_BYTES, |error| tracing::warn!(%error, "another agent is refused"));
+    let (refused, clock) = (RepeatedEvents::default(), Clock::start());
+    let held = ReplyShares::new(CALL_BYTES, move |error| {
+        if let Some(times) = refused.count(clock.now(), &error.owner) {
+            tracing::warn!(%error, times, "another agent is refused");
+        }
+    });
     let admit = move |head: Parts| {
         // The frame of a message has five bytes.
         ready(access.check(&head).map(|()| AdmittedRequest { head, bytes: MAX_MESSAGE_BYTES + 5 }))
     };
     with_reply_shares(with_bounded_requests(router, MESSAGE_WITHIN, &held, admit), &held)
 }
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn run(peers: Peers, streams: Vec<OneWayTask>, fragment: Option<FragmentTask>) -> Result<(), BoxError> {
     let Peers { certificates, listener, access } = peers;

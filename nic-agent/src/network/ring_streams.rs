@@ -3,6 +3,7 @@
 //! is of one filter and complete. Nothing is allocated or freed for a packet; ended parts are freed elsewhere.
 
 use packets::{Frame, View, parse};
+use wire::time::UnixNanos;
 
 use super::flow_stream::FlowStream;
 use super::fragment::FragmentStream;
@@ -26,8 +27,8 @@ pub(super) struct Streams {
     pub(super) mtu: u32,
     /// Merged frames since the last poll, of any stream.
     pub(super) oversized: u64,
-    /// Timestamp of the last frame; 0 if there was none since the last poll.
-    pub(super) last_ns: u64,
+    /// Timestamp of the last frame since the last poll.
+    pub(super) last: Option<UnixNanos>,
     link: Option<RingLink>,
 }
 
@@ -88,10 +89,10 @@ impl Streams {
         }
     }
 
-    /// Whether an interval that is measured with other agents has ended, when the interface was read until `read_ns`.
-    pub(super) fn shared_end_is_due(&self, read_ns: u64) -> bool {
-        self.one_way.iter().any(|stream| stream.is_due(read_ns))
-            || self.fragment.iter().any(|fragment| fragment.is_due(read_ns))
+    /// Whether an interval that is measured with other agents has ended, when the interface was read until `read`.
+    pub(super) fn shared_end_is_due(&self, read: UnixNanos) -> bool {
+        self.one_way.iter().any(|stream| stream.is_due(read))
+            || self.fragment.iter().any(|fragment| fragment.is_due(read))
     }
 
     /// Adds frames of the interface that the kernel dropped to what is measured with other agents.
@@ -101,26 +102,26 @@ impl Streams {
     }
 
     /// Ends intervals that are measured with other agents.
-    pub(super) fn poll_shared(&mut self, read_ns: u64) {
-        self.one_way.iter_mut().for_each(|stream| stream.poll(read_ns));
-        self.fragment.iter_mut().for_each(|fragment| fragment.poll(read_ns));
+    pub(super) fn poll_shared(&mut self, read: UnixNanos) {
+        self.one_way.iter_mut().for_each(|stream| stream.poll(read));
+        self.fragment.iter_mut().for_each(|fragment| fragment.poll(read));
     }
 
     /// Whether an interval of a stream that is measured here alone has ended.
-    pub(super) fn end_is_due(&self, now_ns: u64) -> bool {
-        self.request_response.iter().any(|stream| stream.is_due(now_ns))
-            || self.flows.iter().any(|stream| stream.is_due(now_ns))
+    pub(super) fn end_is_due(&self, now: UnixNanos) -> bool {
+        self.request_response.iter().any(|stream| stream.is_due(now))
+            || self.flows.iter().any(|stream| stream.is_due(now))
     }
 
     /// Ends those intervals. `dropped`: frames of the interface that the kernel dropped since the last call.
-    pub(super) fn end_intervals(&mut self, now_ns: u64, dropped: u64) {
+    pub(super) fn end_intervals(&mut self, now: UnixNanos, dropped: u64) {
         for stream in &mut self.request_response {
             stream.add_dropped(dropped);
-            stream.end_interval(now_ns);
+            stream.end_interval(now);
         }
         for stream in &mut self.flows {
             stream.add_dropped(dropped);
-            stream.end_interval(now_ns);
+            stream.end_interval(now);
         }
         self.return_ended();
     }

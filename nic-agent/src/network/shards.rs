@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use packets::delays::ShardDelays;
+use wire::time::{Nanos, UnixNanos};
 
-use super::stream::Metrics;
+use super::delay_metrics::DelayMetrics;
 use crate::config::StreamConfig;
 
 /// Most intervals that wait for their last shard. An older one is written without it: a thread hangs, or its ring was
@@ -32,19 +33,20 @@ struct PendingInterval {
 /// A stream, for all its shards.
 #[derive(Debug)]
 pub(super) struct ShardedStream {
-    pub(super) metrics: Metrics,
+    pub(super) metrics: DelayMetrics,
     name: String,
     interface: String,
     /// Whether merged frames have been logged.
     warned: AtomicBool,
     shards: usize,
-    pending: Mutex<BTreeMap<u64, PendingInterval>>,
+    /// By the time at which the interval was to end.
+    pending: Mutex<BTreeMap<UnixNanos, PendingInterval>>,
 }
 
 impl ShardedStream {
     pub(super) fn new(config: &StreamConfig, socket: &Path, shards: usize) -> Self {
         Self {
-            metrics: Metrics::new(&config.service(), socket, config.interval_ms),
+            metrics: DelayMetrics::new(&config.service(), socket, config.interval_ms),
             name: config.name.clone(),
             interface: config.interface.clone(),
             warned: AtomicBool::new(false),
@@ -66,8 +68,8 @@ impl ShardedStream {
         }
     }
 
-    /// Adds one shard's report of the interval that was to end at `end_ns`.
-    pub(super) fn submit(&self, end_ns: u64, report: ShardReport) {
+    /// Adds one shard's report of the interval that was to end at `end`.
+    pub(super) fn submit(&self, end: UnixNanos, report: ShardReport) {
         if report.oversized > 0 {
             self.warn();
         }
@@ -75,22 +77,22 @@ impl ShardedStream {
             return self.metrics.write(&report.delays.interval(), report.oversized);
         }
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_complete = if let Some(merged) = pending.get_mut(&end_ns) {
+        let is_complete = if let Some(merged) = pending.get_mut(&end) {
             // The histograms have one shape, since all shards have one configuration.
             drop(merged.report.delays.add(&report.delays));
             merged.report.oversized += report.oversized;
             merged.shards += 1;
             merged.shards == self.shards
         } else {
-            pending.insert(end_ns, PendingInterval { report, shards: 1 });
+            pending.insert(end, PendingInterval { report, shards: 1 });
             false
         };
-        if is_complete && let Some(PendingInterval { report, .. }) = pending.remove(&end_ns) {
+        if is_complete && let Some(PendingInterval { report, .. }) = pending.remove(&end) {
             self.metrics.write(&report.delays.interval(), report.oversized);
         }
         // An interval before a complete one stays incomplete, since each shard submits its intervals in order. Its
         // counts are added; the gauges are those of the complete one.
-        while is_complete && pending.keys().next().is_some_and(|first| *first < end_ns) {
+        while is_complete && pending.keys().next().is_some_and(|first| *first < end) {
             let Some((_, PendingInterval { report, .. })) = pending.pop_first() else { break };
             self.metrics.count(&report.delays.interval(), report.oversized);
         }
@@ -98,6 +100,22 @@ impl ShardedStream {
             let Some((_, PendingInterval { report, .. })) = pending.pop_first() else { break };
             self.metrics.write_counts(&report.delays.interval(), report.oversized);
         }
+    }
+
+    /// Adds one shard's report of an interval that was cut short, since the clock was set back: its counts. Gauges are
+    /// missing. The shard's next interval ends at `next`. What waits for a shard and was to end later would wait until
+    /// the clock has caught up, and be taken for an interval of then: its counts are added, too.
+    pub(super) fn submit_cut(&self, next: UnixNanos, report: &ShardReport) {
+        if report.oversized > 0 {
+            self.warn();
+        }
+        let later = next.plus(Nanos(1));
+        let waiting = self.pending.lock().unwrap_or_else(PoisonError::into_inner).split_off(&later);
+        for PendingInterval { report, .. } in waiting.into_values() {
+            self.metrics.count(&report.delays.interval(), report.oversized);
+        }
+        self.metrics.clock_steps.add(1);
+        self.metrics.write_counts(&report.delays.interval(), report.oversized);
     }
 }
 

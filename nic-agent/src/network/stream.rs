@@ -1,164 +1,33 @@
 //! A stream of requests and responses: its packets, its synopsis, its metrics. If the interface has several rings, the
 //! stream has a shard for each.
 
-use std::num::NonZeroU32;
-use std::path::Path;
 use std::sync::Arc;
 
-use client::{Client, Counter, Gauge, Group};
-use packets::delays::{BOUNDS_NS, CLASSES, Interval};
 use packets::{Delays, DelaysError, DelaysSettings, Packet, Pair, ParseError, Transport, View};
-use synopses::fridge::{HistogramShape, Quantile, Settings};
+use synopses::fridge::{HistogramShape, Settings};
+use wire::time::{Nanos, UnixNanos};
 
-use super::Silence;
 use super::frame_info::FrameInfo;
+use super::interval::{Ending, WallInterval};
 use super::pending_change::PendingChange;
 use super::shards::{ShardReport, ShardedStream};
 use crate::config::StreamConfig;
 
 /// Delays are stored in ticks of 2^10 ns, up to 37 minutes.
 const TICK_SHIFT: u32 = 10;
-const NS: f64 = 1e9;
-
-/// The metrics of a stream.
-#[derive(Debug)]
-pub(super) struct Metrics {
-    service: String,
-    quantiles: [Gauge; 3],
-    classes: [Gauge; CLASSES],
-    effective: Gauge,
-    trusted: Gauge,
-    unanswered: Gauge,
-    repeated: Gauge,
-    silence: Silence,
-    merged_flag: Gauge,
-    packets: Counter,
-    requests: Counter,
-    refused: Counter,
-    dropped: Counter,
-    oversized: Counter,
-    // Last: dropping it unregisters the metrics.
-    client: Client,
-}
 
 /// One stream, or a shard of one.
 #[derive(Debug)]
 pub(super) struct Stream {
     delays: Delays,
     view: View,
-    interval_ns: u64,
-    ends_ns: u64,
+    interval: WallInterval,
     refused: u64,
     /// Merged frames of this interval that bias its delays.
     oversized: u64,
     sharded: Arc<ShardedStream>,
     /// What becomes of it at the end of its interval.
     pub(super) pending: PendingChange,
-}
-
-impl Metrics {
-    pub(super) fn new(service: &str, socket: &Path, interval_ms: NonZeroU32) -> Self {
-        let client = client::connect(super::service(service, socket, interval_ms));
-        let gauge = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Network).register();
-        // How good the figures are. No detector watches them.
-        let measurement = |name: &str, unit: &str| client.gauge(name).unit(unit).group(Group::Measurement).register();
-        let counter = |name: &str, unit: &str| client.counter(name).unit(unit).group(Group::Measurement).register();
-        Self {
-            service: service.to_owned(),
-            quantiles: ["network.delay.p50", "network.delay.p95", "network.delay.p99"].map(|name| gauge(name, "s")),
-            classes: core::array::from_fn(|class| {
-                let bound =
-                    BOUNDS_NS.get(class).map_or_else(|| "+Inf".to_owned(), |bound| (*bound as f64 / NS).to_string());
-                let share = client.gauge("network.delay.share").unit("1").label("le", &bound);
-                share.group(Group::Measurement).register()
-            }),
-            effective: measurement("network.samples.effective", "{sample}"),
-            trusted: measurement("network.delay.trusted", "1"),
-            unanswered: gauge("network.requests.unanswered", "1"),
-            repeated: gauge("network.requests.repeated", "1"),
-            silence: Silence::new(gauge("network.answers.silence", "s"), interval_ms),
-            merged_flag: measurement("network.flag.oversized", "1"),
-            packets: counter("network.packets", "{packet}"),
-            requests: counter("network.requests", "{request}"),
-            refused: counter("network.packets.refused", "{packet}"),
-            dropped: counter("network.packets.dropped_by_kernel", "{packet}"),
-            oversized: counter("network.packets.oversized", "{packet}"),
-            client,
-        }
-    }
-
-    /// Writes one interval, with the number of merged frames that bias its delays.
-    pub(super) fn write(&self, interval: &Interval, oversized: u64) {
-        let trusted = |quantile: &Quantile| if quantile.low_confidence { f64::NAN } else { quantile.delay_ns / NS };
-        let quantiles = interval.quantiles.map(|quantiles| quantiles.map(|quantile| trusted(&quantile)));
-        for (gauge, value) in self.quantiles.iter().zip(quantiles.unwrap_or([f64::NAN; 3])) {
-            gauge.set(value);
-        }
-        self.effective.set(interval.effective);
-        let is_trusted = interval.quantiles.is_some_and(|[median, ..]| !median.low_confidence);
-        self.trusted.set(f64::from(u8::from(is_trusted)));
-        let classes = interval.classes.filter(|_| is_trusted).unwrap_or([f64::NAN; CLASSES]);
-        self.classes.iter().zip(classes).for_each(|(gauge, share)| gauge.set(share));
-        self.unanswered.set(unanswered(interval).unwrap_or(f64::NAN));
-        self.repeated.set(interval.repeated.unwrap_or(f64::NAN));
-        self.silence.write(interval.tally.requests > 0 && interval.answered.is_none_or(|answered| answered == 0.0));
-        self.merged_flag.set(f64::from(u8::from(oversized > 0)));
-        self.count(interval, oversized);
-        tracing::debug!(
-            service = self.service,
-            packets = interval.packets,
-            requests = interval.tally.requests,
-            p50_s = self.quantiles[0].get(),
-            unanswered = self.unanswered.get(),
-            repeated = self.repeated.get(),
-            "an interval was measured"
-        );
-    }
-
-    /// Writes an interval without the reports of some shards: its counts, and missing values for the gauges.
-    pub(super) fn write_counts(&self, interval: &Interval, oversized: u64) {
-        self.set_missing();
-        self.count(interval, oversized);
-    }
-
-    /// Writes an interval of which nothing is known.
-    pub(super) fn write_missing(&self) {
-        self.set_missing();
-        self.client.changed();
-    }
-
-    fn set_missing(&self) {
-        for gauge in self.quantiles.iter().chain(&self.classes).chain([&self.unanswered, &self.repeated]) {
-            gauge.set(f64::NAN);
-        }
-        self.effective.set(0.0);
-        self.trusted.set(0.0);
-    }
-
-    /// A gauge beside the figures that says how good they are. No detector watches it.
-    pub(super) fn flag(&self, name: &str) -> Gauge {
-        self.client.gauge(name).unit("1").group(Group::Measurement).register()
-    }
-
-    /// Counts frames that could not be parsed.
-    pub(super) fn count_refused(&self, frames: u64) {
-        self.refused.add(frames);
-    }
-
-    /// Adds the counts of an interval.
-    pub(super) fn count(&self, interval: &Interval, oversized: u64) {
-        self.packets.add(interval.packets);
-        self.requests.add(interval.tally.requests);
-        self.oversized.add(oversized);
-        self.client.changed();
-    }
-}
-
-/// The share of requests without a response. Responses may be to requests of the interval before, so the share is
-/// clamped to 0.
-fn unanswered(interval: &Interval) -> Option<f64> {
-    let requests = interval.tally.requests.checked_sub(interval.tally.duplicate_requests).filter(|count| *count > 0)?;
-    Some((1.0 - interval.answered.unwrap_or(0.0) / requests as f64).max(0.0))
 }
 
 impl Stream {
@@ -188,8 +57,7 @@ impl Stream {
         Ok(Self {
             delays,
             view: if config.inner { View::Inner } else { View::Outer },
-            interval_ns: u64::from(config.interval_ms.get()) * 1_000_000,
-            ends_ns: 0,
+            interval: WallInterval::new(Nanos::from_millis(config.interval_ms.get().into())),
             refused: 0,
             oversized: 0,
             sharded,
@@ -225,10 +93,10 @@ impl Stream {
         self.oversized += u64::from(is_biased);
     }
 
-    /// Whether an interval has ended at `now_ns`. Intervals end at multiples of their length, so they are the same on
-    /// all NICs.
-    pub(super) const fn is_due(&self, now_ns: u64) -> bool {
-        now_ns >= self.ends_ns
+    /// Whether an interval has ended at `now`. Intervals end at multiples of their length, so they are the same on all
+    /// NICs, and at once if the clock was set back.
+    pub(super) fn is_due(&self, now: UnixNanos) -> bool {
+        self.interval.is_due(now)
     }
 
     /// Adds frames of the interface that the kernel dropped.
@@ -237,17 +105,19 @@ impl Stream {
     }
 
     /// Ends the interval if it is due, and submits it.
-    pub(super) fn end_interval(&mut self, now_ns: u64) {
-        if !self.is_due(now_ns) {
-            return;
-        }
-        // The length of the first interval is unknown.
-        let is_first = self.ends_ns == 0;
-        let ended_ns = core::mem::replace(&mut self.ends_ns, (now_ns / self.interval_ns + 1) * self.interval_ns);
-        let delays = self.delays.end_shard(now_ns);
+    pub(super) fn end_interval(&mut self, now: UnixNanos) {
+        let Some(ending) = self.interval.end(now) else { return };
+        let delays = self.delays.end_shard(now.0);
         let oversized = core::mem::take(&mut self.oversized);
-        if !is_first {
-            self.sharded.submit(ended_ns, ShardReport { delays, oversized });
+        let report = ShardReport { delays, oversized };
+        match ending {
+            // Its length is unknown.
+            Ending::First => {}
+            Ending::Cut(_) => {
+                self.delays.set_back();
+                self.sharded.submit_cut(self.interval.ends(), &report);
+            }
+            Ending::Whole(ended) => self.sharded.submit(ended, report),
         }
         self.sharded.metrics.refused.add(core::mem::take(&mut self.refused));
         if let Some(filter) = self.pending.interval_ended() {
@@ -266,7 +136,7 @@ impl Stream {
     /// What was written of the last interval: quantiles, and the share without an answer.
     pub(super) fn figures(&self) -> [f64; 4] {
         let metrics = &self.sharded.metrics;
-        let [p50, p95, p99] = metrics.quantiles.each_ref().map(Gauge::get);
+        let [p50, p95, p99] = metrics.quantiles.each_ref().map(client::Gauge::get);
         [p50, p95, p99, metrics.unanswered.get()]
     }
 
@@ -278,11 +148,23 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use client::Gauge;
+    use packets::delays::BOUNDS_NS;
     use packets::generator::{Traffic, TrafficSettings};
     use packets::{Frame, parse};
 
     use super::*;
     use crate::config::Config;
+
+    const NS: f64 = 1e9;
+    const START: UnixNanos = UnixNanos::from_secs(1_700_000_000);
+
+    /// So many seconds after the start.
+    fn after(seconds: u64) -> UnixNanos {
+        START.plus(Nanos::from_secs(seconds))
+    }
 
     /// An empty stream of handshakes. Metrics are written without a host agent, too.
     fn stream(more: &str) -> Stream {
@@ -304,7 +186,6 @@ mod tests {
 
     /// Sends it one interval of traffic, of one second.
     fn send_traffic(stream: &mut Stream, connections: u32) -> Traffic {
-        let start_ns = 1_700_000_000_000_000_000;
         let traffic = Traffic::new(&TrafficSettings {
             connections,
             segments: 1,
@@ -313,16 +194,14 @@ mod tests {
             spurious: 0.0,
             late: 0.0,
             span_ns: 900_000_000,
-            start_ns,
+            start_ns: START.0,
             ..TrafficSettings::default()
         });
-        stream.end_interval(start_ns);
-        assert!(!stream.is_due(start_ns + 999_999_999) && stream.is_due(start_ns + 1_000_000_000));
-        traffic
-            .frames()
-            .filter(|frame| frame.time_ns < start_ns + 1_000_000_000)
-            .for_each(|frame| insert(stream, &frame));
-        stream.end_interval(start_ns + 1_000_000_000);
+        stream.end_interval(START);
+        let ends = after(1);
+        assert!(!stream.is_due(ends.minus(Nanos(1))) && stream.is_due(ends));
+        traffic.frames().filter(|frame| frame.time_ns < ends.0).for_each(|frame| insert(stream, &frame));
+        stream.end_interval(ends);
         traffic
     }
 
@@ -361,7 +240,7 @@ mod tests {
         assert!(metrics.quantiles.iter().chain(&metrics.classes).all(|gauge| gauge.get().is_nan()));
         assert_eq!((metrics.trusted.get(), metrics.requests.get()), (0.0, 20));
         // An interval without requests.
-        stream.end_interval(stream.ends_ns);
+        stream.end_interval(stream.interval.ends());
         assert!(stream.sharded.metrics.unanswered.get().is_nan() && stream.sharded.metrics.repeated.get().is_nan());
         assert_eq!(stream.sharded.metrics.requests.get(), 20);
     }
@@ -374,14 +253,11 @@ mod tests {
         insert(&mut stream, &Frame { bytes: &first.bytes[..30], ..first });
         insert(&mut stream, &Frame { bytes: &[0; 14], ..first });
         stream.add_dropped(3);
-        stream.end_interval(stream.ends_ns);
+        stream.end_interval(stream.interval.ends());
 
         let metrics = &stream.sharded.metrics;
         assert_eq!((metrics.packets.get(), metrics.refused.get(), metrics.dropped.get()), (0, 1, 3));
     }
-
-    const SECOND: u64 = 1_000_000_000;
-    const START: u64 = 1_700_000_000 * SECOND;
 
     #[test]
     fn merged_segments_flag_the_delays_of_data_and_no_others() {
@@ -391,17 +267,17 @@ mod tests {
             let [mut stream] = shards(&Config::parse(&text).unwrap().network.streams[0]);
             stream.end_interval(START);
             let bytes = packets::generator::segment(&[7; 1_460]);
-            let frame = Frame { bytes: &bytes, length: 1_514, time_ns: START, link: packets::Link::Ethernet };
+            let frame = Frame { bytes: &bytes, length: 1_514, time_ns: START.0, link: packets::Link::Ethernet };
             // A frame of the MTU's length, and a longer one.
             insert(&mut stream, &frame);
             insert(&mut stream, &Frame { length: 2_974, ..frame });
-            stream.end_interval(START + SECOND);
+            stream.end_interval(after(1));
 
             let metrics = &stream.sharded.metrics;
             assert_eq!((metrics.merged_flag.get(), metrics.oversized.get()), (f64::from(flagged), flagged as u64));
             assert_eq!(metrics.packets.get(), 2);
             // The next interval has none.
-            stream.end_interval(START + 2 * SECOND);
+            stream.end_interval(after(2));
             assert_eq!(
                 (stream.sharded.metrics.merged_flag.get(), stream.sharded.metrics.oversized.get()),
                 (0.0, flagged as u64)
@@ -409,15 +285,83 @@ mod tests {
         }
     }
 
-    fn end_all(shards: &mut [Stream], now_ns: u64) {
+    /// Inserts so many handshakes that begin within 0.4 s from `begin` on, until `end`. Returns their median.
+    fn send_handshakes(stream: &mut Stream, [begin, end]: [UnixNanos; 2], connections: u32) -> u64 {
+        let traffic = Traffic::new(&TrafficSettings {
+            connections,
+            segments: 1,
+            queries: 0,
+            loss: 0.0,
+            spurious: 0.0,
+            late: 0.0,
+            span_ns: 400_000_000,
+            start_ns: begin.0,
+            ..TrafficSettings::default()
+        });
+        traffic.frames().filter(|frame| frame.time_ns < end.0).for_each(|frame| insert(stream, &frame));
+        let mut truth = traffic.handshakes_ns().to_vec();
+        truth.sort_unstable();
+        truth[truth.len() / 2]
+    }
+
+    #[test]
+    fn after_a_step_of_the_clock_by_an_hour_the_next_interval_ends_in_time_and_has_what_came_since() {
+        let (half, hour) = (Nanos::from_millis(500), Nanos::from_secs(3_600));
+        for (stepped, steps) in [(START.minus(hour), 1), (START.plus(hour), 0)] {
+            let mut stream = stream("");
+            stream.end_interval(START);
+            let _ = send_handshakes(&mut stream, [START, START.plus(half)], 40);
+            let (now, ends) = (stepped.plus(half), stepped.plus(Nanos::from_secs(1)));
+            assert!(!stream.is_due(START.plus(half)) && stream.is_due(now));
+            stream.end_interval(now);
+            let sharded = Arc::clone(&stream.sharded);
+            assert_eq!((sharded.metrics.clock_steps.get(), sharded.metrics.requests.get()), (steps, 40));
+            assert!(sharded.metrics.quantiles[0].get().is_nan() && sharded.metrics.trusted.get() == 0.0);
+
+            let truth = send_handshakes(&mut stream, [now, ends], 2_000);
+            assert!(!stream.is_due(now) && !stream.is_due(ends.minus(Nanos(1))) && stream.is_due(ends));
+            stream.end_interval(ends);
+            assert_eq!((sharded.metrics.clock_steps.get(), sharded.metrics.requests.get()), (steps, 2_040));
+            let median = sharded.metrics.quantiles[0].get();
+            assert!((median * NS / truth as f64 - 1.0).abs() < 0.07, "{median}, {truth}");
+
+            // From then on, intervals are as long as ever: none is empty and over at once.
+            let next = ends.plus(Nanos::from_secs(1));
+            assert!(!stream.is_due(ends) && !stream.is_due(next.minus(Nanos(1))) && stream.is_due(next));
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_shard_when_the_clock_is_set_back_is_counted_and_never_taken_for_an_interval_of_later() {
+        let text = "network:\n  streams:\n    - {name: a, interface: lo, pair: handshake}\n";
+        let mut shards = shards::<2>(&Config::parse(text).unwrap().network.streams[0]);
+        let sharded = Arc::clone(&shards[0].sharded);
+        end_all(&mut shards, START);
+        let _ = send_handshakes(&mut shards[0], [START, after(1)], 40);
+        shards[0].end_interval(after(1));
+        assert_eq!((sharded.pending(), sharded.metrics.requests.get()), (1, 0), "it waits for the other shard");
+
+        let back = START.minus(Nanos::from_secs(3_600));
+        end_all(&mut shards, back);
+        assert_eq!((sharded.pending(), sharded.metrics.requests.get()), (0, 40));
+        assert_eq!(sharded.metrics.clock_steps.get(), 2, "one for each ring");
+
+        let ends = back.plus(Nanos::from_secs(1));
+        let _ = send_handshakes(&mut shards[1], [back, ends], 2_000);
+        end_all(&mut shards, ends);
+        let metrics = &sharded.metrics;
+        assert_eq!((sharded.pending(), metrics.requests.get(), metrics.trusted.get()), (0, 2_040, 1.0));
+    }
+
+    fn end_all(shards: &mut [Stream], now: UnixNanos) {
         for shard in shards {
-            shard.end_interval(now_ns);
+            shard.end_interval(now);
         }
     }
 
     /// Distributes one second of traffic over the shards by flow.
     fn split(shards: &mut [Stream], traffic: &Traffic) {
-        for frame in traffic.frames().filter(|frame| frame.time_ns < START + SECOND) {
+        for frame in traffic.frames().filter(|frame| frame.time_ns < after(1).0) {
             let packet = parse(&frame, View::Outer);
             // One port is 443; the other is the connection's.
             let port = packet.as_ref().map_or(0, |packet| packet.source.port.max(packet.destination.port));
@@ -439,16 +383,16 @@ mod tests {
             late: 0.0,
             ..TrafficSettings::default()
         };
-        let traffic = Traffic::new(&TrafficSettings { span_ns: 900_000_000, start_ns: START, ..settings });
+        let traffic = Traffic::new(&TrafficSettings { span_ns: 900_000_000, start_ns: START.0, ..settings });
         let mut truth = traffic.handshakes_ns().to_vec();
         truth.sort_unstable();
         end_all(&mut shards, START);
         split(&mut shards, &traffic);
 
-        shards[0].end_interval(START + SECOND);
+        shards[0].end_interval(after(1));
         let sharded = Arc::clone(&shards[0].sharded);
         assert_eq!((sharded.metrics.requests.get(), sharded.metrics.trusted.get()), (0, 0.0), "one is missing");
-        shards[1].end_interval(START + SECOND + 20_000_000);
+        shards[1].end_interval(after(1).plus(Nanos::from_millis(20)));
         assert_eq!((sharded.metrics.requests.get(), sharded.metrics.trusted.get()), (2_000, 1.0));
         let median = sharded.metrics.quantiles[0].get();
         assert!((median * NS / truth[1_000] as f64 - 1.0).abs() < 0.07, "{median}, {}", truth[1_000]);
@@ -460,7 +404,7 @@ mod tests {
         let mut shards = shards::<2>(&Config::parse(text).unwrap().network.streams[0]);
         let traffic = Traffic::new(&TrafficSettings {
             span_ns: 900_000_000,
-            start_ns: START,
+            start_ns: START.0,
             queries: 0,
             ..TrafficSettings::default()
         });
@@ -468,14 +412,14 @@ mod tests {
         split(&mut shards, &traffic);
         let sharded = Arc::clone(&shards[0].sharded);
         for second in 1..=4 {
-            shards[0].end_interval(START + second * SECOND);
+            shards[0].end_interval(after(second));
         }
         let first = sharded.metrics.packets.get();
         assert!(first > 0 && sharded.metrics.quantiles[0].get().is_nan() && sharded.metrics.trusted.get() == 0.0);
 
         // It comes back: its first interval, which is long over, is counted. From the next one on, gauges are written.
-        shards[1].end_interval(START + 4 * SECOND);
-        end_all(&mut shards, START + 5 * SECOND);
+        shards[1].end_interval(after(4));
+        end_all(&mut shards, after(5));
         assert!(sharded.metrics.packets.get() > first);
         assert_eq!((sharded.pending(), sharded.metrics.unanswered.get().is_nan()), (0, true));
     }

@@ -11,9 +11,11 @@ use client::Gauge;
 use packets::switch::readout::{FridgeReadout, Reading, ReadoutError, SwitchInterval};
 use packets::switch::registers::SwitchRegisters as _;
 use thiserror::Error;
+use wire::time::Nanos;
 
+use super::delay_metrics::DelayMetrics;
 use super::interface::Stop;
-use super::stream::Metrics;
+use super::interval::WallInterval;
 use super::switch_registers::{RemoteSwitch, SwitchError};
 use crate::config::{StreamConfig, SwitchConfig, SwitchFileError};
 use crate::error::chain;
@@ -39,8 +41,7 @@ enum PollError {
 pub(super) struct SwitchStream {
     name: String,
     control: String,
-    interval_ns: u64,
-    ends_ns: u64,
+    interval: WallInterval,
     readout: FridgeReadout,
     connection: Option<RemoteSwitch>,
     metrics: SwitchMetrics,
@@ -54,12 +55,12 @@ struct SwitchMetrics {
     overrun: Gauge,
     lost_polls: Gauge,
     // Last: dropping it unregisters the metrics.
-    all: Metrics,
+    all: DelayMetrics,
 }
 
 impl SwitchMetrics {
     fn new(service: &str, socket: &Path, interval_ms: NonZeroU32) -> Self {
-        let all = Metrics::new(service, socket, interval_ms);
+        let all = DelayMetrics::new(service, socket, interval_ms);
         Self { overrun: all.flag("network.flag.overrun"), lost_polls: all.flag("network.flag.lost_polls"), all }
     }
 
@@ -68,7 +69,7 @@ impl SwitchMetrics {
         let flag = |number: u64| f64::from(u8::from(number > 0));
         self.overrun.set(flag(interval.overrun));
         self.lost_polls.set(flag(interval.lost_polls));
-        self.all.count_refused(interval.refused);
+        self.all.refused.add(interval.refused);
         if interval.overrun > 0 {
             self.all.write_counts(&interval.delays, 0);
         } else {
@@ -90,13 +91,12 @@ impl SwitchStream {
     ///
     /// [`SwitchFileError`] if the file of constants is not that of such a program.
     pub(super) fn new(stream: &StreamConfig, switch: &SwitchConfig, socket: &Path) -> Result<Self, SwitchFileError> {
-        let interval_ns = u64::from(stream.interval_ms.get()) * 1_000_000;
+        let interval = Nanos::from_millis(stream.interval_ms.get().into());
         Ok(Self {
             name: stream.name.clone(),
             control: switch.control.clone(),
-            interval_ns,
-            ends_ns: 0,
-            readout: switch.readout(interval_ns)?,
+            interval: WallInterval::new(interval),
+            readout: switch.readout(interval.0)?,
             connection: None,
             metrics: SwitchMetrics::new(&stream.service(), socket, stream.interval_ms),
             failed: 0,
@@ -106,11 +106,9 @@ impl SwitchStream {
     /// Reads the switch at the end of each interval, until `stop` is set.
     pub(super) fn run(mut self, stop: &Stop) {
         while !stop.is_set() {
-            let now_ns = unix_now().0;
-            // A clock that was set back must not stop the polls.
-            let left_ns = self.ends_ns.saturating_sub(now_ns).min(self.interval_ns);
-            if left_ns > 0 {
-                thread::sleep(WAIT.min(Duration::from_nanos(left_ns)));
+            let left = self.interval.left(unix_now());
+            if left > Nanos::ZERO {
+                thread::sleep(WAIT.min(left.into()));
             } else {
                 self.end_interval();
             }
@@ -119,9 +117,9 @@ impl SwitchStream {
 
     /// Reads the switch, and writes what came of it.
     fn end_interval(&mut self) {
-        let began_ns = unix_now().0;
+        let began = unix_now();
         let outcome = self.poll();
-        self.ends_ns = (began_ns / self.interval_ns + 1) * self.interval_ns;
+        self.interval.enter(began);
         let (stream, switch) = (&self.name, &self.control);
         match outcome {
             Ok(reading) => {

@@ -8,7 +8,7 @@ use std::thread;
 
 use transport::attach::{Attacher, RequestError};
 
-use super::Event;
+use super::event::Event;
 use crate::attachments::AttachRequest;
 use crate::effect_error::EffectError;
 

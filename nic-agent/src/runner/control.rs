@@ -9,16 +9,20 @@ use agent_runtime::reload::Reloadable;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::Streaming;
 use tonic::transport::Endpoint;
 use wire::backoff::Backoff;
-use wire::proto::control::HostMessage;
 use wire::proto::control::control_client::ControlClient;
 use wire::proto::control::host_message::Message;
+use wire::proto::control::worker_message::Message as FromWorker;
+use wire::proto::control::{HostMessage, WorkerMessage};
 use wire::time::Nanos;
 
-use super::{Connection, Event, RunError, chain, send_event};
+use super::error::RunError;
+use super::event::{Connection, Event, send_event};
 use crate::config::{ControlConfig, UNIX};
+use crate::error::chain;
 use crate::metrics::Board;
 use crate::seeds::Seeds;
 
@@ -30,6 +34,8 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// HTTP/2 keep-alive: its interval, and the timeout after which a silent peer is disconnected.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// One summary in so many says what the agent keeps in memory.
+const ACCOUNT_EVERY: u64 = 5;
 /// Timeout for sending the last messages.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The first and the longest pause between two attempts.
@@ -84,7 +90,8 @@ impl Failure {
     }
 }
 
-/// Keeps a connection to the host agent open until it is `stopping`. Counts failed connections on the `board`.
+/// Keeps a connection to the host agent open until it is `stopping`. Counts failed connections on the `board`, which
+/// knows what the agent keeps in memory.
 pub(super) async fn maintain(
     endpoint: Reloadable<Endpoint>,
     events: SyncSender<Event>,
@@ -104,7 +111,10 @@ pub(super) async fn maintain(
             () = stopped(&mut stopping) => return,
         };
         let failure = match channel {
-            Ok(channel) => serve_connection(ControlClient::new(channel), &events, number, &mut welcomed).await.err(),
+            Ok(channel) => {
+                let client = ControlClient::new(channel);
+                serve_connection(client, &events, number, &board, &mut welcomed).await.err()
+            }
             Err(error) => Some(error.into()),
         };
         if *stopping.borrow() {
@@ -140,6 +150,7 @@ async fn serve_connection(
     client: ControlClient<tonic::transport::Channel>,
     events: &SyncSender<Event>,
     number: u64,
+    board: &Board,
     welcomed: &mut bool,
 ) -> Result<(), Failure> {
     let (out, messages) = mpsc::channel(QUEUE_LENGTH);
@@ -149,7 +160,7 @@ async fn serve_connection(
     }
     let mut client = client.max_decoding_message_size(MAX_MESSAGE_BYTES);
     // The worker's thread sends the hello first; the server does not respond before.
-    let response = timeout(CONNECT_TIMEOUT, client.work(ReceiverStream::new(messages))).await;
+    let response = timeout(CONNECT_TIMEOUT, client.work(accounted(messages, board.clone()))).await;
     let outcome = match response {
         Err(_) => Err(Failure::Silence),
         Ok(Err(status)) => Err(Failure::stream(&status)),
@@ -157,6 +168,19 @@ async fn serve_connection(
     };
     send_event(events, Event::Disconnected(number)).await;
     outcome
+}
+
+/// The `messages` of the worker's thread, where one summary in a few says what the agent keeps in memory. The thread
+/// itself has better things to do.
+fn accounted(messages: mpsc::Receiver<WorkerMessage>, board: Board) -> impl Stream<Item = WorkerMessage> {
+    let mut summaries = 0_u64;
+    ReceiverStream::new(messages).map(move |mut message| {
+        if let Some(FromWorker::Summary(summary)) = &mut message.message {
+            summary.account = summaries.is_multiple_of(ACCOUNT_EVERY).then(|| board.account());
+            summaries += 1;
+        }
+        message
+    })
 }
 
 /// Passes messages of the host agent on, until one end closes the connection.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
-use super::Event;
+use super::event::Event;
 use crate::jobs::JobId;
 
 /// Most jobs queued for the thread; others stay in the worker.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 
 use transport::verbs::{Device, DeviceChoice, Library, LostReason, ReaderLimits};
 use transport::{Access, BatchError, RegionBuffer, RegionReader, ShmReader, VerbsReader};
@@ -10,9 +9,10 @@ use wire::id::RegionId;
 use wire::layout::RegionSize;
 use wire::rdma::{Endpoint, PacketSequence, TRANSPORT};
 
-use super::{RunError, chain};
-use crate::config::{Config, Rdma, Transport, UNIX};
+use super::error::RunError;
+use crate::config::{Config, Rdma, Transport, is_here};
 use crate::effect_error::EffectError;
+use crate::error::chain;
 use crate::settings::Fetching;
 
 const SHM: &str = "shm";
@@ -54,16 +54,6 @@ impl RemoteRegion {
     const fn access(self) -> Access {
         Access::Remote { address: self.address, rkey: self.rkey, bytes: self.size.bytes() as u64 }
     }
-}
-
-/// Whether an address is a Unix socket or a loopback address, and so on this machine.
-pub(crate) fn is_here(address: &str) -> bool {
-    if address.starts_with(UNIX) {
-        return true;
-    }
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 impl Reader {
@@ -221,17 +211,6 @@ mod tests {
     use transport::{FetchStatus, Loss};
 
     use super::*;
-
-    #[test]
-    fn sockets_and_loopback_addresses_are_here_and_others_are_not() {
-        for address in ["unix:/run/uview/control.sock", "127.0.0.1:9700", "127.3.2.1:1", "[::1]:9700", "localhost:9700"]
-        {
-            assert!(is_here(address), "{address}");
-        }
-        for address in ["10.0.0.1:9700", "[fe80::1]:9700", "host-agent.example:9700"] {
-            assert!(!is_here(address), "{address}");
-        }
-    }
 
     #[test]
     fn shared_memory_is_what_is_offered_to_a_host_agent_on_this_machine() {

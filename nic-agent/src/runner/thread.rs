@@ -13,10 +13,10 @@ use wire::proto::control::WorkerMessage;
 use wire::proto::control::worker_message::Message;
 use wire::time::Nanos;
 
+use super::event::{Connection, Event};
 use super::reader::Reader;
-use super::{Connection, Event, chain};
 use crate::attachments::{AttachRequest, Effect};
-use crate::error::UnexpectedMessage;
+use crate::error::{UnexpectedMessage, chain};
 use crate::jobs::JobId;
 use crate::metrics::Board;
 use crate::network::StreamSetter;

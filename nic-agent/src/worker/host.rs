@@ -17,7 +17,8 @@ use wire::time::Nanos;
 use super::{Effect, Link, MAX_DEFERRED, Worker};
 use crate::error::{UnexpectedMessage, chain};
 use crate::lmap_runtime::LmapRuntime;
-use crate::region_limits::{RegionClaim, RegionsError};
+use crate::region_claim::RegionClaim;
+use crate::region_limits::RegionsError;
 use crate::retained_lmap::RetainedLmap;
 use crate::settings::Fetching;
 
@@ -235,6 +236,7 @@ impl Worker {
         } else {
             self.retained_for(now, lmap, &spec)
         };
+        self.shared.replica_scratch.reserve(spec.replicas.len());
         let (mut runtime, refused) = LmapRuntime::new(&spec, epoch, &self.settings, retained, &mut self.shared.factory);
         for interval in runtime.intervals().into_iter().flatten() {
             self.schedule.join(interval, now);

@@ -75,6 +75,10 @@ pub struct WorkerStatus {
     pub evicted_detectors: u64,
     /// Bytes of the detectors and rows of all LMAPs, without the place for rows that have not come yet.
     pub lmap_bytes: u64,
+    /// Bytes of the columns of all LMAPs: where each value is read, and what is kept of it until the next read.
+    pub column_bytes: u64,
+    /// Bytes into which regions are fetched.
+    pub buffer_bytes: u64,
     /// Services without a configuration of which only the model is retained.
     pub retained_models: usize,
     /// Bytes of these models.
@@ -103,6 +107,15 @@ pub struct WorkerStatus {
     pub refused_extra: u64,
     /// Alarms since the start that began, and that ended, between two rows.
     pub early_alarms: [u64; 2],
+}
+
+impl WorkerStatus {
+    /// Bytes of all that is counted in bytes.
+    #[must_use]
+    pub const fn kept_bytes(&self) -> u64 {
+        let retained = self.retained_detector_bytes + self.retained_model_bytes;
+        self.lmap_bytes + self.column_bytes + self.buffer_bytes + self.fast_bytes + retained
+    }
 }
 
 impl Worker {
@@ -145,6 +158,8 @@ impl Worker {
             retained_detector_bytes: self.retained.values().filter_map(RetainedLmap::detector_bytes).sum(),
             evicted_detectors: self.counters.evicted_detectors,
             lmap_bytes: self.runtimes.values().map(LmapRuntime::used_bytes).sum(),
+            column_bytes: self.runtimes.values().map(LmapRuntime::column_bytes).sum(),
+            buffer_bytes: self.runtimes.values().map(LmapRuntime::buffer_bytes).sum(),
             retained_model_bytes: self.retained.values().filter_map(RetainedLmap::model_bytes).sum(),
             evicted_models: self.counters.evicted_models,
             retained_models: self.retained.values().filter(|retained| retained.detectors().is_none()).count(),
@@ -195,7 +210,7 @@ impl Worker {
             let counters = Some(self.counters());
             let since = |then: Timestamp| then.wall.plus(now.since(then.monotonic).unwrap_or(Nanos::ZERO));
             let at = self.wall_clock.map_or(UnixNanos(0), since);
-            self.shared.outbox.summary(proto::Summary { at_unix_ns: at.0, lmaps, counters });
+            self.shared.outbox.summary(proto::Summary { at_unix_ns: at.0, lmaps, counters, account: None });
         }
     }
 

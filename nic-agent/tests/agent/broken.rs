@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use prost::Message as _;
+use support::frames::in_grpc;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -23,7 +24,7 @@ use wire::proto::control::worker_message::Message as ToHost;
 
 use crate::host::{Host, worker_config};
 use crate::memory::Regions;
-use crate::{Agent, LIMIT, free_port, lmap, page, service, state_of};
+use crate::{Agent, WAIT, free_port, lmap, page, service, state_of};
 
 /// What a connection gets instead of a host agent.
 #[derive(Debug)]
@@ -43,14 +44,8 @@ enum End {
     Never,
 }
 
-/// A message in a gRPC frame.
-fn framed(message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    [&[0], &length[..], message].concat()
-}
-
 fn message_frame(epoch: u64, message: FromHost) -> Vec<u8> {
-    framed(&proto::HostMessage { epoch, message: Some(message) }.encode_to_vec())
+    in_grpc(0, &proto::HostMessage { epoch, message: Some(message) }.encode_to_vec())
 }
 
 fn welcome() -> proto::HostWelcome {
@@ -69,7 +64,7 @@ fn replies() -> Vec<Reply> {
     let settings: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     let with_settings = |more: &[u8]| Reply::Raw([&settings, more].concat());
     let noise: Vec<u8> = (0..2000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let cut = [&framed(&[7; 1000])[..20], &[]].concat();
+    let cut = [&in_grpc(0, &[7; 1000])[..20], &[]].concat();
     vec![
         Reply::Raw(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec()),
         Reply::Raw(vec![0xff; 4096]),
@@ -77,8 +72,8 @@ fn replies() -> Vec<Reply> {
         // The header of a frame of 80 bytes, of which 3 are sent.
         with_settings(&[0, 0, 80, 1, 4, 0, 0, 0, 1, 0x88, 0x88, 0x88]),
         // A field of 127 bytes, of which one is sent: an invalid protocol buffer.
-        Reply::Stream(framed(&[0x12, 0x7f, 0xff]), End::Never),
-        Reply::Stream(framed(&noise), End::Never),
+        Reply::Stream(in_grpc(0, &[0x12, 0x7f, 0xff]), End::Never),
+        Reply::Stream(in_grpc(0, &noise), End::Never),
         // The frame header announces a message of 2 GiB.
         Reply::Stream(vec![0, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3], End::Never),
         // A compressed message, although no compression was negotiated.
@@ -204,8 +199,11 @@ async fn broken_bytes_cost_a_connection_each_are_counted_and_watching_goes_on() 
     assert!((streams + (all - streams) / 2..=all).contains(&counted), "{counted} of {all}");
     // A reset may overtake the welcome before it. The page lags a little behind the worker.
     let welcomes = [streams + 1, streams + 2];
-    let counted = async { while !welcomes.contains(&counter(metrics, "host_sessions").await) {} };
-    tokio::time::timeout(LIMIT, counted).await.expect("every welcome is counted");
+    let counted = async || {
+        let sessions = counter(metrics, "host_sessions").await;
+        if welcomes.contains(&sessions) { Ok(()) } else { Err(sessions) }
+    };
+    WAIT.until_async("every welcome is counted", counted).await;
     assert_eq!(after.counters.unwrap().unexpected_messages, 0, "nothing of it came as far as the worker");
     agent.stop().await;
 }

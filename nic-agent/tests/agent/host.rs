@@ -148,6 +148,7 @@ impl Link {
 pub fn worker_config(host: &Host, regions: &Regions) -> Config {
     let mut config = Config { worker: 3, regions_socket: Some(regions.socket()), ..Config::default() };
     config.control.address = host.address.to_string();
+    config.control.insecure = true;
     config.metrics.listen = "127.0.0.1:0".parse().unwrap();
     config
 }

@@ -15,6 +15,7 @@ use host::{End, Host, worker_config};
 use memory::Regions;
 use nic_agent::Aggregations;
 use nic_agent::config::{ClientTls, Config};
+use support::wait::Wait;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -27,6 +28,8 @@ use wire::proto::control::worker_message::Message as ToHost;
 
 /// Timeout for expected events; generous, for a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
+/// How tests wait for a condition.
+const WAIT: Wait = Wait::up_to(LIMIT);
 
 /// A NIC agent in this process.
 struct Agent {
@@ -310,6 +313,7 @@ async fn metrics_and_health_are_served_without_any_host_agent() {
     let (held, address) = free_port();
     let mut config = Config::default();
     config.control.address = "127.0.0.1:1".to_owned();
+    config.control.insecure = true;
     config.metrics.listen = address;
     drop(held);
     let agent = Agent::start(config);
@@ -345,16 +349,16 @@ async fn the_thread_of_a_worker_runs_on_the_core_that_it_is_given_and_the_others
     let (held, address) = free_port();
     let mut config = Config { core: Some(core.parse().unwrap()), ..Config::default() };
     config.control.address = "127.0.0.1:1".to_owned();
+    config.control.insecure = true;
     config.metrics.listen = address;
     drop(held);
     let agent = Agent::start(config);
 
-    let pinned = async {
-        while !cores_of_workers().contains(&core) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    let pinned = async || {
+        let cores = cores_of_workers();
+        if cores.contains(&core) { Ok(()) } else { Err(cores) }
     };
-    tokio::time::timeout(LIMIT, pinned).await.unwrap_or_else(|_| panic!("{core} of {all}: {:?}", cores_of_workers()));
+    WAIT.until_async(&format!("a worker runs on core {core} of {all}"), pinned).await;
 
     assert_eq!(field(&std::fs::read_to_string("/proc/self/status").unwrap(), "Cpus_allowed_list"), Some(all));
     agent.stop().await;
@@ -378,25 +382,15 @@ async fn an_agent_is_ready_when_it_is_welcome_and_each_region_is_attached_or_rep
     link.welcome(1).await;
     link.send(1, FromHost::SetLmap(lmap(&[1, 5]))).await;
     link.wait(|message| matches!(message, ToHost::RegionProblem(problem) if problem.region == 5)).await;
-    until(async || is_ready(address).await).await;
+    WAIT.until_async("it is ready", async || is_ready(address).await).await;
 
     drop(link);
-    until(async || !is_ready(address).await).await;
+    WAIT.until_async("it is not ready", async || !is_ready(address).await).await;
     agent.stop().await;
 }
 
 async fn is_ready(address: std::net::SocketAddr) -> bool {
     page(address, "/readyz").await.starts_with("HTTP/1.1 200")
-}
-
-/// Waits until `holds`.
-async fn until(holds: impl AsyncFn() -> bool) {
-    let waiting = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, waiting).await.unwrap();
 }
 
 /// The answer on a Unix socket, as the user of the calling thread.
@@ -437,6 +431,7 @@ async fn models_are_for_viewers_on_a_socket_and_for_nobody_on_the_port() {
     let (held, address) = free_port();
     let mut config = Config::default();
     config.control.address = "127.0.0.1:1".to_owned();
+    config.control.insecure = true;
     config.metrics.listen = address;
     config.models.socket = Some(socket.clone());
     config.access = Config::parse("access: {viewers: {users: [54321]}}\n").unwrap().access;

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use prost::Message as _;
 use region::{AcceptedRegion, OwnedRegion, fd_passing};
+use support::frames::framed;
 use tempfile::TempDir;
-use wire::frame::{self, Frames};
+use wire::frame::Frames;
 use wire::id::RegionId;
 use wire::layout::RegionSize;
 use wire::proto::attach::{AttachReply, AttachRequest};
@@ -68,8 +69,7 @@ impl Regions {
                 let problem = if descriptor.is_some() { String::new() } else { "no such region".to_owned() };
                 let size = self.owned.get(&RegionId(request.region)).map_or(RegionSize::ONE_PAGE, |of| of.size());
                 let bytes = size.bytes() as u64;
-                let mut reply = Vec::new();
-                frame::encode(&AttachReply { region: request.region, bytes, problem }, &mut reply).unwrap();
+                let reply = framed(&AttachReply { region: request.region, bytes, problem });
                 fd_passing::send(socket, &reply, descriptor.as_ref().map(OwnedFd::as_fd)).unwrap();
             }
         }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use equality::control::Switch;
 use equality::frames::Captured;
@@ -21,10 +21,11 @@ use packets::ring::{Ring, RingSettings};
 use packets::switch::programs;
 use serde_json::Value;
 use support::network::{HERE, Network, THERE};
+use support::wait::Wait;
 use synopses::digest::DigestKey;
 
-/// For each step, on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How each step is waited for, on a busy machine.
+const WAIT: Wait = Wait::up_to(Duration::from_mins(1)).pausing(Duration::from_millis(20));
 const PORT: u16 = 7_000;
 /// By how much two rings may stamp one packet apart, in seconds: one after the other, with work in between.
 const STAMPS_S: f64 = 5e-6;
@@ -61,17 +62,12 @@ impl Agent {
     }
 
     /// Waits until the log has what `is` looks for.
-    #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
+    #[track_caller]
     fn wait_for<T>(&self, what: &str, is: impl Fn(&[Value]) -> Option<T>) -> T {
-        let since = Instant::now();
-        loop {
+        WAIT.until(what, || {
             let lines = self.lines();
-            if let Some(found) = is(&lines) {
-                return found;
-            }
-            assert!(since.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}: {lines:#?}");
-            thread::sleep(Duration::from_millis(20));
-        }
+            is(&lines).ok_or(lines)
+        })
     }
 
     /// Waits for a warning about a stream.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::WAIT;
 use super::agent::Agent;
-use super::wait_for;
 use support::network::{HERE, Network, THERE};
 
 /// Where packets go that only the first agent looks at.
@@ -30,7 +30,7 @@ fn agent(network: &Network, space: &'static str, without: &str) -> Agent {
         network,
         space,
         &format!(
-            "  peers: {{listen: '0.0.0.0:9705', insecure: true}}\n  fragment: {{id: {id}, interface: {interface}, counters: {COUNTERS}, \
+            "  peers: {{listen: '0.0.0.0:9705', insecure: true, peers_insecure: true}}\n  fragment: {{id: {id}, interface: {interface}, counters: {COUNTERS}, \
              filter: 'udp and port 6000{without}', epoch_ms: 2000, error_packets: 1, \
              peers: [{{id: {other}, at: '{address}:9705', addresses: [{address}]}}]}}\n"
         ),
@@ -94,9 +94,8 @@ fn of_two_agents_the_less_loaded_one_counts_and_without_the_other_one_counts_alo
     let here = agent(&network, HERE, "");
     let stop = Arc::new(AtomicBool::new(false));
     let sender = sending(&network, &stop);
-    let limit = Duration::from_mins(1);
     let agreed = |agent: &Agent| epochs(agent).iter().filter(|epoch| epoch["agreed"] == 1).count();
-    wait_for("epochs with a table", limit, || agreed(&here) >= 3 && agreed(&there) >= 3);
+    WAIT.until("epochs with a table", || agreed(&here) >= 3 && agreed(&there) >= 3);
 
     let number = |epoch: &Value, key: &str| epoch[key].as_u64().expect("a number") as f64;
     let mut both = 0;
@@ -127,7 +126,7 @@ fn of_two_agents_the_less_loaded_one_counts_and_without_the_other_one_counts_alo
     let counts_all =
         |epoch: &Value| epoch["agreed"] == 0 && epoch["counted"] == epoch["passed"] && epoch["whole"] == true;
     let before = epochs(&here).len();
-    wait_for("an epoch without a table", limit, || epochs(&here).iter().skip(before).any(counts_all));
+    WAIT.until("an epoch without a table", || epochs(&here).iter().skip(before).any(counts_all));
     let found = flows(epochs(&here).last().expect("there are some"));
     assert!(found.iter().any(|(port, _)| *port == 20_001), "the heaviest flow between both is known here: {found:?}");
     assert!(

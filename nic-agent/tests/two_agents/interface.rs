@@ -3,10 +3,9 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::agent::Agent;
-use super::{Traffic, stream, wait_for};
+use super::{Traffic, WAIT, stream};
 use support::network::{HERE, Network, THERE};
 
 /// The value of a metric of the interface `there2` on an agent's page; 0 if it is missing.
@@ -26,7 +25,7 @@ fn an_agent_that_was_held_says_how_many_frames_the_kernel_dropped_meanwhile() {
     let _bound = network.run(THERE, move || UdpSocket::bind(sink).expect("the port is free"));
     let agent =
         Agent::start(&network, THERE, "  streams: [{name: a, interface: there2, pair: dns, interval_ms: 100}]\n");
-    wait_for("ring", Duration::from_secs(20), || number(&agent, &network, "rings") == 1);
+    WAIT.until("ring", || number(&agent, &network, "rings") == 1);
     assert_eq!(number(&agent, &network, "dropped_frames_total"), 0);
     // The page is requested over the same interface, which adds a few unknown frames.
     let before = number(&agent, &network, "frames_total");
@@ -44,7 +43,7 @@ fn an_agent_that_was_held_says_how_many_frames_the_kernel_dropped_meanwhile() {
         let [frames, dropped] = ["frames_total", "dropped_frames_total"].map(|name| number(&agent, &network, name));
         (frames - before, dropped)
     };
-    wait_for("all frames, taken or dropped", Duration::from_secs(20), || seen().0 + seen().1 >= SENT);
+    WAIT.until("all frames, taken or dropped", || seen().0 + seen().1 >= SENT);
     let (frames, dropped) = seen();
     println!("{frames} frames taken, {dropped} dropped, {SENT} sent");
     assert!(dropped > SENT / 4 && frames > SENT / 4);
@@ -61,13 +60,13 @@ fn two_rings_without_a_clock_and_with_offloads_are_said_to_be_so() {
         Traffic::Tcp.port()
     );
     let agent = Agent::start(&network, THERE, &config);
-    wait_for("rings", Duration::from_secs(20), || number(&agent, &network, "rings") == 2);
+    WAIT.until("rings", || number(&agent, &network, "rings") == 2);
     let stop = Arc::new(AtomicBool::new(false));
     let sending = stream(&network, Network::direct_address(THERE), 2, &stop);
     let warned = |words: &str| agent.warnings().iter().filter(|warning| warning.contains(words)).count();
 
-    wait_for("oversized frames", Duration::from_secs(20), || number(&agent, &network, "oversized_frames_total") > 50);
-    wait_for("a warning", Duration::from_secs(20), || warned("ethtool -K there2 tso off") > 0);
+    WAIT.until("oversized frames", || number(&agent, &network, "oversized_frames_total") > 50);
+    WAIT.until("a warning", || warned("ethtool -K there2 tso off") > 0);
     assert_eq!(number(&agent, &network, "hardware_timestamps"), 0);
     assert_eq!((warned("ethtool -K"), warned("kernel timestamps are used")), (1, 1), "{:?}", agent.warnings());
     stop.store(true, Ordering::Release);

@@ -16,12 +16,16 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent::{Agent, IntervalRecord};
 use support::network::{HERE, Network, THERE};
 use support::relay::{LinkConditions, Relay};
+use support::wait::Wait;
 use truth::Watcher;
+
+/// How tests wait for what takes a few intervals.
+const WAIT: Wait = Wait::up_to(Duration::from_mins(1)).pausing(Duration::from_millis(20));
 
 /// Length of an interval in milliseconds, as configured by default.
 const LENGTH_MS: f64 = 1_000.0;
@@ -79,17 +83,8 @@ fn agents(network: &Network, synopsis: &str, filter: &str, interfaces: [&str; 2]
     let (interface, one_way) = (interfaces[0], format!("{{synopsis: {synopsis}, peer: '{peer}'}}"));
     let memory = memory(synopsis);
     let stream = format!("{{name: way, interface: {interface}, filter: {filter}, one_way: {one_way}{memory}}}");
-    let here = Agent::start(network, HERE, &format!("  streams: [{stream}]\n"));
+    let here = Agent::start(network, HERE, &format!("  peers: {{peers_insecure: true}}\n  streams: [{stream}]\n"));
     [here, there]
-}
-
-#[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
-fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !is_so() {
-        assert!(since.elapsed() < limit, "no {what} within {limit:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Traffic that runs until it is stopped.
@@ -150,10 +145,10 @@ fn measured_while(
         .map(|(space, interface)| Watcher::start(&network, space, interface, traffic.port(), &stop));
     let sending = traffic.start(&network, &stop);
     let [here, there] = agents(&network, synopsis, &traffic.filter(), INTERFACES);
-    let limit = Duration::from_secs(60 + 3 * intervals as u64);
-    wait_for("a report", limit, || [&here, &there].iter().all(|agent| !agent.intervals().is_empty()));
+    let wait = Wait::up_to(Duration::from_secs(60 + 3 * intervals as u64)).pausing(Duration::from_millis(20));
+    wait.until("a report", || [&here, &there].iter().all(|agent| !agent.intervals().is_empty()));
     happens([&here, &there]);
-    wait_for("reports", limit, || [&here, &there].iter().all(|agent| agent.intervals().len() > intervals));
+    wait.until("reports", || [&here, &there].iter().all(|agent| agent.intervals().len() > intervals));
     let records = [here.intervals(), there.intervals()];
     stop.store(true, Ordering::Release);
     drop((here, there));
@@ -324,7 +319,7 @@ fn with_offloads_on_both_agents_warn_and_say_no_figure() {
     let stop = Arc::new(AtomicBool::new(false));
     let sending = stream(&network, Network::direct_address(THERE), 1, &stop);
     let [here, there] = agents(&network, "rda", &Traffic::Tcp.filter(), ["here2", "there2"]);
-    wait_for("reports", Duration::from_mins(1), || [&here, &there].iter().all(|agent| agent.intervals().len() > 4));
+    WAIT.until("reports", || [&here, &there].iter().all(|agent| agent.intervals().len() > 4));
 
     for agent in [&here, &there] {
         for report in agent.intervals().iter().filter(|report| report.sent > Some(0)) {
@@ -349,14 +344,13 @@ fn a_receiver_that_is_killed_is_said_and_one_that_comes_back_is_measured_with() 
     let sending = datagrams(&network, &stop);
     let filter = "udp and dst port 6000";
     let [here, there] = agents(&network, "rda", filter, INTERFACES);
-    let limit = Duration::from_mins(1);
-    wait_for("a figure", limit, || here.intervals().iter().any(|report| report.flags.is_empty()));
+    WAIT.until("a figure", || here.intervals().iter().any(|report| report.flags.is_empty()));
     drop(there);
-    wait_for("a flag", limit, || here.intervals().iter().any(|report| report.flags.contains("no_peer_data")));
+    WAIT.until("a flag", || here.intervals().iter().any(|report| report.flags.contains("no_peer_data")));
     let flagged = here.intervals().len();
     let again = receiver(&network, "rda", filter, INTERFACES[1]);
-    wait_for("another figure", limit, || here.intervals().iter().skip(flagged).any(|report| report.flags.is_empty()));
-    wait_for("a figure at the other end", limit, || again.intervals().iter().any(|report| report.flags.is_empty()));
+    WAIT.until("another figure", || here.intervals().iter().skip(flagged).any(|report| report.flags.is_empty()));
+    WAIT.until("a figure at the other end", || again.intervals().iter().any(|report| report.flags.is_empty()));
 
     let records = here.intervals();
     assert!(

@@ -12,15 +12,17 @@ use std::thread;
 use std::time::Duration;
 
 use region::{AcceptedRegion, ReadMapping, fd_passing};
+use support::frames::from_agent;
+use support::wait::Wait;
 use tempfile::TempDir;
-use wire::frame::{self, Frames};
+use wire::frame::Frames;
 use wire::layout::Slot;
 use wire::metric::Kind;
 use wire::proto::registration as proto;
 use wire::registration::{PlacedSeries, ServiceMessage};
 
-/// Looks at a condition, at most: two minutes.
-const LOOKS: usize = 12_000;
+/// How tests wait for a condition.
+pub const WAIT: Wait = Wait::up_to(Duration::from_mins(4)).pausing(Duration::from_millis(10));
 
 /// What a process has registered. Its regions stay readable when it is gone.
 #[derive(Debug, Default)]
@@ -112,8 +114,10 @@ impl Agent {
     /// Waits until `title` is `expected`.
     #[track_caller]
     pub fn reaches(&self, title: &str, expected: i64) {
-        until(|| (self.sum(title) == expected).then_some(()))
-            .unwrap_or_else(|| unreachable!("{title} is not {expected}: {:#?}", self.values()));
+        WAIT.until(&format!("{title} is {expected}"), || {
+            let is_reached = self.sum(title) == expected;
+            if is_reached { Ok(()) } else { Err(self.values()) }
+        });
     }
 }
 
@@ -122,29 +126,12 @@ fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
 }
 
-/// Waits until `condition` has a value; `None` if it has none for twenty seconds.
-pub fn until<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    (0..LOOKS).find_map(|_| {
-        let found = condition();
-        if found.is_none() {
-            thread::park_timeout(Duration::from_millis(10));
-        }
-        found
-    })
-}
-
 /// The library: cargo puts it where it puts this test.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows where it is");
     let library = test.parent().expect("a program lies in a folder").join("libuview_preload.so");
     assert!(library.is_file(), "{} is not there", library.display());
     library
-}
-
-fn framed(message: proto::agent_message::Message) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    frame::encode(&proto::AgentMessage { message: Some(message) }, &mut bytes).expect("it is short");
-    bytes
 }
 
 fn converse(mut socket: &UnixStream, all: &Replicas) {
@@ -168,7 +155,7 @@ fn converse(mut socket: &UnixStream, all: &Replicas) {
                 ServiceMessage::Hello(hello) => {
                     (replica.service, replica.process_metrics) = (hello.service.to_string(), hello.process_metrics);
                     let welcome = proto::Welcome { agent_incarnation: 1, heartbeat_ms: 100, ..Default::default() };
-                    answers.extend(framed(proto::agent_message::Message::Welcome(welcome)));
+                    answers.extend(from_agent(proto::agent_message::Message::Welcome(welcome)));
                 }
                 ServiceMessage::AddRegion { size, .. } => {
                     let region = AcceptedRegion::accept(descriptors.remove(0), size);
@@ -178,7 +165,7 @@ fn converse(mut socket: &UnixStream, all: &Replicas) {
                 ServiceMessage::AddSpanRing { .. } | ServiceMessage::Retire(_) | ServiceMessage::Subjects(_) => {}
             }
             let accepted = proto::Acknowledgement { messages };
-            answers.extend(framed(proto::agent_message::Message::Acknowledgement(accepted)));
+            answers.extend(from_agent(proto::agent_message::Message::Acknowledgement(accepted)));
             let _ = socket.write_all(&answers);
         }
     }

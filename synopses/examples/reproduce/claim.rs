@@ -87,6 +87,10 @@ const VERDICTS: &str = "*Holds*: the published result came out on the published 
 /// Rows on what other programs measured. The reduced form says so if they were not run.
 const NEEDS_AGENTS: [&str; 2] = ["R11", "R11-end"];
 
+/// Rows on times alone, which caches that others use, too, bend. They are judged where nothing else runs, by the full
+/// form; the reduced one says what it saw.
+const NEEDS_AN_IDLE_MACHINE: [&str; 1] = ["R13-all"];
+
 /// All results for one publication.
 pub struct Reproduction {
     /// Name of the files.
@@ -159,6 +163,11 @@ impl Reproduction {
         self.claims.iter().filter(not_run)
     }
 
+    /// Rows of [`NEEDS_AN_IDLE_MACHINE`], which the reduced form does not judge.
+    pub fn not_judged(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().filter(|claim| NEEDS_AN_IDLE_MACHINE.contains(&claim.id))
+    }
+
     /// Claims whose verdict in the committed table `json` is not confirmed by this one, and rows that were not
     /// computed. With fewer runs, a claim that failed there may hold here, and one that held by our own bar as
     /// published.
@@ -172,6 +181,7 @@ impl Reproduction {
                 Some(claim) if verdict == Verdict::HoldsByOwnBar.name() && claim.verdict.holds() => None,
                 // Its times are of the machine that runs it.
                 Some(claim) if NEEDS_AGENTS.contains(&id) && claim.verdict == Verdict::HoldsByOwnBar => None,
+                Some(_) if NEEDS_AN_IDLE_MACHINE.contains(&id) => None,
                 Some(_) if self.not_run().any(|claim| claim.id == id) => None,
                 Some(claim) => Some(format!("{id} {}: {} ({})", claim.verdict.name(), claim.ours, claim.tolerance)),
             }

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use claim::Reproduction;
+use claim::{Claim, Reproduction};
 use scale::Scale;
 
 mod analysis;
@@ -86,6 +86,9 @@ fn compare(tables: &[Reproduction], folder: &Path) -> Result<(), Box<dyn Error>>
     let mut broken = Vec::new();
     for table in tables {
         table.not_run().for_each(|claim| println!("NOT RUN: {}: {}", claim.id, claim.ours));
+        for Claim { id, ours, .. } in table.not_judged() {
+            println!("NOT RUN: {id} is judged on an idle machine only; here: {ours}");
+        }
         broken.extend(table.broken(&fs::read_to_string(folder.join(format!("{}.json", table.name)))?)?);
     }
     if broken.is_empty() { Ok(()) } else { Err(format!("no longer holds: {}", broken.join("; ")).into()) }

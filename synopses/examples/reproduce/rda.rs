@@ -25,7 +25,7 @@ pub fn reproduction(scale: Scale, two_agents: Option<&Path>) -> Reproduction {
     claims.push(prototype::bytes());
     claims.extend(prototype::two_agents(two_agents));
     claims.push(prototype::ping());
-    claims.extend(prototype::scaling());
+    claims.extend(prototype::scaling(scale));
     claims.extend(analysis::claims(scale));
     Reproduction {
         name: "rda",

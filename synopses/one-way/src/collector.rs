@@ -8,8 +8,8 @@ use wire::time::{Nanos, UnixNanos};
 
 use crate::Sampling;
 use crate::bucket_receiver::BucketReceiver;
+use crate::end_counters::EndCounters;
 use crate::keys::KeySchedule;
-use crate::message::EndCounters;
 use crate::plan::{Plan, Synopsis};
 
 /// Number of intervals whose packets are stored at a time, including those that are being compared.

@@ -40,7 +40,7 @@
 //! | [`plan`] | what both ends agree on at the start of a run |
 //! | [`message`] | requests and responses, to and from [`wire::proto::one_way`] |
 //! | [`clock`] | offset between the two clocks, and the error of each |
-//! | [`collector`] | packets of one end, by interval |
+//! | [`collector`], `end_counters` | packets of one end, by interval; how many it saw, dropped and missed |
 //! | `keys`, `bucket_receiver` | key rotation; the receiver's buckets for FineComb and LDA |
 //! | [`sender`], `round`, `comparison`, `conclusions` | the requesting end: runs, intervals, results, reports |
 //! | `sampling_controller` | the sampled share of flows |
@@ -52,6 +52,7 @@ pub mod clock;
 pub mod collector;
 mod comparison;
 mod conclusions;
+mod end_counters;
 mod keys;
 pub mod message;
 pub mod plan;
@@ -63,9 +64,8 @@ pub mod sender;
 
 pub use clock::{ClockOffset, ClockState};
 pub use collector::{Collector, End, IntervalPackets};
-pub use message::{
-    EndCounters, MAX_MESSAGE_BYTES, MessageError, Refusal, Request, RequestBody, Response, ResponseBody,
-};
+pub use end_counters::EndCounters;
+pub use message::{MAX_MESSAGE_BYTES, MessageError, Refusal, Request, RequestBody, Response, ResponseBody};
 pub use plan::{Plan, Synopsis};
 pub use receiver::{Receiver, ReceiverSettings};
 pub use report::{Flags, Report};

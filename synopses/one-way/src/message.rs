@@ -12,6 +12,7 @@ use wire::time::{Nanos, UnixNanos};
 
 use crate::Sampling;
 use crate::clock::{ClockOffset, ClockState};
+use crate::end_counters::EndCounters;
 use crate::plan::{MAX_INTERVALS, Plan, PlanError};
 use crate::report::Report;
 use plan::{decode_plan, encode_plan};
@@ -164,32 +165,6 @@ pub enum Refusal {
     TooLate,
     /// The request is invalid, for this reason.
     Invalid(String),
-}
-
-/// Packet counters of one end for one interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndCounters {
-    /// Packets without duplicates. FineComb and LDA count duplicates, too.
-    pub packets: u64,
-    /// Further copies of packets, not counted as packets.
-    pub duplicates: u64,
-    /// Packets over the memory budget.
-    pub overflowed: u64,
-    /// Packets that the kernel dropped.
-    pub missed: u64,
-    /// Packets of the previous interval that were delivered after it had ended. They are not in its `packets`. Packets
-    /// of still older intervals, and all late packets of FineComb and LDA, count as `missed`.
-    pub late: u64,
-    /// Packets larger than the link's MTU.
-    pub oversized: u64,
-    /// Sampled share of flows, as a multiple of 2⁻³² less one.
-    pub sampled: u32,
-}
-
-impl Default for EndCounters {
-    fn default() -> Self {
-        Self { packets: 0, duplicates: 0, overflowed: 0, missed: 0, late: 0, oversized: 0, sampled: u32::MAX }
-    }
 }
 
 fn bounded(what: &'static str, found: u64, most: u64) -> Result<u64, MessageError> {

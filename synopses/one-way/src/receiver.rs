@@ -8,7 +8,8 @@ use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::{ClockOffset, ClockState};
 use crate::collector::{IntervalPackets, Packets};
-use crate::message::{EndCounters, Refusal, Request, RequestBody, Response, ResponseBody};
+use crate::end_counters::EndCounters;
+use crate::message::{Refusal, Request, RequestBody, Response, ResponseBody};
 use crate::plan::{Plan, Synopsis, soon};
 use crate::report::{Flags, Report};
 use crate::sender::give_back;

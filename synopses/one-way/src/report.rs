@@ -6,7 +6,7 @@ use core::ops::BitOr;
 use wire::time::Nanos;
 
 use crate::clock::{ClockOffset, ClockState};
-use crate::message::EndCounters;
+use crate::end_counters::EndCounters;
 
 /// Conditions that limit what figures mean. A set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -8,7 +8,8 @@ use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::{ClockOffset, ClockState};
 use crate::comparison::Comparison;
-use crate::message::{EndCounters, RequestBody, ResponseBody};
+use crate::end_counters::EndCounters;
+use crate::message::{RequestBody, ResponseBody};
 use crate::plan::{Plan, Synopsis};
 use crate::report::{Flags, Report};
 

@@ -2,7 +2,7 @@
 //! a calm period.
 
 use crate::Sampling;
-use crate::message::EndCounters;
+use crate::end_counters::EndCounters;
 
 /// The share is doubled after this many intervals within the memory budget.
 const CALM_INTERVALS: u32 = 60;

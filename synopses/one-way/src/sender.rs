@@ -94,6 +94,8 @@ pub struct Sender {
     clock: Option<ClockOffset>,
     /// States of this end's clock and of the receiver's.
     clock_states: [ClockState; 2],
+    /// The latest time that this end's clock has shown since it was set back.
+    latest: UnixNanos,
     rounds: VecDeque<Round>,
     /// The last interval that has ended.
     last: Option<u64>,
@@ -120,6 +122,7 @@ impl Sender {
             ahead: Nanos::ZERO,
             clock: None,
             clock_states: [ClockState::Unknown; 2],
+            latest: UnixNanos(0),
             rounds: VecDeque::new(),
             last: None,
             conclusions: Conclusions::default(),
@@ -141,6 +144,7 @@ impl Sender {
     /// The next action at `now`. Call it again after carrying out the action, after [`Self::complete`] or
     /// [`Self::add_interval`], and at the time of [`Action::Wait`].
     pub fn poll(&mut self, now: UnixNanos, random: &mut dyn FnMut() -> u64) -> Action {
+        self.follow_clock(now);
         if let Some(request) = self.in_flight
             && now.since(request.sent) >= self.settings.response_timeout
         {

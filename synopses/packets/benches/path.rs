@@ -6,13 +6,18 @@ use std::io::Cursor;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use packets::file::{Capture, Writer};
+use packets::flows::{reordering_settings, segment};
 use packets::generator::{Traffic, TrafficSettings};
 use packets::source::read_all;
 use packets::{Delays, DelaysSettings, Filter, Frame, Link, Pair, View, identity, parse};
+use synopses::cardinality::{Cardinality as _, StHll, StHllSettings, TsPcsa, TsPcsaSettings};
 use synopses::digest::DigestKey;
+use synopses::disaggregated::{Fragment, Settings as Counters};
 use synopses::finecomb::{FineComb, Receiver, Settings as CombSettings};
 use synopses::fridge::{HistogramShape, Settings};
+use synopses::rap::{HeavyHitters as _, Rap, Settings as Entries};
 use synopses::rda::{Cache, Ids};
+use synopses::reordering::Reordering;
 
 fn main() {
     divan::main();
@@ -108,5 +113,36 @@ fn to_all_four(bencher: Bencher<'_, '_>) {
             finecomb.insert(digest, packet.time_ns);
             rda.insert(digest, packet.time_ns);
         }
+    });
+}
+
+/// Into all synopses of flows: reordering, RAP, ST-HLL+, TS-PCSA+ and a fragment, with one parse and the digest of the
+/// flow. `cargo lab figures packets-file-all` measures these and the four of delay and loss together.
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn to_all_of_flows(bencher: Bencher<'_, '_>) {
+    let key = DigestKey::new(1);
+    let mut reordering = Reordering::new(reordering_settings(1)).expect("possible");
+    let mut heavy = Rap::new(Entries::default()).expect("possible");
+    let mut staggered = StHll::new(StHllSettings::default()).expect("possible");
+    let mut stamped = TsPcsa::new(TsPcsaSettings::default()).expect("possible");
+    let mut fragment = Fragment::new(Counters::default()).expect("possible");
+    let mut last_ns = 0;
+    each(bencher, |frame| {
+        let Ok(packet) = parse(frame, View::Outer) else { return };
+        // The capture begins again: what comes before the latest time would be dropped.
+        if packet.time_ns < last_ns {
+            staggered.reset(packet.time_ns);
+            stamped.reset(packet.time_ns);
+        }
+        last_ns = packet.time_ns;
+        let segment = segment(&packet, &key);
+        let flow = segment.map_or_else(|| identity::flow(&packet, &key), |segment| segment.flow);
+        if let Some(segment) = segment {
+            divan::black_box(reordering.insert(&segment, packet.time_ns));
+        }
+        heavy.insert(flow);
+        staggered.insert(flow, packet.time_ns);
+        stamped.insert(flow, packet.time_ns);
+        fragment.insert(flow, 1);
     });
 }

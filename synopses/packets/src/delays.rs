@@ -56,6 +56,7 @@ pub struct Delays {
     before: Tally,
     /// When this interval began, or the time of the stream's first packet.
     began_ns: Option<u64>,
+    /// The time of the last packet of this interval; before it, when the interval began.
     last_ns: u64,
     packets: u64,
 }
@@ -231,6 +232,8 @@ impl Delays {
         self.before = self.fridge.tally();
         self.began_ns = Some(now_ns);
         self.packets = 0;
+        // A packet of a clock that was ahead makes one interval too long, and not all until that time has come.
+        self.last_ns = now_ns;
         if self.settings.tuned {
             self.tune(&interval, now_ns);
         }
@@ -241,6 +244,16 @@ impl Delays {
     pub fn end_shard(&mut self, now_ns: u64) -> ShardDelays {
         let histogram = self.histogram.clone();
         ShardDelays { interval: self.end_interval(now_ns), histogram }
+    }
+
+    /// Begins anew after the clock was set back. Call it right after the end of an interval at the time that the clock
+    /// shows now. Pending requests are forgotten, since how long they have waited is unknown. Allocates a fridge.
+    pub fn set_back(&mut self) {
+        // The settings are those of the fridge so far, so they are valid.
+        if let Ok(fridge) = Generations::new(self.settings.fridge) {
+            self.fridge = fridge;
+            self.before = Tally::default();
+        }
     }
 
     fn tune(&mut self, interval: &Interval, now_ns: u64) {
@@ -262,7 +275,8 @@ impl Delays {
         &self.histogram
     }
 
-    /// Time of the stream's last packet in nanoseconds since 1970; 0 before the first.
+    /// Time of the stream's last packet, or of the last end of an interval if that is later, in nanoseconds since 1970;
+    /// 0 before the first.
     #[must_use]
     pub const fn last_ns(&self) -> u64 {
         self.last_ns

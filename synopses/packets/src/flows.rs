@@ -8,6 +8,7 @@ mod distinct;
 mod heavy;
 mod party;
 mod reordering;
+mod turnover;
 
 use synopses::cardinality;
 use synopses::digest::DigestKey;
@@ -18,12 +19,13 @@ use crate::filter::Filter;
 use crate::packet::Packet;
 
 use distinct::Distinct;
-pub use distinct::{DistinctInterval, FanIn, FanOut, POSITIONS, REGISTERS, SLOTS};
+pub use distinct::{DistinctInterval, FanIn, FanOut, LastingInterval, POSITIONS, REGISTERS, SLOTS};
 use heavy::Heavy;
-pub use heavy::{HEAVY_ENTRIES, HeavyInterval, TopParty};
+pub use heavy::{HEAVY_ENTRIES, HeavyInterval, LEAST_OF_SHARES, TopParty};
 pub use party::{Key, Party, Prefix, Weight};
 use reordering::Reordered;
 pub use reordering::{LEAST_PACKETS, PrefixShare, ReorderingInterval, reordering_settings, segment};
+pub use turnover::MOST_OF_TURNOVER;
 
 /// What is measured of a stream.
 #[derive(Clone, Debug)]
@@ -133,6 +135,20 @@ impl Flows {
             reordering: self.reordering.as_mut().map(|reordering| reordering.end_interval(most)),
             heavy: self.heavy.as_mut().map(|heavy| heavy.end_interval(most)),
             distinct: self.distinct.as_mut().map(|distinct| distinct.end_interval(now_ns)),
+        }
+    }
+
+    /// Begins anew at `now_ns`, to which the clock was set back. Call it right after the end of an interval. Distinct
+    /// items of the window and flows that are checked for their order are forgotten: their times are still to come.
+    pub fn set_back(&mut self, now_ns: u64) {
+        if let Some(reordering) = &mut self.reordering {
+            reordering.forget_flows();
+        }
+        if let Some(heavy) = &mut self.heavy {
+            heavy.forget();
+        }
+        if let Some(distinct) = &mut self.distinct {
+            distinct.reset(now_ns);
         }
     }
 

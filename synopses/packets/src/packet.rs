@@ -102,6 +102,8 @@ pub struct Packet<'a> {
     pub network: Option<u32>,
     /// Identification field of IPv4; 0 for IPv6.
     pub identification: u16,
+    /// Whether it is the first of several IP fragments. Lengths are those of this fragment, not of what was cut.
+    pub first_fragment: bool,
     /// TCP or UDP header and payload, as far as captured.
     pub segment: &'a [u8],
     /// Bytes of the TCP or UDP header.
@@ -298,6 +300,7 @@ struct IpPayload<'a> {
     destination: [u8; 16],
     protocol: IpNumber,
     identification: u16,
+    first_fragment: bool,
     bytes: &'a [u8],
     length: usize,
 }
@@ -320,6 +323,7 @@ fn ipv4(bytes: &[u8], encapsulation: Encapsulation, time_ns: u64) -> Result<Pack
         destination: header.destination_addr().to_ipv6_mapped().octets(),
         protocol: header.protocol(),
         identification: header.identification(),
+        first_fragment: header.more_fragments(),
         // Excludes Ethernet padding behind the packet.
         bytes: &rest[..rest.len().min(length)],
         length,
@@ -341,17 +345,22 @@ fn ipv6(bytes: &[u8], encapsulation: Encapsulation, time_ns: u64) -> Result<Pack
     if stopped.is_some() {
         return Err(if rest.len() < length { ParseError::CutIp } else { ParseError::IpLength });
     }
-    let later =
-        |extension| matches!(extension, Ipv6ExtensionSlice::Fragment(part) if part.fragment_offset().value() != 0);
     let skipped = extensions.slice().len();
-    if extensions.into_iter().any(later) {
-        return Err(ParseError::Fragment);
+    let mut first_fragment = false;
+    for extension in extensions {
+        let Ipv6ExtensionSlice::Fragment(part) = extension else { continue };
+        if part.fragment_offset().value() != 0 {
+            return Err(ParseError::Fragment);
+        }
+        // Without further ones it is a whole packet, whose header says that it might have been cut.
+        first_fragment |= part.more_fragments();
     }
     let payload = IpPayload {
         source: header.source(),
         destination: header.destination(),
         protocol,
         identification: 0,
+        first_fragment,
         bytes,
         length: length - skipped,
     };
@@ -373,6 +382,7 @@ fn transport<'a>(ip: &IpPayload<'a>, encapsulation: Encapsulation, time_ns: u64)
         vlan: encapsulation.vlan,
         network: encapsulation.network,
         identification: ip.identification,
+        first_fragment: ip.first_fragment,
         segment,
         header_bytes,
     })

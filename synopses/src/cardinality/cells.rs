@@ -32,6 +32,20 @@ impl Cells {
         self.word(bit / 8) >> (bit % 8) & self.mask()
     }
 
+    /// The bits from number `at` on, its own lowest: 64, less those of its first byte that lie before it. Behind the
+    /// end bits are 0.
+    #[inline]
+    pub(super) fn bits_from(&self, at: usize) -> u64 {
+        let bit = at * self.bits;
+        let rest = self.bytes.get(bit / 8..).unwrap_or_default();
+        let bytes = rest.first_chunk().copied().unwrap_or_else(|| {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            last
+        });
+        u64::from_le_bytes(bytes) >> (bit % 8)
+    }
+
     #[inline]
     pub(super) fn set(&mut self, at: usize, value: u32) {
         let bit = at * self.bits;
@@ -74,6 +88,9 @@ mod tests {
             (0..many).for_each(|at| cells.set(at, value(at)));
 
             assert!((0..many).all(|at| cells.get(at) == value(at)), "{bits} bits");
+            let first = |at: usize| cells.bits_from(at) as u32 & mask;
+            assert!((0..many).all(|at| first(at) == value(at)), "{bits} bits");
+            assert_eq!(cells.bits_from(many + 64), 0, "there is nothing behind the end");
             assert_eq!(cells.memory_bytes(), (many * bits as usize).div_ceil(8) + 3);
             cells.clear();
             assert!((0..many).all(|at| cells.get(at) == 0));

@@ -48,7 +48,7 @@ pub enum Correction {
     Published,
     /// Linear counting with the registers' ages, up to 5 m.
     Staggered,
-    /// Maximum likelihood, for any number of items. Costs about five exponentials per register.
+    /// Maximum likelihood, for any number of items. Costs two exponentials per register.
     Likelihood,
 }
 

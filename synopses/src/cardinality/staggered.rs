@@ -124,20 +124,24 @@ impl StHll {
 
     /// Registers that are not skipped, the youngest first, as they are at a time that is not before the current slot.
     fn kept(&self, now_ns: u64) -> impl Iterator<Item = AgedRegister> + Clone {
-        let (slot, registers, tau) = (self.slot_of(now_ns), self.registers.len() as u64, self.slot_ns);
-        let (passed, lived) = (slot - self.slot, now_ns.saturating_sub(self.settings.common.start_ns) as f64);
-        let since_reset = (now_ns - self.settings.origin_ns - slot * tau) as f64;
+        let (slot, registers, tau) = (self.slot_of(now_ns), self.registers.len(), self.slot_ns as f64);
+        let lived = now_ns.saturating_sub(self.settings.common.start_ns) as f64;
+        let since_reset = (now_ns - self.settings.origin_ns - slot * self.slot_ns) as f64;
         let offset = match self.settings.age {
             Age::Exact => since_reset,
-            Age::EndOfSlot => tau as f64,
-            Age::MidSlot => tau as f64 / 2.0,
+            Age::EndOfSlot => tau,
+            Age::MidSlot => tau / 2.0,
         };
-        // Age i is that of the register which was reset i − 1 slots ago.
-        (self.settings.skipped as u64 + 1..=registers).map(move |age| {
-            let register = slot.wrapping_sub(age - 1) & (registers - 1);
-            let window_ns = ((age - 1) as f64 * tau as f64 + offset).min(lived);
-            let rank = if age <= passed { 0 } else { self.registers[register as usize] };
-            AgedRegister { share: window_ns / registers as f64, rank }
+        // Registers are a power of two, so that this is exact, and so are products with it.
+        let part = 1.0 / registers as f64;
+        // Slots that began since the last reset: their registers count as empty.
+        let passed = u32::try_from(slot - self.slot).unwrap_or(u32::MAX);
+        let (latest, mask) = (slot as u32, registers as u32 - 1);
+        // A register that was reset `back` slots ago has seen these and the current one.
+        (self.settings.skipped as u32..registers as u32).map(move |back| {
+            let window_ns = (f64::from(back) * tau + offset).min(lived);
+            let rank = if back < passed { 0 } else { self.registers[(latest.wrapping_sub(back) & mask) as usize] };
+            AgedRegister { share: window_ns * part, rank }
         })
     }
 

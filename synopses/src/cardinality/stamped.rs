@@ -1,7 +1,10 @@
 //! TS-PCSA: a PCSA with a time stamp in place of each bit.
 
+use core::ops::Range;
+
 use super::cells::Cells;
 use super::distinct::{Cardinality, Estimate, EstimateError, MergeError, Tally, alike, same, within};
+use super::fresh::Comparison;
 use super::hash::Splitter;
 use super::ranges::{Count, probabilistic};
 use super::settings::{Pruning, Rounding, Settings, SettingsError, TsPcsaSettings};
@@ -42,6 +45,17 @@ impl AgeLimits {
         // The offset is at most half a slot.
         let rest = self.rest + register as i128 * self.step - self.half;
         self.whole - i64::from(rest < 0) + i64::from(rest >= self.denominator)
+    }
+
+    /// The first of `registers` behind this one that has another limit. Limits never fall: there are at most three.
+    fn end(&self, register: usize, registers: usize) -> usize {
+        let limit = self.of(register);
+        let (mut same, mut other) = (register, registers);
+        while other - same > 1 {
+            let middle = same.midpoint(other);
+            if self.of(middle) == limit { same = middle } else { other = middle }
+        }
+        other
     }
 }
 
@@ -191,7 +205,7 @@ impl TsPcsa {
     }
 
     /// The cells of a register.
-    const fn positions(&self, register: usize) -> core::ops::Range<usize> {
+    const fn positions(&self, register: usize) -> Range<usize> {
         let first = register * self.settings.positions;
         first..first + self.settings.positions
     }
@@ -223,13 +237,39 @@ impl TsPcsa {
     /// Runs of fresh positions of all registers together, and the number of registers with no fresh position.
     pub(super) fn runs(&self, now_ns: u64, window_ns: u64) -> (u64, usize) {
         let (limits, reference) = (self.limits(now_ns, window_ns), self.reference(now_ns));
-        let (mut runs, mut empty) = (0, 0);
-        for register in 0..self.settings.common.registers {
-            let limit = limits.of(register);
-            let is_fresh = |at: &usize| self.is_fresh(self.cells.get(*at), reference, limit);
-            let run = self.positions(register).take_while(is_fresh).count();
-            runs += run as u64;
-            empty += usize::from(run == 0 && !self.positions(register).any(|at| is_fresh(&at)));
+        let registers = self.settings.common.registers;
+        let (mut runs, mut empty, mut begin) = (0, 0, 0);
+        while begin < registers {
+            let end = limits.end(begin, registers);
+            let (more, none) = self.runs_of(begin..end, reference, limits.of(begin));
+            (runs, empty, begin) = (runs + more, empty + none, end);
+        }
+        (runs, empty)
+    }
+
+    /// The same of these registers, which have one limit. Positions are compared side by side, as many as fit.
+    fn runs_of(&self, Range { start, end }: Range<usize>, reference: u64, limit: i64) -> (u64, usize) {
+        let TsPcsaSettings { positions, bits, .. } = self.settings;
+        let Ok(largest) = u64::try_from(limit) else { return (0, end - start) };
+        let comparison = Comparison::new(bits, positions, reference, largest);
+        let (fields, all) = (comparison.fields(), comparison.guards());
+        let is_fresh = |at: &usize| self.is_fresh(self.cells.get(*at), reference, limit);
+        let (mut runs, mut empty, mut begin) = (0, 0, start);
+        while begin < end {
+            let next = end.min(begin + comparison.most_runs());
+            let mut sums = 0;
+            for register in begin..next {
+                let first = register * positions;
+                let fresh = comparison.fresh(self.cells.bits_from(first));
+                sums += comparison.run(fresh);
+                if fresh == 0 {
+                    empty += usize::from(!(first + fields..first + positions).any(|at| is_fresh(&at)));
+                } else if fresh == all {
+                    runs += (first + fields..first + positions).take_while(is_fresh).count() as u64;
+                }
+            }
+            runs += comparison.sum(sums);
+            begin = next;
         }
         (runs, empty)
     }

@@ -63,11 +63,13 @@ impl Fragment {
     #[inline]
     pub fn insert(&mut self, flow: Digest, weight: u32) -> u32 {
         let width = self.settings.counters;
-        let mut least = LIMIT;
-        for (mixer, row) in self.mixers.iter().zip(self.counters.chunks_exact_mut(width as usize)) {
-            let counter = &mut row[place((mixer.mix(flow) >> 32) as u32, width) as usize];
+        // Rows are found by addition: to cut the counters into rows of w would take a division for each packet.
+        let (mut least, mut row) = (LIMIT, 0);
+        for mixer in &self.mixers {
+            let counter = &mut self.counters[row + column(*mixer, flow, width)];
             *counter = counter.saturating_add(weight).min(LIMIT);
             least = least.min(*counter);
+            row += width as usize;
         }
         self.load = self.load.saturating_add(u64::from(weight));
         least
@@ -77,9 +79,12 @@ impl Fragment {
     #[must_use]
     pub fn estimate(&self, flow: Digest) -> u32 {
         let width = self.settings.counters;
-        let rows = self.mixers.iter().zip(self.counters.chunks_exact(width as usize));
-        let counts = rows.map(|(mixer, row)| row[place((mixer.mix(flow) >> 32) as u32, width) as usize]);
-        counts.min().unwrap_or(0)
+        let (mut least, mut row) = (LIMIT, 0);
+        for mixer in &self.mixers {
+            least = least.min(self.counters[row + column(*mixer, flow, width)]);
+            row += width as usize;
+        }
+        least
     }
 
     /// Share of the counters that are not 0. O(w d).
@@ -115,6 +120,12 @@ impl Fragment {
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.counters) + size_of_val(&*self.mixers)
     }
+}
+
+/// The place of a flow's counter in a row of `width`.
+#[inline]
+const fn column(mixer: Mixer, flow: Digest, width: u32) -> usize {
+    place((mixer.mix(flow) >> 32) as u32, width) as usize
 }
 
 /// Two fragments that are not parts of one.

@@ -1,13 +1,28 @@
 //! Helpers for tests and tools of several members. No program for users links this crate.
 
+#[cfg(feature = "certificates")]
+pub mod certificates;
+pub mod clock;
+#[cfg(feature = "descriptors")]
+pub mod descriptors;
+#[cfg(feature = "frames")]
+pub mod frames;
+pub mod http;
 #[cfg(feature = "namespaces")]
 pub mod network;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod programs;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 #[cfg(feature = "namespaces")]
 pub mod relay;
 pub mod sink;
+#[cfg(feature = "virtual-time")]
+pub mod virtual_time;
+pub mod wait;
+#[cfg(feature = "webdriver")]
+pub mod webdriver;
 
 use std::path::{Path, PathBuf};
 

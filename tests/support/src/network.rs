@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getcpu, sched_setaffinity};
 
 /// Prefix of the name of one namespace.
 pub const HERE: &str = "here";
@@ -123,6 +123,14 @@ impl Drop for Network {
             let _ = ip(&["netns", "delete", &self.name(space)]);
         }
     }
+}
+
+/// Has this thread stay on the core where it is, so that the frames that it sends wait in one queue of the kernel, and
+/// come in their order.
+pub fn stay_on_one_core() {
+    let mut cores = CpuSet::new();
+    cores.set(sched_getcpu());
+    sched_setaffinity(None, &cores).expect("a thread may stay where it is");
 }
 
 fn ip(arguments: &[&str]) -> bool {

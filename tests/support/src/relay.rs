@@ -1,9 +1,11 @@
 //! A relay between two interfaces that delays, loses and duplicates packets.
 
+mod order;
+
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +14,10 @@ use packets::{Progress, Source as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::network::{BETWEEN, Network};
+use crate::clock::Stopwatch;
+use crate::network::{BETWEEN, Network, stay_on_one_core};
+use order::OrderLog;
+pub use order::SegmentOrder;
 
 /// A ring large enough for packets that arrive while the reader is stalled: up to as many deadlines as it has blocks.
 pub fn patient_ring(interface: &str) -> RingSettings {
@@ -64,9 +69,23 @@ pub fn name(frame: &[u8]) -> Option<u64> {
 pub struct Relay {
     stop: Arc<AtomicBool>,
     settled: Arc<AtomicUsize>,
-    conditions: Arc<Mutex<LinkConditions>>,
+    control: Arc<Mutex<Control>>,
     late: Arc<AtomicU64>,
     thread: thread::JoinHandle<Vec<PacketOutcome>>,
+}
+
+/// What the relay and its owner share.
+#[derive(Debug)]
+struct Control {
+    conditions: LinkConditions,
+    /// Only packets from this prefix (/24) have the conditions. Others are delayed by the minimum. `None`: all have
+    /// them.
+    only: Option<[u8; 3]>,
+    order: OrderLog,
+}
+
+fn locked(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
+    control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A delayed frame: due time, number, index of the interface from which it came, bytes.
@@ -75,13 +94,26 @@ type DelayedFrame = Reverse<(Instant, u64, usize, Vec<u8>)>;
 impl Relay {
     /// Starts it between the two spaces of `network`.
     pub fn start(network: &Network, conditions: LinkConditions) -> Self {
+        Self::begin(network, conditions, false)
+    }
+
+    /// The same on one core: frames that a thread sends from two cores wait in two queues of the kernel, and may
+    /// overtake each other without the relay.
+    pub fn start_in_order(network: &Network, conditions: LinkConditions) -> Self {
+        Self::begin(network, conditions, true)
+    }
+
+    fn begin(network: &Network, conditions: LinkConditions, in_order: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let settled = Arc::new(AtomicUsize::new(0));
         let (stopped, settled_count, started) = (Arc::clone(&stop), Arc::clone(&settled), std::sync::mpsc::channel());
-        let conditions = Arc::new(Mutex::new(conditions));
-        let (shared, late) = (Arc::clone(&conditions), Arc::new(AtomicU64::new(0)));
+        let control = Arc::new(Mutex::new(Control { conditions, only: None, order: OrderLog::default() }));
+        let (shared, late) = (Arc::clone(&control), Arc::new(AtomicU64::new(0)));
         let max_late = Arc::clone(&late);
         let thread = network.thread(BETWEEN, move || {
+            if in_order {
+                stay_on_one_core();
+            }
             let ring = |interface: &str| {
                 let deadline = Duration::from_millis(2);
                 let settings =
@@ -93,12 +125,23 @@ impl Relay {
             relay(rings, &shared, &stopped, &settled_count, &max_late)
         });
         started.1.recv().expect("it starts");
-        Self { stop, settled, conditions, late, thread }
+        Self { stop, settled, control, late, thread }
     }
 
     /// Changes the conditions. The seed stays the same.
     pub fn set_conditions(&self, conditions: LinkConditions) {
-        *self.conditions.lock().unwrap_or_else(PoisonError::into_inner) = conditions;
+        locked(&self.control).conditions = conditions;
+    }
+
+    /// From now on, only packets from this prefix (/24) have the conditions, and others the minimum of the delay;
+    /// `None`: all packets have them, as at the start.
+    pub fn disturb_only(&self, prefix: Option<[u8; 3]>) {
+        locked(&self.control).only = prefix;
+    }
+
+    /// The order in which TCP segments have left so far, by source prefix (/24).
+    pub fn order(&self) -> BTreeMap<[u8; 3], SegmentOrder> {
+        locked(&self.control).order.prefixes.clone()
     }
 
     /// The largest additional delay of a frame since the last call: on a busy machine the real delays are longer than
@@ -108,13 +151,12 @@ impl Relay {
     }
 
     /// Waits until so many IP packets were lost or sent. False if no further packet came for ten seconds.
-    #[expect(clippy::disallowed_methods, reason = "tests wait for conditions with a limit")]
     pub fn wait_for(&self, packets: usize) -> bool {
-        let (mut settled, mut since) = (0, Instant::now());
+        let (mut settled, mut since) = (0, Stopwatch::start());
         while settled < packets {
             let now = self.settled.load(Ordering::Acquire);
             if now != settled {
-                (settled, since) = (now, Instant::now());
+                (settled, since) = (now, Stopwatch::start());
             } else if since.elapsed() > Duration::from_secs(10) {
                 println!("{settled} of {packets} packets came through");
                 return false;
@@ -134,17 +176,22 @@ impl Relay {
 #[expect(clippy::disallowed_methods, reason = "a relay holds packets for as long as the clock says")]
 fn relay(
     mut rings: [Ring; 2],
-    conditions: &Mutex<LinkConditions>,
+    control: &Mutex<Control>,
     stop: &AtomicBool,
     settled: &AtomicUsize,
     late: &AtomicU64,
 ) -> Vec<PacketOutcome> {
     let was_late = |by: Duration| late.fetch_max(by.as_nanos() as u64, Ordering::Relaxed);
-    let now = || *conditions.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut random = ChaCha8Rng::seed_from_u64(now().seed);
+    let mut random = ChaCha8Rng::seed_from_u64(locked(control).conditions.seed);
     let (mut queued, mut outcomes, mut number): (BinaryHeap<DelayedFrame>, _, _) = (BinaryHeap::new(), Vec::new(), 0);
     while !stop.load(Ordering::Acquire) {
-        let (mut idle, conditions) = (true, now());
+        let mut idle = true;
+        let (disturbed, only) = {
+            let control = locked(control);
+            (control.conditions, control.only)
+        };
+        let least = disturbed.delay_ms.0;
+        let calm = LinkConditions { delay_ms: (least, least), loss: 0.0, duplication: 0.0, ..disturbed };
         for (from, ring) in rings.iter_mut().enumerate() {
             let found = ring.read(&mut |frame| {
                 let now = Instant::now();
@@ -157,6 +204,9 @@ fn relay(
                     return;
                 }
                 finish(&mut bytes);
+                // The first three bytes of the source address.
+                let is_disturbed = only.is_none_or(|prefix| bytes.get(26..29) == Some(&prefix[..]));
+                let conditions = if is_disturbed { disturbed } else { calm };
                 let lost = random.random::<f64>() < conditions.loss;
                 let copies = 1 + usize::from(random.random::<f64>() < conditions.duplication);
                 let (least, most) = (conditions.delay_ms.0 * 1_000, conditions.delay_ms.1 * 1_000);
@@ -176,6 +226,7 @@ fn relay(
         while queued.peek().is_some_and(|Reverse((until, ..))| *until <= Instant::now()) {
             let Some(Reverse((until, _, from, bytes))) = queued.pop() else { break };
             was_late(until.elapsed());
+            locked(control).order.sent(&bytes);
             rings[1 - from].send(&bytes).expect("the other side takes it");
         }
         // An underestimate: queued frames include duplicates and frames other than IP.

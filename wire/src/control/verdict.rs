@@ -37,7 +37,7 @@ impl State {
 pub enum Episode {
     /// No alarm is on.
     Quiet,
-    /// The first row of an alarm.
+    /// The first row of an alarm. While one is on: of another one, by what is new.
     Began,
     /// A later row of an alarm.
     On,
@@ -73,6 +73,8 @@ pub struct Reason {
     pub expected: f64,
     /// How long it has stood out; zero: since this row, or not by itself.
     pub since: Nanos,
+    /// The replica whose value explains the deviation; `None` if none stands out among them.
+    pub replica: Option<ReplicaId>,
 }
 
 /// Share of the squared score of one group of metrics.
@@ -245,6 +247,7 @@ impl From<&Reason> for proto::Reason {
             seen: reason.seen,
             expected: reason.expected,
             since_us: reason.since.0 / 1000,
+            replica: reason.replica.map(|replica| replica.0),
         }
     }
 }
@@ -260,6 +263,7 @@ impl Reason {
             seen: message.seen,
             expected: message.expected,
             since: Nanos(message.since_us.saturating_mul(1000)),
+            replica: message.replica.map(ReplicaId),
         })
     }
 }
@@ -355,7 +359,10 @@ mod tests {
     fn verdict() -> Verdict {
         let since = Nanos::from_millis(4200);
         let (share, seen, expected) = (0.5, 0.18, 0.02);
-        let reason = |metric, statistic| Reason { metric: MetricId(metric), statistic, share, seen, expected, since };
+        let reason = |metric, statistic, replica: Option<u32>| {
+            let (metric, replica) = (MetricId(metric), replica.map(ReplicaId));
+            Reason { metric, statistic, share, seen, expected, since, replica }
+        };
         Verdict {
             lmap: LmapId(1),
             epoch: Epoch(7),
@@ -363,7 +370,7 @@ mod tests {
             gamma: Some(4.0),
             state: State::Armed,
             episode: Episode::Began,
-            reasons: vec![reason(3, Statistic::P99), reason(4, Statistic::Value)],
+            reasons: vec![reason(3, Statistic::P99, Some(2)), reason(4, Statistic::Value, None)],
             groups: vec![of(Group::Io, 0.75), of(Group::Service, 0.25)],
             row: Some(RowScore {
                 score: 20.0,

@@ -63,6 +63,9 @@ pub struct WorkerHello {
     /// Interfaces that it reads for such streams at most; 0: it refuses all of them.
     #[prost(uint32, tag = "10")]
     pub stream_interfaces: u32,
+    /// What its configuration leaves open, in words, for the host agent's status.
+    #[prost(string, repeated, tag = "11")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// What the detectors of an LMAP have learnt, for the next worker that runs it: after GiveModel, every `models_every_s`
 /// of the welcome, and before Leaving.
@@ -578,6 +581,10 @@ pub struct Reason {
     /// How long it has stood out, in microseconds: rows times the interval. 0: since this row, or not by itself.
     #[prost(uint64, tag = "6")]
     pub since_us: u64,
+    /// The replica whose value explains the deviation. Absent: none stands out, the score is not above gamma, or it comes
+    /// from an earlier worker.
+    #[prost(uint32, optional, tag = "7")]
+    pub replica: ::core::option::Option<u32>,
 }
 /// Once a second: everything that Verdicts left out.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -588,6 +595,9 @@ pub struct Summary {
     pub lmaps: ::prost::alloc::vec::Vec<LmapSummary>,
     #[prost(message, optional, tag = "3")]
     pub counters: ::core::option::Option<WorkerCounters>,
+    /// What the NIC agent may keep in memory, and keeps. Absent: as it was said last, or from an earlier worker.
+    #[prost(message, optional, tag = "4")]
+    pub account: ::core::option::Option<MemoryAccount>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LmapSummary {
@@ -680,6 +690,54 @@ pub struct WorkerCounters {
     pub connections: u64,
     #[prost(uint64, tag = "11")]
     pub revoked_regions: u64,
+}
+/// What the worker's process may keep in memory, row by row of its budget, and what it keeps of it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MemoryAccount {
+    /// What the rows assume, as far as no limit says it: services, and columns of each.
+    #[prost(uint64, tag = "1")]
+    pub services: u64,
+    #[prost(uint64, tag = "2")]
+    pub columns: u64,
+    /// Those without bytes are off.
+    #[prost(message, repeated, tag = "3")]
+    pub rows: ::prost::alloc::vec::Vec<MemoryRow>,
+    /// Bytes of the process that are in memory; 0: not known.
+    #[prost(uint64, tag = "4")]
+    pub resident_bytes: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MemoryRow {
+    /// What is kept.
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    /// Bytes at most.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// What happens when it is full.
+    #[prost(string, tag = "3")]
+    pub full: ::prost::alloc::string::String,
+    /// What is counted of it.
+    #[prost(message, repeated, tag = "4")]
+    pub uses: ::prost::alloc::vec::Vec<MemoryUse>,
+    /// The metric that says that it is full, or how much there is of it, and its value; empty: there is none.
+    #[prost(string, tag = "5")]
+    pub metric: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "6")]
+    pub value: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MemoryUse {
+    /// What is counted, such as "regions".
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub used: u64,
+    #[prost(uint64, tag = "3")]
+    pub most: u64,
+    /// Both are bytes.
+    #[prost(bool, tag = "4")]
+    pub in_bytes: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegionProblem {

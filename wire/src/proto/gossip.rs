@@ -221,6 +221,9 @@ pub struct Metric {
     /// Whether the column is a mean or a quantile; false from an earlier release, which leaves durations uncompared.
     #[prost(bool, tag = "5")]
     pub of_distribution: bool,
+    /// The replica that stands out; empty: none does, or the node has an earlier release.
+    #[prost(string, tag = "6")]
+    pub replica: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LatencyReason {

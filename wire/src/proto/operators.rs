@@ -186,7 +186,8 @@ pub struct IncidentService {
     pub peak: f64,
     #[prost(uint64, tag = "8")]
     pub peak_unix_ns: u64,
-    /// Metrics of that score, the largest share first.
+    /// Metrics that made the squared scores of its alarms, the largest share of all of them first; of each the values of
+    /// the row in which it made most. No row counts for more than one with twice gamma.
     #[prost(message, repeated, tag = "9")]
     pub metrics: ::prost::alloc::vec::Vec<Reason>,
     #[prost(string, repeated, tag = "10")]
@@ -695,7 +696,7 @@ pub struct GroupShare {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reason {
-    /// Metric, statistic and labels, in one title.
+    /// Metric, statistic and labels in one title, to be shown: fields 9 to 11 are its parts.
     #[prost(string, tag = "1")]
     pub column: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -714,6 +715,27 @@ pub struct Reason {
     /// What the value is about, in the service's words: a client, a prefix, a port. Empty: nothing in particular.
     #[prost(string, tag = "8")]
     pub about: ::prost::alloc::string::String,
+    /// Name of the metric; in an LMAP over several services, behind its service and a slash. Empty: there is the title
+    /// only, as from an earlier agent, or in an incident whose title was too long.
+    #[prost(string, tag = "9")]
+    pub metric: ::prost::alloc::string::String,
+    /// Which statistic of a distribution: "count", "mean" or "p99". Empty: the column is the metric itself.
+    #[prost(string, tag = "10")]
+    pub statistic: ::prost::alloc::string::String,
+    /// Labels of the series, by key.
+    #[prost(message, repeated, tag = "11")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+    /// Name of the replica whose value explains the deviation: that of its pod, if it is in one. Empty: none stands out
+    /// among the replicas, or they are not known one by one, as with spans.
+    #[prost(string, tag = "12")]
+    pub replica: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Label {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRowsRequest {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Result;
 use support::programs::Programs;
@@ -18,14 +19,14 @@ const PYTHON: &str = "client for Python";
 /// Both steps, or why they cannot be run here.
 pub fn run(steps: &mut Steps) -> Result<()> {
     match without_sanitizers()? {
-        None => steps.run(C, || {
+        None => steps.in_time(C, Duration::from_mins(2), || {
             let programs = Programs::of_tests()?;
             succeed(programs.command("c_programs", "bindings/c")?.args(["--quiet", "--ignored"]))
         })?,
         Some(why) => steps.cannot(C, why),
     }
     match without_maturin() {
-        None => steps.run(PYTHON, python)?,
+        None => steps.in_time(PYTHON, Duration::from_mins(4), python)?,
         Some(why) => steps.cannot(PYTHON, why),
     }
     Ok(())

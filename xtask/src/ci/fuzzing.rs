@@ -1,4 +1,4 @@
-//! Fuzzing in CI: all targets are built by one call of cargo, then each runs for some seconds, one on each processor.
+//! Fuzzing in CI: one program has all targets; each of them runs for some seconds, one on each processor.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,18 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// No target reaches `unsafe` code: they are decoders, and what maps memory is tested by Miri and loom instead. So no
 /// sanitizer, which would make the build twice as long, and many codegen units. By hand, with both as they are by
 /// default: `cargo +nightly fuzz run -s address TARGET`.
-const BUILD: [&str; 6] =
-    ["+nightly", "fuzz", "build", "--sanitizer=none", "--codegen-units=16", "--target=x86_64-unknown-linux-gnu"];
+const BUILD: [&str; 7] = [
+    "+nightly",
+    "fuzz",
+    "build",
+    "--sanitizer=none",
+    "--codegen-units=16",
+    "--target=x86_64-unknown-linux-gnu",
+    PROGRAM,
+];
+/// The program with all targets (`fuzz/any.rs`), and the variable that tells it which.
+const PROGRAM: &str = "any";
+const TARGET_VARIABLE: &str = "UVIEW_TARGET";
 
 /// Why nothing can be fuzzed here.
 pub fn missing() -> Option<String> {
@@ -30,11 +40,11 @@ pub fn missing() -> Option<String> {
     })
 }
 
-/// Builds all targets. Ten seconds each need no more than the first level of optimization.
+/// Builds the program with all targets. Ten seconds each need no more than the first level of optimization.
 ///
 /// # Errors
 ///
-/// A target that does not build.
+/// It does not build.
 pub fn build() -> Result<()> {
     cargo_with("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1", &BUILD)
 }
@@ -73,12 +83,13 @@ fn log(target: &str) -> PathBuf {
 }
 
 fn start(target: &str) -> Result<Child> {
-    let program = workspace().join("fuzz/target").join(TARGET).join("release").join(target);
+    let program = workspace().join("fuzz/target").join(TARGET).join("release").join(PROGRAM);
     // The fuzzer writes new inputs to the first folder; the second one is what the ordinary tests replay.
     let new = workspace().join("target/fuzz").join(target);
     fs::create_dir_all(&new)?;
     let log = fs::File::create(log(target))?;
     let mut command = Command::new(&program);
+    command.env(TARGET_VARIABLE, target);
     command.arg(&new).arg(Path::new("fuzz/corpus").join(target)).current_dir(workspace());
     command
         .arg(format!("-max_total_time={SECONDS}"))

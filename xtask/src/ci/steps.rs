@@ -4,11 +4,29 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, anyhow};
 use rustix::process::nice;
-
-use crate::clock;
+use support::clock::{Stopwatch, timed};
 
 /// Niceness of the steps beside others: the first of them get more than the next.
 const PRIORITIES: [i32; 2] = [10, 19];
+
+/// Where a run has so many minutes, no step begins that would end later.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeLimit {
+    clock: Stopwatch,
+    /// What of the limit was left when the clock started.
+    left: Duration,
+}
+
+impl TimeLimit {
+    /// `limit` for all, of which `elapsed` is over.
+    pub fn new(limit: Duration, elapsed: Duration) -> Self {
+        Self { clock: Stopwatch::start(), left: limit.saturating_sub(elapsed) }
+    }
+
+    fn has(&self, time: Duration) -> bool {
+        self.clock.elapsed() + time <= self.left
+    }
+}
 
 /// Steps that run one after the other, beside others.
 pub type Lane<'a> = Box<dyn FnOnce(&mut Steps) -> Result<()> + Send + 'a>;
@@ -18,6 +36,7 @@ pub type Lane<'a> = Box<dyn FnOnce(&mut Steps) -> Result<()> + Send + 'a>;
 pub struct Steps {
     ended: Vec<Ended>,
     not_run: Vec<NotRun>,
+    limit: Option<TimeLimit>,
 }
 
 /// A step that succeeded.
@@ -35,6 +54,25 @@ struct NotRun {
 }
 
 impl Steps {
+    /// No steps yet, within `limit` if there is one.
+    pub fn within(limit: Option<TimeLimit>) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// Runs `step` if the time that is left is what it `needs` at most, on a slow machine; else it is one that cannot
+    /// be run.
+    ///
+    /// # Errors
+    ///
+    /// The step's own error, with its name.
+    pub fn in_time(&mut self, name: &str, needs: Duration, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.limit.is_none_or(|limit| limit.has(needs)) {
+            return self.run(name, step);
+        }
+        self.cannot(name, &format!("it may take {}, and the run's time is nearly over", minutes(needs)));
+        Ok(())
+    }
+
     /// Runs `step` and prints how long it took.
     ///
     /// # Errors
@@ -42,7 +80,7 @@ impl Steps {
     /// The step's own error, with its name.
     pub fn run<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
         println!("== {name}");
-        let (result, took) = clock::timed(step);
+        let (result, took) = timed(step);
         let result = result.with_context(|| format!("{name} failed after {}", minutes(took)))?;
         self.took(name, took);
         Ok(result)
@@ -61,12 +99,13 @@ impl Steps {
     ///
     /// Those of all sides.
     pub fn beside(&mut self, main: impl FnOnce(&mut Self) -> Result<()>, lanes: Vec<Lane<'_>>) -> Result<()> {
+        let limit = self.limit;
         let (mut errors, ended_beside) = std::thread::scope(|scope| {
             let priorities = PRIORITIES.into_iter().chain(std::iter::repeat(PRIORITIES[1]));
             let lanes: Vec<_> = lanes
                 .into_iter()
                 .zip(priorities)
-                .map(|(lane, nice)| scope.spawn(move || with_priority(nice, lane)))
+                .map(|(lane, nice)| scope.spawn(move || with_priority(nice, limit, lane)))
                 .collect();
             let errors: Vec<_> = main(self).err().into_iter().collect();
             let crashed = |_| (Self::default(), Err(anyhow!("the steps beside others panicked")));
@@ -105,8 +144,8 @@ impl Steps {
 }
 
 /// Runs a lane with this niceness, which holds for its thread and for the processes that it starts.
-fn with_priority(niceness: i32, lane: Lane<'_>) -> (Steps, Result<()>) {
-    let mut steps = Steps::default();
+fn with_priority(niceness: i32, limit: Option<TimeLimit>, lane: Lane<'_>) -> (Steps, Result<()>) {
+    let mut steps = Steps::within(limit);
     let ended =
         nice(niceness).context("cannot lower the priority of steps beside others").and_then(|_| lane(&mut steps));
     (steps, ended)
@@ -165,6 +204,28 @@ mod tests {
 
         assert!(format!("{main:#}").contains("a failed") && format!("{spare:#}").contains("b failed"));
         assert!(["a failed", "b failed", "c failed"].iter().all(|failure| format!("{all:#}").contains(failure)));
+    }
+
+    #[test]
+    fn a_step_that_would_end_too_late_is_not_begun_and_is_reported() {
+        let limit = TimeLimit::new(Duration::from_mins(85), Duration::from_mins(80));
+        let mut steps = Steps::within(Some(limit));
+        let begun = std::cell::Cell::new(0);
+        let begin = || {
+            begun.set(begun.get() + 1);
+            Ok(())
+        };
+
+        steps.in_time("short", Duration::from_mins(4), begin).unwrap();
+        steps.in_time("long", Duration::from_mins(6), begin).unwrap();
+        Steps::default().in_time("without a limit", Duration::from_hours(6), begin).unwrap();
+
+        assert_eq!((begun.get(), names(&steps)), (2, vec!["short"]));
+        let report = steps.report();
+        assert!(
+            report.ends_with("NOT RUN: long: it may take 6.0 min, and the run's time is nearly over\n"),
+            "{report}"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use support::workspace;
 
-use super::output;
+use super::command::output;
 
 /// The chart, and what is rendered from it for those without helm.
 pub const CHART: &str = "k8s/chart";
@@ -22,6 +22,8 @@ const CRDS: &str = "k8s/chart-crds/files/crds.yaml";
 const CSI: &str = "csi";
 /// The subcommand of the controller.
 const CONTROLLER: &str = "controller";
+/// Where the chart mounts headers of outputs.
+const HEADERS: &str = "/etc/uview-headers/";
 /// A limit is at least this many times the budget. What is reserved is the request, not the limit.
 const ROOM: f64 = 1.05;
 /// Services of a node, and columns of each: the kubelet runs 110 pods by default.
@@ -222,12 +224,26 @@ fn limits(rendered: &str, uview: &Path) -> Result<Vec<String>> {
             let data =
                 of_name.find(|object| object.metadata.name == *config_map).context("a ConfigMap of that name")?;
             let path = folder.path().join(file);
-            fs::write(&path, data.data.get(file).with_context(|| format!("{config_map} has no {file}"))?)?;
+            let text = data.data.get(file).with_context(|| format!("{config_map} has no {file}"))?;
+            fs::write(&path, with_secret(text, folder.path())?)?;
             let text = output(Command::new(uview).args([agent, "--budget", "--config"]).arg(&path).args(LOAD))?;
             lines.push(limit(container, &text)?);
         }
     }
     Ok(lines)
+}
+
+/// The configuration `text` with a file in `folder` for each header that the chart mounts from a Secret.
+fn with_secret(text: &str, folder: &Path) -> Result<String> {
+    for name in text.split(HEADERS).skip(1).map(|rest| rest.split(|c: char| !is_of_a_file(c)).next()) {
+        fs::write(folder.join(name.unwrap_or_default()), "Bearer of-a-check\n")?;
+    }
+    Ok(text.replace(HEADERS, &format!("{}/", folder.display())))
+}
+
+/// Whether a key of a Secret may have this character.
+const fn is_of_a_file(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
 /// The limit of `container`, which has room for its budget, as `text` has it.

@@ -3,15 +3,21 @@
 
 mod api_server;
 mod custom_resources;
+mod definitions;
 mod dry_run;
 mod inline_volume;
 mod kit;
+mod live_page;
+mod long;
+mod own_status;
 mod packets;
 mod quick_start;
 mod scaling;
 mod scraping;
+mod steps;
 mod tokens;
 mod traces;
+mod uninstall;
 mod upstream;
 mod workloads;
 
@@ -21,29 +27,40 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 use super::chart::CHART;
-use crate::clock;
 use crate::release::ENTRYPOINT;
 use crate::release::image::{self, Image};
-use kit::{Cluster, SOCKETS, STATE, Status};
-pub use traces::has_iptables;
+use kit::{Cluster, IMAGE, SOCKETS, STATE, Status};
+use steps::Steps;
 use traces::{UPSTREAM, Way};
 
-const IMAGE: &str = "localhost/uview:0.1.0";
+pub use long::Experiment;
+pub use traces::has_iptables;
 
 /// What the kit cannot show, and why.
-pub const CANNOT: [(&str, &str); 7] = [
+pub const CANNOT: [(&str, &str); 8] = [
     ("cgroup v2, CRI-O and systemd's driver", "no kit has them; pure tests have recorded paths only"),
     ("several nodes, a DPU cluster", "the kit has one node"),
     ("Pod Security admission", "Kubernetes 1.20 has none"),
     ("DNS and kube-proxy", "the kit has neither: pods speak by addresses, services by rules of iptables"),
     ("300 running pods", "the kubelet runs 110: most of the 300 wait for a volume, or are refused"),
     ("Kata and gVisor", "the kit has runc only"),
+    (
+        "objects of cert-manager, and a PodMonitor by the definition of Prometheus' operator",
+        "the kit has neither: certificates are rendered only, a PodMonitor is read by a definition of the test's own",
+    ),
     ("a CSI volume by kubelet itself", "the kit's kubelet is older than 1.26; a test plays its part"),
 ];
 
+/// What runs by hand only, and why.
+pub const LONG: (&str, &str) = (
+    "all services of the shop with faults, a rolling upgrade under load, overload on a HorizontalPodAutoscaler, ten \
+     minutes without an API server",
+    "they take half an hour, by hand: cargo xtask kubernetes --long",
+);
+
 /// Values of the test: ten samples a second, so that an LMAP is armed after 12 s and not after two minutes; and traces
-/// that are decided after two seconds and not after a minute.
-fn values() -> String {
+/// that are decided after so many milliseconds and not after a minute.
+fn values(decision_wait_ms: u32) -> String {
     format!(
         "hostAgent:
   socketDir: {SOCKETS}
@@ -51,44 +68,59 @@ fn values() -> String {
   config:
     lmap: {{interval_ms: 100}}
     sources: {{cgroup_interval_ms: 100, cgroup_scan_ms: 1000}}
-    otlp: {{traces: {{decision_wait_ms: 2000}}}}
+    kubernetes: {{status_spread_ms: 2000}}
+    otlp: {{traces: {{decision_wait_ms: {decision_wait_ms}}}}}
 otlp: {{upstream: {{endpoint: 'http://{UPSTREAM}', protocol: http}}}}
 "
     )
 }
 
-/// Brings a cluster up with `kit`, runs everything on it, and takes it down.
+/// Brings a cluster up with `kit`, runs everything that CI does on it, and takes it down.
 ///
 /// # Errors
 ///
 /// The first check that fails.
 pub fn check(helm: &Path, uview: &Path, kit: &Path) -> Result<()> {
+    on_a_cluster((helm, uview), kit, |cluster, steps| {
+        run(cluster, uview, steps)?;
+        quick_start::check(cluster, (helm, uview), steps)
+    })
+}
+
+/// The same with what takes long: all of it, unless some are named.
+///
+/// # Errors
+///
+/// The first check that fails.
+pub fn check_long(helm: &Path, uview: &Path, kit: &Path, named: &[Experiment]) -> Result<()> {
+    on_a_cluster((helm, uview), kit, |cluster, steps| {
+        // The SDK's batches of one trace arrive within five seconds.
+        let values = cluster.file("values.yaml", values(10_000).as_bytes())?;
+        let upstream = traces::listen(cluster)?;
+        let way = Way::prepare(cluster)?;
+        install(cluster, uview, &values, steps)?;
+        long::run(cluster, (&values, &upstream, way), named, steps)
+    })
+}
+
+/// Does `work` on a cluster, and says how long its steps took.
+fn on_a_cluster(
+    (helm, uview): (&Path, &Path),
+    kit: &Path,
+    work: impl FnOnce(&Cluster, &mut Steps) -> Result<()>,
+) -> Result<()> {
     let cluster = Cluster::new(kit, helm, uview)?;
-    let mut steps = Steps(Vec::new());
+    let mut steps = Steps::default();
     steps.run("cluster", || cluster.up())?;
-    let checked =
-        run(&cluster, uview, &mut steps).and_then(|()| quick_start::check(&cluster, (helm, uview), &mut steps));
+    let checked = work(&cluster, &mut steps);
     let logs = checked.is_err().then(|| cluster.logs());
     cluster.down()?;
-    println!("{}", steps.0.join("\n"));
+    println!("{steps}");
     checked.with_context(|| logs.unwrap_or_default())
 }
 
-/// What each step took.
-struct Steps(Vec<String>);
-
-impl Steps {
-    fn run<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
-        let (result, took) = clock::timed(step);
-        self.0.push(format!("{name:<86} {:6.1} s", took.as_secs_f64()));
-        result.with_context(|| name.to_owned())
-    }
-}
-
-fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
-    let values = cluster.file("values.yaml", values().as_bytes())?;
-    let upstream = traces::listen(cluster)?;
-    let way = Way::prepare(cluster)?;
+/// Both agents, by the chart.
+fn install(cluster: &Cluster, uview: &Path, values: &str, steps: &mut Steps) -> Result<()> {
     steps.run("image: packed and imported", || {
         let image = Image {
             name: IMAGE,
@@ -105,7 +137,14 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
         cluster.helm(&format!("install uview {CHART} -n uview -f {values}"))?;
         cluster.rolled_out("host-agent")?;
         cluster.rolled_out("nic-agent")
-    })?;
+    })
+}
+
+fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
+    let values = cluster.file("values.yaml", values(2_000).as_bytes())?;
+    let upstream = traces::listen(cluster)?;
+    let way = Way::prepare(cluster)?;
+    install(cluster, uview, &values, steps)?;
     dry_run::check(cluster, steps)?;
     steps.run("helm test", || cluster.helm("test uview -n uview --timeout 150s"))?;
     steps.run("unchanged pods are named by workload, and armed", || {
@@ -123,7 +162,9 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     workloads::rollouts(cluster, steps)?;
     traces::check(cluster, &upstream, steps)?;
     custom_resources::plugin(cluster, uview, steps)?;
-    custom_resources::check(cluster, &values, steps)?;
+    live_page::check(cluster, uview, steps)?;
+    custom_resources::check(cluster, (&values, &upstream), steps)?;
+    own_status::check(cluster, steps)?;
     packets::check(cluster, &values, steps)?;
     scaling::check(cluster, &values, steps)?;
     api_server::rights(cluster, steps)?;
@@ -136,16 +177,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     for agent in ["host-agent", "nic-agent"] {
         println!("{agent}: {} MiB resident", cluster.resident(agent)?);
     }
-    steps.run("helm uninstall: no pod and no LMAP is left", || {
-        cluster.helm("uninstall uview -n uview")?;
-        cluster.sh("kubectl -n uview wait --for=delete pod -l app.kubernetes.io/name=uview --timeout=120s")?;
-        let left = cluster
-            .sh(&format!("ls -A {SOCKETS}; kubectl get clusterrole,clusterrolebinding -o name | grep uview || true"))?;
-        ensure!(left.trim().is_empty(), "after uninstalling there is {left}");
-        // Learnt models and the receipt's ledger outlive the agent on purpose: docs/kubernetes.md.
-        cluster.sh(&format!("rm -rf {SOCKETS} {STATE}"))
-    })?;
-    Ok(())
+    uninstall::check(cluster, &values, steps)
 }
 
 /// What an LMAP has learnt survives a new configuration of the host agent, and a killed NIC agent.

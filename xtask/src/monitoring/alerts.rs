@@ -52,6 +52,7 @@ const ALERTS: [Alert; 15] = [
         means: "The score of the service has been above γ: its metrics do not go together as they did.",
         todo: &[
             "`uview open` (in clusters `kubectl uview --node NODE open`): the suspected cause is on top, with the metrics that stand out. In words: `uview incident`.",
+            "`uview open INCIDENT` (in clusters `kubectl uview --node NODE open INCIDENT`) opens the page there. Node and incident are what webhooks and kept spans name: `NODE/INCIDENT`.",
             "What was changed less than a minute before is named first.",
             "What is meant to stay so is learnt in time; `uview lmap SERVICE --normal-now` learns it from the next 120 rows.",
         ],
@@ -241,6 +242,54 @@ pub fn rules(table: &Table) -> Result<String> {
     Ok(text)
 }
 
+/// Two alerts as they come and go, at the end of the page. `cargo lab sources --pages` runs these lines.
+const LINES: &str = r#"
+## In lines
+
+As a test runs them: a host agent without a NIC agent, and a mistake in its configuration. For a try, what lasts five seconds is an alert, and not only
+what lasts a minute.
+
+```sh
+export UVIEW_RUNTIME_DIR=$PWD/run
+cat > right.yaml <<END
+runtime_dir: $PWD/run
+metrics: {listen: '127.0.0.1:7496'}
+END
+cat > nic-agent.yaml <<END
+control: {address: 'unix:$PWD/run/control.sock'}
+regions_socket: $PWD/run/regions.sock
+metrics: {listen: '127.0.0.1:0'}
+END
+cat > prometheus.yml <<END
+global: {scrape_interval: 1s, evaluation_interval: 1s}
+rule_files: [uview-alerts.yaml]
+scrape_configs:
+  - job_name: uview-host-agent
+    static_configs: [{targets: ['127.0.0.1:7496']}]
+END
+sed "s/for: 1m/for: 5s/" deploy/prometheus/uview-alerts.yaml > uview-alerts.yaml
+promtool check config prometheus.yml
+prometheus --config.file=prometheus.yml --storage.tsdb.path=data --web.listen-address=127.0.0.1:7495 \
+    > prometheus.log 2>&1 &
+cp right.yaml host-agent.yaml
+uview host-agent --config host-agent.yaml > host-agent.log 2>&1 &
+until test -e run/host-agent.json; do sleep 0.2; done
+echo "metricks: {}" >> host-agent.yaml                       # the agent goes on with what it has
+firing() { promtool query instant http://127.0.0.1:7495 'ALERTS{alertstate="firing"}' 2> promtool.err; }
+until firing | grep UviewNoWorker && firing | grep UviewConfigurationRejected; do sleep 1; done
+```
+
+What their parts above say to do, until both are over:
+
+```sh
+uview host-agent --check-config --config host-agent.yaml | grep metricks
+cp right.yaml host-agent.yaml
+uview nic-agent --config nic-agent.yaml > nic-agent.log 2>&1 &
+until uview status | grep "worker 0 connected"; do sleep 0.2; done
+while firing | grep Uview; do sleep 1; done
+```
+"#;
+
 /// The page with what each alert means and what to do.
 pub fn runbook() -> String {
     let mut text = String::from(
@@ -268,5 +317,5 @@ pub fn runbook() -> String {
             _ = writeln!(text, "- {step}");
         }
     }
-    text
+    text + LINES
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+use support::clock::Stopwatch;
 
 use super::SWITCH;
 use super::runtime::Runtime;
-use crate::clock::Deadline;
 
 /// How long all frames may take.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -51,18 +51,18 @@ pub fn check(json: &Path, folder: &Path) -> Result<usize> {
     let frames = frames(&folder.join("wire0_expected.pcap"))?;
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let switch = start(json, folder, port)?;
-    let deadline = Deadline::after(PATIENCE);
+    let clock = Stopwatch::start();
     let mut runtime = loop {
         match Runtime::connect(port) {
             Ok(runtime) => break runtime,
-            Err(error) if deadline.is_over() => return Err(error),
+            Err(error) if clock.elapsed() >= PATIENCE => return Err(error),
             Err(_) => sleep(PAUSE),
         }
     };
     runtime.set_queues(QUEUE)?;
     let counter = names.get("frames").context("no register counts frames")?;
     while runtime.registers(counter)? != [frames.len() as i64] {
-        ensure!(!deadline.is_over(), "the switch did not process {} frames in {PATIENCE:?}", frames.len());
+        ensure!(clock.elapsed() < PATIENCE, "the switch did not process {} frames in {PATIENCE:?}", frames.len());
         sleep(PAUSE);
     }
     for (name, expected) in &registers {

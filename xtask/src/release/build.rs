@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use support::workspace;
 
 /// Where the sources lie once more, by a link in [`Build::folder_of`], for a build whose workspace has to contain them.
 pub const LINKED: &str = "python-source/source";
@@ -14,6 +13,8 @@ pub const LINKED: &str = "python-source/source";
 /// How everything of one release is built.
 #[derive(Debug)]
 pub struct Build<'a> {
+    /// The clone that is built.
+    root: &'a Path,
     target: &'a str,
     /// Time of the commit, in seconds since 1970.
     seconds: u64,
@@ -23,17 +24,28 @@ pub struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
-    /// Builds for `target` in `folder`; `seconds` since 1970 is the time of the commit.
+    /// Builds the clone in `root` for `target` in `folder`; `seconds` since 1970 is the time of the commit.
     ///
     /// # Errors
     ///
     /// A machine that does not say where cargo keeps its files.
-    pub fn new(target: &'a str, seconds: u64, folder: &'a Path) -> Result<Self> {
+    pub fn new(root: &'a Path, target: &'a str, seconds: u64, folder: &'a Path) -> Result<Self> {
         let registry = cargo_home().context("neither CARGO_HOME nor HOME is set")?;
         // Of several that fit, the last one counts.
-        let places = [(workspace(), "/uview"), (registry, "/cargo"), (folder.join(LINKED), "/uview")];
+        let places = [
+            (root.to_owned(), "/uview"),
+            (registry, "/cargo"),
+            // Code that is generated lies there, perhaps outside of the clone.
+            (folder.to_owned(), "/uview/target/release-archive"),
+            (folder.join(LINKED), "/uview"),
+        ];
         let hidden = places.map(|(path, name)| (path.display().to_string(), name)).to_vec();
-        Ok(Self { target, seconds, folder, hidden })
+        Ok(Self { root, target, seconds, folder, hidden })
+    }
+
+    /// The clone that is built.
+    pub const fn root(&self) -> &Path {
+        self.root
     }
 
     /// The kind of machine that is built for.
@@ -73,7 +85,7 @@ impl<'a> Build<'a> {
     fn cargo(&self, what: &[&str]) -> Result<()> {
         let mut command = Command::new("cargo");
         command.args(["build", "--release", "--locked", "--target", self.target]).args(what);
-        command.arg("--target-dir").arg(self.folder).current_dir(workspace());
+        command.arg("--target-dir").arg(self.folder).current_dir(self.root);
         ensure!(self.reproducible(&mut command).status()?.success(), "the release does not build");
         Ok(())
     }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use support::workspace;
 
 use super::archive::Entry;
 use super::build::{Build, LINKED};
@@ -47,14 +46,14 @@ pub fn entries(build: &Build<'_>, version: &str) -> Result<Vec<Entry>> {
     build.read(&build.folder_of("python").join(build.target()).join("release/lib_uview.so"))?;
     let name = wheel.file_name().and_then(|name| name.to_str()).context("a wheel's name is text")?;
     entries.push(Entry::text(&format!("python/{name}"), build.read(&wheel)?));
-    entries.extend(for_c(version)?);
+    entries.extend(for_c(build.root(), version)?);
     Ok(entries)
 }
 
 /// The header, and how pkg-config finds it wherever the archive lies.
-fn for_c(version: &str) -> Result<Vec<Entry>> {
+fn for_c(root: &Path, version: &str) -> Result<Vec<Entry>> {
     let read = |name: &str| {
-        let path = workspace().join(C).join(name);
+        let path = root.join(C).join(name);
         fs::read_to_string(&path).with_context(|| path.display().to_string())
     };
     let pkg_config = read("uview.pc.in")?
@@ -95,22 +94,22 @@ fn wheel(build: &Build<'_>) -> Result<PathBuf> {
 /// A copy of the package whose workspace contains the client, by a link. Cargo numbers crates by their paths within the
 /// workspace, but by absolute paths outside of it, and the compiler's output depends on these numbers.
 fn contained(build: &Build<'_>) -> Result<PathBuf> {
-    let link = build.folder_of(LINKED);
+    let (link, root) = (build.folder_of(LINKED), build.root());
     let copy = link.parent().context("the link lies in the copy")?.to_owned();
     if copy.exists() {
         fs::remove_dir_all(&copy)?;
     }
     fs::create_dir_all(&copy)?;
-    let tracked = Command::new("git").args(["ls-files", "-z"]).current_dir(workspace().join(PYTHON)).output()?;
+    let tracked = Command::new("git").args(["ls-files", "-z"]).current_dir(root.join(PYTHON)).output()?;
     ensure!(tracked.status.success(), "git does not list the files of {PYTHON}");
     for file in String::from_utf8(tracked.stdout)?.split_terminator('\0') {
-        let (from, to) = (workspace().join(PYTHON).join(file), copy.join(file));
+        let (from, to) = (root.join(PYTHON).join(file), copy.join(file));
         fs::create_dir_all(to.parent().context("a file lies in a folder")?)?;
         fs::copy(&from, &to).with_context(|| from.display().to_string())?;
     }
     let manifest = copy.join("Cargo.toml");
     fs::write(&manifest, containing(&fs::read_to_string(&manifest)?)?)?;
-    std::os::unix::fs::symlink(workspace(), &link)?;
+    std::os::unix::fs::symlink(root, &link)?;
     Ok(copy)
 }
 
@@ -136,6 +135,8 @@ fn is_for_every_python(wheel: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+
+    use support::workspace;
 
     use super::*;
 
@@ -173,7 +174,7 @@ mod tests {
         let program = Entry::program("bin/uview", PROGRAM.as_bytes().to_vec());
         let makefile = fs::read(workspace().join("deploy/release/Makefile")).unwrap();
         let all = [program, Entry::text("Makefile", makefile)];
-        for entry in all.into_iter().chain(built).chain(for_c("1.2.3").unwrap()) {
+        for entry in all.into_iter().chain(built).chain(for_c(&workspace(), "1.2.3").unwrap()) {
             let path = folder.path().join(entry.path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, entry.bytes).unwrap();

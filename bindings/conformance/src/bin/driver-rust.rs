@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use client::{
-    Cause, Client, Connection, Counter, Gauge, Handle, Histogram, Limits, Registration, Scale, Service, ShardedCounter,
-    Span, SpanKind, TraceContext, TraceId, UpDownCounter,
+    Cause, Client, Connection, Counter, EnteredSpan, Gauge, Handle, Histogram, Limits, Registration, Scale, Service,
+    ShardedCounter, Span, SpanKind, TraceContext, TraceId, UpDownCounter,
 };
 
 /// A handle under its name in the list.
@@ -25,6 +25,7 @@ struct Driver {
     client: Option<Client>,
     metrics: HashMap<String, Metric>,
     spans: HashMap<String, Span>,
+    entered: HashMap<String, EnteredSpan>,
     /// The child of a fork ends at `exit`.
     forked: bool,
 }
@@ -64,9 +65,14 @@ impl Driver {
             ["release", handle] => Ok(ok(self.metrics.remove(handle).is_some())),
             ["remove", handle] => self.remove(handle),
             ["span", handle, name, ref options @ ..] => self.begin(handle, name, options),
-            ["attribute" | "integer" | "fail" | "keep" | "context", handle, ref rest @ ..] => {
+            ["attribute" | "integer" | "event" | "fail" | "keep" | "context", handle, ref rest @ ..] => {
                 self.say(words[0], handle, rest)
             }
+            ["enter", handle] => {
+                let within = self.spans.get(handle).ok_or_else(|| format!("no span {handle}"))?.enter();
+                Ok(ok(self.entered.insert(handle.to_owned(), within).is_none()))
+            }
+            ["leave", handle] => Ok(ok(self.entered.remove(handle).is_some() && self.spans.remove(handle).is_some())),
             ["end", handle] => Ok(ok(self.spans.remove(handle).is_some())),
             ["trigger", trace, reason] => {
                 let trace = trace.parse::<TraceId>().map_err(|error| error.to_string())?;
@@ -205,6 +211,7 @@ impl Driver {
         match (what, words) {
             ("attribute", [key, text]) => span.set_text(key, text),
             ("integer", [key, value]) => span.set_integer(key, number(value)?),
+            ("event", [name]) => span.event(name),
             ("fail", [text]) => span.fail(text),
             ("keep", [reason]) => span.keep(reason),
             _ => {

@@ -1,7 +1,7 @@
 //! Finds spans in an encoded request.
 
 use crate::codec::fields::{Envelope, Fields, Value, WireError};
-use hooks::id::{OperationId, OriginId, ServiceId};
+use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::tracing::{Span, SpanId, SpanIndex, SpanKind, TraceId, sampling_of};
 use wire::time::UnixNanos;
 
@@ -115,12 +115,13 @@ impl<'a> RawSpan<'a> {
         attributes.filter_map(|field| text_of(field.message().ok()?, key)).last()
     }
 
-    /// The span as input for a [`Keeper`](hooks::tracing::Keeper). `entry`: with it a request enters the system.
+    /// The span, which `sender` sent, as input for a [`Keeper`](hooks::tracing::Keeper). `entry`: with it a request
+    /// enters the system.
     #[must_use]
-    pub fn span(&self, index: SpanIndex, entry: bool) -> Span<'a> {
+    pub fn span(&self, index: SpanIndex, sender: SenderId, entry: bool) -> Span<'a> {
         let Self { trace, trigger, encoded, .. } = *self;
         let (threshold, randomness) = sampling_of(self.tracestate);
-        Span { trace, index, entry, trigger, randomness, threshold, encoded }
+        Span { trace, index, sender, entry, trigger, randomness, threshold, encoded }
     }
 
     /// Reads a `Span`; `None` if it is malformed or has no valid ids.

@@ -5,6 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use bytes::Bytes;
 
 use super::Edge;
+use crate::bounds::Bound;
 use crate::codec::{self, WireError};
 use crate::counts::{RefusalReason, UpstreamLoss};
 use crate::forwarded_headers::ForwardedHeaders;
@@ -12,7 +13,7 @@ use crate::json;
 use crate::memory_budget::Reservation;
 use crate::metric_watch::ForwardedMetrics;
 use crate::outcome::{Acceptance, Refusal};
-use crate::queue::UpstreamRequest;
+use crate::queue::{QueueError, UpstreamRequest};
 use crate::senders::{Sender, SenderCheck, SenderRules};
 use crate::signal::{Encoding, Signal};
 use crate::tail::{IngestCounts, KeptRequest, TailSampler};
@@ -42,7 +43,7 @@ impl Edge {
         reservation: &mut Reservation<'_>,
     ) -> Result<Acceptance, Refusal> {
         let IncomingRequest { tenant, signal, encoding, body, forwarded, sender, rules } = incoming;
-        let mut check = SenderCheck::new(&rules, &self.tenants, tenant, sender.clone());
+        let check = SenderCheck::new(&rules, &self.tenants, tenant, sender.clone());
         let (message, json) = match encoding {
             Encoding::Protobuf => (body, None),
             Encoding::Json => {
@@ -52,30 +53,13 @@ impl Edge {
             }
         };
         let (message, is_edited) = self.edit(tenant, signal, message, reservation)?;
-        if signal == Signal::Traces
-            && let (mut span_metrics, Some(mut tail)) = (self.span_metrics(), self.tail(tenant))
-        {
-            let span_metrics_to =
-                span_metrics.as_deref_mut().map(|span_metrics| (span_metrics, self.detector_name(tenant)));
-            let tail_to = Some((&mut *tail, &forwarded));
-            let counts = walk(&message, span_metrics_to, tail_to, Some(&mut check), self.clock.timestamp());
-            let counts = counts.map_err(malformed)?;
-            drop(span_metrics);
-            self.record_unverified(check, signal);
-            self.counts.of(signal).items.add(counts.accepted + counts.malformed + counts.over_limit);
-            self.queue_kept(tenant, tail);
-            return Ok(acceptance(counts, signal));
-        }
-        if signal == Signal::Logs
-            && self.samples_logs
-            && let Some(mut tail) = self.tail(tenant)
-        {
-            let counts = tail.ingest_logs_of(&message, &forwarded, Some(&mut check), self.clock.timestamp());
-            let counts = counts.map_err(malformed)?;
-            self.record_unverified(check, signal);
-            self.counts.of(signal).items.add(counts.accepted + counts.malformed + counts.over_limit);
-            self.queue_kept(tenant, tail);
-            return Ok(acceptance(counts, signal));
+        let samples = match signal {
+            Signal::Traces => self.samples(tenant),
+            Signal::Logs => self.samples_logs,
+            Signal::Metrics => false,
+        };
+        if samples {
+            return self.sample(tenant, signal, &message, &forwarded, check);
         }
         let items = codec::count(&message).map_err(malformed)?;
         if message.is_empty() {
@@ -89,27 +73,64 @@ impl Edge {
             Some(json) => (Encoding::Json, json),
             None => (Encoding::Protobuf, message),
         };
-        let request = UpstreamRequest { tenant, signal, encoding, body, forwarded, spans: 0, since: self.now() };
-        let full = |_| Refusal::new(RefusalReason::Busy, "the queue to the upstream is full");
-        self.queue(tenant, signal).offer(request).map_err(full)?;
+        let (holder, since) = (sender.holder(), self.now());
+        let request = UpstreamRequest { tenant, signal, encoding, body, forwarded, holder, spans: 0, since };
+        self.queue(tenant, signal).offer(request).map_err(|refused| unqueued(&refused.why))?;
         self.counts.of(signal).items.add(items as u64);
         // Only after the request is queued: a client retries a refused one.
         if let Some(spans) = spans {
-            let mut span_metrics = self.span_metrics();
-            let mut observer = self.observer().filter(|_| tenant == DEFAULT);
-            let span_metrics_to =
-                span_metrics.as_deref_mut().map(|span_metrics| (span_metrics, self.detector_name(tenant)));
-            let no_headers = ForwardedHeaders::default();
-            let observer = observer.as_deref_mut().map(|observer| (observer, &no_headers));
-            walk(&spans, span_metrics_to, observer, Some(&mut check), self.clock.timestamp()).map_err(malformed)?;
-            self.record_unverified(check, signal);
+            self.count_spans(tenant, &spans, check)?;
         }
         if let (Some(inbox), Some(watched)) = (&self.metrics, watched)
-            && !inbox.offer(ForwardedMetrics::new(tenant, watched, sender, rules))
+            && let Err(full) = inbox.offer(ForwardedMetrics::new(tenant, watched, sender, rules))
         {
             self.counts.unwatched_metrics.add(1);
+            self.full.note(Bound::WatchedMetrics, &full.to_string(), self.now());
         }
         Ok(Acceptance::default())
+    }
+
+    /// Samples the spans of `message`, and counts them for LMAPs; or samples its log records.
+    fn sample(
+        &self,
+        tenant: TenantId,
+        signal: Signal,
+        message: &[u8],
+        forwarded: &ForwardedHeaders,
+        mut check: SenderCheck<'_>,
+    ) -> Result<Acceptance, Refusal> {
+        let mut span_metrics = if signal == Signal::Traces { self.span_metrics() } else { None };
+        let Some(mut tail) = self.tail(tenant) else { return Ok(Acceptance::default()) };
+        let now = self.clock.timestamp();
+        let counts = if signal == Signal::Logs {
+            tail.ingest_logs_of(message, forwarded, Some(&mut check), now)
+        } else {
+            let span_metrics_to =
+                span_metrics.as_deref_mut().map(|span_metrics| (span_metrics, self.detector_name(tenant)));
+            walk(message, span_metrics_to, Some((&mut *tail, forwarded)), Some(&mut check), now)
+        };
+        let counts = counts.map_err(malformed)?;
+        self.note_full(span_metrics.as_deref_mut(), Some(&mut *tail));
+        drop(span_metrics);
+        self.record_unverified(check, signal);
+        self.counts.of(signal).items.add(counts.accepted + counts.malformed + counts.over_limit);
+        self.queue_kept(tenant, tail);
+        Ok(acceptance(counts, signal))
+    }
+
+    /// Counts `spans` that were queued for LMAPs, and for finding anomalous operations.
+    fn count_spans(&self, tenant: TenantId, spans: &[u8], mut check: SenderCheck<'_>) -> Result<(), Refusal> {
+        let mut span_metrics = self.span_metrics();
+        let mut observer = self.observer().filter(|_| tenant == DEFAULT);
+        let span_metrics_to =
+            span_metrics.as_deref_mut().map(|span_metrics| (span_metrics, self.detector_name(tenant)));
+        let no_headers = ForwardedHeaders::default();
+        let observer_to = observer.as_deref_mut().map(|observer| (observer, &no_headers));
+        walk(spans, span_metrics_to, observer_to, Some(&mut check), self.clock.timestamp()).map_err(malformed)?;
+        // Of what the observer has no room for nothing is lost.
+        self.note_full(span_metrics.as_deref_mut(), None);
+        self.record_unverified(check, Signal::Traces);
+        Ok(())
     }
 
     /// Masks attributes, and replaces service names of other tenants. Returns whether anything changed.
@@ -162,9 +183,11 @@ impl Edge {
             if let Some(inbox) = inbox {
                 inbox.offer(body.clone());
             }
-            let request = UpstreamRequest { tenant, signal, encoding, body, forwarded, spans, since: self.now() };
-            if let Err(request) = self.queue(tenant, signal).offer(request) {
-                self.record_loss(&request, UpstreamLoss::QueueFull);
+            let (holder, since) = (batch.holder, self.now());
+            let request = UpstreamRequest { tenant, signal, encoding, body, forwarded, holder, spans, since };
+            if let Err(refused) = self.queue(tenant, signal).offer(request) {
+                self.record_loss(&refused.request, UpstreamLoss::QueueFull);
+                self.note_refusal(&unqueued(&refused.why));
             }
         }
         drop(tail);
@@ -186,6 +209,13 @@ impl Edge {
 
 /// Replaces values of attributes with these keys in a request; `None`: nothing matches.
 type Mask = fn(&[u8], &[String]) -> Result<Option<Vec<u8>>, WireError>;
+
+fn unqueued(why: &QueueError) -> Refusal {
+    match why {
+        QueueError::Closed => Refusal::new(RefusalReason::Busy, why.to_string()),
+        QueueError::Full(_) => Refusal::full(Bound::Queue, why.to_string()),
+    }
+}
 
 fn malformed(error: WireError) -> Refusal {
     Refusal::new(RefusalReason::Malformed, error.to_string())

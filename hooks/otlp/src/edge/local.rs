@@ -1,10 +1,11 @@
 //! Spans and triggers that do not arrive over a socket: the agent reads them from its own rings.
 
 use hooks::tracing::TraceId;
+use wire::id::Owner;
 
 use super::{Edge, IncomingRequest};
 use crate::forwarded_headers::ForwardedHeaders;
-use crate::outcome::Refusal;
+use crate::holders::Holder;
 use crate::senders::Sender;
 use crate::signal::{Encoding, Signal};
 use crate::tenants::DEFAULT;
@@ -15,20 +16,23 @@ use crate::tenants::DEFAULT;
 pub struct IngestError(String);
 
 impl Edge {
-    /// Accepts the spans of `request`, an `ExportTraceServiceRequest`, as if they had arrived over OTLP.
+    /// Accepts the spans of `request`, an `ExportTraceServiceRequest`, as if they had arrived over OTLP. They are of
+    /// the share of `owner`.
     ///
     /// # Errors
     ///
-    /// [`IngestError`] if it is malformed, or the queue to the upstream is full.
-    pub fn ingest_spans(&self, request: Vec<u8>) -> Result<(), IngestError> {
+    /// [`IngestError`] if it is malformed, or the queue to the upstream is full for that owner.
+    pub fn ingest_spans(&self, request: Vec<u8>, owner: Owner) -> Result<(), IngestError> {
         let (tenant, signal, encoding) = (DEFAULT, Signal::Traces, Encoding::Protobuf);
-        let (body, forwarded, sender) = (request.into(), ForwardedHeaders::default(), Sender::Agent);
+        let (body, forwarded, sender) = (request.into(), ForwardedHeaders::default(), Sender::Agent(owner));
         let rules = self.senders.load();
         let incoming = IncomingRequest { tenant, signal, encoding, body, forwarded, sender, rules };
-        let accepted = self.ingest(incoming, &mut self.tenant_state(DEFAULT).budget.reservation());
-        accepted.map(drop).map_err(|Refusal { why, text }| {
-            self.counts.of(Signal::Traces).refused(why).add(1);
-            IngestError(text)
+        let mut reservation = self.tenant_state(DEFAULT).budget.reservation(Holder::Owner(owner));
+        let accepted = self.ingest(incoming, &mut reservation);
+        accepted.map(drop).map_err(|refusal| {
+            self.counts.of(Signal::Traces).refused(refusal.why).add(1);
+            self.note_refusal(&refusal);
+            IngestError(refusal.text)
         })
     }
 

@@ -8,6 +8,7 @@ use hyper::HeaderMap;
 use wire::time::Nanos;
 
 use super::Edge;
+use crate::holders::Holder;
 use crate::senders::{Peer, Sender, SenderCheck, SenderRules};
 use crate::signal::Signal;
 use crate::unverified::{SenderConnection, UnknownSenders, UnverifiedSpans, unknown_senders};
@@ -18,9 +19,10 @@ const UNVERIFIED_FOR: Nanos = Nanos::from_secs(600);
 const MAX_UNVERIFIED: usize = 32;
 
 impl Edge {
-    /// A connection that was just accepted. Asks the kernel for its owner if a rule needs that: later it may be closed.
-    pub(crate) fn connection(&self, peer: SocketAddr, local: Option<SocketAddr>) -> SenderConnection {
-        let connection = SenderConnection::new(peer, local);
+    /// A connection that was just accepted, of the share of `holder`. Asks the kernel for its owner if a rule needs
+    /// that: later it may be closed.
+    pub(crate) fn connection(&self, peer: SocketAddr, local: Option<SocketAddr>, holder: Holder) -> SenderConnection {
+        let connection = SenderConnection::new(peer, local, holder);
         self.owner(&connection, &self.senders.load());
         connection
     }
@@ -57,7 +59,8 @@ impl Edge {
         };
         let (address, uid) = (connection.peer.ip(), owner.map(|owner| owner.uid));
         let pod = self.pods.as_ref().map(|pods| pods.load().at(address)).unwrap_or_default();
-        Sender::Peer(Peer { address, uid, cgroup, token: rules.token(headers), pod })
+        let (token, holder) = (rules.token(headers), connection.holder.clone());
+        Sender::Peer(Peer { address, uid, cgroup, token, pod, holder })
     }
 
     /// Why rules by user or cgroup fit no sender of this machine; `None` if they can, or if there are none.

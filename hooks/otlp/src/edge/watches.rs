@@ -39,12 +39,12 @@ impl Edge {
     pub fn each_export(&self, request: &ForwardedMetrics, mut visit: impl FnMut(MetricExport<'_>)) {
         let ForwardedMetrics { tenant, body, sender, rules } = request;
         let mut check = SenderCheck::new(rules, &self.tenants, *tenant, sender.clone());
-        let (own, pod) = (check.service().map(Cow::into_owned), sender.pod());
+        let (own, pod, holder) = (check.service().map(Cow::into_owned), sender.pod(), &sender.holder());
         // What cannot be read was refused before it was forwarded.
         let _ = resources(body, |resource| {
             if let (Some(service), Some(pod)) = (&own, &pod) {
                 let (service, instance) = (self.detector_name(*tenant)(service), pod.instance().into());
-                return visit(MetricExport { service, instance, encoded: resource.encoded });
+                return visit(MetricExport { service, instance, holder, encoded: resource.encoded });
             }
             let service = resource.service_name().unwrap_or(UNKNOWN);
             if !check.may_send(service) {
@@ -53,7 +53,7 @@ impl Edge {
             let instance = resource.text(INSTANCE).filter(|id| !id.is_empty());
             let instance = instance.map_or_else(|| sender.address().into(), Cow::Borrowed);
             let service = self.detector_name(*tenant)(service);
-            visit(MetricExport { service, instance, encoded: resource.encoded });
+            visit(MetricExport { service, instance, holder, encoded: resource.encoded });
         });
         self.record_unverified(check, Signal::Metrics);
     }

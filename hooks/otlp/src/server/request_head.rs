@@ -58,7 +58,7 @@ impl RequestHead {
         let Some(signal) = signal else {
             return unsupported(
                 StatusCode::NOT_FOUND,
-                format!("{path} is not a path of OTLP: use /v1/traces, /v1/metrics or /v1/logs"),
+                format!("{path:.200} is not a path of OTLP: use /v1/traces, /v1/metrics or /v1/logs"),
             );
         };
         if head.method != Method::POST {
@@ -69,6 +69,8 @@ impl RequestHead {
             "application/x-protobuf" => Dialect::HttpProtobuf,
             "application/json" => Dialect::HttpJson,
             other => {
+                // Replies stay short, whatever comes.
+                let other = other.get(..100).unwrap_or(other);
                 let text =
                     format!("content-type {other:?} is unsupported: use application/x-protobuf or application/json");
                 return unsupported(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
@@ -79,6 +81,7 @@ impl RequestHead {
             b"identity" | b"" => false,
             b"gzip" => true,
             other => {
+                let other = other.get(..100).unwrap_or(other);
                 let text = format!("{key} {:?} is unsupported: use gzip or identity", String::from_utf8_lossy(other));
                 return unsupported(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
             }

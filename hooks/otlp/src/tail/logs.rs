@@ -14,7 +14,8 @@ use crate::codec::{Group, RawLog, WireError, annotate_log, scan_logs};
 use crate::export_buffer::{BATCH, Batch};
 use crate::forwarded_headers::ForwardedHeaders;
 use crate::grouped::GroupedItems;
-use crate::origins::Origins;
+use crate::holders::Holder;
+use crate::origins::{Delivery, Origins};
 use crate::senders::{SenderCheck, UNKNOWN, UNVERIFIED};
 
 /// Settings of tail sampling of log records.
@@ -95,6 +96,8 @@ impl TailSampler {
         let mut counts = IngestCounts::default();
         let own = check.as_ref().and_then(|check| check.service()).map(Cow::into_owned);
         let pod = check.as_ref().and_then(|check| check.sender.pod()).cloned();
+        let holder = check.as_ref().map_or(Holder::AGENT, |check| check.sender.holder());
+        let delivery = Delivery { forwarded, pod: pod.as_deref(), holder: &holder };
         let mut last: Option<(Group<'_>, Option<&str>, Source)> = None;
         scan_logs(request, |group, log| {
             let context = last.take().filter(|(known, ..)| known.is(group)).unwrap_or_else(|| {
@@ -102,7 +105,7 @@ impl TailSampler {
                 let service = own.as_deref().unwrap_or(claimed);
                 let is_verified = own.is_some() || check.as_ref().is_none_or(|check| check.may_send(service));
                 let counted = if is_verified { service } else { UNVERIFIED };
-                let source = self.source(counted, (group, forwarded, pod.as_deref()), now.monotonic);
+                let source = self.source(counted, group, &delivery, now.monotonic);
                 (*group, (!is_verified).then_some(claimed), source)
             });
             if let (Some(claimed), Some(check)) = (context.1, &mut check) {

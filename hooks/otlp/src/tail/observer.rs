@@ -15,7 +15,7 @@ const SECONDS: u64 = 15;
 
 /// Settings of a tail sampler that keeps nothing. `drawn` is any number unknown to services.
 pub(crate) fn observer_settings(frontends: &[String], drawn: u128) -> TailSettings {
-    let none = Switches { floor: None, error: false, lmap: false, latency: false, trigger: false };
+    let none = Switches { floor: None, error: false, lmap: false, unremarkable: None, latency: false, trigger: false };
     TailSettings {
         limits: Limits { bytes: BYTES, age: AGE, trace_bytes: 256 << 10, decisions: 1 << 17, ..Limits::default() },
         key: OrderKey::new(drawn),

@@ -1,10 +1,10 @@
 //! What services send: OpenTelemetry's own messages, by its own clients or by plain HTTP.
 
-use core::fmt::Debug;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -23,7 +23,9 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 
+use support::frames::in_grpc;
 use support::otlp::{attribute, resource, string, text};
+use support::wait::Wait;
 
 use crate::upstream::{TestBody, collect};
 
@@ -31,18 +33,15 @@ fn scope() -> InstrumentationScope {
     InstrumentationScope { name: "shop".to_owned(), version: "1.2".to_owned(), ..InstrumentationScope::default() }
 }
 
-/// Now, as spans carry it.
-#[expect(clippy::disallowed_methods, reason = "a service reads the clock")]
-pub fn now() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
-}
+/// How tests wait for a condition. Where they pause the runtime's clock, the limit is of that clock.
+pub const WAIT: Wait = Wait::up_to(Duration::from_secs(30)).pausing(Duration::from_millis(10));
 
 /// A trace of one SERVER span, which began just now.
 pub fn span(trace: u8, failed: bool) -> Span {
     Span {
         attributes: vec![text("http.route", "/pay"), attribute("http.response.status_code", Value::IntValue(200))],
         status: failed.then(|| Status { code: 2, message: "no money".to_owned() }),
-        ..support::otlp::span(u128::from_be_bytes([trace; 16]), trace, 0, "POST /pay", now())
+        ..support::otlp::span(u128::from_be_bytes([trace; 16]), trace, 0, "POST /pay", unix_now().0)
     }
 }
 
@@ -55,12 +54,13 @@ pub fn traces(service: &str, spans: Vec<Span>) -> ExportTraceServiceRequest {
 }
 
 pub fn metrics(service: &str) -> ExportMetricsServiceRequest {
-    let point = NumberDataPoint { time_unix_nano: now(), value: Some(Number::AsInt(-7)), ..NumberDataPoint::default() };
+    let point =
+        NumberDataPoint { time_unix_nano: unix_now().0, value: Some(Number::AsInt(-7)), ..NumberDataPoint::default() };
     let queue = Data::Gauge(Gauge { data_points: vec![point] });
     let point = HistogramDataPoint {
         attributes: vec![text("route", "/pay")],
-        start_time_unix_nano: now(),
-        time_unix_nano: now(),
+        start_time_unix_nano: unix_now().0,
+        time_unix_nano: unix_now().0,
         count: 6,
         sum: Some(1.5),
         bucket_counts: vec![1, 2, 3],
@@ -85,7 +85,7 @@ pub fn metrics(service: &str) -> ExportMetricsServiceRequest {
 
 pub fn logs(service: &str) -> ExportLogsServiceRequest {
     let record = LogRecord {
-        time_unix_nano: now(),
+        time_unix_nano: unix_now().0,
         severity_number: 17,
         severity_text: "ERROR".to_owned(),
         body: Some(string("no money")),
@@ -134,9 +134,7 @@ pub async fn post(
 
 /// A raw gRPC call: `message` is framed, with `flag`.
 pub async fn call(address: SocketAddr, path: &str, flag: u8, encoding: Option<&str>, message: &[u8]) -> HttpResponse {
-    let mut body = vec![flag];
-    body.extend_from_slice(&(message.len() as u32).to_be_bytes());
-    body.extend_from_slice(message);
+    let body = in_grpc(flag, message);
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<TestBody>();
     let mut request = Request::post(format!("http://{address}{path}")).header("content-type", "application/grpc");
     if let Some(encoding) = encoding {
@@ -145,18 +143,4 @@ pub async fn call(address: SocketAddr, path: &str, flag: u8, encoding: Option<&s
     let request = request.body(TestBody { data: Some(body.into()), trailers: None }).unwrap();
     let (head, body) = client.request(request).await.unwrap().into_parts();
     HttpResponse { status: head.status, headers: head.headers, body: collect(body).await.freeze() }
-}
-
-/// Polls `find` until it returns something.
-pub async fn eventually<T: Debug>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = find() {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let found = tokio::time::timeout(Duration::from_secs(30), looking).await;
-    found.unwrap_or_else(|_| panic!("not within 30 s: {what}"))
 }

@@ -8,7 +8,7 @@ use prost::Message as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-use crate::client::{eventually, logs, post};
+use crate::client::{WAIT, logs, post};
 use crate::upstream::Upstream;
 use crate::{settings, start};
 
@@ -50,7 +50,7 @@ async fn an_upstream_that_is_down_for_ten_minutes_gets_what_is_not_too_old_and_n
     assert!(expired > 0 && taken < 60, "{expired} were too old, {taken} of 60 taken");
     let upstream = Upstream::at(place).await;
 
-    let rest = eventually("all that is left", || {
+    let rest = WAIT.until_async("all that is left", async || {
         // Pauses between attempts have grown to half a minute.
         let left = edge.queued_bytes(Signal::Logs);
         (left == 0).then(|| upstream.messages("/v1/logs"))
@@ -90,17 +90,18 @@ async fn an_upstream_that_hangs_up_amid_requests_gets_each_once_when_it_stops_do
     for body in &sent {
         assert_eq!(post(address, "/v1/logs", PROTO, &[], body.to_vec()).await.status.as_u16(), 200);
     }
-    eventually("attempts", || (counts.retries.get() >= 3).then_some(())).await;
+    WAIT.until_async("attempts", async || (counts.retries.get() >= 3).then_some(())).await;
     assert!(running.edge().queued_bytes(Signal::Logs) <= QUEUE_BYTES);
     assert_eq!(counts.sent.get(), 0);
     hanging_up.abort();
     assert!(hanging_up.await.unwrap_err().is_cancelled());
     let upstream = Upstream::at(place).await;
 
-    let mut came = eventually("all five", || Some(upstream.messages("/v1/logs")).filter(|came| came.len() == 5)).await;
+    let mut came =
+        WAIT.until_async("all five", async || Some(upstream.messages("/v1/logs")).filter(|came| came.len() == 5)).await;
     came.sort();
     sent.sort();
     assert_eq!(came, sent);
-    eventually("the count", || (counts.sent.get() == 5).then_some(())).await;
+    WAIT.until_async("the count", async || (counts.sent.get() == 5).then_some(())).await;
     assert_eq!(running.edge().queued_bytes(Signal::Logs), 0);
 }

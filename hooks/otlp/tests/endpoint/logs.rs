@@ -1,5 +1,6 @@
 //! Log records that wait: in whose name they are, and what becomes of those that the upstream does not take.
 
+use agent_runtime::clock::unix_now;
 use agent_runtime::reload::Reloadable;
 use hooks::tracing::LogRule;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -7,7 +8,7 @@ use otlp::{Finding, LogSettings, Protocol, SenderRule, SenderRules, Settings, Si
 use prost::Message as _;
 use wire::time::UnixNanos;
 
-use super::client::{eventually, logs, now, post};
+use super::client::{WAIT, logs, post};
 use super::upstream::Upstream;
 use super::{settings, start, tail};
 
@@ -15,7 +16,7 @@ const PROTOBUF: &str = "application/x-protobuf";
 
 /// A record of this severity, which was written just now.
 fn request(service: &str, severity: i32) -> ExportLogsServiceRequest {
-    request_at(now(), service, severity)
+    request_at(unix_now().0, service, severity)
 }
 
 fn request_at(at: u64, service: &str, severity: i32) -> ExportLogsServiceRequest {
@@ -54,7 +55,7 @@ async fn records_in_the_name_of_anothers_service_are_of_nobodys_alarm() {
         ..settings(upstream.address, Protocol::Http)
     };
     let (running, address) = start(&settings).await;
-    let (path, at) = (Signal::Logs.http_path(), now());
+    let (path, at) = (Signal::Logs.http_path(), unix_now().0);
     for service in ["payment", "cart"] {
         let request = request_at(at, service, 9).encode_to_vec();
         assert_eq!(post(address, path, PROTOBUF, &[], request).await.status, 200);
@@ -64,7 +65,7 @@ async fn records_in_the_name_of_anothers_service_are_of_nobodys_alarm() {
         running.edge().verdict(finding(at, service));
     }
 
-    let came = eventually("the record of cart", || upstream.messages(path).first().cloned()).await;
+    let came = WAIT.until_async("the record of cart", async || upstream.messages(path).first().cloned()).await;
     let came = ExportLogsServiceRequest::decode(came).unwrap();
     assert_eq!(came.resource_logs[0].resource, logs("cart").resource_logs[0].resource);
     let edge = running.edge();

@@ -1,13 +1,15 @@
 //! The endpoint over real sockets, between OpenTelemetry's own clients and an upstream that records every byte.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 mod client;
 mod down;
 mod hostile;
+mod idle;
 mod logs;
 mod metrics;
 mod pods;
 mod senders;
+mod shares;
 mod tenants;
 mod tls;
 mod upstream;
@@ -27,7 +29,7 @@ use prost::Message as _;
 use support::otlp::text_of;
 use tokio::net::TcpListener;
 
-use client::{eventually, logs, metrics, post, span, traces};
+use client::{WAIT, logs, metrics, post, span, traces};
 use upstream::{Reply, Upstream};
 
 /// Settings for an upstream at `address`.
@@ -80,7 +82,7 @@ async fn a_trace_that_failed_arrives_with_its_reason_and_a_fine_one_does_not() {
 
     assert_eq!(answer.partial_success, None);
     let path = Signal::Traces.grpc_path();
-    let came = eventually("the kept trace", || upstream.messages(path).first().cloned()).await;
+    let came = WAIT.until_async("the kept trace", async || upstream.messages(path).first().cloned()).await;
     let came = ExportTraceServiceRequest::decode(came).unwrap();
     let kept = spans(&came);
     assert_eq!(kept.len(), 1);
@@ -109,7 +111,7 @@ async fn packed_bodies_are_what_they_were_when_they_are_unpacked() {
 
         assert_eq!(post(address, "/v1/traces", "application/x-protobuf", &[], request.clone()).await.status, 200);
 
-        let came = eventually("the request", || upstream.seen().first().cloned()).await;
+        let came = WAIT.until_async("the request", async || upstream.seen().first().cloned()).await;
         assert!(came.packed, "{protocol:?}");
         assert_eq!(came.message, request, "{protocol:?}");
     }
@@ -128,7 +130,8 @@ async fn what_passes_through_arrives_byte_by_byte() {
 
     let expected = [traces.encode_to_vec(), metrics.encode_to_vec(), logs.encode_to_vec()];
     for (signal, expected) in Signal::ALL.into_iter().zip(expected) {
-        let came = eventually(signal.name(), || upstream.messages(signal.grpc_path()).first().cloned()).await;
+        let came =
+            WAIT.until_async(signal.name(), async || upstream.messages(signal.grpc_path()).first().cloned()).await;
         assert_eq!(came, expected, "{signal:?}");
         assert_eq!(running.edge().counts.of(signal).accepted.get(), 1);
     }
@@ -153,9 +156,10 @@ async fn http_packed_or_not_with_fields_that_nobody_knows_arrives_byte_by_byte()
 
     assert_eq!((plain.status.as_u16(), packed.status.as_u16()), (200, 200));
     assert_eq!((plain.body.as_ref(), plain.headers["content-type"].as_bytes()), (&b""[..], proto.as_bytes()));
-    let came = eventually("logs", || upstream.messages("/v1/logs").first().cloned()).await;
+    let came = WAIT.until_async("logs", async || upstream.messages("/v1/logs").first().cloned()).await;
     assert_eq!(came, newer);
-    let came = eventually("metrics", || upstream.seen().into_iter().find(|seen| seen.path == "/v1/metrics")).await;
+    let came =
+        WAIT.until_async("metrics", async || upstream.seen().into_iter().find(|seen| seen.path == "/v1/metrics")).await;
     assert_eq!((came.content.as_str(), came.tenant.as_deref()), (proto, Some("shop")));
     assert_eq!(came.message, sent);
 }
@@ -176,10 +180,11 @@ async fn json_arrives_as_it_came_or_as_what_it_says() {
         for ((signal, json), message) in Signal::ALL.into_iter().zip(json).zip(messages) {
             let answer = post(address, signal.http_path(), "application/json", &[], json.clone()).await;
             assert_eq!((answer.status.as_u16(), answer.body.as_ref()), (200, &b"{}"[..]), "{answer:?}");
-            let came = eventually("json", || {
-                upstream.seen().into_iter().find(|seen| seen.path.contains(path(signal, protocol)))
-            })
-            .await;
+            let came = WAIT
+                .until_async("json", async || {
+                    upstream.seen().into_iter().find(|seen| seen.path.contains(path(signal, protocol)))
+                })
+                .await;
             match protocol {
                 Protocol::Http => assert_eq!((came.content.as_str(), came.message), ("application/json", json.into())),
                 Protocol::Grpc => assert_same(signal, &came.message, &message),
@@ -220,19 +225,20 @@ async fn what_comes_while_the_upstream_is_down_arrives_when_it_is_back() {
     let (running, address) = start(&settings(upstream.address, Protocol::Grpc)).await;
     let mut client = MetricsServiceClient::connect(format!("http://{address}")).await.unwrap();
     client.export(metrics("before")).await.unwrap();
-    eventually("the first", || upstream.messages(Signal::Metrics.grpc_path()).first().cloned()).await;
+    WAIT.until_async("the first", async || upstream.messages(Signal::Metrics.grpc_path()).first().cloned()).await;
     let place = upstream.address;
     drop(upstream);
 
     client.export(metrics("meanwhile")).await.unwrap();
     let counts = running.edge().counts.of(Signal::Metrics);
-    eventually("a retry", || (counts.retries.get() > 0).then_some(())).await;
+    WAIT.until_async("a retry", async || (counts.retries.get() > 0).then_some(())).await;
     assert_eq!(counts.sent.get(), 1);
     let upstream = Upstream::at(place).await;
 
-    let came = eventually("the second", || upstream.messages(Signal::Metrics.grpc_path()).first().cloned()).await;
+    let came =
+        WAIT.until_async("the second", async || upstream.messages(Signal::Metrics.grpc_path()).first().cloned()).await;
     assert!(came.windows(9).any(|window| window == b"meanwhile"));
-    eventually("nothing waits", || (running.edge().queued_bytes(Signal::Metrics) == 0).then_some(())).await;
+    WAIT.until_async("nothing waits", async || (running.edge().queued_bytes(Signal::Metrics) == 0).then_some(())).await;
     assert_eq!(counts.sent.get(), 2);
 }
 
@@ -245,14 +251,14 @@ async fn what_the_upstream_refuses_is_lost_once_and_counted_and_what_it_puts_off
 
     upstream.answer(Reply::Refused);
     post(address, "/v1/logs", proto, &[], body.clone()).await;
-    eventually("the refusal", || (counts.lost(UpstreamLoss::Refused).get() == 1).then_some(())).await;
+    WAIT.until_async("the refusal", async || (counts.lost(UpstreamLoss::Refused).get() == 1).then_some(())).await;
     assert_eq!(counts.retries.get(), 0);
     upstream.answer(Reply::Later);
     post(address, "/v1/logs", proto, &[], body.clone()).await;
-    eventually("a retry", || (counts.retries.get() > 0).then_some(())).await;
+    WAIT.until_async("a retry", async || (counts.retries.get() > 0).then_some(())).await;
     upstream.answer(Reply::Taken);
 
-    eventually("the message", || upstream.messages("/v1/logs").first().cloned()).await;
+    WAIT.until_async("the message", async || upstream.messages("/v1/logs").first().cloned()).await;
     assert_eq!((counts.sent.get() <= 1, counts.lost(UpstreamLoss::Refused).get()), (true, 1));
 }
 

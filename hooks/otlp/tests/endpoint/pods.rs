@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use otlp::{PodSender, PodSenders, Protocol, Settings, Signal, SpanMetricsSettings};
 use prost::Message as _;
 
-use super::client::{eventually, span, traces};
+use super::client::{WAIT, span, traces};
 use super::upstream::Upstream;
 use super::{settings, start, tail};
 use support::otlp::text;
@@ -62,7 +62,8 @@ async fn spans_of_a_pod_are_its_services_and_kept_ones_say_which_pod_sent_them()
     assert_eq!((services().len(), services().contains(&"cart".to_owned())), (3, true));
 
     let path = Signal::Traces.grpc_path();
-    let came = eventually("both kept traces", || Some(upstream.messages(path)).filter(|all| all.len() == 2)).await;
+    let came =
+        WAIT.until_async("both kept traces", async || Some(upstream.messages(path)).filter(|all| all.len() == 2)).await;
     let resources: Vec<_> = came
         .into_iter()
         .map(|body| {

@@ -123,7 +123,9 @@ async fn a_request_is_judged_to_its_end_by_the_rules_of_its_begin() {
         let (first, rest) = body.split_at(1);
         stream.write_all(&[head.as_bytes(), first].concat()).await.unwrap();
         // The head was read: there is memory reserved for the body.
-        super::client::eventually("the begin", || (running.edge().receiving_bytes() > 0).then_some(())).await;
+        super::client::WAIT
+            .until_async("the begin", async || (running.edge().receiving_bytes() > 0).then_some(()))
+            .await;
         // The rule that has the same place now fits nobody here.
         live.replace(rules([SenderRule { uid: Some(7), ..SenderRule::default() }, token("new")]));
         stream.write_all(rest).await.unwrap();

@@ -15,7 +15,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::{EdgeHandle, Protocol, Settings, Signal, Tenant, TenantSettings};
 use prost::Message as _;
 
-use crate::client::{eventually, logs, post, span, traces};
+use crate::client::{WAIT, logs, post, span, traces};
+use crate::idle::{answered, refused};
 use crate::upstream::{TestBody, Upstream};
 use crate::{settings, spans, start, tail};
 use support::otlp::text;
@@ -41,7 +42,7 @@ fn table() -> Vec<TenantSettings> {
 }
 
 /// Sends `body` from `peer`.
-async fn send(peer: &str, address: SocketAddr, path: &str, body: Vec<u8>) -> StatusCode {
+pub async fn send(peer: &str, address: SocketAddr, path: &str, body: Vec<u8>) -> StatusCode {
     let mut connector = HttpConnector::new();
     connector.set_local_address(Some(peer.parse::<IpAddr>().unwrap()));
     let client = Client::builder(TokioExecutor::new()).build::<_, TestBody>(connector);
@@ -89,7 +90,7 @@ async fn kept_by_the_bank(flood: bool) -> (BTreeSet<(String, Vec<u8>)>, EdgeHand
     let banks = |upstream: &Upstream| -> BTreeSet<_> {
         came(upstream).into_iter().filter(|(service, _)| !service.contains("toys/")).collect()
     };
-    let kept = eventually("all that the bank keeps", || {
+    let kept = WAIT.until_async("all that the bank keeps", async || {
         let kept = running.edge().with_tail_of(1, |tail, _| tail.account().kept.spans)?;
         Some(banks(&upstream)).filter(|came| came.len() as u64 == kept && kept >= 16)
     });
@@ -114,6 +115,23 @@ async fn a_flood_of_one_tenant_leaves_what_another_keeps_as_it_was() {
 }
 
 #[tokio::test]
+async fn when_all_places_of_one_tenant_are_taken_another_one_has_its_own() {
+    let upstream = Upstream::start().await;
+    let settings = Settings { tenants: table(), connections: 8, ..settings(upstream.address, Protocol::Http) };
+    let (running, address) = start(&settings).await;
+    let mut held = Vec::new();
+    // Of eight places one user may have six.
+    for _ in 0..6 {
+        held.push(answered(address).await);
+    }
+    refused(address).await;
+
+    assert_eq!(send(BANK, address, "/v1/logs", logs("payment").encode_to_vec()).await, 200);
+
+    assert_eq!(running.edge().counts.refused_connections.get(), 1);
+}
+
+#[tokio::test]
 async fn a_name_that_is_anothers_is_replaced_in_every_signal_and_where_spans_pass_through() {
     let upstream = Upstream::start().await;
     let settings = Settings { tenants: table(), ..settings(upstream.address, Protocol::Http) };
@@ -128,14 +146,14 @@ async fn a_name_that_is_anothers_is_replaced_in_every_signal_and_where_spans_pas
 
     let expected: BTreeSet<_> =
         ["payment", "toys/payment"].map(|name| traces(name, spans.clone()).encode_to_vec()).into();
-    eventually("both, each under its name", || {
+    WAIT.until_async("both, each under its name", async || {
         let came: BTreeSet<_> = upstream.messages("/v1/traces").iter().map(|message| message.to_vec()).collect();
         (came == expected).then_some(())
     })
     .await;
     let mut expected = logs("toys/payment");
     expected.resource_logs[0].scope_logs = records.resource_logs[0].scope_logs.clone();
-    eventually("the logs", || {
+    WAIT.until_async("the logs", async || {
         let came = upstream.messages("/v1/logs");
         (came.len() == 2 && came.iter().any(|message| **message == expected.encode_to_vec())).then_some(())
     })
@@ -154,7 +172,7 @@ async fn masked_attributes_reach_nobody() {
     let json = serde_json::to_vec(&request).unwrap();
     assert_eq!(post(address, "/v1/traces", "application/json", &[], json).await.status, 200);
 
-    let message = eventually("the kept trace", || upstream.messages("/v1/traces").first().cloned()).await;
+    let message = WAIT.until_async("the kept trace", async || upstream.messages("/v1/traces").first().cloned()).await;
     let came = ExportTraceServiceRequest::decode(message).unwrap();
     assert_eq!(spans(&came)[0].attributes[0], text("http.route", "****"));
     assert_eq!(spans(&came)[0].attributes[1], request.resource_spans[0].scope_spans[0].spans[0].attributes[1]);

@@ -1,15 +1,17 @@
 //! TLS towards clients and the upstream, and forwarded headers.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use agent_runtime::reload::Reloadable;
-use agent_runtime::{ClientConfigs, ClientTls};
+use agent_runtime::{ClientConfigs, ClientTls, OutwardTls};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use otlp::{Protocol, Settings, Signal};
 use prost::Message as _;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use support::certificates::{Authority, Certificate, Subject};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -18,35 +20,29 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate as Trusted, ClientTlsConfig, Endpoint, Identity};
 
-use super::client::{eventually, logs, metrics, post, span, traces};
+use super::client::{WAIT, logs, metrics, post, span, traces};
 use super::upstream::Upstream;
 use super::{settings, spans, start, tail};
 
 /// A certificate authority, and what it signed: certificate and key of a server called `collector`, and of a client.
 struct Certificates {
-    authority: String,
-    server: [String; 2],
-    client: [String; 2],
+    authority: Authority,
+    server: Certificate,
+    client: Certificate,
 }
 
 impl Certificates {
     fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let sign = |name: &str| {
-            let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new([name.to_owned()]).unwrap();
-            [params.signed_by(&key, &authority).unwrap().pem(), key.serialize_pem()]
-        };
-        Self { authority: authority.pem(), server: sign("collector"), client: sign("client") }
+        let authority = Authority::new("authority");
+        let [server, client] = ["collector", "client"].map(|name| Subject::new(&[name]).signed_by(&authority));
+        Self { authority, server, client }
     }
 
     fn roots(&self) -> Arc<RootCertStore> {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap()).unwrap();
         Arc::new(roots)
     }
 
@@ -72,28 +68,22 @@ impl Certificates {
     /// The certificates of a client of `domain`, as it reads them from files; `shows`: with its own certificate.
     fn files(&self, domain: &str, shows: bool) -> ClientConfigs {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            std::fs::write(folder.path().join(name), text).unwrap();
-            folder.path().join(name)
-        };
-        let [certificate, key] = &self.client;
-        let (certificate, key) = (write("client.pem", certificate), write("client.key", key));
-        let [certificate, key] = [certificate, key].map(|file| shows.then_some(file));
-        let (ca, domain) = (write("ca.pem", &self.authority), Some(domain.to_owned()));
+        self.client.write(folder.path(), "client");
+        let [certificate, key] = ["client.pem", "client.key"].map(|file| shows.then(|| folder.path().join(file)));
+        let (ca, domain) = (self.authority.write(folder.path(), "ca"), Some(domain.to_owned()));
         ClientTls { ca, domain, certificate, key }.load().unwrap()
     }
 
     /// The configuration of a channel that asks the endpoint by gRPC.
     fn channel(&self, shows: bool) -> ClientTlsConfig {
         let tls =
-            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.authority)).domain_name("collector");
-        if shows { tls.identity(Identity::from_pem(&self.client[0], &self.client[1])) } else { tls }
+            ClientTlsConfig::new().ca_certificate(Trusted::from_pem(self.authority.pem())).domain_name("collector");
+        if shows { tls.identity(Identity::from_pem(self.client.pem(), self.client.key_pem())) } else { tls }
     }
 }
 
-fn pair([chain, key]: &[String; 2]) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
-    let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
-    (vec![chain], PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+fn pair(of: &Certificate) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    (vec![of.der().into()], PrivateKeyDer::Pkcs8(of.key_der().into()))
 }
 
 /// Sends a request over HTTPS: the status line, or the error.
@@ -134,10 +124,10 @@ async fn clients_speak_by_http_and_grpc_inside_of_tls_and_have_to_show_a_certifi
         // Cut off with a reset, or with an alert.
         _ = open.read_to_end(&mut answer).await;
         assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-        eventually("refusals", || (refused.get() == 1 + u64::from(asks)).then_some(())).await;
+        WAIT.until_async("refusals", async || (refused.get() == 1 + u64::from(asks)).then_some(())).await;
     }
-    eventually("both", || (upstream.messages(Signal::Logs.grpc_path()).len() == 3).then_some(())).await;
-    eventually("both", || (upstream.messages(Signal::Metrics.grpc_path()).len() == 2).then_some(())).await;
+    WAIT.until_async("both", async || (upstream.messages(Signal::Logs.grpc_path()).len() == 3).then_some(())).await;
+    WAIT.until_async("both", async || (upstream.messages(Signal::Metrics.grpc_path()).len() == 2).then_some(())).await;
 }
 
 #[tokio::test]
@@ -154,14 +144,14 @@ async fn https_is_spoken_to_the_upstream_and_its_certificate_has_to_be_right() {
 
     let (_running, address) = start(&with_tls("collector", true)).await;
     assert_eq!(post(address, "/v1/logs", proto, &[], body.clone()).await.status, 200);
-    let came = eventually("the logs", || upstream.messages("/v1/logs").first().cloned()).await;
+    let came = WAIT.until_async("the logs", async || upstream.messages("/v1/logs").first().cloned()).await;
     assert_eq!(came, body);
 
     for (domain, shows) in [("somebody", true), ("collector", false)] {
         let (running, address) = start(&with_tls(domain, shows)).await;
         post(address, "/v1/logs", proto, &[], body.clone()).await;
         let retries = &running.edge().counts.of(Signal::Logs).retries;
-        eventually("a failure", || (retries.get() > 0).then_some(())).await;
+        WAIT.until_async("a failure", async || (retries.get() > 0).then_some(())).await;
         assert_eq!(upstream.messages("/v1/logs").len(), 1, "{domain} {shows}");
     }
 }
@@ -187,18 +177,18 @@ async fn an_upstream_whose_authority_is_renewed_gets_the_renewed_certificate_wit
         let (running, address) = start(&settings).await;
         let (proto, body) = ("application/x-protobuf", logs("cart").encode_to_vec());
         post(address, "/v1/logs", proto, &[], body.clone()).await;
-        eventually("the first logs", || before.messages(path).first().cloned()).await;
+        WAIT.until_async("the first logs", async || before.messages(path).first().cloned()).await;
 
         before.end().await;
         let after = renewed(at, &second, protocol).await;
         let retries = running.edge().counts.of(Signal::Logs).retries.get();
         post(address, "/v1/logs", proto, &[], body.clone()).await;
         let failed = || running.edge().counts.of(Signal::Logs).retries.get() > retries;
-        eventually("a failure with the certificates of before", || failed().then_some(())).await;
+        WAIT.until_async("a failure with the certificates of before", async || failed().then_some(())).await;
         assert_eq!(after.messages(path).len(), 0, "{protocol:?}");
         live.replace(second.files("collector", true));
 
-        let came = eventually("the second logs", || after.messages(path).first().cloned()).await;
+        let came = WAIT.until_async("the second logs", async || after.messages(path).first().cloned()).await;
         assert_eq!(came, body, "{protocol:?}");
     }
 }
@@ -218,6 +208,71 @@ async fn grpc_needs_an_upstream_that_speaks_http2_and_the_error_says_so() {
     assert!(error.retryable && upstream.seen().is_empty());
 }
 
+/// Certificates, in the folder of a process and its children.
+fn store(of: u32) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("store-of-upstream-{of}"))
+}
+
+#[test]
+fn ssl_cert_file_names_whom_an_upstream_without_authority_needs_a_certificate_of() {
+    let (folder, own, other) = (store(std::process::id()), Certificates::new(), Certificates::new());
+    std::fs::create_dir_all(&folder).unwrap();
+    own.authority.write(&folder, "own");
+    other.authority.write(&folder, "other");
+    own.server.write(&folder, "server");
+
+    let run = |protocol: &str, store: &str| {
+        // Another process, since the environment is one for all tests.
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--ignored", "--exact", &format!("tls::child_exports_by_{protocol}_to_whom_its_system_trusts")]);
+        child.env("SSL_CERT_FILE", folder.join(store)).env_remove("SSL_CERT_DIR").output().unwrap()
+    };
+    let ran = ["http", "grpc"].map(|protocol| (run(protocol, "own.pem"), run(protocol, "other.pem")));
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    for (trusted, untrusted) in ran {
+        let text = String::from_utf8_lossy(&trusted.stdout).into_owned();
+        assert!(trusted.status.success() && text.contains("1 passed"), "{text}");
+        let text = String::from_utf8_lossy(&untrusted.stdout).into_owned();
+        assert!(!untrusted.status.success() && text.contains("invalid peer certificate"), "{text}");
+    }
+}
+
+/// Exports with the certificates of an upstream that is configured without `ca`, from a child of the test before.
+async fn export_to_whom_the_system_trusts(protocol: Protocol) {
+    let folder = store(std::os::unix::process::parent_id());
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let chain = vec![CertificateDer::from_pem_file(folder.join("server.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(folder.join("server.key")).unwrap();
+    let mut tls = builder.with_single_cert(chain, key).unwrap();
+    if protocol == Protocol::Grpc {
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+    }
+    let upstream = Upstream::secure(tls).await;
+    let mut settings = settings(upstream.address, protocol).upstream;
+    settings.endpoint = format!("https://{}", upstream.address);
+    let trust = OutwardTls { domain: Some("collector".to_owned()), ..OutwardTls::default() };
+    settings.tls = Some(Reloadable::new(trust.load().unwrap()));
+
+    let rejected = otlp::MetricsExporter::new(&settings).unwrap().send(bytes::Bytes::new()).await;
+
+    assert_eq!(rejected, Ok(0));
+    assert_eq!(upstream.seen().len(), 1);
+}
+
+#[tokio::test]
+#[ignore = "a child of the test before"]
+async fn child_exports_by_http_to_whom_its_system_trusts() {
+    export_to_whom_the_system_trusts(Protocol::Http).await;
+}
+
+#[tokio::test]
+#[ignore = "a child of the test before"]
+async fn child_exports_by_grpc_to_whom_its_system_trusts() {
+    export_to_whom_the_system_trusts(Protocol::Grpc).await;
+}
+
 #[tokio::test]
 async fn what_clients_say_of_themselves_goes_on_with_what_they_sent() {
     for protocol in [Protocol::Grpc, Protocol::Http] {
@@ -229,7 +284,7 @@ async fn what_clients_say_of_themselves_goes_on_with_what_they_sent() {
 
         let body = logs("cart").encode_to_vec();
         post(address, "/v1/logs", "application/x-protobuf", &sent, body).await;
-        let came = eventually("the logs", || upstream.seen().first().cloned()).await;
+        let came = WAIT.until_async("the logs", async || upstream.seen().first().cloned()).await;
         assert_eq!(came.headers["authorization"], "Bearer of-cart");
         assert_eq!(came.headers["x-honeycomb-team"], "k");
         assert!(!came.headers.contains_key("x-b"));
@@ -252,7 +307,7 @@ async fn kept_spans_go_on_with_their_own_clients_headers_and_with_nobody_elses()
     }
 
     let path = Signal::Traces.grpc_path();
-    let came = eventually("all spans", || Some(upstream.seen()).filter(|seen| seen.len() == 3)).await;
+    let came = WAIT.until_async("all spans", async || Some(upstream.seen()).filter(|seen| seen.len() == 3)).await;
     let mut said: Vec<_> = came
         .iter()
         .map(|seen| {

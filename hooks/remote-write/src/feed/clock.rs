@@ -1,11 +1,9 @@
 //! A wall clock that was ahead and is set back.
 
-use std::sync::Arc;
-
 use wire::time::UnixNanos;
 
 use super::{Feed, MAX_AHEAD};
-use crate::series::Series;
+use crate::series::start_before;
 
 impl Feed {
     /// The wall clock shows `now`. If it was set back by more than a minute, what was sent with later times is
@@ -36,14 +34,5 @@ impl Feed {
     /// Time of the last sample of a row, or of a stale marker, in milliseconds since 1970.
     pub(crate) const fn last_ms(&self) -> u64 {
         self.last_ms
-    }
-}
-
-/// A counter that began later than `last_ms` has an unknown start.
-pub(crate) fn start_before(series: &mut Arc<Series>, last_ms: u64) {
-    if series.start_ms > last_ms as i64 {
-        let mut unknown = Series::clone(series);
-        unknown.start_ms = 0;
-        *series = Arc::new(unknown);
     }
 }

@@ -34,7 +34,8 @@ impl Fixture {
 fn verdict(service: u32, second: u64, weight: f64) -> Verdict {
     let reason = Arc::new(Reason::Trigger { text: format!("{service} at {second}").into() });
     let at = UnixNanos::from_secs(second);
-    Verdict { service: ServiceId(service), origin: Origin::Here, from: at, at, breakdown: None, weight, reason }
+    let (service, origin, author) = (ServiceId(service), Origin::Here, None);
+    Verdict { service, origin, author, from: at, at, breakdown: None, weight, reason }
 }
 
 fn secs(second: u64) -> UnixNanos {
@@ -53,8 +54,8 @@ fn a_verdict_counts_for_the_operations_through_its_service_in_its_seconds() {
     assert!(!triggers.is_on(&learnt.catalog(), PAY, secs(998)));
     assert!(!triggers.is_on(&learnt.catalog(), PAY, secs(1_001)));
     assert!(!triggers.is_on(&learnt.catalog(), LIST, secs(1_000)));
-    assert!(triggers.wanted(&learnt.catalog(), PAY, (secs(990), secs(1_005))).is_some());
-    assert!(triggers.wanted(&learnt.catalog(), PAY, (secs(990), secs(998))).is_none());
+    assert!(triggers.wanted(&learnt.catalog(), PAY, (secs(990), secs(1_005)), |_| false).is_some());
+    assert!(triggers.wanted(&learnt.catalog(), PAY, (secs(990), secs(998)), |_| false).is_none());
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn the_furthest_verdict_on_the_path_is_the_reason() {
     }
 
     let mut why = |from, to| {
-        triggers.wanted(&learnt.catalog(), PAY, (secs(from), secs(to))).map(|(reason, _)| reason.to_string())
+        triggers.wanted(&learnt.catalog(), PAY, (secs(from), secs(to)), |_| false).map(|(reason, _)| reason.to_string())
     };
 
     assert_eq!(why(1_000, 1_001).unwrap(), "asked for: 2 at 1001");
@@ -80,8 +81,15 @@ fn the_furthest_verdict_on_the_path_is_the_reason() {
 fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, f64, f64)) -> Verdict {
     let unit = if title == "count" { "" } else { "s" };
     let of_distribution = title == "duration.p99";
-    let metric = Metric { title: title.into(), unit: unit.into(), seen, expected, of_distribution };
-    let usual = Metric { title: "usual".into(), unit: "".into(), seen: 1.0, expected: 1.0, of_distribution: false };
+    let metric = Metric { title: title.into(), unit: unit.into(), seen, expected, of_distribution, replica: "".into() };
+    let usual = Metric {
+        title: "usual".into(),
+        unit: "".into(),
+        seen: 1.0,
+        expected: 1.0,
+        of_distribution: false,
+        replica: "".into(),
+    };
     let service_name = service.to_string().into();
     let reason = Reason::Lmap {
         service: service_name,
@@ -95,7 +103,7 @@ fn lmap(service: u32, second: u64, weight: f64, (title, seen, expected): (&str, 
 
 /// Whose verdict keeps a trace of PAY in this second.
 fn blamed(triggers: &mut Triggers, learnt: &Fixture, second: u64) -> Option<String> {
-    let (reason, _) = triggers.wanted(&learnt.catalog(), PAY, (secs(second), secs(second)))?;
+    let (reason, _) = triggers.wanted(&learnt.catalog(), PAY, (secs(second), secs(second)), |_| false)?;
     Some(reason.to_string().chars().next().unwrap().to_string())
 }
 
@@ -163,7 +171,7 @@ fn what_is_said_of_one_operation_keeps_no_trace_of_another() {
         let _ = triggers.take(&verdict, secs(1_000));
         [pay, list].map(|operation| {
             let catalog = learnt.catalog();
-            let wanted = triggers.wanted(&catalog, operation, (secs(1_000), secs(1_000))).is_some();
+            let wanted = triggers.wanted(&catalog, operation, (secs(1_000), secs(1_000)), |_| false).is_some();
             assert_eq!(triggers.is_on(&catalog, operation, secs(1_000)), wanted);
             wanted
         })
@@ -213,13 +221,15 @@ fn a_verdict_that_knows_when_its_row_was_counts_for_that_time_and_its_lead() {
     let catalog = Verdict { from: millis(998_800), at: millis(1_001_300), ..verdict(2, 1_000, 3.0) };
     assert!(triggers.take(&catalog, secs(1_005)));
 
-    let mut wanted = |from, to| triggers.wanted(&learnt.catalog(), PAY, (millis(from), millis(to))).is_some();
+    let mut wanted =
+        |from, to| triggers.wanted(&learnt.catalog(), PAY, (millis(from), millis(to)), |_| false).is_some();
 
     assert!(wanted(997_000, 997_800) && !wanted(997_000, 997_799), "a second before the row");
     assert!(wanted(1_001_300, 1_001_900) && !wanted(1_001_301, 1_001_900), "up to its end");
     let short = Verdict { from: millis(1_008_900), at: millis(1_009_000), ..verdict(2, 1_009, 3.0) };
     assert!(triggers.take(&short, secs(1_010)));
-    let mut wanted = |from, to| triggers.wanted(&learnt.catalog(), PAY, (millis(from), millis(to))).is_some();
+    let mut wanted =
+        |from, to| triggers.wanted(&learnt.catalog(), PAY, (millis(from), millis(to)), |_| false).is_some();
     assert!(wanted(1_005_000, 1_006_000) && !wanted(1_005_000, 1_005_999), "three seconds of a short row");
 }
 
@@ -232,7 +242,7 @@ fn a_score_that_falls_is_about_what_made_it_rise() {
     for (second, weight) in [(1_000, 9.0), (1_001, 4.0), (1_001, 4.4), (1_002, 2.3), (1_005, 1.0)] {
         let _ = triggers.take(&verdict(1, second, weight), secs(second));
     }
-    let mut why = |at| triggers.wanted(&learnt.catalog(), PAY, (secs(at), secs(at))).unwrap().0.to_string();
+    let mut why = |at| triggers.wanted(&learnt.catalog(), PAY, (secs(at), secs(at)), |_| false).unwrap().0.to_string();
 
     assert_eq!(why(1_001), "asked for: 1 at 1000");
     assert_eq!(why(1_002), "asked for: 1 at 1002", "more than half: it goes on for what is seen now");
@@ -263,6 +273,93 @@ fn a_clock_that_is_wrong_turns_nothing_on_and_erases_nothing() {
     assert!(!triggers.is_on(&learnt.catalog(), LIST, secs(800)));
 }
 
+const LIAR: u8 = 4;
+
+/// The node with this number.
+fn node(number: u8) -> Author {
+    Author::named(&number.to_string())
+}
+
+/// `verdict`, as the words of that peer.
+fn of_peer(number: u8, verdict: Verdict) -> Verdict {
+    Verdict { origin: Origin::Elsewhere(Peers::one(number)), author: Some(node(number)), ..verdict }
+}
+
+#[test]
+fn what_a_node_lacks_is_not_wanted_for_it_and_is_for_others() {
+    let (learnt, mut triggers) = (Fixture::new(), Triggers::new(TriggerRule::default()));
+    let wanted = |triggers: &mut Triggers, lacking: &[u8]| {
+        let lacks = |author: Author| lacking.iter().any(|number| node(*number) == author);
+        let wanted = triggers.wanted(&learnt.catalog(), PAY, (secs(1_000), secs(1_000)), lacks);
+        wanted.map(|(reason, origin)| (reason.to_string(), origin))
+    };
+    let found = |service: u8, origin| Some((format!("asked for: {service} at 1000"), origin));
+
+    let _ = triggers.take(&of_peer(1, verdict(2, 1_000, 9.0)), secs(1_000));
+    assert_eq!(wanted(&mut triggers, &[1]), None);
+    assert_eq!(wanted(&mut triggers, &[2]), found(2, Origin::Elsewhere(Peers::one(1))));
+
+    let _ = triggers.take(&of_peer(2, verdict(1, 1_000, 3.0)), secs(1_000));
+    assert_eq!(wanted(&mut triggers, &[1]), found(1, Origin::Elsewhere(Peers::one(2))), "who asks, pays");
+    assert_eq!(wanted(&mut triggers, &[1, 2]), None);
+
+    let _ = triggers.take(&verdict(2, 1_000, 1.0), secs(1_000));
+    assert_eq!(wanted(&mut triggers, &[1, 2]), found(2, Origin::Here));
+}
+
+#[test]
+fn words_of_several_nodes_that_are_not_told_apart_are_wanted_whatever_one_of_them_lacks() {
+    let (learnt, mut triggers) = (Fixture::new(), Triggers::new(TriggerRule::default()));
+    let news = [LIAR, LIAR, 1, 1].map(|author| {
+        let relayed = Verdict { author: Some(node(author)), ..of_peer(LIAR, verdict(2, 1_000, 3.0)) };
+        triggers.take(&relayed, secs(1_000))
+    });
+
+    let lacks = |author: Author| author == node(LIAR);
+
+    assert_eq!(news, [true, false, true, false], "buffered traces are looked at again");
+    assert!(triggers.wanted(&learnt.catalog(), PAY, (secs(1_000), secs(1_000)), lacks).is_some());
+}
+
+proptest! {
+    /// One of four peers lies: about what is anomalous, in its own name and relaying others, and about what it lacks.
+    #[test]
+    fn whatever_a_peer_says_and_lacks_all_that_others_ask_for_is_wanted(
+        verdicts in proptest::collection::vec((0..=LIAR, 1..4_u32, 0..60_u64, 1..=LIAR), 0..80),
+        traces in proptest::collection::vec((0..60_u64, 0..30_u64), 1..10),
+        lacking in proptest::collection::vec(proptest::bool::ANY, 3),
+        liar_lacks in proptest::bool::ANY,
+    ) {
+        let (learnt, start) = (Fixture::new(), 10_000);
+        let [mut alone, mut beside] = [(); 2].map(|()| Triggers::new(TriggerRule::default()));
+        for (who, service, second, author) in verdicts {
+            let found = verdict(service, start + second, 1.5);
+            let said = match who {
+                0 => found,
+                LIAR => Verdict { author: Some(node(author)), ..of_peer(LIAR, found) },
+                honest => of_peer(honest, found),
+            };
+            if who != LIAR {
+                let _ = alone.take(&said, secs(start + 60));
+            }
+            let _ = beside.take(&said, secs(start + 60));
+        }
+        let honest_lacks = |author: Author| {
+            lacking.iter().zip(1..).any(|(lacks, number)| *lacks && author == node(number))
+        };
+        for (from, length) in traces {
+            let between = (secs(start + from), secs(start + from + length));
+            for operation in [PAY, LIST] {
+                let expected = alone.wanted(&learnt.catalog(), operation, between, honest_lacks);
+                let wanted = beside.wanted(&learnt.catalog(), operation, between, |author| {
+                    honest_lacks(author) || (liar_lacks && author == node(LIAR))
+                });
+                prop_assert!(expected.is_none() || wanted.is_some());
+            }
+        }
+    }
+}
+
 proptest! {
     /// Against the definition: some verdict about a service on the path, within a second of the trace.
     #[test]
@@ -288,7 +385,7 @@ proptest! {
                 let expected = taken.iter().any(|(service, second)| {
                     through.contains(service) && (from..=to).contains(second) && second + SECONDS > newest
                 });
-                let wanted = triggers.wanted(&learnt.catalog(), operation, (secs(from), secs(to)));
+                let wanted = triggers.wanted(&learnt.catalog(), operation, (secs(from), secs(to)), |_| false);
                 prop_assert_eq!(wanted.is_some(), expected);
             }
         }

@@ -1,6 +1,7 @@
 //! The formats as they are specified, and as others write them: what is read becomes values of a region.
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
+mod below_zero;
 mod hostile;
 mod otlp;
 mod protobuf;

@@ -13,7 +13,7 @@ use support::otlp::{attribute, text};
 
 use exposition::{Discard, Target};
 
-use super::{SlotValue, held, target};
+use super::{SlotValue, below_zero, held, target};
 
 const DELTA: i32 = 1;
 const CUMULATIVE: i32 = 2;
@@ -166,14 +166,68 @@ fn histograms_have_count_sum_and_tail_whatever_their_temporality_and_buckets() {
 }
 
 #[test]
-fn of_values_below_zero_only_the_number_is_watched() {
-    let at = |time: u64, counts: &[u64]| {
-        vec![histograms("change", DELTA, vec![histogram(time, &[-1.0, 1.0], counts, -3.0)])]
+fn values_below_zero_have_a_histogram_of_their_own_whatever_their_temporality_and_buckets() {
+    let batches = [1, 2, 3].map(below_zero::values);
+    let explicit = |values: &[f64], time: u64| {
+        let mut counts = vec![0; below_zero::BOUNDS.len() + 1];
+        for value in values {
+            counts[below_zero::BOUNDS.partition_point(|bound| bound < value)] += 1;
+        }
+        histogram(time, &below_zero::BOUNDS, &counts, values.iter().sum())
+    };
+    let buckets = |values: &mut dyn Iterator<Item = f64>| {
+        let numbers: Vec<i32> = values.map(|value| (value.log2() * 4.0).ceil() as i32 - 1).collect();
+        let offset = *numbers.iter().min().unwrap();
+        let mut bucket_counts = vec![0; (numbers.iter().max().unwrap() - offset) as usize + 1];
+        for number in numbers {
+            bucket_counts[(number - offset) as usize] += 1;
+        }
+        Some(Buckets { offset, bucket_counts })
+    };
+    let exports = (2..).zip(&batches).map(|(time, values)| {
+        let so_far: Vec<f64> = batches.iter().take(time as usize - 1).flatten().copied().collect();
+        let point = ExponentialHistogramDataPoint {
+            time_unix_nano: time * 1_000_000_000,
+            count: values.len() as u64,
+            sum: Some(values.iter().sum()),
+            scale: 2,
+            positive: buckets(&mut values.iter().copied().filter(|value| *value > 0.0)),
+            negative: buckets(&mut values.iter().copied().filter(|value| *value < 0.0).map(f64::abs)),
+            ..ExponentialHistogramDataPoint::default()
+        };
+        let exponential = ExponentialHistogram { data_points: vec![point], aggregation_temporality: DELTA };
+        vec![
+            histograms("delta", DELTA, vec![explicit(values, time)]),
+            histograms("total", CUMULATIVE, vec![explicit(&so_far, time)]),
+            metric("fine", "s", Data::ExponentialHistogram(exponential)),
+        ]
+    });
+
+    let target = after(exports);
+
+    for (name, within) in [("delta", 2.0), ("total", 2.0), ("fine", 1.2)] {
+        below_zero::check(&target, name, &batches[2], within);
+    }
+}
+
+#[test]
+fn values_below_zero_that_come_after_the_choice_count_as_zero() {
+    let at = |time: u64, below: u64| {
+        let point = ExponentialHistogramDataPoint {
+            time_unix_nano: time * 1_000_000_000,
+            count: 2 + below,
+            sum: Some(6.0 - 3.0 * below as f64),
+            positive: Some(Buckets { offset: 1, bucket_counts: vec![2] }),
+            negative: Some(Buckets { offset: 1, bucket_counts: vec![below] }),
+            ..ExponentialHistogramDataPoint::default()
+        };
+        let data = ExponentialHistogram { data_points: vec![point], aggregation_temporality: DELTA };
+        vec![metric("size", "By", Data::ExponentialHistogram(data))]
     };
 
-    let target = after([at(2, &[1, 0, 0]), at(3, &[2, 0, 0]), at(4, &[2, 3, 1])]);
+    let target = after([at(2, 0), at(3, 0), at(4, 1)]);
 
-    assert_eq!(held(&target).into_iter().collect::<Vec<_>>(), [("change.count".to_owned(), SlotValue::Counter(6))]);
+    assert_eq!(below_zero::sides(&target, "size"), [Some((3, 6.0)), None]);
 }
 
 #[test]

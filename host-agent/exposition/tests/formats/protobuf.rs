@@ -3,7 +3,7 @@
 use exposition::{Format, FormatError};
 use prost::Message;
 
-use super::{SlotValue, after, target};
+use super::{SlotValue, after, below_zero, target};
 
 #[derive(Clone, PartialEq, Message)]
 struct MetricFamily {
@@ -210,14 +210,13 @@ fn a_native_histogram_has_its_quantiles() {
 }
 
 #[test]
-fn fine_buckets_far_apart_are_merged_and_floats_and_values_below_0_are_counted() {
+fn fine_buckets_far_apart_are_merged_and_floats_are_counted() {
     // From 1 ms to 8 s, 256 buckets for each power of two.
     let (count, _, p99) = native(|n| Histogram {
         count: 10 * n,
         sum: 20.0 * n as f64,
         schema: 8,
-        negative_span: spans(&[3]),
-        negative_delta: vec![n as i64],
+        zero_count: n,
         positive_span: spans(&[-2_551, 768]),
         positive_count: vec![5.0 * n as f64, 4.0 * n as f64],
         ..Histogram::default()
@@ -225,6 +224,49 @@ fn fine_buckets_far_apart_are_merged_and_floats_and_values_below_0_are_counted()
 
     assert_eq!(count, 10);
     assert!((6.7..=8.0).contains(&p99), "{p99}");
+}
+
+#[test]
+fn a_native_histogram_has_its_values_below_0_beside_it() {
+    // 8 in [-8, -4), 3 in (1, 2], and one at 0.
+    let page = |n: u64| {
+        let histogram = Histogram {
+            count: 12 * n,
+            sum: -43.5 * n as f64,
+            zero_count: n,
+            negative_span: spans(&[3]),
+            negative_delta: vec![8 * n as i64],
+            positive_span: spans(&[1]),
+            positive_delta: vec![3 * n as i64],
+            ..Histogram::default()
+        };
+        let metric = Metric { histogram: Some(histogram), ..Metric::default() };
+        family("drift_seconds", 4, metric).encode_length_delimited_to_vec()
+    };
+    let mut target = target();
+    for n in 1..=3 {
+        if target.take(&page(n), Format::Protobuf).unwrap() {
+            target.choose();
+        }
+    }
+
+    // The share of the buckets' width that makes the sum is the middle: 8 × -6 + 3 × 1.5.
+    assert_eq!(below_zero::sides(&target, "drift_seconds"), [Some((4, 4.5)), Some((8, 48.0))]);
+}
+
+#[test]
+fn negative_buckets_that_make_no_sense_are_refused() {
+    let of = |negative_delta: Vec<i64>| {
+        let histogram = Histogram { count: 3, negative_span: spans(&[1, 2]), negative_delta, ..Histogram::default() };
+        let metric = Metric { histogram: Some(histogram), ..Metric::default() };
+        target().take(&family("a", 4, metric).encode_length_delimited_to_vec(), Format::Protobuf)
+    };
+
+    assert!(of(vec![1, 1]).is_ok());
+    for deltas in [vec![1], vec![1, -2], vec![1, 1, 1]] {
+        let error = of(deltas).unwrap_err();
+        assert!(matches!(error, FormatError::Message { message: 1, .. }), "{error}");
+    }
 }
 
 #[test]

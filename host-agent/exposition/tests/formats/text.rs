@@ -71,20 +71,6 @@ fn prometheus_text_becomes_counters_gauges_and_histograms() {
 }
 
 #[test]
-fn of_a_histogram_with_bounds_below_zero_only_the_number_of_values_is_watched() {
-    let page = |below: u32, all: u32| {
-        format!(
-            "# TYPE change histogram\nchange_bucket{{le=\"-1\"}} {below}\nchange_bucket{{le=\"1\"}} {all}\n\
-             change_bucket{{le=\"+Inf\"}} {all}\nchange_sum -{below}\nchange_count {all}\n"
-        )
-    };
-
-    let held = after(&[page(1, 2), page(2, 5), page(2, 9)], Format::Text);
-
-    assert_eq!(held.into_iter().collect::<Vec<_>>(), [("change.count".to_owned(), SlotValue::Counter(4))]);
-}
-
-#[test]
 fn open_metrics_has_an_end_exemplars_times_of_creation_and_information() {
     let page = |n: u32| {
         format!(

@@ -7,7 +7,7 @@ use wire::proto::operators::{Incident, IncidentLog, IncidentService};
 use wire::quantity::quantity;
 use wire::time::UnixNanos;
 
-use super::duration;
+use super::extent::duration;
 use crate::{streams, words};
 
 /// Metrics of one service that are shown.
@@ -114,10 +114,12 @@ pub(super) fn metrics(incident: &Incident) -> String {
     incident.services.iter().map(metrics_of).collect()
 }
 
-/// A metric's title, and what its value is about.
+/// A metric's title, what its value is about, and the replica that stands out.
 fn column(reason: &wire::proto::operators::Reason) -> String {
     let about = if reason.about.is_empty() { String::new() } else { format!(": {}", markup(&reason.about)) };
-    format!("{}{about}", breakable(&reason.column))
+    let replica = &reason.replica;
+    let replica = if replica.is_empty() { String::new() } else { format!(", replica {}", markup(replica)) };
+    format!("{}{about}{replica}", breakable(&reason.column))
 }
 
 fn metrics_of(of: &IncidentService) -> String {

@@ -28,6 +28,8 @@ fn service(name: &str, rank: u32) -> IncidentService {
         expected: 0.02,
         since_us: 3_000_000,
         about: "10.0.0.7".to_owned(),
+        replica: name.to_owned(),
+        ..Reason::default()
     };
     IncidentService {
         service: name.to_owned(),

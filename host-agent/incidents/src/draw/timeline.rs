@@ -7,7 +7,7 @@ use wire::printable::markup;
 use wire::proto::operators::{Incident, IncidentService};
 use wire::time::UnixNanos;
 
-use super::last;
+use super::extent::last;
 use crate::words;
 
 const WIDTH: f64 = 1_100.0;

@@ -1,8 +1,8 @@
 //! One record: bounded texts, scores at falling resolution, the order of its services, and its size.
 
+use page::shown::shortened;
 use prost::Message as _;
-use wire::printable::line;
-use wire::proto::operators::{Incident, IncidentProfile, IncidentService, IncidentSummary, Reason};
+use wire::proto::operators::{Incident, IncidentProfile, IncidentService, IncidentSummary};
 
 /// Bytes of an encoded record.
 pub const MAX_RECORD_BYTES: usize = 256 << 10;
@@ -19,16 +19,7 @@ const MAX_NAME: usize = 300;
 
 /// `text` in one printable line that is not too long.
 pub(crate) fn short(text: &str) -> String {
-    let text = line(text);
-    match text.char_indices().nth(MAX_NAME) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.into_owned(),
-    }
-}
-
-/// The same metric with bounded texts.
-pub(super) fn bounded(reason: &Reason) -> Reason {
-    Reason { column: short(&reason.column), group: short(&reason.group), unit: short(&reason.unit), ..reason.clone() }
+    shortened(text, MAX_NAME)
 }
 
 /// The same profile with bounded texts.

@@ -17,13 +17,14 @@ fn id(seconds: u64) -> IncidentId {
     IncidentId::of(at(seconds))
 }
 
-fn reason(column: &str) -> Reason {
-    Reason { column: column.to_owned(), share: 0.8, seen: 9.0, expected: 1.0, ..Reason::default() }
+fn reason(metric: &str) -> Reason {
+    let (column, metric) = (metric.to_owned(), metric.to_owned());
+    Reason { column, metric, share: 0.8, seen: 9.0, expected: 1.0, ..Reason::default() }
 }
 
 fn says(recorder: &mut Recorder, service: &str, seconds: u64, incident: u64, phase: Phase, ratio: f64) {
     let incident = matches!(phase, Phase::Begin | Phase::Middle).then(|| id(incident));
-    let metrics = [reason(&format!("metric.at.{ratio}"))];
+    let metrics = [Reason { seen: ratio, ..reason(&format!("metric.of.{service}")) }];
     recorder.verdict(&Verdict { service, at: at(seconds), incident, phase, ratio, silent: &[], metrics: &metrics });
 }
 
@@ -53,7 +54,7 @@ fn recorder() -> Recorder {
 }
 
 #[test]
-fn an_incident_has_its_services_by_suspicion_with_the_metrics_of_their_highest_score() {
+fn an_incident_has_its_services_by_suspicion_with_the_metrics_that_made_their_alarms() {
     let recorder = recorder();
 
     let incident = recorder.get(id(200)).unwrap();
@@ -61,11 +62,55 @@ fn an_incident_has_its_services_by_suspicion_with_the_metrics_of_their_highest_s
     let services: Vec<_> = incident.services.iter().map(|of| (of.service.as_str(), of.rank, of.peak)).collect();
     assert_eq!(services, [("payment", 1, 9.0), ("cart", 2, 2.0)]);
     let payment = &incident.services[0];
-    assert_eq!((payment.metrics[0].column.as_str(), payment.alarms), ("metric.at.9", 1));
+    let [metric] = &payment.metrics[..] else { unreachable!("{payment:?}") };
+    assert_eq!((metric.column.as_str(), metric.seen, payment.alarms), ("metric.of.payment", 9.0, 1));
     assert_eq!((payment.usual, payment.usual_maximum), (0.3, 0.3));
     assert_eq!((payment.ratios_from_s, payment.ratios[0], payment.ratios[124]), (START + 80, 0.3, 9.0));
-    assert_eq!(incident.cause, "payment: metric.at.9 9, expected 1");
+    assert_eq!(incident.cause, "payment: metric.of.payment 9, expected 1");
     assert_eq!((incident.ended_unix_ns, incident.id.as_str()), (0, "20261127-064535-000"));
+}
+
+/// A row of the store's alarm: its score, and the metrics that explain it.
+fn row(recorder: &mut Recorder, seconds: u64, ratio: f64, metrics: &[Reason]) {
+    let phase = if seconds == 300 { Phase::Begin } else { Phase::Middle };
+    let (at, incident) = (at(seconds), Some(id(300)));
+    recorder.verdict(&Verdict { service: "store", at, incident, phase, ratio, silent: &[], metrics });
+}
+
+#[test]
+fn a_transient_peak_that_another_metric_leads_does_not_name_the_alarm() {
+    let mut recorder = Recorder::new("node-3", 4 << 20);
+    let metric = |name: &str, share: f64, seen: f64| Reason { share, seen, ..reason(name) };
+    row(&mut recorder, 300, 60.0, &[metric("runtime.tasks", 0.9, 37.0), metric("work.duration.mean", 0.1, 2.0)]);
+    for second in 301..=320 {
+        let lasting = [metric("work.duration.mean", 0.9, 28.0), metric("runtime.tasks", 0.05, 38.0)];
+        row(&mut recorder, second, 28.0, &lasting);
+    }
+    recorder.look(&[ranking(300, &[("store", 300, true)])], at(320));
+
+    let incident = recorder.get(id(300)).unwrap();
+
+    let store = &incident.services[0];
+    let named: Vec<_> = store.metrics.iter().map(|of| (of.column.as_str(), of.seen)).collect();
+    assert_eq!((named, store.peak), (vec![("work.duration.mean", 28.0), ("runtime.tasks", 37.0)], 60.0));
+    let share = |at: usize| (100.0 * store.metrics[at].share).round();
+    assert_eq!((share(0), share(1)), (86.0, 9.0), "of the whole alarm");
+    assert_eq!(incident.cause, "store: work.duration.mean 28, expected 1");
+    assert_eq!(recorder.list()[0].cause, incident.cause);
+    assert!(crate::draw::page(&incident).contains(&incident.cause));
+}
+
+#[test]
+fn a_short_alarm_of_one_row_names_its_metrics() {
+    let mut recorder = Recorder::new("node-3", 4 << 20);
+    row(&mut recorder, 300, 1.2, &[reason("queue.depth"), Reason { share: 0.1, ..reason("beside") }]);
+    says(&mut recorder, "store", 301, 300, Phase::End, 0.5);
+    recorder.look(&[], at(302));
+
+    let incident = recorder.get(id(300)).unwrap();
+
+    let columns: Vec<_> = incident.services[0].metrics.iter().map(|of| of.column.as_str()).collect();
+    assert_eq!((columns, incident.cause.as_str()), (vec!["queue.depth", "beside"], "store: queue.depth 9, expected 1"));
 }
 
 #[test]
@@ -167,7 +212,7 @@ fn a_restart_finds_what_was_written_and_says_what_was_cut_short() {
 
     let incident = after.get(id(200)).unwrap();
     assert!(incident.cut_short && incident.ended_unix_ns >= at(205).0, "{incident:?}");
-    assert_eq!((incident.services.len(), incident.cause.as_str()), (2, "payment: metric.at.9 9, expected 1"));
+    assert_eq!((incident.services.len(), incident.cause.as_str()), (2, "payment: metric.of.payment 9, expected 1"));
     assert_eq!(after.list().len(), 1);
     carry_out(&mut disk, after.take_steps(at(300), false));
     let mut third = Recorder::new("node-3", 4 << 20);
@@ -220,6 +265,8 @@ fn more_incidents_at_a_time_than_are_followed_close_the_oldest() {
     }
 
     assert_eq!((recorder.open.len(), recorder.list().len()), (MAX_OPEN, 20));
+    let closed = recorder.get(id(0)).unwrap();
+    assert_eq!((closed.services[0].metrics.len(), closed.cause.as_str()), (1, "cart: metric.of.cart 2, expected 1"));
 }
 
 #[test]
@@ -243,6 +290,22 @@ fn clocks_that_jump_break_nothing() {
     }
     recorder.look(&[], UnixNanos(0));
     recorder.look(&[], UnixNanos(u64::MAX));
+    assert_eq!(recorder.list().len(), 1);
+}
+
+#[test]
+fn a_clock_that_is_set_back_keeps_no_incident_open() {
+    let mut recorder = recorder();
+    recorder.look(&[], at(230));
+
+    // Set back by an hour: the record settles from then on.
+    for second in 0..75 {
+        recorder.look(&[], UnixNanos(at(230 + second).0 - 3_600_000_000_000));
+        assert!(recorder.is_following(), "{second} s after it");
+    }
+    recorder.look(&[], UnixNanos(at(305).0 - 3_600_000_000_000));
+
+    assert!(!recorder.is_following());
     assert_eq!(recorder.list().len(), 1);
 }
 

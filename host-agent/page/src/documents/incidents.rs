@@ -7,6 +7,7 @@ use wire::proto::operators::{
 };
 use wire::quantity::quantity;
 
+use super::labels;
 use crate::shown;
 
 const MS: u64 = 1_000_000;
@@ -29,9 +30,10 @@ pub fn incidents(reply: &IncidentsReply) -> String {
     shown::json(json!({ "node": reply.node, "incidents": incidents, "in_memory": reply.in_memory }))
 }
 
-/// One incident. Scores are multiples of γ, null where there is none.
+/// One incident. Scores are multiples of γ, null where there is none. `link` gives the address of a trace at a tracing
+/// backend, if there is any.
 #[must_use]
-pub fn incident(of: &Incident) -> String {
+pub fn incident(of: &Incident, link: impl Fn(u128) -> Option<String>) -> String {
     shown::json(json!({
         "id": of.id, "node": of.node, "began": moment(of.began_unix_ns), "ended": moment(of.ended_unix_ns),
         "cause": of.cause, "cut_short": of.cut_short, "further_services": of.further_services,
@@ -39,7 +41,7 @@ pub fn incident(of: &Incident) -> String {
         "logs": of.logs.iter().map(log).collect::<Vec<_>>(),
         "services": of.services.iter().map(service).collect::<Vec<_>>(),
         "changes": of.changes.iter().map(change).collect::<Vec<_>>(),
-        "traces": of.traces.iter().map(trace).collect::<Vec<_>>(),
+        "traces": of.traces.iter().map(|of| trace(of, &link)).collect::<Vec<_>>(),
         "profiles": of.profiles.iter().map(profile).collect::<Vec<_>>(),
         "streams": of.streams.iter().map(stream).collect::<Vec<_>>(),
     }))
@@ -49,8 +51,9 @@ fn service(of: &IncidentService) -> Value {
     let metric = |of: &Reason| {
         let since = if of.since_us == 0 { String::new() } else { quantity(of.since_us as f64, "us") };
         json!({
-            "title": of.column, "group": of.group, "seen": quantity(of.seen, &of.unit),
-            "expected": quantity(of.expected, &of.unit), "share": of.share, "since": since,
+            "title": of.column, "metric": of.metric, "statistic": of.statistic, "labels": labels(of),
+            "group": of.group, "seen": quantity(of.seen, &of.unit), "expected": quantity(of.expected, &of.unit),
+            "share": of.share, "since": since, "about": of.about, "replica": of.replica,
         })
     };
     let rounded = |ratio: &f32| (f64::from(*ratio) * 1_000.0).round() / 1_000.0;
@@ -98,7 +101,7 @@ fn log(of: &IncidentLog) -> Value {
     })
 }
 
-fn trace(of: &IncidentTrace) -> Value {
+fn trace(of: &IncidentTrace, link: impl Fn(u128) -> Option<String>) -> Value {
     // Ids as text: a number of JavaScript has 53 bits.
     let span = |of: &IncidentSpan| {
         json!({
@@ -110,11 +113,14 @@ fn trace(of: &IncidentTrace) -> Value {
     json!({
         "id": of.id, "start": of.began_unix_ns / MS, "took": of.took_ns, "policy": of.policy, "reason": of.reason,
         "cut": of.further_spans, "spans": of.spans.iter().map(span).collect::<Vec<_>>(),
+        "link": u128::from_str_radix(&of.id, 16).ok().and_then(link),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use wire::proto::operators::Label;
+
     use super::*;
 
     const HOSTILE: &str = "<img src=x onerror=alert(1)>\u{202e}\n\"'`";
@@ -122,7 +128,9 @@ mod tests {
     #[test]
     fn whatever_services_say_a_document_is_one_printable_line() {
         let name = || HOSTILE.to_owned();
-        let reason = Reason { column: name(), unit: name(), group: name(), ..Reason::default() };
+        let labels = vec![Label { key: name(), value: name() }];
+        let [column, metric, statistic, unit, group, about] = [(); 6].map(|()| name());
+        let reason = Reason { column, metric, statistic, labels, unit, group, about, ..Reason::default() };
         let service = IncidentService {
             service: name(),
             points_at: name(),
@@ -159,16 +167,30 @@ mod tests {
             IncidentSummary { id: name(), cause: name(), services: vec![name()], ..IncidentSummary::default() };
 
         let reply = IncidentsReply { node: name(), incidents: vec![summary], in_memory: true };
-        for text in [incident(&whole), incidents(&reply)] {
+        for text in [incident(&whole, |_| None), incidents(&reply)] {
             assert!(text.chars().all(wire::printable::is_printable), "{text}");
             let parsed: Value = serde_json::from_str(&text).unwrap();
             assert!(parsed["node"].as_str().unwrap().ends_with("\\u{202e}\\u{a}\"'`"));
         }
-        let parsed: Value = serde_json::from_str(&incident(&whole)).unwrap();
+        let parsed: Value = serde_json::from_str(&incident(&whole, |_| None)).unwrap();
         assert_eq!(parsed["services"][0]["ratios"], json!([null, 0.25, null]));
+        assert!(parsed["services"][0]["metrics"][0]["labels"][0][0].as_str().unwrap().contains("<img"));
+        assert!(parsed["services"][0]["metrics"][0]["about"].as_str().unwrap().contains("<img"), "whom it is about");
         assert_eq!(
             (&parsed["ended"], &parsed["traces"][0]["spans"][0]["id"]),
             (&Value::Null, &json!("ffffffffffffffff"))
         );
+    }
+
+    #[test]
+    fn a_trace_leads_to_the_backend_by_its_id_and_one_without_an_id_leads_nowhere() {
+        let trace = |id: &str| IncidentTrace { id: id.to_owned(), ..IncidentTrace::default() };
+        let whole = Incident { traces: vec![trace(&format!("{:032x}", 0xabc)), trace("x")], ..Incident::default() };
+        let link = |id: u128| Some(format!("https://tracing.example/{id:x}"));
+
+        let parsed: Value = serde_json::from_str(&incident(&whole, link)).unwrap();
+
+        let links = (&parsed["traces"][0]["link"], &parsed["traces"][1]["link"]);
+        assert_eq!(links, (&json!("https://tracing.example/abc"), &Value::Null));
     }
 }

@@ -1,5 +1,7 @@
 //! Events: small, shared, and enough to know everything.
 
+use wire::time::Nanos;
+
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -25,6 +27,11 @@ fn status(lmaps: Vec<LmapStatus>) -> StatusReply {
     StatusReply { version: "1".to_owned(), lmaps, ..StatusReply::default() }
 }
 
+/// A moment at which nobody has set a clock.
+fn now(second: u64) -> Timestamp {
+    Timestamp { monotonic: Nanos::from_secs(second), wall: UnixNanos::from_secs(second) }
+}
+
 fn feed() -> Feed {
     Feed::new(History::new(8 << 20))
 }
@@ -37,11 +44,13 @@ fn data(event: &Event) -> Value {
 #[test]
 fn an_event_has_what_changed_and_nothing_else() {
     let mut feed = feed();
-    assert_eq!(feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), Revisions::default()), News::Event);
-    assert_eq!(feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), Revisions::default()), News::None);
+    let both = status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]);
+    assert_eq!(feed.look(&both, Revisions::default(), now(9)), News::Event);
+    assert_eq!(feed.look(&both, Revisions::default(), now(9)), News::None);
 
     let alarm = LmapStatus { alarm: true, rank: 1, ..lmap(1, "cart", 10) };
-    assert_eq!(feed.look(&status(vec![alarm, lmap(2, "store", 9)]), Revisions::default()), News::Event);
+    let status = status(vec![alarm, lmap(2, "store", 9)]);
+    assert_eq!(feed.look(&status, Revisions::default(), now(10)), News::Event);
 
     let event = feed.next(Some(1)).unwrap();
     assert!(event.text.starts_with("id: 2\nevent: delta\ndata: {") && event.text.ends_with("}\n\n"), "{event:?}");
@@ -60,8 +69,8 @@ fn what_is_over_is_null_and_what_is_gone_is_named() {
         ..Reason::default()
     };
     let alarm = LmapStatus { rank: 1, reasons: vec![reason], ..lmap(1, "cart", 9) };
-    _ = feed.look(&status(vec![alarm, lmap(2, "store", 9)]), Revisions::default());
-    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions { traces: 3, incidents: 2 });
+    _ = feed.look(&status(vec![alarm, lmap(2, "store", 9)]), Revisions::default(), now(9));
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions { traces: 3, incidents: 2 }, now(9));
 
     let expected = json!({
         "gone": [2], "lmaps": [{ "id": 1, "rank": null, "reasons": null }], "node": { "traces": 3, "incidents": 2 },
@@ -73,11 +82,11 @@ fn what_is_over_is_null_and_what_is_gone_is_named() {
 fn a_viewer_that_begins_or_is_too_slow_gets_everything_at_once() {
     let mut feed = feed();
     let all = |second| status((0..100).map(|id| lmap(id, &format!("service-{id}"), second)).collect());
-    _ = feed.look(&all(1), Revisions::default());
+    _ = feed.look(&all(1), Revisions::default(), now(1));
     let first = feed.next(None).unwrap();
     assert_eq!(data(&first)["lmaps"].as_array().unwrap().len(), 100);
     for second in 2..2_000 {
-        _ = feed.look(&all(second), Revisions::default());
+        _ = feed.look(&all(second), Revisions::default(), now(second));
     }
 
     assert!(first.text.contains("event: snapshot"));
@@ -94,7 +103,7 @@ fn a_viewer_that_begins_or_is_too_slow_gets_everything_at_once() {
 #[test]
 fn all_viewers_share_one_text() {
     let mut feed = feed();
-    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions::default());
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions::default(), now(9));
 
     let (one, other) = (feed.next(None).unwrap(), feed.next(None).unwrap());
     assert!(Arc::ptr_eq(&one.text, &other.text));
@@ -109,7 +118,7 @@ fn whatever_a_service_is_called_an_event_has_one_line_of_data() {
     let [column, unit, group, about] = [(); 4].map(|()| hostile.to_owned());
     let reason = Reason { column, unit, group, about, ..Reason::default() };
     let all = LmapStatus { reasons: vec![reason], points_at: hostile.to_owned(), ..lmap(1, hostile, 9) };
-    _ = feed.look(&status(vec![all]), Revisions::default());
+    _ = feed.look(&status(vec![all]), Revisions::default(), now(9));
 
     for event in [feed.next(None).unwrap(), feed.next(Some(0)).unwrap()] {
         assert_eq!(event.text.trim_end().lines().count(), 3, "{}", event.text);
@@ -123,10 +132,10 @@ fn whatever_a_service_is_called_an_event_has_one_line_of_data() {
 #[test]
 fn scores_of_a_summary_are_remembered_once() {
     let mut feed = feed();
-    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions::default());
+    _ = feed.look(&status(vec![lmap(1, "cart", 9)]), Revisions::default(), now(9));
     let again = LmapStatus { scores: vec![7.0], ..lmap(1, "cart", 9) };
-    _ = feed.look(&status(vec![again]), Revisions::default());
-    _ = feed.look(&status(vec![lmap(1, "cart", 10)]), Revisions::default());
+    _ = feed.look(&status(vec![again]), Revisions::default(), now(9));
+    _ = feed.look(&status(vec![lmap(1, "cart", 10)]), Revisions::default(), now(10));
 
     assert_eq!(feed.history.recent("cart", 9).collect::<Vec<_>>(), [2.0, 2.0]);
 }
@@ -136,7 +145,7 @@ fn of_ten_thousand_services_each_is_sent_and_events_keep_to_their_bytes() {
     let mut feed = feed();
     for second in 1..=3 {
         let all = (0..10_000).map(|id| lmap(id, &format!("service-{id}"), second)).collect();
-        assert_eq!(feed.look(&status(all), Revisions::default()), News::Event);
+        assert_eq!(feed.look(&status(all), Revisions::default(), now(second)), News::Event);
         assert!(feed.event_bytes <= MAX_EVENT_BYTES);
     }
 
@@ -147,4 +156,49 @@ fn of_ten_thousand_services_each_is_sent_and_events_keep_to_their_bytes() {
     // A viewer that is behind gets one event after the other, or everything at once.
     let behind = feed.next(Some(1)).unwrap();
     assert!(behind.sequence >= 2, "{}", behind.sequence);
+}
+
+/// Dates of the buckets of `service`, as a viewer gets them, since `from`.
+fn dates(feed: &Feed, service: &str, from: u32) -> Vec<u32> {
+    feed.history.buckets(service).iter().map(|(_, bucket)| feed.dates.of(bucket.second) - from).collect()
+}
+
+#[test]
+fn a_wall_clock_that_jumps_forward_and_back_costs_no_bucket_and_no_service_its_history() {
+    const DAY: u64 = 86_400;
+    let (mut feed, start) = (feed(), 1_700_000_040);
+    // So many seconds after the start, the clock and with it the worker's is ahead by so much.
+    let mut look = |after: u64, ahead: u64, services: &[&str]| {
+        let wall = start + after + ahead;
+        let lmaps = (1..).zip(services).map(|(id, service)| lmap(id, service, wall)).collect();
+        let now = Timestamp { monotonic: Nanos::from_secs(after), wall: UnixNanos::from_secs(wall) };
+        assert_eq!(feed.look(&status(lmaps), Revisions::default(), now), News::Event);
+    };
+    (0..10).for_each(|after| look(after, 0, &["cart", "store"]));
+    // Ten seconds, more than a day ahead, in which a newcomer comes.
+    (10..20).for_each(|after| look(after, 2 * DAY, &["cart", "store", "newcomer"]));
+    (20..30).for_each(|after| look(after, 0, &["cart", "store", "newcomer"]));
+
+    let from = u32::try_from(start).unwrap();
+    let all: Vec<u32> = (0..30).collect();
+    assert_eq!((dates(&feed, "cart", from), dates(&feed, "store", from)), (all.clone(), all.clone()));
+    assert_eq!(dates(&feed, "newcomer", from), all[10..]);
+}
+
+#[test]
+fn a_worker_whose_clock_is_wrong_has_the_history_of_others() {
+    let mut feed = feed();
+    for second in 100..110 {
+        // One is ten years ahead, and then right again; one began in 1970.
+        let odd = if second < 105 { 315_000_000 + second } else { second };
+        let lmaps = vec![lmap(1, "cart", second), lmap(2, "odd", odd), lmap(3, "old", second - 100 + 1)];
+        assert_eq!(feed.look(&status(lmaps), Revisions::default(), now(second)), News::Event);
+    }
+
+    let all: Vec<u32> = (0..10).collect();
+    for service in ["cart", "odd", "old"] {
+        assert_eq!(dates(&feed, service, 100), all, "{service}");
+    }
+    let event = data(&feed.next(Some(9)).unwrap());
+    assert!(event["lmaps"].as_array().unwrap().iter().all(|lmap| lmap["at"] == 109_000), "{event}");
 }

@@ -5,7 +5,7 @@ use super::*;
 fn counts(requests: u64, errors: u64, millis: u64) -> Counts {
     // Half of them within 1 ms, half within 10 ms.
     let classes = [requests / 2, requests - requests / 2, 0].into();
-    Counts { requests, errors, took: Nanos::from_millis(millis), classes }
+    Counts { requests, errors, took: Nanos::from_millis(millis), classes, unanswered: 0 }
 }
 
 fn pair(one: &str, other: &str) -> Pair {
@@ -63,9 +63,25 @@ fn rates_are_of_the_last_seconds() {
     let entry = json!({ "service": 1, "name": "GET /", "path": [1, 0], "figures": [160.0, 0.0, 6.0, 10.0] });
     assert_eq!(drawn["operations"][0], entry);
     assert_eq!(drawn["operations"][1]["path"], Value::Null, "no request enters there");
-    assert_eq!(drawn["calls"], json!([[1, 0, 160.0, 4.0, 0.25]]));
+    assert_eq!(drawn["calls"], json!([[1, 0, 160.0, 4.0, 0.25, 0.0]]));
     assert_eq!(drawn["streams"], json!([[1, 0, 9]]), "the other one is no edge");
     assert_eq!((&drawn["counted"], &drawn["learnt"]), (&json!(true), &json!(true)));
+}
+
+#[test]
+fn calls_that_nobody_answers_have_a_rate_when_nobody_answers_any_more() {
+    let mut map = Map::default();
+    let calls = |unanswered| {
+        let counts = Counts { unanswered, ..counts(80, 0, 400) };
+        Look { calls: Some([(pair("frontend", "payment"), counts)].into()), ..look(160) }
+    };
+    map.take(calls(0), Nanos::from_secs(0));
+    map.take(calls(5), Nanos::from_secs(8));
+
+    let drawn = json(&mut map);
+
+    // Of those that were answered there was none: no delay, no share of failures.
+    assert_eq!(drawn["calls"], json!([[1, 0, 0.0, null, null, 10.0]]));
 }
 
 #[test]
@@ -124,4 +140,24 @@ fn nothing_is_known_where_spans_are_not_counted() {
     let drawn = json(&mut map);
 
     assert_eq!((&drawn["counted"], &drawn["learnt"]), (&json!(false), &json!(false)));
+}
+
+#[test]
+fn operations_of_paths_are_drawn_without_figures_where_requests_are_not_counted() {
+    let mut map = Map::default();
+    let seen = |calls| Look {
+        operations: None,
+        calls: Some([(pair("shop", "store"), counts(calls, 0, 1))].into()),
+        ..look(0)
+    };
+    map.take(seen(0), Nanos(0));
+    map.take(seen(8), Nanos::from_secs(1));
+
+    let drawn = json(&mut map);
+
+    let operation = &drawn["operations"][0];
+    assert_eq!(operation["figures"], json!([null, null, null, null]), "{operation}");
+    assert!(operation["path"].is_array(), "{operation}");
+    assert_eq!(drawn["services"][0]["figures"], json!([null, null, null, null]));
+    assert!(drawn["calls"][0][2].as_f64().is_some_and(|rate| rate > 0.0), "who calls whom is learnt by itself");
 }

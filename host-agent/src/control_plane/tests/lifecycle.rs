@@ -233,7 +233,7 @@ fn a_faster_source_makes_rows_faster_whoever_came_first_and_a_slower_one_holds_b
     node.settle();
     assert_eq!(configured(&mut node), (100, every(&[("counted", 1), ("exported", 60), ("scraped", 10)])));
 
-    // It stays where it is: what is learnt at its interval is known.
+    // It stays where it is for now: the fast one may come back.
     node.gone(2);
     node.settle();
     assert_eq!(configured(&mut node), (100, every(&[("exported", 60), ("scraped", 10)])));

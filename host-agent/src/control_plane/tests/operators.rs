@@ -2,11 +2,11 @@
 
 use wire::control::DetectorSpec;
 use wire::id::MetricId;
-use wire::metric::Aggregation;
+use wire::metric::{Aggregation, Statistic};
 use wire::name::MetricName;
 use wire::registration::Subject;
 
-use super::super::testing::{counter, gauge, labelled};
+use super::super::testing::{counter, gauge, histogram, labelled, reason};
 use super::*;
 
 fn choice(name: &str) -> Choice {
@@ -297,12 +297,13 @@ fn the_status_shows_the_latest_summary_of_an_lmap() {
             seen: 3.0,
             expected: 2.0,
             since_us: 4_200_000,
+            replica: None,
         }],
         groups: vec![proto::GroupShare { group: 1, share: 0.25 }, proto::GroupShare { group: 0, share: 0.75 }],
         ..proto::LmapSummary::default()
     };
     let counters = proto::WorkerCounters { ticks: 40, late_ticks: 1, ..proto::WorkerCounters::default() };
-    let message = proto::Summary { at_unix_ns: 5, lmaps: vec![summary], counters: Some(counters) };
+    let message = proto::Summary { at_unix_ns: 5, lmaps: vec![summary], counters: Some(counters), account: None };
     node.receive(50, FromWorker::Summary(message));
 
     let status = node.plane.status();
@@ -317,6 +318,23 @@ fn the_status_shows_the_latest_summary_of_an_lmap() {
     assert_eq!((lmap.rank, lmap.detector.as_ref()), (1, None), "who is in alarm alone is the suspected cause");
     assert_eq!((status.workers[0].ticks, status.workers[0].late_ticks), (40, 1));
     assert_eq!(status.counters["verdicts"], 1);
+}
+
+#[test]
+fn a_reason_has_its_column_in_one_title_and_in_parts() {
+    let says = |series, statistic| {
+        let wire::proto::operators::Reason { column, metric, statistic, labels, .. } =
+            (&reason(series, statistic, [2.0, 1.0])).into();
+        (column, metric, statistic, labels.into_iter().map(|label| (label.key, label.value)).collect::<Vec<_>>())
+    };
+
+    let call = says(labelled(histogram("calls"), "peer", "store \"7\""), Statistic::P99);
+    let queue = says(gauge("queue"), Statistic::Value);
+
+    let label = ("peer".to_owned(), "store \"7\"".to_owned());
+    let [title, calls, p99] = [r#"calls.p99{peer="store \"7\""}"#, "calls", "p99"].map(str::to_owned);
+    assert_eq!(call, (title, calls, p99, vec![label]));
+    assert_eq!(queue, ("queue".to_owned(), "queue".to_owned(), String::new(), Vec::new()));
 }
 
 #[test]
@@ -348,9 +366,9 @@ fn a_reason_says_whom_its_metric_is_about_as_the_service_said_last() {
     node.settle();
     let id = node.only_lmap();
     let said = |metric: &str, text: &str| Subject::new(MetricName::new(metric).unwrap(), text);
-    let reason = proto::Reason { metric: 1, statistic: 2, share: 1.0, seen: 3.0, expected: 2.0, since_us: 0 };
+    let reason = proto::Reason { metric: 1, statistic: 2, share: 1.0, seen: 3.0, expected: 2.0, ..Default::default() };
     let summary = proto::LmapSummary { lmap: id.0, epoch: 1, reasons: vec![reason], ..proto::LmapSummary::default() };
-    node.receive(50, FromWorker::Summary(proto::Summary { at_unix_ns: 5, lmaps: vec![summary], counters: None }));
+    node.receive(50, FromWorker::Summary(proto::Summary { at_unix_ns: 5, lmaps: vec![summary], ..Default::default() }));
     let about = |node: &Node| node.plane.status().lmaps[0].reasons[0].about.clone();
 
     assert!(node.welcomed(1).takes_subjects);

@@ -59,8 +59,9 @@ fn a_counter_of_several_shards_is_one_metric_that_is_read_at_several_places() {
 
 #[test]
 fn a_process_registers_only_as_the_configured_services() {
-    let rule = IdentityRule { uid: Some(1000), cgroup: None, services: Some(vec![service("cart")]) };
-    let mut node = Node::new(Settings { identities: vec![rule], ..settings() });
+    let services = Some(vec![service("cart")]);
+    let rule = IdentityRule { uid: Some(1000), cgroup: None, services, of_processes: true };
+    let mut node = Node::new(Settings { identities: [rule].into(), ..settings() });
     node.replica(1, "cart", &[counter("a")]);
     node.connect(2);
 

@@ -39,6 +39,7 @@ fn the_last_score_stays_between_rows_and_is_none_while_a_replica_is_silent() {
     assert_eq!(says(&mut node, id, proto::State::Learning, &[]), []);
     assert_eq!(says(&mut node, id, proto::State::Armed, &[]), score(None, false));
     assert_eq!(says(&mut node, id, proto::State::Armed, &[9.0, 0.5]), score(Some(0.25), false));
+    assert_eq!((node.plane.last_ratio(id), node.plane.last_ratio(LmapId(id.0 + 1))), (Some(0.25), None));
     assert_eq!(says(&mut node, id, proto::State::Armed, &[]), score(Some(0.25), false), "no row in this second");
     node.verdict(50, id, 1);
     assert_eq!(says(&mut node, id, proto::State::Drifted, &[5.0]), score(Some(2.5), true));

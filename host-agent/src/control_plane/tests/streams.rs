@@ -1,7 +1,10 @@
 //! Streams of packets that policies want.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
+use super::super::worker::Worker;
 use super::*;
 
 impl Node {

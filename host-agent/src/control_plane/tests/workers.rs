@@ -234,6 +234,7 @@ fn a_verdict_of_the_present_epoch_is_dispatched_with_names() {
             seen: 5.0,
             expected: 1.0,
             since_us: 300_000,
+            replica: Some(1),
         }],
         silent_replicas: vec![1],
         ..proto::Verdict::default()
@@ -244,6 +245,7 @@ fn a_verdict_of_the_present_epoch_is_dispatched_with_names() {
     assert_eq!(events[0].service, service("cart"));
     assert_eq!(events[0].reasons[0].column(), "b");
     assert_eq!(events[0].reasons[0].since, Nanos::from_millis(300));
+    assert_eq!(events[0].reasons[0].replica, "cart-1");
     assert_eq!(events[0].silent[0].as_str(), "cart-1");
 }
 
@@ -370,6 +372,36 @@ fn a_run_of_a_worker_is_superseded_by_its_own_identity_only() {
 }
 
 #[test]
+fn what_connected_workers_leave_open_is_said_with_their_names_printable_and_bounded() {
+    let mut node = Node::new(Settings { warnings: vec!["of its own".to_owned()], ..settings() });
+    let hello = |worker: u32, warnings: Vec<String>| proto::WorkerHello {
+        protocol: wire::control::PROTOCOL,
+        worker,
+        incarnation: u64::from(worker) + 1,
+        transports: vec!["shm".into()],
+        warnings,
+        ..proto::WorkerHello::default()
+    };
+    let open = vec!["metrics.listen 0.0.0.0:9703 has no TLS".to_owned(), "a\u{1b}[2J\nINSECURE: b".to_owned()];
+    let many = vec!["x".repeat(1000); 100];
+
+    for (connection, hello) in (50..).zip([hello(0, open), hello(1, many), hello(2, Vec::new())]) {
+        node.plane.worker_connected(node.now, ConnectionId(connection), &OWNER, &hello);
+        node.step();
+    }
+
+    let said = node.plane.status().warnings;
+    let expected =
+        ["of its own", "worker-0: metrics.listen 0.0.0.0:9703 has no TLS", "worker-0: a\\u{1b}[2J\\u{a}INSECURE: b"];
+    assert_eq!(said[..3], expected);
+    let longest = format!("worker-1: {}", "x".repeat(256));
+    assert!(said.len() == 3 + 16 && said[3..].iter().all(|line| *line == longest), "{said:?}");
+    // Of one that is gone, nobody knows.
+    node.plane.worker_gone(node.now, ConnectionId(51));
+    assert_eq!(node.plane.status().warnings, expected);
+}
+
+#[test]
 fn workers_get_the_lowest_share_that_a_hook_wants_and_those_without_support_send_all() {
     let mut node = Node::new(settings());
     let lowest = node.plane.settings.lowest_share;
@@ -430,4 +462,24 @@ fn lmap_problems_are_accepted_from_the_worker_that_runs_the_lmap_only() {
     let problems = node.plane.status().problems;
     assert!(problems.iter().any(|line| line.starts_with("cart (lmap-1) on worker-0: the model: x")), "{problems:?}");
     assert!(problems.iter().all(|line| line.len() < 300), "what a worker says is cut");
+}
+
+#[test]
+fn what_a_nic_agent_says_of_its_memory_is_known_while_it_is_connected() {
+    let mut node = Node::new(settings());
+    node.worker(50, 3, 7);
+    let account = |bytes| {
+        let row = proto::MemoryRow { what: "rows".to_owned(), bytes, ..Default::default() };
+        proto::MemoryAccount { services: 600, columns: 100, rows: vec![row], resident_bytes: 5 }
+    };
+    assert!(node.plane.memory_accounts().is_empty(), "one of an earlier release says nothing");
+    for bytes in [8, 9] {
+        node.receive(50, FromWorker::Summary(proto::Summary { account: Some(account(bytes)), ..Default::default() }));
+    }
+    // Most summaries have none.
+    node.receive(50, FromWorker::Summary(proto::Summary::default()));
+
+    assert_eq!(node.plane.memory_accounts(), [(WorkerId(3), account(9))]);
+    node.worker_gone(50);
+    assert!(node.plane.memory_accounts().is_empty());
 }

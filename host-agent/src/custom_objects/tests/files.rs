@@ -50,14 +50,9 @@ impl OnDisk {
         interval_ms(&self.node, service)
     }
 
-    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let waiting = async {
-            while !holds(self) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let in_time = tokio::time::timeout(WITHIN, waiting).await.is_ok();
-        assert!(in_time, "not within {WITHIN:?}: {what}; {:?}", self.objects);
+    #[track_caller]
+    fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) -> impl Future<Output = ()> {
+        WAIT.until_async(what, async move || holds(self).then_some(()).ok_or(&self.objects))
     }
 
     /// Whether the status has a line with `part`.

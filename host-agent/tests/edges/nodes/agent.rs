@@ -4,28 +4,22 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use support::certificates::{Authority, Subject};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{ReceiptReply, ReceiptRequest};
 
 use super::network::{NODES, Network};
-use crate::agent::{addresses, wait_for};
+use crate::agent::{WAIT, addresses};
 
 /// Writes a certificate authority `name.pem`, and a certificate with its key for each node's address: `name-N.pem` and
 /// `name-N.key`.
 pub fn certificates(folder: &Path, name: &str) {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    std::fs::write(folder.join(format!("{name}.pem")), authority.pem()).unwrap();
+    let authority = Authority::new(name);
+    authority.write(folder, name);
     for node in NODES {
-        let key = KeyPair::generate().unwrap();
-        let mut params =
-            CertificateParams::new(vec![Network::address(node).to_string(), format!("node-{node}")]).unwrap();
-        params.subject_alt_names.push(SanType::URI("uview:peer".try_into().unwrap()));
-        let made = params.signed_by(&key, &authority).unwrap().pem();
-        std::fs::write(folder.join(format!("{name}-{node}.pem")), made).unwrap();
-        std::fs::write(folder.join(format!("{name}-{node}.key")), key.serialize_pem()).unwrap();
+        let (address, node_name) = (Network::address(node).to_string(), format!("node-{node}"));
+        let subject = Subject::new(&[&address, &node_name, "uview:peer"]);
+        subject.signed_by(&authority).write(folder, &format!("{name}-{node}"));
     }
 }
 
@@ -68,7 +62,7 @@ impl Node {
             Command::new(program).arg("--config").arg(file).stdin(Stdio::null()).stderr(log).spawn().unwrap()
         });
         let mut node = Self { number, folder: own, process };
-        wait_for("host-agent.json", || {
+        WAIT.until("host-agent.json", || {
             assert!(node.process.try_wait().unwrap().is_none(), "it ended: {}", node.log());
             addresses(&node.folder).filter(|at| at.pid == node.process.id())
         });

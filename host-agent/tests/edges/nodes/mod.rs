@@ -10,14 +10,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use wire::proto::operators::{ReceiptLine, ReceiptReply};
 
 use self::agent::{Node, WAIT_MS, certificates};
 use self::network::{HUB, NODES, Network};
-use crate::agent::wait_for;
+use crate::agent::WAIT;
 use crate::coherence::request;
-use crate::otlp::{ReceivedSpans, now, span, try_send, upstream_at};
+use crate::otlp::{ReceivedSpans, span, try_send, upstream_at};
 
 /// The node at which a trace fails: one trace in four at the node with its first span, one in 16 at the last node,
 /// which does not know when the trace began.
@@ -50,11 +51,11 @@ fn services(node: usize, to: std::net::SocketAddr, traces: &Mutex<u128>, stop: &
         let ended = stop.load(Ordering::Acquire);
         let last = *traces.lock().unwrap_or_else(PoisonError::into_inner);
         for trace in next..=last {
-            let (body, tried) = (request(SERVICES[node], spans(node, trace)), now());
-            wait_for("a request to be taken", || {
+            let (body, tried) = (request(SERVICES[node], spans(node, trace)), unix_now().0);
+            WAIT.until("a request to be taken", || {
                 try_send(to, &body).is_ok_and(|status| status == "HTTP/1.1 200 OK").then_some(())
             });
-            taken.push((tried, now()));
+            taken.push((tried, unix_now().0));
         }
         next = last + 1;
         if ended {
@@ -121,13 +122,13 @@ fn scenario(network: &Network) {
     let start = |number| Node::start(network, number, folder.path(), "ours", to);
     let (first, second) = (start(NODES[0]), start(NODES[1]));
     let stranger = Node::start(network, NODES[2], folder.path(), "strangers", to);
-    wait_for("a stranger to be refused", || stranger.log().contains("does not reply").then_some(()));
-    wait_for("two to know each other", || (first.peers() == Some(1) && second.peers() == Some(1)).then_some(()));
+    WAIT.until("a stranger to be refused", || stranger.log().contains("does not reply").then_some(()));
+    WAIT.until("two to know each other", || (first.peers() == Some(1) && second.peers() == Some(1)).then_some(()));
     assert_eq!(stranger.peers(), Some(0));
     stranger.kill();
     std::fs::remove_dir_all(folder.path().join("node-3")).unwrap();
     let third = start(NODES[2]);
-    wait_for("everyone to know everyone", || {
+    WAIT.until("everyone to know everyone", || {
         [&first, &second, &third].iter().all(|node| node.peers() == Some(2)).then_some(())
     });
 
@@ -148,7 +149,7 @@ fn scenario(network: &Network) {
         });
         more(900);
         second.kill();
-        let killed = now();
+        let killed = unix_now().0;
         more(100);
         let second = start(NODES[1]);
         more(600);
@@ -166,7 +167,7 @@ fn scenario(network: &Network) {
 
 /// The receipt of a node once nothing is buffered.
 fn settled(node: &Node) -> ReceiptReply {
-    wait_for("every span to be decided", || {
+    WAIT.until("every span to be decided", || {
         let receipt = node.receipt();
         assert!(balances(&receipt), "{receipt:?}");
         receipt.waiting_spans.is_empty().then_some(receipt)
@@ -177,7 +178,7 @@ fn settled(node: &Node) -> ReceiptReply {
 fn check_traces(traces: u128, received: &ReceivedSpans) {
     let whole = BTreeSet::from([1, 2, 3]);
     let good = |found: &ArrivedTrace| found.marked || found.services == whole;
-    wait_for("all traces that failed", || {
+    WAIT.until("all traces that failed", || {
         let arrived = arrived(received);
         let mut failed = (1..=traces).filter(|trace| fails_at(*trace).is_some());
         failed.all(|trace| arrived.get(&trace).is_some_and(good)).then_some(())

@@ -1,15 +1,15 @@
 //! `custom.metrics.k8s.io` over TLS, with certificates of a front proxy, and host agents of the tests' own.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use agent_runtime::ClientTls;
 use axum::Router;
 use axum::routing::get;
 use kube::Client;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
+use support::certificates::{Authority, Subject};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -20,34 +20,16 @@ use super::{args, intervals, lmap, node, said};
 use crate::counts::Counts;
 use crate::known::{self, ClusterView};
 use crate::serving::{Serving, serve};
-use crate::testing::ApiServer;
+use crate::testing::{ApiServer, WAIT};
 
 const API: &str = "/apis/custom.metrics.k8s.io/v1beta1";
 
-/// An authority that signs certificates into a folder.
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: PathBuf,
-}
-
-impl Authority {
-    fn new(folder: &Path, name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        std::fs::write(folder.join(format!("{name}.pem")), issuer.pem()).unwrap();
-        Self { issuer, folder: folder.to_owned() }
-    }
-
-    /// Signs `file`, with this common name.
-    fn sign(&self, file: &str, common_name: &str) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        let made = params.signed_by(&key, &self.issuer).unwrap().pem();
-        std::fs::write(self.folder.join(format!("{file}.pem")), made).unwrap();
-        std::fs::write(self.folder.join(format!("{file}.key")), key.serialize_pem()).unwrap();
+/// Writes an authority, and certificates of it: file and common name of each.
+fn certificates(folder: &Path, authority: &str, signed: &[(&str, &str)]) {
+    let issuer = Authority::new(authority);
+    issuer.write(folder, authority);
+    for (file, common_name) in signed {
+        Subject::new(&["localhost"]).common_name(common_name).signed_by(&issuer).write(folder, file);
     }
 }
 
@@ -109,11 +91,9 @@ impl Served {
     /// Two nodes run `cart`; the agent of the first one answers, nobody does at the address of the second one.
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Authority::new(folder.path(), "own").sign("server", "controller");
-        let front = Authority::new(folder.path(), "front");
-        front.sign("proxy", "front-proxy-client");
-        front.sign("other-name", "kubelet");
-        Authority::new(folder.path(), "stranger").sign("strange", "front-proxy-client");
+        certificates(folder.path(), "own", &[("server", "controller")]);
+        certificates(folder.path(), "front", &[("proxy", "front-proxy-client"), ("other-name", "kubelet")]);
+        certificates(folder.path(), "stranger", &[("strange", "front-proxy-client")]);
 
         let (agent, at) =
             Agent::start("127.0.0.1:0".parse().unwrap(), &[("shop/cart", 0.36, 0), ("shop/x", 9.0, 1)]).await;
@@ -193,12 +173,11 @@ impl Served {
     /// Waits until the watches know the `Lmap`.
     async fn knows_lmaps(&self) {
         let path = format!("{API}/namespaces/shop/lmaps.uview.dev/fast/uview_alarm");
-        let known = async {
-            while self.ask(&path).await.0 != 200 {
-                tokio::task::yield_now().await;
-            }
+        let known = async || {
+            let (status, answer) = self.ask(&path).await;
+            if status == 200 { Ok(()) } else { Err(answer) }
         };
-        tokio::time::timeout(crate::testing::WITHIN, known).await.unwrap();
+        WAIT.until_async("the watches know the Lmap", known).await;
     }
 }
 
@@ -265,20 +244,14 @@ async fn a_new_authority_is_taken_over_while_it_serves() {
     let served = Served::start().await;
     assert_eq!(served.ask(API).await.0, 200);
 
-    let newer = Authority::new(served.folder.path(), "newer");
-    newer.sign("newer-proxy", "front-proxy-client");
+    certificates(served.folder.path(), "newer", &[("newer-proxy", "front-proxy-client")]);
     let authority = std::fs::read_to_string(served.folder.path().join("newer.pem")).unwrap();
     served.server.put(
         "configmaps",
         json!({"metadata": {"name": "extension-apiserver-authentication",
         "namespace": "kube-system"}, "data": {"requestheader-client-ca-file": authority}}),
     );
-    let taken_over = async {
-        while served.ask_as(Some("newer-proxy"), API).await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(crate::testing::WITHIN, taken_over).await.unwrap();
+    WAIT.until_async("the new authority is taken over", async || served.ask_as(Some("newer-proxy"), API).await).await;
     assert!(served.ask_as(Some("proxy"), API).await.is_err());
 }
 

@@ -7,9 +7,8 @@ use anyhow::{Context as _, Result};
 use support::sink;
 
 use super::super::agents::{Agents, Case, build, shares};
+use super::super::figure::{Figure, Goal};
 use super::super::pair::{Pair, median};
-use super::super::{Figure, Goal};
-use super::judged;
 
 const LENGTH: Duration = Duration::from_mins(1);
 /// Measurements, one after the other.
@@ -52,5 +51,5 @@ pub fn hundred(name: &str) -> Result<Figure> {
         host(2)
     );
     let figure = Figure::new(name, "% of a core", what, measured, Goal::Stated);
-    Ok(judged(figure, "≤ 1 % of a core more", more <= MAX, note))
+    Ok(figure.judged("≤ 1 % of a core more", more <= MAX, note))
 }

@@ -5,8 +5,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::TailSampler;
 use prost::Message as _;
 
+use super::super::figure::{Figure, Goal};
 use super::super::pair::Pair;
-use super::super::{Figure, Goal};
 use super::traffic::{BATCH, at, request, settings, span, span_of};
 
 /// Requests of a figure.

@@ -10,14 +10,15 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use otlp::{EdgeHandle, SpanMetricsSettings};
+use support::clock::Stopwatch;
 use support::sink;
 use tokio::runtime::Runtime;
 
+use super::super::figure::{Figure, Goal};
 use super::super::pair::Pair;
-use super::super::{Figure, Goal};
 use super::sockets::edge_settings;
 use super::traffic::{SERVICES, settings};
-use crate::clock::{self, Stopwatch};
+use crate::clock;
 
 /// Requests per second, each a trace of eight spans.
 const PER_SECOND: u32 = 250;

@@ -11,10 +11,9 @@ use otlp::{Protocol, Settings, SpanMetricsSettings, UpstreamSettings};
 use support::sink::{self, Message};
 use tokio::sync::oneshot;
 
-use super::super::pair::Pair;
-use super::super::{Figure, Goal};
+use super::super::figure::{Figure, Goal};
+use super::super::pair::{Pair, per_second};
 use super::traffic::{BATCH, SERVICES, block, decode, settings};
-use super::{judged, per_second};
 use crate::clock;
 
 /// Memory budget in bytes: a third of the traffic.
@@ -56,7 +55,7 @@ pub fn over_sockets(name: &str) -> Result<Figure> {
     let peer = "a thread that reads the same requests from a socket, and decodes them with opentelemetry-proto";
     let rate = per_second(pair.ours);
     let figure = Figure::new(name, "ns per span", peer, pair, Goal::Stated);
-    Ok(judged(figure, "≥ 250000 spans/s per core", rate >= MIN, format!("{rate:.0} spans/s per core; {noted}")))
+    Ok(figure.judged("≥ 250000 spans/s per core", rate >= MIN, format!("{rate:.0} spans/s per core; {noted}")))
 }
 
 /// Sends all `bodies` to `address`, one after the other.

@@ -7,10 +7,9 @@ use hooks::tracing::{DropReason, LossReason, Metric};
 use otlp::{Finding, TailSampler};
 use prost::Message as _;
 
-use super::super::pair::Pair;
-use super::super::{Figure, Goal};
+use super::super::figure::{Figure, Goal};
+use super::super::pair::{Pair, per_second};
 use super::traffic::{BATCH, SERVICES, at, block, decode, request, service, settings, span};
-use super::{judged, per_second};
 use crate::clock;
 
 /// Memory budget in bytes: less than the traffic in the time for which traces are buffered, so that a third is evicted.
@@ -69,7 +68,7 @@ pub fn after_framing(name: &str) -> Result<Figure> {
         share(account.dropped(DropReason::Aged).spans)
     );
     let met = per_second(pair.ours) >= MIN;
-    Ok(judged(Figure::new(name, "ns per span", peer, pair, Goal::Stated), "≥ 500000 spans/s per core", met, note))
+    Ok(Figure::new(name, "ns per span", peer, pair, Goal::Stated).judged("≥ 500000 spans/s per core", met, note))
 }
 
 /// Time from a verdict to the export requests of ten thousand traces with eight spans, against copying their bytes
@@ -82,7 +81,7 @@ pub fn release(name: &str) -> Result<Figure> {
     let pair = Pair::of(&pairs).context("there are turns")?;
     let peer = "copying the encoded spans of all of them once";
     let met = pair.ours < WITHIN_MS;
-    Ok(judged(Figure::new(name, "ms of CPU", peer, pair, Goal::Stated), "< 100 ms", met, String::new()))
+    Ok(Figure::new(name, "ms of CPU", peer, pair, Goal::Stated).judged("< 100 ms", met, String::new()))
 }
 
 fn release_once() -> Result<(f64, f64)> {
@@ -104,6 +103,7 @@ fn release_once() -> Result<(f64, f64)> {
         seen: 0.18,
         expected: 0.02,
         of_distribution: true,
+        replica: "".into(),
     }];
     let (from, until, last) = (at(70_000).wall, at(71_000).wall, service(SERVICES - 1));
     let finding = Finding {

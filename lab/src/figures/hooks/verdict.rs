@@ -9,9 +9,8 @@ use hooks::paths::{Latencies, LatencyRule, NameLimits, Names, PathLimits, Paths}
 use hooks::tracing::{Origin, Reason, ServiceCatalog, TriggerRule, Triggers, Verdict};
 use wire::time::{Nanos, UnixNanos};
 
+use super::super::figure::{Figure, Goal};
 use super::super::pair::measure;
-use super::super::{Figure, Goal};
-use super::judged;
 
 const OPERATIONS: u32 = 1_000;
 const SERVICES: u32 = 100;
@@ -24,6 +23,7 @@ fn verdict(service: u32, second: u64, reason: &Arc<Reason>) -> Verdict {
     Verdict {
         service: ServiceId(service),
         origin: Origin::Here,
+        author: None,
         from: at,
         at,
         breakdown: None,
@@ -60,7 +60,7 @@ pub fn taken(name: &str) -> Figure {
     let peer = "an entry of a BTreeMap of 100 services with the same reason";
     let met = measured.ours < MAX_NS;
     let note = "what it is about is found out when a trace or an operation is asked for: `hooks-operation`".to_owned();
-    judged(Figure::new(name, "ns", peer, measured, Goal::Stated), "< 2 µs", met, note)
+    Figure::new(name, "ns", peer, measured, Goal::Stated).judged("< 2 µs", met, note)
 }
 
 /// Checking one of 1,000 operations, with 100 services on the path of each, in a second with one verdict.

@@ -15,14 +15,14 @@ use remote_write::encoding::{Encoder, Version};
 use remote_write::message::{Label, Sample, TimeSeries, WriteRequest};
 use remote_write::naming::MetricType;
 use remote_write::series::{Owner, Point, Series, SeriesMetadata, ServiceNumber};
+use support::clock::Stopwatch;
 use support::sink;
 
+use super::super::figure::{Figure, Goal};
 use super::super::metric_set::Noise;
-use super::super::pair::{Pair, measure};
+use super::super::pair::{Pair, measure, per_second};
 use super::super::prometheus::Exposition;
-use super::super::{Figure, Goal, Unavailable};
-use super::{judged, per_second};
-use crate::clock::Stopwatch;
+use crate::unavailable::Unavailable;
 
 const SAMPLES: usize = 10_000;
 const MIN: f64 = 1e6;
@@ -108,7 +108,7 @@ pub fn encode(name: &str, version: Version) -> Result<Figure> {
         anew.peer,
         anew.ratio
     );
-    Ok(judged(figure, "≥ 1000000 samples/s per core", rate >= MIN, note))
+    Ok(figure.judged("≥ 1000000 samples/s per core", rate >= MIN, note))
 }
 
 /// A running Prometheus. Dropping this ends it.

@@ -1,4 +1,5 @@
-//! All four synopses of one stream: each packet is parsed and identified once.
+//! All synopses of one stream: each packet is parsed and identified once. Those of delay and loss, and with
+//! [`AllSynopses::with_flows`] those of flows.
 
 use anyhow::{Result, ensure};
 use packets::{Delays, DelaysSettings, Filter, Frame, Pair, View, identity, parse};
@@ -6,6 +7,8 @@ use synopses::digest::DigestKey;
 use synopses::finecomb::{FineComb, Receiver, Settings as CombSettings};
 use synopses::fridge::{HistogramShape, Settings};
 use synopses::rda::{Capture, Ids};
+
+use super::flow_synopses::FlowSynopses;
 
 /// Intervals of RDA, LDA and FineComb, in nanoseconds of the packets' own time.
 const INTERVAL_NS: u64 = 250_000_000;
@@ -28,7 +31,7 @@ pub fn fridge() -> Result<Delays> {
     })?)
 }
 
-/// A fridge for TCP data, LDA, FineComb as the receiver, and RDA.
+/// A fridge for TCP data, LDA, FineComb as the receiver, and RDA; and perhaps the synopses of flows.
 #[derive(Debug)]
 pub struct AllSynopses {
     key: DigestKey,
@@ -36,6 +39,7 @@ pub struct AllSynopses {
     lda: FineComb,
     finecomb: Receiver,
     rda: Capture,
+    flows: Option<FlowSynopses>,
     start_ns: u64,
     interval: u64,
     taken: u64,
@@ -53,11 +57,17 @@ impl AllSynopses {
             lda: FineComb::new(&CombSettings::one_bank(BUCKETS, 1.0, 0, 1))?,
             finecomb,
             rda: Capture::new(start_ns, INTERVAL_NS, GENERATIONS, PACKETS, Ids::Checked8)?,
+            flows: None,
             start_ns,
             interval: 0,
             taken: 0,
             refused: 0,
         })
+    }
+
+    /// The same with the synopses of flows.
+    pub fn with_flows(self) -> Result<Self> {
+        Ok(Self { flows: Some(FlowSynopses::new(self.start_ns, INTERVAL_NS)?), ..self })
     }
 
     /// Inserts one frame into all synopses.
@@ -73,6 +83,9 @@ impl AllSynopses {
         self.lda.insert(digest, packet.time_ns);
         self.finecomb.insert(digest, packet.time_ns);
         self.rda.insert(digest, packet.time_ns);
+        if let Some(flows) = &mut self.flows {
+            flows.insert(&packet, &self.key);
+        }
     }
 
     /// Ends all intervals before the one that `now_ns` is in; what they hold is not estimated, which happens elsewhere.
@@ -86,17 +99,22 @@ impl AllSynopses {
             self.refused += cache.overflowed();
             self.rda.give_back(cache);
         }
+        if let Some(flows) = &mut self.flows {
+            flows.end_interval();
+        }
         self.interval = self.rda.interval_of(now_ns).unwrap_or(self.interval);
     }
 
-    /// The number of packets, each of which all four synopses must contain.
+    /// The number of packets, each of which all synopses must contain.
     ///
     /// # Errors
     ///
-    /// RDA dropped some: then the figure would be of less work.
+    /// Some were dropped: then the figure would be of less work.
     pub fn whole(&self) -> Result<u64> {
         let (outside, refused) = (self.rda.outside(), self.refused);
         ensure!(outside == 0 && refused == 0, "RDA took {outside} packets for late, and had no room for {refused}");
+        let of_flows = self.flows.as_ref().map_or(self.taken, FlowSynopses::packets);
+        ensure!(of_flows == self.taken, "the synopses of flows have {of_flows} of {} packets", self.taken);
         Ok(self.taken)
     }
 }

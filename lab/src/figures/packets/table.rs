@@ -44,22 +44,9 @@ impl RoundTrips {
     ///
     /// The file cannot be read.
     pub fn of(path: &Path) -> Result<Self> {
-        let mut reader = LegacyPcapReader::new(BUFFER, File::open(path)?).map_err(|error| refused(&error))?;
         let mut trips = Self::default();
-        loop {
-            match reader.next() {
-                Ok((bytes, block)) => {
-                    if let PcapBlockOwned::Legacy(packet) = block {
-                        let time_ns = u64::from(packet.ts_sec) * 1_000_000_000 + u64::from(packet.ts_usec);
-                        trips.insert(time_ns, packet.data);
-                    }
-                    reader.consume_noshift(bytes);
-                }
-                Err(PcapError::Eof) => return Ok(trips),
-                Err(PcapError::Incomplete(_)) => reader.refill().map_err(|error| refused(&error))?,
-                Err(error) => return Err(refused(&error)),
-            }
-        }
+        each_frame(path, |time_ns, frame| trips.insert(time_ns, frame))?;
+        Ok(trips)
     }
 
     /// Bytes of the table, for keys and times alone.
@@ -108,6 +95,29 @@ impl RoundTrips {
             let marks = u32::from(tcp.syn()) + u32::from(tcp.fin());
             let end = tcp.sequence_number().wrapping_add(payload).wrapping_add(marks);
             self.pending.entry((from, to, end)).or_insert(time_ns);
+        }
+    }
+}
+
+/// Passes time and bytes of each frame of a pcap file with nanoseconds, in a plain loop.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub fn each_frame(path: &Path, mut take: impl FnMut(u64, &[u8])) -> Result<()> {
+    let mut reader = LegacyPcapReader::new(BUFFER, File::open(path)?).map_err(|error| refused(&error))?;
+    loop {
+        match reader.next() {
+            Ok((bytes, block)) => {
+                if let PcapBlockOwned::Legacy(packet) = block {
+                    let time_ns = u64::from(packet.ts_sec) * 1_000_000_000 + u64::from(packet.ts_usec);
+                    take(time_ns, packet.data);
+                }
+                reader.consume_noshift(bytes);
+            }
+            Err(PcapError::Eof) => return Ok(()),
+            Err(PcapError::Incomplete(_)) => reader.refill().map_err(|error| refused(&error))?,
+            Err(error) => return Err(refused(&error)),
         }
     }
 }

@@ -13,14 +13,14 @@ use anyhow::{Context as _, Result, ensure};
 use packets::generator::{Traffic, TrafficSettings};
 use packets::ring::{Ring, RingSettings};
 use rustix::process::{Pid, Signal, kill_process};
+use support::clock::Stopwatch;
 
 use super::super::agents::cpu_time;
-use super::super::hooks::judged;
+use super::super::figure::{Figure, Goal};
 use super::super::pair::Pair;
-use super::super::{Figure, Goal, Unavailable};
 use super::namespaces::Namespaces;
 use crate::clients::shop::ending_with_us;
-use crate::clock::Stopwatch;
+use crate::unavailable::Unavailable;
 use support::workspace;
 
 /// Of one trial.
@@ -102,7 +102,7 @@ pub fn path(name: &str) -> Result<Figure> {
     );
     // A frame that is missing was neither received nor counted as dropped.
     let told = more.is_none_or(|trial| trial.taken + trial.dropped == trial.sent);
-    Ok(judged(figure, "every loss is counted", told, note))
+    Ok(figure.judged("every loss is counted", told, note))
 }
 
 fn built() -> Result<PathBuf> {

@@ -139,7 +139,7 @@ impl Agents {
         let Some(watched) = self.watched.iter().find(|watched| watched.spec.id == verdict.lmap) else { return };
         let series = |id| watched.spec.metrics.iter().find(|metric| metric.id == id).map(|metric| &metric.series);
         let named = verdict.reasons.iter().filter_map(|reason| {
-            series(reason.metric).map(|series| NamedReason::new(series.clone(), reason, String::new()))
+            series(reason.metric).map(|series| NamedReason::new(series.clone(), reason, String::new(), String::new()))
         });
         let row = verdict.row.as_ref().zip(verdict.gamma);
         let event = Event {

@@ -48,11 +48,13 @@ pub enum Policy {
     Plain,
     /// The LMAPs' triggers alone.
     Lmap,
+    /// The same, of traces that look as usual for their operation one in twenty only.
+    Remarkable,
     /// The default policies: a floor of 1 %, errors, latency, LMAPs.
     All,
 }
 
-pub const POLICIES: [Policy; 9] = [
+pub const POLICIES: [Policy; 10] = [
     Policy::Head(10),
     Policy::Head(50),
     Policy::Head(200),
@@ -61,6 +63,7 @@ pub const POLICIES: [Policy; 9] = [
     Policy::Oracle,
     Policy::Plain,
     Policy::Lmap,
+    Policy::Remarkable,
     Policy::All,
 ];
 
@@ -177,7 +180,10 @@ impl Sink {
     }
 }
 
-const NONE: Switches = Switches { floor: None, error: false, lmap: false, latency: false, trigger: false };
+const NONE: Switches =
+    Switches { floor: None, error: false, lmap: false, unremarkable: None, latency: false, trigger: false };
+/// Share that [`Policy::Remarkable`] keeps of what looks as usual.
+const UNREMARKABLE: f64 = 0.05;
 
 fn timestamp(at: u64) -> Timestamp {
     Timestamp { monotonic: Nanos(at), wall: UnixNanos(NOON + at) }
@@ -193,9 +199,11 @@ pub fn run(seed: u64, setting: RunConfig) -> Result<Outcome> {
     let truths = truths(&requests, &healthy, &faults, setting);
     drop(healthy);
 
-    let sink = |switches| Sink::new(switches, seed, requests.len(), timestamp(0));
-    let (plain, lmap) = (Switches { error: true, latency: true, ..NONE }, Switches { lmap: true, ..NONE });
-    let mut sinks = [sink(plain)?, sink(lmap)?, sink(Switches::default())?];
+    let sink = |switches| Sink::new(switches, seed, requests.len(), timestamp(0)).map(Box::new);
+    let (default, plain) = (Switches::default(), Switches { error: true, latency: true, ..NONE });
+    let lmap = Switches { lmap: true, unremarkable: default.unremarkable, ..NONE };
+    let remarkable = Switches { unremarkable: Some(Threshold::keeping(UNREMARKABLE)?), ..lmap };
+    let mut sinks = [sink(plain)?, sink(lmap)?, sink(remarkable)?, sink(default)?];
     let phase = shop::mix(seed ^ 0xFA5E) % (setting.interval / TICK) * TICK + TICK / 2;
     let mut agents = Agents::new(seed, Nanos(setting.interval), Nanos(phase), timestamp(0));
     let mut bytes = vec![0_u32; requests.len()];
@@ -308,8 +316,9 @@ struct RunResults<'a> {
     requests: &'a [Request],
     truths: &'a [Truth],
     bytes: &'a [u32],
-    /// Tail buffers with the plain policies, the LMAP policy, and all policies.
-    sinks: &'a [Sink; 3],
+    /// Tail buffers with the plain policies, the LMAP policy, that without most of what looks as usual, and all
+    /// policies.
+    sinks: &'a [Box<Sink>; 4],
 }
 
 impl RunResults<'_> {
@@ -389,7 +398,7 @@ impl RunResults<'_> {
 }
 
 fn outcome(seed: u64, seen: &RunResults<'_>, setting: RunConfig) -> Outcome {
-    let [plain, lmap, all] = seen.sinks;
+    let [plain, lmap, remarkable, all] = seen.sinks;
     let together = seen.of_sink(all);
     let faults = faults::plan(setting.scene, seed, setting.healthy);
     let of = |policy| match policy {
@@ -399,6 +408,7 @@ fn outcome(seed: u64, seen: &RunResults<'_>, setting: RunConfig) -> Outcome {
         Policy::Oracle => seen.of_oracle(&faults),
         Policy::Plain => seen.of_sink(plain),
         Policy::Lmap => seen.of_sink(lmap),
+        Policy::Remarkable => seen.of_sink(remarkable),
         Policy::All => together,
     };
     let shares = POLICIES.into_iter().map(|policy| (policy, of(policy))).collect();

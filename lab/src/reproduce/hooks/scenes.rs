@@ -1,7 +1,6 @@
 //! The simulated shops: the demo's, and one as large as that of the publication's chapter 4.
 
-use super::faults::{ANY, Kind, PlannedFault};
-use super::shop::{Node, Route, Scene, Service, node};
+use super::shop::Scene;
 
 /// The demo's shop, with the faults of `uview demo` at its full pace, then those of one operation.
 pub static DEMO: Scene = Scene {
@@ -11,7 +10,8 @@ pub static DEMO: Scene = Scene {
 };
 
 mod demo {
-    use super::{ANY, Kind, PlannedFault, Route, Service, node};
+    use crate::reproduce::hooks::faults::{ANY, Kind, PlannedFault};
+    use crate::reproduce::hooks::shop::{Route, Service, node};
 
     const FRONTEND: Service = 0;
     const CART: Service = 1;
@@ -51,7 +51,8 @@ mod demo {
 pub static CHAPTER: Scene = Scene { services: &chapter::SERVICES, routes: &chapter::ROUTES, plan: &chapter::PLAN };
 
 mod chapter {
-    use super::{ANY, Kind, Node, PlannedFault, Route, Service, node};
+    use crate::reproduce::hooks::faults::{ANY, Kind, PlannedFault};
+    use crate::reproduce::hooks::shop::{Node, Route, Service, node};
 
     pub(super) const SERVICES: [&str; 11] = [
         "frontend",

@@ -25,6 +25,7 @@ impl Policy {
             Self::Oracle => "oracle",
             Self::Plain => "error-latency",
             Self::Lmap => "lmap",
+            Self::Remarkable => "lmap-remarkable",
             Self::All => "together",
         }
     }
@@ -39,6 +40,7 @@ impl Policy {
             Self::Oracle => "an oracle that knows the faults, by operation and second",
             Self::Plain => "errors and latency above the learnt 99th percentile",
             Self::Lmap => "LMAP trigger alone",
+            Self::Remarkable => "LMAP trigger alone, of what looks as usual one in twenty",
             Self::All => "all together (the defaults)",
         }
     }

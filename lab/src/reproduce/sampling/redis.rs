@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use support::clock::Stopwatch;
 
 use crate::clients::shop::{Process, ending_with_us};
-use crate::clock::Stopwatch;
 
 const KEYS: u64 = 60_000;
 /// Interval of reading INFO: four times per row.

@@ -1,12 +1,15 @@
 //! Detectors of other kinds: standardised rows in, a score out. Standardisation, γ and smoothing are the same for all
 //! of them, bare or with our preparation.
 
-use ::lmap::{Preparation, Settings};
+use lmap::{Preparation, Settings};
 
 use super::standard::Standard;
-use super::{Candidate, GAMMA, RowScore, TrainError, largest};
+use super::{Candidate, RowScore, TrainError};
 use crate::ranking::quantile;
 use crate::unit::{Rows, Unit};
+
+/// γ of detectors that do not choose one: this quantile of the scores of their training rows.
+const GAMMA: f64 = 0.99;
 
 /// The arithmetic of a detector, over standardised rows.
 pub(super) trait Peer: Sized {
@@ -119,4 +122,11 @@ impl<P: Peer> Candidate for PeerDetector<P> {
     fn named(&mut self, top: usize) -> Vec<usize> {
         largest(self.peer.parts(&self.z), top)
     }
+}
+
+/// The columns with the largest parts, at most `top`, largest first.
+fn largest(parts: impl IntoIterator<Item = f64>, top: usize) -> Vec<usize> {
+    let mut parts: Vec<(usize, f64)> = parts.into_iter().enumerate().collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    parts.into_iter().take(top).map(|(column, _)| column).collect()
 }

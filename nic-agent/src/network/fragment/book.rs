@@ -2,6 +2,7 @@
 //! told. The ring adds an epoch when it ends; the thread that talks to other agents asks and answers.
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use packets::identity::{FLOW_BYTES, FlowKey};
 use synopses::digest::{Digest, DigestKey};
@@ -32,19 +33,19 @@ pub(super) struct EndedEpoch {
 
 /// What became of an epoch.
 #[derive(Clone, Debug)]
-pub(in crate::network) struct EpochResult {
-    pub(in crate::network) epoch: u32,
-    pub(in crate::network) passed: u64,
-    pub(in crate::network) counted: u64,
-    pub(in crate::network) occupancy: f64,
-    pub(in crate::network) whole: bool,
+pub(crate) struct EpochResult {
+    pub(crate) epoch: u32,
+    pub(crate) passed: u64,
+    pub(crate) counted: u64,
+    pub(crate) occupancy: f64,
+    pub(crate) whole: bool,
     /// Number of paths, and of those whose ends had agreed on a table.
-    pub(in crate::network) paths: usize,
-    pub(in crate::network) agreed: usize,
+    pub(crate) paths: usize,
+    pub(crate) agreed: usize,
     /// The heaviest flows with their estimates, the heaviest first.
-    pub(in crate::network) heaviest: Vec<(FlowKey, Estimate)>,
+    pub(crate) heaviest: Vec<(FlowKey, Estimate)>,
     /// Flows that neither end is known to have counted in the whole epoch.
-    pub(in crate::network) unknown: usize,
+    pub(crate) unknown: usize,
 }
 
 /// This end's part in the agreement about a path.
@@ -85,7 +86,7 @@ impl PathState {
 
 /// The state that ring and peers share.
 #[derive(Debug)]
-pub(in crate::network) struct Book {
+pub(crate) struct Book {
     id: u32,
     epoch_ms: u32,
     /// Key of the digests by which this fragment counts. Nobody else has it.
@@ -96,7 +97,7 @@ pub(in crate::network) struct Book {
 
 impl Book {
     /// A book without any epoch, of an agent that starts in epoch `now`. `random` draws this run's number.
-    pub(in crate::network) fn new(config: &FragmentConfig, key: DigestKey, run: u64, now: u32) -> Self {
+    pub(crate) fn new(config: &FragmentConfig, key: DigestKey, run: u64, now: u32) -> Self {
         let plan = PlanSettings { counters: config.counters.get(), error: config.error_packets.get().into() };
         let paths = config.peers.iter().map(|peer| PathState {
             id: peer.id,
@@ -139,7 +140,7 @@ impl Book {
     }
 
     /// The question about `epoch` for the other end of a path.
-    pub(in crate::network) fn question(&self, path: usize, epoch: u32) -> proto::FragmentRequest {
+    pub(crate) fn question(&self, path: usize, epoch: u32) -> proto::FragmentRequest {
         let heaviest = self.ended(epoch).map_or_else(Default::default, |ended| ended.heaviest.clone());
         let flows = heaviest.iter().filter(|flow| flow.peer == Some(path)).map(|flow| flow.key.bytes().to_vec());
         self.request(path, epoch, flows.collect())
@@ -152,7 +153,7 @@ impl Book {
     }
 
     /// Takes the reply to a question. Returns whether it was known.
-    pub(in crate::network) fn take_reply(
+    pub(crate) fn take_reply(
         &mut self,
         path: usize,
         asked: &proto::FragmentRequest,
@@ -166,12 +167,7 @@ impl Book {
     }
 
     /// The message with the table for the epoch after `now`, if this end makes it and both reports are there.
-    pub(in crate::network) fn table_to_send(
-        &mut self,
-        path: usize,
-        now: u32,
-        seed: u64,
-    ) -> Option<proto::FragmentRequest> {
+    pub(crate) fn table_to_send(&mut self, path: usize, now: u32, seed: u64) -> Option<proto::FragmentRequest> {
         let epoch = now.checked_sub(1)?;
         let own = EndReport { epoch, passed: self.ended(epoch)?.passed };
         let mut request = self.request(path, epoch, Vec::new());
@@ -185,14 +181,14 @@ impl Book {
     }
 
     /// The other end has the table for the epoch after `made`, which it said in epoch `now`.
-    pub(in crate::network) fn acknowledged(&mut self, path: usize, now: u32, made: u32) {
+    pub(crate) fn acknowledged(&mut self, path: usize, now: u32, made: u32) {
         if let Some(Side::Owner(owner)) = self.paths.get_mut(path).map(|path| &mut path.side) {
             owner.acknowledged(now, made.saturating_add(1));
         }
     }
 
     /// The host of the agent that owns the fragment `id`, if it is at the other end of a path.
-    pub(in crate::network) fn host(&self, id: u32) -> Option<&str> {
+    pub(crate) fn host(&self, id: u32) -> Option<&str> {
         self.paths.iter().find(|path| path.id == id).map(|path| &*path.host)
     }
 
@@ -201,11 +197,7 @@ impl Book {
     /// # Errors
     ///
     /// Why it is no question for this end.
-    pub(in crate::network) fn reply(
-        &mut self,
-        request: &proto::FragmentRequest,
-        now: u32,
-    ) -> Result<proto::FragmentReply, String> {
+    pub(crate) fn reply(&mut self, request: &proto::FragmentRequest, now: u32) -> Result<proto::FragmentReply, String> {
         let place = self.paths.iter().position(|path| path.id == request.from);
         let place = place.ok_or_else(|| format!("no fragment {} is in network.fragment.peers", request.from))?;
         if request.to != self.id {
@@ -252,7 +244,7 @@ impl Book {
     }
 
     /// What became of `epoch`, with the counts of other ends that replied.
-    pub(in crate::network) fn result(&self, epoch: u32) -> Option<EpochResult> {
+    pub(crate) fn result(&self, epoch: u32) -> Option<EpochResult> {
         let ended = self.ended(epoch)?;
         let estimates = ended.heaviest.iter().map(|flow| (flow.key, self.estimate(ended, flow)));
         let mut heaviest: Vec<_> = estimates.filter_map(|(key, found)| Some((key, found.ok()?))).collect();
@@ -285,6 +277,11 @@ impl Book {
         let digest = table.map_or(Digest(0), |table| flow.key.digest(&choice_key(table)));
         combine(table, digest, ends)
     }
+}
+
+/// The book that a ring and the thread with other agents share. A thread that panicked left it whole.
+pub(crate) fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The key of the digests by which flows choose their ends: both ends have the table.

@@ -3,16 +3,16 @@
 use packets::identity::FlowKey;
 
 /// Most flows that are remembered, and asked for at the other end.
-pub(in crate::network) const MAX_FLOWS: usize = 16;
+pub(super) const MAX_FLOWS: usize = 16;
 
 /// A flow with a large count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::network) struct HeavyFlow {
-    pub(in crate::network) key: FlowKey,
+pub(super) struct HeavyFlow {
+    pub(super) key: FlowKey,
     /// The other node of its path, by its place; `None`: it passes this fragment only.
-    pub(in crate::network) peer: Option<usize>,
+    pub(super) peer: Option<usize>,
     /// Its count here.
-    pub(in crate::network) count: u32,
+    pub(super) count: u32,
 }
 
 /// The flows with the largest counts so far.

@@ -5,14 +5,15 @@ use std::path::Path;
 
 use client::{Client, Counter, Gauge, Group};
 
-use super::EpochResult;
+use super::super::stream_service::stream_service;
+use super::book::EpochResult;
 use crate::config::FragmentConfig;
 
 const HEAVIEST: &str = "network.fragment.heaviest";
 
 /// The metrics of this node's fragment.
 #[derive(Debug)]
-pub(in crate::network) struct FragmentMetrics {
+pub(crate) struct FragmentMetrics {
     heaviest: Gauge,
     // How good the figures are. No detector watches them.
     occupancy: Gauge,
@@ -25,9 +26,9 @@ pub(in crate::network) struct FragmentMetrics {
 }
 
 impl FragmentMetrics {
-    pub(in crate::network) fn new(config: &FragmentConfig, socket: &Path) -> Self {
+    pub(crate) fn new(config: &FragmentConfig, socket: &Path) -> Self {
         let interval_ms: NonZeroU32 = config.epoch_ms;
-        let client = client::connect(super::super::service(&config.service(), socket, interval_ms));
+        let client = client::connect(stream_service(&config.service(), socket, interval_ms));
         let gauge = |name: &str, unit: &str, group| client.gauge(name).unit(unit).group(group).register();
         let counter = |name: &str| client.counter(name).unit("{packet}").group(Group::Measurement).register();
         Self {
@@ -42,7 +43,7 @@ impl FragmentMetrics {
     }
 
     /// Writes an epoch: whom the heaviest flow is, then the values.
-    pub(in crate::network) fn write(&self, found: &EpochResult) {
+    pub(crate) fn write(&self, found: &EpochResult) {
         let top = found.heaviest.first();
         let subject = top.map(|(flow, estimate)| format!("{flow} (at most {} packets)", estimate.count));
         self.client.set_subject(HEAVIEST, &subject.unwrap_or_default());

@@ -29,7 +29,7 @@ impl Agent {
     fn new(id: u32, epoch: u32) -> Self {
         let other = 3 - id;
         let text = format!(
-            "network:\n  peers: {{listen: '[::]:1', insecure: true}}\n  fragment: {{id: {id}, interface: lo, counters: {COUNTERS}, \
+            "network:\n  peers: {{listen: '[::]:1', insecure: true, peers_insecure: true}}\n  fragment: {{id: {id}, interface: lo, counters: {COUNTERS}, \
              epoch_ms: 1000, error_packets: 1, peers: [{{id: {other}, at: 'b:1', addresses: ['10.{other}.0.0/16']}}]}}\n"
         );
         let config = Config::parse(&text).unwrap().network.fragment.unwrap();
@@ -46,9 +46,9 @@ impl Agent {
     }
 
     fn ends(&mut self, epoch: u32) -> EpochResult {
-        let ended_ns = (u64::from(epoch) + 1) * SECOND;
-        assert!(!self.stream.is_due(ended_ns), "packets of the epoch may be in the ring");
-        self.stream.poll(ended_ns + GRACE_NS);
+        let ended = UnixNanos::from_secs(u64::from(epoch) + 1);
+        assert!(!self.stream.is_due(ended), "packets of the epoch may be in the ring");
+        self.stream.poll(ended.plus(GRACE));
         locked(&self.book).result(epoch).unwrap()
     }
 }
@@ -194,7 +194,7 @@ fn an_epoch_that_was_not_read_from_its_begin_or_lost_frames_is_nobodys_estimate(
     // A clock that jumps ahead, then back.
     for epoch in [FIRST + 9, FIRST + 4] {
         agents[0].insert(&datagram(NODES[0], NODES[1], 1), u64::from(epoch) * SECOND);
-        agents[0].stream.poll(u64::from(epoch) * SECOND);
+        agents[0].stream.poll(UnixNanos::from_secs(epoch.into()));
         assert!(!agents[0].ends(epoch).whole);
     }
 }

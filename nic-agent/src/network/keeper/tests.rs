@@ -1,3 +1,5 @@
+use support::wait::Wait;
+
 use super::*;
 use crate::config::Config;
 
@@ -57,11 +59,10 @@ fn an_interface_that_nobody_has_is_said_and_closed_when_nobody_asks_for_it() {
     set(&events, 2, Vec::new());
     until(&states, |of| of.revision == 2);
     // The stream ends when its thread tries again; then its interface is closed.
-    let is_closed = (0..4_000).any(|_| {
-        thread::sleep(Duration::from_millis(5));
-        names(&stats).is_empty()
+    Wait::up_to(WITHIN).until("its interface is closed", || {
+        let open = names(&stats);
+        if open.is_empty() { Ok(()) } else { Err(open) }
     });
-    assert!(is_closed, "{:?}", names(&stats));
     events.send(Event::Stop).unwrap();
 }
 

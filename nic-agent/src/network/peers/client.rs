@@ -9,11 +9,14 @@ use agent_runtime::live_tls::ClientFiles;
 use agent_runtime::reload::Reloadable;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{BoxError, PeerAccess};
+use super::access::PeerAccess;
 use crate::error::chain;
 
 /// HTTP/2 keep-alive: its interval, and the timeout after which a silent peer is disconnected.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// An error of any kind, which ends in the log.
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The connection to one other agent. Connects anew when the certificates or the roles have changed; a request in
 /// flight ends on the connection on which it began.

@@ -13,10 +13,13 @@ use tonic::transport::Channel;
 use wire::proto::fragments as proto;
 use wire::proto::fragments::fragments_client::FragmentsClient;
 use wire::proto::fragments::fragments_server::Fragments;
+use wire::time::Nanos;
 
 use super::super::fragment::{Book, EpochResult, FragmentMetrics, locked};
-use super::client::PeerConnection;
-use super::{BoxError, PeerAccess, PeerCertificates};
+use super::super::interval::interval_number;
+use super::access::PeerAccess;
+use super::certificates::PeerCertificates;
+use super::client::{BoxError, PeerConnection};
 use crate::config::FragmentConfig;
 
 /// Most bytes of a message.
@@ -26,16 +29,16 @@ const TRIES: u32 = 6;
 
 /// What the tasks of the fragment need.
 #[derive(Debug)]
-pub(in crate::network) struct FragmentTask {
-    pub(in crate::network) config: FragmentConfig,
-    pub(in crate::network) book: Arc<Mutex<Book>>,
-    pub(in crate::network) ended_epoch: watch::Receiver<u32>,
-    pub(in crate::network) metrics: FragmentMetrics,
+pub(crate) struct FragmentTask {
+    pub(crate) config: FragmentConfig,
+    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) ended_epoch: watch::Receiver<u32>,
+    pub(crate) metrics: FragmentMetrics,
 }
 
 /// The current epoch.
-pub(in crate::network) fn epoch_now(epoch_ms: u32) -> u32 {
-    (unix_now().0 / (u64::from(epoch_ms) * 1_000_000)) as u32
+pub(crate) fn epoch_now(epoch_ms: u32) -> u32 {
+    interval_number(unix_now(), Nanos::from_millis(epoch_ms.into())) as u32
 }
 
 /// Follows the epochs until the ring ends.

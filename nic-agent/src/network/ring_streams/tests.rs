@@ -48,13 +48,13 @@ fn traffic(seconds: u64) -> Traffic {
 fn read(streams: &mut Streams, traffic: &Traffic, number: u64) {
     let begin = START + number * SECOND;
     streams.take_commands();
-    streams.end_intervals(begin, 0);
+    streams.end_intervals(UnixNanos(begin), 0);
     traffic
         .frames()
         .filter(|frame| (begin..begin + SECOND).contains(&frame.time_ns))
         .for_each(|frame| streams.insert(&frame));
     streams.take_commands();
-    streams.end_intervals(begin + SECOND, 0);
+    streams.end_intervals(UnixNanos(begin + SECOND), 0);
 }
 
 fn names(inbox: &Receiver<Event>) -> Vec<String> {
@@ -101,12 +101,12 @@ fn a_stream_that_is_to_end_measures_its_interval_to_the_end_and_no_other() {
     }
     commands.send(Command::End("a".to_owned())).unwrap();
     streams.take_commands();
-    streams.end_intervals(begin + SECOND / 2, 0);
+    streams.end_intervals(UnixNanos(begin + SECOND / 2), 0);
     assert_eq!(names(&inbox), Vec::<String>::new(), "its interval is not over");
     for frame in &frames[frames.len() / 2..] {
         streams.insert(frame);
     }
-    streams.end_intervals(begin + SECOND, 0);
+    streams.end_intervals(UnixNanos(begin + SECOND), 0);
 
     let ended: Vec<_> = inbox.try_iter().collect();
     let [Event::Ended(delays), Event::Ended(flows)] = &ended[..] else { panic!("{ended:?}") };
@@ -149,12 +149,12 @@ fn another_filter_holds_from_the_next_interval_on_and_what_is_known_stays() {
     for frame in &frames {
         streams.insert(frame);
     }
-    streams.end_intervals(begin + SECOND, 0);
+    streams.end_intervals(UnixNanos(begin + SECOND), 0);
     assert_eq!(streams.request_response[0].packets() - packets, frames.len() as u64, "its interval to the end");
     for frame in &frames {
         streams.insert(frame);
     }
-    streams.end_intervals(begin + 2 * SECOND, 0);
+    streams.end_intervals(UnixNanos(begin + 2 * SECOND), 0);
     let [a, control] = &streams.request_response[..] else { panic!("two streams") };
     assert_eq!(a.packets() - packets, frames.len() as u64, "no packet of the new addresses");
     assert!(control.packets() > a.packets() && names(&inbox).is_empty());

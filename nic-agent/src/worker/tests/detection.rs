@@ -5,7 +5,11 @@ use super::*;
 const METRICS: u32 = 6;
 
 fn learnt(ticks: u64) -> (Node, LmapSpec) {
-    let mut node = Node::new(quick());
+    learnt_by(quick(), ticks)
+}
+
+fn learnt_by(settings: WorkerSettings, ticks: u64) -> (Node, LmapSpec) {
+    let mut node = Node::new(settings);
     let spec = lmap(metrics(METRICS), 1);
     node.set(&spec);
     for tick in 0..ticks {
@@ -16,12 +20,17 @@ fn learnt(ticks: u64) -> (Node, LmapSpec) {
 
 /// Five ticks of healthy load in which one gauge is far off.
 fn fault(node: &mut Node, from: u64) -> Vec<Verdict> {
+    faults(node, from..from + 5, &[4])
+}
+
+/// Ticks of healthy load in which these gauges are far off.
+fn faults(node: &mut Node, ticks: core::ops::Range<u64>, gauges: &[u32]) -> Vec<Verdict> {
     node.take_messages();
-    for tick in from..from + 5 {
+    for tick in ticks {
         for id in 1..=METRICS {
             let noise = noise(tick << 16 | 1 << 8 | u64::from(id));
             match id {
-                4 => node.store(1, 3, 5000.0_f64.to_bits()),
+                _ if gauges.contains(&id) => node.store(1, id - 1, 5000.0_f64.to_bits()),
                 _ if id % 2 == 1 => node.add(1, id - 1, 1000 + noise),
                 _ => node.store(1, id - 1, (50.0 + noise as f64 / 10.0).to_bits()),
             }
@@ -39,6 +48,23 @@ fn an_lmap_arms_itself_and_says_so() {
 
     assert_eq!(states[..2], [State::Learning, State::Armed]);
     assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+}
+
+#[test]
+fn another_fault_in_an_alarm_begins_another_that_names_its_column() {
+    let quick = quick();
+    let detector = lmap::Settings { novelty: true, ..quick.detector.clone() };
+    let (mut node, _) = learnt_by(WorkerSettings { detector, ..quick }, 60);
+
+    let first = faults(&mut node, 60..80, &[4]);
+    let both = faults(&mut node, 80..86, &[4, 2]);
+
+    let begins = |verdicts: &[Verdict]| -> Vec<MetricId> {
+        let began = verdicts.iter().filter(|verdict| verdict.episode == Episode::Began);
+        began.map(|verdict| verdict.reasons[0].metric).collect()
+    };
+    assert_eq!((begins(&first), begins(&both)), (vec![MetricId(4)], vec![MetricId(2)]));
+    assert!(both.iter().all(|verdict| matches!(verdict.episode, Episode::Began | Episode::On)), "{both:?}");
 }
 
 #[test]

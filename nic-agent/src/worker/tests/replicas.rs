@@ -302,3 +302,65 @@ fn a_silent_service_of_several_takes_its_columns_only_and_all_of_them_are_an_ala
     let verdict = node.verdicts().pop().unwrap();
     assert_eq!((verdict.state, verdict.silent), (State::Silent, vec![ReplicaId(1), ReplicaId(2)]));
 }
+
+/// Verdicts of five ticks in which the gauge of metric 4 is far off in the regions that are `faulty`.
+fn fault(node: &mut Node, from: u64, faulty: &[u64]) -> Vec<Verdict> {
+    node.take_messages();
+    for tick in from..from + 5 {
+        for region in node.regions.keys().map(|region| region.0).collect::<Vec<_>>() {
+            for id in 1..=4 {
+                let noise = noise(tick << 16 | region << 8 | u64::from(id));
+                match id {
+                    4 if faulty.contains(&region) => node.store(region, 3, 5000.0_f64.to_bits()),
+                    _ if id % 2 == 1 => node.add(region, id - 1, 1000 + noise),
+                    _ => node.store(region, id - 1, (50.0 + noise as f64 / 10.0).to_bits()),
+                }
+            }
+        }
+        node.alive();
+    }
+    node.verdicts()
+}
+
+/// The replica that the first reason of the alarm names.
+fn named(verdicts: &[Verdict]) -> Option<ReplicaId> {
+    let began = verdicts.iter().find(|verdict| verdict.episode == Episode::Began).unwrap();
+    assert_eq!(began.reasons[0].metric, MetricId(4), "{began:?}");
+    began.reasons[0].replica
+}
+
+#[test]
+fn an_alarm_names_the_replica_that_goes_wrong_and_none_if_all_do_alike() {
+    for (replicas, faulty, expected) in [
+        (2, &[2][..], Some(ReplicaId(2))),
+        (3, &[1][..], Some(ReplicaId(1))),
+        (1, &[1][..], Some(ReplicaId(1))),
+        (2, &[1, 2][..], None),
+        (3, &[1, 2, 3][..], None),
+    ] {
+        let (mut node, _) = armed(replicas);
+
+        assert_eq!(named(&fault(&mut node, 60, faulty)), expected, "{faulty:?} of {replicas}");
+    }
+}
+
+#[test]
+fn a_summary_names_the_replica_of_its_worst_row() {
+    let (mut node, _) = armed(2);
+    // From one summary to the middle of a period.
+    for tick in 60..71 {
+        node.healthy(4, tick);
+    }
+    fault(&mut node, 71, &[2]);
+    for tick in 76..87 {
+        node.healthy(4, tick);
+    }
+
+    let summaries = node.take_messages().into_iter().filter_map(|message| match message {
+        ToHost::Summary(summary) => Some(summary.lmaps),
+        _ => None,
+    });
+    let reasons: Vec<_> = summaries.flatten().flat_map(|summary| summary.reasons).collect();
+    let named = reasons.iter().find(|reason| reason.metric == 4 && reason.seen > 1000.0);
+    assert_eq!(named.map(|reason| reason.replica), Some(Some(2)), "{reasons:?}");
+}

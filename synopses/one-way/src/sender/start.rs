@@ -1,4 +1,4 @@
-//! Start of a run: the plan that is requested, and the outcome of the response.
+//! Start of a run: the plan that is requested, the outcome of the response, another start after a step of the clock.
 
 use wire::time::{Nanos, UnixNanos};
 
@@ -9,10 +9,20 @@ use crate::message::{Refusal, Response, ResponseBody};
 use crate::plan::{Plan, Synopsis};
 use crate::sampling_controller::SamplingController;
 
-/// Maximum clock offset of the receiver that a start time makes up for: one hour.
-const MAX_AHEAD: Nanos = Nanos::from_secs(3600);
+/// Maximum clock offset of the receiver that a start time makes up for: by as much as that a run begins later.
+const MAX_AHEAD: Nanos = Nanos::from_secs(60);
 
 impl Sender {
+    /// Begins another run if this end's clock was set back by more than an interval: the intervals of this one lie in
+    /// the future, and none would end until the clock has caught up.
+    pub(super) fn follow_clock(&mut self, now: UnixNanos) {
+        if now.plus(self.settings.length) < self.latest {
+            self.latest = now;
+            self.restart(now);
+        }
+        self.latest = self.latest.max(now);
+    }
+
     /// The plan to request. Its start lies in the future on both clocks.
     pub(super) fn plan(&self, now: UnixNanos, random: &mut dyn FnMut() -> u64) -> Plan {
         // Multiples of the length, so that all runs have the same interval boundaries.
@@ -31,7 +41,9 @@ impl Sender {
     /// Acts on the response to a start.
     pub(super) fn started(&mut self, response: &Response, clock: ClockOffset, now: UnixNanos) {
         let Phase::Starting(plan) = &self.phase else { return };
-        self.ahead = Nanos(clock.ahead_ns.max(0).unsigned_abs()).min(MAX_AHEAD);
+        let ahead = Nanos(clock.ahead_ns.max(0).unsigned_abs());
+        let is_far = ahead > MAX_AHEAD;
+        self.ahead = if is_far { Nanos::ZERO } else { ahead };
         match &response.body {
             // A receiver of an earlier release cannot rotate keys.
             ResponseBody::Started(0) if plan.intervals_per_key > 0 => {
@@ -51,7 +63,12 @@ impl Sender {
             ResponseBody::Started(intervals_per_key) if *intervals_per_key == plan.intervals_per_key => {
                 self.retry(None, now, None);
             }
-            ResponseBody::Refused(Refusal::TooLate) => self.retry(None, now, None),
+            ResponseBody::Refused(Refusal::TooLate) => {
+                if is_far {
+                    self.tell(format!("its clock is more than {} s ahead", MAX_AHEAD.0 / 1_000_000_000));
+                }
+                self.retry(None, now, None);
+            }
             ResponseBody::Refused(refusal) => {
                 self.refused(refusal);
                 self.retry(None, now, None);
@@ -75,6 +92,11 @@ impl Sender {
             Refusal::Parameters { why, .. } | Refusal::UnknownStream(why) | Refusal::Invalid(why) => why.clone(),
             Refusal::TooLate => return,
         };
+        self.tell(why);
+    }
+
+    /// Reports once why no run can be started.
+    fn tell(&mut self, why: String) {
         if self.last_refusal.as_ref() != Some(&why) {
             self.effects.push_back(Effect::Refused(why.clone()));
             self.last_refusal = Some(why);

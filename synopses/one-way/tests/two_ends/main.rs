@@ -1,5 +1,6 @@
 //! Two ends measure together in virtual time: their figures are true, and each failure has a flag.
 
+mod clocks;
 mod decisions;
 mod failures;
 mod flags;

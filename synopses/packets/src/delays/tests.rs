@@ -106,6 +106,47 @@ fn an_interval_begins_with_nothing_but_what_waits() {
 }
 
 #[test]
+fn after_a_clock_that_was_set_back_an_interval_is_as_long_as_it_was() {
+    let mut delays = Delays::new(settings(Pair::Handshake, large())).expect("possible");
+    let _ = run(&mut delays, Traffic::new(&calm()));
+    let back = delays.last_ns() - 3_600_000_000_000;
+    let _ = delays.end_interval(back);
+    delays.set_back();
+
+    let found = run(&mut delays, Traffic::new(&TrafficSettings { start_ns: back, ..calm() }));
+    let ended = delays.last_ns();
+    let interval = delays.end_interval(ended);
+    assert_eq!((found.len(), interval.tally.requests, interval.length_ns), (100, 100, ended - back));
+}
+
+#[test]
+fn a_request_from_before_a_step_of_the_clock_has_no_delay() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    // Such ticks come round after 73 minutes, so that an hour back is 13 minutes ahead.
+    let fridge = || settings(Pair::Handshake, Settings { tick_shift: 10, ..large() });
+    let traffic = Traffic::new(&calm());
+    let frames: Vec<_> = traffic.frames().collect();
+    let packet = |frame| parse(frame, View::Outer).expect("a packet");
+    let mut probe = Delays::new(fridge()).expect("possible");
+    let answer = frames.iter().position(|frame| probe.insert(&packet(frame)).is_some()).expect("an answer");
+
+    for (is_known, finds) in [(true, false), (false, true)] {
+        let mut delays = Delays::new(fridge()).expect("possible");
+        for frame in &frames[..answer] {
+            let _ = delays.insert(&packet(frame));
+        }
+        let response = packet(&frames[answer]);
+        let now_ns = response.time_ns - HOUR_NS;
+        let _ = delays.end_interval(now_ns);
+        if is_known {
+            delays.set_back();
+        }
+        let found = delays.insert(&Packet { time_ns: now_ns, ..response });
+        assert_eq!(found.is_some(), finds, "{found:?}");
+    }
+}
+
+#[test]
 fn retransmissions_are_said_as_a_share() {
     let lossy = TrafficSettings { connections: 300, loss: 0.05, spurious: 0.0, late: 0.0, ..calm() };
     let fridge = Settings { duplicates: synopses::fridge::Duplicates::KeepFirst, ..large() };

@@ -8,6 +8,7 @@ use synopses::rap::{NamedRap, Settings as RapSettings};
 
 use super::FlowsError;
 use super::party::Party;
+use super::turnover::LastingCount;
 use crate::identity;
 use crate::packet::{End, Packet};
 
@@ -26,11 +27,22 @@ const BITS: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct Distinct {
     window_ns: u64,
+    /// Time of the latest packet, or that of the reset.
+    latest_ns: u64,
     flows: TsPcsa,
     sources: TsPcsa,
     ports: TsPcsa,
     fan_out: Fan,
     fan_in: Fan,
+    lasting: LastingCounts,
+}
+
+/// Counts that grow when clients change their addresses.
+#[derive(Debug)]
+struct LastingCounts {
+    flows: LastingCount,
+    sources: LastingCount,
+    fan_in: LastingCount,
 }
 
 /// How many new items each party has in an interval.
@@ -53,6 +65,21 @@ pub struct DistinctInterval {
     pub fan_out: Option<FanOut>,
     /// The destination with most flows in the interval; `None` without packets.
     pub fan_in: Option<FanIn>,
+    /// The same without clients that only changed their addresses.
+    pub lasting: LastingInterval,
+}
+
+/// Counts in which it does not show that all clients change their addresses at once: a rise to up to
+/// [`MOST_OF_TURNOVER`](super::MOST_OF_TURNOVER) times what was before is left out until it has lasted for longer than
+/// old addresses are counted beside new ones. Those of ports and [`FanOut`] do not change with the clients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LastingInterval {
+    /// How many distinct flows.
+    pub flows: f64,
+    /// Distinct source addresses.
+    pub sources: f64,
+    /// Flows of the destination with most of them; 0 without packets.
+    pub fan_in: f64,
 }
 
 /// A source, and to how many addresses and ports it sends.
@@ -127,17 +154,30 @@ impl Distinct {
         };
         Ok(Self {
             window_ns,
+            latest_ns: 0,
             flows: count(1)?,
             sources: count(2)?,
             ports: count(3)?,
             fan_out: Fan::new(seed.wrapping_add(4))?,
             fan_in: Fan::new(seed.wrapping_add(5))?,
+            // Some of what came up to one slot before the window counts, too.
+            lasting: LastingCounts {
+                flows: LastingCount::new(window_ns + slot_ns),
+                sources: LastingCount::new(window_ns + slot_ns),
+                fan_in: LastingCount::new(0),
+            },
         })
     }
 
     #[inline]
     pub(super) fn insert(&mut self, packet: &Packet<'_>, key: &DigestKey) {
         let (Packet { source, destination, time_ns, .. }, flow) = (packet, identity::flow(packet, key));
+        // The counts would drop it, and all until the clock has caught up. A ring's packets are in order, but after a
+        // step of the clock some from before it may be behind the reset.
+        if self.latest_ns.saturating_sub(*time_ns) > self.window_ns {
+            self.reset(*time_ns);
+        }
+        self.latest_ns = self.latest_ns.max(*time_ns);
         let sender = key.digest(&source.address);
         self.flows.insert(flow, *time_ns);
         self.sources.insert(sender, *time_ns);
@@ -147,13 +187,32 @@ impl Distinct {
         self.fan_in.insert(flow, end_digest(None, destination, key), Party::End(*destination));
     }
 
+    /// Forgets the window, and begins one at `now_ns`.
+    #[cold]
+    pub(super) fn reset(&mut self, now_ns: u64) {
+        self.latest_ns = now_ns;
+        for count in [&mut self.flows, &mut self.sources, &mut self.ports] {
+            count.reset(now_ns);
+        }
+        let LastingCounts { flows, sources, fan_in } = &mut self.lasting;
+        for count in [flows, sources, fan_in] {
+            count.reset();
+        }
+    }
+
     pub(super) fn end_interval(&mut self, now_ns: u64) -> DistinctInterval {
         // The window is the synopsis' own, so that it always answers.
         let count = |synopsis: &TsPcsa| synopsis.estimate(now_ns, self.window_ns).map_or(0.0, |found| found.count);
         let (flows, sources, ports) = (count(&self.flows), count(&self.sources), count(&self.ports));
         let fan_out = self.fan_out.end_interval().map(|(source, destinations)| FanOut { source, destinations });
         let fan_in = self.fan_in.end_interval().map(|(destination, flows)| FanIn { destination, flows });
-        DistinctInterval { flows, sources, ports, fan_out, fan_in }
+        let into = fan_in.map_or(0.0, |of| of.flows as f64);
+        let lasting = LastingInterval {
+            flows: self.lasting.flows.end_interval(now_ns, flows),
+            sources: self.lasting.sources.end_interval(now_ns, sources),
+            fan_in: self.lasting.fan_in.end_interval(now_ns, into),
+        };
+        DistinctInterval { flows, sources, ports, fan_out, fan_in, lasting }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -8,6 +8,8 @@ use crate::packet::Packet;
 
 /// Entries of the table.
 pub const HEAVY_ENTRIES: usize = 256;
+/// Packets of an interval below which no share is stated: of few packets, one client easily has most.
+pub const LEAST_OF_SHARES: u64 = 32;
 
 /// The table of an interval.
 #[derive(Debug)]
@@ -15,6 +17,9 @@ pub(super) struct Heavy {
     key: Key,
     weight: Weight,
     table: NamedRap<Party>,
+    packets: u64,
+    /// The share of the heaviest party in the interval before.
+    share_before: Option<f64>,
 }
 
 /// Heavy hitters of one interval.
@@ -24,6 +29,10 @@ pub struct HeavyInterval {
     pub total: u64,
     /// The heaviest parties, heaviest first.
     pub top: Vec<TopParty>,
+    /// The share of the heaviest party in this interval, or in the one before if it was larger: when all clients change
+    /// their addresses at once, each of them has two in an interval, with half of its share. `None` below
+    /// [`LEAST_OF_SHARES`].
+    pub lasting_share: Option<f64>,
 }
 
 /// One heavy hitter.
@@ -51,11 +60,12 @@ impl HeavyInterval {
 impl Heavy {
     pub(super) fn new(key: Key, weight: Weight, seed: u64) -> Result<Self, SettingsError> {
         let settings = Settings { entries: HEAVY_ENTRIES, seed, ..Settings::default() };
-        Ok(Self { key, weight, table: NamedRap::new(settings)? })
+        Ok(Self { key, weight, table: NamedRap::new(settings)?, packets: 0, share_before: None })
     }
 
     #[inline]
     pub(super) fn insert(&mut self, packet: &Packet<'_>, key: &DigestKey) {
+        self.packets += 1;
         let (digest, party) = self.key.of(packet, key);
         self.table.insert(digest, party, self.weight.of(packet));
     }
@@ -67,9 +77,19 @@ impl Heavy {
             least: named.hitter.since,
             low_confidence: named.hitter.low_confidence(),
         });
-        let interval = HeavyInterval { total: self.table.tally().inserted, top: top.collect() };
+        let (total, top) = (self.table.tally().inserted, top.collect());
+        let mut interval = HeavyInterval { total, top, lasting_share: None };
+        let is_known = core::mem::take(&mut self.packets) >= LEAST_OF_SHARES;
+        let share = interval.top_share().filter(|_| is_known);
+        let before = core::mem::replace(&mut self.share_before, share);
+        interval.lasting_share = share.map(|share| share.max(before.unwrap_or(share)));
         self.table.reset();
         interval
+    }
+
+    /// Forgets the interval before, which the clock has cut.
+    pub(super) const fn forget(&mut self) {
+        self.share_before = None;
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -29,6 +29,9 @@ const HEAVY: f64 = 0.01;
 pub(super) struct Reordered {
     synopsis: Reordering,
     tally: PrefixTally,
+    /// First fragments of the interval.
+    fragments: u64,
+    seed: u64,
 }
 
 /// Packets out of order in one interval. Flows are sampled: shares are of the packets that were checked.
@@ -45,6 +48,8 @@ pub struct ReorderingInterval {
     pub worst: Vec<PrefixShare>,
     /// Reports that were dropped, since there were more prefixes than places.
     pub dropped: u64,
+    /// First fragments of TCP segments, which were not checked.
+    pub fragments: u64,
 }
 
 impl ReorderingInterval {
@@ -103,22 +108,33 @@ pub fn segment(packet: &Packet<'_>, key: &DigestKey) -> Option<Segment> {
 
 impl Reordered {
     pub(super) fn new(seed: u64) -> Result<Self, SettingsError> {
-        Ok(Self { synopsis: Reordering::new(reordering_settings(seed))?, tally: PrefixTally::new(PREFIXES, seed)? })
+        Ok(Self {
+            synopsis: Reordering::new(reordering_settings(seed))?,
+            tally: PrefixTally::new(PREFIXES, seed)?,
+            fragments: 0,
+            seed,
+        })
     }
 
     #[inline]
     pub(super) fn insert(&mut self, packet: &Packet<'_>, key: &DigestKey) {
         let Some(segment) = segment(packet, key) else { return };
+        // Fragments wait for each other and take paths of their own: their order is not that of segments.
+        if packet.first_fragment {
+            self.fragments += 1;
+            return;
+        }
         if let Some(report) = self.synopsis.insert(&segment, packet.time_ns) {
             self.tally.insert(report);
         }
     }
 
     pub(super) fn end_interval(&mut self, most: usize) -> ReorderingInterval {
-        let Self { synopsis, tally } = self;
+        let Self { synopsis, tally, fragments, .. } = self;
         synopsis.close(Boundary::KeepFlows, |report| tally.insert(report));
-        let (worst, dropped) = (Vec::new(), tally.dropped());
-        let mut interval = ReorderingInterval { checked: 0, out_of_order: 0, heavy_prefixes: 0, worst, dropped };
+        let (dropped, fragments) = (tally.dropped(), core::mem::take(fragments));
+        let (checked, out_of_order, heavy_prefixes, worst) = (0, 0, 0, Vec::new());
+        let mut interval = ReorderingInterval { checked, out_of_order, heavy_prefixes, worst, dropped, fragments };
         for estimate in tally.iter() {
             interval.checked += estimate.packets;
             interval.out_of_order += estimate.out_of_order;
@@ -136,6 +152,11 @@ impl Reordered {
         interval.worst.truncate(most);
         tally.reset();
         interval
+    }
+
+    /// Forgets all flows: one of a time that is still to come would keep its place until then.
+    pub(super) fn forget_flows(&mut self) {
+        self.synopsis.close(Boundary::Reseed(self.seed), |_| {});
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -1,5 +1,6 @@
 use super::*;
-use crate::packet::{End, Tcp, Transport};
+use crate::frame::{Frame, Link};
+use crate::packet::{End, ParseError, Tcp, Transport, View, parse};
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
@@ -31,6 +32,7 @@ fn packet(time_ns: u64, source: End, destination: End, sequence: u32, payload: u
         vlan: None,
         network: None,
         identification: 0,
+        first_fragment: false,
         segment: &[],
         header_bytes: 20,
     }
@@ -38,10 +40,16 @@ fn packet(time_ns: u64, source: End, destination: End, sequence: u32, payload: u
 
 /// 20 clients send 50 segments of 100 bytes each to port 443 of one server, within 0.9 s.
 fn usual(flows: &mut Flows, start_ns: u64) {
+    replaced(flows, start_ns, u64::MAX);
+}
+
+/// The same, but from `at_ns` on each client is replaced by one with another address.
+fn replaced(flows: &mut Flows, start_ns: u64, at_ns: u64) {
     for number in 0..1_000_u32 {
-        let client = number % 20;
         let time_ns = start_ns + u64::from(number) * 900_000;
-        flows.insert(&packet(time_ns, end(client << 8, 40_000), end(1 << 20, 443), number / 20 * 100, 100));
+        let network = if time_ns < at_ns { 0 } else { 1 << 21 };
+        let client = end(network | (number % 20) << 8, 40_000);
+        flows.insert(&packet(time_ns, client, end(1 << 20, 443), number / 20 * 100, 100));
     }
 }
 
@@ -92,6 +100,60 @@ fn a_prefix_that_is_reordered_is_named_and_one_packet_of_few_is_no_large_share()
     assert!(found.share().is_some_and(|share| share > 0.02), "{found:?}");
 }
 
+/// A segment with this sequence number: over IPv4, or over IPv6 with a fragment header. `cut` is the offset of the
+/// fragment in units of eight bytes, and whether there are further ones.
+fn cut_segment(sequence: u32, is_v6: bool, cut: (u8, bool)) -> Vec<u8> {
+    let mut bytes = crate::generator::segment(&[7; 100]);
+    bytes[38..42].copy_from_slice(&sequence.to_be_bytes());
+    if !is_v6 {
+        (bytes[20], bytes[21]) = (u8::from(cut.1) << 5, cut.0);
+        return bytes;
+    }
+    let segment = bytes.split_off(34);
+    let length = (8 + segment.len()) as u16;
+    bytes.truncate(12);
+    bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    bytes.extend(length.to_be_bytes());
+    bytes.extend([44, 64]);
+    bytes.extend([0xfd; 16]);
+    bytes.extend([0xfc; 16]);
+    let [offset, more] = (u16::from(cut.0) << 3 | u16::from(cut.1)).to_be_bytes();
+    bytes.extend([6, 0, offset, more, 0, 0, 0, 9]);
+    bytes.extend(segment);
+    bytes
+}
+
+#[test]
+fn fragments_are_not_checked_for_their_order_and_counted_and_the_segments_around_them_are_checked() {
+    let (first, later, last, whole) = ((0, true), (64, true), (128, false), (0, false));
+    for is_v6 in [false, true] {
+        let mut flows = all("");
+        let mut refused = 0;
+        // A first fragment from the future, and one from the past: neither it nor the one behind it is out of order.
+        let sent =
+            [(1, whole), (9_000, first), (0, later), (0, last), (101, whole), (1, first), (201, whole), (1, whole)];
+        for (place, (sequence, cut)) in (0..).zip(sent) {
+            let bytes = cut_segment(sequence, is_v6, cut);
+            let (length, time_ns) = (bytes.len() as u32, START + place);
+            match parse(&Frame { bytes: &bytes, length, time_ns, link: Link::Ethernet }, View::Outer) {
+                Ok(packet) => assert!(flows.insert(&packet)),
+                Err(reason) => {
+                    assert_eq!(reason, ParseError::Fragment);
+                    refused += 1;
+                }
+            }
+        }
+
+        let interval = flows.end_interval(START + SECOND, 1);
+        let found = interval.reordering.expect("on");
+        assert_eq!((interval.packets, refused, found.fragments), (6, 2, 2), "IPv6: {is_v6}");
+        // The first packet of a flow is compared with none; the last one was sent again.
+        assert_eq!((found.checked, found.out_of_order), (3, 1), "IPv6: {is_v6}");
+        let next = flows.end_interval(START + 2 * SECOND, 1).reordering.expect("on");
+        assert_eq!(next.fragments, 0);
+    }
+}
+
 #[test]
 fn one_client_that_takes_half_of_the_bytes_is_named() {
     let mut flows = all("");
@@ -132,6 +194,88 @@ fn a_port_scan_names_who_scans_and_a_flood_names_its_target() {
 }
 
 #[test]
+fn clients_that_all_change_their_addresses_at_once_become_no_more_whenever_they_do() {
+    let mut doubled = [0; 8];
+    for (eighth, doubled) in (0..).zip(&mut doubled) {
+        let mut flows = all("");
+        let at_ns = START + 3 * SECOND + eighth * SECOND / 8;
+        for second in 0..7 {
+            replaced(&mut flows, START + second * SECOND, at_ns);
+            let interval = flows.end_interval(START + (second + 1) * SECOND, 1);
+
+            let (heavy, distinct) = (interval.heavy.expect("on"), interval.distinct.expect("on"));
+            *doubled += u32::from(distinct.sources > 30.0);
+            let LastingInterval { flows: among, sources, fan_in } = distinct.lasting;
+            let is_usual = |count: f64| (count / 20.0 - 1.0).abs() < 0.15;
+            assert!([among, sources, fan_in].into_iter().all(is_usual), "{eighth} eighths, {second} s: {distinct:?}");
+            let share = heavy.lasting_share.expect("of many packets");
+            assert!((share - 0.05).abs() < 0.002, "{eighth} eighths, {second} s: {share}");
+        }
+    }
+    // Both addresses of a client are in one window, but where they change between two of them.
+    assert!(doubled.iter().all(|intervals| *intervals <= 2), "{doubled:?}");
+    assert!(doubled.iter().filter(|intervals| **intervals > 0).count() >= 6, "{doubled:?}");
+}
+
+/// Three seconds of usual traffic, and `seconds` more with `extra` beside it, which sends the packets of a second.
+/// Returns what is known of each of these.
+fn attacked(seconds: u64, extra: impl Fn(&mut Flows, u64)) -> Vec<DistinctInterval> {
+    let mut flows = all("");
+    let mut intervals = Vec::new();
+    for second in 0..3 + seconds {
+        let start_ns = START + second * SECOND;
+        usual(&mut flows, start_ns);
+        if second >= 3 {
+            extra(&mut flows, start_ns + SECOND * 9 / 10);
+        }
+        intervals.extend(flows.end_interval(start_ns + SECOND, 1).distinct);
+    }
+    intervals.split_off(3)
+}
+
+#[test]
+fn a_scan_a_worm_and_a_flood_count_in_the_interval_in_which_they_begin() {
+    let (intruder, server) = (end(66, 5_555), end(1 << 20, 443));
+    let scan = attacked(1, |flows, at_ns| {
+        for port in 1_000..1_100 {
+            flows.insert(&packet(at_ns, intruder, End { port, ..server }, 0, 0));
+        }
+    });
+    assert!(scan[0].ports > 85.0 && scan[0].lasting.flows > 100.0, "{scan:?}");
+    assert!(scan[0].fan_out.is_some_and(|of| of.source.to_string() == "10.0.0.66" && of.destinations >= 98));
+
+    // One of the usual clients looks for peers.
+    let worm = attacked(1, |flows, at_ns| {
+        for peer in 0..100 {
+            flows.insert(&packet(at_ns, end(7 << 8, 50_000), end(1 << 22 | peer, 445), 0, 0));
+        }
+    });
+    assert!(worm[0].fan_out.is_some_and(|of| of.source.to_string() == "10.0.7.0" && of.destinations >= 98));
+    assert!(worm[0].lasting.flows > 100.0 && worm[0].lasting.sources < 23.0, "{worm:?}");
+
+    let flood = attacked(1, |flows, at_ns| {
+        for source in 0..100 {
+            flows.insert(&packet(at_ns, end(1 << 22 | source, 1_024), server, 0, 0));
+        }
+    });
+    let LastingInterval { flows, sources, fan_in } = flood[0].lasting;
+    assert!(flows > 100.0 && sources > 100.0 && fan_in > 115.0, "{flood:?}");
+}
+
+#[test]
+fn a_flood_by_no_more_sources_than_there_are_clients_counts_once_it_lasts() {
+    let flood = attacked(4, |flows, at_ns| {
+        for source in 0..15 {
+            flows.insert(&packet(at_ns, end(1 << 22 | source, 1_024), end(1 << 20, 443), 0, 0));
+        }
+    });
+
+    let sources: Vec<bool> = flood.iter().map(|interval| interval.lasting.sources > 30.0).collect();
+    let targets: Vec<bool> = flood.iter().map(|interval| interval.lasting.fan_in > 30.0).collect();
+    assert_eq!((sources, targets), (vec![false, false, true, true], vec![false, true, true, true]), "{flood:?}");
+}
+
+#[test]
 fn memory_is_the_same_whatever_is_sent_and_what_is_left_out_takes_none() {
     let mut flows = all("");
     let before = flows.memory_bytes();
@@ -147,13 +291,42 @@ fn memory_is_the_same_whatever_is_sent_and_what_is_left_out_takes_none() {
     assert!(matches!(Flows::new(&short), Err(FlowsError::Window(_))));
 }
 
+/// Five clients that are none of the usual ones send a packet each.
+fn others(flows: &mut Flows, start_ns: u64) {
+    for number in 0..5_u32 {
+        flows.insert(&packet(start_ns + u64::from(number), end(1 << 21 | number << 8, 1), end(1 << 20, 80), 0, 100));
+    }
+}
+
 #[test]
-fn a_clock_that_goes_back_breaks_nothing() {
+fn after_a_clock_that_goes_back_the_window_has_what_came_since() {
+    let after = START - 3_600 * SECOND;
+    // Whether the stream knows of it, or has only the packets' times.
+    for is_known in [true, false] {
+        let mut flows = all("");
+        usual(&mut flows, START);
+        if is_known {
+            assert_eq!(flows.end_interval(START + SECOND, 1).packets, 1_000);
+            flows.set_back(after);
+            // What was in the ring has the time from before.
+            flows.insert(&packet(START + SECOND, end(77, 1), end(1 << 20, 443), 0, 100));
+        }
+        others(&mut flows, after + SECOND / 2);
+
+        let interval = flows.end_interval(after + SECOND, 1);
+        assert_eq!(interval.packets, if is_known { 6 } else { 1_005 });
+        let distinct = interval.distinct.expect("on");
+        assert!((3.5..6.5).contains(&distinct.sources) && (3.5..6.5).contains(&distinct.flows), "{distinct:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_leaves_no_count_of_before_in_silence() {
     let mut flows = all("");
     usual(&mut flows, START);
-    usual(&mut flows, START - 100 * SECOND);
+    let _ = flows.end_interval(START + SECOND, 1);
+    flows.set_back(START - 3_600 * SECOND);
 
-    let interval = flows.end_interval(START - 99 * SECOND, 1);
-    assert_eq!(interval.packets, 2_000);
-    assert!(interval.distinct.is_some_and(|distinct| distinct.sources < 23.0));
+    let silent = flows.end_interval(START - 3_599 * SECOND, 1);
+    assert_eq!(silent.distinct.map(|distinct| (distinct.flows, distinct.sources)), Some((0.0, 0.0)));
 }

@@ -158,14 +158,16 @@ fn what_cannot_be_read_has_its_reason() {
         assert_eq!(parsed(&bytes, View::Outer), Err(expected), "{bytes:02x?}");
     }
     // The first fragment has ports, and four tags are fine.
-    assert!(parsed(&fragment(true, 0), View::Outer).is_ok());
+    for more in [true, false] {
+        assert_eq!(parsed(&fragment(more, 0), View::Outer).expect("a packet").first_fragment, more);
+    }
     assert_eq!(parsed(&tags(4), View::Outer).expect("a packet").vlan, Some(1));
 }
 
 #[test]
 fn later_fragments_of_ipv6_have_no_ports_and_cut_extensions_have_their_reason() {
-    let with_fragment = |offset: u16| {
-        let fragment = Ipv6FragmentHeader::new(ip_number::TCP, IpFragOffset::try_new(offset).unwrap(), true, 77);
+    let with_fragment = |offset: u16, more: bool| {
+        let fragment = Ipv6FragmentHeader::new(ip_number::TCP, IpFragOffset::try_new(offset).unwrap(), more, 77);
         let extensions = Ipv6Extensions { fragment: Some(fragment), ..Ipv6Extensions::default() };
         let header = Ipv6Header { source: [1; 16], destination: [2; 16], ..Ipv6Header::default() };
         let mut bytes = Vec::new();
@@ -174,9 +176,15 @@ fn later_fragments_of_ipv6_have_no_ports_and_cut_extensions_have_their_reason() 
         bytes
     };
 
-    let first = with_fragment(0);
-    assert!(matches!(parsed(&first, View::Outer).expect("a packet").transport, Transport::Tcp(Tcp { payload: 3, .. })));
-    assert_eq!(parsed(&with_fragment(8), View::Outer), Err(ParseError::Fragment));
+    let first = with_fragment(0, true);
+    for (bytes, more) in [(&first, true), (&with_fragment(0, false), false)] {
+        let packet = parsed(bytes, View::Outer).expect("a packet");
+        assert!(matches!(packet.transport, Transport::Tcp(Tcp { payload: 3, .. })));
+        assert_eq!(packet.first_fragment, more);
+    }
+    for more in [true, false] {
+        assert_eq!(parsed(&with_fragment(8, more), View::Outer), Err(ParseError::Fragment));
+    }
     assert_eq!(parsed(&first[..57], View::Outer), Err(ParseError::CutIp));
     assert_eq!(parsed(&with(first, 18, &[0, 4]), View::Outer), Err(ParseError::IpLength));
 }

@@ -13,6 +13,7 @@ fn packet(source: End, destination: End, transport: Transport<'_>) -> Packet<'_>
         vlan: None,
         network: None,
         identification: 0,
+        first_fragment: false,
         segment: &[],
         header_bytes: 20,
     }

@@ -65,7 +65,8 @@ for space in here there; do /sbin/ip -n $space link set lo up; done
 stream="name: way, filter: udp and dst port 6000"
 agent there "  peers: {listen: '0.0.0.0:9705', insecure: true}
   streams: [{$stream, interface: there0, one_way: {synopsis: rda}}]"
-agent here "  streams: [{$stream, interface: here0, one_way: {synopsis: rda, peer: '10.9.3.2:9705'}}]"
+agent here "  peers: {peers_insecure: true}
+  streams: [{$stream, interface: here0, one_way: {synopsis: rda, peer: '10.9.3.2:9705'}}]"
 
 in_ there ./lab part guest path-sink &
 in_ here ./lab part guest path-send --to 10.9.2.1 --seconds $traffic_s --per-second 2000 >/tmp/traffic &

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use sha2::{Digest as _, Sha256};
 
-use super::Steps;
 use super::kit::{Cluster, SHELL};
+use super::steps::Steps;
 
 /// Pods that are created at once, and then deleted by half.
 const PODS: u32 = 300;
@@ -15,7 +15,10 @@ const PODS: u32 = 300;
 const SEED: u32 = 7;
 /// How long the network between the agent and the API server is cut.
 const CUT: Duration = Duration::from_secs(8);
-const PROBLEM: &str = "kubernetes: the pods of this node cannot be watched";
+/// What the agent's status says while the API server is away.
+pub const PROBLEM: &str = "kubernetes: the pods of this node cannot be watched";
+/// Keeps the command line, and kills it.
+const KILL: &str = "cp /proc/$(<$N/kas.pid)/cmdline $N/kas.args; kill -9 $(<$N/kas.pid)";
 /// The same command line with which the kit started it.
 const RESTART: &str = "mapfile -t -d '' A <$N/kas.args; \"${A[@]}\" </dev/null >>$N/kas.log 2>&1 & echo $! >$N/kas.pid; \
                        for _ in $(seq 300); do kubectl get --raw /readyz >/dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1";
@@ -79,7 +82,7 @@ pub fn outages(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     let errors = cluster.metric("uview_host_pod_watch_errors")?;
     let cart = cluster.container("shop", "app=cart")?;
     steps.run("API server killed: a fault is noticed meanwhile, the status says what is amiss", || {
-        cluster.sh("cp /proc/$(<$N/kas.pid)/cmdline $N/kas.args; kill -9 $(<$N/kas.pid)")?;
+        kill(cluster)?;
         cluster.until("the agent says that pods cannot be watched", |status| status.has_problem(PROBLEM))?;
         let samples = cluster.metric("uview_host_cgroup_samples")?;
         cluster.signal("STOP", &cart)?;
@@ -89,7 +92,7 @@ pub fn outages(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         cluster.signal("CONT", &cart)
     })?;
     steps.run("API server restarted: the problem is gone, a new pod is known", || {
-        cluster.sh(RESTART)?;
+        restart(cluster)?;
         cluster.until("pods are watched", |status| !status.has_problem(PROBLEM))?;
         new_pod(cluster, "after-kill")
     })?;
@@ -108,6 +111,24 @@ pub fn outages(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     })
 }
 
+/// Kills the API server.
+///
+/// # Errors
+///
+/// It does not run.
+pub fn kill(cluster: &Cluster) -> Result<()> {
+    cluster.sh(KILL).map(drop)
+}
+
+/// Starts the API server that was killed, and waits until it is ready.
+///
+/// # Errors
+///
+/// It is not within half a minute.
+pub fn restart(cluster: &Cluster) -> Result<()> {
+    cluster.sh(RESTART).map(drop)
+}
+
 /// The command that creates a pod.
 fn pod(name: &str) -> String {
     let wait = "--restart=Never --image-pull-policy=Never --command -- sleep 3600";
@@ -115,7 +136,11 @@ fn pod(name: &str) -> String {
 }
 
 /// A pod that is created is known.
-fn new_pod(cluster: &Cluster, name: &str) -> Result<()> {
+///
+/// # Errors
+///
+/// It is not within two minutes.
+pub fn new_pod(cluster: &Cluster, name: &str) -> Result<()> {
     cluster.sh(&pod(name))?;
     is_known(cluster, name)
 }

@@ -6,8 +6,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use super::super::chart::CHART;
 use super::kit::Cluster;
-use super::{CHART, Steps};
+use super::steps::Steps;
+use super::upstream::Upstream;
+use super::{definitions, traces};
 
 const CRD_CHART: &str = "k8s/chart-crds";
 /// Rows of a service that has them every 100 ms otherwise.
@@ -35,40 +38,27 @@ spec:
   share: 0.5
   reasons: [error]
 ";
-/// It changes nothing.
-const BAD_POLICY: &str = "apiVersion: uview.dev/v1alpha1
-kind: SamplingPolicy
-metadata: {name: bad, namespace: market}
-spec:
-  workload: {name: payment}
-";
-/// The schema allows each field; together they say nothing.
-const BAD: &str = "apiVersion: uview.dev/v1alpha1
-kind: Lmap
-metadata: {name: bad, namespace: shop}
-spec:
-  workload: {name: gateway}
-  selector: {matchLabels: {app: gateway}}
-";
+
+/// Makes the kinds known.
+///
+/// # Errors
+///
+/// The kit refuses one.
+pub fn define(cluster: &Cluster) -> Result<()> {
+    // helm asks the core for its version, which is too old; custom resources are those of a current server.
+    let crds = cluster.template(&format!("uview-crds {CRD_CHART} --kube-version 1.25.0"))?;
+    cluster.crd(&cluster.file("crds.yaml", crds.as_bytes())?).map(drop)
+}
 
 /// The kinds come when the agents have been running for long; an `Lmap` sets an interval, and its removal sets it back.
 ///
 /// # Errors
 ///
 /// Not within two minutes.
-pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
+pub fn check(cluster: &Cluster, (values, upstream): (&str, &Upstream), steps: &mut Steps) -> Result<()> {
     const SERVICE: &str = "shop/gateway";
-    steps.run("custom resources: their chart, while the agents run; bad objects are refused", || {
-        // helm asks the core for its version, which is too old; custom resources are those of a current server.
-        let crds = cluster.template(&format!("uview-crds {CRD_CHART} --kube-version 1.25.0"))?;
-        cluster.crd(&cluster.file("crds.yaml", crds.as_bytes())?)?;
-        for (bad, why) in [(BAD, "set exactly one of workload"), (BAD_POLICY, "set share, reasons, or both")] {
-            let file = cluster.file("bad.yaml", bad.as_bytes())?;
-            let refused = cluster.sh(&format!("! kubectl create --validate=false -f {file} 2>&1"))?;
-            ensure!(refused.contains(why), "{refused}");
-        }
-        Ok(())
-    })?;
+    steps.run("custom resources: their chart, while the agents run", || define(cluster))?;
+    definitions::check(cluster, steps)?;
     let interval = |micros: u64| {
         let what = format!("{SERVICE} has a row every {micros} µs");
         cluster.until(&what, |status| status.lmap(SERVICE)["interval_us"] == micros)
@@ -83,6 +73,7 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     steps.run("a SamplingPolicy is in effect; the node says so", || {
         says(cluster, ("samplingPolicies", "half"), |conditions| conditions["Applied"] == "True")
     })?;
+    traces::share(cluster, upstream, steps)?;
     steps.run("the controller, turned on: the status of both on all nodes, and events", || {
         cluster.helm(&format!("upgrade uview {CHART} -n uview -f {values} --set controller.enabled=true"))?;
         cluster.sh("kubectl -n uview rollout status deploy/uview-controller --timeout=150s")?;
@@ -155,7 +146,7 @@ pub fn plugin(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> 
         let run = |arguments: &str| {
             cluster.sh(&format!("PATH={}:$PATH kubectl uview {arguments} 2>&1 || [ $? = 2 ]", folder.path().display()))
         };
-        let socket = super::SOCKETS;
+        let socket = super::kit::SOCKETS;
         let status = run(&format!("status --runtime-dir {socket}"))?;
         ensure!(status.contains("shop/store"), "{status}");
         let lmap = run(&format!("--node lab lmap shop/store --runtime-dir {socket}"))?;

@@ -7,8 +7,9 @@
 use anyhow::{Context as _, Result, ensure};
 use support::programs::Programs;
 
+use super::super::chart::CHART;
 use super::kit::Cluster;
-use super::{CHART, Steps};
+use super::steps::Steps;
 
 /// The driver's socket for kubelet.
 const SOCKET: &str = "$N/kubelet/plugins_registry/sockets.uview.dev-reg.sock";

@@ -1,21 +1,23 @@
 //! The cluster: commands in its namespaces, what the agents in it say, and waiting for what they will say.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use support::clock::Stopwatch;
 use support::workspace;
 
-use super::super::output;
-use crate::clock;
+use super::super::command::output;
 
 /// Directory of the agents' sockets, which no other agent of this machine uses.
 pub const SOCKETS: &str = "/run/uview-chart";
 /// Directory of what outlives the agents.
 pub const STATE: &str = "/var/lib/uview-chart";
+/// The image of `uview` that is tested.
+pub const IMAGE: &str = "localhost/uview:0.1.0";
 /// An image of the kit, with a shell.
 pub const SHELL: &str = "lab.invalid/agent:1";
 /// Where less than a fifth of the disk is free, the kubelet would remove images and refuse pods: its bounds are for
@@ -40,7 +42,7 @@ pub struct Cluster {
     uview: PathBuf,
     folder: tempfile::TempDir,
     /// Address of the host agent's pod, which is asked while the API server is away.
-    agent: RefCell<String>,
+    agent: Mutex<String>,
 }
 
 /// What `uview status --json` prints.
@@ -56,7 +58,7 @@ impl Cluster {
     pub fn new(kit: &Path, helm: &Path, uview: &Path) -> Result<Self> {
         let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let (script, folder) = (kit.join("cluster.sh"), tempfile::tempdir()?);
-        Ok(Self { script, helm: absolute(helm), uview: absolute(uview), folder, agent: RefCell::default() })
+        Ok(Self { script, helm: absolute(helm), uview: absolute(uview), folder, agent: Mutex::default() })
     }
 
     /// Brings it up, empty.
@@ -132,6 +134,16 @@ impl Cluster {
         self.sh(&format!("{exec} {arguments} --runtime-dir {SOCKETS} 2>&1 || [ $? = 2 ]"))
     }
 
+    /// The file that names the cluster's network namespace, in which the node and its pods are.
+    ///
+    /// # Errors
+    ///
+    /// The kit does not say who holds it.
+    pub fn network(&self) -> Result<PathBuf> {
+        let holder = self.sh("cat $N/hold.pid")?;
+        Ok(Path::new("/proc").join(holder.trim()).join("ns/net"))
+    }
+
     /// The path of the program, on the node.
     pub fn program(&self) -> std::path::Display<'_> {
         self.uview.display()
@@ -177,11 +189,11 @@ impl Cluster {
     ///
     /// It does not within two minutes: what it failed with last.
     pub fn until_some<T>(what: &str, look: impl Fn() -> Result<T>) -> Result<T> {
-        let deadline = clock::Deadline::after(WITHIN);
+        let clock = Stopwatch::start();
         loop {
             match look() {
                 Ok(found) => return Ok(found),
-                Err(error) if deadline.is_over() => {
+                Err(error) if clock.elapsed() >= WITHIN => {
                     return Err(error.context(format!("not within {WITHIN:?}: {what}")));
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(200)),
@@ -195,8 +207,8 @@ impl Cluster {
     ///
     /// It is not, or the status is not said.
     pub fn stays(&self, time: Duration, what: &str, holds: impl Fn(&Status) -> bool) -> Result<()> {
-        let deadline = clock::Deadline::after(time);
-        while !deadline.is_over() {
+        let clock = Stopwatch::start();
+        while clock.elapsed() < time {
             // A busy machine may need more than a client waits for.
             let status = Self::until_some("the status is said", || self.status())?;
             ensure!(holds(&status), "not any more: {what}; {status}");
@@ -213,14 +225,15 @@ impl Cluster {
     pub fn rolled_out(&self, agent: &str) -> Result<()> {
         self.sh(&format!("kubectl -n uview rollout status ds/uview-{agent} --timeout=150s"))?;
         if agent == "host-agent" {
-            self.agent.replace(self.address("uview", "app.kubernetes.io/component=host-agent")?);
+            let address = self.address("uview", "app.kubernetes.io/component=host-agent")?;
+            *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = address;
         }
         Ok(())
     }
 
     /// The address of the host agent's pod.
     pub fn agent(&self) -> String {
-        self.agent.borrow().clone()
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The address of a pod that is not being deleted, once it has one.
@@ -271,6 +284,15 @@ impl Cluster {
     /// The kit refuses it.
     pub fn group(&self, groups_and_versions: &str) -> Result<String> {
         output(Command::new(&self.script).arg("group").args(groups_and_versions.split(' ')))
+    }
+
+    /// Starts the server of custom resources anew, so that it evaluates rules of admission about them.
+    ///
+    /// # Errors
+    ///
+    /// The kit cannot.
+    pub fn evaluate_rules(&self) -> Result<String> {
+        output(Command::new(&self.script).arg("vap"))
     }
 
     /// What `helm template ARGUMENTS` prints.
@@ -340,6 +362,11 @@ impl Status {
         self.lmap(service)["state"] == "armed"
     }
 
+    /// Whether rows of a service are judged: it is known, and may have changed for good since.
+    pub fn is_judged(&self, service: &str) -> bool {
+        self.is_armed(service) || self.lmap(service)["state"] == "drifted"
+    }
+
     /// Whether a service learns without what it had learnt: that takes 120 rows, of which some are seen. With it, the
     /// first 20 are not judged, which is said as learning, too.
     pub fn learns_anew(&self, service: &str) -> bool {
@@ -359,13 +386,23 @@ impl Status {
         self.is_in_alarm(service) && reasons.iter().any(named)
     }
 
+    /// Whether a service is in alarm for a metric of this group that `replica` makes unusual.
+    pub fn names_replica(&self, service: &str, group: &str, replica: &str) -> bool {
+        let reasons = self.lmap(service)["reasons"].as_array().map_or(&[][..], Vec::as_slice);
+        let is_named = |reason: &Value| reason["group"] == group && reason["replica"] == replica;
+        self.is_in_alarm(service) && reasons.iter().any(is_named)
+    }
+
     /// The line that says why a service is in alarm.
     pub fn reasons(&self, service: &str) -> String {
         let lmap = self.lmap(service);
         let reasons = lmap["reasons"].as_array().map_or(&[][..], Vec::as_slice);
         let line = |reason: &Value| {
-            let (column, unit) = (reason["column"].as_str().unwrap_or("?"), reason["unit"].as_str().unwrap_or(""));
-            format!("{column} {} {unit}, expected {}", reason["seen"], reason["expected"])
+            let text = |key: &str| reason[key].as_str().unwrap_or_default().to_owned();
+            let replica =
+                if text("replica").is_empty() { String::new() } else { ", replica ".to_owned() + &text("replica") };
+            let (column, unit, seen, expected) = (text("column"), text("unit"), &reason["seen"], &reason["expected"]);
+            format!("{column} {seen} {unit}, expected {expected}{replica}")
         };
         let mut lines: Vec<_> = reasons.iter().take(2).map(line).collect();
         let silent = lmap["silent_replicas"].as_array().map_or(&[][..], Vec::as_slice);

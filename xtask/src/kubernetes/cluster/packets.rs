@@ -3,8 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use super::super::chart::CHART;
 use super::kit::Cluster;
-use super::{CHART, Steps};
+use super::steps::Steps;
 
 /// Who asks one workload, and how long it takes to answer.
 const POLICY: &str = "apiVersion: uview.dev/v1alpha1

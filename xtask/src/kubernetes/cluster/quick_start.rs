@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use support::workspace;
 
-use super::Steps;
 use super::kit::{Cluster, SHELL};
+use super::steps::Steps;
 
 const PAGE: &str = "docs/start/kubernetes.md";
 /// Directories of an installation whose values name no others.

@@ -4,9 +4,10 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
+use super::super::chart::CHART;
 use super::kit::{Cluster, SHELL};
+use super::steps::Steps;
 use super::traces::has_iptables;
-use super::{CHART, Steps};
 
 /// Most replicas that the autoscaler may ask for.
 const MOST: u64 = 3;
@@ -69,6 +70,47 @@ spec:
     )
 }
 
+/// The controller with its metrics, which the API server asks for by its Service.
+///
+/// # Errors
+///
+/// Not within two minutes.
+pub fn turn_on(cluster: &Cluster, values: &str) -> Result<()> {
+    cluster.sh(CERTIFICATE)?;
+    let authority = cluster.sh("base64 -w0 $PKI/ca.crt")?;
+    let of = "controller.customMetrics";
+    let set = format!(",{of}.enabled=true,{of}.secretName=controller-tls,{of}.caBundle={}", authority.trim());
+    upgrade(cluster, values, &set)?;
+    cluster.sh(WAY)?;
+    let versions = "apiservice/v1beta1.custom.metrics.k8s.io apiservice/v1beta2.custom.metrics.k8s.io";
+    cluster.sh(&format!("kubectl wait --for=condition=Available {versions} --timeout=150s")).map(drop)
+}
+
+/// The controller without metrics: a group that nobody serves would keep namespaces from going.
+///
+/// # Errors
+///
+/// helm fails, or the controller does not start.
+pub fn turn_off(cluster: &Cluster, values: &str) -> Result<()> {
+    upgrade(cluster, values, "")
+}
+
+fn upgrade(cluster: &Cluster, values: &str, set: &str) -> Result<()> {
+    let set = format!("--set controller.enabled=true{set}");
+    cluster.helm(&format!("upgrade uview {CHART} -n uview -f {values} {set}"))?;
+    cluster.sh("kubectl -n uview rollout status deploy/uview-controller --timeout=150s").map(drop)
+}
+
+/// The version of the API of autoscalers that the cluster has.
+///
+/// # Errors
+///
+/// The API server does not answer.
+pub fn version(cluster: &Cluster) -> Result<&'static str> {
+    let has_v2 = cluster.sh("kubectl api-versions")?.lines().any(|version| version == "autoscaling/v2");
+    Ok(if has_v2 { "v2" } else { "v2beta2" })
+}
+
 /// The controller's metrics reach the API server, and an autoscaler scales by them.
 ///
 /// # Errors
@@ -78,20 +120,7 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     if !has_iptables() {
         return Ok(());
     }
-    let upgrade = |set: &str| {
-        let set = format!("--set controller.enabled=true{set}");
-        cluster.helm(&format!("upgrade uview {CHART} -n uview -f {values} {set}"))?;
-        cluster.sh("kubectl -n uview rollout status deploy/uview-controller --timeout=150s")
-    };
-    steps.run("custom.metrics.k8s.io, turned on: the API server asks the controller", || {
-        cluster.sh(CERTIFICATE)?;
-        let authority = cluster.sh("base64 -w0 $PKI/ca.crt")?;
-        let of = "controller.customMetrics";
-        upgrade(&format!(",{of}.enabled=true,{of}.secretName=controller-tls,{of}.caBundle={}", authority.trim()))?;
-        cluster.sh(WAY)?;
-        let versions = "apiservice/v1beta1.custom.metrics.k8s.io apiservice/v1beta2.custom.metrics.k8s.io";
-        cluster.sh(&format!("kubectl wait --for=condition=Available {versions} --timeout=150s"))
-    })?;
+    steps.run("custom.metrics.k8s.io, turned on: the API server asks the controller", || turn_on(cluster, values))?;
     steps.run("OpenAPI of the API server: what the controller serves is in it", || {
         // The API server gathers it from all that serve groups, once a minute or so.
         Cluster::until_some("the paths are there", || {
@@ -102,8 +131,7 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
             Ok(())
         })
     })?;
-    let has_v2 = cluster.sh("kubectl api-versions")?.lines().any(|version| version == "autoscaling/v2");
-    cluster.apply("elastic.yaml", &manifest(if has_v2 { "v2" } else { "v2beta2" }))?;
+    cluster.apply("elastic.yaml", &manifest(version(cluster)?))?;
     let find = "kubectl -n shop get pod -l app=elastic -o jsonpath={.items[0].metadata.name}";
     let first = Cluster::until_some("there is a pod", || cluster.sh(find))?;
     let in_pod = |command: &str| cluster.sh(&format!("kubectl -n shop exec {first} -- sh -c '{command}'"));
@@ -124,9 +152,8 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
         in_pod(": >/state/busy")?;
         until_replicas(cluster, "fewer replicas", |replicas| replicas < MOST)
     })?;
-    // A group that nobody serves would keep namespaces from going.
     cluster.sh("kubectl -n shop delete hpa,deploy elastic --wait=false")?;
-    upgrade("").map(drop)
+    turn_off(cluster, values)
 }
 
 /// Waits until the Deployment has as many ready replicas as `holds` wants.

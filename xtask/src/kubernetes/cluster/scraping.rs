@@ -3,8 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::Steps;
 use super::kit::{Cluster, SHELL};
+use super::steps::Steps;
 
 /// The part of the kind `PodMonitor` that the API server has to know, for the kit has no operator of Prometheus.
 const KIND: &str = "apiVersion: apiextensions.k8s.io/v1

@@ -4,8 +4,9 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
+use super::super::chart::CHART;
 use super::kit::Cluster;
-use super::{CHART, Steps};
+use super::steps::Steps;
 
 /// The name of the Service of the agents.
 const NAME: &str = "uview-host-agent.uview.svc";

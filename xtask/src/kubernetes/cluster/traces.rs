@@ -2,14 +2,14 @@
 //! arrive at an upstream in the cluster's network, and say which pods they are from.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
-use super::kit::{Cluster, SHELL, SOCKETS};
+use super::kit::{Cluster, IMAGE, SHELL, SOCKETS};
+use super::steps::Steps;
 use super::upstream::{Span, Upstream};
-use super::{IMAGE, Steps};
 
 /// Where the agent sends what it keeps: an address of the node that pods reach.
 pub const UPSTREAM: &str = "10.77.0.1:14318";
@@ -45,7 +45,7 @@ impl Way {
     }
 
     /// What a pod's environment has to say: one variable, and in the usual case the one that it refers to.
-    fn environment(self, cluster: &Cluster) -> String {
+    pub fn environment(self, cluster: &Cluster) -> String {
         match self {
             Self::HostPort => "
         - {name: HOST_IP, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
@@ -64,8 +64,7 @@ impl Way {
 ///
 /// It cannot.
 pub fn listen(cluster: &Cluster) -> Result<Upstream> {
-    let holder = cluster.sh("cat $N/hold.pid")?;
-    Upstream::listen(&Path::new("/proc").join(holder.trim()).join("ns/net"), UPSTREAM)
+    Upstream::listen(&cluster.network()?, UPSTREAM)
 }
 
 /// Creates both services, and visitors of the first.
@@ -164,7 +163,64 @@ pub fn check(cluster: &Cluster, upstream: &Upstream, steps: &mut Steps) -> Resul
     Ok(())
 }
 
-fn policy(trace: &[Span]) -> Option<&str> {
+/// Of the traces that nothing else keeps, the `SamplingPolicy` `half`, which is in effect, keeps half.
+///
+/// # Errors
+///
+/// It keeps another share, or none within two minutes.
+pub fn share(cluster: &Cluster, upstream: &Upstream, steps: &mut Steps) -> Result<()> {
+    let spans = |traces: &[Vec<Span>]| traces.iter().map(Vec::len).sum::<usize>();
+    steps.run("the SamplingPolicy keeps half of the traces that nothing else keeps", || {
+        upstream.clear();
+        // So that what came before it is decided.
+        Cluster::until_some("it keeps traces", || {
+            let (kept, _) = by_policy(upstream);
+            ensure!(kept.len() >= 20, "{} traces", kept.len());
+            Ok(())
+        })?;
+        let before = decided(cluster)?;
+        upstream.clear();
+        let (kept, of) = Cluster::until_some("enough traces are decided", || {
+            let decided = decided(cluster)?.saturating_sub(before);
+            let (kept, others) = by_policy(upstream);
+            let left = decided.saturating_sub(spans(&others));
+            let each = spans(&kept).checked_div(kept.len()).context("it keeps no trace")?;
+            // The standard deviation of the share is 5 % then.
+            ensure!(left >= 100 * each, "{left} spans that nothing else keeps, {each} a trace");
+            Ok((spans(&kept), left))
+        })?;
+        println!("{kept} of {of} spans are kept by the policy");
+        ensure!((30..=70).contains(&(100 * kept / of)), "{kept} of {of} spans are no half");
+        Ok(())
+    })
+}
+
+/// Traces that arrived because the policy asks for a share, and the others.
+fn by_policy(upstream: &Upstream) -> (Vec<Vec<Span>>, Vec<Vec<Span>>) {
+    let is_asked_for =
+        |trace: &Vec<Span>| reason(trace).is_some_and(|of| of.ends_with("by SamplingPolicy market/half"));
+    upstream.traces().into_values().partition(is_asked_for)
+}
+
+/// Spans that were kept or dropped so far, by the receipt.
+fn decided(cluster: &Cluster) -> Result<usize> {
+    let receipt = cluster.json("receipt")?;
+    let days = receipt["days"].as_array().context("the receipt has days")?;
+    let of = |day: &Value| {
+        let dropped = day["total"]["dropped_spans"].as_object().into_iter().flat_map(|by| by.values());
+        let kept = day["total"]["kept_spans"].as_u64().unwrap_or_default();
+        kept + dropped.filter_map(Value::as_u64).sum::<u64>()
+    };
+    Ok(usize::try_from(days.iter().map(of).sum::<u64>())?)
+}
+
+/// Why a trace was kept, in words.
+pub fn reason(trace: &[Span]) -> Option<&str> {
+    trace.iter().find_map(|span| span.attributes.get("uview.reason")).map(String::as_str)
+}
+
+/// The policy that kept a trace.
+pub fn policy(trace: &[Span]) -> Option<&str> {
     trace.iter().find_map(|span| span.attributes.get("uview.policy")).map(String::as_str)
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-use super::Steps;
 use super::kit::{Cluster, SHELL, Status};
+use super::steps::Steps;
 
 /// Busy for a while, then waits, and so on; ends with an error as soon as there is a file `/state/crash`.
 const WORK: &str = "while [ ! -e /state/crash ]; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 0.05; done; \
@@ -94,11 +94,16 @@ pub fn faults(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         println!("{}", cluster.status()?.reasons(service));
         Ok(())
     };
-    steps.run("a CPU hog in one of two replicas: noticed, named by its workload", || {
+    steps.run("a CPU hog in one of two replicas: noticed, named by its workload and its pod", || {
+        let first = "jsonpath={.items[0].metadata.name}";
+        let pod = cluster.sh(&format!("kubectl -n shop get pods -l app=payment -o '{first}'"))?;
         // For a minute: later steps do not need a machine that is busy.
         let hog = "timeout 60 sh -c \"while :; do :; done\" >/dev/null 2>&1 &";
-        cluster.sh(&format!("kubectl -n shop exec deploy/payment -- sh -c '{hog}'"))?;
-        noticed("shop/payment", &["cpu"])
+        cluster.sh(&format!("kubectl -n shop exec {} -- sh -c '{hog}'", pod.trim()))?;
+        let what = format!("shop/payment is in alarm for the CPU time of {}", pod.trim());
+        cluster.until(&what, |status| status.names_replica("shop/payment", "cpu", pod.trim()))?;
+        println!("{}", cluster.status()?.reasons("shop/payment"));
+        Ok(())
     })?;
     let cart = cluster.container("shop", "app=cart")?;
     steps.run("SIGSTOP of a container's processes: noticed, named by its workload", || {

@@ -1,0 +1,24 @@
+//! Rows of several lengths: what is learnt of them.
+
+use crate::support::{Service, detector, run};
+use lmap::Settings;
+
+/// Rows that an armed detector learns in ten seconds of rows of `interval` seconds.
+fn learnt_in_ten_seconds(interval: f64) -> u64 {
+    let settings = Settings { fit_again_rows: Vec::new(), learning_rate: 1.0, ..Settings::live(interval) };
+    let (mut detector, mut service) = (detector(6, settings), Service::new(6, 12));
+    for _ in 0..200 {
+        let _ = run(&mut detector, &service.row());
+    }
+    let before = detector.counts().learnt;
+    let rows = (10.0 / interval).round() as usize;
+    for _ in 0..rows {
+        let _ = run(&mut detector, &service.row());
+    }
+    detector.counts().learnt - before
+}
+
+#[test]
+fn rows_of_a_millisecond_teach_no_more_often_than_rows_of_a_tenth_of_a_second() {
+    assert_eq!([1.0, 0.1, 0.01, 0.001].map(learnt_in_ten_seconds), [2, 20, 20, 20]);
+}

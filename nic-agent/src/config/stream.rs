@@ -1,0 +1,189 @@
+//! A stream: its packets, its source, and what is measured of it.
+
+use std::num::NonZeroU32;
+
+use agent_runtime::ConfigError;
+use agent_runtime::config::range;
+use one_way::Synopsis;
+use serde::Deserialize;
+
+use super::pair::PairName;
+use super::switch::{SWITCH_BYTES, SwitchConfig};
+use super::synopses::SynopsesConfig;
+
+/// Size of the histogram of a stream with a fridge.
+const HISTOGRAM_BYTES: u64 = 4096;
+/// Smallest synopsis of a ring: two fridges of 64 slots of 12 bytes, and their histogram.
+pub(super) const MIN_BYTES: u64 = 2 * 64 * 12 + HISTOGRAM_BYTES;
+/// Default synopsis size of a stream with a fridge.
+const FRIDGE_BYTES: u64 = 128 << 10;
+/// Default synopsis size of a one-way stream.
+const ONE_WAY_BYTES: u64 = 8 << 20;
+/// RDA: bytes for each packet of an interval, in the six intervals in memory and in the cells of the one in comparison.
+const PACKET_BYTES: u64 = 256;
+/// FineComb, LDA: bytes for each bucket, likewise, with a sixteenth of a packet near the interval's ends.
+const BUCKET_BYTES: u64 = 320;
+/// Most buckets. More make messages longer and add little precision.
+const MAX_BUCKETS: u64 = 1 << 16;
+
+/// A stream: its packets, and what is measured of them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConfig {
+    /// The stream's name: its service is `network.NAME`.
+    pub name: String,
+    /// The interface on which its packets are captured; empty with `switch`.
+    #[serde(default)]
+    pub interface: String,
+    /// The switch that measures it, instead of this machine.
+    pub switch: Option<SwitchConfig>,
+    /// The kind of request and response whose delay is measured. A stream has this, `one_way` or `synopses`.
+    pub pair: Option<PairName>,
+    /// One-way delay and loss are measured together with another agent on the stream's path.
+    pub one_way: Option<OneWayConfig>,
+    /// Who is in the stream: packets out of order, heavy hitters, distinct flows and sources. Alone, or beside `pair`
+    /// or `one_way`.
+    pub synopses: Option<SynopsesConfig>,
+    /// Filter for its packets; empty for all packets.
+    #[serde(default)]
+    pub filter: String,
+    /// Whether the filter applies to packets inside VXLAN tunnels.
+    #[serde(default)]
+    pub inner: bool,
+    /// Size of the synopsis of `pair` (128 KiB by default) or `one_way` (8 MiB) in bytes. Half of a fridge's memory is
+    /// reserved for its successor with another probability.
+    pub memory_bytes: Option<u64>,
+    /// Period of its metrics in milliseconds, 100 to 60,000.
+    #[serde(default = "interval_ms")]
+    pub interval_ms: NonZeroU32,
+}
+
+/// One-way measurement of a stream with another agent. The stream has the same name at both ends.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OneWayConfig {
+    /// The synopsis, which has to be the same at both ends.
+    pub synopsis: SynopsisName,
+    /// Host and port of the agent at the receiving end (its `network.peers.listen`). `None`: this is the receiving end.
+    pub peer: Option<String>,
+    /// Largest difference of the two clocks in microseconds. Delays are not trusted if they differ by more.
+    #[serde(default = "max_clock_error_us")]
+    pub max_clock_error_us: u32,
+}
+
+const fn max_clock_error_us() -> u32 {
+    1000
+}
+
+/// The synopsis of a one-way measurement, as named in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SynopsisName {
+    /// RDA: stores each packet, and identifies those that only one end has.
+    Rda,
+    /// FineComb: adds packets up in buckets.
+    Finecomb,
+    /// LDA: as FineComb, without digests.
+    Lda,
+}
+
+const fn interval_ms() -> NonZeroU32 {
+    NonZeroU32::new(1000).expect("1000 is not 0")
+}
+
+impl StreamConfig {
+    /// Size of its synopsis of delays, in bytes.
+    pub(crate) const fn bytes(&self) -> u64 {
+        match (self.memory_bytes, self.pair, &self.one_way) {
+            (Some(bytes), ..) => bytes,
+            (None, _, Some(_)) => ONE_WAY_BYTES,
+            (None, Some(_), None) => FRIDGE_BYTES,
+            (None, None, None) => 0,
+        }
+    }
+
+    /// Size of all its synopses, in bytes.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        let bytes = if self.switch.is_some() { SWITCH_BYTES } else { self.bytes() };
+        bytes.saturating_add(self.synopses.as_ref().map_or(0, SynopsesConfig::bytes))
+    }
+
+    /// Most packets of an interval that a one-way stream stores.
+    pub(crate) fn packets(&self) -> usize {
+        usize::try_from(self.bytes() / PACKET_BYTES).unwrap_or(usize::MAX)
+    }
+
+    /// The synopsis of a one-way stream.
+    pub(crate) fn synopsis(&self, name: SynopsisName) -> Synopsis {
+        let buckets = usize::try_from((self.bytes() / BUCKET_BYTES).min(MAX_BUCKETS)).unwrap_or(usize::MAX);
+        match name {
+            SynopsisName::Rda => Synopsis::RDA,
+            SynopsisName::Finecomb => Synopsis::finecomb(buckets, buckets / 16),
+            SynopsisName::Lda => Synopsis::lda(buckets),
+        }
+    }
+
+    /// Slots of the fridge of each shard, of which there is one for each ring. Two fridges share the memory that the
+    /// histogram leaves.
+    pub(crate) fn slots(&self, shards: usize) -> usize {
+        let each = self.bytes() / shards.max(1) as u64;
+        let bytes = each.saturating_sub(HISTOGRAM_BYTES) / 2;
+        synopses::fridge::Settings::slots_within(usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    /// Name of the service of its metrics.
+    pub(crate) fn service(&self) -> String {
+        format!("network.{}", self.name)
+    }
+
+    /// Checks that it has an interface, or a switch that can measure it.
+    pub(super) fn check_source(&self) -> Result<(), ConfigError> {
+        let of = |found: &str| format!("{found:?} (stream {:?})", self.name);
+        let has_interface = !self.interface.is_empty();
+        let Some(switch) = &self.switch else {
+            let wanted = "an interface name is needed, as `ip link` lists it; or a `switch`";
+            return range(has_interface, "network.streams.interface", &of(""), wanted);
+        };
+        let wanted = "a stream with `switch` has no interface";
+        range(!has_interface, "network.streams.interface", &of(&self.interface), wanted)?;
+        let is_address = switch
+            .control
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+        let wanted = "a host and a port are needed, such as 127.0.0.1:9090";
+        range(is_address, "network.streams.switch.control", &of(&switch.control), wanted)?;
+        let is_handshake = self.pair == Some(PairName::Handshake) && self.synopses.is_none();
+        let wanted = "a switch measures `pair: handshake`, and nothing beside";
+        range(is_handshake, "network.streams.switch", &of(&switch.control), wanted)?;
+        let wanted = "the program of a switch looks at all packets: no filter is possible";
+        range(self.filter.is_empty(), "network.streams.filter", &of(&self.filter), wanted)?;
+        let wanted = "programs for switches do not look into tunnels";
+        range(!self.inner, "network.streams.inner", &of("true"), wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    fn stream(with: &str) -> String {
+        let switch = "switch: {control: '127.0.0.1:9090', constants: /nowhere/constants.p4}";
+        format!("network: {{streams: [{{name: a, {switch}, pair: handshake{with}}}]}}\n")
+    }
+
+    #[test]
+    fn what_a_switch_does_not_measure_is_refused_with_its_key() {
+        for (text, key) in [
+            (stream(", interface: eth0"), "network.streams.interface is \"eth0\" (stream \"a\")"),
+            (stream(", filter: tcp"), "network.streams.filter is \"tcp\""),
+            (stream(", inner: true"), "network.streams.inner"),
+            (stream(", synopses: {cardinality: {}}"), "network.streams.switch is"),
+            (stream("").replace("handshake", "dns"), "network.streams.switch is"),
+            (stream("").replace(":9090", ""), "network.streams.switch.control is \"127.0.0.1\""),
+            (stream(", memory_bytes: 100"), "network.streams.memory_bytes is 100"),
+        ] {
+            let error = Config::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(key), "{text}: {error}");
+        }
+    }
+}
