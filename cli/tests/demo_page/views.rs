@@ -1,6 +1,6 @@
 //! What each view has to show of a run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use demo::graph::{Service, Target};
 use serde_json::{Value, json};
@@ -240,10 +240,16 @@ pub fn incident_of_the_hog(viewer: &Viewer<'_>) -> bool {
     let name = hash.as_str().unwrap().trim_start_matches("#/incident/");
     let folded = viewer.demo.ask(&["incident", name, "--folded", "-"]);
     let lines = folded.lines().filter(|line| line.starts_with("cart")).filter_map(|line| line.rsplit_once(' '));
-    let counted: Vec<_> = lines.map(|(stack, count)| (stack, count.parse::<u64>().unwrap())).collect();
-    let all: u64 = counted.iter().map(|(_, count)| count).sum();
-    let burning: u64 = counted.iter().filter(|(stack, _)| stack.contains(BURNS)).map(|(_, count)| count).sum();
-    assert!(all >= 50 && 2 * burning >= all, "{burning} of {all}:\n{folded}");
+    let mut innermost = BTreeMap::<&str, u64>::new();
+    for (stack, count) in lines {
+        *innermost.entry(stack.rsplit(';').next().unwrap()).or_default() += count.parse::<u64>().unwrap();
+    }
+    let all: u64 = innermost.values().sum();
+    let (burning, others): (Vec<_>, Vec<_>) = innermost.iter().partition(|(function, _)| function.contains(BURNS));
+    let burning: u64 = burning.iter().map(|(_, count)| *count).sum();
+    let next = others.iter().map(|(_, count)| **count).max().unwrap_or_default();
+    // What cart's requests take beside it depends on how the demo was built, so no share of the whole is told.
+    assert!(all >= 50 && burning >= 3 * next, "{burning} of {all}, {next} of the next function:\n{folded}");
     true
 }
 
