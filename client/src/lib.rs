@@ -73,6 +73,8 @@ mod registration;
 mod registry;
 mod service;
 mod session;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod signed_histogram;
 pub mod span_metrics;
 pub mod spans;
 mod status;
