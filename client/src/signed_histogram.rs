@@ -21,7 +21,7 @@ pub(crate) struct SignedHistogram {
     above: Histogram,
     below: OnceLock<Histogram>,
     /// What `below` is registered as.
-    spec: MetricSpec,
+    spec: Box<MetricSpec>,
     /// A handle keeps no service connected.
     client: WeakClient,
 }
@@ -32,7 +32,8 @@ impl Registration<'_, Histogram> {
     pub(crate) fn register_signed(self) -> SignedHistogram {
         let (client, spec) = self.client_and_spec();
         let spec = MetricSpec { name: format!("{}{BELOW_ZERO}", spec.name), ..spec.clone() };
-        SignedHistogram { client: client.downgrade(), spec, below: OnceLock::new(), above: self.register() }
+        let (client, spec) = (client.downgrade(), Box::new(spec));
+        SignedHistogram { above: self.register(), below: OnceLock::new(), spec, client }
     }
 }
 
