@@ -41,6 +41,17 @@ impl BegunSpan {
         self.parent = Some(parent.span);
     }
 
+    /// Sets its status to error. The first message stays.
+    pub(crate) fn fail(&mut self, message: &str) {
+        if self.status == Status::Error {
+            return;
+        }
+        self.status = Status::Error;
+        if !message.is_empty() {
+            self.notes.text(Tag::Message, "", message);
+        }
+    }
+
     /// Writes its record to `ring`, as of a span that ends now.
     pub(crate) fn end(&mut self, ring: &SpanRing) {
         let end = clock::unix_nanos();
