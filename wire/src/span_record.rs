@@ -17,6 +17,8 @@
 use core::fmt;
 use core::num::{NonZeroU64, NonZeroU128};
 
+use crate::time::UnixNanos;
+
 /// Words of a record.
 pub const RECORD_WORDS: usize = 63;
 /// Words before the notes.
@@ -70,8 +72,8 @@ pub enum Note<'a> {
 /// Something that happened within a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// When, in ns since 1970.
-    pub at: u64,
+    /// When it happened.
+    pub at: UnixNanos,
     /// What it is called.
     pub name: &'a str,
 }
@@ -102,10 +104,10 @@ pub struct Head {
     pub kind: u8,
     /// Status of the span.
     pub status: Status,
-    /// Start in ns since 1970.
-    pub start: u64,
-    /// End in ns since 1970.
-    pub end: u64,
+    /// When it began.
+    pub start: UnixNanos,
+    /// When it ended.
+    pub end: UnixNanos,
 }
 
 /// What a record is about.
@@ -224,9 +226,8 @@ impl Notes {
         self.length += size as u16;
     }
 
-    /// Adds that `name` happened at `at` (ns since 1970). A name is cut as a text is; what does not fit is left out and
-    /// counted.
-    pub fn event(&mut self, name: &str, at: u64) {
+    /// Adds that `name` happened at `at`. A name is cut as a text is; what does not fit is left out and counted.
+    pub fn event(&mut self, name: &str, at: UnixNanos) {
         let name = &name.as_bytes()[..name.floor_char_boundary(TEXT_BYTES)];
         let (events, size) = (usize::from(self.events), EVENT_HEAD + name.len());
         if !fit(self.length.into(), events + size) {
@@ -238,7 +239,7 @@ impl Notes {
         self.bytes.copy_within(first.., first - size);
         let place = &mut self.bytes[NOTES_BYTES - size..];
         place[0] = name.len() as u8;
-        place[1..EVENT_HEAD].copy_from_slice(&at.to_le_bytes());
+        place[1..EVENT_HEAD].copy_from_slice(&at.0.to_le_bytes());
         place[EVENT_HEAD..].copy_from_slice(name);
         self.events += size as u16;
     }
@@ -246,7 +247,7 @@ impl Notes {
     /// Writes the record of a span to `words` and returns how many of them it took; the others mean nothing.
     pub fn span(&self, head: &Head, words: &mut [u64; RECORD_WORDS]) -> usize {
         let kinds = [SPAN, head.kind.min(KINDS - 1), head.status as u8];
-        let ids = [head.span.get(), head.parent.map_or(0, NonZeroU64::get), head.start, head.end];
+        let ids = [head.span.get(), head.parent.map_or(0, NonZeroU64::get), head.start.0, head.end.0];
         self.record(kinds, head.trace, ids, words)
     }
 
@@ -360,8 +361,8 @@ impl Record {
                 parent: NonZeroU64::new(words[4]),
                 kind: span_kind,
                 status,
-                start: words[5],
-                end: words[6],
+                start: UnixNanos(words[5]),
+                end: UnixNanos(words[6]),
             }),
             KEEP => Subject::Keep(trace),
             _ => return Err(unknown),
@@ -451,7 +452,8 @@ fn split(bytes: &[u8]) -> Option<(Note<'_>, &[u8])> {
 fn split_event(bytes: &[u8]) -> Option<(Event<'_>, &[u8])> {
     let (&[length, at @ ..], rest) = bytes.split_first_chunk::<EVENT_HEAD>()?;
     let (name, rest) = rest.split_at_checked(length.into())?;
-    Some((Event { at: u64::from_le_bytes(at), name: str::from_utf8(name).ok()? }, rest))
+    let event = Event { at: UnixNanos(u64::from_le_bytes(at)), name: str::from_utf8(name).ok()? };
+    Some((event, rest))
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Span {
         let above = current::context();
         let recorded = ring.map(|ring| {
             let mut span = BegunSpan::new(&ring, name, above);
-            span.start = clock::unix_nanos();
+            span.start = clock::unix_now();
             Recorded { ring, process: environment::process(), span }
         });
         let passed_on = if recorded.is_some() { None } else { above };
@@ -150,7 +150,7 @@ impl Span {
     /// and what does not fit is left out and counted in the span.
     pub fn event(&mut self, name: &str) {
         if let Some(recorded) = &mut self.recorded {
-            recorded.span.notes.event(name, clock::unix_nanos());
+            recorded.span.notes.event(name, clock::unix_now());
         }
     }
 

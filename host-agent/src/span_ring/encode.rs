@@ -54,8 +54,8 @@ impl SpanRequest {
         }
         bytes(5, record.name().as_bytes(), span);
         number(6, head.kind.into(), span);
-        fixed(7, head.start, span);
-        fixed(8, head.end, span);
+        fixed(7, head.start.0, span);
+        fixed(8, head.end.0, span);
         let mut message = "";
         for note in record.notes() {
             match note {
@@ -70,7 +70,7 @@ impl SpanRequest {
         }
         for event in record.events() {
             pair.clear();
-            fixed(1, event.at, pair);
+            fixed(1, event.at.0, pair);
             bytes(2, event.name.as_bytes(), pair);
             bytes(11, pair, span);
         }
@@ -158,13 +158,15 @@ mod tests {
     use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
     use prost::Message as _;
     use wire::span_record::{Notes, RECORD_WORDS, Subject, Tag};
+    use wire::time::UnixNanos;
 
     use super::*;
 
     fn head(parent: Option<u64>) -> Head {
         let (trace, span) = (NonZeroU128::new(0xab << 120 | 7).unwrap(), NonZeroU64::new(5).unwrap());
         let parent = parent.and_then(NonZeroU64::new);
-        Head { trace, span, parent, kind: 2, status: Status::Error, start: 1_000, end: 2_000 }
+        let (start, end) = (UnixNanos(1_000), UnixNanos(2_000));
+        Head { trace, span, parent, kind: 2, status: Status::Error, start, end }
     }
 
     #[test]
@@ -175,9 +177,9 @@ mod tests {
         notes.text(Tag::Text, "user", "mäx");
         notes.integer("n", -3);
         notes.float("x", 0.5);
-        notes.event("retried", 1_200);
+        notes.event("retried", UnixNanos(1_200));
         notes.bool("b", true);
-        notes.event("given up", 1_900);
+        notes.event("given up", UnixNanos(1_900));
         notes.text(Tag::Message, "", "refused");
         notes.text(Tag::State, "", "ot=rv:0123456789abcd");
         notes.integer(&"k".repeat(65), 1);

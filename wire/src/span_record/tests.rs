@@ -8,7 +8,8 @@ const TRACE: NonZeroU128 = NonZeroU128::new(0x0102_0304_0506_0708_090a_0b0c_0d0e
 
 fn head() -> Head {
     let span = NonZeroU64::new(7).unwrap();
-    Head { trace: TRACE, span, parent: NonZeroU64::new(9), kind: 2, status: Status::Error, start: 5, end: 11 }
+    let (start, end) = (UnixNanos(5), UnixNanos(11));
+    Head { trace: TRACE, span, parent: NonZeroU64::new(9), kind: 2, status: Status::Error, start, end }
 }
 
 fn read(notes: &Notes) -> Record {
@@ -64,15 +65,16 @@ fn long_texts_are_cut_at_a_character_and_notes_that_do_not_fit_are_counted() {
 fn events_are_read_in_their_order_whatever_is_noted_between_them() {
     let mut notes = Notes::default();
     notes.text(Tag::Name, "", "GET /pay");
-    notes.event("cache miss", 6);
+    notes.event("cache miss", UnixNanos(6));
     notes.integer("n", -3);
-    notes.event("", 7);
-    notes.event("wiederholt: mäx", u64::MAX);
+    notes.event("", UnixNanos(7));
+    notes.event("wiederholt: mäx", UnixNanos(u64::MAX));
     notes.bool("b", true);
 
     let record = read(&notes);
 
-    let expected = [(6, "cache miss"), (7, ""), (u64::MAX, "wiederholt: mäx")].map(|(at, name)| Event { at, name });
+    let expected = [(6, "cache miss"), (7, ""), (u64::MAX, "wiederholt: mäx")];
+    let expected = expected.map(|(at, name)| Event { at: UnixNanos(at), name });
     assert_eq!(record.events().collect::<Vec<_>>(), expected);
     assert_eq!((record.notes().count(), record.left_out()), (3, 0));
     notes.clear();
@@ -83,22 +85,22 @@ fn events_are_read_in_their_order_whatever_is_noted_between_them() {
 fn events_leave_half_of_the_room_to_notes_and_what_does_not_fit_is_counted() {
     let mut notes = Notes::default();
     for at in 0..40 {
-        notes.event("something happened", at);
+        notes.event("something happened", UnixNanos(at));
     }
     notes.text(Tag::Text, "long", &"ä".repeat(200));
     notes.text(Tag::Text, "short", &"x".repeat(35));
     notes.text(Tag::Text, "too long", &"x".repeat(10));
-    notes.event("x", 1);
+    notes.event("x", UnixNanos(1));
 
     let record = read(&notes);
 
     // 27 bytes each.
     assert_eq!((record.events().count(), record.notes().count(), record.left_out()), (8, 2, 34));
-    assert!(record.events().map(|event| event.at).eq(0..8));
+    assert!(record.events().map(|event| event.at.0).eq(0..8));
 
     let mut full = Notes::default();
     (0..9).for_each(|at| full.integer(&format!("{at}").repeat(43), at));
-    full.event("no room", 1);
+    full.event("no room", UnixNanos(1));
     assert_eq!((read(&full).events().count(), read(&full).notes().count(), full.left_out()), (0, 8, 2));
 }
 
@@ -106,7 +108,7 @@ fn events_leave_half_of_the_room_to_notes_and_what_does_not_fit_is_counted() {
 fn events_that_are_none_are_refused() {
     let mut notes = Notes::default();
     notes.text(Tag::Name, "", "abc");
-    notes.event("a name", 5);
+    notes.event("a name", UnixNanos(5));
     let mut words = [0; RECORD_WORDS];
     notes.span(&head(), &mut words);
     let changed = |word: usize, to: u64| {
