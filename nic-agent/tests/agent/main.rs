@@ -448,7 +448,7 @@ async fn models_are_for_viewers_on_a_socket_and_for_nobody_on_the_port() {
         assert!(other.starts_with("HTTP/1.1 403") && other.contains("may not read models"), "{other}");
         assert!(page(address, "/metrics").await.contains("uview_nic_denied_calls_total 1\n"));
     } else {
-        println!("NOT RUN: other users need root");
+        support::harness::not_run("other users need root");
     }
     agent.stop().await;
     assert!(!socket.exists(), "removed at the end");

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod descriptors;
 #[cfg(feature = "frames")]
 pub mod frames;
+pub mod harness;
 pub mod http;
 #[cfg(feature = "namespaces")]
 pub mod network;
