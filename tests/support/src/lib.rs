@@ -16,6 +16,7 @@ pub mod otlp;
 pub mod programs;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
+pub mod recorded;
 #[cfg(feature = "namespaces")]
 pub mod relay;
 pub mod sink;
