@@ -80,6 +80,12 @@ fn user_name(uid: u32) -> Option<String> {
     User::from_uid(uid.into()).ok().flatten().map(|user| user.name)
 }
 
+/// Whether the cgroup `path` is `above`, or below it.
+#[must_use]
+pub fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Who has which role on this node. Root and the agent's own user have every role.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -368,6 +374,16 @@ mod tests {
 
     fn user(uid: u32, groups: &[u32]) -> Identity {
         Identity::User { uid, groups: groups.to_vec() }
+    }
+
+    #[test]
+    fn a_cgroup_is_below_itself_and_its_parents_and_not_below_one_with_a_longer_name() {
+        for above in ["/shop/cart", "/shop/", "/shop", "/"] {
+            assert!(is_below("/shop/cart", above), "{above}");
+        }
+        for above in ["/sho", "/shop/cart/a", "/shop/car"] {
+            assert!(!is_below("/shop/cart", above), "{above}");
+        }
     }
 
     #[test]
