@@ -11,6 +11,7 @@
 //! own user have every role. A peer that is nobody in particular (plain TCP, which `insecure: true` allows) has every
 //! role, too: that is what the word is for. An account of a cluster has no role here: its cluster says what it may.
 
+mod cgroup;
 mod identity;
 mod peer;
 
@@ -19,6 +20,7 @@ use core::fmt;
 use nix::unistd::{Group, User};
 use serde::Deserialize;
 
+pub use cgroup::is_below;
 pub use identity::Identity;
 pub use peer::{Peer, peer, peer_process};
 
@@ -78,12 +80,6 @@ impl Role {
 /// The name of a user; `None` if the system does not know it.
 fn user_name(uid: u32) -> Option<String> {
     User::from_uid(uid.into()).ok().flatten().map(|user| user.name)
-}
-
-/// Whether the cgroup `path` is `above`, or below it.
-#[must_use]
-pub fn is_below(path: &str, above: &str) -> bool {
-    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Who has which role on this node. Root and the agent's own user have every role.
@@ -374,16 +370,6 @@ mod tests {
 
     fn user(uid: u32, groups: &[u32]) -> Identity {
         Identity::User { uid, groups: groups.to_vec() }
-    }
-
-    #[test]
-    fn a_cgroup_is_below_itself_and_its_parents_and_not_below_one_with_a_longer_name() {
-        for above in ["/shop/cart", "/shop/", "/shop", "/"] {
-            assert!(is_below("/shop/cart", above), "{above}");
-        }
-        for above in ["/sho", "/shop/cart/a", "/shop/car"] {
-            assert!(!is_below("/shop/cart", above), "{above}");
-        }
     }
 
     #[test]
