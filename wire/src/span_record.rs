@@ -101,10 +101,10 @@ pub struct Head {
     pub kind: u8,
     /// Status of the span.
     pub status: Status,
-    /// Start in ns since 1970.
-    pub start: u64,
-    /// End in ns since 1970.
-    pub end: u64,
+    /// When it began.
+    pub start: UnixNanos,
+    /// When it ended.
+    pub end: UnixNanos,
 }
 
 /// What a record is about.
@@ -249,7 +249,7 @@ impl Notes {
     /// Writes the record of a span to `words` and returns how many of them it took; the others mean nothing.
     pub fn span(&self, head: &Head, words: &mut [u64; RECORD_WORDS]) -> usize {
         let kinds = [SPAN, head.kind.min(KINDS - 1), head.status as u8];
-        let ids = [head.span.get(), head.parent.map_or(0, NonZeroU64::get), head.start, head.end];
+        let ids = [head.span.get(), head.parent.map_or(0, NonZeroU64::get), head.start.0, head.end.0];
         self.record(kinds, head.trace, ids, words)
     }
 
@@ -311,8 +311,8 @@ impl Record {
                 parent: NonZeroU64::new(words[4]),
                 kind: span_kind,
                 status,
-                start: words[5],
-                end: words[6],
+                start: UnixNanos(words[5]),
+                end: UnixNanos(words[6]),
             }),
             KEEP => Subject::Keep(trace),
             _ => return Err(unknown),

@@ -5,6 +5,7 @@ use core::fmt;
 use tracing::Metadata;
 use tracing::field::{Field, Visit};
 use wire::span_record::{Note, Notes, ShortText, Status, Tag};
+use wire::time::UnixNanos;
 
 use crate::spans::begun::BegunSpan;
 use crate::spans::span::SpanKind;
@@ -62,9 +63,9 @@ impl EventFields {
         self.message.as_str()
     }
 
-    /// Adds the event to those of a span, as of `at` (wall clock, ns). Without a message its name says where in the
+    /// Adds the event to those of a span, as of `at`. Without a message its name says where in the
     /// program it is.
-    pub(crate) fn add_to(&self, notes: &mut Notes, metadata: &Metadata<'_>, at: u64) {
+    pub(crate) fn add_to(&self, notes: &mut Notes, metadata: &Metadata<'_>, at: UnixNanos) {
         notes.event(if self.message.is_empty() { metadata.name() } else { self.message() }, at);
         if let Some(mut event) = notes.last_event() {
             event.add(Note::Text(LEVEL, metadata.level().as_str()));

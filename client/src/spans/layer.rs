@@ -82,7 +82,7 @@ impl Recorder {
             let mut open = BegunSpan::new(&self.ring, metadata.name(), parent);
             attributes.record(&mut Fields(&mut open));
             open.notes.text(Tag::Text, TARGET, metadata.target());
-            open.start = clock::unix_nanos();
+            open.start = clock::unix_now();
             open
         });
         if !begun {

@@ -90,7 +90,7 @@ impl Span {
         let above = current::context();
         let recorded = ring.map(|ring| {
             let mut span = BegunSpan::new(&ring, name, above);
-            span.start = clock::unix_nanos();
+            span.start = clock::unix_now();
             Recorded { ring, process: environment::process(), span }
         });
         let passed_on = if recorded.is_some() { None } else { above };
@@ -153,7 +153,7 @@ impl Span {
     /// counted in the span, an event with all that would have been added to it.
     pub fn event(&mut self, name: &str) -> SpanEvent<'_> {
         if let Some(recorded) = &mut self.recorded {
-            recorded.span.notes.event(name, clock::unix_nanos());
+            recorded.span.notes.event(name, clock::unix_now());
         }
         self.last_event()
     }

@@ -55,8 +55,8 @@ impl SpanRequest {
         }
         bytes(5, record.name().as_bytes(), span);
         number(6, head.kind.into(), span);
-        fixed(7, head.start, span);
-        fixed(8, head.end, span);
+        fixed(7, head.start.0, span);
+        fixed(8, head.end.0, span);
         let mut message = "";
         for note in record.notes() {
             match note {
@@ -67,7 +67,7 @@ impl SpanRequest {
         }
         for (number, happened) in record.events().enumerate() {
             event.clear();
-            fixed(1, happened.at, event);
+            fixed(1, happened.at.0, event);
             bytes(2, happened.name.as_bytes(), event);
             record.event_attributes(number).for_each(|note| attribute_note(3, note, pair, event));
             bytes(11, event, span);
@@ -169,13 +169,15 @@ mod tests {
     use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
     use prost::Message as _;
     use wire::span_record::{Notes, RECORD_WORDS, Subject, Tag};
+    use wire::time::UnixNanos;
 
     use super::*;
 
     fn head(parent: Option<u64>) -> Head {
         let (trace, span) = (NonZeroU128::new(0xab << 120 | 7).unwrap(), NonZeroU64::new(5).unwrap());
         let parent = parent.and_then(NonZeroU64::new);
-        Head { trace, span, parent, kind: 2, status: Status::Error, start: 1_000, end: 2_000 }
+        let (start, end) = (UnixNanos(1_000), UnixNanos(2_000));
+        Head { trace, span, parent, kind: 2, status: Status::Error, start, end }
     }
 
     /// Keys and values as OpenTelemetry has them.
@@ -187,11 +189,11 @@ mod tests {
     fn events_go_on_with_their_attributes() {
         let mut notes = Notes::default();
         notes.text(Tag::Name, "", "POST /pay");
-        notes.event("retried", 1_200);
+        notes.event("retried", UnixNanos(1_200));
         let attributes =
             [Note::Text("why", "timeout"), Note::Integer("n", -3), Note::Float("after", 0.5), Note::Bool("late", true)];
         attributes.into_iter().for_each(|attribute| notes.last_event().unwrap().add(attribute));
-        notes.event("given up", 1_900);
+        notes.event("given up", UnixNanos(1_900));
         let mut words = [0; RECORD_WORDS];
         notes.span(&head(None), &mut words);
         let record = Record::decode(&words).unwrap();
@@ -221,9 +223,9 @@ mod tests {
         notes.text(Tag::Text, "user", "mäx");
         notes.integer("n", -3);
         notes.float("x", 0.5);
-        notes.event("retried", 1_200);
+        notes.event("retried", UnixNanos(1_200));
         notes.bool("b", true);
-        notes.event("given up", 1_900);
+        notes.event("given up", UnixNanos(1_900));
         notes.text(Tag::Message, "", "refused");
         notes.text(Tag::State, "", "ot=rv:0123456789abcd");
         notes.integer(&"k".repeat(65), 1);

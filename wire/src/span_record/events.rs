@@ -1,5 +1,7 @@
 //! What happened within a span: events, and their attributes.
 
+use crate::time::UnixNanos;
+
 use super::{EVENTS_BYTES, KEY_BYTES, NOTES_BYTES, Note, Notes, Record, RecordError, Tag, cut, fit, note};
 
 /// Bytes of an event besides its name: more than are left at the end of a word.
@@ -13,8 +15,8 @@ const _: () = assert!(EVENTS_BYTES / EVENT_HEAD <= 256 && EVENTS_BYTES / 8 <= 25
 /// Something that happened within a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// When, in ns since 1970.
-    pub at: u64,
+    /// When it happened.
+    pub at: UnixNanos,
     /// What it is called.
     pub name: &'a str,
 }
@@ -30,9 +32,8 @@ pub(super) const fn words(events: usize, attributes: usize) -> usize {
 }
 
 impl Notes {
-    /// Adds that `name` happened at `at` (ns since 1970). A name is cut as a text is; what does not fit is left out and
-    /// counted.
-    pub fn event(&mut self, name: &str, at: u64) {
+    /// Adds that `name` happened at `at`. A name is cut as a text is; what does not fit is left out and counted.
+    pub fn event(&mut self, name: &str, at: UnixNanos) {
         let name = cut(name).as_bytes();
         let (events, attributes) = (usize::from(self.events), usize::from(self.attributes));
         let size = EVENT_HEAD + name.len();
@@ -47,7 +48,7 @@ impl Notes {
         self.bytes.copy_within(first..end, first - size);
         let place = &mut self.bytes[end - size..end];
         place[0] = name.len() as u8;
-        place[1..EVENT_HEAD].copy_from_slice(&at.to_le_bytes());
+        place[1..EVENT_HEAD].copy_from_slice(&at.0.to_le_bytes());
         place[EVENT_HEAD..].copy_from_slice(name);
         self.events += size as u16;
         self.count += 1;
@@ -170,7 +171,8 @@ pub(super) fn check(bytes: &[u8; NOTES_BYTES], begin: usize, events: usize) -> R
 fn split_event(bytes: &[u8]) -> Option<(Event<'_>, &[u8])> {
     let (&[length, at @ ..], rest) = bytes.split_first_chunk::<EVENT_HEAD>()?;
     let (name, rest) = rest.split_at_checked(length.into())?;
-    Some((Event { at: u64::from_le_bytes(at), name: str::from_utf8(name).ok()? }, rest))
+    let event = Event { at: UnixNanos(u64::from_le_bytes(at)), name: str::from_utf8(name).ok()? };
+    Some((event, rest))
 }
 
 /// Whether no attribute begins with `bytes`: what is left of a word is zeros, and no attribute has their tag.
