@@ -27,8 +27,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 use super::chart::CHART;
-use crate::release::ENTRYPOINT;
-use crate::release::image::{self, Image};
+use crate::release::{self, ReleasedImage};
 use kit::{Cluster, IMAGE, SOCKETS, STATE, Status};
 use steps::Steps;
 use traces::{UPSTREAM, Way};
@@ -119,18 +118,17 @@ fn on_a_cluster(
     checked.with_context(|| logs.unwrap_or_default())
 }
 
-/// Both agents, by the chart.
+/// Both agents, by the chart: with the image that its values name, which is the one of a release, but for the program.
 fn install(cluster: &Cluster, uview: &Path, values: &str, steps: &mut Steps) -> Result<()> {
-    steps.run("image: packed and imported", || {
-        let image = Image {
-            name: IMAGE,
-            architecture: "amd64",
-            entrypoint: ENTRYPOINT,
-            seconds: 0,
-            created: "1970-01-01T00:00:00Z",
-        };
-        let archive = cluster.file("image.tar", &image.pack(image::program(uview, "uview", "cc")?)?)?;
-        cluster.sh(&format!("$CTR images import {archive}"))
+    steps.run("image as a release has it: packed, imported, known to containerd", || {
+        let ReleasedImage { name, archive: (file, bytes) } = release::image_of(uview)?;
+        ensure!(name == IMAGE, "a release calls its image {name}, and these steps {IMAGE}");
+        let archive = cluster.file(&file, &bytes)?;
+        cluster.sh(&format!("$CTR images import {archive}"))?;
+        let known = cluster.sh("$CTR images ls -q")?;
+        ensure!(known.lines().any(|known| known == IMAGE), "containerd knows {known}");
+        println!("{file}: {} MB", bytes.len() >> 20);
+        Ok(())
     })?;
     steps.run("helm install: both agents ready", || {
         cluster.sh("kubectl create namespace uview")?;
