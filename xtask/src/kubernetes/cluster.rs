@@ -97,8 +97,8 @@ pub fn check_long(helm: &Path, uview: &Path, kit: &Path, named: &[Experiment]) -
         let values = cluster.file("values.yaml", values(10_000).as_bytes())?;
         let upstream = traces::listen(cluster)?;
         let way = Way::prepare(cluster)?;
-        install(cluster, uview, &values, steps)?;
-        long::run(cluster, (&values, &upstream, way), named, steps)
+        import(cluster, uview, steps)?;
+        long::run(cluster, (&values, &upstream, way), |steps| install(cluster, &values, steps), named, steps)
     })
 }
 
@@ -118,8 +118,9 @@ fn on_a_cluster(
     checked.with_context(|| logs.unwrap_or_default())
 }
 
-/// Both agents, by the chart: with the image that its values name, which is the one of a release, but for the program.
-fn install(cluster: &Cluster, uview: &Path, values: &str, steps: &mut Steps) -> Result<()> {
+/// The image as a release has it, but for the program, which is `uview`: containerd knows it by the name that the
+/// chart's values have.
+fn import(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     steps.run("image as a release has it: packed, imported, known to containerd", || {
         let ReleasedImage { name, archive: (file, bytes) } = release::image_of(uview)?;
         ensure!(name == IMAGE, "a release calls its image {name}, and these steps {IMAGE}");
@@ -129,7 +130,11 @@ fn install(cluster: &Cluster, uview: &Path, values: &str, steps: &mut Steps) -> 
         ensure!(known.lines().any(|known| known == IMAGE), "containerd knows {known}");
         println!("{file}: {} MB", bytes.len() >> 20);
         Ok(())
-    })?;
+    })
+}
+
+/// Both agents, by the chart.
+fn install(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     steps.run("helm install: both agents ready", || {
         cluster.sh("kubectl create namespace uview")?;
         cluster.helm(&format!("install uview {CHART} -n uview -f {values}"))?;
@@ -142,7 +147,8 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     let values = cluster.file("values.yaml", values(2_000).as_bytes())?;
     let upstream = traces::listen(cluster)?;
     let way = Way::prepare(cluster)?;
-    install(cluster, uview, &values, steps)?;
+    import(cluster, uview, steps)?;
+    install(cluster, &values, steps)?;
     dry_run::check(cluster, steps)?;
     steps.run("helm test", || cluster.helm("test uview -n uview --timeout 150s"))?;
     steps.run("unchanged pods are named by workload, and armed", || {
