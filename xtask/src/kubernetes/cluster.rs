@@ -54,7 +54,7 @@ pub const CANNOT: [(&str, &str); 8] = [
 pub const LONG: (&str, &str) = (
     "all services of the shop with faults, a rolling upgrade under load, overload on a HorizontalPodAutoscaler, ten \
      minutes without an API server",
-    "they take half an hour, by hand: cargo xtask kubernetes --long",
+    "they take some forty minutes, by hand: cargo xtask kubernetes --long",
 );
 
 /// Values of the test: ten samples a second, so that an LMAP is armed after 12 s and not after two minutes; and traces
