@@ -27,8 +27,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 use super::chart::CHART;
-use crate::release::ENTRYPOINT;
-use crate::release::image::{self, Image};
+use crate::release::{self, ReleasedImage};
 use kit::{Cluster, IMAGE, SOCKETS, STATE, Status};
 use steps::Steps;
 use traces::{UPSTREAM, Way};
@@ -55,7 +54,7 @@ pub const CANNOT: [(&str, &str); 8] = [
 pub const LONG: (&str, &str) = (
     "all services of the shop with faults, a rolling upgrade under load, overload on a HorizontalPodAutoscaler, ten \
      minutes without an API server",
-    "they take half an hour, by hand: cargo xtask kubernetes --long",
+    "they take some forty minutes, by hand: cargo xtask kubernetes --long",
 );
 
 /// Values of the test: ten samples a second, so that an LMAP is armed after 12 s and not after two minutes; and traces
@@ -98,8 +97,8 @@ pub fn check_long(helm: &Path, uview: &Path, kit: &Path, named: &[Experiment]) -
         let values = cluster.file("values.yaml", values(10_000).as_bytes())?;
         let upstream = traces::listen(cluster)?;
         let way = Way::prepare(cluster)?;
-        install(cluster, uview, &values, steps)?;
-        long::run(cluster, (&values, &upstream, way), named, steps)
+        import(cluster, uview, steps)?;
+        long::run(cluster, (&values, &upstream, way), |steps| install(cluster, &values, steps), named, steps)
     })
 }
 
@@ -119,19 +118,23 @@ fn on_a_cluster(
     checked.with_context(|| logs.unwrap_or_default())
 }
 
+/// The image as a release has it, but for the program, which is `uview`: containerd knows it by the name that the
+/// chart's values have.
+fn import(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
+    steps.run("image as a release has it: packed, imported, known to containerd", || {
+        let ReleasedImage { name, archive: (file, bytes) } = release::image_of(uview)?;
+        ensure!(name == IMAGE, "a release calls its image {name}, and these steps {IMAGE}");
+        let archive = cluster.file(&file, &bytes)?;
+        cluster.sh(&format!("$CTR images import {archive}"))?;
+        let known = cluster.sh("$CTR images ls -q")?;
+        ensure!(known.lines().any(|known| known == IMAGE), "containerd knows {known}");
+        println!("{file}: {} MB", bytes.len() >> 20);
+        Ok(())
+    })
+}
+
 /// Both agents, by the chart.
-fn install(cluster: &Cluster, uview: &Path, values: &str, steps: &mut Steps) -> Result<()> {
-    steps.run("image: packed and imported", || {
-        let image = Image {
-            name: IMAGE,
-            architecture: "amd64",
-            entrypoint: ENTRYPOINT,
-            seconds: 0,
-            created: "1970-01-01T00:00:00Z",
-        };
-        let archive = cluster.file("image.tar", &image.pack(image::program(uview, "uview", "cc")?)?)?;
-        cluster.sh(&format!("$CTR images import {archive}"))
-    })?;
+fn install(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     steps.run("helm install: both agents ready", || {
         cluster.sh("kubectl create namespace uview")?;
         cluster.helm(&format!("install uview {CHART} -n uview -f {values}"))?;
@@ -144,7 +147,8 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     let values = cluster.file("values.yaml", values(2_000).as_bytes())?;
     let upstream = traces::listen(cluster)?;
     let way = Way::prepare(cluster)?;
-    install(cluster, uview, &values, steps)?;
+    import(cluster, uview, steps)?;
+    install(cluster, &values, steps)?;
     dry_run::check(cluster, steps)?;
     steps.run("helm test", || cluster.helm("test uview -n uview --timeout 150s"))?;
     steps.run("unchanged pods are named by workload, and armed", || {

@@ -7,6 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::packages::host;
+
+/// The compiler for programs of arm64 on other machines: Debian's package gcc-aarch64-linux-gnu.
+const FOR_ARM64: &str = "aarch64-linux-gnu-gcc";
+
 /// Where the sources lie once more, by a link in [`Build::folder_of`], for a build whose workspace has to contain them.
 pub const LINKED: &str = "python-source/source";
 
@@ -16,6 +21,8 @@ pub struct Build<'a> {
     /// The clone that is built.
     root: &'a Path,
     target: &'a str,
+    /// What compiles C and links for `target`, unless this machine's own compiler does.
+    cross: Option<&'static str>,
     /// Time of the commit, in seconds since 1970.
     seconds: u64,
     folder: &'a Path,
@@ -28,7 +35,7 @@ impl<'a> Build<'a> {
     ///
     /// # Errors
     ///
-    /// A machine that does not say where cargo keeps its files.
+    /// A machine that does not say where cargo keeps its files, or what kind of machine it is.
     pub fn new(root: &'a Path, target: &'a str, seconds: u64, folder: &'a Path) -> Result<Self> {
         let registry = cargo_home().context("neither CARGO_HOME nor HOME is set")?;
         // Of several that fit, the last one counts.
@@ -40,7 +47,8 @@ impl<'a> Build<'a> {
             (folder.join(LINKED), "/uview"),
         ];
         let hidden = places.map(|(path, name)| (path.display().to_string(), name)).to_vec();
-        Ok(Self { root, target, seconds, folder, hidden })
+        let cross = cross_compiler(&host(root)?, target);
+        Ok(Self { root, target, cross, seconds, folder, hidden })
     }
 
     /// The clone that is built.
@@ -90,7 +98,7 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Has compilers write the same on each machine.
+    /// Has compilers write the same on each machine, for the one that is built for.
     pub fn reproducible<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         let prefixes = |option: &str| {
             let each = self.hidden.iter().map(|(path, name)| format!("{option}={path}={name}"));
@@ -100,6 +108,11 @@ impl<'a> Build<'a> {
         // Symbols name no path, but take a third of the file.
         command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
         command.env("CARGO_ENCODED_RUSTFLAGS", prefixes("--remap-path-prefix").join("\u{1f}"));
+        if let Some(compiler) = self.cross {
+            let target = self.target.replace('-', "_");
+            command.env(format!("CARGO_TARGET_{}_LINKER", target.to_uppercase()), compiler);
+            command.env(format!("CC_{target}"), compiler);
+        }
         command.env("CFLAGS", prefixes("-ffile-prefix-map").join(" "))
     }
 
@@ -113,6 +126,13 @@ impl<'a> Build<'a> {
         no_path_of_this_machine(&bytes, &self.hidden).with_context(|| path.display().to_string())?;
         Ok(bytes)
     }
+}
+
+/// What compiles C and links for `target` on a machine of the kind `host`; `None`: the machine's own compiler does, or
+/// cargo knows.
+pub fn cross_compiler(host: &str, target: &str) -> Option<&'static str> {
+    let processors = |triple: &str| triple.starts_with("aarch64-");
+    (processors(target) && !processors(host)).then_some(FOR_ARM64)
 }
 
 #[expect(clippy::disallowed_methods, reason = "only the environment says where cargo keeps its files")]
@@ -132,7 +152,37 @@ fn no_path_of_this_machine(program: &[u8], paths: &[(String, &str)]) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use support::workspace;
+
     use super::*;
+
+    #[test]
+    fn only_programs_for_other_processors_have_another_compiler() {
+        let (intel, arm) = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu");
+
+        assert_eq!(cross_compiler(intel, arm), Some(FOR_ARM64));
+        assert_eq!(cross_compiler(intel, "aarch64-unknown-linux-musl"), Some(FOR_ARM64));
+        for (host, target) in [(intel, intel), (arm, arm), (intel, "x86_64-unknown-linux-musl")] {
+            assert_eq!(cross_compiler(host, target), None, "{host}, {target}");
+        }
+    }
+
+    #[test]
+    fn cargo_is_told_what_links_for_other_processors() {
+        let (root, folder) = (workspace(), tempfile::tempdir().unwrap());
+        let told = |target: &str| {
+            let mut command = Command::new("cargo");
+            Build::new(&root, target, 0, folder.path()).unwrap().reproducible(&mut command);
+            let compiler = command.get_envs().filter(|(_, value)| value.is_some_and(|value| value == FOR_ARM64));
+            compiler.map(|(name, _)| name.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        let host = host(&root).unwrap();
+        let expected = ["CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "CC_aarch64_unknown_linux_gnu"];
+
+        assert_eq!(told(&host), [""; 0]);
+        let is_cross = cross_compiler(&host, "aarch64-unknown-linux-gnu").is_some();
+        assert_eq!(told("aarch64-unknown-linux-gnu"), if is_cross { &expected[..] } else { &[] });
+    }
 
     #[test]
     fn a_program_with_a_path_of_this_machine_is_refused() {

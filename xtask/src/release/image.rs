@@ -99,14 +99,23 @@ pub fn architecture(target: &str) -> Result<&'static str> {
         .with_context(|| format!("there are no images for {target}, only for x86_64 and aarch64"))
 }
 
+/// A shared library of this machine, as a file of an image.
+#[derive(Debug)]
+pub struct Library {
+    /// Where it lies here.
+    pub source: PathBuf,
+    /// The file of the image.
+    pub entry: Entry,
+}
+
 /// The loader and the shared libraries that `program` needs, from the compiler's own C library, each with its path in
 /// an image.
 ///
 /// # Errors
 ///
 /// A library that the compiler does not find, or a machine without readelf(1).
-pub fn libraries(program: &Path, compiler: &str) -> Result<Vec<Entry>> {
-    let (mut entries, mut seen) = (Vec::new(), BTreeSet::new());
+pub fn libraries(program: &Path, compiler: &str) -> Result<Vec<Library>> {
+    let (mut libraries, mut seen) = (Vec::new(), BTreeSet::new());
     let loader = loader(program)?;
     let mut files = vec![(program.to_owned(), None)];
     while let Some((file, place)) = files.pop() {
@@ -123,10 +132,10 @@ pub fn libraries(program: &Path, compiler: &str) -> Result<Vec<Entry>> {
         }
         if let Some(place) = place {
             let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
-            entries.push(Entry { path: place.trim_start_matches('/').to_owned(), bytes, executable: true });
+            libraries.push(Library { source: file, entry: Entry::program(place.trim_start_matches('/'), bytes) });
         }
     }
-    Ok(entries)
+    Ok(libraries)
 }
 
 /// The libraries that an ELF file names.
@@ -146,18 +155,6 @@ fn loader(program: &Path) -> Result<String> {
 fn between(text: &str, word: &str, from: &str, to: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.contains(word));
     lines.filter_map(|line| Some(line.split_once(from)?.1.split_once(to)?.0.to_owned())).collect()
-}
-
-/// A program with its libraries, as files of an image: the program is `/bin/NAME`.
-///
-/// # Errors
-///
-/// Those of [`libraries`], or a program that cannot be read.
-pub fn program(path: &Path, name: &str, compiler: &str) -> Result<Vec<Entry>> {
-    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
-    let mut entries = libraries(path, compiler)?;
-    entries.push(Entry { path: format!("bin/{name}"), bytes, executable: true });
-    Ok(entries)
 }
 
 #[cfg(test)]
@@ -211,9 +208,9 @@ mod tests {
     fn a_program_comes_with_its_loader_and_every_library_that_one_of_them_names() {
         let program = std::env::current_exe().unwrap();
 
-        let entries = libraries(&program, "cc").unwrap();
+        let libraries = libraries(&program, "cc").unwrap();
 
-        let places: BTreeSet<_> = entries.iter().map(|entry| format!("/{}", entry.path)).collect();
+        let places: BTreeSet<_> = libraries.iter().map(|library| format!("/{}", library.entry.path)).collect();
         assert!(places.contains(&loader(&program).unwrap()), "{places:?}");
         assert!(places.contains("/lib/libc.so.6"), "{places:?}");
         for name in needed(&program).unwrap() {

@@ -57,7 +57,7 @@ pub struct Parts<'a> {
     pub documents: Vec<Entry>,
     /// The libraries for services.
     pub libraries: Vec<Entry>,
-    /// Files of the image; `None`: there is none for such machines.
+    /// Files of the image, with a bill and licences of its own; `None`: there is none for such machines.
     pub in_image: Option<Vec<Entry>>,
     /// The bill of materials.
     pub bill: Vec<u8>,
@@ -76,18 +76,7 @@ impl Parts<'_> {
         let name = format!("{PROGRAM}-{version}-{target}");
         let mut written = vec![(format!("{name}.cdx.json"), bill.clone())];
         if let Some(in_image) = in_image {
-            let architecture = image::architecture(target)?;
-            let image = Image {
-                name: &format!("{REPOSITORY}:{version}"),
-                architecture,
-                entrypoint: ENTRYPOINT,
-                seconds: commit.seconds,
-                created: &commit.time,
-            };
-            let about = [("sbom.cdx.json", bill.clone()), ("THIRD-PARTY-LICENCES", notices.clone())];
-            let about = about.map(|(file, bytes)| Entry::text(&format!("usr/share/{PROGRAM}/{file}"), bytes));
-            let archive = image.pack(in_image.into_iter().chain(about).collect())?;
-            written.push((format!("{PROGRAM}-{version}-linux-{architecture}.oci.tar"), archive));
+            written.push(image_file(commit, (version, image::architecture(target)?), in_image)?);
         }
         let mut entries = vec![
             Entry::program(&format!("bin/{PROGRAM}"), program),
@@ -100,6 +89,27 @@ impl Parts<'_> {
         written.push((format!("{name}.tar.gz"), archive::pack(&name, entries, commit.seconds)?));
         Ok(written)
     }
+}
+
+/// What the image of `version` is called.
+pub fn image_name(version: &str) -> String {
+    format!("{REPOSITORY}:{version}")
+}
+
+/// The file of a release that is the image of `files`.
+///
+/// # Errors
+///
+/// A path that is too long for an archive.
+pub fn image_file(commit: &Commit, (version, architecture): (&str, &str), files: Vec<Entry>) -> Result<ReleaseFile> {
+    let image = Image {
+        name: &image_name(version),
+        architecture,
+        entrypoint: ENTRYPOINT,
+        seconds: commit.seconds,
+        created: &commit.time,
+    };
+    Ok((format!("{PROGRAM}-{version}-linux-{architecture}.oci.tar"), image.pack(files)?))
 }
 
 /// Documents, configurations and units of the clone in `root`.

@@ -8,8 +8,10 @@ use anyhow::{Context as _, Result};
 use cargo_metadata::{Metadata, Package, PackageId};
 use serde_json::{Value, json};
 
+use super::packages::MEMBER;
+
 /// A bill that lists `packages` of the builds `builds`, with checksums from the lock files in `locks`, of the time
-/// `time` (RFC 3339). The program is the member [`super::MEMBER`].
+/// `time` (RFC 3339). The program is the member [`MEMBER`].
 ///
 /// # Errors
 ///
@@ -19,7 +21,7 @@ pub fn bill(builds: &[&Metadata], packages: &[&Package], locks: &str, time: &str
     let (mut program, mut components) = (None, Vec::new());
     for package in packages {
         let mut component = component(package, &checksums)?;
-        if package.name == super::MEMBER {
+        if package.name == MEMBER {
             component["type"] = "application".into();
             program = Some(component);
         } else {
@@ -39,6 +41,23 @@ pub fn bill(builds: &[&Metadata], packages: &[&Package], locks: &str, time: &str
         "components": components,
         "dependencies": dependencies(builds, packages)?,
     });
+    Ok(format!("{bill:#}\n").into_bytes())
+}
+
+/// The same bill with more `components`, on which the program depends and which depend on nothing that is known.
+///
+/// # Errors
+///
+/// A bill that is none of [`bill`].
+pub fn with(bill: &[u8], components: Vec<Value>) -> Result<Vec<u8>> {
+    let mut bill: Value = serde_json::from_slice(bill)?;
+    let program = bill["metadata"]["component"]["bom-ref"].clone();
+    let added: Vec<Value> = components.iter().map(|component| component["bom-ref"].clone()).collect();
+    let edges = bill["dependencies"].as_array_mut().context("a bill says who depends on whom")?;
+    let own = edges.iter_mut().find(|edge| edge["ref"] == program).context("the program is in its bill")?;
+    own["dependsOn"].as_array_mut().context("the program depends on something")?.extend(added.iter().cloned());
+    edges.extend(added.into_iter().map(|component| json!({ "ref": component, "dependsOn": [] })));
+    bill["components"].as_array_mut().context("a bill has components")?.extend(components);
     Ok(format!("{bill:#}\n").into_bytes())
 }
 
@@ -156,6 +175,23 @@ mod tests {
         assert!(needs.contains("wire@") && needs.contains("nic-agent@") && !needs.contains("clap"), "{needs}");
         assert_eq!(of("pkg:cargo/anyhow@")["dependsOn"], json!([]));
         assert_eq!(text, bill_of(&["uview-cli", "anyhow", "wire", "nic-agent"]).0);
+    }
+
+    #[test]
+    fn more_components_are_what_the_program_depends_on() {
+        let (text, before) = bill_of(&["uview-cli", "anyhow", "wire"]);
+        let library = json!({"type": "library", "bom-ref": "pkg:deb/debian/libc6@2.36?arch=amd64", "name": "libc6"});
+
+        let bill: Value = serde_json::from_slice(&with(text.as_bytes(), vec![library.clone()]).unwrap()).unwrap();
+
+        let components = bill["components"].as_array().unwrap();
+        assert_eq!(components.len(), before["components"].as_array().unwrap().len() + 1);
+        assert!(components.contains(&library));
+        let edges = bill["dependencies"].as_array().unwrap();
+        let of = |name: &str| edges.iter().find(|edge| edge["ref"].as_str().unwrap().starts_with(name)).unwrap();
+        assert!(of("uview-cli@")["dependsOn"].as_array().unwrap().contains(&library["bom-ref"]));
+        assert_eq!(of("pkg:deb/debian/libc6@")["dependsOn"], json!([]));
+        assert!(with(b"{}", Vec::new()).is_err(), "no bill");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod upgrade;
 mod visitors;
 
 use anyhow::Result;
+use clap::ValueEnum as _;
 
 use super::kit::Cluster;
 use super::steps::Steps;
@@ -32,7 +33,8 @@ pub enum Experiment {
     Away,
 }
 
-/// Starts the shop, and does what is named, or all.
+/// Starts the shop, installs the chart by `install`, and does what is named, or all, whatever becomes of what was
+/// before.
 ///
 /// # Errors
 ///
@@ -40,26 +42,45 @@ pub enum Experiment {
 pub fn run(
     cluster: &Cluster,
     (values, upstream, way): (&str, &Upstream, Way),
+    install: impl Fn(&mut Steps) -> Result<()>,
     named: &[Experiment],
     steps: &mut Steps,
 ) -> Result<()> {
-    let is_asked = |experiment| named.is_empty() || named.contains(&experiment);
-    let shop = steps.run("the shop as Deployments, unchanged pods, under load: all five services armed", || {
-        let shop = Shop::start(cluster, way)?;
-        shop.settle()?;
-        Ok(shop)
+    // The shop comes first, so that the agents see each service under load from the beginning: what was idle while it
+    // was learnt is in alarm as soon as somebody comes, and stays so. Without host ports its pods have to be told the
+    // address of the agent's.
+    let comes_second = way == Way::PodAddress;
+    if comes_second {
+        install(steps)?;
+    }
+    let shop = steps.run("the shop as Deployments, unchanged pods, under load", || Shop::start(cluster, way))?;
+    if !comes_second {
+        install(steps)?;
+    }
+    steps.run("all five services armed, none in alarm", || {
+        shop.learn()?;
+        if comes_second {
+            shop.take_as_normal(&Shop::services())?;
+        }
+        shop.settle()
     })?;
-    if is_asked(Experiment::Faults) {
-        faults::check(&shop, upstream, steps)?;
+    let mut failed = Vec::new();
+    for experiment in Experiment::value_variants() {
+        if !(named.is_empty() || named.contains(experiment)) {
+            continue;
+        }
+        let done = match experiment {
+            Experiment::Faults => faults::check(&shop, upstream, steps),
+            Experiment::Upgrade => upgrade::check(&shop, values, steps),
+            Experiment::Overload => overload::check(&shop, values, steps),
+            Experiment::Away => away::check(&shop, upstream, steps),
+        };
+        if let Err(error) = done {
+            println!("FAILED: {experiment:?}: {error:#}");
+            failed.push(error);
+            // The next one begins with a shop that is as it should be.
+            shop.take_as_normal(&Shop::services())?;
+        }
     }
-    if is_asked(Experiment::Upgrade) {
-        upgrade::check(&shop, values, steps)?;
-    }
-    if is_asked(Experiment::Overload) {
-        overload::check(&shop, values, steps)?;
-    }
-    if is_asked(Experiment::Away) {
-        away::check(&shop, upstream, steps)?;
-    }
-    Ok(())
+    failed.into_iter().next().map_or(Ok(()), Err)
 }

@@ -1,6 +1,6 @@
 //! Where the agent's kept traces go in the test: OTLP by HTTP, listening in the cluster's network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::AsFd as _;
@@ -15,7 +15,7 @@ use prost::Message as _;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use support::sink;
 
-/// Most spans that are kept: the rest of a test that keeps too much.
+/// Most spans that are kept: of a test that keeps too much, the newest.
 const MAX_SPANS: usize = 10_000;
 
 /// A span that arrived, with the texts of its attributes and of its origin's.
@@ -31,7 +31,7 @@ pub struct Span {
 
 /// Spans that arrived so far.
 #[derive(Clone, Debug, Default)]
-pub struct Upstream(Arc<Mutex<Vec<Span>>>);
+pub struct Upstream(Arc<Mutex<VecDeque<Span>>>);
 
 impl Upstream {
     /// Listens at `address` in the network namespace that the file `network` names.
@@ -65,15 +65,16 @@ impl Upstream {
         for group in request.resource_spans {
             let resource = texts(&group.resource.unwrap_or_default().attributes);
             for span in group.scope_spans.into_iter().flat_map(|scope| scope.spans) {
-                if spans.len() < MAX_SPANS {
-                    let attributes = texts(&span.attributes);
-                    spans.push(Span { trace: span.trace_id, attributes, resource: resource.clone() });
+                if spans.len() >= MAX_SPANS {
+                    spans.pop_front();
                 }
+                let attributes = texts(&span.attributes);
+                spans.push_back(Span { trace: span.trace_id, attributes, resource: resource.clone() });
             }
         }
     }
 
-    /// All spans of each trace that has arrived since the last call, by trace.
+    /// All spans of each trace that has arrived, by trace.
     pub fn traces(&self) -> BTreeMap<Vec<u8>, Vec<Span>> {
         let mut traces: BTreeMap<_, Vec<Span>> = BTreeMap::new();
         for span in self.lock().iter() {
@@ -87,7 +88,7 @@ impl Upstream {
         self.lock().clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Span>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Span>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,5 +136,18 @@ mod tests {
         assert_eq!(traces[&vec![2; 16]][0].attributes["uview.reason"], "an error");
         upstream.clear();
         assert!(upstream.traces().is_empty());
+    }
+    #[test]
+    fn of_too_many_spans_the_newest_are_there() {
+        let upstream = Upstream::default();
+        let span = |trace: u8| otlp::Span { trace_id: vec![trace; 16], ..otlp::Span::default() };
+        let spans: Vec<_> = core::iter::once(span(1)).chain(vec![span(2); MAX_SPANS - 1]).chain([span(3)]).collect();
+        let scope = otlp::ScopeSpans { spans, ..otlp::ScopeSpans::default() };
+        let group = otlp::ResourceSpans { scope_spans: vec![scope], ..otlp::ResourceSpans::default() };
+
+        upstream.take(&ExportTraceServiceRequest { resource_spans: vec![group] }.encode_to_vec());
+
+        let traces: Vec<_> = upstream.traces().into_keys().map(|trace| trace[0]).collect();
+        assert_eq!(traces, [2, 3]);
     }
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use support::workspace;
 
 use super::*;
-use crate::release::{MEMBER, metadata, notices, sbom, shipped};
+use crate::release::packages::{MEMBER, metadata, shipped};
+use crate::release::{notices, sbom};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 

@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use support::clock::Stopwatch;
 
 use super::super::api_server;
-use super::super::kit::{Cluster, Status};
+use super::super::kit::Cluster;
 use super::super::steps::Steps;
 use super::super::traces;
 use super::super::upstream::Upstream;
-use super::shop::{NAMESPACE, Shop, of};
+use super::shop::{NAMESPACE, Shop, of, samples};
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_mins(10);
@@ -79,7 +79,11 @@ pub fn check(shop: &Shop<'_>, upstream: &Upstream, steps: &mut Steps) -> Result<
         memory.1,
         resident("nic-agent")?
     );
-    shop.follow()?;
+    // A node of which nothing was heard may be taken for lost at first, and its pods for not ready.
+    Cluster::until_some("a frontend is ready", || {
+        ensure!(shop.follow()? > 0, "none is");
+        Ok(())
+    })?;
     shop.settle()
 }
 
@@ -97,9 +101,11 @@ fn one_minute(shop: &Shop<'_>, upstream: &Upstream, (minute, stopped): (usize, O
         let (took, reason) = noticed?;
         println!("  {STOPPED} stood still: noticed after {:.1} s, a trace is kept: {reason}", took.as_secs_f64());
     }
+    // Visitors whom it has kept waiting leave within this row, too.
+    let end = if stopped.is_some() { clock.elapsed() + ROW } else { ROW };
     let mut alarms = 0_usize;
     let mut status = look()?;
-    while clock.elapsed() < ROW {
+    while clock.elapsed() < end {
         std::thread::sleep(LOOK_EVERY);
         status = look()?;
         for service in Shop::services() {
@@ -135,15 +141,6 @@ fn is_noticed(shop: &Shop<'_>, upstream: &Upstream) -> Result<(Duration, String)
         failed.and_then(|trace| traces::reason(trace)).map(str::to_owned).context("none has arrived")
     })?;
     Ok((took, reason))
-}
-
-/// Rows that each LMAP of the shop has had.
-fn samples(status: &Status) -> BTreeMap<String, u64> {
-    let of = |service: String| {
-        let count = status.lmap(&service)["samples"].as_u64().unwrap_or_default();
-        (service, count)
-    };
-    Shop::services().into_iter().map(of).collect()
 }
 
 fn processes(cluster: &Cluster) -> Result<Processes> {

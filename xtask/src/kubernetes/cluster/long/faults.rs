@@ -50,19 +50,29 @@ const FAULTS: [Fault; 5] = [
 ];
 
 impl Fault {
-    /// Whether a kept trace shows it: kept for a reason and not by chance, with spans of the pod, or of one that called
-    /// it in vain.
+    /// Whether a kept trace shows it: kept because of it and not by chance, with spans of the pod, or of one that
+    /// called it in vain.
     fn is_shown_by(&self, trace: &[Span], pod: &str) -> bool {
         let policy = traces::policy(trace).unwrap_or("floor");
+        let is_of_pod = || trace.iter().any(|span| is_from(span, self.service, pod));
         match self.kind {
             // What is stopped or killed sends no spans of that time.
             Kind::Stop | Kind::CrashLoop => {
                 let calls = |span: &Span| attribute(span, "peer.service") == Some(self.service);
                 policy == "error" && trace.iter().any(calls)
             }
-            Kind::Hog | Kind::Leak | Kind::Rollout => {
-                policy != "floor" && trace.iter().any(|span| is_from(span, self.service, pod))
-            }
+            // Of a hundred requests one is slower than the others without any fault.
+            Kind::Hog | Kind::Leak => policy == "lmap" && is_of_pod(),
+            // Of the new version, which has no other requests, slow ones are the fault.
+            Kind::Rollout => policy != "floor" && is_of_pod(),
+        }
+    }
+
+    /// How it is to be named.
+    const fn names(&self) -> &'static str {
+        match self.kind {
+            Kind::Rollout => "workload",
+            _ => "workload and pod",
         }
     }
 
@@ -84,30 +94,45 @@ fn names(status: &Status, (service, group): (&str, &str), pod: &str) -> bool {
     status.names_replica(service, group, pod) || (is_silent && status.is_in_alarm_for(service, &[group]))
 }
 
-/// Injects one fault after the other.
+/// Injects one fault after the other, whatever becomes of the one before.
 ///
 /// # Errors
 ///
-/// One is not noticed within two minutes, or no trace of it is kept within two more.
+/// One is not noticed within two minutes, no trace of it is kept within two more, or an alarm outlasts it.
 pub fn check(shop: &Shop<'_>, upstream: &Upstream, steps: &mut Steps) -> Result<()> {
+    let mut failed = Vec::new();
     for fault in &FAULTS {
-        let pod = steps.run(&format!("{}: noticed, named by workload and pod", fault.title), || {
-            upstream.clear();
-            let pod = inject(shop, fault)?;
-            let what = format!("{} is in alarm for what {pod} does", of(fault.service));
-            shop.cluster.until(&what, |status| fault.is_noticed(status, &pod))?;
-            println!("{}", shop.cluster.status()?.reasons(&of(fault.service)));
-            Ok(pod)
-        })?;
-        steps.run(&format!("{}: a kept trace with k8s.* of its pods", fault.title), || {
-            let trace = kept(upstream, fault, &pod)?;
-            println!("a trace of {} spans, kept because: {}", trace.len(), traces::reason(&trace).unwrap_or("?"));
-            all_identified(&trace)
-        })?;
+        let seen = is_seen(shop, upstream, fault, steps);
         end(shop, fault)?;
-        steps.run(&format!("{}: over, all are quiet", fault.title), || shop.settle())?;
+        let quiet = steps.run(&format!("{}: over, all are quiet", fault.title), || shop.settle());
+        if quiet.is_err() {
+            shop.take_as_normal(&Shop::services())?;
+            shop.settle()?;
+        }
+        for error in [seen, quiet].into_iter().filter_map(Result::err) {
+            println!("FAILED: {error:#}");
+            failed.push(fault.title);
+        }
     }
+    ensure!(failed.is_empty(), "not as it should be: {}", failed.join(", "));
     Ok(())
+}
+
+/// Begins a fault: it is noticed, and a trace of it is kept.
+fn is_seen(shop: &Shop<'_>, upstream: &Upstream, fault: &Fault, steps: &mut Steps) -> Result<()> {
+    let pod = steps.run(&format!("{}: noticed, named by {}", fault.title, fault.names()), || {
+        upstream.clear();
+        let pod = inject(shop, fault)?;
+        let what = format!("{} is in alarm for what {pod} does", of(fault.service));
+        shop.cluster.until(&what, |status| fault.is_noticed(status, &pod))?;
+        println!("{}", shop.cluster.status()?.reasons(&of(fault.service)));
+        Ok(pod)
+    })?;
+    steps.run(&format!("{}: a kept trace with k8s.* of its pods", fault.title), || {
+        let trace = kept(upstream, fault, &pod)?;
+        println!("a trace of {} spans, kept because: {}", trace.len(), traces::reason(&trace).unwrap_or("?"));
+        all_identified(&trace)
+    })
 }
 
 /// Begins a fault, and returns the pod that has it.
@@ -217,9 +242,21 @@ mod tests {
         let of = |policy: &str| [span(FRONTEND, &[("uview.policy", policy)]), span("payment", &[])];
 
         assert!(hog.is_shown_by(&of("lmap"), "payment-1"));
-        assert!(!hog.is_shown_by(&of("floor"), "payment-1"));
+        for by_chance in ["floor", "latency"] {
+            assert!(!hog.is_shown_by(&of(by_chance), "payment-1"), "{by_chance}");
+        }
         assert!(!hog.is_shown_by(&of("lmap"), "payment-2"), "an earlier pod");
         assert!(!hog.is_shown_by(&of("lmap")[..1], "payment-1"), "no span of payment");
+    }
+
+    #[test]
+    fn a_slow_version_is_shown_by_a_slow_request_to_its_pod() {
+        let rollout = fault(Kind::Rollout);
+        let of = |policy: &str| [span(FRONTEND, &[("uview.policy", policy)])];
+
+        assert!(rollout.is_shown_by(&of("latency"), "frontend-1") && rollout.is_shown_by(&of("lmap"), "frontend-1"));
+        assert!(!rollout.is_shown_by(&of("floor"), "frontend-1"));
+        assert!(!rollout.is_shown_by(&of("latency"), "frontend-2"), "the pod of the version before");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The demo's shop as Deployments of unchanged pods. They have nothing of uview, not even its sockets: they are watched
 //! by their cgroups, and by the spans that they send to the address of their node.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -28,6 +29,11 @@ const SERVICES: [(&str, &[&str]); 5] = [
 ];
 /// How long everything may take to be quiet after a fault: what is found in an alarm is learnt slowly.
 const QUIET_WITHIN: Duration = Duration::from_mins(5);
+/// With so many rows an LMAP has been fitted twice, and once to the columns that came after the first ones: those of
+/// spans.
+const FITTED: u64 = 700;
+/// Rows in which an LMAP learns what it is told is normal: 120, and some until that is computed.
+const LEARNT: u64 = 160;
 /// For the addresses of frontends that are ready: the kit has no kube-proxy, so that visitors read them.
 const SERVICE: &str = "apiVersion: v1
 kind: Service
@@ -113,6 +119,34 @@ impl<'a> Shop<'a> {
         Ok(count)
     }
 
+    /// Waits until all LMAPs have learnt what the load is like.
+    ///
+    /// # Errors
+    ///
+    /// They have not within two minutes.
+    pub fn learn(&self) -> Result<()> {
+        let is_fitted = |status: &Status| samples(status).values().all(|rows| *rows >= FITTED);
+        self.cluster.until("all LMAPs of the shop have seen enough rows", is_fitted)
+    }
+
+    /// Tells the LMAPs of `services` that what these do now is normal, and waits until they have learnt it.
+    ///
+    /// # Errors
+    ///
+    /// They have not within two minutes.
+    pub fn take_as_normal(&self, services: &[String]) -> Result<()> {
+        for service in services {
+            let tell = || self.cluster.uview(&format!("lmap {service} --normal-now"));
+            Cluster::until_some(&format!("{service} is told that this is normal"), tell)?;
+        }
+        let before = samples(&Cluster::until_some("the status is said", || self.cluster.status())?);
+        self.cluster.until("what is normal is learnt", |status| {
+            let now = samples(status);
+            let rows = |of: &BTreeMap<String, u64>, service: &String| of.get(service).copied().unwrap_or_default();
+            services.iter().all(|service| rows(&now, service) >= rows(&before, service) + LEARNT)
+        })
+    }
+
     /// Waits until all LMAPs judge and none is in alarm.
     ///
     /// # Errors
@@ -170,6 +204,15 @@ impl<'a> Shop<'a> {
         let next: Vec<_> = next.collect::<Result<_>>()?;
         Ok(deployment((service, version), &next.concat(), &self.way.environment(self.cluster)))
     }
+}
+
+/// Rows that each LMAP of the shop has had.
+pub fn samples(status: &Status) -> BTreeMap<String, u64> {
+    let of = |service: String| {
+        let count = status.lmap(&service)["samples"].as_u64().unwrap_or_default();
+        (service, count)
+    };
+    Shop::services().into_iter().map(of).collect()
 }
 
 /// The name of a service, as uview has it.

@@ -7,8 +7,8 @@ use super::visitors::Window;
 
 /// Latency that is so many times the usual one is that of an overload.
 const OVERLOADED: u32 = 5;
-/// Up to so many times the usual one, it is back.
-const BACK: u32 = 3;
+/// Up to so many times the usual one, it is as usual.
+const NEAR: u32 = 3;
 /// For so many rows in a row.
 const ROWS: usize = 3;
 
@@ -55,28 +55,23 @@ impl Timeline {
         all.get(all.len() / 2).copied().unwrap_or_default()
     }
 
-    /// The first row after the usual ones with a latency far above the usual one, or with visits that failed, as in
-    /// the next one: a single one is this machine's.
-    fn overloaded(&self) -> Option<usize> {
+    /// When the latency was first far above the usual one, or visits failed, as in the next row: a single one is this
+    /// machine's.
+    pub fn overloaded_at(&self) -> Option<Duration> {
         let far = self.usual_p95() * OVERLOADED;
         let is_far = |row: &Row| row.window.p95 > far || row.window.failed > 0;
         let after = self.rows.get(self.usual..)?;
-        after.windows(2).position(|pair| pair.iter().all(is_far)).map(|at| self.usual + at)
+        after.windows(2).find(|pair| pair.iter().all(is_far)).and_then(|pair| pair.first()).map(|row| row.at)
     }
 
-    /// When the latency was first far above the usual one.
-    pub fn overloaded_at(&self) -> Option<Duration> {
-        self.rows.get(self.overloaded()?).map(|row| row.at)
-    }
-
-    /// When it was back after that, for some rows in a row without a failed visit, at a load that did not fall.
-    pub fn back_at(&self) -> Option<Duration> {
-        let near = self.usual_p95() * BACK;
-        let after = self.rows.get(self.overloaded()?..)?;
-        let most = after.first()?.per_second;
-        let is_served = |window: &Window| window.p95 <= near && window.failed == 0 && window.ended > 0;
-        let is_back = |row: &Row| is_served(&row.window) && row.per_second >= most;
-        after.windows(ROWS).find(|rows| rows.iter().all(is_back)).and_then(|rows| rows.first()).map(|row| row.at)
+    /// From when on at least so many visitors a second were served as usual: with a latency near the usual one, for
+    /// some rows in a row without a failed visit.
+    pub fn served_at(&self, per_second: f64) -> Option<Duration> {
+        let near = self.usual_p95() * NEAR;
+        let is_fine = |window: &Window| window.p95 <= near && window.failed == 0 && window.ended > 0;
+        let is_served = |row: &Row| row.per_second >= per_second && is_fine(&row.window);
+        let after = self.rows.get(self.usual..)?;
+        after.windows(ROWS).find(|rows| rows.iter().all(is_served)).and_then(|rows| rows.first()).map(|row| row.at)
     }
 
     /// When there first were more frontends than in the first row.
@@ -123,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_is_back_once_it_stays_near_the_usual_one() {
+    fn visitors_are_served_once_latency_stays_near_the_usual_one() {
         let all = timeline(&[
             (40.0, 90, 1),
             (60.0, 900, 1),
@@ -137,14 +132,14 @@ mod tests {
 
         let second = |s| Some(Duration::from_secs(s));
         assert_eq!(all.usual_p95(), Duration::from_millis(40));
-        assert_eq!((all.overloaded_at(), all.scaled_at(), all.back_at()), (second(5), second(6), second(9)));
+        assert_eq!((all.overloaded_at(), all.scaled_at(), all.served_at(60.0)), (second(5), second(6), second(9)));
     }
 
     #[test]
-    fn latency_is_not_back_because_fewer_visitors_come_or_they_fail() {
+    fn visitors_are_not_served_because_fewer_come_or_they_fail() {
         let fewer = timeline(&[(60.0, 900, 1), (60.0, 900, 1), (20.0, 40, 1), (20.0, 40, 1), (20.0, 40, 1)]);
-        assert_eq!((fewer.scaled_at(), fewer.back_at()), (None, None));
-        assert!(fewer.overloaded_at().is_some());
+        assert_eq!((fewer.scaled_at(), fewer.served_at(60.0)), (None, None));
+        assert!(fewer.overloaded_at().is_some() && fewer.served_at(20.0).is_some());
 
         let mut failing = timeline(&[(60.0, 900, 1), (60.0, 900, 1)]);
         for at in 6..10 {
@@ -152,14 +147,15 @@ mod tests {
             row.window.failed = 1;
             failing.push(row);
         }
-        assert_eq!(failing.back_at(), None);
+        assert_eq!(failing.served_at(60.0), None);
     }
 
     #[test]
-    fn without_an_overload_nothing_comes_back() {
-        let all = timeline(&[(40.0, 90, 1), (60.0, 900, 1), (60.0, 90, 1), (60.0, 90, 1)]);
+    fn where_more_frontends_are_ready_in_time_there_is_no_overload() {
+        let all = timeline(&[(40.0, 90, 1), (60.0, 900, 1), (60.0, 90, 2), (60.0, 90, 3), (60.0, 80, 3)]);
 
-        assert_eq!((all.overloaded_at(), all.back_at()), (None, None));
-        assert_eq!(all.to_string().lines().count(), 8);
+        let second = |s| Some(Duration::from_secs(s));
+        assert_eq!((all.overloaded_at(), all.scaled_at(), all.served_at(60.0)), (None, second(6), second(6)));
+        assert_eq!(all.to_string().lines().count(), 9);
     }
 }
