@@ -18,6 +18,9 @@ use crate::{arm64, book, demo, deny, kubernetes, licences, monitoring, p4, proto
 use commands::{cargo, cargo_with, cargo_works, succeed};
 use steps::{Steps, TimeLimit};
 
+/// What the live page is looked at with.
+const BROWSER: &str = "it needs a browser (Debian: apt-get install chromium chromium-driver)";
+
 /// Where Debian has PostgreSQL, which is in nobody's PATH.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
@@ -65,6 +68,7 @@ pub fn run(tests_took: Option<u64>, elapsed: Option<u64>) -> Result<()> {
     // Alone: they are about times.
     steps.run("demo", || demo::check(&programs))?;
     let uview = programs.path("uview")?.display().to_string();
+    demo_in_browser(&mut steps, &programs, &uview)?;
     let arguments = ["clients", "--uview", &uview];
     of_lab(&mut steps, &programs, "clients of Python, Node and Rust", "clients", &arguments)?;
     // Like guests, a cluster mostly waits.
@@ -151,6 +155,19 @@ fn dependencies(steps: &mut Steps) -> Result<()> {
     }
 }
 
+/// Each view of the live page while a demo runs. The test passes without running where there is no browser, and says so.
+fn demo_in_browser(steps: &mut Steps, programs: &Programs, uview: &str) -> Result<()> {
+    const TEST: &str = "each_view_shows_what_a_run_gives_and_the_function_that_burns_a_processor_is_the_widest";
+    if !program("chromedriver") {
+        steps.cannot("demo in a browser", BROWSER);
+        return Ok(());
+    }
+    steps.run("demo in a browser", || {
+        let mut test = programs.command("demo_page", "cli")?;
+        succeed(test.args(["--ignored", "--exact", TEST]).env("UVIEW_PROGRAM", uview))
+    })
+}
+
 /// Tests inside of `cargo test` that pass without running where something is missing, which cargo does not show.
 fn inside_tests(steps: &mut Steps) -> Result<()> {
     let root = rustix::process::geteuid().is_root();
@@ -167,11 +184,7 @@ fn inside_tests(steps: &mut Steps) -> Result<()> {
             program("systemd-analyze"),
             "it needs systemd-analyze (Debian: apt-get install systemd)",
         ),
-        (
-            "the live page in a browser",
-            program("chromedriver"),
-            "it needs a browser (Debian: apt-get install chromium chromium-driver)",
-        ),
+        ("the live page in a browser", program("chromedriver"), BROWSER),
         (
             "dashboards and alerts in Prometheus",
             program("prometheus") && program("promtool"),

@@ -24,6 +24,7 @@ const WAIT: Wait = Wait::up_to(Duration::from_mins(5)).pausing(Duration::from_mi
 const RUNS: usize = 2;
 
 #[test]
+#[ignore = "it judges times: `cargo xtask ci` runs it alone, with a release (UVIEW_PROGRAM)"]
 fn each_view_shows_what_a_run_gives_and_the_function_that_burns_a_processor_is_the_widest() {
     let Some(driver) = Driver::start_for("the page of the demo in a browser") else { return };
 

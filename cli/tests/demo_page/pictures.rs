@@ -99,7 +99,7 @@ fn of_its_end(viewer: &Viewer<'_>) {
 }
 
 #[test]
-#[ignore = "it draws docs/page-*.png anew, in about three minutes: `cargo test -p uview-cli --test demo_page -- --ignored`"]
+#[ignore = "it draws docs/page-*.png anew, in about three minutes: `cargo test -p uview-cli --test demo_page -- --ignored pictures`"]
 fn pictures_for_the_book() {
     let driver = Driver::start_for("pictures").unwrap();
     let demo = Demo::start(&[], &Pace::FULL, &[Kind::CpuHog, Kind::Latency, Kind::SlowLink], 0);

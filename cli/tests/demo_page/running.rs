@@ -48,6 +48,12 @@ fn metrics_at(address: SocketAddr) -> Option<String> {
     answer.ends_with("# EOF\n").then_some(answer)
 }
 
+/// The program whose demo is judged: a release, or what the tests have built.
+#[expect(clippy::disallowed_methods, reason = "which program is judged can only be said by the environment")]
+fn program() -> PathBuf {
+    std::env::var_os("UVIEW_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_uview").into(), PathBuf::from)
+}
+
 /// A running demo. Its children end with it.
 pub struct Demo {
     child: RefCell<Child>,
@@ -82,7 +88,7 @@ impl Demo {
         let temporary = folder.path().join("tmp");
         fs::create_dir(&temporary).unwrap();
         let file = |name| File::create(folder.path().join(name)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+        let mut command = Command::new(program());
         command.arg("demo").args(arguments).args(["--seed", &seed(pace, first, number).to_string()]);
         command.current_dir(folder.path()).env("TMPDIR", temporary).stdout(file("stdout")).stderr(file("stderr"));
         Self { child: RefCell::new(command.spawn().unwrap()), folder }
@@ -92,18 +98,19 @@ impl Demo {
         fs::read_to_string(self.folder.path().join(file)).unwrap()
     }
 
-    /// Fails if it has ended.
+    /// Fails if it has ended before `what` was seen.
     #[track_caller]
-    pub fn assert_runs(&self) {
+    pub fn assert_runs(&self, what: &str) {
         let ended = self.child.borrow_mut().try_wait().unwrap();
-        assert!(ended.is_none(), "{ended:?}:\n{}\n{}", self.printed("stdout"), self.printed("stderr"));
+        let printed = || format!("{}\n{}", self.printed("stdout"), self.printed("stderr"));
+        assert!(ended.is_none(), "the demo has ended before {what}: {ended:?}:\n{}", printed());
     }
 
     /// Waits until it has printed `text`, and returns what it has printed.
     #[track_caller]
     pub fn says(&self, text: &str) -> String {
         WAIT.until(&format!("the demo prints {text}"), || {
-            self.assert_runs();
+            self.assert_runs(text);
             let printed = self.printed("stdout");
             if printed.contains(text) { Ok(printed) } else { Err(printed) }
         })
@@ -132,7 +139,7 @@ impl Demo {
     #[track_caller]
     pub fn has_link(&self) -> bool {
         WAIT.until("the demo has a link, or says why not", || {
-            self.assert_runs();
+            self.assert_runs("it said whether it has a link");
             let printed = self.printed("stdout");
             let is_open = printed.contains("starting the link");
             (is_open || printed.contains("slow-link is skipped")).then_some(is_open)
@@ -151,7 +158,7 @@ impl Demo {
     #[track_caller]
     pub fn metrics_page(&self, agent: &str) -> (SocketAddr, String) {
         WAIT.until(&format!("metrics of {agent}"), || {
-            self.assert_runs();
+            self.assert_runs(agent);
             let mut listeners = listeners(self.process(agent)?).into_iter();
             listeners.find_map(|address| Some((address, metrics_at(address)?)))
         })
@@ -174,7 +181,7 @@ impl Demo {
     pub fn ask(&self, arguments: &[&str]) -> String {
         let folders = fs::read_dir(self.folder.path().join("tmp")).unwrap();
         let run: PathBuf = folders.map(|entry| entry.unwrap().path().join("run")).find(|run| run.is_dir()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+        let mut command = Command::new(program());
         let output = command.args(arguments).env("UVIEW_RUNTIME_DIR", run).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()

@@ -43,7 +43,7 @@ impl<'a> Viewer<'a> {
     #[track_caller]
     pub fn until(&self, what: &str, script: &str) -> Value {
         WAIT.until(what, || {
-            self.demo.assert_runs();
+            self.demo.assert_runs(what);
             match self.browser.run(script) {
                 Value::Null | Value::Bool(false) => Err(self.browser.run("return document.body.innerText")),
                 value => Ok(value),

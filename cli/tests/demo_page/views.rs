@@ -200,7 +200,7 @@ fn burning(viewer: &Viewer<'_>) -> Burning {
     let burns = format!("{FLAMES}.filter(([name]) => name.includes('{BURNS}')).sort((a, b) => b[2] - a[2])[0]");
     let script = format!("return {burns} ?? document.body.innerText.includes('the kernel refuses')");
     WAIT.until("the function that burns is in the incident", || {
-        viewer.demo.assert_runs();
+        viewer.demo.assert_runs("the function that burns was in the incident");
         match viewer.browser.run(&script) {
             Value::Bool(false) if viewer.demo.has_said("hang in payment is over") && !viewer.demo.is_hog_alone() => {
                 Ok(Burning::Disturbed)
