@@ -144,7 +144,7 @@ pub fn capture(bytes: &[u8]) {
 fn flows() -> packets::Flows {
     let settings = packets::FlowsSettings {
         filter: packets::Filter::default(),
-        reordering: true,
+        reordering: Some(packets::flows::PrefixLengths::default()),
         heavy: Some((packets::flows::Key::Flow, packets::flows::Weight::Bytes)),
         window_ns: Some(1_000_000),
         secret: 1,

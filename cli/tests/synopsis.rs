@@ -232,6 +232,10 @@ fn reordering_heavy_hitters_and_distinct_items_are_reported_as_text_and_json() {
     assert!(reordered["out_of_order"].as_u64() > Some(0) && reordered["checked"].as_u64() > Some(400), "{reordered}");
     let words = text(&uview(&["reordering", "--pcap"], &[&capture]).stdout);
     assert!(words.contains("checked packets were out of order") && words.contains("/24"), "{words}");
+    let wide = text(&uview(&["reordering", "--prefix", "8", "--pcap"], &[&capture]).stdout);
+    assert!(wide.contains(".0.0.0/8") && !wide.contains("/24"), "{wide}");
+    let none = uview(&["reordering", "--prefix", "33", "--pcap"], &[&capture]);
+    assert!(none.status.code() == Some(1) && text(&none.stderr).contains("prefixes of 33 bits"));
     // Without packets, nothing is known.
     assert_eq!(uview(&["reordering", "--filter", "dst port 1", "--pcap"], &[&capture]).status.code(), Some(2));
     assert_eq!(uview(&["heavy-hitters", "--top", "0", "--pcap"], &[&capture]).status.code(), Some(1));

@@ -62,7 +62,7 @@ fn bytes(packet: &Packet<'_>) -> u64 {
 /// The flows of a capture, measured.
 fn measured(path: &Path, heavy: Option<(Key, Weight)>, secret: u128) -> FlowsInterval {
     let window_ns = heavy.is_none().then_some(WINDOW_NS);
-    let settings = FlowsSettings { filter: Filter::default(), reordering: false, heavy, window_ns, secret };
+    let settings = FlowsSettings { filter: Filter::default(), reordering: None, heavy, window_ns, secret };
     let mut flows = Flows::new(&settings).expect("possible");
     let latest_ns = each(path, |packet| assert!(flows.insert(packet)));
     flows.end_interval(latest_ns, HEAVY_ENTRIES)

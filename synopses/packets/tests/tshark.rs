@@ -226,7 +226,7 @@ fn counts_by_sort(path: &Path, program: &str) -> Option<BTreeMap<String, u64>> {
 fn measured(path: &Path, until: u64, window: u64, heavy: Option<(Key, Weight)>, secret: u64) -> FlowsInterval {
     let window_ns = Some(window * SECOND);
     let secret = u128::from(secret) << 64 | 5;
-    let settings = FlowsSettings { filter: Filter::default(), reordering: false, heavy, window_ns, secret };
+    let settings = FlowsSettings { filter: Filter::default(), reordering: None, heavy, window_ns, secret };
     let (mut flows, mut end_ns) = (Flows::new(&settings).expect("possible"), None);
     let mut capture = Capture::new(File::open(path).expect("it is here")).expect("a capture");
     read_all(&mut capture, &mut |frame| {

@@ -5,7 +5,7 @@ use synopses::reordering::{
     Boundary, Control, PrefixTally, Reordering, Reports, Segment, Settings, SettingsError, Split,
 };
 
-use super::party::Prefix;
+use super::party::{Prefix, PrefixLengths};
 use crate::identity;
 use crate::packet::{Packet, Tcp, Transport};
 
@@ -29,6 +29,7 @@ const HEAVY: f64 = 0.01;
 pub(super) struct Reordered {
     synopsis: Reordering,
     tally: PrefixTally,
+    lengths: PrefixLengths,
     /// First fragments of the interval.
     fragments: u64,
     seed: u64,
@@ -86,10 +87,15 @@ pub fn reordering_settings(seed: u64) -> Settings {
     }
 }
 
-/// A TCP packet as synopses of reordering take it; `None` for others.
+/// A TCP packet as synopses of reordering take it, with a prefix of the usual length; `None` for others.
 #[inline]
 #[must_use]
 pub fn segment(packet: &Packet<'_>, key: &DigestKey) -> Option<Segment> {
+    segment_of(packet, PrefixLengths::default(), key)
+}
+
+#[inline]
+fn segment_of(packet: &Packet<'_>, lengths: PrefixLengths, key: &DigestKey) -> Option<Segment> {
     let Transport::Tcp(tcp) = packet.transport else { return None };
     let control = match tcp {
         tcp if tcp.has(Tcp::RST) => Control::Reset,
@@ -98,7 +104,7 @@ pub fn segment(packet: &Packet<'_>, key: &DigestKey) -> Option<Segment> {
         _ => Control::None,
     };
     Some(Segment {
-        prefix: Prefix::of(&packet.source.address).0,
+        prefix: Prefix::of(&packet.source.address, lengths).0,
         flow: identity::flow(packet, key),
         sequence: tcp.sequence,
         payload: tcp.payload,
@@ -107,10 +113,12 @@ pub fn segment(packet: &Packet<'_>, key: &DigestKey) -> Option<Segment> {
 }
 
 impl Reordered {
-    pub(super) fn new(seed: u64) -> Result<Self, SettingsError> {
+    /// Lengths have been checked.
+    pub(super) fn new(lengths: PrefixLengths, seed: u64) -> Result<Self, SettingsError> {
         Ok(Self {
             synopsis: Reordering::new(reordering_settings(seed))?,
             tally: PrefixTally::new(PREFIXES, seed)?,
+            lengths,
             fragments: 0,
             seed,
         })
@@ -118,7 +126,7 @@ impl Reordered {
 
     #[inline]
     pub(super) fn insert(&mut self, packet: &Packet<'_>, key: &DigestKey) {
-        let Some(segment) = segment(packet, key) else { return };
+        let Some(segment) = segment_of(packet, self.lengths, key) else { return };
         // Fragments wait for each other and take paths of their own: their order is not that of segments.
         if packet.first_fragment {
             self.fragments += 1;
