@@ -19,6 +19,9 @@ const PREFIXES: usize = 256;
 /// A flow that is silent for so long gives way: at 10,000 packets/s four packet distances of a record, and soon enough
 /// where there are fewer.
 const TIMEOUT_NS: u64 = 100_000_000;
+/// Intervals after which prefixes get other places: who has found out which ones share a record does not know it for
+/// longer. Not after each, since a flow's first packet is not checked.
+pub(super) const RESEED_AFTER: u64 = 64;
 /// Packets checked of a prefix below which it is not judged.
 pub const LEAST_PACKETS: u64 = 16;
 /// A prefix is heavily reordered above this share of packets out of order.
@@ -32,6 +35,8 @@ pub(super) struct Reordered {
     lengths: PrefixLengths,
     /// First fragments of the interval.
     fragments: u64,
+    /// Intervals that have ended.
+    ended: u64,
     seed: u64,
 }
 
@@ -120,6 +125,7 @@ impl Reordered {
             tally: PrefixTally::new(PREFIXES, seed)?,
             lengths,
             fragments: 0,
+            ended: 0,
             seed,
         })
     }
@@ -138,8 +144,14 @@ impl Reordered {
     }
 
     pub(super) fn end_interval(&mut self, most: usize) -> ReorderingInterval {
+        self.ended += 1;
+        let boundary = if self.ended.is_multiple_of(RESEED_AFTER) {
+            Boundary::Reseed(self.seed.wrapping_add(self.ended << 32))
+        } else {
+            Boundary::KeepFlows
+        };
         let Self { synopsis, tally, fragments, .. } = self;
-        synopsis.close(Boundary::KeepFlows, |report| tally.insert(report));
+        synopsis.close(boundary, |report| tally.insert(report));
         let (dropped, fragments) = (tally.dropped(), core::mem::take(fragments));
         let (checked, out_of_order, heavy_prefixes, worst) = (0, 0, 0, Vec::new());
         let mut interval = ReorderingInterval { checked, out_of_order, heavy_prefixes, worst, dropped, fragments };

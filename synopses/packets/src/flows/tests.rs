@@ -101,6 +101,25 @@ fn a_prefix_that_is_reordered_is_named_and_one_packet_of_few_is_no_large_share()
 }
 
 #[test]
+fn flows_are_followed_over_intervals_and_begin_anew_when_places_are_drawn_anew() {
+    let reordering = Some(PrefixLengths::default());
+    let settings = FlowsSettings { filter: Filter::default(), reordering, heavy: None, window_ns: None, secret: 3 };
+    let mut flows = Flows::new(&settings).expect("possible");
+    for interval in 0..=2 * reordering::RESEED_AFTER {
+        let start_ns = START + interval * SECOND;
+        for number in 0..20_u32 {
+            let sequence = interval as u32 * 2_000 + number * 100;
+            let time_ns = start_ns + u64::from(number) * 1_000_000;
+            flows.insert(&packet(time_ns, end(0x1_02_03, 1), end(1 << 20, 443), sequence, 100));
+        }
+        let found = flows.end_interval(start_ns + SECOND, 1).reordering.expect("on");
+        // The first packet of a flow is compared with none.
+        let first = u64::from(interval.is_multiple_of(reordering::RESEED_AFTER));
+        assert_eq!((found.checked, found.out_of_order), (20 - first, 0), "interval {interval}");
+    }
+}
+
+#[test]
 fn prefixes_are_as_long_as_was_asked_for() {
     let flows = |v4, v6| {
         let reordering = Some(PrefixLengths { v4, v6 });
