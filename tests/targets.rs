@@ -370,6 +370,8 @@ pub fn span_record(bytes: &[u8]) {
         Ok(record) => {
             assert!(record.notes().count() <= NOTES_BYTES / 4 && record.name().len() <= NOTES_BYTES);
             assert!(record.events().all(|event| event.name.len() <= 255), "its length is a byte");
+            let attributes = (0..record.events().count()).map(|event| record.event_attributes(event).count());
+            assert!(attributes.sum::<usize>() <= NOTES_BYTES / 4, "each has a head of four bytes");
             assert!(!matches!(record.subject, Subject::Span(head) if head.kind > 5));
         }
         Err(error) => check_message(&error),

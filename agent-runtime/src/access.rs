@@ -11,6 +11,7 @@
 //! own user have every role. A peer that is nobody in particular (plain TCP, which `insecure: true` allows) has every
 //! role, too: that is what the word is for. An account of a cluster has no role here: its cluster says what it may.
 
+mod cgroup;
 mod identity;
 mod peer;
 
@@ -19,6 +20,7 @@ use core::fmt;
 use nix::unistd::{Group, User};
 use serde::Deserialize;
 
+pub use cgroup::is_below;
 pub use identity::Identity;
 pub use peer::{Peer, peer, peer_process};
 

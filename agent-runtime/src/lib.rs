@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`access`] | who a peer is, and what it may do |
 //! | [`account`] | what an agent accounts for of its resident set |
+//! | `api_server` | the API server of a cluster: bounded answers (feature `api-server`) |
 //! | [`budget`] | what an agent may keep in memory, as rows and as a sum |
 //! | [`server`] | HTTP servers with bounded connections whose requests know their sender |
 //! | [`check`], `certificate` | what a start would stumble over (`--check-config`); dates in certificates |
@@ -31,6 +32,8 @@
 
 pub mod access;
 pub mod account;
+#[cfg(feature = "api-server")]
+pub mod api_server;
 pub mod budget;
 mod certificate;
 pub mod check;

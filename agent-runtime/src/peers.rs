@@ -280,7 +280,7 @@ mod tests {
     /// Connections of another user from these addresses; `None` without the right to be one.
     fn of_a_stranger(from: impl Iterator<Item = u8> + Send + 'static, to: SocketAddr) -> Option<Vec<Client>> {
         if !geteuid().is_root() {
-            println!("NOT RUN: only root may open sockets of others");
+            support::harness::not_run("only root may open sockets of others");
             return None;
         }
         // The user of a thread's sockets is that of its files.

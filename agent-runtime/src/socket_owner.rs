@@ -200,7 +200,7 @@ mod tests {
     fn the_kernel_says_whose_the_other_end_is() {
         for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
-                println!("NOT RUN: no IPv6 here");
+                support::harness::not_run("no IPv6 here");
                 continue;
             };
             let port = listener.local_addr().unwrap().port();
@@ -229,7 +229,7 @@ mod tests {
     fn the_kernel_says_who_listens_also_at_every_address() {
         for (address, to) in [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.2"), ("[::]:0", "127.0.0.1")] {
             let Ok(listener) = TcpListener::bind(address) else {
-                println!("NOT RUN: no IPv6 here");
+                support::harness::not_run("no IPv6 here");
                 continue;
             };
             let at = SocketAddr::new(to.parse().unwrap(), listener.local_addr().unwrap().port());

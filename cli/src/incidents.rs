@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use ::incidents::{draw, streams, words};
+use wire::date::Date;
 use wire::proto::operators::{Incident, IncidentService, IncidentSummary, IncidentsReply};
 use wire::time::UnixNanos;
 
@@ -109,15 +110,14 @@ pub fn show(args: &IncidentArgs, from_environment: Option<PathBuf>) -> Result<Ex
     Ok(Exit::Fine)
 }
 
-/// Day and time of an id, in UTC: `2026-11-27 06:42:15`.
-fn since(id: &str, unix_ns: u64) -> String {
-    let day = id.get(..8).filter(|day| day.bytes().all(|byte| byte.is_ascii_digit()));
-    let day = day.map(|day| format!("{}-{}-{} ", &day[..4], &day[4..6], &day[6..])).unwrap_or_default();
-    format!("{day}{}", words::clock(UnixNanos(unix_ns)))
+/// Day and time in UTC: `2026-11-27 06:42:15`.
+fn since(began: UnixNanos) -> String {
+    format!("{} {}", Date::of(began), words::clock(began))
 }
 
-fn lasted(began: u64, ended: u64) -> String {
-    if ended == 0 { "goes on".to_owned() } else { words::length(ended.saturating_sub(began)) }
+/// How long it was from `began` to `ended`, which is 1970 as long as it goes on.
+fn lasted(began: UnixNanos, ended: UnixNanos) -> String {
+    if ended == UnixNanos::default() { "goes on".to_owned() } else { words::length(ended.since(began).0) }
 }
 
 /// The list as a table.
@@ -137,8 +137,8 @@ fn table(reply: &IncidentsReply) -> String {
     rows.extend(reply.incidents.iter().map(|of| {
         [
             of.id.clone(),
-            since(&of.id, of.began_unix_ns),
-            lasted(of.began_unix_ns, of.ended_unix_ns),
+            since(UnixNanos(of.began_unix_ns)),
+            lasted(UnixNanos(of.began_unix_ns), UnixNanos(of.ended_unix_ns)),
             of.kept_traces.to_string(),
             services(of),
             of.cause.clone(),
@@ -164,8 +164,8 @@ fn in_words(of: &Incident) -> String {
         "incident {} of {}\nsince {} UTC, {}{cut}\n",
         of.id,
         of.node,
-        since(&of.id, of.began_unix_ns),
-        lasted(of.began_unix_ns, of.ended_unix_ns)
+        since(UnixNanos(of.began_unix_ns)),
+        lasted(UnixNanos(of.began_unix_ns), UnixNanos(of.ended_unix_ns))
     );
     if !of.cause.is_empty() {
         _ = writeln!(text, "\n{}", of.cause);
@@ -204,7 +204,7 @@ fn time_line(text: &mut String, of: &Incident) {
 fn service_in_words(text: &mut String, of: &IncidentService) {
     let points = if of.points_at.is_empty() { String::new() } else { format!(", points at {}", of.points_at) };
     let alarms = if of.alarms > 1 { format!(", {} alarms", of.alarms) } else { String::new() };
-    let length = lasted(of.began_unix_ns, of.ended_unix_ns);
+    let length = lasted(UnixNanos(of.began_unix_ns), UnixNanos(of.ended_unix_ns));
     _ = writeln!(text, "  {}  {}: up to {:.1} γ, {length}{alarms}{points}", of.rank, of.service, of.peak);
     for replica in &of.silent_replicas {
         _ = writeln!(text, "       {replica} is silent");

@@ -28,6 +28,11 @@ use crate::status::{Connection, Status};
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
+/// A client, for what may outlive it: it does not keep the connection.
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+#[derive(Debug)]
+pub(crate) struct WeakClient(std::sync::Weak<Inner>);
+
 #[derive(Debug)]
 struct Inner {
     service: String,
@@ -252,6 +257,12 @@ impl Client {
         self.0.limits
     }
 
+    /// The client, without keeping its connection.
+    #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.0))
+    }
+
     /// Adds a problem to the status.
     #[cfg(feature = "opentelemetry")]
     pub(crate) fn note(&self, cause: Cause) {
@@ -273,6 +284,14 @@ impl Client {
             inner.wake();
         }
         binding
+    }
+}
+
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+impl WeakClient {
+    /// The client, unless its last clone was dropped.
+    pub(crate) fn upgrade(&self) -> Option<Client> {
+        self.0.upgrade().map(Client)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// Monotonic clock: time since it was started.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ impl Clock {
     }
 }
 
-/// Wall clock: nanoseconds since 1970; 0 before. No system call where the vDSO provides the clock, as on all usual
-/// machines.
+/// Wall-clock time; 1970 if the clock shows an earlier one. No system call where the vDSO provides the clock, as on all
+/// usual machines.
 #[expect(clippy::disallowed_methods, reason = "the clock is read here and nowhere else")]
-pub(crate) fn unix_nanos() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+pub(crate) fn unix_now() -> UnixNanos {
+    UnixNanos(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| Nanos::from(since).0))
 }

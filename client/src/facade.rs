@@ -17,11 +17,14 @@
 //! | histogram of a described unit of time | histogram in µs (of seconds and milliseconds) or the unit itself |
 //! | histogram of bytes, counts and rates | histogram of whole numbers, below 2^48 |
 //! | histogram that nobody described | histogram in millionths, values below 280 million |
+//! | values of a histogram below 0 | another histogram, `NAME.below_zero`, without their sign |
 //! | unit | UCUM: `s`, `ms`, `By`, `%` … |
 //! | name or label name with other characters than letters, digits and `_ . - / :` | `_` in their place |
 //!
-//! A unit counts if it is described before the metric is first used. Descriptions themselves are not passed on. A
-//! negative value of a histogram counts as 0, one that is no number is left out.
+//! A unit counts if it is described before the metric is first used. Descriptions themselves are not passed on. A value
+//! that is no number is left out. The histogram for values below 0 is registered with the first of them, as a series of
+//! its own; if it is refused, as for a name of more than 244 bytes, [`Client::status`](crate::Client::status) says so,
+//! and the others go on.
 //!
 //! To record with another recorder too, such as an exporter, put both into `metrics_util::layers::FanoutBuilder`.
 //!

@@ -73,6 +73,8 @@ mod registration;
 mod registry;
 mod service;
 mod session;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod signed_histogram;
 pub mod span_metrics;
 pub mod spans;
 mod status;
@@ -86,7 +88,7 @@ pub use handles::{Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
 pub use problem::{Cause, Problem};
 pub use registration::{Handle, Registration};
 pub use service::{Limits, Service};
-pub use spans::{EnteredSpan, Span, SpanId, SpanKind, TraceContext, TraceId};
+pub use spans::{EnteredSpan, Span, SpanEvent, SpanId, SpanKind, TraceContext, TraceId};
 pub use status::{Connection, Status};
 pub use wire::histogram::Scale;
 pub use wire::id::Incarnation;

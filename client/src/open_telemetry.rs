@@ -33,8 +33,15 @@
 //! or exponential, is spread evenly over those between its bounds; minimum and maximum of the interval narrow the first
 //! and the last. Count and sum, and therefore rate and mean, stay exact. The 99th percentile is known to the width of
 //! the SDK's bucket: with the default bounds of the SDK and values in seconds that is 5 s, so give such a histogram
-//! bounds (`with_boundaries`) or the SDK's exponential aggregation, whose buckets are usually the narrower ones. Values
-//! below 0 count as 0.
+//! bounds (`with_boundaries`) or, by a view, the SDK's exponential aggregation
+//! (`Aggregation::Base2ExponentialHistogram`, feature `spec_unstable_metrics_views` of `opentelemetry_sdk`). Its buckets
+//! are found on both sides of 0 and at whatever scale the SDK has come to in the interval; they are usually the narrower
+//! ones. A histogram without bounds is one bucket, from the least value to the largest.
+//!
+//! Values below 0 are in a histogram of their own, `NAME.below_zero`, without their sign: it is registered with the
+//! first of them, as a series of its own. A bucket with 0 inside is divided by its width. Both sums together are the
+//! SDK's; which share is below 0, only the buckets say. If the second histogram is refused, as for a name of more than
+//! 244 bytes, [`Client::status`](crate::Client::status) says so, and the first one goes on.
 //!
 //! # Interval and temporality
 //!

@@ -143,6 +143,12 @@ impl Registration<'_, Histogram> {
         self
     }
 
+    /// The client, and what is registered.
+    #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+    pub(crate) const fn client_and_spec(&self) -> (&Client, &MetricSpec) {
+        (self.client, &self.spec)
+    }
+
     /// Sets the buckets. Default: [`Scale::DEFAULT`], four per power of two, up to 2^32. For those of OpenTelemetry's
     /// exponential histogram take [`Scale::exponential`].
     pub fn scale(mut self, scale: Scale) -> Self {

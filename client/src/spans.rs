@@ -35,11 +35,13 @@
 //! To count spans instead, or as well, take the layer of [`span_metrics`](crate::span_metrics), which says when to take
 //! which.
 //!
-//! An event of level ERROR also sets its span's status to error.
+//! An event within a span, up to the level INFO (`SpanLayer::with_events`), is an event of the span: its message is
+//! the name, its level and its fields are attributes. One of level ERROR also sets its span's status to error.
 //!
-//! A record has 448 bytes for name, attributes and events. Texts are cut at 160 bytes; what does not fit is left out
-//! and counted in the span. A span without a parent begins a trace. Recording never waits: a span is lost if the agent
-//! reads too late, or if more than 16,384 spans are open at a time. The agent counts lost spans.
+//! A record has 448 bytes for name, attributes and events, of which events with their attributes take at most half: the
+//! first five of twenty letters. Texts are cut at 160 bytes; what does not fit is left out and counted in the span. A
+//! span without a parent begins a trace. Recording never waits: a span is lost if the agent reads too late, or if more
+//! than 16,384 spans are open at a time. The agent counts lost spans.
 
 mod begun;
 mod context;
@@ -52,6 +54,7 @@ mod layer;
 pub(crate) mod open;
 mod ring;
 mod span;
+mod span_event;
 
 pub use context::{IdError, SpanId, TraceContext, TraceId};
 pub use current::EnteredSpan;
@@ -59,3 +62,4 @@ pub use current::EnteredSpan;
 pub use layer::{SpanLayer, context, set_parent};
 pub(crate) use ring::{RingState, SpanRing};
 pub use span::{Span, SpanKind};
+pub use span_event::SpanEvent;

@@ -43,14 +43,14 @@ fn counters_gauges_and_histograms_of_the_facade_reach_the_agent_with_labels_and_
     has(&agent, "http_requests_total{route=\"/pay\",status_code=\"200\"}", 6);
     has(&agent, "kept_elsewhere", 9);
     has(&agent, "queue.depth", 2.5_f64.to_bits());
-    // Two values below 0 are in the first bucket.
-    has(&agent, "http_request_duration", 2);
-    let duration = agent.look(|state| {
-        state.series().into_iter().find(|placed| placed.series.title() == "http_request_duration").unwrap()
-    });
-    assert_eq!(duration.series.unit.as_ref().map(ToString::to_string), Some("s".to_owned()));
-    let sum = client.histogram("http_request_duration").unit("s").parts_per_unit(1_000_000).register();
-    assert_eq!((sum.count(), sum.sum()), (3, 18_000));
+    for (name, counts) in [("http_request_duration", (1, 18_000)), ("http_request_duration.below_zero", (2, 2_000_000))]
+    {
+        let announced =
+            agent.until(name, |state| state.series().into_iter().find(|placed| placed.series.title() == name));
+        assert_eq!(announced.series.unit.as_ref().map(ToString::to_string), Some("s".to_owned()));
+        let there = client.histogram(name).unit("s").parts_per_unit(1_000_000).register();
+        assert_eq!((there.count(), there.sum()), counts, "{name}");
+    }
     assert_eq!(client.status().problems, []);
 }
 
@@ -67,6 +67,32 @@ fn a_histogram_that_nobody_described_takes_seconds_as_well_as_bytes() {
         assert_eq!(there.count(), 1);
         assert_eq!(there.sum() as f64, value * 1e6);
     }
+}
+
+#[test]
+fn values_below_zero_have_a_histogram_of_their_own_from_the_first_of_them_on() {
+    let client = uview::connect(Service::new("payment").socket("/nonexistent/services.sock"));
+    let recorder = client.recorder();
+    let drift = with_local_recorder(&recorder, || {
+        describe_histogram!("drift", Unit::Seconds, "of the clock");
+        histogram!("drift", "node" => "a")
+    });
+
+    for value in [0.0, -0.0, 0.5] {
+        drift.record(value);
+    }
+    assert_eq!(client.status().series, 1, "nothing was below 0: {}", client.status());
+    for value in [-0.25, -1e-9, f64::NEG_INFINITY] {
+        drift.record(value);
+    }
+
+    let histogram =
+        |name: &str| client.histogram(name).label("node", "a").unit("s").parts_per_unit(1_000_000).register();
+    let (above, below) = (histogram("drift"), histogram("drift.below_zero"));
+    assert_eq!((above.count(), above.sum()), (3, 500_000));
+    // The last one is beyond all buckets, and the sum wraps by it.
+    assert_eq!((below.count(), below.sum().wrapping_sub(u64::MAX)), (3, 250_000));
+    assert_eq!((client.status().series, client.status().problems), (2, vec![]));
 }
 
 #[test]

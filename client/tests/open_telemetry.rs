@@ -19,9 +19,14 @@ fn provider(client: &Client) -> (SdkMeterProvider, Meter) {
     (provider, meter)
 }
 
-/// A provider whose histograms are exponential.
+/// A provider whose histograms are exponential, of as many buckets as the SDK has by default.
 fn exponential(client: &Client) -> (SdkMeterProvider, Meter) {
-    let aggregation = Aggregation::Base2ExponentialHistogram { max_size: 160, max_scale: 20, record_min_max: true };
+    exponential_of(client, 160)
+}
+
+/// A provider whose histograms are exponential, of at most so many `buckets` on each side of 0.
+fn exponential_of(client: &Client, buckets: u32) -> (SdkMeterProvider, Meter) {
+    let aggregation = Aggregation::Base2ExponentialHistogram { max_size: buckets, max_scale: 20, record_min_max: true };
     let view = move |_: &Instrument| Stream::builder().with_aggregation(aggregation.clone()).build().ok();
     let provider = SdkMeterProvider::builder().with_reader(client.metric_reader()).with_view(view).build();
     let meter = provider.meter("shop");
@@ -118,10 +123,78 @@ fn negative_values_and_none_at_all_do_no_harm() {
         }
         provider.force_flush().unwrap();
 
-        let there = client.histogram("balance").unit("s").parts_per_unit(1_000_000).register();
-        assert!(there.count() >= 2, "{}", there.count());
-        assert_eq!(there.sum(), 0, "a sum that is negative or no number counts as 0");
+        let [above, below] = ["balance", "balance.below_zero"]
+            .map(|name| client.histogram(name).unit("s").parts_per_unit(1_000_000).register());
+        assert!(above.count() + below.count() >= 2 && below.count() >= 1, "{above:?} {below:?}");
+        assert_eq!((above.sum(), below.sum()), (0, 0), "a sum that is no number counts as 0");
     }
+}
+
+#[test]
+fn values_below_zero_have_a_histogram_of_their_own_in_explicit_and_in_exponential_buckets() {
+    for make in [provider, exponential] {
+        let client = client(Limits::default());
+        let (provider, meter) = make(&client);
+        let bounds = [-1.0, -0.5, -0.25, -0.1, -0.05, 0.0, 0.05, 0.1, 0.25, 0.5, 1.0].to_vec();
+        let drift = meter.f64_histogram("drift").with_unit("s").with_boundaries(bounds).build();
+
+        drift.record(0.0, &[KeyValue::new("node", "a")]);
+        provider.force_flush().unwrap();
+        assert_eq!(client.status().series, 1, "nothing was below 0: {}", client.status());
+        // From -0.7505 s to 0.2485 s: 751 values below 0, with a sum of 282.0005 s, and 249 above.
+        for n in 0..1_000 {
+            drift.record(f64::from(n) / 1_000.0 - 0.7505, &[KeyValue::new("node", "a")]);
+        }
+        provider.force_flush().unwrap();
+
+        let [above, below] = ["drift", "drift.below_zero"]
+            .map(|name| client.histogram(name).label("node", "a").unit("s").parts_per_unit(1_000_000).register());
+        assert_eq!((above.count(), below.count()), (250, 751));
+        let sums = [above.sum(), below.sum()].map(|sum| sum as f64 / 1e6);
+        assert!((sums[0] - sums[1] + 251.0).abs() < 1e-5, "{sums:?}");
+        assert!((sums[1] / 282.0005 - 1.0).abs() < 0.02, "{sums:?}");
+        for (side, truth) in [(above, 0.246), (below, 0.743)] {
+            let estimate = side.quantile(0.99).unwrap() / 1e6;
+            assert!((estimate / truth - 1.0).abs() < 0.25, "{estimate} {truth}");
+        }
+        assert_eq!((client.status().series, client.status().problems), (2, vec![]));
+    }
+}
+
+#[test]
+fn of_exponential_buckets_quantiles_are_kept_to_their_width_whatever_scale_the_sdk_has_come_to() {
+    // From 0.1 ms to 1 s: eight buckets per power of two, one, and one for two powers.
+    for (buckets, tolerance) in [(160, 0.05), (20, 0.1), (8, 0.4)] {
+        let client = client(Limits::default());
+        let (provider, meter) = exponential_of(&client, buckets);
+        let duration = meter.f64_histogram("duration").with_unit("s").build();
+        let value = |n: u32| 1e-4 * 1e4_f64.powf(f64::from(n) / 2_000.0);
+
+        (0..2_000).for_each(|n| duration.record(value(n), &[]));
+        provider.force_flush().unwrap();
+
+        let there = client.histogram("duration").unit("s").parts_per_unit(1_000_000).register();
+        assert_eq!(there.count(), 2_000);
+        for (quantile, n) in [(0.1, 200), (0.5, 1_000), (0.9, 1_800), (0.99, 1_980)] {
+            let ratio = there.quantile(quantile).unwrap() / 1e6 / value(n);
+            assert!((ratio - 1.0).abs() < tolerance, "{quantile} with {buckets} buckets: {ratio} of what it is");
+        }
+    }
+}
+
+#[test]
+fn a_histogram_without_bounds_has_all_its_values_between_the_least_and_the_largest() {
+    let client = client(Limits::default());
+    let (provider, meter) = provider(&client);
+    let size = meter.u64_histogram("size").with_unit("By").with_boundaries(vec![]).build();
+
+    (1_000..2_000).for_each(|value| size.record(value, &[]));
+    provider.force_flush().unwrap();
+
+    let there = client.histogram("size").unit("By").scale(Scale::new(2, 48).unwrap()).register();
+    assert_eq!((there.count(), there.sum()), (1_000, 1_499_500));
+    let median = there.quantile(0.5).unwrap();
+    assert!((median / 1_500.0 - 1.0).abs() < 0.1, "{median}");
 }
 
 #[test]

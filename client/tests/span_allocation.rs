@@ -16,6 +16,7 @@ fn request(n: u64) {
     uview::spans::context(&inner).expect("it is recorded").inject(|_, value| sent += value.len());
     assert_eq!(sent, 55);
     inner.in_scope(|| tracing::error!("refused"));
+    tracing::info!(attempt = n, why = %format_args!("timeout {n}"), "retried");
     span.record("paid", false);
 }
 

@@ -10,7 +10,9 @@ use std::os::fd::AsFd as _;
 use fake_agent::{FakeAgent, WAIT};
 use region::ReadMapping;
 use region::ring::RingReader;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
+use uview::spans::SpanLayer;
 use uview::{Client, Connection, Service, SpanKind, TraceContext};
 use wire::registration::ServiceMessage;
 use wire::span_record::{Head, Note, Record, Status, Subject};
@@ -27,11 +29,15 @@ struct SpanFixture {
 
 impl SpanFixture {
     fn new(work: impl FnOnce(&Client)) -> Self {
+        Self::with_layer(Client::span_layer, work)
+    }
+
+    fn with_layer(layer: impl FnOnce(&Client) -> SpanLayer, work: impl FnOnce(&Client)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("services.sock");
         let agent = FakeAgent::start(&socket, 1);
         let client = uview::connect(Service::new("payment").socket(socket));
-        let subscriber = tracing_subscriber::registry().with(client.span_layer());
+        let subscriber = tracing_subscriber::registry().with(layer(&client));
         tracing::subscriber::with_default(subscriber, || work(&client));
         let memory = agent.until("a ring", |state| {
             state.ring.as_ref().map(|ring| ReadMapping::map(ring.as_fd(), ring.size()).unwrap())
@@ -175,6 +181,114 @@ fn a_span_that_a_program_begins_itself_is_recorded_when_it_is_dropped() {
     assert_eq!(messages, [Note::Message("no stock")]);
     let parent = format!("00-{}-{:016x}-01", caller.trace, pay.span);
     assert_eq!(sent, [("traceparent", parent), ("tracestate", "ot=rv:0123456789abcd".to_owned())]);
+}
+
+/// Names of what happened within a span.
+fn events(record: &Record) -> Vec<&str> {
+    record.events().map(|event| event.name).collect()
+}
+
+#[test]
+fn events_within_a_span_are_its_events_with_level_and_fields() {
+    let mut fixture = SpanFixture::new(|_| {
+        let span = tracing::info_span!("POST /pay");
+        span.in_scope(|| {
+            tracing::info!(attempt = 2, late = true, after = 0.5, why = "timeout", card = ?Some(7), "tried {}", "again");
+            tracing::debug!("too verbose");
+            tracing::info_span!("charge").in_scope(|| {
+                tracing::error!(n = u64::MAX, "refused");
+                tracing::warn!(parent: &span, "slow");
+            });
+        });
+        tracing::info!("outside");
+    });
+
+    let records = fixture.records();
+
+    let [charge, pay] = &records[..] else { unreachable!("{records:?}") };
+    assert_eq!((events(charge), events(pay)), (vec!["refused"], vec!["tried again", "slow"]));
+    let of = |record, event| Record::event_attributes(record, event).collect::<Vec<_>>();
+    let level = |level| Note::Text("level", level);
+    let fields = [
+        level("INFO"),
+        Note::Integer("attempt", 2),
+        Note::Bool("late", true),
+        Note::Float("after", 0.5),
+        Note::Text("why", "timeout"),
+        Note::Text("card", "Some(7)"),
+    ];
+    assert_eq!((of(pay, 0), of(pay, 1)), (fields.to_vec(), vec![level("WARN")]));
+    assert_eq!(of(charge, 0), [level("ERROR"), Note::Text("n", "18446744073709551615")]);
+    assert_eq!((head(pay).status, head(charge).status), (Status::Unset, Status::Error));
+    let times: Vec<_> = pay.events().map(|event| event.at).collect();
+    assert!(times.is_sorted() && head(pay).start <= times[0] && times[1] <= head(pay).end, "{times:?}");
+}
+
+#[test]
+fn how_verbose_events_are_recorded_can_be_said() {
+    for (most, expected) in [
+        (LevelFilter::OFF, &[][..]),
+        (LevelFilter::WARN, &["warned", "failed"][..]),
+        (LevelFilter::TRACE, &["traced", "warned", "failed"][..]),
+    ] {
+        let layer = |client: &Client| client.span_layer().with_events(most);
+        let mut fixture = SpanFixture::with_layer(layer, |_| {
+            tracing::info_span!("work").in_scope(|| {
+                tracing::trace!("traced");
+                tracing::warn!("warned");
+                tracing::error!("failed");
+            });
+        });
+
+        let records = fixture.records();
+
+        assert_eq!(events(&records[0]), expected, "{most}");
+        assert!(records[0].notes().any(|note| note == Note::Message("failed")));
+    }
+}
+
+#[test]
+fn events_without_end_leave_room_for_attributes_and_one_without_a_message_says_where_it_is() {
+    let mut fixture = SpanFixture::new(|_| {
+        let span = tracing::info_span!("work", late = tracing::field::Empty);
+        span.in_scope(|| (0..1_000).for_each(|_| tracing::info!("something happened")));
+        span.record("late", 7);
+        drop(span);
+        tracing::info_span!("silent").in_scope(|| tracing::info!(n = 1));
+    });
+
+    let records = fixture.records();
+
+    // 27 bytes each, and 13 of its level.
+    assert_eq!((records[0].events().count(), records[0].left_out()), (5, 995));
+    assert!(records[0].notes().any(|note| note == Note::Integer("late", 7)));
+    let names = events(&records[1]);
+    assert!(matches!(names[..], [name] if name.contains("spans.rs")), "{names:?}");
+}
+
+#[test]
+fn events_of_a_span_that_a_program_begins_itself_take_attributes() {
+    let mut fixture = SpanFixture::new(|client| {
+        let mut pay = client.span("POST /pay");
+        pay.last_event().set_integer("of no event", 1);
+        pay.event("retried").set_integer("attempt", 2).set_text("why", "timeout");
+        pay.set_text("card", "visa");
+        pay.last_event().set_float("after", 0.5).set_bool("late", true);
+        pay.event("given up");
+    });
+
+    let records = fixture.records();
+
+    assert_eq!((events(&records[0]), records[0].left_out()), (vec!["retried", "given up"], 0));
+    let attributes = [
+        Note::Integer("attempt", 2),
+        Note::Text("why", "timeout"),
+        Note::Float("after", 0.5),
+        Note::Bool("late", true),
+    ];
+    assert_eq!(records[0].event_attributes(0).collect::<Vec<_>>(), attributes);
+    assert_eq!(records[0].event_attributes(1).count(), 0);
+    assert_eq!(records[0].notes().last(), Some(Note::Text("card", "visa")));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval};
 use wire::proto::operators::{HookEvent, RowEvent, StatusReply};
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::Clock;
 use crate::error::DemoError;
@@ -217,7 +217,7 @@ impl Run {
         if !row.columns.is_empty() {
             self.found.columns = row.columns;
         }
-        let at_s = self.clock.at_unix(row.at_unix_ns).as_secs_f64();
+        let at_s = self.clock.at_wall(UnixNanos(row.at_unix_ns)).as_secs_f64();
         self.found.rows.push(Row { at_s, score: row.score, gamma: self.gamma, values: row.values });
     }
 

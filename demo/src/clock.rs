@@ -3,7 +3,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 /// The runtime's time, by which tasks sleep and which tests pause.
 pub(crate) fn runtime_now() -> tokio::time::Instant {
@@ -14,24 +14,19 @@ pub(crate) fn runtime_now() -> tokio::time::Instant {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    start_unix_ns: u64,
+    wall: UnixNanos,
 }
 
 impl Clock {
     /// A clock that reads zero now.
     pub(crate) fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { start: Instant::now(), start_unix_ns: Nanos::from(unix).0 }
+        Self { start: Instant::now(), wall: UnixNanos(Nanos::from(unix).0) }
     }
 
-    /// Wall-clock time of the start in milliseconds since 1970.
-    pub(crate) const fn start_unix_ms(&self) -> u64 {
-        self.start_unix_ns / 1_000_000
-    }
-
-    /// Wall-clock time of the start in nanoseconds since 1970.
-    pub(crate) const fn start_unix_ns(&self) -> u64 {
-        self.start_unix_ns
+    /// Wall-clock time of the start.
+    pub(crate) const fn started(&self) -> UnixNanos {
+        self.wall
     }
 
     /// Time since the start.
@@ -39,13 +34,13 @@ impl Clock {
         Nanos::from(self.start.elapsed())
     }
 
-    /// Reading of this clock at wall-clock time `unix_ns`; [`Nanos::ZERO`] before its start.
-    pub(crate) const fn at_unix(&self, unix_ns: u64) -> Nanos {
-        Nanos(unix_ns.saturating_sub(self.start_unix_ns))
+    /// Reading of this clock at a wall-clock time; [`Nanos::ZERO`] before its start.
+    pub(crate) const fn at_wall(&self, wall: UnixNanos) -> Nanos {
+        wall.since(self.wall)
     }
 
     /// A number that differs from run to run: the hashed wall-clock time.
     pub(crate) const fn arbitrary(&self) -> u64 {
-        self.start_unix_ns.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
+        self.wall.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
     }
 }

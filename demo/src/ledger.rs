@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::Method;
 use tokio::time::sleep;
 use wire::proto::operators::ReceiptReply;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::Clock;
 use crate::graph::Service;
@@ -104,7 +104,7 @@ pub(crate) fn visits(log: &LoadLog, clock: &Clock) -> Vec<Visit> {
     let visit = |request: &RequestRecord| Visit {
         trace: request.trace,
         errand: request.errand,
-        started: clock.at_unix(request.at_unix_ns),
+        started: clock.at_wall(UnixNanos(request.at_unix_ns)),
         took: Nanos::from_micros(request.took_us.into()),
         failed: request.failed,
     };

@@ -195,5 +195,5 @@ async fn send_request(http: HttpClient, target: SocketAddr, due: ScheduledReques
     let took_us = u32::try_from(clock.now().0 / 1000).unwrap_or(u32::MAX);
     let stop = headers.get(TRACE_RESPONSE).and_then(|header| TraceId::from_header(header.to_str().ok()?));
     let (trace, errand, failed) = (stop, due.errand, !answer.is_fine());
-    tally.borrow_mut().count(RequestRecord { trace, errand, at_unix_ns: clock.start_unix_ns(), took_us, failed });
+    tally.borrow_mut().count(RequestRecord { trace, errand, at_unix_ns: clock.started().0, took_us, failed });
 }

@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use wire::proto::operators::{HookEvent, LmapStatus, StatusReply};
 use wire::quantity::quantity;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::{Clock, runtime_now};
 use crate::cost::{self, CpuUsage};
@@ -78,7 +78,7 @@ pub(crate) async fn run(
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let record = Record {
         seed: config.seed,
-        started_unix_ms: clock.start_unix_ms(),
+        started_unix_ms: clock.started().millis(),
         interval: Nanos::from_millis(config.interval_ms.into()),
         link: testbed.open_link().is_some(),
         skipped,
@@ -226,7 +226,7 @@ impl Run<'_> {
             self.states.insert(service, state);
             self.record.columns.insert(service, lmap.columns);
             let points = self.record.scores.entry(service).or_default();
-            let at = self.clock.at_unix(lmap.at_unix_ns);
+            let at = self.clock.at_wall(UnixNanos(lmap.at_unix_ns));
             points.extend(points_after(points.last().map(|point| point.at), at, lmap));
         }
     }

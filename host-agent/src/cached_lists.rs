@@ -4,18 +4,14 @@
 
 use core::error::Error;
 use core::fmt::Debug;
-use core::pin::Pin;
-use core::task::{Context, Poll};
 
-use axum::http::{Request, Response};
-use http_body_util::{LengthLimitError, Limited};
-use kube::client::Body;
+use agent_runtime::api_server;
+use http_body_util::LengthLimitError;
 use kube::runtime::watcher::{self, Event, ListSemantic};
 use kube::runtime::{WatchStreamExt as _, watcher as changes};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio_stream::{Stream, StreamExt as _};
-use tower_service::Service;
 
 /// Objects of a page.
 const PAGE: u32 = 25;
@@ -51,30 +47,7 @@ fn is_too_long(error: &watcher::Error) -> bool {
 /// `client`, whose lists from the server's cache have at most `most` bytes: one that is longer is an error and no
 /// memory. Pages are bounded by their number of objects, and each event of a watch is one object.
 pub(crate) fn bounded(client: Client, most: usize) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    Client::new(Bounded { client, most }, namespace)
-}
-
-struct Bounded {
-    client: Client,
-    most: usize,
-}
-
-impl Service<Request<Body>> for Bounded {
-    type Response = Response<Limited<Body>>;
-    type Error = kube::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
-        // The client waits in `send`.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let most = if request.uri().query().is_some_and(is_cached_list) { self.most } else { usize::MAX };
-        let client = self.client.clone();
-        Box::pin(async move { Ok(client.send(request).await?.map(|body| Limited::new(body, most))) })
-    }
+    api_server::bounded(client, most, is_cached_list)
 }
 
 /// Whether this is asked of a list from the server's cache, and of no watch.

@@ -16,6 +16,7 @@ use agent_runtime::clock::unix_now;
 use anyhow::{Context as _, Result, bail, ensure};
 use support::clock::Stopwatch;
 use wire::proto::operators::LmapStatus;
+use wire::time::UnixNanos;
 
 use action::{Action, PLAN, Release, SECOND};
 use node::{Node, SERVICES, ShopService};
@@ -109,7 +110,7 @@ fn step(node: &mut Node, viewer: &Viewer, action: Action) -> Result<Outcome> {
         Err(error) if is_unknown_call(&error) => Some(format!("the host agent does not know the call: {error:#}")),
         other => other.map(|()| None)?,
     };
-    let done = unix_now().0;
+    let done = unix_now();
     let expected = if unknown.is_some() { Action::Wait } else { action };
     let (mut anew, mut refused) = (BTreeSet::new(), Vec::new());
     let (mut took, mut missing): (Option<Duration>, Option<String>) = (None, None);
@@ -200,10 +201,10 @@ fn lacking(before: &Snapshot, now: &Snapshot, (action, workers): (Action, Vec<u3
     (!is_as_planned).then(|| format!("LMAPs are on workers {placed:?}"))
 }
 
-/// A service that has no judged row since `done`, in nanoseconds since 1970, in words.
-fn without_row(viewer: &Viewer, done: u64) -> Option<String> {
+/// A service that has no judged row since `done`, in words.
+fn without_row(viewer: &Viewer, done: UnixNanos) -> Option<String> {
     let rows = viewer.rows();
-    let service = SERVICES.iter().find(|service| rows.last(service.name) <= done)?;
+    let service = SERVICES.iter().find(|service| rows.last(service.name) <= Some(done))?;
     Some(format!("no row of {} was judged", service.name))
 }
 

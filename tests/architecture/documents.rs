@@ -62,6 +62,21 @@ fn a_decision_is_short_and_says_context_decision_and_consequence() {
 }
 
 #[test]
+fn every_decision_is_a_row_of_the_list_and_a_chapter_of_the_book() {
+    let folder = root().join("docs/decisions");
+    let (list, book) = (read(&folder.join("README.md")), read(&root().join("docs/SUMMARY.md")));
+    for file in files(&folder) {
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a decision has a plain name");
+        if name == "README.md" {
+            continue;
+        }
+
+        assert!(list.contains(&format!("]({name})")), "docs/decisions/README.md has no row of {name}");
+        assert!(book.contains(&format!("](decisions/{name})")), "docs/SUMMARY.md does not have {name}");
+    }
+}
+
+#[test]
 fn no_sentence_of_the_readme_is_long() {
     let text = prose(&read(&root().join("README.md")));
     let sentences = text.split(['.', '?', '!', ':']).map(|sentence| (sentence.split_whitespace().count(), sentence));

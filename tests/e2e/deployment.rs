@@ -3,12 +3,12 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use agent_runtime::budget::{Budget, Load, MIB};
 use serde_json::Value;
+use support::harness::not_run;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
@@ -47,9 +47,7 @@ fn units() -> Vec<(String, String)> {
 fn systemd_analyze(what: &str) -> bool {
     let there = Command::new("systemd-analyze").arg("--version").output().is_ok();
     if !there {
-        // Not `println!`, which the test's harness swallows.
-        let mut stderr = std::io::stderr();
-        writeln!(stderr, "NOT RUN: {what}: no systemd-analyze (Debian: apt-get install systemd)").unwrap();
+        not_run(&format!("{what}: no systemd-analyze (Debian: apt-get install systemd)"));
     }
     there
 }

@@ -1,7 +1,7 @@
 //! Both agents, and services that send only spans: one becomes slow, and traces with that reason are kept.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use support::clock::Stopwatch;
+use support::http::{self, HttpMessage, HttpResponse};
 use support::wait::Wait;
 use tokio::sync::oneshot;
 
@@ -33,7 +34,7 @@ fn upstream() -> (SocketAddr, ReceivedText) {
             let into = Arc::clone(&into);
             std::thread::spawn(move || {
                 let mut reader = BufReader::new(stream);
-                while let Some(body) = body(&mut reader) {
+                while let Some(HttpMessage { body, .. }) = HttpMessage::read(&mut reader) {
                     let text = String::from_utf8_lossy(&body).into_owned();
                     into.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
                     reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
@@ -44,35 +45,11 @@ fn upstream() -> (SocketAddr, ReceivedText) {
     (address, received)
 }
 
-/// The body of the next message; `None` at the end of the connection.
-fn body(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
-    let (mut length, mut line) = (0, String::new());
-    loop {
-        line.clear();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if let Some(value) = line.to_lowercase().strip_prefix("content-length: ") {
-            length = value.trim().parse().ok()?;
-        }
-        if line == "\r\n" {
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).ok()?;
-            return Some(body);
-        }
-    }
-}
-
-/// Sends a request to `address` and returns the response's body.
-fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
-    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-    response.split_once("\r\n\r\n").unwrap().1.to_owned()
+/// The body of a response, which has to be fine.
+fn body_of(response: std::io::Result<HttpResponse>) -> String {
+    let response = response.unwrap();
+    assert!(response.is_ok(), "{response:?}");
+    response.body
 }
 
 /// A port that was free a moment ago.
@@ -147,8 +124,8 @@ impl Shop {
             let name = json!({"key": "service.name", "value": {"stringValue": service}});
             json!({"resource": {"attributes": [name]}, "scopeSpans": [{"spans": spans}]})
         });
-        let body = json!({"resourceSpans": resources.collect::<Vec<_>>()}).to_string();
-        request(self.otlp, "POST", "/v1/traces", &body);
+        let request = json!({"resourceSpans": resources.collect::<Vec<_>>()}).to_string();
+        body_of(http::post(self.otlp, "/v1/traces", "application/json", request.as_bytes()));
         self.next += BEAT;
         std::thread::sleep(self.next.saturating_sub(self.clock.elapsed()));
     }
@@ -165,7 +142,7 @@ fn when_a_service_that_only_sends_spans_becomes_slow_traces_with_that_reason_are
 
     WAIT.until("three LMAPs are armed", || {
         (0..10).for_each(|_| shop.beat(usual));
-        let page = request(agents.worker, "GET", "/metrics", "");
+        let page = body_of(http::get(agents.worker, "/metrics"));
         if page.contains(r#"uview_nic_lmaps{state="armed"} 3"#) { Ok(()) } else { Err(page) }
     });
     let find_reason = |text: &str| {

@@ -193,6 +193,7 @@ impl Day {
                 let peak = account.take_peak() as f64;
                 hours.push(Hour { mean: sum / (3600 * STEPS_PER_S) as f64, peak });
             }
+            eprintln!("hour {} of {HOURS}", hour + 1);
         }
         hours
     }

@@ -4,16 +4,14 @@
 //!
 //! A message of a new kind is a new line. A release with a new protocol adds its folder. No line is ever changed, and a
 //! folder goes when [`wire::control::OLDEST_PROTOCOL`] has left it behind.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what a test prepares has to work, or the test fails")]
+#![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 mod host_agent_answers;
 mod nic_agent_answers;
 mod requests;
 
-use std::fs;
-use std::path::Path;
-
 use prost::Message;
+use support::recorded::recorded;
 use wire::control::{OLDEST_PROTOCOL, PROTOCOL};
 use wire::proto::control::host_message::Message as FromHost;
 use wire::proto::control::worker_message::Message as FromWorker;
@@ -21,22 +19,6 @@ use wire::proto::control::{HostMessage, WorkerMessage};
 
 /// The protocols that this release speaks.
 const PROTOCOLS: std::ops::RangeInclusive<u32> = OLDEST_PROTOCOL..=PROTOCOL;
-
-/// Names and bytes of the messages in a file of recorded ones.
-fn recorded(protocol: u32, file: &str) -> Vec<(String, Vec<u8>)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("protocol/recorded/{protocol}/{file}"));
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let line = |line: &str| {
-        let (name, digits) = line.split_once(' ').unwrap_or((line, ""));
-        (name.to_owned(), bytes(digits))
-    };
-    text.lines().map(line).collect()
-}
-
-fn bytes(digits: &str) -> Vec<u8> {
-    let byte = |pair: &[u8]| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap();
-    digits.as_bytes().chunks(2).map(byte).collect()
-}
 
 /// The recorded messages to workers or from them, with their names.
 fn messages<M: Message + Default>(protocol: u32, file: &str) -> Vec<(String, M)> {

@@ -31,7 +31,7 @@ pub fn upstream_reply(bytes: &[u8]) {
     let failure = otlp::reply::grpc_failure(&status);
     assert!(failure.retryable || code != tonic::Code::Unavailable, "an upstream that is away is tried again");
     let status = hyper::StatusCode::from_u16(u16::from_be_bytes([high, low])).unwrap_or_default();
-    let failure = otlp::reply::http_failure(status, core::str::from_utf8(body).ok());
+    let failure = otlp::reply::http_failure(status, core::str::from_utf8(body).ok(), NOW);
     assert!(!(status.is_success() && failure.retryable));
 }
 

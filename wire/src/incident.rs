@@ -3,6 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::date::Date;
 use crate::time::UnixNanos;
 
 const MS_PER_DAY: u64 = 86_400_000;
@@ -41,7 +42,7 @@ pub struct IncidentIdError;
 
 impl fmt::Display for IncidentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ((year, month, day), ms) = (date(self.0 / MS_PER_DAY), self.0 % MS_PER_DAY);
+        let (Date { year, month, day }, ms) = (Date::after(self.0 / MS_PER_DAY), self.0 % MS_PER_DAY);
         let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
         write!(f, "{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{:03}", ms % 1_000)
     }
@@ -62,41 +63,14 @@ impl FromStr for IncidentId {
         let (Some(day), Some(time), Some(ms), None) = (day, time, ms, parts.next()) else {
             return Err(IncidentIdError);
         };
-        let days = days(day / 10_000, day / 100 % 100, day % 100).ok_or(IncidentIdError)?;
+        let date = Date { year: day / 10_000, month: day / 100 % 100, day: day % 100 };
+        let days = date.days().ok_or(IncidentIdError)?;
         let seconds = time / 10_000 * 3_600 + time / 100 % 100 * 60 + time % 100;
         let all = days.checked_mul(MS_PER_DAY).and_then(|all| all.checked_add(seconds * 1_000 + ms));
         let id = all.map(Self).ok_or(IncidentIdError)?;
         // 25 hours, or the 31st of June, have another way to be written.
         if id.to_string() == text { Ok(id) } else { Err(IncidentIdError) }
     }
-}
-
-/// Year, month and day of a day since 1970.
-///
-/// Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
-fn date(days: u64) -> (u64, u64, u64) {
-    // Days since March 1 of year 0.
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
-}
-
-/// Days from 1970 to a date; `None` before 1970 or without such a month.
-///
-/// Source: as [`date`], `days_from_civil`.
-fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let year = year.checked_sub(u64::from(month <= 2))?;
-    let (era, of_era) = (year / 400, year % 400);
-    let of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
-    (era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year).checked_sub(719_468)
 }
 
 #[cfg(test)]

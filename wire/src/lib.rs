@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod bounded;
 pub mod cause;
 pub mod control;
+pub mod date;
 mod entries;
 pub mod frame;
 pub mod histogram;

@@ -8,31 +8,39 @@
 //!      3   span id                     4   id of the parent, 0: none
 //!      5   start, ns since 1970        6   end
 //!      7   notes: tag (u8), bytes of key (u8), bytes of value (u16), key, value; one after the other
-//!      then, from a whole word on, events: bytes of name (u8), ns since 1970 (u64), name; one after the other
+//!      then, from a whole word on, events: bytes of name (u8), ns since 1970 (u64), name; one after the other.
+//!          The byte at the end of their last word, if it is no event's: words of their attributes
+//!      then, from a whole word on, attributes of events: number of the event (u8), tag (u8), bytes of key (u8), bytes
+//!          of value (u8), key, value; one after the other, up to the end or the tag 0
 //! ```
 //!
 //! Ids are as in W3C Trace Context, the first byte on top. Numbers in notes are little endian. A record that requests a
-//! trace to be kept has its trace id and one note with the reason. A reader that does not know events reads the rest.
+//! trace to be kept has its trace id and one note with the reason. A reader that does not know events reads the rest;
+//! so does one that does not know their attributes, since fewer bytes than an event's are passed over.
+
+mod events;
+mod short_text;
 
 use core::fmt;
 use core::num::{NonZeroU64, NonZeroU128};
+
+pub use self::events::{Event, EventNotes};
+pub use self::short_text::ShortText;
 
 /// Words of a record.
 pub const RECORD_WORDS: usize = 63;
 /// Words before the notes.
 const HEAD_WORDS: usize = 7;
-/// Bytes for name, attributes and events together, with 4 for each of the first, and 9 for each event.
+/// Bytes for name, attributes and events together, with 4 for each note or attribute, and 9 for each event.
 pub const NOTES_BYTES: usize = (RECORD_WORDS - HEAD_WORDS) * 8;
 /// A longer text is cut, at a character, so that one attribute does not take all the space.
 pub const TEXT_BYTES: usize = 160;
 /// An attribute with a longer key is left out.
 pub const KEY_BYTES: usize = 64;
-/// Bytes for events, so that they leave room for attributes.
+/// Bytes for events and their attributes, so that they leave room for those of the span.
 pub const EVENTS_BYTES: usize = NOTES_BYTES / 2;
 /// Bytes of a note besides key and value.
 const NOTE_HEAD: usize = 4;
-/// Bytes of an event besides its name: more than are left at the end of a word.
-const EVENT_HEAD: usize = 9;
 
 /// Kind of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,15 +75,6 @@ pub enum Note<'a> {
     State(&'a str),
 }
 
-/// Something that happened within a span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event<'a> {
-    /// When, in ns since 1970.
-    pub at: u64,
-    /// What it is called.
-    pub name: &'a str,
-}
-
 /// Status of a span, numbered as in OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -102,10 +101,10 @@ pub struct Head {
     pub kind: u8,
     /// Status of the span.
     pub status: Status,
-    /// Start in ns since 1970.
-    pub start: u64,
-    /// End in ns since 1970.
-    pub end: u64,
+    /// When it began.
+    pub start: UnixNanos,
+    /// When it ended.
+    pub end: UnixNanos,
 }
 
 /// What a record is about.
@@ -139,49 +138,57 @@ const SPAN: u8 = 1;
 const KEEP: u8 = 2;
 const KINDS: u8 = 6;
 
-/// Name, attributes and events of a record that is being written. 454 bytes; adding to it does not allocate.
+/// Name, attributes and events of a record that is being written. 458 bytes; adding to it does not allocate.
 #[derive(Clone)]
 pub struct Notes {
-    /// Notes at the begin, events at the end.
+    /// Notes at the begin; events at the end, and after these their attributes.
     bytes: [u8; NOTES_BYTES],
     length: u16,
     /// Bytes of events.
     events: u16,
+    /// Bytes of attributes of events.
+    attributes: u16,
     left_out: u16,
+    /// How many events there are.
+    count: u8,
+    /// Whether the event that came last is one of them, and was not left out.
+    has_last: bool,
 }
 
 impl Default for Notes {
     fn default() -> Self {
-        Self { bytes: [0; NOTES_BYTES], length: 0, events: 0, left_out: 0 }
+        let bytes = [0; NOTES_BYTES];
+        Self { bytes, length: 0, events: 0, attributes: 0, left_out: 0, count: 0, has_last: false }
     }
 }
 
-/// Whether so many bytes of notes and of events fit into one record, each from a whole word on.
-const fn fit(notes: usize, events: usize) -> bool {
-    events <= EVENTS_BYTES && notes.div_ceil(8) + events.div_ceil(8) <= NOTES_BYTES / 8
+/// Whether so many bytes of notes, of events and of their attributes fit into one record, each from a whole word on.
+const fn fit(notes: usize, events: usize, attributes: usize) -> bool {
+    let words = notes.div_ceil(8) + events::words(events, attributes) + attributes.div_ceil(8);
+    events + attributes <= EVENTS_BYTES && words <= NOTES_BYTES / 8
 }
 
 impl fmt::Debug for Notes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Notes")
             .field("bytes", &self.length)
-            .field("bytes_of_events", &self.events)
+            .field("bytes_of_events", &(self.events + self.attributes))
             .field("left_out", &self.left_out)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
 impl Notes {
     /// Removes all notes.
     pub const fn clear(&mut self) {
-        (self.length, self.events, self.left_out) = (0, 0, 0);
+        (self.length, self.events, self.attributes, self.left_out) = (0, 0, 0, 0);
+        (self.count, self.has_last) = (0, false);
     }
 
     /// Adds a text, cut to [`TEXT_BYTES`]. If it does not fit, it is left out and counted. `key` is empty but for
     /// attributes.
     pub fn text(&mut self, tag: Tag, key: &str, text: &str) {
-        let cut = &text[..text.floor_char_boundary(TEXT_BYTES)];
-        self.add(tag, key, cut.as_bytes());
+        self.add(tag, key, cut(text).as_bytes());
     }
 
     /// Adds an attribute with an integer.
@@ -210,10 +217,25 @@ impl Notes {
         self.left_out
     }
 
+    /// The notes so far, in order.
+    pub fn notes(&self) -> impl Iterator<Item = Note<'_>> {
+        let mut rest = &self.bytes[..usize::from(self.length)];
+        core::iter::from_fn(move || {
+            let (note, left) = split(rest)?;
+            rest = left;
+            Some(note)
+        })
+    }
+
+    /// Counts what was left out.
+    const fn leave_out(&mut self, count: u16) {
+        self.left_out = self.left_out.saturating_add(count);
+    }
+
     fn add(&mut self, tag: Tag, key: &str, value: &[u8]) {
         let (from, size) = (usize::from(self.length), NOTE_HEAD + key.len() + value.len());
-        if key.len() > KEY_BYTES || !fit(from + size, self.events.into()) {
-            self.left_out = self.left_out.saturating_add(1);
+        if key.len() > KEY_BYTES || !fit(from + size, self.events.into(), self.attributes.into()) {
+            self.leave_out(1);
             return;
         }
         let place = &mut self.bytes[from..from + size];
@@ -224,29 +246,10 @@ impl Notes {
         self.length += size as u16;
     }
 
-    /// Adds that `name` happened at `at` (ns since 1970). A name is cut as a text is; what does not fit is left out and
-    /// counted.
-    pub fn event(&mut self, name: &str, at: u64) {
-        let name = &name.as_bytes()[..name.floor_char_boundary(TEXT_BYTES)];
-        let (events, size) = (usize::from(self.events), EVENT_HEAD + name.len());
-        if !fit(self.length.into(), events + size) {
-            self.left_out = self.left_out.saturating_add(1);
-            return;
-        }
-        // In the order in which they come, at the end.
-        let first = NOTES_BYTES - events;
-        self.bytes.copy_within(first.., first - size);
-        let place = &mut self.bytes[NOTES_BYTES - size..];
-        place[0] = name.len() as u8;
-        place[1..EVENT_HEAD].copy_from_slice(&at.to_le_bytes());
-        place[EVENT_HEAD..].copy_from_slice(name);
-        self.events += size as u16;
-    }
-
     /// Writes the record of a span to `words` and returns how many of them it took; the others mean nothing.
     pub fn span(&self, head: &Head, words: &mut [u64; RECORD_WORDS]) -> usize {
         let kinds = [SPAN, head.kind.min(KINDS - 1), head.status as u8];
-        let ids = [head.span.get(), head.parent.map_or(0, NonZeroU64::get), head.start, head.end];
+        let ids = [head.span.get(), head.parent.map_or(0, NonZeroU64::get), head.start.0, head.end.0];
         self.record(kinds, head.trace, ids, words)
     }
 
@@ -257,74 +260,22 @@ impl Notes {
 
     fn record(&self, [a, b, c]: [u8; 3], trace: NonZeroU128, rest: [u64; 4], words: &mut [u64; RECORD_WORDS]) -> usize {
         let ([low, high], [few, many]) = (self.length.to_le_bytes(), self.left_out.to_le_bytes());
-        let events = &self.bytes[NOTES_BYTES - usize::from(self.events)..];
-        let event_words = events.len().div_ceil(8);
+        let used = usize::from(self.length).div_ceil(8);
+        let (event_words, further_words) = self.write_events(&mut words[HEAD_WORDS + used..]);
         words[0] = u64::from_le_bytes([a, b, c, event_words as u8, low, high, few, many]);
         (words[1], words[2]) = ((trace.get() >> 64) as u64, trace.get() as u64);
         words[3..HEAD_WORDS].copy_from_slice(&rest);
         let (eights, _) = self.bytes.as_chunks::<8>();
-        let used = usize::from(self.length).div_ceil(8);
         for (word, eight) in words[HEAD_WORDS..].iter_mut().zip(&eights[..used]) {
             *word = u64::from_le_bytes(*eight);
         }
-        for (word, bytes) in words[HEAD_WORDS + used..].iter_mut().zip(events.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_le_bytes(eight);
-        }
-        HEAD_WORDS + used + event_words
+        HEAD_WORDS + used + event_words + further_words
     }
 }
 
-/// A text of at most [`TEXT_BYTES`], without an allocation. The excess is cut at a character.
-#[derive(Clone, Copy)]
-pub struct ShortText {
-    bytes: [u8; TEXT_BYTES],
-    length: usize,
-}
-
-impl Default for ShortText {
-    fn default() -> Self {
-        Self { bytes: [0; TEXT_BYTES], length: 0 }
-    }
-}
-
-impl ShortText {
-    /// The formatted `value`, as far as it fits.
-    #[must_use]
-    pub fn of(value: fmt::Arguments<'_>) -> Self {
-        let mut line = Self::default();
-        // An error is the line's own: it is full.
-        _ = fmt::Write::write_fmt(&mut line, value);
-        line
-    }
-
-    /// The text as a string slice.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
-    }
-
-    /// Whether the text is empty.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-}
-
-impl fmt::Debug for ShortText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
-    }
-}
-
-impl fmt::Write for ShortText {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let fits = &text[..text.floor_char_boundary(TEXT_BYTES - self.length)];
-        self.bytes[self.length..self.length + fits.len()].copy_from_slice(fits.as_bytes());
-        self.length += fits.len();
-        if fits.len() < text.len() { Err(fmt::Error) } else { Ok(()) }
-    }
+/// As much of `text` as is kept.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES)]
 }
 
 /// A decoded record; every note is valid.
@@ -332,7 +283,7 @@ impl fmt::Write for ShortText {
 pub struct Record {
     /// What the record is about.
     pub subject: Subject,
-    /// As they were written, with events after the last word of notes.
+    /// As they were written, with events after the last word of notes, and their attributes after the last of these.
     notes: Notes,
 }
 
@@ -360,8 +311,8 @@ impl Record {
                 parent: NonZeroU64::new(words[4]),
                 kind: span_kind,
                 status,
-                start: words[5],
-                end: words[6],
+                start: UnixNanos(words[5]),
+                end: UnixNanos(words[6]),
             }),
             KEEP => Subject::Keep(trace),
             _ => return Err(unknown),
@@ -384,33 +335,13 @@ impl Record {
             let at = usize::from(length) - rest.len();
             (_, rest) = split(rest).ok_or(RecordError::Note(at))?;
         }
-        let mut rest = &notes.bytes[begin..begin + events];
-        while rest.len() >= EVENT_HEAD {
-            let at = begin + events - rest.len();
-            (_, rest) = split_event(rest).ok_or(RecordError::Note(at))?;
-        }
+        notes.attributes = events::check(&notes.bytes, begin, events)?;
         Ok(Self { subject, notes })
-    }
-
-    /// What happened within the span, in order.
-    pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
-        let begin = usize::from(self.notes.length).next_multiple_of(8);
-        let mut rest = &self.notes.bytes[begin..begin + usize::from(self.notes.events)];
-        core::iter::from_fn(move || {
-            let (event, left) = split_event(rest)?;
-            rest = left;
-            Some(event)
-        })
     }
 
     /// Its notes, in order.
     pub fn notes(&self) -> impl Iterator<Item = Note<'_>> {
-        let mut rest = &self.notes.bytes[..usize::from(self.notes.length)];
-        core::iter::from_fn(move || {
-            let (note, left) = split(rest)?;
-            rest = left;
-            Some(note)
-        })
+        self.notes.notes()
     }
 
     /// Its name: the last note of that kind, or empty.
@@ -432,9 +363,13 @@ fn split(bytes: &[u8]) -> Option<(Note<'_>, &[u8])> {
     let (&[tag, key, low, high], rest) = bytes.split_first_chunk::<NOTE_HEAD>()?;
     let (key, rest) = rest.split_at_checked(key.into())?;
     let (value, rest) = rest.split_at_checked(u16::from_le_bytes([low, high]).into())?;
-    let key = str::from_utf8(key).ok()?;
+    Some((note(tag, str::from_utf8(key).ok()?, value)?, rest))
+}
+
+/// The note with this tag, key and value.
+fn note<'a>(tag: u8, key: &'a str, value: &'a [u8]) -> Option<Note<'a>> {
     let text = || str::from_utf8(value).ok();
-    let note = match tag {
+    Some(match tag {
         0 => Note::Name(text()?),
         1 => Note::Text(key, text()?),
         2 => Note::Integer(key, i64::from_le_bytes(value.try_into().ok()?)),
@@ -443,15 +378,7 @@ fn split(bytes: &[u8]) -> Option<(Note<'_>, &[u8])> {
         5 => Note::Message(text()?),
         6 => Note::State(text()?),
         _ => return None,
-    };
-    Some((note, rest))
-}
-
-/// Splits off the first event of `bytes`; `None` at the end, too.
-fn split_event(bytes: &[u8]) -> Option<(Event<'_>, &[u8])> {
-    let (&[length, at @ ..], rest) = bytes.split_first_chunk::<EVENT_HEAD>()?;
-    let (name, rest) = rest.split_at_checked(length.into())?;
-    Some((Event { at: u64::from_le_bytes(at), name: str::from_utf8(name).ok()? }, rest))
+    })
 }
 
 #[cfg(test)]

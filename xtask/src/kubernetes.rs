@@ -2,7 +2,6 @@
 
 mod chart;
 mod cluster;
-mod command;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +9,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use support::programs::Programs;
 
+use crate::command::output;
 pub use cluster::Experiment;
-use command::output;
 
 /// Names the folder of a kit with `prepare.sh` and `cluster.sh`, which bring a cluster up and run commands in it.
 const KIT: &str = "UVIEW_KUBERNETES";

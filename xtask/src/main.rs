@@ -3,6 +3,7 @@
 mod arm64;
 mod book;
 mod ci;
+mod command;
 mod demo;
 mod deny;
 mod kubernetes;

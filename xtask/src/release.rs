@@ -10,7 +10,6 @@ mod libraries;
 mod notices;
 mod parts;
 mod sbom;
-mod tool;
 mod twice;
 
 use std::fs;
@@ -21,6 +20,7 @@ use anyhow::{Context as _, Result};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use support::workspace;
 
+use crate::command::output;
 use archive::Entry;
 use build::Build;
 use commit::Commit;
@@ -118,7 +118,7 @@ fn in_image(root: &Path, program: &Path, target: &str) -> Result<Vec<Entry>> {
 
 /// The target of this machine's compiler.
 fn host(root: &Path) -> Result<String> {
-    let about = tool::output(Command::new("rustc").arg("-vV").current_dir(root))?;
+    let about = output(Command::new("rustc").arg("-vV").current_dir(root))?;
     let host = about.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc does not say its host")?.to_owned())
 }
@@ -135,7 +135,7 @@ fn shipped<'a>(metadata: &'a Metadata, folder: &Path, members: &[&str], target: 
     let mut tree = Command::new("cargo");
     tree.args(["tree", "--locked", "-e", "no-dev", "--target", target, "--prefix", "none", "-f", "{p}"]);
     tree.arg("--manifest-path").arg(folder.join("Cargo.toml"));
-    let text = tool::output(tree.args(members.iter().flat_map(|member| ["-p", *member])).current_dir(folder))?;
+    let text = output(tree.args(members.iter().flat_map(|member| ["-p", *member])).current_dir(folder))?;
     // "serde v1.0.0 (proc-macro)": cargo knows which features are on, its metadata has those of all members.
     let named = |line: &str| {
         let mut words = line.split(' ');

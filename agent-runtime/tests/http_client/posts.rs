@@ -10,7 +10,7 @@ use agent_runtime::TlsError;
 use agent_runtime::http_client::{Client, Endpoint, EndpointError, Response, SendError};
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use support::http::HttpRequest;
+use support::http::HttpMessage;
 
 use super::run;
 
@@ -35,7 +35,7 @@ struct ReceivedRequest {
 }
 
 fn request(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
-    let HttpRequest { head, body } = HttpRequest::read(reader)?;
+    let HttpMessage { head, body } = HttpMessage::read(reader)?;
     Some((head.to_lowercase(), body))
 }
 

@@ -202,8 +202,13 @@ int uview_span_text(uview_span *span, const char *key, const char *value);
 int uview_span_integer(uview_span *span, const char *key, int64_t value);
 int uview_span_double(uview_span *span, const char *key, double value);
 
-/* Says that something happened now. Events take at most half of the 448 bytes. */
+/* Says that something happened now. Events and their attributes take at most half of the 448 bytes. */
 int uview_span_event(uview_span *span, const char *name);
+
+/* Adds an attribute to the event that was said last; nothing if there is none, or if it was left out. */
+int uview_span_event_text(uview_span *span, const char *key, const char *value);
+int uview_span_event_integer(uview_span *span, const char *key, int64_t value);
+int uview_span_event_double(uview_span *span, const char *key, double value);
 
 /* Sets the status to error. `message` may be NULL; the first one stays. */
 int uview_span_fail(uview_span *span, const char *message);

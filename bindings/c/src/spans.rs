@@ -150,6 +150,30 @@ pub(crate) extern "C" fn uview_span_event(span: Option<&mut SpanHandle>, name: T
 }
 
 #[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_span_event_text(span: Option<&mut SpanHandle>, key: Text, value: Text) -> c_int {
+    change(span, |span| {
+        span.last_event().set_text(key.required("key")?, value.required("value")?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_span_event_integer(span: Option<&mut SpanHandle>, key: Text, value: i64) -> c_int {
+    change(span, |span| {
+        span.last_event().set_integer(key.required("key")?, value);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn uview_span_event_double(span: Option<&mut SpanHandle>, key: Text, value: f64) -> c_int {
+    change(span, |span| {
+        span.last_event().set_float(key.required("key")?, value);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 pub(crate) extern "C" fn uview_span_fail(span: Option<&mut SpanHandle>, message: Text) -> c_int {
     change(span, |span| {
         span.fail(message.optional("message")?.unwrap_or_default());

@@ -230,6 +230,18 @@ static void begin_span(void) {
     reply_code(code);
 }
 
+/* Says what happened, with attributes: a value that is a whole number is one. */
+static void say_event(uview_span *span) {
+    int code = uview_span_event(span, words[2]);
+    for (int i = 3; i < count && code == UVIEW_OK; i++) {
+        char *value = value_of(words[i]), *end;
+        long long number = strtoll(value, &end, 10);
+        code = *value && !*end ? uview_span_event_integer(span, words[i], number)
+                               : uview_span_event_text(span, words[i], value);
+    }
+    reply_code(code);
+}
+
 static void say_of_span(const char *command, named_span *named) {
     char header[64];
     if (strcmp(command, "attribute") == 0) {
@@ -239,7 +251,7 @@ static void say_of_span(const char *command, named_span *named) {
     } else if (strcmp(command, "fail") == 0) {
         reply_code(uview_span_fail(named->span, words[2]));
     } else if (strcmp(command, "event") == 0) {
-        reply_code(uview_span_event(named->span, words[2]));
+        say_event(named->span);
     } else if (strcmp(command, "keep") == 0) {
         reply_code(uview_span_keep(named->span, words[2]));
     } else if (strcmp(command, "context") == 0) {

@@ -59,6 +59,11 @@ int main(void) {
     expect(uview_span_text(span, "k", "\xff") == UVIEW_NOT_TEXT && told("value"), "an attribute of bytes");
     expect(uview_span_event(span, NULL) == UVIEW_NULL && told("name"), "an event without a name");
     expect(uview_span_event(NULL, "x") == UVIEW_OK, "an event of no span");
+    expect(uview_span_event_integer(span, "k", 1) == UVIEW_OK, "an attribute of no event");
+    expect(uview_span_event(span, "x") == UVIEW_OK, "an event");
+    expect(uview_span_event_text(span, NULL, "x") == UVIEW_NULL && told("key"), "an event's attribute without a key");
+    expect(uview_span_event_text(span, "k", "\xff") == UVIEW_NOT_TEXT && told("value"), "an event's attribute of bytes");
+    expect(uview_span_event_double(span, "k", 0.5) == UVIEW_OK, "an event's attribute");
     expect(uview_span_fail(span, NULL) == UVIEW_OK, "a failure without a message");
     expect(uview_span_keep(span, NULL) == UVIEW_NULL && told("reason"), "no reason");
     char parent[60], cut[10];

@@ -36,6 +36,23 @@ pub(crate) fn ended(state: &AgentState) -> usize {
     records(state).iter().filter_map(head).count()
 }
 
+/// Whether `note` is the attribute `key` of the value `value`, or the message or the tracestate, which `key` names.
+fn is(note: Note<'_>, key: &str, value: &str) -> bool {
+    match note {
+        Note::Text(of, text) => (of, text) == (key, value),
+        Note::Integer(of, number) => of == key && number.to_string() == value,
+        Note::Message(text) => ("message", text) == (key, value),
+        Note::State(text) => ("state", text) == (key, value),
+        Note::Name(_) | Note::Float(..) | Note::Bool(..) => false,
+    }
+}
+
+/// Whether an event of this name has the attribute `key` of the value `value`.
+fn has_event(record: &Record, name: &str, key: &str, value: &str) -> bool {
+    let named = record.events().enumerate().filter(|(_, event)| event.name == name);
+    named.map(|(number, _)| number).any(|event| record.event_attributes(event).any(|note| is(note, key, value)))
+}
+
 /// Whether a span named `name` has ended whose `field` is `value`.
 pub(crate) fn has(state: &AgentState, name: &str, field: &str, value: &str) -> bool {
     let records = records(state);
@@ -51,13 +68,10 @@ pub(crate) fn has(state: &AgentState, name: &str, field: &str, value: &str) -> b
                     || named(&records, value).any(|(above, _)| (above.span, above.trace) == (parent, head.trace))
             }
         },
-        _ => record.notes().any(|note| match note {
-            Note::Text(key, text) => (key, text) == (field, value),
-            Note::Integer(key, number) => key == field && number.to_string() == value,
-            Note::Message(text) => ("message", text) == (field, value),
-            Note::State(text) => ("state", text) == (field, value),
-            Note::Name(_) | Note::Float(..) | Note::Bool(..) => false,
-        }),
+        _ => match field.split_once(':') {
+            Some((event, key)) => has_event(record, event, key, value),
+            None => record.notes().any(|note| is(note, field, value)),
+        },
     })
 }
 

@@ -1,5 +1,6 @@
 //! Spans of a service.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use client::{Client, SpanKind, TraceContext};
@@ -117,10 +118,20 @@ impl Span {
         }
     }
 
-    /// Says that something happened now. Events take at most half of the 448 bytes of a span.
-    fn event(&self, name: &str) {
+    /// Says that something happened now, with attributes as of a span. Events take at most half of the 448 bytes of a
+    /// span. Nothing after its end.
+    #[pyo3(signature = (name, attributes = None))]
+    fn event(&self, name: &str, attributes: Option<BTreeMap<String, AttributeValue>>) {
         if let Some(span) = &mut *self.open() {
-            span.event(name);
+            let mut event = span.event(name);
+            for (key, value) in attributes.unwrap_or_default() {
+                match value {
+                    AttributeValue::Bool(value) => event.set_bool(&key, value),
+                    AttributeValue::Integer(value) => event.set_integer(&key, value),
+                    AttributeValue::Float(value) => event.set_float(&key, value),
+                    AttributeValue::Text(value) => event.set_text(&key, &value),
+                };
+            }
         }
     }
 

@@ -24,6 +24,18 @@ def pairs(words):
     return options, labels
 
 
+def attributes(words):
+    """Attributes as a dictionary: a value that is a whole number is one."""
+    found = {}
+    for word in words:
+        key, value = word.split("=", 1)
+        try:
+            found[key] = int(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
 class Unsupported(Exception):
     """What a dictionary cannot say, and counters for threads that run at once."""
 
@@ -112,7 +124,10 @@ class Driver:
         if command in ("attribute", "integer"):
             handle, key, value = words
             return self.spans[handle].set(key, int(value) if command == "integer" else value)
-        if command in ("event", "fail", "keep"):
+        if command == "event":
+            handle, name, *rest = words
+            return self.spans[handle].event(name, attributes(rest))
+        if command in ("fail", "keep"):
             return getattr(self.spans[words[0]], command)(words[1])
         if command == "enter":
             self.spans[words[0]].__enter__()

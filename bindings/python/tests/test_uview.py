@@ -134,7 +134,7 @@ class Spans(unittest.TestCase):
                 span.set("by", 0)
                 1 / 0
         span.set("after", True)
-        span.event("after its end")
+        span.event("after its end", {"by": 0, "share": 0.5, "late": True, "why": "a test"})
         span.fail("after its end")
         span.end()
 
@@ -203,6 +203,9 @@ class Spans(unittest.TestCase):
             lambda: span.set("list", []),
             lambda: span.set("none", None),
             lambda: span.event(None),
+            lambda: span.event("a", {"list": []}),
+            lambda: span.event("a", {1: "a"}),
+            lambda: span.event("a", ["a"]),
             lambda: span.fail(None),
         ]:
             with self.assertRaises(TypeError):

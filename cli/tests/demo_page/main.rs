@@ -8,7 +8,6 @@ mod running;
 mod viewer;
 mod views;
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use demo::fault::{Kind, Pace};
@@ -21,27 +20,12 @@ use viewer::Viewer;
 /// How tests wait for a condition: five minutes, for busy machines.
 const WAIT: Wait = Wait::up_to(Duration::from_mins(5)).pausing(Duration::from_millis(100));
 
-/// Prints a line in spite of the test's harness, which swallows what `eprintln!` prints.
-fn tell(line: &str) {
-    let mut stderr = std::io::stderr();
-    writeln!(stderr, "{line}").unwrap();
-}
-
-/// What drives the browser. Prints why there is none.
-fn driver() -> Option<Driver> {
-    let driver = Driver::start();
-    if driver.is_none() {
-        tell("NOT RUN: the page of the demo in a browser: it needs chromium and chromedriver");
-    }
-    driver
-}
-
 /// Runs of which one has to have the hog's alarm before any other one.
 const RUNS: usize = 2;
 
 #[test]
 fn each_view_shows_what_a_run_gives_and_the_function_that_burns_a_processor_is_the_widest() {
-    let Some(driver) = driver() else { return };
+    let Some(driver) = Driver::start_for("the page of the demo in a browser") else { return };
 
     let is_judged = (0..RUNS).any(|number| shows_each_view(&driver, number));
 

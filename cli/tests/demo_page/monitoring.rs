@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use support::harness::not_run;
 use support::prometheus::{Prometheus, panels};
 
+use crate::WAIT;
 use crate::running::Demo;
-use crate::{WAIT, tell};
 
 /// A Prometheus, and names of all that the demo's agents export.
 pub struct Monitoring {
@@ -19,7 +20,7 @@ pub fn start(demo: &Demo) -> Option<Monitoring> {
     let names = [&host, &nic].into_iter().flat_map(|(_, page)| names(page)).collect();
     let prometheus = Prometheus::start(&demo.folder("prometheus"), &host.0.to_string(), &nic.0.to_string());
     if prometheus.is_none() {
-        tell("NOT RUN: dashboards and alerts with the demo: it needs prometheus");
+        not_run("dashboards and alerts with the demo: it needs prometheus");
     }
     prometheus.map(|prometheus| Monitoring { prometheus, names })
 }

@@ -5,8 +5,8 @@ use std::fs;
 use demo::fault::{Kind, Pace};
 use demo::graph::Target;
 use serde_json::json;
+use support::webdriver::Driver;
 
-use crate::driver;
 use crate::running::Demo;
 use crate::viewer::{DESK, PHONE, Viewer};
 use crate::views::{ANY, GOES_ON, open_incident};
@@ -101,7 +101,7 @@ fn of_its_end(viewer: &Viewer<'_>) {
 #[test]
 #[ignore = "it draws docs/page-*.png anew, in about three minutes: `cargo test -p uview-cli --test demo_page -- --ignored`"]
 fn pictures_for_the_book() {
-    let driver = driver().unwrap();
+    let driver = Driver::start_for("pictures").unwrap();
     let demo = Demo::start(&[], &Pace::FULL, &[Kind::CpuHog, Kind::Latency, Kind::SlowLink], 0);
     let viewer = Viewer::open(&driver, &demo, &demo.first_address());
     demo.says("LMAPs armed");

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use demo::graph::{Service, Target};
 use serde_json::{Value, json};
+use support::harness::tell;
 
+use crate::WAIT;
 use crate::viewer::Viewer;
-use crate::{WAIT, tell};
 
 /// The function that the hog runs.
 const BURNS: &str = "burn_the_processor";

@@ -6,8 +6,9 @@ use std::process::{Child, Command};
 
 use serde_json::Value;
 use sources::cgroup::hierarchies::hierarchies;
+use support::harness::not_run;
 
-use crate::watch::{Program, loud};
+use crate::watch::Program;
 use crate::{ANY, Agent, WAIT, addresses};
 
 /// A cgroup in all hierarchies of this system.
@@ -67,7 +68,7 @@ fn names_throttling(lmap: &Value) -> bool {
 fn the_lmap_of_a_container_that_is_throttled_names_the_throttling() {
     let container = Container::create();
     if container.folders.is_empty() {
-        return loud("A CONTAINER WAS NOT WATCHED: this user may create no cgroup");
+        return not_run("a container that is watched: this user may create no cgroup");
     }
     let busy = "while :; do i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; sleep 0.02; done";
     let program = Program::start(Command::new("sh").args(["-c", busy]));
@@ -101,7 +102,7 @@ fn the_lmap_of_a_container_that_is_throttled_names_the_throttling() {
     if container.throttle() {
         WAIT.until("an alarm that names throttling", || shop().filter(names_throttling));
     } else {
-        loud("THROTTLING WAS NOT TRIED: this system has no limit of CPU time here");
+        not_run("throttling: this system has no limit of CPU time here");
     }
     drop(program);
     drop(container);

@@ -14,6 +14,7 @@ use std::time::Duration;
 use agent_runtime::clock::unix_now;
 use serde_json::{Value, json};
 use support::frames::framed;
+use support::http::exchange;
 use tokio::runtime::Runtime;
 use wire::printable::is_printable;
 use wire::proto::control::control_client::ControlClient;
@@ -111,15 +112,13 @@ fn receiver() -> String {
     address
 }
 
-/// What a server says to a request.
+/// What a server says to a request, of which `head` is the method and the path.
 fn http(address: &str, head: &str, body: &str) -> String {
-    let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
-    let head = format!("{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
-    let mut answer = Vec::new();
-    // A request may be refused before it was sent.
-    _ = write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
+    let headers = "content-type: application/json\r\n";
+    let connected = TcpStream::connect(address);
+    let response = connected.and_then(|stream| exchange(stream, head, headers, body.as_bytes()));
+    // A request may be refused without one.
+    response.map(|response| response.head + "\r\n\r\n" + &response.body).unwrap_or_default()
 }
 
 fn text(key: &str, value: &str) -> Value {

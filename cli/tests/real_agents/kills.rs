@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use agent_runtime::clock::unix_now;
+use agent_runtime::clock::{timer_now, unix_now};
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use wire::proto::operators::{LmapInfo, LmapStatus};
 
-use viewer::{Viewer, now};
+use viewer::Viewer;
 
 use crate::operator_calls::{RunningService, is_armed};
 use crate::{ANY, Agent, WAIT, addresses};
@@ -237,7 +237,7 @@ impl Node {
                 WAIT.until("the guest's LMAP is placed", || self.viewer.lmap(GUEST).filter(is_placed));
             }
             Moment::Reading => std::thread::sleep(INTERVAL.mul_f64(random.random_range(0.0..1.0))),
-            Moment::Verdict => _ = self.viewer.all_judged_since(unix_now().0),
+            Moment::Verdict => _ = self.viewer.all_judged_since(unix_now()),
             Moment::Release => {
                 self.start_service(GUEST);
                 WAIT.until("the guest has registered", || self.viewer.lmap(GUEST).filter(has_replica));
@@ -300,14 +300,14 @@ impl Node {
 
     /// Kills a process at a moment that has come, and waits until everything is as before.
     fn cost(&mut self, process: Process, moment: Moment, random: &mut ChaCha8Rng) -> Cost {
-        let (killed, at) = (now(), unix_now().0);
+        let (killed, at) = (timer_now(), unix_now());
         let service = self.kill(process, random);
         let since = service.map_or(at, |name| {
             // Rows of its former process, whose memory is still there, do not count.
             let pid = self.services[name].0.id();
             let is_new = |lmap: &LmapInfo| lmap.replicas.iter().any(|replica| replica.pid == pid);
             WAIT.until("it has registered again", || self.viewer.lmap(name).filter(is_new));
-            unix_now().0
+            unix_now()
         });
         let again = self.viewer.all_judged_since(since).saturating_duration_since(killed);
         drop(self.services.remove(GUEST));
@@ -317,7 +317,7 @@ impl Node {
             self.start_nic_agent(self.worker);
         }
         self.gather(if moment.moves() { self.next_worker() } else { self.worker });
-        self.viewer.all_judged_since(unix_now().0);
+        self.viewer.all_judged_since(unix_now());
         let others = SERVICES.into_iter().filter(|name| Some(*name) != service);
         let gap = others.map(|name| self.viewer.longest_gap(name, at)).max().unwrap();
         Cost { process, moment, again, gap }
@@ -335,11 +335,11 @@ impl Node {
     /// What is held once it has not changed for a second.
     fn settled(&self) -> Resources {
         let mut before = self.held();
-        let mut since = now();
+        let mut since = timer_now();
         WAIT.until("what the agents hold is steady", || {
             let held = self.held();
             if held != before {
-                (before, since) = (held, now());
+                (before, since) = (held, timer_now());
             }
             (since.elapsed() > Duration::from_secs(1)).then_some(())
         });
@@ -389,7 +389,7 @@ fn kill_fifty() -> Vec<Cost> {
         let is_judged = |lmap: &LmapStatus| lmap.service == service && is_armed(lmap);
         WAIT.until("every service is judged", || (node.viewer.which(is_judged).len() == 1).then_some(()));
     }
-    node.viewer.all_judged_since(unix_now().0);
+    node.viewer.all_judged_since(unix_now());
     // Both have run LMAPs then.
     node.gather(WORKERS[1]);
     node.gather(WORKERS[0]);

@@ -5,7 +5,6 @@ mod held;
 mod links;
 mod senders;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -126,9 +125,7 @@ fn saved(browser: &Browser<'_>) {
 
 /// The profile of an incident: the widest box below the others is of `function`.
 pub fn shows_profile(run: &Path, incident: &str, function: &str) {
-    let Some(driver) = Driver::start() else {
-        return std::io::stderr().write_all(b"NOT RUN: a profile in a browser: it needs chromium\n").unwrap();
-    };
+    let Some(driver) = Driver::start_for("a profile in a browser") else { return };
     let browser = driver.browser();
     browser.open(&address(run, &[]));
     view(&browser, &format!("#/incident/{incident}"), "What its processes did");
@@ -429,11 +426,7 @@ fn traces(browser: &Browser<'_>) {
 
 #[test]
 fn a_browser_shows_each_view_and_nothing_that_a_service_says_becomes_markup() {
-    let Some(driver) = Driver::start() else {
-        // Not `println!`, which the test's harness swallows.
-        return writeln!(std::io::stderr(), "NOT RUN: the page in a browser: it needs chromium and chromedriver")
-            .unwrap();
-    };
+    let Some(driver) = Driver::start_for("the page in a browser") else { return };
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let Agents { host, ready, otlp, gossip, nic: _nic } = agents(folder.path());

@@ -1,9 +1,9 @@
 //! `docs/metrics.md` lists exactly the metrics that both agents export: names, types, labels and help texts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
+
+use support::http;
 
 use crate::{ANY, Agent, WAIT, addresses, free_port};
 
@@ -14,12 +14,8 @@ pub fn page(address: &str) -> Option<String> {
 
 /// As [`page`], one with another path.
 pub fn page_at(address: &str, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    answer.ends_with("# EOF\n").then_some(answer)
+    let page = http::get(address, path).ok()?.body;
+    page.ends_with("# EOF\n").then_some(page)
 }
 
 /// Remote monitors that do not exist.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::page::older::{self, Reach};
 use agent_runtime::clock::unix_now;
+use support::harness::not_run;
 use support::prometheus::{Prometheus, alerts, panels};
 use wire::time::Nanos;
 
@@ -79,9 +80,7 @@ fn each_panel_and_each_alert_gets_data_from_a_real_prometheus() {
     let folder = tempfile::tempdir().unwrap();
     let (_agents, host, nic) = agents(folder.path());
     let Some(prometheus) = Prometheus::start(folder.path(), &host, &nic) else {
-        // Not `println!`, which the test's harness swallows.
-        return writeln!(std::io::stderr(), "NOT RUN: dashboards and alerts: it needs prometheus and promtool")
-            .unwrap();
+        return not_run("dashboards and alerts: it needs prometheus and promtool");
     };
     let _payment = Replica::start(folder.path().join("run/services.sock"), "payment-1", ODD, &broken);
 

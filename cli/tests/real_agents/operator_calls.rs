@@ -1,8 +1,6 @@
 //! Calls of the operators' API about LMAPs, from the call to the detector and back. Each test checks the effect.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -11,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lmap::{Column, ColumnKind, Model, Settings};
+use support::http;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use wire::proto::operators::operators_client::OperatorsClient;
@@ -139,17 +138,6 @@ pub(crate) fn is_armed(lmap: &LmapStatus) -> bool {
     ["armed", "drifted"].contains(&lmap.state.as_str())
 }
 
-/// The body at a path of an HTTP server; `None` unless the status is 200.
-fn file(address: &str, path: &str) -> Option<Vec<u8>> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    let body = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    answer.starts_with(b"HTTP/1.1 200 ").then(|| answer.split_off(body))
-}
-
 /// What `uview model fetch` says about a service, and the model in `out`.
 fn fetch(service: &str, models: &str, out: &Path) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
@@ -235,7 +223,8 @@ fn operator_calls_take_effect_in_the_real_agents() {
     let nobodys = fetch("nobody");
     let text = String::from_utf8(nobodys.stderr).unwrap();
     assert!(nobodys.status.code() == Some(1) && text.contains("no model of nobody"), "{text}");
-    assert_eq!(file(&nic_metrics.to_string(), "/models/plain"), None, "not for everybody who reaches the port");
+    let refused = http::get(nic_metrics, "/models/plain").unwrap();
+    assert!(!refused.is_ok(), "not for everybody who reaches the port: {refused:?}");
     std::fs::write(&second, trained().0).unwrap();
     let mut merge = Command::new(env!("CARGO_BIN_EXE_uview"));
     assert!(

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agent_runtime::clock::unix_now;
 use serde_json::{Value, json};
+use support::http::HttpMessage;
 
 use crate::{ANY, Agent, WAIT, addresses, ask};
 
@@ -21,29 +22,10 @@ const COMPARED: usize = 50;
 type Bodies = Arc<Mutex<Vec<String>>>;
 
 /// Noise in 0 to `below`, by splitmix64.
-fn noise(seed: u64, below: u64) -> u64 {
+pub fn noise(seed: u64, below: u64) -> u64 {
     let mut mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ (mixed >> 27)) % below
-}
-
-/// Reads one message of HTTP/1.1, and returns its body.
-fn message(reader: &mut impl std::io::BufRead) -> Option<String> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().ok()?;
-        }
-        if line == "\r\n" {
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).ok()?;
-            return String::from_utf8(body).ok();
-        }
-    }
 }
 
 /// A Collector that keeps the bodies that it gets.
@@ -56,8 +38,8 @@ fn upstream() -> (SocketAddr, Bodies) {
             let kept = Arc::clone(&kept);
             std::thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
-                while let Some(body) = message(&mut reader) {
-                    kept.lock().unwrap().push(body);
+                while let Some(HttpMessage { body, .. }) = HttpMessage::read(&mut reader) {
+                    kept.lock().unwrap().push(String::from_utf8(body).unwrap());
                     let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
                     if stream.write_all(answer.as_bytes()).is_err() {
                         return;
@@ -137,7 +119,7 @@ fn service(address: &str, sent: &Bodies, is_slow: &AtomicBool, ends: &AtomicBool
         stream.write_all(head.as_bytes())?;
         stream.write_all(body.as_bytes())?;
         sent.lock().unwrap().push(body);
-        message(&mut reader).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        HttpMessage::read(&mut reader).ok_or(std::io::ErrorKind::UnexpectedEof)?;
         std::thread::sleep(EVERY);
     }
     Ok(())

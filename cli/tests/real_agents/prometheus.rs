@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::Value;
 
+use crate::otlp_metrics::noise;
 use crate::{ANY, Agent, HEARTBEAT_MS, WAIT, addresses, ask};
 
 const FILES: u64 = 40;
@@ -27,13 +28,6 @@ struct Program {
     /// Whether it takes requests and never answers.
     hangs: AtomicBool,
     has_ended: AtomicBool,
-}
-
-/// Noise in 0 to `below`, by splitmix64.
-fn noise(seed: u64, below: u64) -> u64 {
-    let mut mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (mixed ^ (mixed >> 27)) % below
 }
 
 impl Program {

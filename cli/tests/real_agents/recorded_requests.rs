@@ -2,9 +2,9 @@
 //! agent replies to each of them.
 
 use std::fs;
-use std::path::Path;
 
 use prost::Message as _;
+use support::recorded::recorded;
 use tonic::Code;
 use wire::control::{OLDEST_PROTOCOL, PROTOCOL};
 use wire::proto::operators as proto;
@@ -65,12 +65,6 @@ calls! {
     Incident: incident(IncidentRequest),
 }
 
-/// The bytes of a line of recorded requests, in hexadecimal digits.
-fn bytes(digits: &str) -> Vec<u8> {
-    let byte = |pair: &[u8]| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap();
-    digits.as_bytes().chunks(2).map(byte).collect()
-}
-
 #[test]
 fn an_agent_replies_to_each_request_that_a_client_of_an_earlier_release_has_sent() {
     for protocol in OLDEST_PROTOCOL..=PROTOCOL {
@@ -80,16 +74,10 @@ fn an_agent_replies_to_each_request_that_a_client_of_an_earlier_release_has_sent
         fs::write(&config, format!("runtime_dir: {}\nmetrics: {ANY}\n", runtime_dir.display())).unwrap();
         let _host = Agent::start("host-agent", &config);
         let mut operators = Operators::connect(addresses(&runtime_dir)["operators"].as_str().unwrap());
-        let recorded = format!("../tests/protocol/recorded/{protocol}/operators");
-        let recorded = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(recorded)).unwrap();
+        let requests = recorded(protocol, "operators");
 
-        let replies: Vec<_> = recorded
-            .lines()
-            .map(|line| {
-                let (call, digits) = line.split_once(' ').unwrap_or((line, ""));
-                (call, reply(&mut operators, call, &bytes(digits)).unwrap())
-            })
-            .collect();
+        let mut answered = |(call, bytes): &(String, Vec<u8>)| reply(&mut operators, call, bytes).unwrap();
+        let replies: Vec<_> = requests.iter().map(|request| (request.0.as_str(), answered(request))).collect();
 
         let expected = EXPECTED.map(|(call, _)| call);
         let known: Vec<_> = replies.iter().copied().filter(|(call, _)| expected.contains(call)).collect();

@@ -1,13 +1,12 @@
 //! `uview check` names services that sample at the head: they count more requests than they send entry spans.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_runtime::clock::unix_now;
 use serde_json::{Value, json};
+use support::http;
 
 use crate::{ANY, Agent, WAIT, addresses, free_port};
 
@@ -26,12 +25,7 @@ fn send(address: &str, service: &str, first: u64, spans: u64) -> bool {
     let name = json!({"key": "service.name", "value": {"stringValue": service}});
     let request =
         json!({"resourceSpans": [{"resource": {"attributes": [name]}, "scopeSpans": [{"spans": spans}]}]}).to_string();
-    let Ok(mut stream) = TcpStream::connect(address) else { return false };
-    let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
-    let mut answer = String::new();
-    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{request}", request.len()).is_ok()
-        && stream.read_to_string(&mut answer).is_ok()
-        && answer.starts_with("HTTP/1.1 200")
+    http::post(address, "/v1/traces", "application/json", request.as_bytes()).is_ok_and(|response| response.is_ok())
 }
 
 /// A service that counts its requests and records every `every`th, until `ended`.

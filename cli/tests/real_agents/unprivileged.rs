@@ -1,11 +1,12 @@
 //! Agents of an ordinary user, without capabilities, as the units of `deploy/systemd` start them.
 
 use std::fs::{Permissions, create_dir, set_permissions, write};
-use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
+
+use support::harness::not_run;
 
 use crate::operator_calls::RunningService;
 use crate::{ANY, Agent, WAIT, addresses};
@@ -36,11 +37,7 @@ fn own_folder(path: &Path, mode: u32) {
 #[test]
 fn agents_of_an_ordinary_user_watch_a_service_of_another() {
     if !program().arg("--version").output().is_ok_and(|output| output.status.success()) {
-        // Not `println!`, which the test's harness swallows.
-        let mut loud = std::io::stderr();
-        writeln!(loud, "!! AGENTS WITHOUT ROOT WERE NOT TRIED: other users may not start programs in this folder.")
-            .unwrap();
-        return;
+        return not_run("agents without root: other users may not start programs in this folder");
     }
     let directory = tempfile::tempdir().unwrap();
     set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();

@@ -1,11 +1,12 @@
 //! The commands that read, as users who are neither root nor the user of the agent.
 
 use std::fs::{Permissions, set_permissions, write};
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use support::harness::not_run;
 
 use crate::operator_calls::RunningService;
 use crate::unprivileged::USER;
@@ -26,10 +27,7 @@ fn a_user_in_the_group_of_viewers_reads_and_another_one_is_told_what_grants_it()
     set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let run = directory.path().join("run");
     if !uview(VIEWERS, &["--version"], &run).is_ok_and(|output| output.status.success()) {
-        // Not `println!`, which the test's harness swallows.
-        let mut loud = std::io::stderr();
-        let why = "it takes root, and a folder in which other users may start programs";
-        return writeln!(loud, "!! COMMANDS OF A VIEWER WERE NOT TRIED: {why}.").unwrap();
+        return not_run("commands of a viewer: they take root, and a folder in which other users may start programs");
     }
     let config = |name: &str, text: &str| {
         let file = directory.path().join(name);

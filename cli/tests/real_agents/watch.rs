@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use support::harness::not_run;
 
 use crate::unprivileged::USER;
 use crate::{ANY, Agent, WAIT, addresses};
@@ -178,16 +179,11 @@ fn unit_folder(unit: &str) -> Option<PathBuf> {
     })
 }
 
-pub fn loud(text: &str) {
-    // Not `eprintln!`, which the test's harness swallows.
-    std::io::stderr().write_all(format!("!! {text}\n").as_bytes()).unwrap();
-}
-
 #[test]
 fn a_unit_is_the_processes_of_its_cgroup() {
     let unit = format!("uview-watch-{}.service", std::process::id());
     let Some(folder) = unit_folder(&unit) else {
-        return loud("WATCHING A UNIT WAS NOT TRIED: this user may create no cgroup");
+        return not_run("uview watch of a unit: this user may create no cgroup");
     };
     let program = Program::start(&mut Command::new("cat"));
     fs::write(folder.join("cgroup.procs"), program.pid().to_string()).unwrap();
@@ -213,9 +209,7 @@ fn of_another_users_program_the_metrics_that_are_missing_are_named_with_what_to_
     if !root
         || !command.uid(USER).gid(USER).current_dir("/").arg("--version").output().is_ok_and(|o| o.status.success())
     {
-        return loud(
-            "WATCHING ANOTHER USER'S PROGRAM WAS NOT TRIED: other users may not start programs in this folder",
-        );
+        return not_run("uview watch of another user's program: others may not start programs in this folder");
     }
     let program = Program::start(&mut Command::new("cat"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));

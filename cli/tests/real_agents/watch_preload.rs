@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use support::harness::not_run;
 
 use crate::WAIT;
-use crate::watch::{Program, loud};
+use crate::watch::Program;
 
 /// The library of this build: cargo puts it where it puts this test, if it builds it.
 fn library() -> Option<PathBuf> {
@@ -26,7 +27,7 @@ fn refused(program: &str) -> String {
 #[test]
 fn a_program_that_nothing_can_be_preloaded_into_is_not_started() {
     if library().is_none() {
-        return loud("NOT RUN: uview watch --preload: `cargo build -p uview-preload`");
+        return not_run("uview watch --preload: `cargo build -p uview-preload`");
     }
     // The program of this test is dynamic; one that is static has no interpreter (unit tests of program_file.rs).
     let text = refused("/usr/bin/passwd");
@@ -39,9 +40,7 @@ fn a_program_that_nothing_can_be_preloaded_into_is_not_started() {
 fn a_redis_is_started_and_its_requests_are_metrics_of_its_service() {
     let there = Command::new("redis-server").arg("--version").output().is_ok();
     let Some(library) = library().filter(|_| there) else {
-        return loud(
-            "NOT RUN: uview watch --preload with Redis: it needs redis-server and `cargo build -p uview-preload`",
-        );
+        return not_run("uview watch --preload with Redis: it needs redis-server and `cargo build -p uview-preload`");
     };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("redis.sock");

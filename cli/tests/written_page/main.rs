@@ -4,7 +4,6 @@
 
 mod stage;
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use page::documents;
@@ -24,21 +23,12 @@ use stage::{BEGAN, Stage, lmap};
 
 /// How tests wait for a condition: five minutes, for busy machines.
 const WAIT: Wait = Wait::up_to(Duration::from_mins(5)).pausing(Duration::from_millis(50));
+/// What is said not to run where there is no browser.
+const TESTS: &str = "a written page in a browser";
 /// A zone without summer time.
 const ZONE: &str = "Asia/Kolkata";
 /// Address of the incident that began with the first look.
 const INCIDENT: &str = "20261127-064215-000";
-
-/// What drives the browser. Prints why there is none.
-fn driver() -> Option<Driver> {
-    let driver = Driver::start();
-    if driver.is_none() {
-        // Not `println!`, which the test's harness swallows.
-        let mut stderr = std::io::stderr();
-        writeln!(stderr, "NOT RUN: a written page in a browser: it needs chromium and chromedriver").unwrap();
-    }
-    driver
-}
 
 /// Waits until a script returns `wanted`. A failure says what it returned instead.
 #[track_caller]
@@ -67,7 +57,7 @@ const FIRST: &str = "document.querySelector('.service .name span').textContent";
 
 #[test]
 fn of_ten_thousand_services_500_are_drawn_the_filter_finds_the_last_and_only_a_new_order_is_sorted() {
-    let Some(driver) = driver() else { return };
+    let Some(driver) = Driver::start_for(TESTS) else { return };
     let stage = Stage::open();
     let all = |score| {
         let one = |number: u32| LmapStatus { scores: vec![score], ..lmap(number, &format!("service-{number:05}")) };
@@ -108,7 +98,7 @@ const FACTS: &str = "Object.fromEntries([...document.querySelectorAll('.facts di
 
 #[test]
 fn a_service_says_how_far_it_has_learnt_and_which_replicas_are_silent() {
-    let Some(driver) = driver() else { return };
+    let Some(driver) = Driver::start_for(TESTS) else { return };
     let stage = Stage::open();
     let silent = |number, service, replicas: &[&str]| LmapStatus {
         silent_replicas: replicas.iter().map(|name| (*name).to_owned()).collect(),
@@ -139,7 +129,7 @@ fn a_service_says_how_far_it_has_learnt_and_which_replicas_are_silent() {
 
 #[test]
 fn a_sparkline_begins_with_the_first_score_that_has_a_threshold() {
-    let Some(driver) = driver() else { return };
+    let Some(driver) = Driver::start_for(TESTS) else { return };
     let stage = Stage::open();
     let learning = || LmapStatus { state: "learning".to_owned(), gamma: 0.0, scores: vec![0.0], ..lmap(1, "cart") };
     let browser = driver.browser();
@@ -178,7 +168,7 @@ fn map() -> String {
 
 #[test]
 fn a_stream_in_alarm_is_an_alarm_on_the_map_beside_the_calls_and_boxes_without_figures_have_names_only() {
-    let Some(driver) = driver() else { return };
+    let Some(driver) = Driver::start_for(TESTS) else { return };
     let stage = Stage::open();
     let stream = LmapStatus { alarm: true, rank: 1, incident_unix_ns: BEGAN.0, ..lmap(3, "network.shop-depot") };
     stage.show(vec![lmap(1, "shop"), lmap(2, "depot"), stream]);
@@ -259,7 +249,7 @@ fn traces() -> Traces {
 
 #[test]
 fn times_have_their_zone_and_an_incident_has_those_of_its_file() {
-    let Some(driver) = driver() else { return };
+    let Some(driver) = Driver::start_for(TESTS) else { return };
     let stage = Stage::open();
     stage.show(vec![LmapStatus { alarm: true, rank: 1, incident_unix_ns: BEGAN.0, ..lmap(1, "payment") }]);
     let summary = IncidentSummary { id: INCIDENT.to_owned(), began_unix_ns: BEGAN.0, ..IncidentSummary::default() };
@@ -292,7 +282,7 @@ fn times_have_their_zone_and_an_incident_has_those_of_its_file() {
 
 #[test]
 fn on_a_phone_the_row_of_views_fades_where_there_are_more() {
-    let Some(driver) = driver() else { return };
+    let Some(driver) = Driver::start_for(TESTS) else { return };
     let stage = Stage::open();
     stage.show(vec![lmap(1, "cart")]);
     let browser = driver.browser();

@@ -2,7 +2,8 @@
 
 use metrics::{CounterFn, GaugeFn, HistogramFn};
 
-use crate::{Counter, Gauge, Histogram};
+use crate::signed_histogram::SignedHistogram;
+use crate::{Counter, Gauge};
 
 impl CounterFn for Counter {
     fn increment(&self, value: u64) {
@@ -32,9 +33,9 @@ impl GaugeFn for Gauge {
 #[derive(Debug)]
 pub struct InUnits {
     /// Counts in parts of the unit.
-    pub histogram: Histogram,
+    pub(super) histogram: SignedHistogram,
     /// Parts of a unit.
-    pub parts_per_unit: f64,
+    pub(super) parts_per_unit: f64,
 }
 
 impl HistogramFn for InUnits {
@@ -43,9 +44,11 @@ impl HistogramFn for InUnits {
     }
 
     fn record_many(&self, value: f64, count: usize) {
-        if !value.is_nan() {
-            // To the nearest part; the conversion saturates, so that what is below 0 is 0.
-            self.histogram.observe_many((value * self.parts_per_unit).round() as u64, count as u64);
+        if value.is_nan() {
+            return;
         }
+        let side = if value < 0.0 { self.histogram.below() } else { self.histogram.above() };
+        // To the nearest part; the conversion saturates.
+        side.observe_many((value.abs() * self.parts_per_unit).round() as u64, count as u64);
     }
 }

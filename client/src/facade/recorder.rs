@@ -103,7 +103,7 @@ impl metrics::Recorder for Recorder {
             // Seconds in µs have the usual scale. Of others nobody knows how large they become.
             let scale = if unit == Some(Unit::Seconds) { Ok(Scale::DEFAULT) } else { Scale::new(2, 48) };
             let registration = self.registration(key, Client::histogram).parts_per_unit(u64::from(parts));
-            let histogram = registration.scale(scale.unwrap_or(Scale::DEFAULT)).register();
+            let histogram = registration.scale(scale.unwrap_or(Scale::DEFAULT)).register_signed();
             InUnits { histogram, parts_per_unit: f64::from(parts) }
         };
         Histogram::from_arc(self.histograms.get(key, register))

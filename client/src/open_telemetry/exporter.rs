@@ -13,7 +13,7 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{PeriodicReader, Temporality};
 
 use super::INTERVAL;
-use super::histogram::{Buckets, explicit, exponential};
+use super::histogram::{Buckets, Sums, explicit, exponential, sides, spread};
 use super::series::{KnownSeries, Series, SeriesKind, SeriesName};
 use crate::client::Client;
 use crate::problem::Cause;
@@ -189,7 +189,9 @@ impl Writer<'_> {
         }
         for point in histogram.data_points() {
             let range = (point.min().map(Number::float), point.max().map(Number::float));
-            let buckets = explicit(point.bounds(), point.bucket_counts(), range);
+            // A histogram without bounds has no buckets: all values are in one, from the least to the largest.
+            let in_one = point.bucket_counts().next().is_none().then_some(point.count());
+            let buckets = explicit(point.bounds(), point.bucket_counts().chain(in_one), range);
             let name = SeriesName::new(metric, SeriesKind::Histogram, T::IS_WHOLE, point.attributes());
             self.histogram(&name, buckets, point.sum().float());
         }
@@ -201,22 +203,27 @@ impl Writer<'_> {
         }
         for point in histogram.data_points() {
             let range = (point.min().map(Number::float), point.max().map(Number::float));
-            let positive = point.positive_bucket();
-            let at_zero = point.negative_bucket().counts().fold(point.zero_count(), u64::saturating_add);
-            let buckets = exponential(point.scale(), (positive.offset(), positive.counts()), at_zero, range);
+            let [positive, negative] =
+                [point.positive_bucket(), point.negative_bucket()].map(|side| (side.offset(), side.counts()));
+            let buckets = exponential(point.scale(), positive, negative, point.zero_count(), range);
             let name = SeriesName::new(metric, SeriesKind::Histogram, T::IS_WHOLE, point.attributes());
             self.histogram(&name, buckets, point.sum().float());
         }
     }
 
     fn histogram(&mut self, name: &SeriesName<'_>, buckets: impl Buckets, sum: f64) {
-        if let Series::Histogram(histogram, parts) = self.known.get(self.client, name) {
-            for (low, high, count) in buckets {
-                super::histogram::spread(histogram.scale(), (low * parts, high * parts), count, |bucket, count| {
-                    histogram.add_to_bucket(bucket, count);
-                });
-            }
-            histogram.add_to_sum(in_parts(sum, *parts));
+        let Series::Histogram(histogram, parts) = self.known.get(self.client, name) else { return };
+        let mut sums = Sums::default();
+        for bucket in buckets.flat_map(sides) {
+            let side = if bucket.is_below { histogram.below() } else { histogram.above() };
+            let bounds = (bucket.near * parts, bucket.far * parts);
+            spread(side.scale(), bounds, bucket.count, |bucket, count| side.add_to_bucket(bucket, count));
+            sums.add(&bucket);
+        }
+        let (below, above) = sums.of(sum);
+        histogram.above().add_to_sum(in_parts(above, *parts));
+        if below > 0.0 {
+            histogram.below().add_to_sum(in_parts(below, *parts));
         }
     }
 

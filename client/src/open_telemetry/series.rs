@@ -10,8 +10,9 @@ use wire::histogram::Scale;
 use wire::name::Unit;
 
 use crate::client::Client;
-use crate::handles::{Counter, Gauge, Histogram, UpDownCounter};
+use crate::handles::{Counter, Gauge, UpDownCounter};
 use crate::registration::{Handle, Registration};
+use crate::signed_histogram::SignedHistogram;
 use crate::text;
 
 /// What kind of metric a data point becomes.
@@ -29,7 +30,7 @@ pub(super) enum Series {
     Counter(Counter, f64),
     UpDownCounter(UpDownCounter),
     Gauge(Gauge),
-    Histogram(Histogram, f64),
+    Histogram(SignedHistogram, f64),
 }
 
 /// Whose series a data point is.
@@ -68,7 +69,7 @@ impl<'a> SeriesName<'a> {
                 let (parts, bits) = if self.is_whole { (1, 48) } else { parts_per_unit(self.metric.unit()) };
                 let scale = Scale::new(2, bits).unwrap_or(Scale::DEFAULT);
                 let histogram = self.start(client, Client::histogram).parts_per_unit(u64::from(parts)).scale(scale);
-                Series::Histogram(histogram.register(), f64::from(parts))
+                Series::Histogram(histogram.register_signed(), f64::from(parts))
             }
         }
     }

@@ -1,6 +1,7 @@
 //! A span that has begun and not ended.
 
 use wire::span_record::{Head, Notes, Status, Tag};
+use wire::time::UnixNanos;
 
 use crate::clock;
 use crate::spans::context::{SpanId, TraceContext, TraceId};
@@ -14,7 +15,7 @@ pub(crate) struct BegunSpan {
     pub(crate) parent: Option<SpanId>,
     pub(crate) kind: u8,
     pub(crate) status: Status,
-    pub(crate) start: u64,
+    pub(crate) start: UnixNanos,
     pub(crate) notes: Notes,
 }
 
@@ -30,7 +31,7 @@ impl BegunSpan {
             parent: parent.map(|parent| parent.span),
             kind: SpanKind::Internal as u8,
             status: Status::Unset,
-            start: 0,
+            start: UnixNanos::default(),
             notes,
         }
     }
@@ -41,9 +42,20 @@ impl BegunSpan {
         self.parent = Some(parent.span);
     }
 
+    /// Sets its status to error. The first message stays.
+    pub(crate) fn fail(&mut self, message: &str) {
+        if self.status == Status::Error {
+            return;
+        }
+        self.status = Status::Error;
+        if !message.is_empty() {
+            self.notes.text(Tag::Message, "", message);
+        }
+    }
+
     /// Writes its record to `ring`, as of a span that ends now.
     pub(crate) fn end(&mut self, ring: &SpanRing) {
-        let end = clock::unix_nanos();
+        let end = clock::unix_now();
         let state = self.context.state;
         if !state.is_empty() {
             self.notes.text(Tag::State, "", state.as_str());
@@ -51,8 +63,8 @@ impl BegunSpan {
         ring.push(&self.head(end), &self.notes);
     }
 
-    /// The fixed part of its record, if it ends at `end` (wall clock, ns).
-    fn head(&self, end: u64) -> Head {
+    /// The fixed part of its record, if it ends at `end`.
+    fn head(&self, end: UnixNanos) -> Head {
         Head {
             trace: self.context.trace.0,
             span: self.context.span.0,

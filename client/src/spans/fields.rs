@@ -1,12 +1,17 @@
-//! Converts fields of a `tracing` span to notes of its record.
+//! Converts fields of a `tracing` span and of its events to notes of its record.
 
 use core::fmt;
 
+use tracing::Metadata;
 use tracing::field::{Field, Visit};
-use wire::span_record::{ShortText, Status, Tag};
+use wire::span_record::{Note, Notes, ShortText, Status, Tag};
+use wire::time::UnixNanos;
 
 use crate::spans::begun::BegunSpan;
 use crate::spans::span::SpanKind;
+
+/// The attribute of an event with its level.
+const LEVEL: &str = "level";
 
 /// Adds each visited field to a span.
 pub(crate) struct Fields<'a>(pub(crate) &'a mut BegunSpan);
@@ -29,11 +34,7 @@ impl Visit for Fields<'_> {
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        match i64::try_from(value) {
-            Ok(value) => self.0.notes.integer(field.name(), value),
-            // OTLP integers are signed 64-bit.
-            Err(_) => self.0.notes.display(Tag::Text, field.name(), format_args!("{value}")),
-        }
+        unsigned(&mut self.0.notes, field.name(), value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -49,14 +50,65 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// Takes the message of an ERROR event as the span's status message.
-pub(crate) struct Failure<'a>(pub(crate) &'a mut BegunSpan);
+/// What an event says: its message, and its other fields.
+#[derive(Default)]
+pub(crate) struct EventFields {
+    message: ShortText,
+    others: Notes,
+}
 
-impl Visit for Failure<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            self.0.notes.display(Tag::Message, "", format_args!("{value:?}"));
+impl EventFields {
+    /// The message; empty if there is none.
+    pub(crate) fn message(&self) -> &str {
+        self.message.as_str()
+    }
+
+    /// Adds the event to those of a span, as of `at`. Without a message its name says where in the
+    /// program it is.
+    pub(crate) fn add_to(&self, notes: &mut Notes, metadata: &Metadata<'_>, at: UnixNanos) {
+        notes.event(if self.message.is_empty() { metadata.name() } else { self.message() }, at);
+        if let Some(mut event) = notes.last_event() {
+            event.add(Note::Text(LEVEL, metadata.level().as_str()));
+            event.add_all(&self.others);
         }
+    }
+}
+
+impl Visit for EventFields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.message = ShortText::of(format_args!("{value}"));
+        } else {
+            self.others.text(Tag::Text, field.name(), value);
+        }
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.others.integer(field.name(), value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        unsigned(&mut self.others, field.name(), value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.others.float(field.name(), value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.others.bool(field.name(), value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.record_str(field, ShortText::of(format_args!("{value:?}")).as_str());
+    }
+}
+
+/// Adds an attribute with an unsigned integer. Those of OTLP are signed 64-bit: a larger one is a text.
+fn unsigned(notes: &mut Notes, key: &str, value: u64) {
+    match i64::try_from(value) {
+        Ok(value) => notes.integer(key, value),
+        Err(_) => notes.display(Tag::Text, key, format_args!("{value}")),
     }
 }
 

@@ -3,17 +3,18 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Span, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
-use wire::span_record::{Status, Tag};
+use wire::span_record::Tag;
 
 use crate::clock;
 use crate::spans::begun::BegunSpan;
 use crate::spans::context::TraceContext;
-use crate::spans::fields::{Failure, Fields};
+use crate::spans::fields::{EventFields, Fields};
 use crate::spans::open::OpenSpans;
 use crate::spans::ring::SpanRing;
 
@@ -24,9 +25,14 @@ const TARGET: &str = "target";
 ///
 /// Cost per span on the service's thread: two clock reads, four atomic operations, three uncontended locks, and a copy
 /// of at most 512 bytes: a few hundred nanoseconds at most (`cargo bench -p uview --features tracing --bench spans`).
-/// No system call. Memory is allocated only when more spans are open than ever before.
+/// No system call. Memory is allocated only when more spans are open than ever before. An event within a span takes a
+/// clock read, a lock and a copy of what is kept of it.
 #[derive(Debug)]
-pub struct SpanLayer(Option<Recorder>);
+pub struct SpanLayer {
+    recorder: Option<Recorder>,
+    /// The most verbose events that are recorded.
+    events: LevelFilter,
+}
 
 #[derive(Debug)]
 struct Recorder {
@@ -37,12 +43,22 @@ struct Recorder {
 impl SpanLayer {
     /// A layer that writes to `ring`; without a ring it does nothing.
     pub(crate) fn new(ring: Option<Arc<SpanRing>>) -> Self {
-        Self(ring.map(|ring| Recorder { ring, open: OpenSpans::new() }))
+        let recorder = ring.map(|ring| Recorder { ring, open: OpenSpans::new() });
+        Self { recorder, events: LevelFilter::INFO }
+    }
+
+    /// Records events within spans up to this level, [`LevelFilter::INFO`] if nobody says: their message as the name,
+    /// or where they are in the program, and their level and fields as attributes. An event of level ERROR sets the
+    /// status of its span, whatever is said here.
+    #[must_use]
+    pub fn with_events(mut self, most_verbose: LevelFilter) -> Self {
+        self.events = most_verbose;
+        self
     }
 
     /// The context of the span `id`, if it is open and recorded.
     fn context(&self, id: &Id) -> Option<TraceContext> {
-        self.0.as_ref()?.open.with(id.into_non_zero_u64(), |open| open.context)
+        self.recorder.as_ref()?.open.with(id.into_non_zero_u64(), |open| open.context)
     }
 
     /// The nearest enclosing span that this layer records: a filter may hide some spans from the layer.
@@ -66,7 +82,7 @@ impl Recorder {
             let mut open = BegunSpan::new(&self.ring, metadata.name(), parent);
             attributes.record(&mut Fields(&mut open));
             open.notes.text(Tag::Text, TARGET, metadata.target());
-            open.start = clock::unix_nanos();
+            open.start = clock::unix_now();
             open
         });
         if !begun {
@@ -81,34 +97,41 @@ impl Recorder {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        if let Some(recorder) = &self.0 {
+        if let Some(recorder) = &self.recorder {
             recorder.begin(id.into_non_zero_u64(), self.parent(attributes, &context), attributes);
         }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, _context: Context<'_, S>) {
-        if let Some(recorder) = &self.0 {
+        if let Some(recorder) = &self.recorder {
             _ = recorder.open.with(id.into_non_zero_u64(), |open| values.record(&mut Fields(open)));
         }
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        if *event.metadata().level() != Level::ERROR {
+        let metadata = event.metadata();
+        let (is_error, is_recorded) = (*metadata.level() == Level::ERROR, *metadata.level() <= self.events);
+        if !(is_error || is_recorded) {
             return;
         }
-        if let (Some(recorder), Some(span)) = (&self.0, context.event_span(event)) {
-            let failed = |open: &mut BegunSpan| {
-                if open.status != Status::Error {
-                    open.status = Status::Error;
-                    event.record(&mut Failure(open));
-                }
-            };
-            _ = recorder.open.with(span.id().into_non_zero_u64(), failed);
-        }
+        let (Some(recorder), Some(span)) = (&self.recorder, context.event_span(event)) else { return };
+        // Before the lock: whatever a value's `Debug` does, it does not meet the lock.
+        let mut fields = EventFields::default();
+        event.record(&mut fields);
+        let at = clock::unix_nanos();
+        let change = |open: &mut BegunSpan| {
+            if is_error {
+                open.fail(fields.message());
+            }
+            if is_recorded {
+                fields.add_to(&mut open.notes, metadata, at);
+            }
+        };
+        _ = recorder.open.with(span.id().into_non_zero_u64(), change);
     }
 
     fn on_close(&self, id: Id, _context: Context<'_, S>) {
-        if let Some(recorder) = &self.0 {
+        if let Some(recorder) = &self.recorder {
             recorder.end(id.into_non_zero_u64());
         }
     }
@@ -131,7 +154,7 @@ pub fn context(span: &Span) -> Option<TraceContext> {
 
 fn with_open<R>(span: &Span, change: impl FnOnce(&mut BegunSpan) -> R) -> Option<R> {
     let found = span.with_subscriber(|(id, dispatch)| {
-        let recorder = dispatch.downcast_ref::<SpanLayer>()?.0.as_ref()?;
+        let recorder = dispatch.downcast_ref::<SpanLayer>()?.recorder.as_ref()?;
         recorder.open.with(id.into_non_zero_u64(), change)
     });
     found.flatten()

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use wire::span_record::{Status, Tag};
+use wire::span_record::Tag;
 
 use crate::spans::begun::BegunSpan;
 use crate::spans::context::TraceContext;
 use crate::spans::current::{self, EnteredSpan};
 use crate::spans::ring::SpanRing;
+use crate::spans::span_event::SpanEvent;
 use crate::{clock, environment};
 
 /// What a span is for, numbered as in OTLP.
@@ -51,6 +52,7 @@ impl SpanKind {
 /// let mut span = uview.span("POST /pay");
 /// span.set_kind(uview::SpanKind::Server);
 /// span.set_integer("amount", 12);
+/// span.event("retried").set_integer("attempt", 2).set_text("why", "timeout");
 /// let mut inner = uview.span("GET /stock");
 /// if let Some(context) = span.context() {
 ///     inner.set_parent(&context);
@@ -88,7 +90,7 @@ impl Span {
         let above = current::context();
         let recorded = ring.map(|ring| {
             let mut span = BegunSpan::new(&ring, name, above);
-            span.start = clock::unix_nanos();
+            span.start = clock::unix_now();
             Recorded { ring, process: environment::process(), span }
         });
         let passed_on = if recorded.is_some() { None } else { above };
@@ -146,23 +148,25 @@ impl Span {
         }
     }
 
-    /// Says that something happened now. Of `name`, up to 160 bytes are kept; events take at most half of the record,
-    /// and what does not fit is left out and counted in the span.
-    pub fn event(&mut self, name: &str) {
+    /// Says that something happened now, and gives that event, to which attributes may be added. Of `name`, up to 160
+    /// bytes are kept. Events and their attributes take at most half of the record; what does not fit is left out and
+    /// counted in the span, an event with all that would have been added to it.
+    pub fn event(&mut self, name: &str) -> SpanEvent<'_> {
         if let Some(recorded) = &mut self.recorded {
-            recorded.span.notes.event(name, clock::unix_nanos());
+            recorded.span.notes.event(name, clock::unix_now());
         }
+        self.last_event()
+    }
+
+    /// The event that happened last, to which attributes may be added as to what [`Self::event`] gives.
+    pub fn last_event(&mut self) -> SpanEvent<'_> {
+        SpanEvent::new(self.recorded.as_mut().and_then(|recorded| recorded.span.notes.last_event()))
     }
 
     /// Sets its status to error. The first message stays.
     pub fn fail(&mut self, message: &str) {
-        if let Some(recorded) = &mut self.recorded
-            && recorded.span.status != Status::Error
-        {
-            recorded.span.status = Status::Error;
-            if !message.is_empty() {
-                recorded.span.notes.text(Tag::Message, "", message);
-            }
+        if let Some(recorded) = &mut self.recorded {
+            recorded.span.fail(message);
         }
     }
 

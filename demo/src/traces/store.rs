@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
 use prost::Message as _;
+use wire::time::UnixNanos;
 
 use super::{KeptSpan, PEER, STATUS, Side, Trace, TraceId};
 use crate::clock::Clock;
@@ -96,7 +97,7 @@ fn service_of(resource: &ResourceSpans) -> Option<Service> {
 fn kept(service: Service, span: &Span, clock: &Clock) -> KeptSpan {
     let peer = || text(&span.attributes, PEER).and_then(Service::named);
     let side = if span.kind == SpanKind::Client as i32 { peer().map(Side::Client) } else { None };
-    let started = clock.at_unix(span.start_time_unix_nano);
+    let started = clock.at_wall(UnixNanos(span.start_time_unix_nano));
     KeptSpan {
         id: id_of(&span.span_id) as u64,
         parent: (!span.parent_span_id.is_empty()).then(|| id_of(&span.parent_span_id) as u64),
@@ -104,7 +105,7 @@ fn kept(service: Service, span: &Span, clock: &Clock) -> KeptSpan {
         name: span.name.clone(),
         side: side.unwrap_or(Side::Server),
         started,
-        took: clock.at_unix(span.end_time_unix_nano).since(started).unwrap_or_default(),
+        took: clock.at_wall(UnixNanos(span.end_time_unix_nano)).since(started).unwrap_or_default(),
         status: number(&span.attributes, STATUS).and_then(|status| status.try_into().ok()),
         failed: span.status.as_ref().is_some_and(|status| status.code == StatusCode::Error as i32),
         policy: text(&span.attributes, "uview.policy").map(str::to_owned),

@@ -78,7 +78,7 @@ fn numbered(id: u8) -> Span {
 fn a_span_is_kept_as_it_came_and_only_once() {
     let clock = Clock::start();
     let mut store = Store::new(clock);
-    let began = clock.start_unix_ns() + 1_000_000_000;
+    let began = clock.started().0 + 1_000_000_000;
     let span = Span {
         parent_span_id: vec![1; 8],
         name: "GET /pay".to_owned(),

@@ -2,20 +2,21 @@
 //! release 10,000 traces; memory of buffered spans. `cargo bench -p otlp`, on an idle machine. No peer is compared: a
 //! Collector with tail sampling is not available as a package here.
 #![expect(clippy::print_stdout, reason = "figures are for people")]
-#![expect(clippy::disallowed_methods, reason = "it measures time")]
 #![expect(clippy::unwrap_used, reason = "what cannot be prepared cannot be measured")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use hooks::tracing::{BudgetRule, Limits, Metric, OrderKey, Switches};
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use otlp::{
     Edge, Finding, Protocol, Settings, SpanMetricsSettings, TailSampler, TailSettings, Timestamp, UpstreamSettings,
 };
 use prost::Message as _;
+use support::clock::Stopwatch;
 use support::otlp::{text, traces};
 use wire::time::{Nanos, UnixNanos};
 
@@ -145,7 +146,7 @@ fn edge() -> (SocketAddr, Arc<Edge>) {
 /// Spans per second of the one thread that reads sockets, decodes, decides and sends.
 fn over_sockets() {
     let (address, edge) = edge();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let now = unix_now().0;
     let one = |all: u64| {
         let (trace, number) = (all / PER_TRACE, all % PER_TRACE);
         let failed = trace.is_multiple_of(FAILED) && number + 1 == PER_TRACE;
@@ -157,7 +158,7 @@ fn over_sockets() {
     let bytes: usize = bodies.iter().map(Vec::len).sum();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
-    let (clock, before) = (Instant::now(), used("edge"));
+    let (clock, before) = (Stopwatch::start(), used("edge"));
     for body in &bodies {
         let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length";
         stream.write_all(&[format!("{head}: {}\r\n\r\n", body.len()).as_bytes(), body].concat()).unwrap();
@@ -212,7 +213,7 @@ fn release() {
         metrics,
         incident: "".into(),
     };
-    let clock = Instant::now();
+    let clock = Stopwatch::start();
     tail.verdict(finding, at(77_000));
     tail.tick(at(77_100));
     let (batches, took) = (tail.take_batches(), clock.elapsed());

@@ -9,9 +9,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::access::is_below;
 use wire::time::Nanos;
 
-use crate::senders::{SenderRules, is_below};
+use crate::senders::SenderRules;
 
 /// Bytes of paths that are kept, with what keeping them takes.
 pub const CGROUP_BYTES: usize = 4 << 20;

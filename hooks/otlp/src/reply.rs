@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use agent_runtime::http_client;
 use hyper::StatusCode;
 use prost::Message as _;
 use tonic::{Code, Status};
+use wire::time::UnixNanos;
 
 use crate::messages::{self, ExportResponse, RetryInfo};
 use crate::signal::{Encoding, Signal};
@@ -61,9 +63,10 @@ pub fn grpc_failure(status: &Status) -> Failure {
     Failure { text: format!("{:?}: {}", status.code(), status.message()), retryable, retry_after: info }
 }
 
-/// Interprets an HTTP status as OTLP specifies, with the header `Retry-After`.
+/// Interprets an HTTP status as OTLP specifies, with the header `Retry-After`: seconds, or a date, of a response that
+/// came at `now`.
 #[must_use]
-pub fn http_failure(status: StatusCode, retry_after: Option<&str>) -> Failure {
+pub fn http_failure(status: StatusCode, retry_after: Option<&str>, now: UnixNanos) -> Failure {
     let retryable = matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS
@@ -71,8 +74,8 @@ pub fn http_failure(status: StatusCode, retry_after: Option<&str>) -> Failure {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT
     );
-    let after = retry_after.and_then(|seconds| seconds.parse().ok());
-    Failure { text: status.to_string(), retryable, retry_after: after.map(Duration::from_secs) }
+    let after = retry_after.and_then(|text| http_client::retry_after(text, now));
+    Failure { text: status.to_string(), retryable, retry_after: after.map(Duration::from) }
 }
 
 #[cfg(test)]
@@ -93,6 +96,16 @@ mod tests {
 
         assert_eq!((told.retryable, told.retry_after), (true, Some(pause)));
         assert_eq!((full.retryable, down.retryable, wrong.retryable), (false, true, false));
+    }
+
+    #[test]
+    fn a_pause_is_asked_for_in_seconds_or_until_a_date() {
+        let now = UnixNanos::from_secs(784_111_770);
+        let after = |text| http_failure(StatusCode::SERVICE_UNAVAILABLE, Some(text), now).retry_after;
+
+        assert_eq!(after("90"), Some(Duration::from_secs(90)));
+        assert_eq!(after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::from_secs(7)));
+        assert_eq!(after("soon"), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use agent_runtime::access::is_below;
 use hyper::HeaderMap;
 use subtle::ConstantTimeEq as _;
 use wire::id::Owner;
@@ -220,11 +221,6 @@ impl SenderRule {
             && self.uid.is_none_or(|uid| peer.uid == Some(uid))
             && self.cgroup.as_ref().is_none_or(is_in)
     }
-}
-
-/// Whether the cgroup `path` is `above`, or below it.
-pub(crate) fn is_below(path: &str, above: &str) -> bool {
-    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Spans of one request that their sender may not send in their service's name.

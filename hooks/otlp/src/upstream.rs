@@ -5,6 +5,7 @@ mod connector;
 use std::io::Write as _;
 use std::time::Duration;
 
+use agent_runtime::clock::unix_now;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::{ClientConfigs, chain};
 use bytes::{Buf as _, BufMut as _, Bytes};
@@ -224,7 +225,7 @@ async fn by_http(
         return Ok(reply::rejected(outgoing.signal, outgoing.encoding, &text, outgoing.body.len()));
     }
     let after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    Err(reply::http_failure(head.status, after))
+    Err(reply::http_failure(head.status, after, unix_now()))
 }
 
 /// Compresses `body` with gzip. Fast rather than small: spans repeat so much that either gives a tenth.

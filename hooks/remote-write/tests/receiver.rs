@@ -16,11 +16,11 @@ use fixtures::{decoded, gauge, point};
 use remote_write::client::{Client, SendReport};
 use remote_write::encoding::{Encoder, Version};
 use remote_write::reply::Reply;
-use support::http::HttpRequest;
+use support::http::HttpMessage;
 
 /// The head of a request in lower case, and its body; `None` if the connection ends.
 fn request(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
-    let HttpRequest { head, body } = HttpRequest::read(reader)?;
+    let HttpMessage { head, body } = HttpMessage::read(reader)?;
     Some((head.to_lowercase(), body))
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use wire::date::Date;
 use wire::time::UnixNanos;
 
 use crate::groups::{Alert, AlertKind, Notification};
@@ -152,19 +153,9 @@ fn fingerprint(labels: &Labels<'_>) -> u64 {
 
 /// Formats a time as RFC 3339 in UTC, in milliseconds.
 fn rfc3339(at: UnixNanos) -> String {
-    let (seconds, millis) = (at.0 / 1_000_000_000, at.0 / 1_000_000 % 1_000);
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's days to civil: years begin in March, eras of 400 years have 146,097 days.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    let (seconds, millis) = (at.second(), at.millis() % 1_000);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z", Date::of(at))
 }
 
 #[cfg(test)]

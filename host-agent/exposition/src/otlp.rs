@@ -10,6 +10,8 @@
 
 use core::ops::ControlFlow;
 
+use wire::time::UnixNanos;
+
 use crate::discards::Discard;
 use crate::distribution::{HistogramPoint, MOST_READ, PointBuckets, Relation};
 use crate::format::{Description, FamilyKind, Role};
@@ -179,7 +181,7 @@ fn ordered(
 }
 
 fn order(metric: &Metric<'_>, point: &Point<'_>, line: Line, intake: &mut Intake<'_>) -> Result<Relation, Discard> {
-    let start = if metric.data.counts_from_start() { point.start } else { 0 };
+    let start = if metric.data.counts_from_start() { point.start } else { UnixNanos::default() };
     let relation = match intake.times.take(line, start, point.time) {
         Order::Older => return Err(Discard::Older),
         Order::Duplicate => return Err(Discard::Duplicate),

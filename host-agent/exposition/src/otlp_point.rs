@@ -2,6 +2,8 @@
 
 use core::ops::ControlFlow;
 
+use wire::time::UnixNanos;
+
 use crate::discards::Discard;
 use crate::distribution::MOST_READ;
 use crate::format::Role;
@@ -98,8 +100,8 @@ pub enum PointValue {
 /// One point. Made once, and read into again and again.
 #[derive(Debug, Default)]
 pub struct Point<'b> {
-    pub start: u64,
-    pub time: u64,
+    pub start: UnixNanos,
+    pub time: UnixNanos,
     pub value: PointValue,
     flags: u64,
     /// Encoded, and sorted by their bytes.
@@ -226,7 +228,7 @@ impl<'b> Point<'b> {
         self.counts.clear();
         self.below.clear();
         self.bounds.clear();
-        (self.start, self.time, self.flags) = (0, 0, 0);
+        (self.start, self.time, self.flags) = (UnixNanos::default(), UnixNanos::default(), 0);
         let mut read = PointFields::default();
         let whole = fields(message, |number, value| match metric.data {
             Data::Exponential { .. } => self.exponential(&mut read, number, value),
@@ -251,8 +253,8 @@ impl<'b> Point<'b> {
     /// A field of a number, or of a summary.
     fn number(&mut self, read: &mut PointFields, is_summary: bool, number: u32, value: Value<'b>) {
         match (number, value) {
-            (2, Value::Double(start)) => self.start = start.to_bits(),
-            (3, Value::Double(time)) => self.time = time.to_bits(),
+            (2, Value::Double(start)) => self.start = UnixNanos(start.to_bits()),
+            (3, Value::Double(time)) => self.time = UnixNanos(time.to_bits()),
             (4, Value::Double(count)) if is_summary => read.count = count.to_bits(),
             (5, Value::Double(sum)) if is_summary => read.sum = Some(sum),
             (4, Value::Double(value)) => read.number = Some(value),
@@ -265,8 +267,8 @@ impl<'b> Point<'b> {
 
     fn histogram(&mut self, read: &mut PointFields, number: u32, value: Value<'b>) -> Result<(), &'static str> {
         match (number, value) {
-            (2, Value::Double(start)) => self.start = start.to_bits(),
-            (3, Value::Double(time)) => self.time = time.to_bits(),
+            (2, Value::Double(start)) => self.start = UnixNanos(start.to_bits()),
+            (3, Value::Double(time)) => self.time = UnixNanos(time.to_bits()),
             (4, Value::Double(count)) => read.count = count.to_bits(),
             (5, Value::Double(sum)) => read.sum = Some(sum),
             (6, Value::Double(count)) => self.counts.push(count.to_bits()),
@@ -286,8 +288,8 @@ impl<'b> Point<'b> {
     fn exponential(&mut self, read: &mut PointFields, number: u32, value: Value<'b>) -> Result<(), &'static str> {
         match (number, value) {
             (1, Value::Bytes(attribute)) => self.attributes.push(attribute),
-            (2, Value::Double(start)) => self.start = start.to_bits(),
-            (3, Value::Double(time)) => self.time = time.to_bits(),
+            (2, Value::Double(start)) => self.start = UnixNanos(start.to_bits()),
+            (3, Value::Double(time)) => self.time = UnixNanos(time.to_bits()),
             (4, Value::Double(count)) => read.count = count.to_bits(),
             (5, Value::Double(sum)) => read.sum = Some(sum),
             (6, Value::Number(scale)) => read.scale = signed(scale),

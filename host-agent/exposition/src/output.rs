@@ -32,12 +32,22 @@ enum State {
     Histogram(Sides),
 }
 
+/// The name of the histogram for what `name` has below 0; `None` if it would be too long.
+fn below_zero(name: &str) -> Option<MetricName> {
+    MetricName::new(&format!("{name}{BELOW_ZERO}")).ok()
+}
+
+/// Whether a histogram of this name can have a second one for its values below 0.
+pub fn has_room_below_zero(name: &str) -> bool {
+    below_zero(name).is_some()
+}
+
 /// One series of the region, or two for a histogram with values on both sides of 0: a series of the target, or a sum of
 /// several.
 #[derive(Debug)]
 pub struct Output {
     series: ColumnSeries,
-    /// What is below 0, in the slots that follow.
+    /// What is below 0, in the slots that follow. `None` also if it has no name: then it is left out.
     below: Option<ColumnSeries>,
     first: Slot,
     state: State,
@@ -83,9 +93,7 @@ impl Output {
         let name = MetricName::new(&series.name).map_err(|_| NoName)?;
         let group = naming::group(&series.name);
         let below = match &state {
-            State::Histogram(sides) if sides.are_both() => {
-                Some(MetricName::new(&format!("{}{BELOW_ZERO}", series.name)).map_err(|_| NoName)?)
-            }
+            State::Histogram(sides) if sides.are_both() => below_zero(&series.name),
             _ => None,
         };
         let series = ColumnSeries { name, labels, kind, unit: Unit::new(unit).ok(), group, parts_per_unit: parts };
@@ -97,6 +105,11 @@ impl Output {
     pub const fn end(&self) -> Slot {
         let slots = self.series.kind.slots();
         Slot(self.first.0 + if self.below.is_some() { 2 * slots } else { slots })
+    }
+
+    /// Whether values below 0 are left out for lack of a name.
+    pub const fn leaves_out_below_zero(&self) -> bool {
+        matches!(&self.state, State::Histogram(sides) if sides.are_both()) && self.below.is_none()
     }
 
     /// The same output for another replica, of which nothing was counted.
@@ -169,7 +182,7 @@ impl Output {
         match &self.state {
             State::Counter { total, factor } => store(self.first, (total * factor).round() as u64),
             State::Gauge(value) => store(self.first, value.to_bits()),
-            State::Histogram(sides) => sides.store(self.first, store),
+            State::Histogram(sides) => sides.store(self.first, self.below.is_some(), store),
         }
     }
 }

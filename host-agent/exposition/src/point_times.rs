@@ -1,17 +1,21 @@
 //! Times of points: they order the points of one series, and nothing else. Clocks of senders may be wrong.
 
+use wire::time::UnixNanos;
+
 use crate::lines::Line;
 
 /// Rising points from before the last one after which a sender's clock was set back.
 const SET_BACK: u8 = 3;
+/// A time that is not stated.
+const NEVER: UnixNanos = UnixNanos(0);
 
-/// When the point before was, in the sender's nanoseconds; 0 is never.
+/// When the point before was, by the sender's clock; 1970 is never.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastPoint {
-    start: u64,
-    time: u64,
+    start: UnixNanos,
+    time: UnixNanos,
     /// The last of those points in a row that were older, and how many.
-    older: u64,
+    older: UnixNanos,
     older_points: u8,
 }
 
@@ -43,13 +47,13 @@ impl PointTimes {
     }
 
     /// Whether a point at `time` is later than the last one.
-    pub fn is_later(&self, line: Line, time: u64) -> bool {
+    pub fn is_later(&self, line: Line, time: UnixNanos) -> bool {
         self.0.get(line as usize).is_none_or(|seen| time > seen.time)
     }
 
-    /// Takes a point at `time` that counts from `start` on; 0: not stated.
-    pub fn take(&mut self, line: Line, start: u64, time: u64) -> Order {
-        if time == 0 {
+    /// Takes a point at `time` that counts from `start` on; 1970: not stated.
+    pub fn take(&mut self, line: Line, start: UnixNanos, time: UnixNanos) -> Order {
+        if time == NEVER {
             return Order::Later;
         }
         let at = line as usize;
@@ -60,7 +64,7 @@ impl PointTimes {
         if time == seen.time {
             return Order::Duplicate;
         }
-        let of_before = start != 0 && start < seen.start;
+        let of_before = start != NEVER && start < seen.start;
         if time < seen.time || of_before {
             seen.older_points = if time > seen.older { seen.older_points.saturating_add(1) } else { 1 };
             seen.older = time;
@@ -70,7 +74,7 @@ impl PointTimes {
             *seen = LastPoint { start, time, ..LastPoint::default() };
             return Order::SetBack;
         }
-        let restarted = seen.start != 0 && start > seen.start;
+        let restarted = seen.start != NEVER && start > seen.start;
         *seen = LastPoint { start: start.max(seen.start), time, ..LastPoint::default() };
         if restarted { Order::Restarted } else { Order::Later }
     }
@@ -86,7 +90,7 @@ mod tests {
         let mut times = PointTimes::default();
         let orders = [(1, 10), (1, 20), (1, 20), (1, 15), (1, 30), (25, 40), (1, 50), (25, 60)];
 
-        let orders = orders.map(|(start, time)| times.take(3, start, time));
+        let orders = orders.map(|(start, time)| times.take(3, UnixNanos(start), UnixNanos(time)));
 
         assert_eq!(orders, [Later, Later, Duplicate, Older, Later, Restarted, Older, Later]);
     }
@@ -94,13 +98,13 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_is_believed_with_its_third_point() {
         let mut times = PointTimes::default();
-        times.take(0, 0, 1_000_000);
+        times.take(0, NEVER, UnixNanos(1_000_000));
 
-        let orders = [10, 20, 30, 40].map(|time| times.take(0, 0, time));
+        let orders = [10, 20, 30, 40].map(|time| times.take(0, NEVER, UnixNanos(time)));
 
         assert_eq!(orders, [Order::Older, Order::Older, Order::SetBack, Order::Later]);
         times.forget(0);
-        assert_eq!(times.take(0, 0, 5), Order::Later);
-        assert_eq!(times.take(0, 0, 0), Order::Later, "a point without a time is not ordered");
+        assert_eq!(times.take(0, NEVER, UnixNanos(5)), Order::Later);
+        assert_eq!(times.take(0, NEVER, NEVER), Order::Later, "a point without a time is not ordered");
     }
 }

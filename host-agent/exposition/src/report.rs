@@ -59,10 +59,15 @@ pub fn reason(left: LeftOut, same: Option<&Series>) -> String {
     }
 }
 
-/// The families of `all`; `watched` says whether an output is of one series.
-pub fn families(all: &AllSeries, watched: impl Fn(u32) -> bool) -> Vec<FamilyReport> {
+/// The families of `all`; `watched` says whether an output is of one series, `is_cut` whether it leaves out what is
+/// below 0.
+pub fn families(all: &AllSeries, watched: impl Fn(u32) -> bool, is_cut: impl Fn(u32) -> bool) -> Vec<FamilyReport> {
     let mut counts: BTreeMap<usize, (usize, BTreeMap<String, usize>)> = BTreeMap::new();
+    let mut cut: BTreeMap<usize, usize> = BTreeMap::new();
     for (_, series) in all.iter() {
+        if matches!(&series.place, Destination::Output(output) if is_cut(*output)) {
+            *cut.entry(series.family).or_default() += 1;
+        }
         let (exposed, by_fate) = counts.entry(series.family).or_default();
         *exposed += 1;
         let fate = match &series.place {
@@ -79,13 +84,11 @@ pub fn families(all: &AllSeries, watched: impl Fn(u32) -> bool) -> Vec<FamilyRep
             let (exposed, by_fate) = counts.remove(&number).unwrap_or_default();
             let watched = by_fate.get("watched").copied().unwrap_or(0);
             let exposed = if exposed == 0 { family.ignored as usize } else { exposed };
-            FamilyReport {
-                name: family.name.clone(),
-                kind: family.kind.name(),
-                exposed,
-                watched,
-                why: why(family.kind, &by_fate),
+            let mut why = why(family.kind, &by_fate);
+            if let Some(count) = cut.get(&number) {
+                _ = write!(why, "; {count} without values below 0: the name is too long");
             }
+            FamilyReport { name: family.name.clone(), kind: family.kind.name(), exposed, watched, why }
         })
         .collect();
     found.sort_by(|one, other| one.name.cmp(&other.name));

@@ -69,10 +69,10 @@ impl Sides {
         }
     }
 
-    /// Writes it by `store`, from `first` on; what is below 0 follows what is above.
-    pub fn store(&self, first: Slot, store: &mut impl FnMut(Slot, u64)) {
+    /// Writes it by `store`, from `first` on; what is below 0 follows what is above, if it `has_below`.
+    pub fn store(&self, first: Slot, has_below: bool, store: &mut impl FnMut(Slot, u64)) {
         self.above.store(self.shape, first, store);
-        if let Some(below) = &self.below {
+        if let Some(below) = self.below.as_ref().filter(|_| has_below) {
             below.store(self.shape, Slot(first.0 + self.shape.scale.slots()), store);
         }
     }

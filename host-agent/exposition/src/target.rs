@@ -14,7 +14,7 @@ use crate::format::{Format, FormatError};
 use crate::intake::Intake;
 use crate::lines::Lines;
 use crate::otlp::{self, PartCounts};
-use crate::output::{Output, REST};
+use crate::output::{Output, REST, has_room_below_zero};
 use crate::point_times::PointTimes;
 use crate::program::ProgramState;
 use crate::refused_samples::RefusedSamples;
@@ -324,8 +324,9 @@ impl Target {
             .filter_map(|(number, labels)| {
                 let series = self.all.get(*number)?;
                 let is_present = series.age(&self.lines) <= self.settings.hold;
+                let has_both = self.two_sided.contains(&series.name) && has_room_below_zero(&series.name);
                 let form = match series.form() {
-                    Form::Histogram if self.two_sided.contains(&series.name) => Form::TwoSided,
+                    Form::Histogram if has_both => Form::TwoSided,
                     form => form,
                 };
                 Some(Candidate { name: &series.name, labels, form, window: &series.window, is_present })
@@ -498,6 +499,7 @@ impl Target {
                 |place: &Destination| matches!(place, Destination::Output(output) if self.is_rest(*output) == rest);
             self.all.iter().filter(|(_, series)| is_of(&series.place)).count()
         };
+        let is_cut = |output: u32| self.outputs.get(output as usize).is_some_and(Output::leaves_out_below_zero);
         let needed = self.settings.window;
         TargetReport {
             samples: self.samples,
@@ -507,7 +509,7 @@ impl Target {
             columns: self.outputs.iter().map(Output::columns).sum(),
             refused: self.refused.too_many + self.refused.too_long,
             learned: (if self.is_chosen { needed } else { self.learned.min(needed) }, needed),
-            families: report::families(&self.all, |output| !self.is_rest(output)),
+            families: report::families(&self.all, |output| !self.is_rest(output), is_cut),
         }
     }
 }

@@ -63,7 +63,7 @@ struct Card {
 
 /// When a look is taken: a steady second ([`crate::dates`]), and what the agent's wall clock shows.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct FeedTime {
     second: u32,
     wall: UnixNanos,
 }
@@ -108,14 +108,14 @@ impl Feed {
         }
     }
 
-    /// Takes a look at the moment `now`, by the agent's own clocks: `status` of the agent, and what there is to fetch.
+    /// Takes a look at the time `now`, by the agent's own clocks: `status` of the agent, and what there is to fetch.
     /// Returns whether there is a new event. O(LMAPs), once for all viewers.
     pub fn look(&mut self, status: &StatusReply, revisions: Revisions, now: Timestamp) -> News {
-        let moment = Moment { second: self.dates.look(now), wall: now.wall };
+        let time = FeedTime { second: self.dates.look(now), wall: now.wall };
         let known: BTreeSet<u32> = status.lmaps.iter().map(|lmap| lmap.lmap).collect();
         let gone: Vec<u32> = self.cards.keys().copied().filter(|id| !known.contains(id)).collect();
         self.cards.retain(|id, _| known.contains(id));
-        let changed: Vec<Value> = status.lmaps.iter().filter_map(|lmap| self.lmap(lmap, moment)).collect();
+        let changed: Vec<Value> = status.lmaps.iter().filter_map(|lmap| self.lmap(lmap, time)).collect();
         let node = differences(&mut self.node, node(status, revisions));
         if gone.is_empty() && changed.is_empty() && node.is_empty() {
             return News::None;
@@ -141,7 +141,7 @@ impl Feed {
     }
 
     /// What changed of one LMAP until `now`; `None`: nothing.
-    fn lmap(&mut self, lmap: &LmapStatus, now: Moment) -> Option<Value> {
+    fn lmap(&mut self, lmap: &LmapStatus, now: FeedTime) -> Option<Value> {
         let none = || Card { fields: Fields::new(), at_unix_ns: 0, seen: UnixNanos(0) };
         let card = self.cards.entry(lmap.lmap).or_insert_with(none);
         let is_new = card.at_unix_ns != lmap.at_unix_ns;

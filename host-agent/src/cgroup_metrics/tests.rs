@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sources::cgroup::Measure;
 use sources::cgroup::hierarchies::Controller;
+use support::harness::not_run;
 use wire::id::Incarnation;
 use wire::time::Interval;
 
@@ -205,17 +206,10 @@ fn real_root(name: &str) -> Option<(Hierarchy, PathBuf)> {
     Some((unified, folder))
 }
 
-fn loud(text: &str) {
-    use std::io::Write as _;
-
-    // Not `println!`, which the test's harness swallows.
-    let _ = writeln!(std::io::stderr(), "!! {text}");
-}
-
 #[test]
 fn a_cgroup_that_vanishes_ends_its_service_and_one_of_the_same_name_begins_anew() {
     let Some((unified, folder)) = real_root("vanishes") else {
-        return loud("CGROUPS OF THE KERNEL WERE NOT TRIED: this user may create none");
+        return not_run("cgroups of the kernel: this user may create none");
     };
     let name = Path::new(&folder).file_name().unwrap().to_str().unwrap().to_owned();
     let settings = CgroupSettings {
@@ -302,7 +296,7 @@ impl Drop for Elsewhere {
 #[test]
 fn the_network_of_a_container_is_that_of_its_namespace() {
     let Some(mut elsewhere) = Elsewhere::start() else {
-        return loud("A NETWORK NAMESPACE WAS NOT TRIED: it takes root, ip, unshare and an interface of type ifb");
+        return not_run("the network of a container: it takes root, ip, unshare and an interface of type ifb");
     };
     let tree = Tree::new(&["shop/far", "shop/here"]);
     tree.write("shop/far", "cgroup.procs", &format!("{}\n", elsewhere.shell.id()));

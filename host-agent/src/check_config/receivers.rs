@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use agent_runtime::check::Inspection;
+use agent_runtime::reach::is_this_machine;
 use agent_runtime::{OutwardTls, chain};
 use wire::time::UnixNanos;
 
@@ -104,8 +105,7 @@ fn inspect_receiver(key: &str, url: &str, headers: &[&str], error: Option<&confi
 fn is_of_this_machine(url: &str) -> bool {
     let host = url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
     let host = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+    is_this_machine(host.trim_start_matches('[').trim_end_matches(']'))
 }
 
 #[cfg(test)]
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn addresses_of_this_machine_are_told_from_others() {
-        for url in ["http://localhost:4317", "http://127.0.0.1/x", "http://[::1]:5/"] {
+        for url in ["http://Localhost:4317", "http://127.0.0.1/x", "http://[::1]:5/", "http://[::ffff:127.0.0.1]/"] {
             assert!(is_of_this_machine(url), "{url}");
         }
         for url in ["http://collector:4317", "http://10.0.0.1/x", "nonsense"] {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agent_runtime::access::is_below;
 use wire::id::{Incarnation, Owner};
 use wire::metric::{Aggregation, TickDivider, stride};
 use wire::name::{MetricName, ServiceName};
@@ -98,10 +99,6 @@ pub(super) fn aggregation<'rules>(
     metric: &MetricName,
 ) -> Option<&'rules Aggregation> {
     rules.iter().find(|rule| rule.applies(service, metric)).map(|rule| &rule.aggregation)
-}
-
-fn is_below(path: &str, above: &str) -> bool {
-    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Limits on what services may register. Of those of the node, an owner may hold three times what is free: three

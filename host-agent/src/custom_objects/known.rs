@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::api_server::is_missing;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
@@ -199,15 +200,4 @@ impl<S: DeserializeOwned + Clone + PartialEq> WatchedKind<S> {
 /// No code under these locks panics. If one did, the tables would still be usable.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether the API server does not know the kind.
-fn is_missing(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(error)
-    | watcher::Error::WatchStartFailed(error)
-    | watcher::Error::WatchFailed(error)) = error
-    else {
-        return false;
-    };
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }

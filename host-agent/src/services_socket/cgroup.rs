@@ -121,8 +121,7 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_has_the_number_of_one_that_connected_does_not_get_its_place() {
         if std::fs::OpenOptions::new().write(true).open(LAST_PID).is_err() {
-            println!("NOT RUN: the number of the next process is chosen by root only");
-            return;
+            return support::harness::not_run("the number of the next process is chosen by root only");
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
@@ -147,7 +146,7 @@ mod tests {
         if knows_processes {
             assert_eq!((cgroup.as_str(), lives), ("", false));
         } else {
-            println!("NOT RUN: this kernel has no SO_PEERPIDFD");
+            support::harness::not_run("this kernel has no SO_PEERPIDFD");
         }
     }
 

@@ -21,6 +21,7 @@ pub(super) struct SpanRequest {
     head: usize,
     spans: usize,
     span: Vec<u8>,
+    event: Vec<u8>,
     pair: Vec<u8>,
 }
 
@@ -35,7 +36,7 @@ impl SpanRequest {
         bytes(1, &attributes, &mut resource);
         bytes(1, SCOPE.as_bytes(), &mut name);
         bytes(1, &name, &mut scope);
-        Self { resource, head: scope.len(), scope, spans: 0, span: Vec::new(), pair }
+        Self { resource, head: scope.len(), scope, spans: 0, span: Vec::new(), event: Vec::new(), pair }
     }
 
     /// Number of spans.
@@ -45,7 +46,7 @@ impl SpanRequest {
 
     /// Adds a span.
     pub(super) fn add(&mut self, head: &Head, record: &Record) {
-        let Self { span, pair, .. } = self;
+        let Self { span, event, pair, .. } = self;
         span.clear();
         bytes(1, &head.trace.get().to_be_bytes(), span);
         bytes(2, &head.span.get().to_be_bytes(), span);
@@ -54,25 +55,22 @@ impl SpanRequest {
         }
         bytes(5, record.name().as_bytes(), span);
         number(6, head.kind.into(), span);
-        fixed(7, head.start, span);
-        fixed(8, head.end, span);
+        fixed(7, head.start.0, span);
+        fixed(8, head.end.0, span);
         let mut message = "";
         for note in record.notes() {
             match note {
-                Note::Name(_) => {}
                 Note::State(state) => bytes(3, state.as_bytes(), span),
                 Note::Message(text) => message = text,
-                Note::Text(key, value) => attribute(9, key, Value::Text(value), pair, span),
-                Note::Integer(key, value) => attribute(9, key, Value::Integer(value), pair, span),
-                Note::Float(key, value) => attribute(9, key, Value::Float(value), pair, span),
-                Note::Bool(key, value) => attribute(9, key, Value::Bool(value), pair, span),
+                note => attribute_note(9, note, pair, span),
             }
         }
-        for event in record.events() {
-            pair.clear();
-            fixed(1, event.at, pair);
-            bytes(2, event.name.as_bytes(), pair);
-            bytes(11, pair, span);
+        for (number, happened) in record.events().enumerate() {
+            event.clear();
+            fixed(1, happened.at.0, event);
+            bytes(2, happened.name.as_bytes(), event);
+            record.event_attributes(number).for_each(|note| attribute_note(3, note, pair, event));
+            bytes(11, event, span);
         }
         if record.left_out() > 0 {
             number(10, record.left_out().into(), span);
@@ -110,6 +108,18 @@ enum Value<'a> {
     Bool(bool),
     Integer(i64),
     Float(f64),
+}
+
+/// A note that is an attribute, as a `KeyValue`; nothing for any other.
+fn attribute_note(field: u32, note: Note<'_>, pair: &mut Vec<u8>, into: &mut Vec<u8>) {
+    let (key, value) = match note {
+        Note::Text(key, value) => (key, Value::Text(value)),
+        Note::Integer(key, value) => (key, Value::Integer(value)),
+        Note::Float(key, value) => (key, Value::Float(value)),
+        Note::Bool(key, value) => (key, Value::Bool(value)),
+        Note::Name(_) | Note::Message(_) | Note::State(_) => return,
+    };
+    attribute(field, key, value, pair, into);
 }
 
 /// A `KeyValue`; `pair` is a scratch buffer.
@@ -155,16 +165,54 @@ mod tests {
     use core::num::{NonZeroU64, NonZeroU128};
 
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::common::v1::KeyValue;
     use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
     use prost::Message as _;
     use wire::span_record::{Notes, RECORD_WORDS, Subject, Tag};
+    use wire::time::UnixNanos;
 
     use super::*;
 
     fn head(parent: Option<u64>) -> Head {
         let (trace, span) = (NonZeroU128::new(0xab << 120 | 7).unwrap(), NonZeroU64::new(5).unwrap());
         let parent = parent.and_then(NonZeroU64::new);
-        Head { trace, span, parent, kind: 2, status: Status::Error, start: 1_000, end: 2_000 }
+        let (start, end) = (UnixNanos(1_000), UnixNanos(2_000));
+        Head { trace, span, parent, kind: 2, status: Status::Error, start, end }
+    }
+
+    /// Keys and values as OpenTelemetry has them.
+    fn pairs(of: &[KeyValue]) -> Vec<(String, Option<Any>)> {
+        of.iter().map(|pair| (pair.key.clone(), pair.value.clone().unwrap().value)).collect()
+    }
+
+    #[test]
+    fn events_go_on_with_their_attributes() {
+        let mut notes = Notes::default();
+        notes.text(Tag::Name, "", "POST /pay");
+        notes.event("retried", UnixNanos(1_200));
+        let attributes =
+            [Note::Text("why", "timeout"), Note::Integer("n", -3), Note::Float("after", 0.5), Note::Bool("late", true)];
+        attributes.into_iter().for_each(|attribute| notes.last_event().unwrap().add(attribute));
+        notes.event("given up", UnixNanos(1_900));
+        let mut words = [0; RECORD_WORDS];
+        notes.span(&head(None), &mut words);
+        let record = Record::decode(&words).unwrap();
+
+        let mut request = SpanRequest::new("payment", "payment-1");
+        request.add(&head(None), &record);
+        let read = ExportTraceServiceRequest::decode(&*request.take()).unwrap();
+
+        let span = &read.resource_spans[0].scope_spans[0].spans[0];
+        assert_eq!((span.attributes.len(), span.events.len()), (0, 2));
+        let expected = [
+            ("why", Any::StringValue("timeout".to_owned())),
+            ("n", Any::IntValue(-3)),
+            ("after", Any::DoubleValue(0.5)),
+            ("late", Any::BoolValue(true)),
+        ];
+        assert_eq!(pairs(&span.events[0].attributes), expected.map(|(key, value)| (key.to_owned(), Some(value))));
+        let last = &span.events[1];
+        assert_eq!((&*last.name, last.time_unix_nano, last.attributes.len()), ("given up", 1_900, 0));
     }
 
     #[test]
@@ -175,9 +223,9 @@ mod tests {
         notes.text(Tag::Text, "user", "mäx");
         notes.integer("n", -3);
         notes.float("x", 0.5);
-        notes.event("retried", 1_200);
+        notes.event("retried", UnixNanos(1_200));
         notes.bool("b", true);
-        notes.event("given up", 1_900);
+        notes.event("given up", UnixNanos(1_900));
         notes.text(Tag::Message, "", "refused");
         notes.text(Tag::State, "", "ot=rv:0123456789abcd");
         notes.integer(&"k".repeat(65), 1);
@@ -195,12 +243,9 @@ mod tests {
 
         let resource = read.resource_spans[0].resource.as_ref().unwrap();
         let text = |text: &str| Some(Any::StringValue(text.to_owned()));
-        let of = |pairs: &[opentelemetry_proto::tonic::common::v1::KeyValue]| {
-            pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone().unwrap().value)).collect::<Vec<_>>()
-        };
         let expected =
             [("service.name".to_owned(), text("payment")), ("service.instance.id".to_owned(), text("payment-1"))];
-        assert_eq!(of(&resource.attributes), expected);
+        assert_eq!(pairs(&resource.attributes), expected);
         let scope = &read.resource_spans[0].scope_spans[0];
         assert_eq!((scope.scope.as_ref().unwrap().name.as_str(), scope.spans.len()), ("uview", 2));
         let span = &scope.spans[0];
@@ -215,7 +260,7 @@ mod tests {
             ("x".to_owned(), Some(Any::DoubleValue(0.5))),
             ("b".to_owned(), Some(Any::BoolValue(true))),
         ];
-        assert_eq!(of(&span.attributes), attributes);
+        assert_eq!(pairs(&span.attributes), attributes);
         let events: Vec<_> = span.events.iter().map(|event| (&*event.name, event.time_unix_nano)).collect();
         assert_eq!(events, [("retried", 1_200), ("given up", 1_900)]);
         assert_eq!((span.dropped_attributes_count, &*span.trace_state), (1, "ot=rv:0123456789abcd"));

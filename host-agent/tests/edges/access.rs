@@ -24,7 +24,7 @@ pub const NOBODY: u32 = 65_534;
 /// An agent whose directory others may enter, as /run/uview; `None` without root, which is said.
 fn agent(access: &str) -> Option<Agent> {
     if !rustix::process::geteuid().is_root() {
-        println!("NOT RUN: access of other users needs root");
+        support::harness::not_run("access of other users needs root");
         return None;
     }
     let agent = Agent::with(&format!("process_metrics: {{enabled: false}}\n{access}\n"));

@@ -1,12 +1,12 @@
 //! A host agent in this process, in its own directory.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use host_agent::config::Config;
+use support::http::{self, HttpResponse};
 use support::wait::Wait;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -133,19 +133,9 @@ impl Agent {
 
     /// Status line with headers, and body, of a page.
     pub fn get(&self, path: &str) -> (String, String) {
-        let page = page(self.at.metrics, path);
-        let (head, body) = page.split_once("\r\n\r\n").unwrap();
-        (head.to_owned(), body.to_owned())
+        let HttpResponse { head, body } = http::get(self.at.metrics, path).unwrap();
+        (head, body)
     }
-}
-
-/// The agent's response at `address` to a GET of `path`, headers included.
-pub fn page(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    page
 }
 
 impl Drop for Agent {

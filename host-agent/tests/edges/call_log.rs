@@ -120,8 +120,7 @@ fn each_call_is_logged_at_debug_and_at_info_what_failed_and_who_reads() {
 #[test]
 fn each_call_that_is_refused_is_logged_with_who_called_and_what_grants_it() {
     if !rustix::process::geteuid().is_root() {
-        println!("NOT RUN: access of other users needs root");
-        return;
+        return support::harness::not_run("access of other users needs root");
     }
     let logged = Logged::start("info", "");
     let folder = logged.agent.folder.path();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use agent_runtime::clock::unix_now;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::http::HttpRequest;
+use support::http::HttpMessage;
 use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{Episode, Row, Rows, Verdict, Verdicts};
 
@@ -105,7 +105,7 @@ fn receiver() -> (SocketAddr, Heads) {
 
 fn refuse_all(mut stream: &TcpStream, into: &Heads) {
     let mut reader = BufReader::new(stream);
-    while let Some(HttpRequest { head, .. }) = HttpRequest::read(&mut reader) {
+    while let Some(HttpMessage { head, .. }) = HttpMessage::read(&mut reader) {
         into.lock().unwrap_or_else(PoisonError::into_inner).push_str(&head);
         if stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n").is_err() {
             return;

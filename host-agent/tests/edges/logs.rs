@@ -1,7 +1,7 @@
 //! Log records over real sockets: they wait, and are kept with their trace, in an alarm, because of an error, or by
 //! what another node decides; the receipt says how many bytes that saves.
 
-use std::io::{BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message as _;
-use support::http::HttpRequest;
+use support::http::{self, HttpMessage};
 use support::otlp::{logs, string};
 use wire::proto::control::Episode;
 use wire::proto::operators::{IncidentRequest, ReceiptLogs, ReceiptRequest};
@@ -45,7 +45,7 @@ pub fn upstream() -> (SocketAddr, Received) {
 
 fn serve(mut reader: BufReader<TcpStream>, into: &Received) -> Option<()> {
     loop {
-        let request = HttpRequest::read(&mut reader)?;
+        let request = HttpMessage::read(&mut reader)?;
         if request.path() == "/v1/logs" {
             let request = ExportLogsServiceRequest::decode(&request.body[..]).unwrap();
             into.lock().unwrap_or_else(PoisonError::into_inner).push(request);
@@ -72,14 +72,8 @@ pub fn post(address: SocketAddr, kind: &str, body: &[u8]) -> (String, String) {
 
 /// As [`post`], to any path.
 pub fn post_to(address: SocketAddr, path: &str, kind: &str, body: &[u8]) -> (String, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let (head, length) = ("HTTP/1.1\r\nhost: localhost\r\nconnection: close", body.len());
-    write!(stream, "POST {path} {head}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n").unwrap();
-    stream.write_all(body).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    (answer.lines().next().unwrap_or_default().to_owned(), answer)
+    let response = http::post(address, path, kind, body).unwrap();
+    (response.status().to_owned(), response.body)
 }
 
 pub const PROTOBUF: &str = "application/x-protobuf";
@@ -256,10 +250,7 @@ fn what_cannot_be_read_is_rejected_by_number_and_a_request_by_its_length() {
 
     let long = logs("payment", vec![log(0, ERROR, &"x".repeat(17 << 20))]).encode_to_vec();
     // The connection may end before all of it is written.
-    let mut stream = TcpStream::connect(agent.at.otlp[1]).unwrap();
-    let (head, length) = ("POST /v1/logs HTTP/1.1\r\nhost: localhost\r\nconnection: close", long.len());
-    write!(stream, "{head}\r\ncontent-type: {PROTOBUF}\r\ncontent-length: {length}\r\n\r\n").unwrap();
-    _ = stream.write_all(&long);
+    _ = http::post(agent.at.otlp[1], "/v1/logs", PROTOBUF, &long);
     let refused = r#"uview_host_refused_otlp_requests_total{signal="logs",reason="too_large"} 1"#;
     WAIT.until("the refusal", || agent.get("/metrics").1.contains(refused).then_some(()));
     assert_eq!(texts(&received), ["good"]);

@@ -1,14 +1,14 @@
 //! A worker's verdict has traces through its service kept, with spans from the OTLP port.
 
-use std::io::{BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_runtime::clock::unix_now;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
-use support::http::HttpRequest;
+use support::http::{self, HttpMessage};
 use support::otlp::spans_of;
 use wire::proto::control::Episode;
 
@@ -35,7 +35,7 @@ pub fn upstream_at(address: SocketAddr) -> (SocketAddr, ReceivedSpans) {
             std::thread::spawn(move || {
                 let mut reader = BufReader::new(stream.unwrap());
                 // A sender that is killed ends it in the middle.
-                while let Some(request) = HttpRequest::read(&mut reader) {
+                while let Some(request) = HttpMessage::read(&mut reader) {
                     if request.path() == "/v1/traces" {
                         let request = ExportTraceServiceRequest::decode(&request.body[..]).unwrap();
                         into.lock().unwrap_or_else(PoisonError::into_inner).push(request);
@@ -74,15 +74,8 @@ pub fn send(address: SocketAddr, body: &[u8]) -> String {
 
 /// As [`send`], if nothing may listen there.
 pub fn try_send(address: SocketAddr, body: &[u8]) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    let length = body.len();
-    let head =
-        "POST /v1/traces HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-protobuf";
-    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n")?;
-    stream.write_all(body)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer.lines().next().unwrap_or_default().to_owned())
+    let response = http::post(address, "/v1/traces", "application/x-protobuf", body)?;
+    Ok(response.status().to_owned())
 }
 
 #[test]

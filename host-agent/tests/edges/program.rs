@@ -12,6 +12,7 @@ use flate2::write::GzEncoder;
 use host_agent::config::Config;
 use prost::Message as _;
 use rustix::process::{Pid, Signal, kill_process};
+use support::http::{self, exchange};
 use support::otlp::traces;
 
 use crate::agent::{WAIT, addresses};
@@ -55,11 +56,7 @@ fn start_with(command: &mut Command, folder: &Path, more: &str) -> Child {
 
 /// The page of metrics; `None` if the agent refuses the connection.
 fn metrics(address: SocketAddr) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page).ok()?;
-    Some(page)
+    http::get(address, "/metrics").ok().map(|response| response.body)
 }
 
 fn run(arguments: &[&str]) -> Output {
@@ -251,20 +248,15 @@ fn ran(process: u32) -> (u64, u64) {
 
 /// Sends spans that are packed by gzip, and waits for the answer.
 fn send_packed(to: SocketAddr, packed: &[u8]) -> std::io::Result<()> {
-    let mut stream = TcpStream::connect(to)?;
-    let head = "POST /v1/traces HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/x-protobuf";
-    write!(stream, "{head}\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n", packed.len())?;
-    stream.write_all(packed)?;
-    stream.read_to_end(&mut Vec::new()).map(drop)
+    let headers = "content-type: application/x-protobuf\r\ncontent-encoding: gzip\r\n";
+    exchange(TcpStream::connect(to)?, "POST /v1/traces", headers, packed).map(drop)
 }
 
 /// Whether the agent says that it runs, within the time after which it takes a worker that is silent for gone.
 fn is_healthy(at: SocketAddr) -> bool {
-    let mut stream = TcpStream::connect(at).unwrap();
+    let stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+    exchange(stream, "GET /healthz", "", &[]).is_ok_and(|response| response.is_ok())
 }
 
 /// Says on drop that senders are to end, also where a test fails.

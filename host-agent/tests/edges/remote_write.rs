@@ -8,7 +8,7 @@ use agent_runtime::clock::unix_now;
 use prost::Message as _;
 use remote_write::message::{TimeSeries, WriteRequest};
 use remote_write::series::STALE_NAN;
-use support::http::HttpRequest;
+use support::http::HttpMessage;
 use wire::proto::control::worker_message::Message as FromWorker;
 use wire::proto::control::{LmapSummary, Row, Rows, Summary};
 
@@ -27,7 +27,7 @@ pub fn receiver() -> (SocketAddr, ReceivedSeries) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut reader = BufReader::new(stream.unwrap());
-            while let Some(HttpRequest { body, .. }) = HttpRequest::read(&mut reader) {
+            while let Some(HttpMessage { body, .. }) = HttpMessage::read(&mut reader) {
                 let message = snap::raw::Decoder::new().decompress_vec(&body).unwrap();
                 let request = WriteRequest::decode(&message[..]).unwrap();
                 into.lock().unwrap_or_else(PoisonError::into_inner).extend(request.timeseries);

@@ -247,8 +247,7 @@ impl Drop for TestCgroup {
 #[test]
 fn a_sender_is_known_by_the_cgroup_in_which_it_connected() {
     let Some(cgroup) = TestCgroup::new() else {
-        println!("NOT RUN: no cgroup (v2) can be made here");
-        return;
+        return support::harness::not_run("no cgroup (v2) can be made here");
     };
     let own = rustix::process::geteuid().as_raw();
     let (to, _received) = upstream();

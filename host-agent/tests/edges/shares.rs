@@ -39,8 +39,7 @@ fn watched(agent: &Agent, prefix: &str) -> usize {
 #[test]
 fn a_user_that_invents_services_and_replicas_leaves_room_for_others_and_is_named() {
     if !rustix::process::geteuid().is_root() {
-        println!("NOT RUN: only root may be another user");
-        return;
+        return support::harness::not_run("only root may be another user");
     }
     let (to, _received) = upstream();
     let agent = Agent::with(&format!(

@@ -22,7 +22,7 @@ use crate::reload::{rejected, replace};
 use crate::service::Service;
 use crate::worker::Worker;
 use support::certificates::{Authority, Subject};
-use support::http::HttpRequest;
+use support::http::HttpMessage;
 use support::otlp::spans_of;
 
 /// An OTLP/HTTP upstream that wants clients' certificates, and ends each connection after one request.
@@ -50,7 +50,7 @@ fn config(authority: &Authority) -> Arc<ServerConfig> {
 /// Reads one request. Its path; `None` if the handshake fails.
 fn serve(stream: TcpStream, config: Arc<ServerConfig>) -> Option<String> {
     let mut reader = BufReader::new(StreamOwned::new(ServerConnection::new(config).unwrap(), stream));
-    let request = HttpRequest::read(&mut reader)?;
+    let request = HttpMessage::read(&mut reader)?;
     let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let stream = reader.get_mut();
     stream.write_all(answer).ok()?;

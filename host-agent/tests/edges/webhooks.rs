@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use support::http::HttpRequest;
+use support::http::HttpMessage;
 use wire::proto::control::Episode;
 
 use crate::agent::{Agent, WAIT};
@@ -22,7 +22,7 @@ fn receiver(listener: TcpListener) -> ReceivedAlarms {
         for stream in listener.incoming() {
             let (mut reader, into) = (BufReader::new(stream.unwrap()), Arc::clone(&into));
             std::thread::spawn(move || {
-                while let Some(HttpRequest { body, .. }) = HttpRequest::read(&mut reader) {
+                while let Some(HttpMessage { body, .. }) = HttpMessage::read(&mut reader) {
                     into.lock().unwrap_or_else(PoisonError::into_inner).push(serde_json::from_slice(&body).unwrap());
                     reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
                 }
@@ -73,7 +73,7 @@ fn a_receiver_that_hangs_and_dies_delays_no_other_and_gets_the_alarm_later() {
     // The bad receiver reads its message and never replies.
     say(Episode::Began, 1);
     let (hanging, _) = bad.accept().unwrap();
-    assert!(HttpRequest::read(&mut BufReader::new(&hanging)).is_some());
+    assert!(HttpMessage::read(&mut BufReader::new(&hanging)).is_some());
     WAIT.until("the beginning", || is(&alarms, "payment", &["firing"]).then_some(()));
     say(Episode::Ended, 2);
     WAIT.until("the end, while the other one hangs", || is(&alarms, "payment", &["firing", "resolved"]).then_some(()));

@@ -1,45 +1,19 @@
 //! A client whose answers are bounded in bytes: lists come in pages, and one that is longer than it should be is an
 //! error and no memory. Watches last, and have no bound of their own: each event is one object.
 
-use core::pin::Pin;
-use core::task::{Context, Poll};
-
-use axum::http::{Request, Response};
-use http_body_util::Limited;
+use agent_runtime::api_server;
 use kube::Client;
-use kube::client::Body;
-use tower_service::Service;
 
 /// Most bytes of one answer.
 pub(crate) const MAX_BYTES: usize = 5 << 20;
 
 /// `client`, whose answers have at most `most` bytes.
 pub(crate) fn bounded(client: Client, most: usize) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    Client::new(Bounded { client, most }, namespace)
+    api_server::bounded(client, most, is_no_watch)
 }
 
-struct Bounded {
-    client: Client,
-    most: usize,
-}
-
-impl Service<Request<Body>> for Bounded {
-    type Response = Response<Limited<Body>>;
-    type Error = kube::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
-        // The client waits in `send`.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let is_watch = |query: &str| query.split('&').any(|part| part == "watch=true" || part == "watch=1");
-        let most = if request.uri().query().is_some_and(is_watch) { usize::MAX } else { self.most };
-        let client = self.client.clone();
-        Box::pin(async move { Ok(client.send(request).await?.map(|body| Limited::new(body, most))) })
-    }
+fn is_no_watch(query: &str) -> bool {
+    !query.split('&').any(|part| part == "watch=true" || part == "watch=1")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use core::pin::pin;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_runtime::api_server::is_missing;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ApiResource, DynamicObject};
@@ -244,17 +245,6 @@ impl ClusterView {
         };
         Some(reports.iter().filter_map(set).collect())
     }
-}
-
-/// Whether the API server does not know the kind.
-fn is_missing(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(error)
-    | watcher::Error::WatchStartFailed(error)
-    | watcher::Error::WatchFailed(error)) = error
-    else {
-        return false;
-    };
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// What is kept of an object. A status that is not understood is one that has to be written.

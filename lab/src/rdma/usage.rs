@@ -1,8 +1,7 @@
 //! Processor time and context switches of processes: read from /proc in the guest, evaluated outside of it.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 use support::clock::Stopwatch;
+use support::http;
 
 /// Prefix of a line with a [`Usage`].
 pub const MARK: &str = "USAGE ";
@@ -168,10 +168,7 @@ struct NicCounters {
 }
 
 fn counters(nic: SocketAddr) -> Result<NicCounters> {
-    let mut stream = TcpStream::connect(nic).context("the NIC agent's metrics")?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page)?;
+    let page = http::get(nic, "/metrics").context("the NIC agent's metrics")?.body;
     let counter = |name: &str| {
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.with_context(|| format!("the NIC agent does not say {name}"))

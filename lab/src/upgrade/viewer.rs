@@ -11,6 +11,7 @@ use wire::proto::operators::{
     DrainWorkerRequest, ListRequest, LmapInfo, LmapStatus, RegisterHookRequest, StatusReply, StatusRequest,
     UndrainWorkerRequest,
 };
+use wire::time::UnixNanos;
 
 use super::rows::RowTimes;
 
@@ -147,7 +148,7 @@ async fn follow(channel: Channel, rows: Arc<Mutex<RowTimes>>) {
             while let Ok(Some(event)) = stream.message().await {
                 // What became of a deleted LMAP is no row.
                 if event.change.is_none() {
-                    lock(&rows).take(&event.service, event.at_unix_ns, is_armed(&event.state));
+                    lock(&rows).take(&event.service, UnixNanos(event.at_unix_ns), is_armed(&event.state));
                 }
             }
         }

@@ -278,8 +278,7 @@ mod tests {
     #[test]
     fn frames_that_the_kernel_drops_are_in_the_streams_metric_and_in_the_interfaces_counters() {
         if !rustix::process::geteuid().is_root() {
-            println!("NOT RUN: reading an interface takes root");
-            return;
+            return support::harness::not_run("reading an interface takes root");
         }
         let (reader, mut streams) = reader();
         let settings = RingSettings {

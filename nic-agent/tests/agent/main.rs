@@ -15,6 +15,7 @@ use host::{End, Host, worker_config};
 use memory::Regions;
 use nic_agent::Aggregations;
 use nic_agent::config::{ClientTls, Config};
+use support::http::{HttpResponse, exchange};
 use support::wait::Wait;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -395,13 +396,9 @@ async fn is_ready(address: std::net::SocketAddr) -> bool {
 
 /// The answer on a Unix socket, as the user of the calling thread.
 fn answer(socket: &std::path::Path, path: &str) -> String {
-    use std::io::{Read as _, Write as _};
-
-    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    let HttpResponse { head, body } = exchange(stream, &format!("GET {path}"), "", &[]).unwrap();
+    head + "\r\n\r\n" + &body
 }
 
 /// [`answer`] to another user.
@@ -448,7 +445,7 @@ async fn models_are_for_viewers_on_a_socket_and_for_nobody_on_the_port() {
         assert!(other.starts_with("HTTP/1.1 403") && other.contains("may not read models"), "{other}");
         assert!(page(address, "/metrics").await.contains("uview_nic_denied_calls_total 1\n"));
     } else {
-        println!("NOT RUN: other users need root");
+        support::harness::not_run("other users need root");
     }
     agent.stop().await;
     assert!(!socket.exists(), "removed at the end");

@@ -1,6 +1,6 @@
 //! A NIC agent as a process in a network namespace. Its measurements are in its log.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use support::http::exchange;
 use support::network::{HERE, Network, THERE};
 
 /// Timeout for requesting a page.
@@ -109,12 +110,9 @@ impl Agent {
         let address = SocketAddr::from((Network::direct_address(space), port.parse().ok()?));
         drop(lines);
         network.run(if space == HERE { THERE } else { HERE }, move || {
-            let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+            let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
             stream.set_read_timeout(Some(PATIENCE)).ok()?;
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").ok()?;
-            let mut page = String::new();
-            stream.read_to_string(&mut page).ok()?;
-            Some(page)
+            Some(exchange(stream, "GET /metrics", "", &[]).ok()?.body)
         })
     }
 

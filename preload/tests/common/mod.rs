@@ -197,8 +197,7 @@ pub fn there_are(programs: &[&str]) -> bool {
     };
     let missing: Vec<_> = programs.iter().filter(|name| !is_there(name)).collect();
     if !missing.is_empty() {
-        // Not `eprintln!`, which the test's harness swallows.
-        let _ = std::io::stderr().write_all(format!("NOT RUN: watching {programs:?}: no {missing:?}\n").as_bytes());
+        support::harness::not_run(&format!("watching {programs:?}: no {missing:?}"));
     }
     missing.is_empty()
 }

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod descriptors;
 #[cfg(feature = "frames")]
 pub mod frames;
+pub mod harness;
 pub mod http;
 #[cfg(feature = "namespaces")]
 pub mod network;
@@ -15,6 +16,7 @@ pub mod otlp;
 pub mod programs;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
+pub mod recorded;
 #[cfg(feature = "namespaces")]
 pub mod relay;
 pub mod sink;

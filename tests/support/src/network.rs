@@ -10,6 +10,8 @@ use std::thread;
 
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getcpu, sched_setaffinity};
 
+use crate::harness::not_run;
+
 /// Prefix of the name of one namespace.
 pub const HERE: &str = "here";
 /// Prefix of the name of the other namespace.
@@ -32,7 +34,7 @@ impl Network {
     /// Creates the network. Returns `None` and prints why if that is not possible.
     pub fn create() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("NOT RUN: network namespaces take root");
+            not_run("network namespaces take root");
             return None;
         }
         let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -40,7 +42,7 @@ impl Network {
         let network = Self { suffix, _alone: alone };
         for space in [HERE, THERE, BETWEEN] {
             if !ip(&["netns", "add", &network.name(space)]) {
-                println!("NOT RUN: `ip netns add` does not work here");
+                not_run("`ip netns add` does not work here");
                 return None;
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Stopwatch;
 
 /// What one look gives: what was waited for, or what was seen instead.
-pub trait Look {
+pub trait Outcome {
     /// What was waited for.
     type Value;
     /// What was seen instead. The last one is printed when the limit is over.
@@ -23,7 +23,7 @@ pub trait Look {
     fn result(self) -> Result<Self::Value, Self::Observation>;
 }
 
-impl Look for bool {
+impl Outcome for bool {
     type Value = ();
     type Observation = Self;
 
@@ -32,7 +32,7 @@ impl Look for bool {
     }
 }
 
-impl<T> Look for Option<T> {
+impl<T> Outcome for Option<T> {
     type Value = T;
     type Observation = Option<Infallible>;
 
@@ -41,7 +41,7 @@ impl<T> Look for Option<T> {
     }
 }
 
-impl<T, S: Debug> Look for Result<T, S> {
+impl<T, S: Debug> Outcome for Result<T, S> {
     type Value = T;
     type Observation = S;
 
@@ -72,7 +72,7 @@ impl Wait {
 
     /// Looks until there is a value, and returns it. Panics when the limit is over, with `what` and what was seen last.
     #[track_caller]
-    pub fn until<L: Look>(self, what: &str, mut look: impl FnMut() -> L) -> L::Value {
+    pub fn until<O: Outcome>(self, what: &str, mut look: impl FnMut() -> O) -> O::Value {
         let clock = Stopwatch::start();
         loop {
             match look().result() {
@@ -86,7 +86,11 @@ impl Wait {
     /// The same in a runtime, by the runtime's clock. A look that does not end is given up, too.
     #[cfg(feature = "async")]
     #[track_caller]
-    pub fn until_async<L: Look>(self, what: &str, mut look: impl AsyncFnMut() -> L) -> impl Future<Output = L::Value> {
+    pub fn until_async<O: Outcome>(
+        self,
+        what: &str,
+        mut look: impl AsyncFnMut() -> O,
+    ) -> impl Future<Output = O::Value> {
         let caller = Location::caller();
         async move {
             let mut seen = None;

@@ -8,6 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::harness::not_run;
+
 /// The key Enter, as WebDriver names it.
 pub const ENTER: &str = "\u{e007}";
 /// The key Escape, as WebDriver names it.
@@ -31,8 +33,17 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    /// Starts it at a free port; `None` where there is none.
-    pub fn start() -> Option<Self> {
+    /// Starts it at a free port, for `what`; `None` where there is none, which is said.
+    #[must_use]
+    pub fn start_for(what: &str) -> Option<Self> {
+        let driver = Self::start();
+        if driver.is_none() {
+            not_run(&format!("{what}: it needs chromium and chromedriver"));
+        }
+        driver
+    }
+
+    fn start() -> Option<Self> {
         let mut command = Command::new("chromedriver");
         let mut process = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
         let mut lines = BufReader::new(process.stdout.take()?).lines().map_while(Result::ok);

@@ -2,13 +2,15 @@
 
 use proptest::prelude::*;
 
+use super::events::EVENT_HEAD;
 use super::*;
 
 const TRACE: NonZeroU128 = NonZeroU128::new(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10).unwrap();
 
 fn head() -> Head {
     let span = NonZeroU64::new(7).unwrap();
-    Head { trace: TRACE, span, parent: NonZeroU64::new(9), kind: 2, status: Status::Error, start: 5, end: 11 }
+    let (start, end) = (UnixNanos(5), UnixNanos(11));
+    Head { trace: TRACE, span, parent: NonZeroU64::new(9), kind: 2, status: Status::Error, start, end }
 }
 
 fn read(notes: &Notes) -> Record {
@@ -64,15 +66,16 @@ fn long_texts_are_cut_at_a_character_and_notes_that_do_not_fit_are_counted() {
 fn events_are_read_in_their_order_whatever_is_noted_between_them() {
     let mut notes = Notes::default();
     notes.text(Tag::Name, "", "GET /pay");
-    notes.event("cache miss", 6);
+    notes.event("cache miss", UnixNanos(6));
     notes.integer("n", -3);
-    notes.event("", 7);
-    notes.event("wiederholt: mäx", u64::MAX);
+    notes.event("", UnixNanos(7));
+    notes.event("wiederholt: mäx", UnixNanos(u64::MAX));
     notes.bool("b", true);
 
     let record = read(&notes);
 
-    let expected = [(6, "cache miss"), (7, ""), (u64::MAX, "wiederholt: mäx")].map(|(at, name)| Event { at, name });
+    let expected = [(6, "cache miss"), (7, ""), (u64::MAX, "wiederholt: mäx")];
+    let expected = expected.map(|(at, name)| Event { at: UnixNanos(at), name });
     assert_eq!(record.events().collect::<Vec<_>>(), expected);
     assert_eq!((record.notes().count(), record.left_out()), (3, 0));
     notes.clear();
@@ -83,30 +86,153 @@ fn events_are_read_in_their_order_whatever_is_noted_between_them() {
 fn events_leave_half_of_the_room_to_notes_and_what_does_not_fit_is_counted() {
     let mut notes = Notes::default();
     for at in 0..40 {
-        notes.event("something happened", at);
+        notes.event("something happened", UnixNanos(at));
     }
     notes.text(Tag::Text, "long", &"ä".repeat(200));
     notes.text(Tag::Text, "short", &"x".repeat(35));
     notes.text(Tag::Text, "too long", &"x".repeat(10));
-    notes.event("x", 1);
+    notes.event("x", UnixNanos(1));
 
     let record = read(&notes);
 
     // 27 bytes each.
     assert_eq!((record.events().count(), record.notes().count(), record.left_out()), (8, 2, 34));
-    assert!(record.events().map(|event| event.at).eq(0..8));
+    assert!(record.events().map(|event| event.at.0).eq(0..8));
 
     let mut full = Notes::default();
     (0..9).for_each(|at| full.integer(&format!("{at}").repeat(43), at));
-    full.event("no room", 1);
+    full.event("no room", UnixNanos(1));
     assert_eq!((read(&full).events().count(), read(&full).notes().count(), full.left_out()), (0, 8, 2));
+}
+
+/// Adds `attributes` to the event that came last.
+fn describe(notes: &mut Notes, attributes: &[Note<'_>]) {
+    let mut event = notes.last_event().expect("the event was not left out");
+    attributes.iter().for_each(|attribute| event.add(*attribute));
+}
+
+#[test]
+fn attributes_of_events_are_read_with_their_event_whatever_comes_between_them() {
+    let mut notes = Notes::default();
+    notes.text(Tag::Name, "", "GET /pay");
+    assert!(notes.last_event().is_none(), "nothing has happened yet");
+    notes.event("cache miss", UnixNanos(6));
+    let first = [Note::Text("key", "mäx"), Note::Integer("size", -3)];
+    describe(&mut notes, &first[..1]);
+    notes.bool("b", true);
+    describe(&mut notes, &first[1..]);
+    notes.event("retried", UnixNanos(7));
+    notes.event("given up", UnixNanos(8));
+    let last = [Note::Float("after", 0.5), Note::Bool("late", true), Note::Bool("", false)];
+    describe(&mut notes, &last);
+
+    let record = read(&notes);
+
+    let names: Vec<_> = record.events().map(|event| event.name).collect();
+    assert_eq!(names, ["cache miss", "retried", "given up"]);
+    let of = |event| record.event_attributes(event).collect::<Vec<_>>();
+    assert_eq!([of(0), of(1), of(2), of(3)], [first.to_vec(), vec![], last.to_vec(), vec![]]);
+    assert_eq!((record.notes().count(), record.left_out()), (2, 0));
+    notes.clear();
+    assert!(notes.last_event().is_none());
+    assert_eq!(read(&notes).event_attributes(0).count(), 0);
+}
+
+/// The events as a reader of before finds them, which knows no attributes of theirs; `None` if it refuses the record.
+fn read_before(words: &[u64; RECORD_WORDS]) -> Option<Vec<(u64, String)>> {
+    let [_, _, _, event_words, low, high, ..] = words[0].to_le_bytes();
+    let begin = HEAD_WORDS + usize::from(u16::from_le_bytes([low, high])).div_ceil(8);
+    let of_events = words.get(begin..begin + usize::from(event_words))?;
+    let bytes: Vec<u8> = of_events.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let (mut rest, mut events) = (&bytes[..], Vec::new());
+    while rest.len() >= 9 {
+        let (head, after) = rest.split_at(9);
+        let (name, after) = after.split_at_checked(head[0].into())?;
+        events.push((u64::from_le_bytes(head[1..].try_into().ok()?), String::from_utf8(name.to_vec()).ok()?));
+        rest = after;
+    }
+    Some(events)
+}
+
+#[test]
+fn a_reader_of_before_passes_over_attributes_of_events_and_they_are_found_wherever_a_word_ends() {
+    for length in 0..24 {
+        let mut notes = Notes::default();
+        notes.text(Tag::Name, "", "GET /pay");
+        notes.event(&"n".repeat(length), UnixNanos(6));
+        notes.event("b", UnixNanos(7));
+        let attribute = Note::Text("why", &"a reason that has several words"[..length]);
+        describe(&mut notes, &[attribute]);
+        let mut words = [u64::MAX; RECORD_WORDS];
+        let used = notes.span(&head(), &mut words);
+
+        let record = Record::decode(&words).unwrap();
+
+        let expected = vec![(6, "n".repeat(length)), (7, "b".to_owned())];
+        assert_eq!(record.events().map(|event| (event.at.0, event.name.to_owned())).collect::<Vec<_>>(), expected);
+        assert_eq!(record.event_attributes(1).collect::<Vec<_>>(), [attribute], "{length}");
+        assert_eq!(read_before(&words), Some(expected), "{length}");
+        // Name, two events with the byte after them, the attribute.
+        assert_eq!(used, HEAD_WORDS + 2 + (9 + length + 10 + 1).div_ceil(8) + (4 + 3 + length).div_ceil(8));
+    }
+}
+
+#[test]
+fn attributes_of_events_share_their_half_and_go_with_an_event_that_is_left_out() {
+    let mut notes = Notes::default();
+    for at in 0..40 {
+        notes.event("e", UnixNanos(at));
+        if let Some(mut event) = notes.last_event() {
+            event.add(Note::Integer("n", at as i64));
+        }
+    }
+    let mut printed = Notes::default();
+    printed.integer("n", 7);
+    printed.integer(&"k".repeat(KEY_BYTES + 1), 7);
+    printed.text(Tag::Message, "", "no attribute");
+
+    let record = read(&notes);
+
+    // 10 and 13 bytes: of the tenth event only its name fits, and nothing of the others.
+    assert_eq!((record.events().count(), record.left_out()), (10, 31));
+    for event in 0..9 {
+        assert_eq!(record.event_attributes(event).collect::<Vec<_>>(), [Note::Integer("n", event as i64)]);
+    }
+    assert_eq!(record.event_attributes(9).count(), 0);
+    let mut notes = Notes::default();
+    notes.event("e", UnixNanos(1));
+    notes.last_event().expect("there is room").add_all(&printed);
+    assert_eq!((read(&notes).event_attributes(0).count(), notes.left_out()), (1, 1));
+}
+
+#[test]
+fn attributes_of_events_that_are_none_are_refused() {
+    let mut notes = Notes::default();
+    notes.event("name", UnixNanos(5));
+    describe(&mut notes, &[Note::Bool("b", true)]);
+    let mut words = [0; RECORD_WORDS];
+    notes.span(&head(), &mut words);
+    let changed = |word: usize, to: u64| {
+        let mut words = words;
+        words[word] = to;
+        Record::decode(&words).map(|record| record.event_attributes(0).count())
+    };
+    let (last, attribute) = (HEAD_WORDS + 1, HEAD_WORDS + 2);
+
+    assert_eq!(changed(last, words[last]), Ok(1));
+    assert_eq!(changed(attribute, 0), Ok(0), "zeros are none");
+    // A tag that only notes have, a key and a value that reach beyond, and more words than there are.
+    assert_eq!(changed(attribute, words[attribute] | 0x01 << 8), Err(RecordError::Note(16)));
+    assert_eq!(changed(attribute, words[attribute] | 0xff << 16), Err(RecordError::Note(16)));
+    assert_eq!(changed(attribute, words[attribute] | 0xff << 24), Err(RecordError::Note(16)));
+    assert_eq!(changed(last, words[last] | 0xff << 56), Err(RecordError::Length(16 + 8 * 255)));
 }
 
 #[test]
 fn events_that_are_none_are_refused() {
     let mut notes = Notes::default();
     notes.text(Tag::Name, "", "abc");
-    notes.event("a name", 5);
+    notes.event("a name", UnixNanos(5));
     let mut words = [0; RECORD_WORDS];
     notes.span(&head(), &mut words);
     let changed = |word: usize, to: u64| {
@@ -164,6 +290,8 @@ proptest! {
         if let Ok(record) = Record::decode(&words) {
             prop_assert!(record.notes().count() <= NOTES_BYTES / NOTE_HEAD);
             prop_assert!(record.events().count() <= NOTES_BYTES / EVENT_HEAD);
+            let attributes = (0..=255).map(|event| record.event_attributes(event).count());
+            prop_assert!(attributes.sum::<usize>() <= NOTES_BYTES / NOTE_HEAD);
         }
     }
 }

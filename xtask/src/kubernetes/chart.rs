@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use support::workspace;
 
-use super::command::output;
+use crate::command::output;
 
 /// The chart, and what is rendered from it for those without helm.
 pub const CHART: &str = "k8s/chart";

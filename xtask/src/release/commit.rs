@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use super::tool;
+use crate::command::output;
 
 /// The commit that is released.
 #[derive(Clone, Debug)]
@@ -25,9 +25,9 @@ impl Commit {
     ///
     /// Changes that are not committed.
     pub fn of(root: &Path) -> Result<Self> {
-        let git = |arguments: &[&str]| {
+        let git = |arguments: &[&str]| -> Result<String> {
             let mut command = Command::new("git");
-            tool::output(command.args(arguments).env("TZ", "UTC0").current_dir(root))
+            Ok(output(command.args(arguments).env("TZ", "UTC0").current_dir(root))?.trim().to_owned())
         };
         let changes = git(&["status", "--porcelain"])?;
         ensure!(changes.is_empty(), "commit first: a release is of a commit, and these files differ:\n{changes}");

@@ -11,11 +11,14 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::archive::{self, Entry};
+use crate::command::output;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+/// What helps if the compiler or readelf cannot be run.
+const TOOLS: &str = "an image is made with tools of gcc (Debian: apt-get install gcc)";
 
 /// What an image is called, and what runs in it.
 #[derive(Debug)]
@@ -111,7 +114,7 @@ pub fn libraries(program: &Path, compiler: &str) -> Result<Vec<Entry>> {
             if !seen.insert(name.clone()) {
                 continue;
             }
-            let found = output(Command::new(compiler).arg(format!("-print-file-name={name}")))?;
+            let found = output(Command::new(compiler).arg(format!("-print-file-name={name}"))).context(TOOLS)?;
             let path = PathBuf::from(found.trim());
             ensure!(path.is_absolute(), "{compiler} does not find {name}, which {} needs", file.display());
             // The kernel starts the loader by its path; the loader looks for the others in /lib.
@@ -128,13 +131,13 @@ pub fn libraries(program: &Path, compiler: &str) -> Result<Vec<Entry>> {
 
 /// The libraries that an ELF file names.
 fn needed(file: &Path) -> Result<Vec<String>> {
-    let text = output(Command::new("readelf").args(["--wide", "--dynamic"]).arg(file))?;
+    let text = output(Command::new("readelf").args(["--wide", "--dynamic"]).arg(file)).context(TOOLS)?;
     Ok(between(&text, "(NEEDED)", "[", "]"))
 }
 
 /// The path of the loader that an ELF program names.
 fn loader(program: &Path) -> Result<String> {
-    let text = output(Command::new("readelf").args(["--wide", "--program-headers"]).arg(program))?;
+    let text = output(Command::new("readelf").args(["--wide", "--program-headers"]).arg(program)).context(TOOLS)?;
     let found = between(&text, "program interpreter", ": ", "]").into_iter().next();
     found.with_context(|| format!("{} names no loader: it is not a dynamically linked program", program.display()))
 }
@@ -143,13 +146,6 @@ fn loader(program: &Path) -> Result<String> {
 fn between(text: &str, word: &str, from: &str, to: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.contains(word));
     lines.filter_map(|line| Some(line.split_once(from)?.1.split_once(to)?.0.to_owned())).collect()
-}
-
-fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().display().to_string();
-    let output = command.output().with_context(|| format!("{name} cannot be run (Debian: apt-get install gcc)"))?;
-    ensure!(output.status.success(), "{name} failed: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// A program with its libraries, as files of an image: the program is `/bin/NAME`.

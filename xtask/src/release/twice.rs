@@ -13,7 +13,8 @@ use flate2::read::GzDecoder;
 use support::workspace;
 
 use super::parts::ReleaseFile;
-use super::{FOLDER, make, publish, tool};
+use super::{FOLDER, make, publish};
+use crate::command::output;
 
 /// Where the clone lies, in the workspace: a longer path than the workspace's own.
 const CLONE: &str = "target/release-twice/a-clone/in-another-folder";
@@ -42,8 +43,8 @@ fn cloned(root: &Path, commit: &str) -> Result<PathBuf> {
     if clone.exists() {
         fs::remove_dir_all(&clone).with_context(|| clone.display().to_string())?;
     }
-    tool::output(Command::new("git").args(["clone", "--quiet", "--no-tags"]).arg(root).arg(&clone))?;
-    tool::output(Command::new("git").args(["checkout", "--quiet", "--detach", commit]).current_dir(&clone))?;
+    output(Command::new("git").args(["clone", "--quiet", "--no-tags"]).arg(root).arg(&clone))?;
+    output(Command::new("git").args(["checkout", "--quiet", "--detach", commit]).current_dir(&clone))?;
     Ok(clone)
 }
 

@@ -211,7 +211,16 @@ impl Driver {
         match (what, words) {
             ("attribute", [key, text]) => span.set_text(key, text),
             ("integer", [key, value]) => span.set_integer(key, number(value)?),
-            ("event", [name]) => span.event(name),
+            ("event", [name, attributes @ ..]) => {
+                let mut event = span.event(name);
+                for attribute in attributes {
+                    let (key, value) = attribute.split_once('=').ok_or("an attribute is KEY=VALUE")?;
+                    match value.parse() {
+                        Ok(number) => event.set_integer(key, number),
+                        Err(_) => event.set_text(key, value),
+                    };
+                }
+            }
             ("fail", [text]) => span.fail(text),
             ("keep", [reason]) => span.keep(reason),
             _ => {

@@ -2,21 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use agent_runtime::clock::timer_now;
 use support::wait::Wait;
 use tokio::runtime::Runtime;
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
     DrainWorkerRequest, ListRequest, LmapInfo, LmapStatus, RegisterHookRequest, StatusRequest, UndrainWorkerRequest,
 };
+use wire::time::{Nanos, UnixNanos};
 
 use super::{LIMIT, SERVICES, SETTLE_ROWS};
 use crate::operator_calls::is_armed;
 
-/// When rows of each service were judged: by the rows' own times (nanoseconds since 1970), and when that arrived here.
-type Verdicts = BTreeMap<String, Vec<(u64, Instant)>>;
+/// When rows of each service were judged: by the rows' own times, and when that arrived here.
+type Verdicts = BTreeMap<String, Vec<(UnixNanos, Instant)>>;
 
 /// Latest verdicts of a service among which one is looked for.
 const LATEST: usize = 2_000;
@@ -81,9 +84,9 @@ impl Viewer {
         self.runtime.block_on(client.undrain_worker(UndrainWorkerRequest { worker })).is_ok()
     }
 
-    /// Waits until rows that are younger than `since` (nanoseconds since 1970) of all services that run all the time
-    /// were judged. Returns when the first such row of the last service was.
-    pub(super) fn all_judged_since(&self, since: u64) -> Instant {
+    /// Waits until rows that are younger than `since` of all services that run all the time were judged. Returns when
+    /// the first such row of the last service was.
+    pub(super) fn all_judged_since(&self, since: UnixNanos) -> Instant {
         let wait = Wait::up_to(LIMIT).pausing(Duration::from_millis(1));
         wait.until("rows of all services are judged again", || {
             let latest = {
@@ -106,15 +109,15 @@ impl Viewer {
     }
 
     /// The longest time between two rows of a service that were judged one after the other, from the last one before
-    /// `since` (nanoseconds since 1970) on.
-    pub(super) fn longest_gap(&self, service: &str, since: u64) -> Duration {
+    /// `since` on.
+    pub(super) fn longest_gap(&self, service: &str, since: UnixNanos) -> Duration {
         let judged = self.judged();
-        let mut times: Vec<u64> = judged[service].iter().map(|(at, _)| *at).collect();
+        let mut times: Vec<UnixNanos> = judged[service].iter().map(|(at, _)| *at).collect();
         // Two workers judge while an LMAP moves.
         times.sort_unstable();
         let begin = times.partition_point(|at| *at <= since).saturating_sub(1);
-        let gaps = times[begin..].windows(2).map(|pair| pair[1] - pair[0]);
-        Duration::from_nanos(gaps.max().unwrap_or(0))
+        let gaps = times[begin..].windows(2).map(|pair| pair[1].since(pair[0]));
+        Duration::from(gaps.max().unwrap_or(Nanos::ZERO))
     }
 }
 
@@ -128,15 +131,10 @@ async fn follow(channel: Channel, judged: Arc<Mutex<Verdicts>>) {
             while let Ok(Some(event)) = stream.message().await {
                 if matches!(event.state.as_str(), "armed" | "drifted") {
                     let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);
-                    judged.entry(event.service).or_default().push((event.at_unix_ns, now()));
+                    judged.entry(event.service).or_default().push((UnixNanos(event.at_unix_ns), timer_now()));
                 }
             }
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "how long something takes is measured here")]
-pub(super) fn now() -> Instant {
-    Instant::now()
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agent_runtime::clock::unix_now;
 use serde_json::{Value, json};
+use support::http;
 use wire::printable;
 
 use crate::hostile_text::{HOSTILE, ODD};
@@ -166,13 +167,8 @@ fn resource_of(service: &str) -> Value {
 
 /// Sends telemetry of one kind, such as `traces`; `None` if it is not accepted.
 fn post(otlp: &str, kind: &str, body: &Value) -> Option<()> {
-    let body = body.to_string();
-    let mut stream = std::net::TcpStream::connect(otlp).ok()?;
-    let head = format!("POST /v1/{kind} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
-    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()?;
-    let mut answer = [0; 15];
-    std::io::Read::read_exact(&mut stream, &mut answer).ok()?;
-    answer.starts_with(b"HTTP/1.1 200").then_some(())
+    let response = http::post(otlp, &format!("/v1/{kind}"), "application/json", body.to_string().as_bytes());
+    response.ok()?.is_ok().then_some(())
 }
 
 /// Sends a failed request of two spans.

@@ -3,7 +3,7 @@
 //! Everything else stays byte for byte, unknown fields included.
 
 use crate::codec::export;
-use crate::codec::fields::{Fields, Value, WireError};
+use crate::codec::fields::{Fields, Value, WireError, string_of};
 
 /// Replaces a masked value.
 pub const MASK: &str = "****";
@@ -109,11 +109,6 @@ fn attribute(pair: &[u8], change: Edit<'_>) -> Option<Vec<u8>> {
     export::bytes(1, key, &mut into);
     export::bytes(2, &value, &mut into);
     Some(into)
-}
-
-pub(super) fn string_of(value: &[u8]) -> Option<&str> {
-    let texts = Fields::of(value).map_while(Result::ok).filter(|field| field.number == 1);
-    texts.last().and_then(|field| str::from_utf8(field.message().ok()?).ok())
 }
 
 #[cfg(test)]

@@ -128,6 +128,12 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
+/// The text of an `AnyValue` of OTLP that is a string.
+pub(super) fn string_of(value: &[u8]) -> Option<&str> {
+    let texts = Fields::of(value).map_while(Result::ok).filter(|field| field.number == 1);
+    texts.last().and_then(|field| str::from_utf8(field.message().ok()?).ok())
+}
+
 /// A message without its fields of one number: the resource or scope around spans. The remaining bytes are a valid
 /// message again.
 #[derive(Clone, Copy, Debug)]

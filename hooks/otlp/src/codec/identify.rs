@@ -1,7 +1,7 @@
 //! Says in a resource whose it is: adds attributes that are verified.
 
 use crate::codec::export;
-use crate::codec::fields::{Field, Fields, Value};
+use crate::codec::fields::{Field, Fields, Value, string_of};
 
 const RESOURCE: u32 = 1;
 const ATTRIBUTES: u32 = 1;
@@ -58,7 +58,7 @@ fn read(pair: &[u8]) -> (&[u8], Option<&str>) {
     for field in Fields::of(pair).map_while(Result::ok) {
         match (field.number, field.value) {
             (1, Value::Bytes(bytes)) => key = bytes,
-            (2, Value::Bytes(value)) => text = super::edit::string_of(value),
+            (2, Value::Bytes(value)) => text = string_of(value),
             _ => {}
         }
     }

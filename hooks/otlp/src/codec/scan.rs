@@ -1,6 +1,6 @@
 //! Finds spans in an encoded request.
 
-use crate::codec::fields::{Envelope, Fields, Value, WireError};
+use crate::codec::fields::{Envelope, Fields, Value, WireError, string_of};
 use hooks::id::{OperationId, OriginId, SenderId, ServiceId};
 use hooks::tracing::{Span, SpanId, SpanIndex, SpanKind, TraceId, sampling_of};
 use wire::time::UnixNanos;
@@ -174,12 +174,6 @@ pub(super) fn text_of<'a>(attribute: &'a [u8], key: &[u8]) -> Option<&'a str> {
         }
     }
     text.filter(|_| found)
-}
-
-/// The text of an `AnyValue` that is a string.
-fn string_of(value: &[u8]) -> Option<&str> {
-    let texts = Fields::of(value).map_while(Result::ok).filter(|field| field.number == 1);
-    texts.last().and_then(|field| str::from_utf8(field.message().ok()?).ok())
 }
 
 /// Calls `visit` with every span of `request` and its group, or with the bytes of a malformed span. O(bytes) at worst;

@@ -141,3 +141,22 @@ fn what_lies_below_the_first_bound_is_placed_by_the_sum() {
     let Some(SlotValue::Histogram(_, _, p99)) = held(&target).remove("change.below_zero") else { unreachable!() };
     assert!((8.0..12.5).contains(&p99), "{p99}");
 }
+
+#[test]
+fn of_a_name_too_long_for_both_what_is_below_zero_is_left_out_and_said() {
+    let name = "c".repeat(250);
+    let batches = [1, 2, 3].map(values);
+    let pages = [1, 2, 3].map(|upto| page(&batches[..upto].concat(), &BOUNDS).replace("change", &name));
+
+    let target = after(&pages);
+
+    let positive: Vec<f64> = batches[2].iter().copied().filter(|value| *value >= 0.0).collect();
+    let [Some((count, sum)), None] = sides(&target, &name) else { unreachable!("{:?}", held(&target)) };
+    assert_eq!(count, positive.len() as u64, "nothing of what is below 0 counts as 0");
+    let exact: f64 = positive.iter().sum();
+    assert!((sum / exact - 1.0).abs() < 0.15, "{sum}, not {exact}");
+    let report = target.report();
+    assert_eq!((report.watched, report.columns, target.slots()), (1, 3, target.placed()[0].series.kind.slots()));
+    let why = &report.families[0].why;
+    assert_eq!(why, "watched; 1 without values below 0: the name is too long");
+}

@@ -57,7 +57,7 @@ fn seconds(unix_ns: u64) -> f64 {
 pub(super) fn draw(incident: &Incident) -> String {
     let services = &incident.services[..incident.services.len().min(STRIPS)];
     let Some(first) = services.iter().map(first_score).min() else { return String::new() };
-    let until = seconds(last(incident));
+    let until = seconds(last(incident).0);
     let began = seconds(incident.began_unix_ns);
     let from = (first as f64).max(began - 3_600.0).min(began);
     let ratios = services.iter().flat_map(|service| &service.ratios).copied().filter(|ratio| ratio.is_finite());

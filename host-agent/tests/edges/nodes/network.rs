@@ -19,20 +19,20 @@ impl Network {
     /// The network; `None`, with a message, where it cannot be created.
     pub fn create() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("NOT RUN: network namespaces take root");
+            support::harness::not_run("network namespaces take root");
             return None;
         }
         let network = Self(std::process::id().to_string());
         for space in NODES.into_iter().chain([HUB]) {
             if !ip(&["netns", "add", &network.name(space)]) {
-                println!("NOT RUN: `ip netns add` does not work here");
+                support::harness::not_run("`ip netns add` does not work here");
                 return None;
             }
             assert!(ip(&["-n", &network.name(space), "link", "set", "lo", "up"]));
         }
         let hub = network.name(HUB);
         if !ip(&["-n", &hub, "link", "add", "bridge", "type", "bridge"]) {
-            println!("NOT RUN: this kernel has no bridges");
+            support::harness::not_run("this kernel has no bridges");
             return None;
         }
         for space in NODES {

@@ -3,8 +3,7 @@
 //! The kernel copies a frame into the ring on the core that receives it, which for a veth pair is the sender's core.
 //! That is no part of the reader's time, neither uview's nor the peer's.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use packets::generator::{Traffic, TrafficSettings};
 use packets::ring::{Ring, RingSettings};
 use rustix::process::{Pid, Signal, kill_process};
 use support::clock::Stopwatch;
+use support::http;
 
 use super::super::agents::cpu_time;
 use super::super::figure::{Figure, Goal};
@@ -184,13 +184,7 @@ impl<'a> Agent<'a> {
 
     /// A metric of its interface.
     fn number(&self, name: &str) -> Result<u64> {
-        let page = self.spaces.within(Namespaces::THERE, || {
-            let mut stream = TcpStream::connect("127.0.0.1:9703")?;
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
-            let mut page = String::new();
-            stream.read_to_string(&mut page)?;
-            Ok(page)
-        })?;
+        let page = self.spaces.within(Namespaces::THERE, || Ok(http::get("127.0.0.1:9703", "/metrics")?.body))?;
         let wanted = format!("uview_nic_{name}{{interface=\"there0\"}} ");
         let value = page.lines().find_map(|line| line.strip_prefix(&wanted)).context("the page has no such number")?;
         Ok(value.parse()?)

@@ -69,8 +69,7 @@ fn an_interface_that_nobody_has_is_said_and_closed_when_nobody_asks_for_it() {
 #[test]
 fn a_stream_is_read_where_its_addresses_are_routed_and_goes_again() {
     if !rustix::process::geteuid().is_root() {
-        println!("NOT RUN: reading an interface takes root");
-        return;
+        return support::harness::not_run("reading an interface takes root");
     }
     let (events, states, stats) = start("policy_interfaces: 1");
     let named = |name| proto::Stream { interface: "lo".to_owned(), ..stream(name) };

@@ -10,7 +10,7 @@ use serde_json::Value;
 use support::clock::Stopwatch;
 use support::workspace;
 
-use super::super::command::output;
+use crate::command::output;
 
 /// Directory of the agents' sockets, which no other agent of this machine uses.
 pub const SOCKETS: &str = "/run/uview-chart";

@@ -2,7 +2,7 @@
 //! all frontends in turn.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use support::clock::Stopwatch;
+use support::http::exchange;
 
 /// How long a visitor waits for a connection, and then for each part of the answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -154,13 +155,9 @@ fn send(shared: &Arc<Shared>) {
 
 /// Whether a frontend answers as it should.
 fn is_served(frontend: SocketAddr, key: u64) -> io::Result<bool> {
-    let mut stream = TcpStream::connect_timeout(&frontend, PATIENCE)?;
+    let stream = TcpStream::connect_timeout(&frontend, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let request = format!("GET /browse?key={key} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    Ok(answer.starts_with(b"HTTP/1.1 200 "))
+    Ok(exchange(stream, &format!("GET /browse?key={key}"), "", &[])?.is_ok())
 }
 
 /// Numbers by chance, the same in each run (SplitMix64).
@@ -184,9 +181,10 @@ impl Chance {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
 
-    use support::http::HttpRequest;
+    use support::http::HttpMessage;
 
     use super::*;
 
@@ -223,7 +221,7 @@ mod tests {
         let server = std::thread::spawn(move || {
             for status in ["200 OK", "502 Bad Gateway"] {
                 let (mut stream, _) = listener.accept().unwrap();
-                let request = HttpRequest::read(&mut io::BufReader::new(&stream)).unwrap();
+                let request = HttpMessage::read(&mut io::BufReader::new(&stream)).unwrap();
                 assert_eq!(request.path(), "/browse?key=3");
                 stream.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").as_bytes()).unwrap();
             }
