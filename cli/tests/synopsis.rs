@@ -267,7 +267,7 @@ fn each_interval_has_its_own_flows_and_none_of_the_one_before() {
 
     let rows = found["intervals"].as_array().unwrap();
     assert!(rows.len() == 12 && rows.iter().all(|row| row["packets"] == number), "{found}");
-    // One estimate is off by 3.4 %, a mean of ten independent ones by 1.1 %. An eighth of the interval before would show.
+    // One estimate is off by 3.4 %, a mean of ten independent ones by 1.1 %. An eighth more would show.
     for what in ["flows", "sources", "ports"] {
         let counts = rows[1..11].iter().map(|row| row[what].as_f64().unwrap());
         let mean = counts.sum::<f64>() / 10.0 / f64::from(number);

@@ -100,7 +100,7 @@ pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
         filter: args.filter.clone(),
         reordering: (args.kind == Kind::Reordering).then_some(PrefixLengths { v4: args.prefix, v6: args.prefix6 }),
         heavy: (args.kind == Kind::HeavyHitters).then_some((args.by, args.weight)),
-        // A count looks back by a slot more than its window. With this one it looks back by an interval, and no further.
+        // A count looks back by a slot more than its window. With this one it looks back by an interval alone.
         window_ns: is_cardinality.then_some(interval_ns / (SLOTS + 1) * SLOTS),
         secret: (u128::from(rand_seed()) << 64) | u128::from(rand_seed()),
     };

@@ -1,5 +1,5 @@
-//! Comparison with Wireshark's dissector on the same capture, packet by packet, and with what `sort` and `uniq` count in
-//! its lines.
+//! Comparison with Wireshark's dissector on the same capture, packet by packet, and with what `sort` and `uniq` count
+//! in its lines.
 
 mod published;
 
@@ -184,8 +184,8 @@ const NAMED_FLOW: &str = r#"{
 }"#;
 
 /// A line for each TCP or UDP packet from one second of a capture to another, as `program` prints it, and what a shell
-/// makes of all lines by `then`; `None` if tshark is not installed. Of tunnels the outer packet counts, of fragments the
-/// first one, and not what an ICMP message quotes.
+/// makes of all lines by `then`; `None` if tshark is not installed. Of tunnels the outer packet counts, of fragments
+/// the first one, and not what an ICMP message quotes.
 fn sorted(path: &Path, (from, to): (u64, u64), program: &str, then: &str) -> Option<String> {
     if Command::new("tshark").arg("--version").output().is_err() {
         println!("NOT RUN: tshark is not installed");

@@ -90,7 +90,7 @@ fn at_the_moment_of_the_start_nothing_is_counted_yet() {
         for skipped in [0, 2] {
             let all = StHllSettings { correction, skipped, ..StHllSettings::plain(common) };
             let mut staggered = StHll::new(all).expect("possible");
-            (0..100).for_each(|item| staggered.insert(Digest(item << 4 | item % 16), 5_000));
+            (0..100).for_each(|item| staggered.insert(Digest(item << 4 | (item % 16)), 5_000));
 
             let found = staggered.estimate(5_000, 800).expect("the window");
             assert_eq!((found.count, found.rate, found.warm), (0.0, 0.0, false), "{correction:?}, {skipped}");
