@@ -10,7 +10,9 @@ use synopses::rap::{Admission, WaySettings};
 use synopses::reordering::{Settings as ReorderingSettings, Split};
 use thiserror::Error;
 
-use crate::config::{Config, KeyName, OneWayConfig, PairName, StreamConfig, SynopsisName, WeightName};
+use crate::config::{
+    Config, KeyName, OneWayConfig, PairName, ReorderingConfig, StreamConfig, SynopsisName, WeightName,
+};
 
 /// A program for a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +105,10 @@ pub fn switch_constants(
             }
         }
         SwitchProgram::ReorderingSamples | SwitchProgram::Reordering => {
-            synopses.reordering.ok_or_else(|| lacks("has no `synopses.reordering`"))?;
+            let reordering = synopses.reordering.ok_or_else(|| lacks("has no `synopses.reordering`"))?;
+            if reordering != ReorderingConfig::default() {
+                return Err(lacks("has prefixes of other lengths than /24 and /48, which programs for switches have"));
+            }
             let settings = ReorderingSettings { admission: Admission::PowerOfTwo, ..reordering_settings(seed) };
             if program == SwitchProgram::Reordering {
                 programs::heavy_flows(settings, &key)?
@@ -228,16 +233,18 @@ mod tests {
                        {name: r, interface: e, one_way: {synopsis: rda}}, {name: h, interface: e, \
                        synopses: {heavy_hitters: {}}}, \
                        {name: big, interface: e, pair: handshake, memory_bytes: 8000000}, \
-                       {name: wide, interface: e, one_way: {synopsis: finecomb}, memory_bytes: 500000000}";
+                       {name: wide, interface: e, one_way: {synopsis: finecomb}, memory_bytes: 500000000}, \
+                       {name: p, interface: e, synopses: {reordering: {ipv4_bits: 16}}}";
         let config = config(streams);
         let refused = |stream: &str, program| of(&config, stream, program).expect_err("refused");
 
         let none = refused("x", SwitchProgram::Fridge);
-        assert_eq!(none, "there is no stream \"x\"; the configuration has a, t, r, h, big, wide");
+        assert_eq!(none, "there is no stream \"x\"; the configuration has a, t, r, h, big, wide, p");
         assert_eq!(refused("a", SwitchProgram::Fridge), "stream \"a\" has no `pair: handshake`");
         assert!(refused("t", SwitchProgram::Fridge).contains("inside tunnels"));
         assert!(refused("r", SwitchProgram::OneWay).contains("RDA"));
         assert!(refused("h", SwitchProgram::Precision).contains("`by: flow, weight: packets`"));
+        assert!(refused("p", SwitchProgram::Reordering).contains("/24 and /48"));
         for (_, program) in [PROGRAMS[2], PROGRAMS[4]].map(|(program, name)| (name, program)) {
             assert!(refused("a", program).starts_with("stream \"a\" has no `synopses."));
         }

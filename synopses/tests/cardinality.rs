@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use synopses::cardinality::{
-    Cardinality, Correction, Hash, Hll, LogLog, MergeError, Pcsa, Pruning, Settings, SlidingHll, StHll, StHllSettings,
-    Tally, TsPcsa, TsPcsaSettings,
+    Cardinality, Correction, Hash, Hll, LogLog, MergeError, Pcsa, Pruning, Rounding, Settings, SlidingHll, StHll,
+    StHllSettings, Tally, TsPcsa, TsPcsaSettings,
 };
 use synopses::digest::Digest;
 
@@ -131,6 +131,31 @@ fn what_cannot_be_merged_says_why() {
     assert_eq!(refused, Err("origin in nanoseconds: 0 here, 1000 there".to_owned()));
     let of = |positions| TsPcsa::new(TsPcsaSettings { positions, ..TsPcsaSettings::plus(common) }).expect("possible");
     assert!(matches!(of(8).merge(&of(9)), Err(MergeError::Setting { what: "positions", ours: 8, theirs: 9 })));
+    let plus = TsPcsaSettings::plus(common);
+    let (slots, up) =
+        (TsPcsaSettings { slot_ns: WINDOW_NS / 4, ..plus }, TsPcsaSettings { rounding: Rounding::Up, ..plus });
+    for (other, expected) in [(slots, "nanoseconds of a slot"), (up, "rounding")] {
+        let refused = TsPcsa::new(plus).expect("possible").merge(&TsPcsa::new(other).expect("possible"));
+        assert!(matches!(refused, Err(MergeError::Setting { what, .. }) if what == expected), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_merged_synopsis_is_as_old_as_the_younger_of_both() {
+    fn check<T: Cardinality>(new: impl Fn(Settings) -> T) {
+        let of = |start_ns| new(Settings { start_ns, ..settings(64, WINDOW_NS, 9) });
+        let (mut old, mut young) = (of(0), of(3 * WINDOW_NS));
+        let first = old.clone();
+        old.merge(&young).expect("one kind");
+        young.merge(&first).expect("one kind");
+        for merged in [old, young] {
+            assert_eq!(merged.settings().start_ns, 3 * WINDOW_NS);
+            let is_warm = |now_ns| merged.estimate(now_ns, WINDOW_NS).expect("the window").warm;
+            assert!(!is_warm(3 * WINDOW_NS + WINDOW_NS / 2) && is_warm(6 * WINDOW_NS - 1));
+        }
+    }
+
+    on_every_synopsis!(check);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 use synopses::cardinality::{Cardinality, Hash, Settings, StHll, StHllSettings, TsPcsa, TsPcsaSettings};
 use synopses::digest::Digest;
-use synopses::disaggregated::{self, Fragment};
-use synopses::rap::{DWayRap, HeavyHitters as _, WaySettings};
-use synopses::reordering::{self, Control, Prefix, Reordering, Segment};
+use synopses::disaggregated::{self, Fragment, Path};
+use synopses::rap::{DWayRap, HeavyHitters as _, Layout, Precision, WaySettings, Ways};
+use synopses::reordering::{self, Control, Prefix, Reordering, Segment, Split};
 
 /// The seed that became known.
 const KNOWN: u64 = 7;
@@ -71,26 +71,35 @@ fn items_of_one_register_and_rank_under_one_seed_are_many_under_another() {
     assert!(counts[0] < 10.0 && counts[1] > 1_000.0, "{counts:?}");
 }
 
-#[test]
-fn keys_that_fight_for_one_set_under_one_seed_do_not_under_another() {
-    let table = |seed| DWayRap::new(WaySettings { ways: 4, rows: 32, seed, ..WaySettings::default() });
-    let keys = crafted(table(KNOWN).expect("possible").mixers()[0], first_places(128));
-    let stored = [KNOWN, SECRET].map(|seed| {
-        let mut table = table(seed).expect("possible");
+/// How many of 128 keys that have the same four places under the seed that became known are stored, with that seed and
+/// with the secret one.
+fn stored<L: Layout>(new: impl Fn(WaySettings) -> Ways<L>) -> [usize; 2] {
+    let table = |seed| new(WaySettings { ways: 4, rows: 32, seed, ..WaySettings::default() });
+    let keys = crafted(table(KNOWN).mixers()[0], first_places(128));
+    [KNOWN, SECRET].map(|seed| {
+        let mut table = table(seed);
         for key in &keys {
             table.insert(*key);
         }
         table.entries().count()
-    });
-
-    assert!(stored[0] == 4 && stored[1] > 80, "{stored:?}");
+    })
 }
 
 #[test]
-fn prefixes_of_one_bucket_under_one_seed_have_many_under_another() {
-    let new = |seed| Reordering::new(reordering::Settings { seed, ..reordering::Settings::default() });
-    let prefixes = crafted(new(KNOWN).expect("possible").constants().mixers[0], first_places(200));
-    let admitted = [KNOWN, SECRET].map(|seed| {
+fn keys_that_fight_for_one_set_or_row_under_one_seed_do_not_under_another() {
+    let sets = stored(|settings| DWayRap::new(settings).expect("possible"));
+    let stages = stored(|settings| Precision::new(settings).expect("possible"));
+
+    assert!(sets[0] == 4 && sets[1] > 80, "{sets:?}");
+    assert!(stages[0] == 4 && stages[1] > 80, "{stages:?}");
+}
+
+/// How many of 200 flows get a record, each of another prefix, with the seed that became known, for which the prefixes
+/// were crafted, and with the secret one. `part` is that of the mixers.
+fn admitted(split: Split, part: usize) -> [u64; 2] {
+    let new = |seed| Reordering::new(reordering::Settings { split, seed, ..reordering::Settings::default() });
+    let prefixes = crafted(new(KNOWN).expect("possible").constants().mixers[part], first_places(200));
+    [KNOWN, SECRET].map(|seed| {
         let mut reordering = new(seed).expect("possible");
         for (flow, Digest(prefix)) in (1..).zip(&prefixes) {
             let (prefix, flow) = (Prefix(*prefix), Digest(flow));
@@ -98,7 +107,29 @@ fn prefixes_of_one_bucket_under_one_seed_have_many_under_another() {
             assert_eq!(reordering.insert(&segment, 0), None);
         }
         reordering.counters().admitted
+    })
+}
+
+#[test]
+fn prefixes_of_one_bucket_under_one_seed_have_many_under_another() {
+    let samples = admitted(Split::SamplingOnly, 0);
+    assert!(samples[0] == 1 && samples[1] > 100, "{samples:?}");
+    // Two places that all want change hands now and then: some 2 √200 times.
+    let heavy = admitted(Split::HeavyOnly, 1);
+    assert!(heavy[0] < 60 && heavy[1] > 150, "{heavy:?}");
+}
+
+#[test]
+fn flows_that_all_choose_one_fragment_under_one_seed_choose_evenly_under_another() {
+    let path = |seed| Path::random(&[0, 1, 2, 3], 1, seed).expect("possible");
+    let constant = path(KNOWN).mixers().next().expect("a fragment");
+    // The fragment with the largest mixed digest is chosen.
+    let flows = crafted(constant, (1..=1_000_u64).map(|number| u64::MAX - (number << 20)));
+    let chosen = [KNOWN, SECRET].map(|seed| {
+        let path = path(seed);
+        flows.iter().filter(|flow| path.select(**flow).contains(0)).count()
     });
 
-    assert!(admitted[0] == 1 && admitted[1] > 100, "{admitted:?}");
+    // A quarter, with five standard deviations of 14.
+    assert!(chosen[0] == 1_000 && chosen[1].abs_diff(250) < 70, "{chosen:?}");
 }

@@ -173,6 +173,9 @@ fn weights_draw_flows_in_proportion_and_busy_fragments_are_avoided() {
     }
     assert_eq!(loads.weights(&[0, 1, 2, 3], Weighting::Strict), [1.0, 1e-6, 1.0, 1.0], "3 is unknown, as the median");
     assert_eq!(loads.weights(&[0, 1, 2], Weighting::Soft { floor: 16 }), [1.0 / 16.0, 1.0 / 4_000.0, 1.0 / 20.0]);
+    // Those that tie with the median are none of the busy ones, however many they are.
+    let tied: LoadTable = (0_u32..8).map(|id| (id, if id % 7 == 0 { 5_000_u64 } else { 1_300 })).collect();
+    assert_eq!(tied.weights(&ids(8), Weighting::Strict), [1e-6, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1e-6]);
     let strict = Path::weighted(&[0, 1], 1, &loads.weights(&[0, 1], Weighting::Strict), 1).expect("possible");
     let busy = (0..10_000).filter(|flow| strict.select(Digest(*flow)).contains(1)).count();
     assert!(busy <= 2, "of two NICs the less loaded one counts: {busy}");
@@ -265,6 +268,21 @@ fn a_packet_that_is_lost_between_two_fragments_is_in_no_estimate_of_both() {
     assert!(single.select(Digest(1)).contains(0));
     let table = PathTable::new(1, &[0, 1, 2].map(|id| settings(id, 100)), [(0, single)]).expect("possible");
     assert_eq!(table.estimate(0, Digest(1), &nodes).expect("it was collected").count, 10);
+}
+
+#[test]
+fn a_flow_that_changes_its_route_is_the_sum_over_its_paths_and_less_on_each() {
+    let (before, after) = (Path::all(&[0, 1]).expect("possible"), Path::all(&[2, 3]).expect("possible"));
+    let (mut nodes, flow) = (fragments(4, 1_000), Digest(1));
+    for packet in 0..12 {
+        let (passed, path) = if packet < 5 { (&mut nodes[..2], &before) } else { (&mut nodes[2..], &after) };
+        assert!(send(passed, path, flow).estimate(path, 0).is_ok());
+    }
+
+    let all = [0, 1, 2, 3].map(|id| settings(id, 1_000));
+    let table = PathTable::new(1, &all, [(0, before), (1, after)]).expect("possible");
+    let parts = [0, 1].map(|path| table.estimate(path, flow, &nodes).expect("all were collected"));
+    assert_eq!((parts.map(|part| part.count), global(parts).count), ([5, 7], 12));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Guarantees of the papers on RAP and Space-Saving.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 
 use proptest::prelude::*;
 use rand::SeedableRng as _;
@@ -325,6 +326,47 @@ fn a_flood_of_distinct_keys_is_of_low_confidence() {
 
     (0..1_000).for_each(|_| table.insert(Digest(7)));
     assert!(table.top(1)[0].digest == Digest(7) && !table.top(1)[0].low_confidence());
+}
+
+#[test]
+fn counts_at_their_limit_stay_there_in_every_table() {
+    fn check<T: HeavyHitters + Clone>(mut table: T) {
+        for key in [1, 2, 1, 2] {
+            table.insert_weighted(Digest(key), NonZeroU64::MAX);
+        }
+        (100..1_100).for_each(|key| table.insert(Digest(key)));
+        let is_full = |table: &T| table.entries().count() == 2 && table.entries().all(|entry| entry.count == u64::MAX);
+        assert!(is_full(&table) && table.least() == u64::MAX && table.tally().inserted == u64::MAX);
+        let same = table.clone();
+        table.merge(&same).expect("one kind");
+        assert!(is_full(&table));
+        table.halve();
+        assert!(table.entries().all(|entry| entry.count == 1 << 63 && entry.since <= entry.count));
+    }
+
+    check(rap(2, Admission::InverseOfNext, 1));
+    check(SpaceSaving::new(2, 1).expect("possible"));
+    check(Precision::new(ways(2, 1, 1)).expect("possible"));
+    check(DWayRap::new(ways(2, 1, 1)).expect("possible"));
+}
+
+#[test]
+fn equal_counts_are_listed_by_digest_and_an_empty_table_lists_nothing() {
+    fn check<T: HeavyHitters>(mut table: T) {
+        assert!(table.top(9).is_empty() && table.estimate(Digest(1)).is_none() && table.least() == 0);
+        for key in [5, 3, 9, 3, 7, 9, 5, 7, 1] {
+            table.insert(Digest(key));
+        }
+        let listed: Vec<u64> = table.top(9).iter().map(|entry| entry.digest.0).collect();
+        assert_eq!(listed, [3, 5, 7, 9, 1]);
+        assert_eq!(table.top(2).len(), 2);
+    }
+
+    // Each has a place for every key.
+    check(rap(8, Admission::InverseOfNext, 1));
+    check(SpaceSaving::new(8, 1).expect("possible"));
+    check(Precision::new(ways(8, 1, 1)).expect("possible"));
+    check(DWayRap::new(ways(8, 1, 1)).expect("possible"));
 }
 
 #[test]

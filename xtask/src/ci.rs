@@ -23,6 +23,9 @@ const BROWSER: &str = "it needs a browser (Debian: apt-get install chromium chro
 
 /// Where Debian has PostgreSQL, which is in nobody's PATH.
 const POSTGRES: &str = "/usr/lib/postgresql";
+/// Where it has captures of packets.
+const CAPTURES: [&str; 2] =
+    ["/usr/share/doc/python3-dpkt/examples", "/usr/share/gocode/src/github.com/google/gopacket"];
 
 /// What judges times, or is too slow without optimisation: the agents of guests, of the cluster and of the demo,
 /// whoever they are compared with, and claims about synopses. Everything else is run as the tests have built it.
@@ -179,6 +182,11 @@ fn inside_tests(steps: &mut Steps) -> Result<()> {
         ("profiles of processes", profiles()?, "the kernel refuses to sample stacks (perf_event_open)"),
         ("uview.h in C++", program("c++"), "it needs c++ (Debian: apt-get install g++)"),
         ("packets beside tshark", program("tshark"), "it needs tshark (Debian: apt-get install tshark)"),
+        (
+            "counts of captures that Debian has",
+            CAPTURES.iter().all(|folder| Path::new(folder).exists()),
+            "they need captures (Debian: apt-get install python3-dpkt golang-github-google-gopacket-dev)",
+        ),
         (
             "units as systemd reads and rates them",
             program("systemd-analyze"),

@@ -73,6 +73,12 @@ pub struct SynopsisArgs {
     /// reordering, heavy-hitters, fragment: most lines
     #[arg(long, value_name = "LINES", default_value_t = 10)]
     pub(super) top: usize,
+    /// reordering: leading bits of an IPv4 address that make its prefix
+    #[arg(long, value_name = "BITS", default_value_t = 24)]
+    pub(super) prefix: u8,
+    /// reordering: leading bits of an IPv6 address that make its prefix
+    #[arg(long, value_name = "BITS", default_value_t = 48)]
+    pub(super) prefix6: u8,
     /// finecomb, lda, rda, cardinality: length of an interval in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000.0)]
     pub(super) interval: f64,

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use packets::flows::{DistinctInterval, FlowsInterval};
+use packets::flows::{DistinctInterval, FlowsInterval, PrefixLengths, SLOTS};
 use packets::{Flows, FlowsSettings};
 use serde::Serialize;
 
@@ -98,9 +98,10 @@ pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
     let is_cardinality = args.kind == Kind::Cardinality;
     let settings = FlowsSettings {
         filter: args.filter.clone(),
-        reordering: args.kind == Kind::Reordering,
+        reordering: (args.kind == Kind::Reordering).then_some(PrefixLengths { v4: args.prefix, v6: args.prefix6 }),
         heavy: (args.kind == Kind::HeavyHitters).then_some((args.by, args.weight)),
-        window_ns: is_cardinality.then_some(interval_ns),
+        // A count looks back by a slot more than its window. With this one it looks back by an interval alone.
+        window_ns: is_cardinality.then_some(interval_ns / (SLOTS + 1) * SLOTS),
         secret: (u128::from(rand_seed()) << 64) | u128::from(rand_seed()),
     };
     let mut flows = Flows::new(&settings).map_err(|error| what().caused_by(&error))?;

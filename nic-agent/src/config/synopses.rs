@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use agent_runtime::ConfigError;
 use agent_runtime::config::range;
 use packets::FlowsSettings;
-use packets::flows::{Key, Weight};
+use packets::flows::{Key, PrefixLengths, Weight};
 use serde::Deserialize;
 
 /// Size of the synopsis of packets out of order, and of its prefixes.
@@ -27,10 +27,28 @@ pub struct SynopsesConfig {
     pub cardinality: Option<CardinalityConfig>,
 }
 
-/// Settings of reordering by prefix: there are none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReorderingConfig {}
+/// Settings of reordering by prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReorderingConfig {
+    /// Leading bits of an IPv4 address that make its prefix, from 1 to 32.
+    pub ipv4_bits: u8,
+    /// Leading bits of an IPv6 address that make its prefix, from 1 to 56.
+    pub ipv6_bits: u8,
+}
+
+impl Default for ReorderingConfig {
+    fn default() -> Self {
+        let PrefixLengths { v4, v6 } = PrefixLengths::default();
+        Self { ipv4_bits: v4, ipv6_bits: v6 }
+    }
+}
+
+impl From<&ReorderingConfig> for PrefixLengths {
+    fn from(config: &ReorderingConfig) -> Self {
+        Self { v4: config.ipv4_bits, v6: config.ipv6_bits }
+    }
+}
 
 /// Settings of heavy hitters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -110,7 +128,7 @@ impl SynopsesConfig {
         let window = |of: &CardinalityConfig| u64::from(of.window_ms.unwrap_or(interval_ms).get()) * 1_000_000;
         FlowsSettings {
             filter: filter.parse().unwrap_or_default(),
-            reordering: self.reordering.is_some(),
+            reordering: self.reordering.as_ref().map(PrefixLengths::from),
             heavy: self.heavy_hitters.as_ref().map(|of| (of.by.into(), of.weight.into())),
             window_ns: self.cardinality.as_ref().map(window),
             secret,
@@ -121,6 +139,11 @@ impl SynopsesConfig {
     pub(super) fn check(&self, of: impl Fn(&dyn ToString) -> String) -> Result<(), ConfigError> {
         let wanted = "at least one of reordering, heavy_hitters and cardinality is needed, such as {cardinality: {}}";
         range(self.bytes() > 0, "network.streams.synopses", &of(&"empty"), wanted)?;
+        if let Some(lengths) = self.reordering.as_ref().map(PrefixLengths::from) {
+            let found = format!("{} and {}", lengths.v4, lengths.v6);
+            let wanted = "1 to 32 bits of IPv4 and 1 to 56 of IPv6 are possible";
+            range(lengths.are_possible(), "network.streams.synopses.reordering", &of(&found), wanted)?;
+        }
         let Some(window_ms) = self.cardinality.as_ref().and_then(|cardinality| cardinality.window_ms) else {
             return Ok(());
         };
@@ -165,6 +188,19 @@ mod tests {
     }
 
     #[test]
+    fn prefixes_have_the_lengths_of_the_file_or_the_usual_ones() {
+        let lengths = |reordering: &str| {
+            let config = config(&format!("synopses: {{reordering: {reordering}}}")).unwrap();
+            let stream = &config.network.streams[0];
+            stream.synopses.as_ref().unwrap().settings("", stream.interval_ms, 1).reordering
+        };
+
+        assert_eq!(lengths("{}"), Some(PrefixLengths { v4: 24, v6: 48 }));
+        assert_eq!(lengths("{ipv4_bits: 16}"), Some(PrefixLengths { v4: 16, v6: 48 }));
+        assert_eq!(lengths("{ipv6_bits: 56, ipv4_bits: 32}"), Some(PrefixLengths { v4: 32, v6: 56 }));
+    }
+
+    #[test]
     fn synopses_are_alone_or_beside_delay_and_loss() {
         let bytes = |stream: &str| config(stream).unwrap().network.streams[0].bytes();
         assert_eq!(
@@ -176,6 +212,8 @@ mod tests {
         for (stream, key) in [
             ("synopses: {}", "network.streams.synopses is empty (stream \"a\")"),
             ("synopses: {cardinality: {window_ms: 99}}", "network.streams.synopses.cardinality.window_ms is 99"),
+            ("synopses: {reordering: {ipv4_bits: 0}}", "network.streams.synopses.reordering is 0 and 48"),
+            ("synopses: {reordering: {ipv6_bits: 57}}", "network.streams.synopses.reordering is 24 and 57"),
             ("synopses: {reordering: {}}, memory_bytes: 9000", "network.streams.memory_bytes is 9000"),
             ("filter: tcp", "network.streams.pair is missing"),
         ] {

@@ -54,7 +54,7 @@ impl FlowMetrics {
         let checked = client.gauge("network.reordering.checked").unit("{packet}").group(Group::Measurement);
         let steps = client.counter("network.synopses.clock_steps");
         Self {
-            reordering: settings.reordering.then(reordering),
+            reordering: settings.reordering.is_some().then(reordering),
             heavy: settings.heavy.map(|(_, weight)| (gauge(TOP_TALKER, "1"), weight)),
             distinct: settings.window_ns.map(|_| distinct()),
             checked: checked.register(),

@@ -22,7 +22,7 @@ use distinct::Distinct;
 pub use distinct::{DistinctInterval, FanIn, FanOut, LastingInterval, POSITIONS, REGISTERS, SLOTS};
 use heavy::Heavy;
 pub use heavy::{HEAVY_ENTRIES, HeavyInterval, LEAST_OF_SHARES, TopParty};
-pub use party::{Key, Party, Prefix, Weight};
+pub use party::{Key, Party, Prefix, PrefixLengths, Weight};
 use reordering::Reordered;
 pub use reordering::{LEAST_PACKETS, PrefixShare, ReorderingInterval, reordering_settings, segment};
 pub use turnover::MOST_OF_TURNOVER;
@@ -32,8 +32,8 @@ pub use turnover::MOST_OF_TURNOVER;
 pub struct FlowsSettings {
     /// Selects the packets.
     pub filter: Filter,
-    /// Whether to look for prefixes with packets out of order.
-    pub reordering: bool,
+    /// Lengths of the prefixes among which those with packets out of order are looked for; `None`: they are not.
+    pub reordering: Option<PrefixLengths>,
     /// What heavy hitters are, and by what they are weighed; `None`: they are not looked for.
     pub heavy: Option<(Key, Weight)>,
     /// The window of distinct flows, sources and ports in nanoseconds, from 1,000; `None`: they are not counted.
@@ -49,6 +49,9 @@ pub enum FlowsError {
     /// Invalid settings of reordering.
     #[error(transparent)]
     Reordering(#[from] prefixes::SettingsError),
+    /// Invalid lengths of prefixes.
+    #[error("prefixes of {} bits of IPv4 and {} of IPv6, 1 to 32 and 1 to 56 are possible", .0.v4, .0.v6)]
+    Prefixes(PrefixLengths),
     /// Invalid settings of heavy hitters.
     #[error(transparent)]
     Heavy(#[from] rap::SettingsError),
@@ -88,13 +91,16 @@ impl Flows {
     ///
     /// [`FlowsError`] if a setting is invalid.
     pub fn new(settings: &FlowsSettings) -> Result<Self, FlowsError> {
+        if let Some(lengths) = settings.reordering.filter(|lengths| !lengths.are_possible()) {
+            return Err(FlowsError::Prefixes(lengths));
+        }
         // Tables and digests get different bits, so that knowing one tells nothing about the other.
         let seed = (settings.secret >> 64) as u64 ^ settings.secret as u64;
         let heavy = settings.heavy.map(|(key, weight)| Heavy::new(key, weight, seed));
         Ok(Self {
             filter: settings.filter.clone(),
             key: DigestKey::new(settings.secret),
-            reordering: settings.reordering.then(|| Reordered::new(seed)).transpose()?,
+            reordering: settings.reordering.map(|lengths| Reordered::new(lengths, seed)).transpose()?,
             heavy: heavy.transpose()?,
             distinct: settings.window_ns.map(|window_ns| Distinct::new(window_ns, seed)).transpose()?,
             packets: 0,

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use packets::file::{Capture, Writer};
-use packets::flows::{Key, Weight};
+use packets::flows::{Key, PrefixLengths, Weight};
 use packets::generator::{Traffic, TrafficSettings};
 use packets::{
     Delays, DelaysSettings, Filter, Flows, FlowsSettings, Link, Pair, Progress, Refusals, Source as _, View, identity,
@@ -28,7 +28,8 @@ fn a_packet_of_a_capture_touches_no_allocator_until_it_is_in_all_synopses() {
     });
     let mut flows = Key::ALL.map(|kind| {
         let (heavy, window_ns) = (Some((kind, Weight::Bytes)), Some(1_000_000_000));
-        let settings = FlowsSettings { filter: filter.clone(), reordering: true, heavy, window_ns, secret: 1 };
+        let reordering = Some(PrefixLengths::default());
+        let settings = FlowsSettings { filter: filter.clone(), reordering, heavy, window_ns, secret: 1 };
         Flows::new(&settings).expect("possible")
     });
     let (key, mut refusals) = (DigestKey::new(2), Refusals::default());

@@ -1,4 +1,7 @@
-//! Comparison with Wireshark's dissector on the same capture, packet by packet.
+//! Comparison with Wireshark's dissector on the same capture, packet by packet, and with what `sort` and `uniq` count
+//! in its lines.
+
+mod published;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -7,10 +10,11 @@ use std::path::Path;
 use std::process::Command;
 
 use packets::file::{Capture, Writer};
+use packets::flows::{FlowsInterval, Key, Weight};
 use packets::generator::{Traffic, TrafficSettings};
 use packets::packet::End;
 use packets::source::{Source as _, read_all};
-use packets::{Delays, DelaysSettings, Filter, Link, Packet, Pair, Tcp, Transport, View, parse};
+use packets::{Delays, DelaysSettings, Filter, Flows, FlowsSettings, Link, Packet, Pair, Tcp, Transport, View, parse};
 use synopses::fridge::{Duplicates, HistogramShape, MAX_SLOTS, Settings};
 
 /// Delays by the number of the frame that ends them, from 1.
@@ -160,4 +164,151 @@ fn acknowledgements_are_those_of_tshark_with_losses_retransmissions_and_reorderi
     let Some((same, reordered, _)) = compare(&rough) else { return };
 
     assert!(same > 3_000 && reordered > 100, "{same}, {reordered}");
+}
+
+const SECOND: u64 = 1_000_000_000;
+/// Longer than every published capture, in seconds.
+const WHOLE: u64 = 7_200;
+/// Estimates of as many secrets are averaged.
+const SECRETS: u64 = 20;
+
+/// What awk prints of the fields of [`sorted`].
+const FLOW: &str = r#"{ print ($1 == "" ? $2 : $1), ($3 == "" ? $4 : $3), $5 $6, $7 $8, ($5 == "") }"#;
+const SOURCE: &str = r#"{ print ($1 == "" ? $2 : $1) }"#;
+const PORT: &str = "{ print $7 $8 }";
+/// As our own flows are named.
+const NAMED_FLOW: &str = r#"{
+    source = ($1 == "" ? "[" $2 "]" : $1)
+    destination = ($3 == "" ? "[" $4 "]" : $3)
+    print source ":" $5 $6 " to " destination ":" $7 $8
+}"#;
+
+/// A line for each TCP or UDP packet from one second of a capture to another, as `program` prints it, and what a shell
+/// makes of all lines by `then`; `None` if tshark is not installed. Of tunnels the outer packet counts, of fragments
+/// the first one, and not what an ICMP message quotes.
+fn sorted(path: &Path, (from, to): (u64, u64), program: &str, then: &str) -> Option<String> {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        println!("NOT RUN: tshark is not installed");
+        return None;
+    }
+    let fields =
+        "-e ip.src -e ipv6.src -e ip.dst -e ipv6.dst -e tcp.srcport -e udp.srcport -e tcp.dstport -e udp.dstport";
+    let tshark =
+        "tshark -n -r \"$0\" -Y \"$1\" -o ip.defragment:FALSE -o ipv6.defragment:FALSE -T fields -E occurrence=f";
+    let filter = format!(
+        "(tcp or udp) and not icmp and not icmpv6 and frame.time_relative >= {from} and frame.time_relative < {to}"
+    );
+    let script = format!("{tshark} {fields} | awk -F '\\t' \"$2\" | {then}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).arg(path).arg(&filter).arg(program);
+    let output = shell.output().expect("there is a shell");
+    let text = String::from_utf8(output.stdout).expect("it prints text");
+    assert!(output.status.success() && !text.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(text)
+}
+
+/// `sort -u | wc -l`.
+fn distinct_by_sort(path: &Path, seconds: (u64, u64), program: &str) -> Option<f64> {
+    sorted(path, seconds, program, "sort -u | wc -l").map(|text| text.trim().parse().expect("a number"))
+}
+
+/// `sort | uniq -c`.
+fn counts_by_sort(path: &Path, program: &str) -> Option<BTreeMap<String, u64>> {
+    let text = sorted(path, (0, WHOLE), program, "sort | uniq -c")?;
+    let line = |line: &str| {
+        let (count, name) = line.trim_start().split_once(' ').expect("a number and a name");
+        (name.to_owned(), count.parse().expect("a number"))
+    };
+    Some(text.lines().map(line).collect())
+}
+
+/// The flows of a capture until a second of it.
+fn measured(path: &Path, until: u64, window: u64, heavy: Option<(Key, Weight)>, secret: u64) -> FlowsInterval {
+    let window_ns = Some(window * SECOND);
+    let secret = u128::from(secret) << 64 | 5;
+    let settings = FlowsSettings { filter: Filter::default(), reordering: None, heavy, window_ns, secret };
+    let (mut flows, mut end_ns) = (Flows::new(&settings).expect("possible"), None);
+    let mut capture = Capture::new(File::open(path).expect("it is here")).expect("a capture");
+    read_all(&mut capture, &mut |frame| {
+        let end_ns = *end_ns.get_or_insert(frame.time_ns + until * SECOND);
+        if let Ok(packet) = parse(frame, View::Outer)
+            && packet.time_ns < end_ns
+        {
+            assert!(flows.insert(&packet));
+        }
+    })
+    .expect("it is whole");
+    flows.end_interval(end_ns.expect("it has frames"), 16)
+}
+
+/// Distinct flows, sources and ports of the `window` seconds until a second of a capture: means over the secrets.
+fn distinct(path: &Path, until: u64, window: u64) -> [f64; 3] {
+    let mut sums = [0.0; 3];
+    for secret in 1..=SECRETS {
+        let found = measured(path, until, window, None, secret).distinct.expect("on");
+        for (sum, found) in sums.iter_mut().zip([found.flows, found.sources, found.ports]) {
+            *sum += found;
+        }
+    }
+    sums.map(|sum| sum / SECRETS as f64)
+}
+
+/// A mean of estimates that are each off by 5 %, and of few items by half an item.
+fn tolerance(exact: f64) -> f64 {
+    0.05 * exact + 0.5
+}
+
+#[test]
+fn distinct_items_of_published_captures_are_as_many_as_sort_finds() {
+    for path in published::captures() {
+        let found = distinct(&path, WHOLE / 2, WHOLE);
+        for (found, program) in found.into_iter().zip([FLOW, SOURCE, PORT]) {
+            let Some(exact) = distinct_by_sort(&path, (0, WHOLE), program) else { return };
+            assert!((found - exact).abs() < tolerance(exact), "{}, {program}: {found} of {exact}", path.display());
+        }
+    }
+}
+
+#[test]
+fn distinct_items_of_a_window_are_at_least_those_that_sort_finds_in_it_and_at_most_those_of_two_slots_more() {
+    let captures = published::captures();
+    let (path, window) = (&captures[0], 300);
+    for until in [400, 800, 1_200, 1_600] {
+        let found = distinct(path, until, window);
+        for (found, program) in found.into_iter().zip([FLOW, SOURCE, PORT]) {
+            let of = |window| distinct_by_sort(path, (until - window, until), program);
+            // A slot is an eighth of the window.
+            let Some((least, most)) = of(window).zip(of(window * 5 / 4)) else { return };
+            let is_between = found > least - tolerance(least) && found < most + tolerance(most);
+            assert!(is_between, "{program} at {until} s: {found}, and not {least} to {most}");
+        }
+    }
+}
+
+#[test]
+fn the_heaviest_parties_of_published_captures_are_those_of_sort_and_uniq() {
+    for path in published::captures() {
+        let name = path.display();
+        let top = |key, secret| {
+            let heavy = measured(&path, WHOLE / 2, WHOLE, Some((key, Weight::Packets)), secret).heavy.expect("on");
+            heavy.top.into_iter().map(|top| (top.party.to_string(), top)).collect::<BTreeMap<_, _>>()
+        };
+        for (key, program) in [(Key::Source, SOURCE), (Key::Flow, NAMED_FLOW)] {
+            let Some(exact) = counts_by_sort(&path, program) else { return };
+            let mut heaviest: Vec<(u64, &String)> = exact.iter().map(|(name, count)| (*count, name)).collect();
+            heaviest.sort_unstable();
+            for secret in 1..=SECRETS {
+                let found = top(key, secret);
+                // Sixteen are listed; of equal ones that come last in both lists, others may be.
+                for (count, party) in heaviest.iter().rev().take(8).filter(|(count, _)| *count > 2) {
+                    let top =
+                        found.get(*party).unwrap_or_else(|| panic!("{name}: {party} ({count}) is not in {found:?}"));
+                    assert!(
+                        top.least <= *count && top.count.abs_diff(*count) * 10 <= *count,
+                        "{name}: {top:?}, {count}"
+                    );
+                }
+            }
+        }
+    }
 }

@@ -180,6 +180,26 @@ mod tests {
     }
 
     #[test]
+    fn keep_alives_after_a_long_segment_are_no_events() {
+        let segment = |sequence, payload| Segment {
+            prefix: Prefix(1),
+            flow: Digest(1),
+            sequence,
+            payload,
+            control: Control::None,
+        };
+        for definition in ALL {
+            let mut state = definition.first(&segment(1_000, 500));
+            // A byte that was sent before, twice, and the connection goes on.
+            let rest = [segment(1_499, 1), segment(1_499, 1), segment(1_500, 500), segment(2_000, 500)];
+            let events = rest.map(|next| definition.advance(&mut state, &next));
+            assert!(!events.contains(&Event::OutOfOrder), "{definition:?}: {events:?}");
+            let keep_alives = if definition == Definition::AboveExpected { Event::KeepAlive } else { Event::InOrder };
+            assert_eq!(events[..2], [keep_alives; 2], "{definition:?}");
+        }
+    }
+
+    #[test]
     fn syn_and_fin_take_a_sequence_number() {
         let segment =
             |sequence, payload, control| Segment { prefix: Prefix(1), flow: Digest(1), sequence, payload, control };

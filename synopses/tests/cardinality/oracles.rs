@@ -135,6 +135,21 @@ fn items_that_come_again_are_over_counted_as_computed() {
     }
 }
 
+#[test]
+fn items_that_come_again_by_a_power_law_are_over_counted_as_computed() {
+    // Of w windows w^β items per register and window are distinct.
+    for (power, full, skipping) in [(0.7, 0.056, -0.010), (0.8, 0.045, -0.004), (0.9, 0.026, -5e-4)] {
+        let load = 1e4;
+        let biases = [0.0, 0.125].map(|skipped| expected(|x| load * f64::powf(2.0 * x, power), skipped) / load - 1.0);
+        assert!((biases[0] - full).abs() < 2e-3 && (biases[1] - skipping).abs() < 2e-3, "{power}: {biases:?}");
+        let form = (2.0 - power) / f64::powf(2.0, 1.0 - power) - 1.0;
+        assert!((biases[0] - form).abs() < 1e-3, "{power}: {biases:?}, {form}");
+    }
+    // Runs, with fewer items: youngest registers have few, which adds to the bias of all.
+    let [plain, plus] = both(|x| 40.0 * f64::powf(2.0 * x, 0.7), 0.0, 20).map(|found| found / 40.0 - 1.0);
+    assert!(plain > 0.03 && plus < plain, "{plain}, {plus}");
+}
+
 /// Mean and root mean square of the relative error under a steady load.
 fn errors(settings_of: impl Fn(u64) -> StHllSettings, load: f64, runs: u64) -> (f64, f64) {
     let errors = (0..runs).map(|run| {

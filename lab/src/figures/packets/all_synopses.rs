@@ -105,6 +105,15 @@ impl AllSynopses {
         self.interval = self.rda.interval_of(now_ns).unwrap_or(self.interval);
     }
 
+    /// Bytes that are allocated: the four of delay and loss, and all of flows.
+    pub fn memory_bytes(&self) -> [usize; 2] {
+        let four = self.delays.memory_bytes()
+            + self.lda.memory_bytes()
+            + self.finecomb.memory_bytes()
+            + self.rda.memory_bytes();
+        [four, self.flows.as_ref().map_or(0, FlowSynopses::memory_bytes)]
+    }
+
     /// The number of packets, each of which all synopses must contain.
     ///
     /// # Errors

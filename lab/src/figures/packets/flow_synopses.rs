@@ -67,6 +67,16 @@ impl FlowSynopses {
         self.fragment.rotate(self.fragment.epoch() + 1);
     }
 
+    /// Bytes that are allocated, whatever was inserted.
+    pub fn memory_bytes(&self) -> usize {
+        self.reordering.memory_bytes()
+            + self.tally.memory_bytes()
+            + self.heavy.memory_bytes()
+            + self.staggered.memory_bytes()
+            + self.stamped.memory_bytes()
+            + self.fragment.memory_bytes()
+    }
+
     /// Number of packets.
     pub fn packets(&self) -> u64 {
         self.staggered.tally().inserted.min(self.stamped.tally().inserted)

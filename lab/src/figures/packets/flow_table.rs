@@ -40,6 +40,11 @@ impl FlowTable {
         Ok(table)
     }
 
+    /// Bytes of the table, for flows and what they have sent alone.
+    pub fn table_bytes(&self) -> usize {
+        self.flows.capacity() * size_of::<(Flow, FlowTotal)>()
+    }
+
     fn insert(&mut self, frame: &[u8]) {
         // Frames are cut off, which only the lax parser accepts.
         let Ok(packet) = LaxSlicedPacket::from_ethernet(frame) else { return };

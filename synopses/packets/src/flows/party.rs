@@ -8,11 +8,13 @@ use synopses::digest::{Digest, DigestKey};
 use crate::identity;
 use crate::packet::{End, Packet, Transport};
 
-/// Length of an IPv4 prefix, in bits.
-const IPV4_BITS: u32 = 24;
-/// Length of an IPv6 prefix, in bits.
-const IPV6_BITS: u32 = 48;
-/// Marks an IPv4 prefix, above the 48 bits of an IPv6 one.
+/// The usual length of an IPv4 prefix, in bits.
+const IPV4_BITS: u8 = 24;
+/// The usual length of an IPv6 prefix, in bits.
+const IPV6_BITS: u8 = 48;
+/// Most bits of an IPv6 prefix. Above them is its length.
+const MOST_IPV6_BITS: u8 = 56;
+/// Marks an IPv4 prefix, above its length.
 const IPV4: u64 = 1 << 63;
 
 /// What heavy hitters are.
@@ -129,18 +131,47 @@ impl fmt::Display for Party {
     }
 }
 
-/// A prefix of source addresses: 24 bits of IPv4, 48 of IPv6.
+/// How many leading bits of an address make its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefixLengths {
+    /// Bits of an IPv4 address, from 1 to 32.
+    pub v4: u8,
+    /// Bits of an IPv6 address, from 1 to 56.
+    pub v6: u8,
+}
+
+impl Default for PrefixLengths {
+    fn default() -> Self {
+        Self { v4: IPV4_BITS, v6: IPV6_BITS }
+    }
+}
+
+impl PrefixLengths {
+    /// Whether both are within their bounds.
+    #[must_use]
+    pub fn are_possible(self) -> bool {
+        (1..=32).contains(&self.v4) && (1..=MOST_IPV6_BITS).contains(&self.v6)
+    }
+}
+
+/// A prefix of source addresses, with its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix(pub(super) synopses::reordering::Prefix);
 
+/// A length above the bits of a prefix. The usual one is 0, as programs for switches have it.
+const fn marked(length: u8, usual: u8) -> u64 {
+    ((length ^ usual) as u64) << MOST_IPV6_BITS
+}
+
 impl Prefix {
-    /// The prefix of an address.
+    /// The prefix of an address, with possible lengths.
     #[inline]
     #[must_use]
-    pub fn of(address: &[u8; 16]) -> Self {
+    pub fn of(address: &[u8; 16], lengths: PrefixLengths) -> Self {
+        let PrefixLengths { v4, v6 } = lengths;
         let bits = match ip(*address) {
-            IpAddr::V4(address) => IPV4 | u64::from(address.to_bits() >> (32 - IPV4_BITS)),
-            IpAddr::V6(address) => (address.to_bits() >> (128 - IPV6_BITS)) as u64,
+            IpAddr::V4(address) => IPV4 | marked(v4, IPV4_BITS) | u64::from(address.to_bits() >> (32 - u32::from(v4))),
+            IpAddr::V6(address) => marked(v6, IPV6_BITS) | (address.to_bits() >> (128 - u32::from(v6))) as u64,
         };
         Self(synopses::reordering::Prefix(bits))
     }
@@ -148,12 +179,15 @@ impl Prefix {
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bits = self.0.0;
+        let (bits, mark) = (self.0.0, ((self.0.0 & !IPV4) >> MOST_IPV6_BITS) as u8);
+        let leading = bits & ((1 << MOST_IPV6_BITS) - 1);
         if bits & IPV4 != 0 {
-            let address = core::net::Ipv4Addr::from_bits((bits as u32) << (32 - IPV4_BITS));
-            return write!(f, "{address}/{IPV4_BITS}");
+            let length = mark ^ IPV4_BITS;
+            let address = core::net::Ipv4Addr::from_bits((leading << (32 - u32::from(length))) as u32);
+            return write!(f, "{address}/{length}");
         }
-        write!(f, "{}/{IPV6_BITS}", Ipv6Addr::from_bits(u128::from(bits) << (128 - IPV6_BITS)))
+        let length = mark ^ IPV6_BITS;
+        write!(f, "{}/{length}", Ipv6Addr::from_bits(u128::from(leading) << (128 - u32::from(length))))
     }
 }
 
@@ -161,12 +195,15 @@ impl fmt::Display for Prefix {
 mod tests {
     use super::*;
 
-    #[test]
-    fn parties_and_prefixes_are_written_as_people_write_them() {
-        let of = |text: &str| match text.parse().expect("an address") {
+    fn of(text: &str) -> [u8; 16] {
+        match text.parse().expect("an address") {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
-        };
+        }
+    }
+
+    #[test]
+    fn parties_and_prefixes_are_written_as_people_write_them() {
         let end = |text: &str, port| End { address: of(text), port };
         for (party, text) in [
             (Party::Address(of("10.0.0.7")), "10.0.0.7"),
@@ -182,7 +219,29 @@ mod tests {
             ("255.255.255.255", "255.255.255.0/24"),
             ("2001:db8:7:8::1", "2001:db8:7::/48"),
         ] {
-            assert_eq!(Prefix::of(&of(address)).to_string(), text);
+            assert_eq!(Prefix::of(&of(address), PrefixLengths::default()).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn prefixes_of_every_length_have_their_bits_and_their_length() {
+        for (address, v4, v6, text) in [
+            ("255.1.2.3", 1, 48, "128.0.0.0/1"),
+            ("10.1.2.3", 8, 48, "10.0.0.0/8"),
+            ("10.1.2.3", 31, 48, "10.1.2.2/31"),
+            ("10.1.2.3", 32, 48, "10.1.2.3/32"),
+            ("8001:db8:7:8::1", 24, 1, "8000::/1"),
+            ("2001:db8:7:8::1", 24, 32, "2001:db8::/32"),
+            ("2001:db8:7:8fff::1", 24, 56, "2001:db8:7:8f00::/56"),
+        ] {
+            let lengths = PrefixLengths { v4, v6 };
+            assert!(lengths.are_possible());
+            assert_eq!(Prefix::of(&of(address), lengths).to_string(), text);
+        }
+        let of_zeros = |v4| Prefix::of(&of("0.0.0.0"), PrefixLengths { v4, v6: 48 });
+        assert_ne!(of_zeros(8), of_zeros(9), "bits alone are the same");
+        for (v4, v6) in [(0, 48), (33, 48), (24, 0), (24, 57)] {
+            assert!(!PrefixLengths { v4, v6 }.are_possible());
         }
     }
 }

@@ -5,7 +5,7 @@ use synopses::reordering::{
     Boundary, Control, PrefixTally, Reordering, Reports, Segment, Settings, SettingsError, Split,
 };
 
-use super::party::Prefix;
+use super::party::{Prefix, PrefixLengths};
 use crate::identity;
 use crate::packet::{Packet, Tcp, Transport};
 
@@ -19,6 +19,9 @@ const PREFIXES: usize = 256;
 /// A flow that is silent for so long gives way: at 10,000 packets/s four packet distances of a record, and soon enough
 /// where there are fewer.
 const TIMEOUT_NS: u64 = 100_000_000;
+/// Intervals after which prefixes get other places: who has found out which ones share a record does not know it for
+/// longer. Not after each, since a flow's first packet is not checked.
+pub(super) const RESEED_AFTER: u64 = 64;
 /// Packets checked of a prefix below which it is not judged.
 pub const LEAST_PACKETS: u64 = 16;
 /// A prefix is heavily reordered above this share of packets out of order.
@@ -29,8 +32,11 @@ const HEAVY: f64 = 0.01;
 pub(super) struct Reordered {
     synopsis: Reordering,
     tally: PrefixTally,
+    lengths: PrefixLengths,
     /// First fragments of the interval.
     fragments: u64,
+    /// Intervals that have ended.
+    ended: u64,
     seed: u64,
 }
 
@@ -86,10 +92,15 @@ pub fn reordering_settings(seed: u64) -> Settings {
     }
 }
 
-/// A TCP packet as synopses of reordering take it; `None` for others.
+/// A TCP packet as synopses of reordering take it, with a prefix of the usual length; `None` for others.
 #[inline]
 #[must_use]
 pub fn segment(packet: &Packet<'_>, key: &DigestKey) -> Option<Segment> {
+    segment_of(packet, PrefixLengths::default(), key)
+}
+
+#[inline]
+fn segment_of(packet: &Packet<'_>, lengths: PrefixLengths, key: &DigestKey) -> Option<Segment> {
     let Transport::Tcp(tcp) = packet.transport else { return None };
     let control = match tcp {
         tcp if tcp.has(Tcp::RST) => Control::Reset,
@@ -98,7 +109,7 @@ pub fn segment(packet: &Packet<'_>, key: &DigestKey) -> Option<Segment> {
         _ => Control::None,
     };
     Some(Segment {
-        prefix: Prefix::of(&packet.source.address).0,
+        prefix: Prefix::of(&packet.source.address, lengths).0,
         flow: identity::flow(packet, key),
         sequence: tcp.sequence,
         payload: tcp.payload,
@@ -107,18 +118,21 @@ pub fn segment(packet: &Packet<'_>, key: &DigestKey) -> Option<Segment> {
 }
 
 impl Reordered {
-    pub(super) fn new(seed: u64) -> Result<Self, SettingsError> {
+    /// Lengths have been checked.
+    pub(super) fn new(lengths: PrefixLengths, seed: u64) -> Result<Self, SettingsError> {
         Ok(Self {
             synopsis: Reordering::new(reordering_settings(seed))?,
             tally: PrefixTally::new(PREFIXES, seed)?,
+            lengths,
             fragments: 0,
+            ended: 0,
             seed,
         })
     }
 
     #[inline]
     pub(super) fn insert(&mut self, packet: &Packet<'_>, key: &DigestKey) {
-        let Some(segment) = segment(packet, key) else { return };
+        let Some(segment) = segment_of(packet, self.lengths, key) else { return };
         // Fragments wait for each other and take paths of their own: their order is not that of segments.
         if packet.first_fragment {
             self.fragments += 1;
@@ -130,8 +144,14 @@ impl Reordered {
     }
 
     pub(super) fn end_interval(&mut self, most: usize) -> ReorderingInterval {
+        self.ended += 1;
+        let boundary = if self.ended.is_multiple_of(RESEED_AFTER) {
+            Boundary::Reseed(self.seed.wrapping_add(self.ended << 32))
+        } else {
+            Boundary::KeepFlows
+        };
         let Self { synopsis, tally, fragments, .. } = self;
-        synopsis.close(Boundary::KeepFlows, |report| tally.insert(report));
+        synopsis.close(boundary, |report| tally.insert(report));
         let (dropped, fragments) = (tally.dropped(), core::mem::take(fragments));
         let (checked, out_of_order, heavy_prefixes, worst) = (0, 0, 0, Vec::new());
         let mut interval = ReorderingInterval { checked, out_of_order, heavy_prefixes, worst, dropped, fragments };

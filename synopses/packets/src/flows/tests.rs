@@ -8,7 +8,7 @@ const START: u64 = 1_700_000_000 * SECOND;
 fn all(filter: &str) -> Flows {
     let settings = FlowsSettings {
         filter: filter.parse().expect("a filter"),
-        reordering: true,
+        reordering: Some(PrefixLengths::default()),
         heavy: Some((Key::Source, Weight::Bytes)),
         window_ns: Some(SECOND),
         secret: 7 << 64 | 9,
@@ -98,6 +98,47 @@ fn a_prefix_that_is_reordered_is_named_and_one_packet_of_few_is_no_large_share()
     let share = worst.out_of_order as f64 / worst.checked as f64;
     assert!((share - 0.5).abs() < 0.05 && worst.least_share < share && worst.least_share > 0.4, "{worst:?}");
     assert!(found.share().is_some_and(|share| share > 0.02), "{found:?}");
+}
+
+#[test]
+fn flows_are_followed_over_intervals_and_begin_anew_when_places_are_drawn_anew() {
+    let reordering = Some(PrefixLengths::default());
+    let settings = FlowsSettings { filter: Filter::default(), reordering, heavy: None, window_ns: None, secret: 3 };
+    let mut flows = Flows::new(&settings).expect("possible");
+    for interval in 0..=2 * reordering::RESEED_AFTER {
+        let start_ns = START + interval * SECOND;
+        for number in 0..20_u32 {
+            let sequence = interval as u32 * 2_000 + number * 100;
+            let time_ns = start_ns + u64::from(number) * 1_000_000;
+            flows.insert(&packet(time_ns, end(0x1_02_03, 1), end(1 << 20, 443), sequence, 100));
+        }
+        let found = flows.end_interval(start_ns + SECOND, 1).reordering.expect("on");
+        // The first packet of a flow is compared with none.
+        let first = u64::from(interval.is_multiple_of(reordering::RESEED_AFTER));
+        assert_eq!((found.checked, found.out_of_order), (20 - first, 0), "interval {interval}");
+    }
+}
+
+#[test]
+fn prefixes_are_as_long_as_was_asked_for() {
+    let flows = |v4, v6| {
+        let reordering = Some(PrefixLengths { v4, v6 });
+        Flows::new(&FlowsSettings { filter: Filter::default(), reordering, heavy: None, window_ns: None, secret: 3 })
+    };
+    let named = |v4| {
+        let mut flows = flows(v4, 48).expect("possible");
+        for number in 0..200_u32 {
+            let time_ns = START + u64::from(number) * 1_000_000;
+            flows.insert(&packet(time_ns, end(0x1_02_03, 1), end(1 << 20, 443), (number ^ 1) * 100, 100));
+        }
+        let found = flows.end_interval(START + SECOND, 1).reordering.expect("on");
+        found.worst.first().expect("many were checked").prefix.to_string()
+    };
+
+    assert_eq!([8, 16, 24, 32].map(named), ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32"]);
+    for (v4, v6) in [(0, 48), (33, 48), (24, 0), (24, 57)] {
+        assert_eq!(flows(v4, v6).err(), Some(FlowsError::Prefixes(PrefixLengths { v4, v6 })));
+    }
 }
 
 /// A segment with this sequence number: over IPv4, or over IPv6 with a fragment header. `cut` is the offset of the
@@ -285,7 +326,7 @@ fn memory_is_the_same_whatever_is_sent_and_what_is_left_out_takes_none() {
     let _ = flows.end_interval(START + SECOND, 10);
     assert_eq!(flows.memory_bytes(), before);
 
-    let none = FlowsSettings { filter: Filter::default(), reordering: false, heavy: None, window_ns: None, secret: 1 };
+    let none = FlowsSettings { filter: Filter::default(), reordering: None, heavy: None, window_ns: None, secret: 1 };
     assert_eq!(Flows::new(&none).map(|flows| flows.memory_bytes()), Ok(0));
     let short = FlowsSettings { window_ns: Some(1), ..none };
     assert!(matches!(Flows::new(&short), Err(FlowsError::Window(_))));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cardinality::Hash;
+use crate::cardinality::{Hash, Range};
 use alloc::vec::Vec;
 
 fn settings() -> Settings {
@@ -50,4 +50,52 @@ fn a_register_without_an_age_adds_nothing() {
     // At the boundary the ages are 0 to 15 slots: the mean has 16 registers, the sum 120 slots.
     let expected = 0.673 * 16.0 / (120.0 * 100.0 / 16.0 / 2.0) * 800.0;
     assert!((count - expected).abs() < 1e-9, "{count}, expected {expected}");
+}
+
+const CORRECTIONS: [Correction; 4] =
+    [Correction::None, Correction::Published, Correction::Staggered, Correction::Likelihood];
+
+fn corrected(correction: Correction) -> StHll {
+    StHll::new(StHllSettings { correction, ..StHllSettings::plain(settings()) }).expect("possible")
+}
+
+#[test]
+fn an_empty_synopsis_has_a_floor_only_without_a_correction() {
+    for correction in CORRECTIONS {
+        let found = corrected(correction).estimate(3_250, 800).expect("the window");
+
+        // In the middle of a slot ages are W on average.
+        let floor = if correction == Correction::None { 0.673 * 16.0 } else { 0.0 };
+        assert!((found.count - floor).abs() < 1e-9 && found.warm, "{correction:?}: {found:?}");
+    }
+}
+
+#[test]
+fn few_items_of_which_each_register_has_one_are_not_counted_by_empty_registers() {
+    for correction in [Correction::None, Correction::Published, Correction::Staggered] {
+        let mut staggered = corrected(correction);
+        staggered.go_to(32);
+        staggered.registers.fill(1);
+        let found = staggered.estimate(3_250, 800).expect("the window");
+
+        assert!((found.count - 2.0 * 0.673 * 16.0).abs() < 1e-9, "{correction:?}: {found:?}");
+        assert_eq!(found.range, Range::Middle, "{correction:?}");
+    }
+}
+
+#[test]
+fn at_the_moment_of_the_start_nothing_is_counted_yet() {
+    let common = Settings { start_ns: 5_000, ..settings() };
+    for correction in CORRECTIONS {
+        for skipped in [0, 2] {
+            let all = StHllSettings { correction, skipped, ..StHllSettings::plain(common) };
+            let mut staggered = StHll::new(all).expect("possible");
+            (0..100).for_each(|item| staggered.insert(Digest(item << 4 | (item % 16)), 5_000));
+
+            let found = staggered.estimate(5_000, 800).expect("the window");
+            assert_eq!((found.count, found.rate, found.warm), (0.0, 0.0, false), "{correction:?}, {skipped}");
+            let next = staggered.estimate(5_001, 800).expect("the window");
+            assert!(next.count.is_finite() && next.count > 0.0, "{correction:?}, {skipped}: {next:?}");
+        }
+    }
 }
