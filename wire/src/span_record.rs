@@ -26,6 +26,7 @@ use core::num::{NonZeroU64, NonZeroU128};
 
 pub use self::events::{Event, EventNotes};
 pub use self::short_text::ShortText;
+use crate::time::UnixNanos;
 
 /// Words of a record.
 pub const RECORD_WORDS: usize = 63;
