@@ -118,7 +118,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
         // Before the lock: whatever a value's `Debug` does, it does not meet the lock.
         let mut fields = EventFields::default();
         event.record(&mut fields);
-        let at = clock::unix_nanos();
+        let at = clock::unix_now();
         let change = |open: &mut BegunSpan| {
             if is_error {
                 open.fail(fields.message());
