@@ -34,9 +34,9 @@
 //! and the last. Count and sum, and therefore rate and mean, stay exact. The 99th percentile is known to the width of
 //! the SDK's bucket: with the default bounds of the SDK and values in seconds that is 5 s, so give such a histogram
 //! bounds (`with_boundaries`) or, by a view, the SDK's exponential aggregation
-//! (`Aggregation::Base2ExponentialHistogram`, feature `spec_unstable_metrics_views` of `opentelemetry_sdk`). Its buckets
-//! are found on both sides of 0 and at whatever scale the SDK has come to in the interval; they are usually the narrower
-//! ones. A histogram without bounds is one bucket, from the least value to the largest.
+//! (`Aggregation::Base2ExponentialHistogram`, feature `spec_unstable_metrics_views` of `opentelemetry_sdk`). Its
+//! buckets are found on both sides of 0 and at whatever scale the SDK has come to in the interval; they are usually the
+//! narrower ones. A histogram without bounds is one bucket, from the least value to the largest.
 //!
 //! Values below 0 are in a histogram of their own, `NAME.below_zero`, without their sign: it is registered with the
 //! first of them, as a series of its own. A bucket with 0 inside is divided by its width. Both sums together are the

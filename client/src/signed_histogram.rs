@@ -67,7 +67,6 @@ impl SignedHistogram {
 mod tests {
     use wire::histogram::Scale;
 
-    use super::*;
     use crate::client::{Client, connect};
     use crate::problem::Cause;
     use crate::service::Service;

@@ -158,7 +158,8 @@ fn dependencies(steps: &mut Steps) -> Result<()> {
     }
 }
 
-/// Each view of the live page while a demo runs. The test passes without running where there is no browser, and says so.
+/// Each view of the live page while a demo runs. The test passes without running where there is no browser, and says
+/// so.
 fn demo_in_browser(steps: &mut Steps, programs: &Programs, uview: &str) -> Result<()> {
     const TEST: &str = "each_view_shows_what_a_run_gives_and_the_function_that_burns_a_processor_is_the_widest";
     if !program("chromedriver") {

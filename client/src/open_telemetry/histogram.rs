@@ -22,8 +22,8 @@ pub(super) fn explicit(
     narrowed(all, range)
 }
 
-/// Buckets of OpenTelemetry's exponential histogram of `scale`: the counts of positive values from bucket `first` on, of
-/// negative values by how far these are from 0, from bucket `nearest` on, and what is `at_zero`.
+/// Buckets of OpenTelemetry's exponential histogram of `scale`: the counts of positive values from bucket `first` on,
+/// of negative values by how far these are from 0, from bucket `nearest` on, and what is `at_zero`.
 pub(super) fn exponential(
     scale: i8,
     (first, positive): (i32, impl Iterator<Item = u64>),
@@ -101,8 +101,8 @@ impl Sums {
         *sum = Some(sum.unwrap_or(0.0) + bucket.count as f64 * f64::midpoint(bucket.near, bucket.far));
     }
 
-    /// The sums below 0 and from 0 on, if all values make `sum`: what is below 0 is in the middle of its buckets, unless
-    /// nothing else is there to make up the sum. A sum that is no finite number is in neither.
+    /// The sums below 0 and from 0 on, if all values make `sum`: what is below 0 is in the middle of its buckets,
+    /// unless nothing else is there to make up the sum. A sum that is no finite number is in neither.
     pub(super) fn of(self, sum: f64) -> (f64, f64) {
         match (self.below, self.above) {
             _ if !sum.is_finite() => (0.0, 0.0),
