@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "the agent can do more than is wanted here")]
 mod fake_agent;
 
+use core::fmt;
 use std::os::fd::AsFd as _;
 
 use fake_agent::{FakeAgent, WAIT};
@@ -18,6 +19,16 @@ use wire::registration::ServiceMessage;
 use wire::span_record::{Head, Note, Record, Status, Subject};
 
 const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// A value that records an event when it is printed.
+struct Chatty;
+
+impl fmt::Debug for Chatty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        tracing::info!("printed");
+        f.write_str("chatty")
+    }
+}
 
 /// A service with an agent that has its ring.
 struct SpanFixture {
@@ -134,6 +145,27 @@ fn errors_names_and_late_fields_are_told() {
     assert!(records[0].notes().any(|note| note == Note::Integer("late", 7)));
     assert!(records[0].notes().any(|note| note == Note::Message("no money")));
     assert_eq!(head(&records[1]).status, Status::Ok);
+}
+
+#[test]
+fn a_value_that_records_an_event_when_it_is_printed_meets_no_lock() {
+    let mut fixture = SpanFixture::new(|_| {
+        let dispatch = tracing::dispatcher::get_default(Clone::clone);
+        let work = || {
+            let span = tracing::info_span!("request", late = tracing::field::Empty);
+            let _in = span.enter();
+            span.record("late", tracing::field::debug(Chatty));
+            tracing::info!(value = ?Chatty, "said");
+        };
+        let thread = std::thread::spawn(move || tracing::dispatcher::with_default(&dispatch, work));
+        WAIT.until("the end of the span", || thread.is_finished());
+        thread.join().unwrap();
+    });
+
+    let records = fixture.records();
+
+    assert_eq!(records[0].notes().last(), Some(Note::Text("late", "chatty")));
+    assert_eq!(events(&records[0]), ["printed", "said"]);
 }
 
 #[test]

@@ -212,6 +212,22 @@ impl Notes {
         self.text(tag, key, ShortText::of(value).as_str());
     }
 
+    /// Adds all of `others` but their events, and counts those that did not fit there.
+    pub fn add_all(&mut self, others: &Self) {
+        for note in others.notes() {
+            match note {
+                Note::Name(name) => self.text(Tag::Name, "", name),
+                Note::Text(key, text) => self.text(Tag::Text, key, text),
+                Note::Integer(key, value) => self.integer(key, value),
+                Note::Float(key, value) => self.float(key, value),
+                Note::Bool(key, value) => self.bool(key, value),
+                Note::Message(message) => self.text(Tag::Message, "", message),
+                Note::State(state) => self.text(Tag::State, "", state),
+            }
+        }
+        self.leave_out(others.left_out);
+    }
+
     /// Attributes and events that were left out for lack of space.
     #[must_use]
     pub const fn left_out(&self) -> u16 {

@@ -13,36 +13,60 @@ use crate::spans::span::SpanKind;
 /// The attribute of an event with its level.
 const LEVEL: &str = "level";
 
-/// Adds each visited field to a span.
-pub(crate) struct Fields<'a>(pub(crate) &'a mut BegunSpan);
+/// Adds the visited fields of a span to notes; `fixed` is what they say besides.
+pub(crate) struct Fields<'a> {
+    notes: &'a mut Notes,
+    pub(crate) fixed: FixedFields,
+}
+
+/// What fields say of the fixed part of a span's record.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FixedFields {
+    kind: Option<SpanKind>,
+    status: Option<Status>,
+}
+
+impl<'a> Fields<'a> {
+    /// Those of a span, before the first one is visited.
+    pub(crate) fn new(notes: &'a mut Notes) -> Self {
+        Self { notes, fixed: FixedFields::default() }
+    }
+}
+
+impl FixedFields {
+    /// Changes what they speak of.
+    pub(crate) fn set(self, span: &mut BegunSpan) {
+        span.kind = self.kind.map_or(span.kind, |kind| kind as u8);
+        span.status = self.status.unwrap_or(span.status);
+    }
+}
 
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        let open = &mut *self.0;
         match field.name() {
-            "otel.name" => open.notes.text(Tag::Name, "", value),
-            "otel.kind" => open.kind = SpanKind::named(value).unwrap_or_default() as u8,
-            "otel.status_code" => open.status = status(value),
-            "otel.status_message" | "otel.status_description" => open.notes.text(Tag::Message, "", value),
+            "otel.name" => self.notes.text(Tag::Name, "", value),
+            "otel.kind" => self.fixed.kind = Some(SpanKind::named(value).unwrap_or_default()),
+            "otel.status_code" => self.fixed.status = Some(status(value)),
+            "otel.status_message" | "otel.status_description" => self.notes.text(Tag::Message, "", value),
             // `uview.trigger` is recorded as an attribute: the agent looks for it.
-            name => open.notes.text(Tag::Text, name, value),
+            name => self.notes.text(Tag::Text, name, value),
         }
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.0.notes.integer(field.name(), value);
+        self.notes.integer(field.name(), value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        unsigned(&mut self.0.notes, field.name(), value);
+        unsigned(self.notes, field.name(), value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.0.notes.float(field.name(), value);
+        self.notes.float(field.name(), value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.0.notes.bool(field.name(), value);
+        self.notes.bool(field.name(), value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {

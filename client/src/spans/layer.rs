@@ -9,7 +9,7 @@ use tracing::{Event, Level, Span, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
-use wire::span_record::Tag;
+use wire::span_record::{Notes, Tag};
 
 use crate::clock;
 use crate::spans::begun::BegunSpan;
@@ -80,7 +80,10 @@ impl Recorder {
         let metadata = attributes.metadata();
         let begun = self.open.begin(id, || {
             let mut open = BegunSpan::new(&self.ring, metadata.name(), parent);
-            attributes.record(&mut Fields(&mut open));
+            let mut fields = Fields::new(&mut open.notes);
+            attributes.record(&mut fields);
+            let fixed = fields.fixed;
+            fixed.set(&mut open);
             open.notes.text(Tag::Text, TARGET, metadata.target());
             open.start = clock::unix_now();
             open
@@ -103,9 +106,17 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, _context: Context<'_, S>) {
-        if let Some(recorder) = &self.recorder {
-            _ = recorder.open.with(id.into_non_zero_u64(), |open| values.record(&mut Fields(open)));
-        }
+        let Some(recorder) = &self.recorder else { return };
+        // Before the lock: whatever a value's `Debug` does, such as recording an event, it does not meet the lock.
+        let mut notes = Notes::default();
+        let mut fields = Fields::new(&mut notes);
+        values.record(&mut fields);
+        let fixed = fields.fixed;
+        let change = |open: &mut BegunSpan| {
+            fixed.set(open);
+            open.notes.add_all(&notes);
+        };
+        _ = recorder.open.with(id.into_non_zero_u64(), change);
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {

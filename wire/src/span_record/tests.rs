@@ -46,6 +46,30 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn all_notes_are_added_to_others_with_what_did_not_fit_among_them() {
+    let mut late = Notes::default();
+    late.text(Tag::Name, "", "GET /{id}");
+    late.text(Tag::Text, "user", "mäx");
+    late.integer("n", -3);
+    late.float("x", 0.5);
+    late.bool("b", true);
+    late.text(Tag::Message, "", "failed");
+    late.text(Tag::State, "", "ot=th:8");
+    late.integer(&"k".repeat(KEY_BYTES + 1), 1);
+    late.event("passed over", UnixNanos(6));
+    let mut notes = Notes::default();
+    notes.text(Tag::Name, "", "GET");
+
+    notes.add_all(&late);
+
+    let record = read(&notes);
+    let (first, rest) = (record.notes().next(), record.notes().skip(1));
+    assert_eq!(first, Some(Note::Name("GET")));
+    assert_eq!(rest.collect::<Vec<_>>(), late.notes().collect::<Vec<_>>());
+    assert_eq!((record.notes().count(), record.events().count(), record.left_out()), (8, 0, 1));
+}
+
+#[test]
 fn long_texts_are_cut_at_a_character_and_notes_that_do_not_fit_are_counted() {
     let mut notes = Notes::default();
     let long = "ä".repeat(200);
