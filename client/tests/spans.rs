@@ -299,6 +299,27 @@ fn events_without_end_leave_room_for_attributes_and_one_without_a_message_says_w
 }
 
 #[test]
+fn the_last_events_give_way_to_the_status_message_and_the_tracestate() {
+    let message = "x".repeat(100);
+    let mut fixture = SpanFixture::new(|_| {
+        let span = tracing::info_span!("work", big = %"y".repeat(160));
+        uview::spans::set_parent(&span, &call());
+        span.in_scope(|| {
+            (0..10).for_each(|_| tracing::info!("something happened"));
+            tracing::error!("{message}");
+        });
+    });
+
+    let records = fixture.records();
+
+    for note in [Note::Message(&message), Note::State("ot=rv:0123456789abcd")] {
+        assert!(records[0].notes().any(|other| other == note), "{note:?}");
+    }
+    // Two of five with their levels, five that came later, and the error's own.
+    assert_eq!((records[0].events().count(), records[0].left_out()), (3, 10));
+}
+
+#[test]
 fn events_of_a_span_that_a_program_begins_itself_take_attributes() {
     let mut fixture = SpanFixture::new(|client| {
         let mut pay = client.span("POST /pay");

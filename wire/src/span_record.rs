@@ -186,8 +186,8 @@ impl Notes {
         (self.count, self.has_last) = (0, false);
     }
 
-    /// Adds a text, cut to [`TEXT_BYTES`]. If it does not fit, it is left out and counted. `key` is empty but for
-    /// attributes.
+    /// Adds a text, cut to [`TEXT_BYTES`]. If it does not fit, it is left out and counted; but the last events give way
+    /// to a name, a message and a state. `key` is empty but for attributes.
     pub fn text(&mut self, tag: Tag, key: &str, text: &str) {
         self.add(tag, key, cut(text).as_bytes());
     }
@@ -251,6 +251,9 @@ impl Notes {
 
     fn add(&mut self, tag: Tag, key: &str, value: &[u8]) {
         let (from, size) = (usize::from(self.length), NOTE_HEAD + key.len() + value.len());
+        if matches!(tag, Tag::Name | Tag::Message | Tag::State) {
+            self.make_room(from + size);
+        }
         if key.len() > KEY_BYTES || !fit(from + size, self.events.into(), self.attributes.into()) {
             self.leave_out(1);
             return;

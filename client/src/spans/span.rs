@@ -149,8 +149,9 @@ impl Span {
     }
 
     /// Says that something happened now, and gives that event, to which attributes may be added. Of `name`, up to 160
-    /// bytes are kept. Events and their attributes take at most half of the record; what does not fit is left out and
-    /// counted in the span, an event with all that would have been added to it.
+    /// bytes are kept. Events and their attributes take at most half of the record, and the last ones give way to the
+    /// status message and the tracestate; what does not fit is left out and counted in the span, an event with all that
+    /// would have been added to it.
     pub fn event(&mut self, name: &str) -> SpanEvent<'_> {
         if let Some(recorded) = &mut self.recorded {
             recorded.span.notes.event(name, clock::unix_now());

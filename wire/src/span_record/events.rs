@@ -54,6 +54,48 @@ impl Notes {
         self.count += 1;
     }
 
+    /// Leaves out the events that came last, until there is room for so many bytes of notes. They stay if even that
+    /// would not do. O(events²), of at most 24.
+    pub(super) fn make_room(&mut self, notes: usize) {
+        if !fit(notes, 0, 0) {
+            return;
+        }
+        while !fit(notes, self.events.into(), self.attributes.into()) {
+            self.leave_out_last();
+        }
+    }
+
+    /// Leaves out the event that came last, with its attributes, and counts them.
+    fn leave_out_last(&mut self) {
+        let (events, attributes) = (usize::from(self.events), usize::from(self.attributes));
+        let end = NOTES_BYTES - attributes;
+        let first = end - events;
+        let last = self.count.saturating_sub(1);
+        let mut rest = &self.bytes[first..end];
+        for _ in 0..last {
+            rest = split_event(rest).map(|(_, further)| further).unwrap_or_default();
+        }
+        let kept_events = events - rest.len();
+        let (mut of_last, mut rest) = (0, &self.bytes[end..]);
+        while let Some(((event, _), further)) = split_attribute(rest) {
+            if event == last {
+                break;
+            }
+            rest = further;
+        }
+        let kept_attributes = attributes - rest.len();
+        while let Some((_, further)) = split_attribute(rest) {
+            (of_last, rest) = (of_last + 1, further);
+        }
+        // What is kept goes to the end again.
+        let end_of_kept = NOTES_BYTES - kept_attributes;
+        self.bytes.copy_within(end..end + kept_attributes, end_of_kept);
+        self.bytes.copy_within(first..first + kept_events, end_of_kept - kept_events);
+        (self.events, self.attributes) = (kept_events as u16, kept_attributes as u16);
+        (self.count, self.has_last) = (last, false);
+        self.leave_out(1 + of_last);
+    }
+
     /// The event that came last, for its attributes; `None` before the first one, and if it was left out.
     pub const fn last_event(&mut self) -> Option<EventNotes<'_>> {
         if self.has_last { Some(EventNotes(self)) } else { None }

@@ -230,6 +230,52 @@ fn attributes_of_events_share_their_half_and_go_with_an_event_that_is_left_out()
 }
 
 #[test]
+fn the_last_events_give_way_to_a_name_a_message_and_a_state_but_not_to_attributes() {
+    let mut notes = Notes::default();
+    notes.text(Tag::Name, "", "GET /pay");
+    notes.text(Tag::Text, "user", &"x".repeat(160));
+    for at in 0..40 {
+        notes.event("something happened", UnixNanos(at));
+        if let Some(mut event) = notes.last_event() {
+            event.add(Note::Integer("n", at as i64));
+        }
+    }
+    notes.text(Tag::State, "", "ot=rv:0123456789abcd");
+    // 27 and 13 bytes each, and 204 of notes.
+    assert_eq!((read(&notes).events().count(), notes.left_out()), (5, 35));
+
+    notes.text(Tag::Message, "", &"m".repeat(60));
+    assert_eq!((read(&notes).events().count(), notes.left_out()), (4, 37), "one, and its attribute");
+    assert!(notes.last_event().is_none());
+    notes.text(Tag::Text, "late", &"x".repeat(100));
+    assert_eq!((read(&notes).events().count(), notes.left_out()), (4, 38));
+    notes.text(Tag::Name, "", "GET /{id}");
+    notes.event("later", UnixNanos(3));
+    describe(&mut notes, &[Note::Integer("n", 3)]);
+
+    let record = read(&notes);
+    assert_eq!((record.name(), record.notes().count(), record.left_out()), ("GET /{id}", 5, 40));
+    assert_eq!(record.events().map(|event| event.at.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(record.events().last().map(|event| event.name), Some("later"));
+    for event in 0..4 {
+        assert_eq!(record.event_attributes(event).collect::<Vec<_>>(), [Note::Integer("n", event as i64)]);
+    }
+}
+
+#[test]
+fn events_stay_where_a_message_would_not_fit_without_them() {
+    let mut notes = Notes::default();
+    ["a", "b"].iter().for_each(|key| notes.text(Tag::Text, key, &"x".repeat(160)));
+    notes.event("e", UnixNanos(1));
+
+    notes.text(Tag::Message, "", &"m".repeat(160));
+
+    assert_eq!((read(&notes).events().count(), read(&notes).notes().count(), notes.left_out()), (1, 2, 1));
+    notes.text(Tag::Message, "", &"m".repeat(110));
+    assert_eq!((read(&notes).events().count(), read(&notes).notes().count(), notes.left_out()), (0, 3, 2));
+}
+
+#[test]
 fn attributes_of_events_that_are_none_are_refused() {
     let mut notes = Notes::default();
     notes.event("name", UnixNanos(5));
