@@ -257,6 +257,32 @@ fn events_within_a_span_are_its_events_with_level_and_fields() {
 }
 
 #[test]
+fn records_of_the_facade_log_do_not_say_where_they_are_and_a_level_of_an_events_own_is_the_only_one() {
+    let mut fixture = SpanFixture::new(|_| {
+        tracing::info_span!("work").in_scope(|| {
+            // As `tracing-log` passes them on.
+            tracing::info!(
+                log.target = "a crate",
+                log.module_path = "a crate::module",
+                log.file = "/root/.cargo/registry/src/a crate/module.rs",
+                log.line = 7_u32,
+                log.attempts = 2,
+                "said"
+            );
+            tracing::warn!(level = "battery low", "switched off");
+            tracing::warn!(level = 3, "filled");
+        });
+    });
+
+    let records = fixture.records();
+
+    let of = |event| Record::event_attributes(&records[0], event).collect::<Vec<_>>();
+    assert_eq!(events(&records[0]), ["said", "switched off", "filled"]);
+    assert_eq!(of(0), [Note::Text("level", "INFO"), Note::Integer("log.attempts", 2)]);
+    assert_eq!((of(1), of(2)), (vec![Note::Text("level", "battery low")], vec![Note::Integer("level", 3)]));
+}
+
+#[test]
 fn how_verbose_events_are_recorded_can_be_said() {
     for (most, expected) in [
         (LevelFilter::OFF, &[][..]),

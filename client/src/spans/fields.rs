@@ -12,6 +12,9 @@ use crate::spans::span::SpanKind;
 
 /// The attribute of an event with its level.
 const LEVEL: &str = "level";
+/// Fields that `tracing-log` adds to each record of the facade `log`: where in the program it is. They would fill the
+/// room of events.
+const ORIGIN: [&str; 4] = ["log.target", "log.module_path", "log.file", "log.line"];
 
 /// Adds the visited fields of a span to notes; `fixed` is what they say besides.
 pub(crate) struct Fields<'a> {
@@ -79,6 +82,8 @@ impl Visit for Fields<'_> {
 pub(crate) struct EventFields {
     message: ShortText,
     others: Notes,
+    /// One of the others is called as the attribute with the level.
+    has_level: bool,
 }
 
 impl EventFields {
@@ -87,14 +92,22 @@ impl EventFields {
         self.message.as_str()
     }
 
-    /// Adds the event to those of a span, as of `at`. Without a message its name says where in the
-    /// program it is.
+    /// Adds the event to those of a span, as of `at`. Without a message its name says where in the program it is. A
+    /// field of its own that is called `level` is in place of its level.
     pub(crate) fn add_to(&self, notes: &mut Notes, metadata: &Metadata<'_>, at: UnixNanos) {
         notes.event(if self.message.is_empty() { metadata.name() } else { self.message() }, at);
         if let Some(mut event) = notes.last_event() {
-            event.add(Note::Text(LEVEL, metadata.level().as_str()));
+            if !self.has_level {
+                event.add(Note::Text(LEVEL, metadata.level().as_str()));
+            }
             event.add_all(&self.others);
         }
+    }
+
+    /// Where the value of `field` goes; `None` if it is left out.
+    fn attributes(&mut self, field: &Field) -> Option<&mut Notes> {
+        self.has_level |= field.name() == LEVEL;
+        (!ORIGIN.contains(&field.name())).then_some(&mut self.others)
     }
 }
 
@@ -102,25 +115,33 @@ impl Visit for EventFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
             self.message = ShortText::of(format_args!("{value}"));
-        } else {
-            self.others.text(Tag::Text, field.name(), value);
+        } else if let Some(attributes) = self.attributes(field) {
+            attributes.text(Tag::Text, field.name(), value);
         }
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.others.integer(field.name(), value);
+        if let Some(attributes) = self.attributes(field) {
+            attributes.integer(field.name(), value);
+        }
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        unsigned(&mut self.others, field.name(), value);
+        if let Some(attributes) = self.attributes(field) {
+            unsigned(attributes, field.name(), value);
+        }
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.others.float(field.name(), value);
+        if let Some(attributes) = self.attributes(field) {
+            attributes.float(field.name(), value);
+        }
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.others.bool(field.name(), value);
+        if let Some(attributes) = self.attributes(field) {
+            attributes.bool(field.name(), value);
+        }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
