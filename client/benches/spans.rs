@@ -1,4 +1,4 @@
-//! What a span costs beyond `tracing`'s own work, in the same run:
+//! What a span and its events cost beyond `tracing`'s own work, in the same run:
 //! `cargo bench -p uview --features tracing --bench spans`.
 
 use divan::counter::ItemsCount;
@@ -42,6 +42,17 @@ fn server(n: u64) {
         tracing::info_span!("POST /pay", otel.kind = "server", http.route = "/pay", amount = n, paid = true).entered();
 }
 
+/// An event with two fields.
+fn event(n: u64) {
+    tracing::info!(attempt = n, why = "timeout", "tried {n} times");
+}
+
+/// A span with an event.
+fn eventful(n: u64) {
+    let _in = tracing::info_span!("charge").entered();
+    event(n);
+}
+
 #[divan::bench]
 fn bare_by_nothing(bencher: Bencher<'_, '_>) {
     spans(bencher, NoopLayer, bare);
@@ -60,6 +71,25 @@ fn server_by_nothing(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn server_by_ring(bencher: Bencher<'_, '_>) {
     spans(bencher, client().span_layer(), server);
+}
+
+#[divan::bench]
+fn eventful_by_nothing(bencher: Bencher<'_, '_>) {
+    spans(bencher, NoopLayer, eventful);
+}
+
+#[divan::bench]
+fn eventful_by_ring(bencher: Bencher<'_, '_>) {
+    spans(bencher, client().span_layer(), eventful);
+}
+
+/// Events of one span, which has room for the first of them.
+#[divan::bench]
+fn events_beyond_room_by_ring(bencher: Bencher<'_, '_>) {
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(client().span_layer()), || {
+        let _in = tracing::info_span!("charge").entered();
+        bencher.counter(ItemsCount::new(SPANS)).bench_local(|| (0..SPANS).for_each(|n| event(black_box(n))));
+    });
 }
 
 /// Two threads that write to the same ring.

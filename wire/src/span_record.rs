@@ -152,14 +152,25 @@ pub struct Notes {
     left_out: u16,
     /// How many events there are.
     count: u8,
-    /// Whether the event that came last is one of them, and was not left out.
-    has_last: bool,
+    last: LastEvent,
+}
+
+/// The event that came last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LastEvent {
+    /// None has come.
+    #[default]
+    None,
+    /// It is the last of those that are kept.
+    Kept,
+    /// It was left out.
+    LeftOut,
 }
 
 impl Default for Notes {
     fn default() -> Self {
         let bytes = [0; NOTES_BYTES];
-        Self { bytes, length: 0, events: 0, attributes: 0, left_out: 0, count: 0, has_last: false }
+        Self { bytes, length: 0, events: 0, attributes: 0, left_out: 0, count: 0, last: LastEvent::None }
     }
 }
 
@@ -183,7 +194,7 @@ impl Notes {
     /// Removes all notes.
     pub const fn clear(&mut self) {
         (self.length, self.events, self.attributes, self.left_out) = (0, 0, 0, 0);
-        (self.count, self.has_last) = (0, false);
+        (self.count, self.last) = (0, LastEvent::None);
     }
 
     /// Adds a text, cut to [`TEXT_BYTES`]. If it does not fit, it is left out and counted; but the last events give way

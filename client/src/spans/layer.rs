@@ -9,7 +9,7 @@ use tracing::{Event, Level, Span, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
-use wire::span_record::{Notes, Tag};
+use wire::span_record::{Notes, Status, Tag};
 
 use crate::clock;
 use crate::spans::begun::BegunSpan;
@@ -26,7 +26,8 @@ const TARGET: &str = "target";
 /// Cost per span on the service's thread: two clock reads, four atomic operations, three uncontended locks, and a copy
 /// of at most 512 bytes: a few hundred nanoseconds at most (`cargo bench -p uview --features tracing --bench spans`).
 /// No system call. Memory is allocated only when more spans are open than ever before. An event within a span takes a
-/// clock read, a lock and a copy of what is kept of it.
+/// clock read, two locks, and what printing its message and its fields takes; one lock if its span is not recorded, or
+/// has no room for it.
 #[derive(Debug)]
 pub struct SpanLayer {
     recorder: Option<Recorder>,
@@ -49,7 +50,8 @@ impl SpanLayer {
 
     /// Records events within spans up to this level, [`LevelFilter::INFO`] if nobody says: their message as the name,
     /// or where they are in the program, and their level and fields as attributes. An event of level ERROR sets the
-    /// status of its span, whatever is said here.
+    /// status of its span, whatever is said here. After one that does not fit, further ones of the span are not tried,
+    /// but for the first of level ERROR.
     #[must_use]
     pub fn with_events(mut self, most_verbose: LevelFilter) -> Self {
         self.events = most_verbose;
@@ -125,8 +127,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
         if !(is_error || is_recorded) {
             return;
         }
-        let (Some(recorder), Some(span)) = (&self.recorder, context.event_span(event)) else { return };
-        // Before the lock: whatever a value's `Debug` does, it does not meet the lock.
+        let Some(recorder) = &self.recorder else { return };
+        let Some(id) = context.event_span(event).map(|span| span.id().into_non_zero_u64()) else { return };
+        if recorder.open.with(id, |open| is_wanted(open, is_error, is_recorded)) != Some(true) {
+            return;
+        }
+        // Beside the lock: whatever a value's `Debug` does, it does not meet the lock.
         let mut fields = EventFields::default();
         event.record(&mut fields);
         let at = clock::unix_now();
@@ -138,7 +144,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
                 fields.add_to(&mut open.notes, metadata, at);
             }
         };
-        _ = recorder.open.with(span.id().into_non_zero_u64(), change);
+        _ = recorder.open.with(id, change);
     }
 
     fn on_close(&self, id: Id, _context: Context<'_, S>) {
@@ -146,6 +152,17 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
             recorder.end(id.into_non_zero_u64());
         }
     }
+}
+
+/// Whether an event is worth what it takes to print it: it makes `open` fail, or there may be room for it. One that is
+/// left out is counted.
+fn is_wanted(open: &mut BegunSpan, is_error: bool, is_recorded: bool) -> bool {
+    let fails = is_error && open.status != Status::Error;
+    let is_kept = is_recorded && !open.notes.is_full();
+    if is_recorded && !fails && !is_kept {
+        open.notes.leave_out_event();
+    }
+    fails || is_kept
 }
 
 /// Continues the caller's trace: makes `parent`, from [`TraceContext::extract`], the parent of `span`.

@@ -2,7 +2,7 @@
 
 use crate::time::UnixNanos;
 
-use super::{EVENTS_BYTES, KEY_BYTES, NOTES_BYTES, Note, Notes, Record, RecordError, Tag, cut, fit, note};
+use super::{EVENTS_BYTES, KEY_BYTES, LastEvent, NOTES_BYTES, Note, Notes, Record, RecordError, Tag, cut, fit, note};
 
 /// Bytes of an event besides its name: more than are left at the end of a word.
 pub(super) const EVENT_HEAD: usize = 9;
@@ -37,11 +37,11 @@ impl Notes {
         let name = cut(name).as_bytes();
         let (events, attributes) = (usize::from(self.events), usize::from(self.attributes));
         let size = EVENT_HEAD + name.len();
-        self.has_last = fit(self.length.into(), events + size, attributes);
-        if !self.has_last {
-            self.leave_out(1);
+        if !fit(self.length.into(), events + size, attributes) {
+            self.leave_out_event();
             return;
         }
+        self.last = LastEvent::Kept;
         // In the order in which they come, before the attributes of all.
         let end = NOTES_BYTES - attributes;
         let first = end - events;
@@ -52,6 +52,18 @@ impl Notes {
         place[EVENT_HEAD..].copy_from_slice(name);
         self.events += size as u16;
         self.count += 1;
+    }
+
+    /// Counts an event that is left out.
+    pub const fn leave_out_event(&mut self) {
+        self.last = LastEvent::LeftOut;
+        self.leave_out(1);
+    }
+
+    /// Whether the event that came last was left out. The next one is then likely to be left out, too.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self.last, LastEvent::LeftOut)
     }
 
     /// Leaves out the events that came last, until there is room for so many bytes of notes. They stay if even that
@@ -92,13 +104,14 @@ impl Notes {
         self.bytes.copy_within(end..end + kept_attributes, end_of_kept);
         self.bytes.copy_within(first..first + kept_events, end_of_kept - kept_events);
         (self.events, self.attributes) = (kept_events as u16, kept_attributes as u16);
-        (self.count, self.has_last) = (last, false);
-        self.leave_out(1 + of_last);
+        self.count = last;
+        self.leave_out_event();
+        self.leave_out(of_last);
     }
 
     /// The event that came last, for its attributes; `None` before the first one, and if it was left out.
     pub const fn last_event(&mut self) -> Option<EventNotes<'_>> {
-        if self.has_last { Some(EventNotes(self)) } else { None }
+        if matches!(self.last, LastEvent::Kept) { Some(EventNotes(self)) } else { None }
     }
 
     /// Writes events and their attributes to the first of `words`. Returns how many words each of both took.

@@ -123,6 +123,10 @@ fn events_leave_half_of_the_room_to_notes_and_what_does_not_fit_is_counted() {
     assert_eq!((record.events().count(), record.notes().count(), record.left_out()), (8, 2, 34));
     assert!(record.events().map(|event| event.at.0).eq(0..8));
 
+    assert!(notes.is_full());
+    notes.clear();
+    assert!(!notes.is_full());
+
     let mut full = Notes::default();
     (0..9).for_each(|at| full.integer(&format!("{at}").repeat(43), at));
     full.event("no room", UnixNanos(1));
