@@ -49,7 +49,7 @@ fn upstream() -> (SocketAddr, ReceivedText) {
 fn body_of(response: std::io::Result<HttpResponse>) -> String {
     let response = response.unwrap();
     assert!(response.is_ok(), "{response:?}");
-    response.body
+    response.text().unwrap()
 }
 
 /// A port that was free a moment ago.

@@ -118,7 +118,7 @@ fn http(address: &str, head: &str, body: &str) -> String {
     let connected = TcpStream::connect(address);
     let response = connected.and_then(|stream| exchange(stream, head, headers, body.as_bytes()));
     // A request may be refused without one.
-    response.map(|response| response.head + "\r\n\r\n" + &response.body).unwrap_or_default()
+    response.map(|response| response.head + "\r\n\r\n" + &String::from_utf8_lossy(&response.body)).unwrap_or_default()
 }
 
 fn text(key: &str, value: &str) -> Value {

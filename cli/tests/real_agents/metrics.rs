@@ -14,7 +14,7 @@ pub fn page(address: &str) -> Option<String> {
 
 /// As [`page`], one with another path.
 pub fn page_at(address: &str, path: &str) -> Option<String> {
-    let page = http::get(address, path).ok()?.body;
+    let page = http::get(address, path).ok()?.text().ok()?;
     page.ends_with("# EOF\n").then_some(page)
 }
 

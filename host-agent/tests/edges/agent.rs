@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use host_agent::config::Config;
-use support::http::{self, HttpResponse};
+use support::http;
 use support::wait::Wait;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -133,8 +133,8 @@ impl Agent {
 
     /// Status line with headers, and body, of a page.
     pub fn get(&self, path: &str) -> (String, String) {
-        let HttpResponse { head, body } = http::get(self.at.metrics, path).unwrap();
-        (head, body)
+        let response = http::get(self.at.metrics, path).unwrap();
+        (response.head.clone(), response.text().unwrap())
     }
 }
 

@@ -73,7 +73,8 @@ pub fn post(address: SocketAddr, kind: &str, body: &[u8]) -> (String, String) {
 /// As [`post`], to any path.
 pub fn post_to(address: SocketAddr, path: &str, kind: &str, body: &[u8]) -> (String, String) {
     let response = http::post(address, path, kind, body).unwrap();
-    (response.status().to_owned(), response.body)
+    // It may say what came, which need not be a text.
+    (response.status().to_owned(), String::from_utf8_lossy(&response.body).into_owned())
 }
 
 pub const PROTOBUF: &str = "application/x-protobuf";

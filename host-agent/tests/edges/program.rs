@@ -56,7 +56,7 @@ fn start_with(command: &mut Command, folder: &Path, more: &str) -> Child {
 
 /// The page of metrics; `None` if the agent refuses the connection.
 fn metrics(address: SocketAddr) -> Option<String> {
-    http::get(address, "/metrics").ok().map(|response| response.body)
+    http::get(address, "/metrics").ok()?.text().ok()
 }
 
 fn run(arguments: &[&str]) -> Output {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 use support::clock::Stopwatch;
-use support::http;
+use support::http::{self, HttpResponse};
 
 /// Prefix of a line with a [`Usage`].
 pub const MARK: &str = "USAGE ";
@@ -168,7 +168,7 @@ struct NicCounters {
 }
 
 fn counters(nic: SocketAddr) -> Result<NicCounters> {
-    let page = http::get(nic, "/metrics").context("the NIC agent's metrics")?.body;
+    let page = http::get(nic, "/metrics").and_then(HttpResponse::text).context("the NIC agent's metrics")?;
     let counter = |name: &str| {
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.with_context(|| format!("the NIC agent does not say {name}"))

@@ -15,7 +15,7 @@ use host::{End, Host, worker_config};
 use memory::Regions;
 use nic_agent::Aggregations;
 use nic_agent::config::{ClientTls, Config};
-use support::http::{HttpResponse, exchange};
+use support::http::exchange;
 use support::wait::Wait;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -397,8 +397,8 @@ async fn is_ready(address: std::net::SocketAddr) -> bool {
 /// The answer on a Unix socket, as the user of the calling thread.
 fn answer(socket: &std::path::Path, path: &str) -> String {
     let stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
-    let HttpResponse { head, body } = exchange(stream, &format!("GET {path}"), "", &[]).unwrap();
-    head + "\r\n\r\n" + &body
+    let response = exchange(stream, &format!("GET {path}"), "", &[]).unwrap();
+    response.head.clone() + "\r\n\r\n" + &response.text().unwrap()
 }
 
 /// [`answer`] to another user.

@@ -112,7 +112,7 @@ impl Agent {
         network.run(if space == HERE { THERE } else { HERE }, move || {
             let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
             stream.set_read_timeout(Some(PATIENCE)).ok()?;
-            Some(exchange(stream, "GET /metrics", "", &[]).ok()?.body)
+            exchange(stream, "GET /metrics", "", &[]).ok()?.text().ok()
         })
     }
 

@@ -1,5 +1,6 @@
 //! HTTP/1.1 of tests: what comes to a server, and a client that sends one request.
 
+use core::fmt;
 use std::io::{self, BufRead, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 
@@ -22,8 +23,7 @@ impl HttpMessage {
                 return None;
             }
         }
-        let length = |line: &str| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok();
-        let mut body = vec![0; head.lines().find_map(length).unwrap_or(0)];
+        let mut body = vec![0; content_length(&head).unwrap_or(0)];
         reader.read_exact(&mut body).ok()?;
         Some(Self { head, body })
     }
@@ -35,13 +35,25 @@ impl HttpMessage {
     }
 }
 
+/// The bytes of a body, as its head says.
+fn content_length(head: &str) -> Option<usize> {
+    head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok())
+}
+
 /// What a server answered before it closed the connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct HttpResponse {
     /// Status line and headers, without the empty line at their end.
     pub head: String,
-    /// What came after them. Bytes that are no UTF-8 are replaced.
-    pub body: String,
+    /// What came after them.
+    pub body: Vec<u8>,
+}
+
+impl fmt::Debug for HttpResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let body = String::from_utf8_lossy(&self.body);
+        f.debug_struct("HttpResponse").field("head", &self.head).field("body", &body).finish()
+    }
 }
 
 impl HttpResponse {
@@ -56,13 +68,26 @@ impl HttpResponse {
     pub fn is_ok(&self) -> bool {
         self.status() == "HTTP/1.1 200 OK"
     }
+
+    /// The body as a text.
+    ///
+    /// # Errors
+    ///
+    /// A byte of it is no UTF-8: [`io::ErrorKind::InvalidData`].
+    pub fn text(self) -> io::Result<String> {
+        text(self.body)
+    }
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// What a server answers to a GET of `path`.
 ///
 /// # Errors
 ///
-/// Nobody listens, or the connection ends before the response does.
+/// Nobody listens, the connection ends before the response does, or a byte of the head is no UTF-8.
 pub fn get(address: impl ToSocketAddrs, path: &str) -> io::Result<HttpResponse> {
     exchange(TcpStream::connect(address)?, &format!("GET {path}"), "", &[])
 }
@@ -81,7 +106,8 @@ pub fn post(address: impl ToSocketAddrs, path: &str, content_type: &str, body: &
 ///
 /// # Errors
 ///
-/// The connection ends before the response does.
+/// The connection ends before the response does: before the end of the head, or of as many bytes of a body as that
+/// says; or a byte of the head is no UTF-8.
 pub fn exchange(
     mut connection: impl Read + Write,
     request: &str,
@@ -96,9 +122,14 @@ pub fn exchange(
     _ = connection.write_all(head.as_bytes()).and_then(|()| connection.write_all(body));
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer)?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-    Ok(HttpResponse { head: head.to_owned(), body: body.to_owned() })
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let body = answer.split_off(end + 4);
+    answer.truncate(end);
+    let head = text(answer)?;
+    if content_length(&head).is_some_and(|length| body.len() < length) {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(HttpResponse { head, body })
 }
 
 #[cfg(test)]
@@ -109,10 +140,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_is_read_to_its_end_and_half_a_head_is_none() {
+    fn a_response_is_read_to_its_end_and_half_of_one_is_none() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let answers = ["HTTP/1.1 200 OK\r\na: b\r\n\r\nx\ny", "HTTP/1.1 404 Not Found\r\n\r\n", "HTTP/1.1 200 OK\r\n"];
+        let answers = [
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nx\ny",
+            "HTTP/1.1 404 Not Found\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nx\ny",
+        ];
         let server = std::thread::spawn(move || {
             answers.map(|answer| {
                 let (stream, _) = listener.accept().unwrap();
@@ -124,13 +160,21 @@ mod tests {
 
         let fine = get(address, "/a").unwrap();
         let missing = post(address, "/b", "text/plain", b"xyz").unwrap();
-        let cut = get(address, "/c").map_err(|error| error.kind());
+        let [head, body] = ["/c", "/d"].map(|path| get(address, path).map_err(|error| error.kind()));
 
-        assert_eq!((fine.status(), fine.body.as_str(), fine.is_ok()), ("HTTP/1.1 200 OK", "x\ny", true));
+        assert_eq!((fine.status(), &fine.body[..], fine.is_ok()), ("HTTP/1.1 200 OK", &b"x\ny"[..], true));
         assert_eq!((missing.status(), missing.is_ok()), ("HTTP/1.1 404 Not Found", false));
-        assert_eq!(cut, Err(io::ErrorKind::UnexpectedEof));
-        let requests = [("/a", &b""[..]), ("/b", &b"xyz"[..]), ("/c", &b""[..])];
+        assert_eq!((head, body), (Err(io::ErrorKind::UnexpectedEof), Err(io::ErrorKind::UnexpectedEof)));
+        let requests = [("/a", &b""[..]), ("/b", &b"xyz"[..]), ("/c", &b""[..]), ("/d", &b""[..])];
         assert_eq!(server.join().unwrap(), requests.map(|(path, body)| (path.to_owned(), body.to_vec())));
+    }
+
+    #[test]
+    fn a_body_that_is_no_utf_8_is_no_text() {
+        let response = |body: &[u8]| HttpResponse { head: "HTTP/1.1 200 OK".to_owned(), body: body.to_vec() };
+
+        assert_eq!(response("mäx".as_bytes()).text().unwrap(), "mäx");
+        assert_eq!(response(b"m\xe4x").text().map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
     }
 
     #[test]

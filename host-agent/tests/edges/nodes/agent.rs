@@ -85,7 +85,7 @@ impl Node {
 
     /// Number of live gossip peers.
     pub fn peers(&self) -> Option<u64> {
-        let page = support::http::get((Network::address(self.number), 9702), "/metrics").unwrap().body;
+        let page = support::http::get((Network::address(self.number), 9702), "/metrics").unwrap().text().unwrap();
         page.lines().find_map(|line| line.strip_prefix("uview_host_live_gossip_peers ")?.parse().ok())
     }
 

@@ -184,7 +184,7 @@ impl<'a> Agent<'a> {
 
     /// A metric of its interface.
     fn number(&self, name: &str) -> Result<u64> {
-        let page = self.spaces.within(Namespaces::THERE, || Ok(http::get("127.0.0.1:9703", "/metrics")?.body))?;
+        let page = self.spaces.within(Namespaces::THERE, || Ok(http::get("127.0.0.1:9703", "/metrics")?.text()?))?;
         let wanted = format!("uview_nic_{name}{{interface=\"there0\"}} ");
         let value = page.lines().find_map(|line| line.strip_prefix(&wanted)).context("the page has no such number")?;
         Ok(value.parse()?)
