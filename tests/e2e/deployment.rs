@@ -43,7 +43,7 @@ fn units() -> Vec<(String, String)> {
     units
 }
 
-/// Whether there is a systemd-analyze. Says that `what` was not run if not: CI then says so at its end.
+/// Whether there is a systemd-analyze. If not, it is said that `what` was not run.
 fn systemd_analyze(what: &str) -> bool {
     let there = Command::new("systemd-analyze").arg("--version").output().is_ok();
     if !there {

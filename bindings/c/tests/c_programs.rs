@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::harness::not_run;
 use tempfile::TempDir;
 
 /// The library, installed.
@@ -10,12 +11,12 @@ struct Installation {
     folder: TempDir,
 }
 
-/// Whether there is what builds programs in C. Says NOT RUN if not: CI then says so at its end.
+/// Whether there is what builds programs in C. If not, it is said.
 fn tools() -> bool {
     let missing: Vec<_> =
         ["cc", "make"].into_iter().filter(|name| Command::new(name).arg("--version").output().is_err()).collect();
     if !missing.is_empty() {
-        eprintln!("NOT RUN: programs in C: there is no {missing:?}");
+        not_run(&format!("programs in C: there is no {missing:?}"));
     }
     missing.is_empty()
 }
@@ -130,8 +131,7 @@ fn misuse_is_a_code_and_a_text_and_harms_nothing() {
 #[test]
 fn the_header_is_cpp_too() {
     if Command::new("c++").arg("--version").output().is_err() {
-        eprintln!("NOT RUN: the header in C++: there is no c++");
-        return;
+        return not_run("the header in C++: there is no c++");
     }
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/uview.h");
 

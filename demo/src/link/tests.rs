@@ -34,15 +34,13 @@ fn there_and_back(stream: &mut TcpStream) -> Duration {
 #[tokio::test]
 async fn packets_pass_at_once_or_delayed_and_the_link_ends_with_its_relay() {
     if check_privileges().is_err() {
-        println!("NOT RUN: network namespaces take root");
-        return;
+        return support::harness::not_run("network namespaces take root");
     }
     let (delay_ms, (ended, end)) = (PacketDelay::default(), oneshot::channel());
     let endpoints = match start(1, Arc::clone(&delay_ms), ended).await {
         Ok(endpoints) => endpoints,
         Err(why @ (LinkError::NoIp | LinkError::System { .. } | LinkError::Closed { .. })) => {
-            println!("NOT RUN: {why}");
-            return;
+            return support::harness::not_run(&format!("the relay of a link: {why}"));
         }
         Err(why) => panic!("{why}"),
     };

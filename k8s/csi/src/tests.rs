@@ -100,7 +100,7 @@ fn may_mount() -> bool {
     let probe = Mounts(tempfile::tempdir().unwrap());
     let works = rustix::mount::mount_bind(probe.0.path(), probe.0.path()).is_ok();
     if !works {
-        println!("NOT RUN: mounts need root, and a system that lets it mount");
+        support::harness::not_run("mounts need root, and a system that lets it mount");
     }
     works
 }

@@ -189,7 +189,7 @@ impl Drop for Program {
     }
 }
 
-/// Whether all these programs are there. Says NOT RUN if not: CI then says so at its end.
+/// Whether all these programs are there. If not, it is said.
 pub fn there_are(programs: &[&str]) -> bool {
     let is_there = |name: &&str| {
         let folders = ["", "/usr/bin", "/usr/sbin", "/usr/lib/postgresql/15/bin"];

@@ -57,7 +57,7 @@ fn theirs(path: &Path, filter: &str) -> Option<FrameDelays> {
     let filter = format!("tcp.analysis.ack_rtt and {filter}");
     let output = Command::new("tshark").arg("-r").arg(path).args(["-Y", &filter]).args(fields).output();
     let Ok(output) = output else {
-        println!("NOT RUN: tshark is not installed");
+        support::harness::not_run("tshark is not installed");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -188,7 +188,7 @@ const NAMED_FLOW: &str = r#"{
 /// the first one, and not what an ICMP message quotes.
 fn sorted(path: &Path, (from, to): (u64, u64), program: &str, then: &str) -> Option<String> {
     if Command::new("tshark").arg("--version").output().is_err() {
-        println!("NOT RUN: tshark is not installed");
+        support::harness::not_run("tshark is not installed");
         return None;
     }
     let fields =

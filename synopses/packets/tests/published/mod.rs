@@ -22,7 +22,7 @@ pub fn captures() -> Vec<PathBuf> {
     let of_debian = OF_DEBIAN.map(PathBuf::from).into_iter().filter(|capture| {
         let is_here = capture.is_file();
         if !is_here {
-            println!("NOT RUN: {} is not installed", capture.display());
+            support::harness::not_run(&format!("{} is not installed", capture.display()));
         }
         is_here
     });
