@@ -78,20 +78,20 @@ fn values_below_zero_have_a_histogram_of_their_own_from_the_first_of_them_on() {
         histogram!("drift", "node" => "a")
     });
 
-    for value in [0.0, -0.0, 0.5] {
+    for value in [0.0, -0.0, 0.5, -1e-9] {
         drift.record(value);
     }
     assert_eq!(client.status().series, 1, "nothing was below 0: {}", client.status());
-    for value in [-0.25, -1e-9, f64::NEG_INFINITY] {
+    for value in [-0.25, -1e-6, f64::NEG_INFINITY] {
         drift.record(value);
     }
 
     let histogram =
         |name: &str| client.histogram(name).label("node", "a").unit("s").parts_per_unit(1_000_000).register();
     let (above, below) = (histogram("drift"), histogram("drift.below_zero"));
-    assert_eq!((above.count(), above.sum()), (3, 500_000));
+    assert_eq!((above.count(), above.sum()), (4, 500_000), "less than half a part is 0");
     // The last one is beyond all buckets, and the sum wraps by it.
-    assert_eq!((below.count(), below.sum().wrapping_sub(u64::MAX)), (3, 250_000));
+    assert_eq!((below.count(), below.sum().wrapping_sub(u64::MAX)), (3, 250_001));
     assert_eq!((client.status().series, client.status().problems), (2, vec![]));
 }
 

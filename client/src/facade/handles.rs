@@ -47,8 +47,9 @@ impl HistogramFn for InUnits {
         if value.is_nan() {
             return;
         }
-        let side = if value < 0.0 { self.histogram.below() } else { self.histogram.above() };
-        // To the nearest part; the conversion saturates.
-        side.observe_many((value.abs() * self.parts_per_unit).round() as u64, count as u64);
+        // To the nearest part, which says the side: what becomes 0 is not below it. The conversion saturates.
+        let parts = (value * self.parts_per_unit).round();
+        let side = if parts < 0.0 { self.histogram.below() } else { self.histogram.above() };
+        side.observe_many(parts.abs() as u64, count as u64);
     }
 }
