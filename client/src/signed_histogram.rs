@@ -44,7 +44,8 @@ impl SignedHistogram {
     }
 
     /// The histogram of values below 0, without their sign. The first call registers it; detached if that is refused,
-    /// as for a name that is too long with the ending, or if the client is gone.
+    /// as for a name that is too long with the ending, or if the client is gone. It holds the client meanwhile: whoever
+    /// drops the last other one just then leaves it to this thread to end the connection, and to wait for that.
     pub(crate) fn below(&self) -> &Histogram {
         if let Some(below) = self.below.get() {
             return below;

@@ -12,12 +12,12 @@ use crate::workspace;
 #[must_use]
 pub fn recorded(protocol: u32, file: &str) -> Vec<(String, Vec<u8>)> {
     let path = workspace().join(format!("tests/protocol/recorded/{protocol}/{file}"));
-    let text = fs::read_to_string(path).expect("each protocol has its files");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()));
     let line = |line: &str| {
         let (name, digits) = line.split_once(' ').unwrap_or((line, ""));
         (name.to_owned(), bytes(digits).expect("bytes are written as hexadecimal digits"))
     };
-    text.lines().map(line).collect()
+    text.expect("each protocol has its files").lines().map(line).collect()
 }
 
 fn bytes(digits: &str) -> Option<Vec<u8>> {
