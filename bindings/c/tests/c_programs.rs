@@ -76,7 +76,9 @@ impl Installation {
         let driver = self.compile("tests/driver.c", &flags);
         let report = conformance::run(conformance::CASES, || Command::new(&driver));
         let report = report.expect("each case holds");
-        assert!(report.held.len() > 20 && report.unsupported.is_empty(), "{report:?}");
+        assert!(report.held.len() > 20, "{report:?}");
+        // C has no truth values.
+        assert_eq!(report.unsupported, ["an attribute of an event may be a truth value"]);
     }
 }
 

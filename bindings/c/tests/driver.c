@@ -230,14 +230,24 @@ static void begin_span(void) {
     reply_code(code);
 }
 
-/* Says what happened, with attributes: a value that is a whole number is one. */
+/* Says what happened, with attributes: a value that is a whole or another number is one. There are no truth values. */
 static void say_event(uview_span *span) {
     int code = uview_span_event(span, words[2]);
     for (int i = 3; i < count && code == UVIEW_OK; i++) {
-        char *value = value_of(words[i]), *end;
+        char *value = value_of(words[i]), *end, *end_of_real;
         long long number = strtoll(value, &end, 10);
-        code = *value && !*end ? uview_span_event_integer(span, words[i], number)
-                               : uview_span_event_text(span, words[i], value);
+        double real = strtod(value, &end_of_real);
+        if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0) {
+            reply("unsupported");
+            return;
+        }
+        if (*value && !*end) {
+            code = uview_span_event_integer(span, words[i], number);
+        } else if (*value && !*end_of_real) {
+            code = uview_span_event_double(span, words[i], real);
+        } else {
+            code = uview_span_event_text(span, words[i], value);
+        }
     }
     reply_code(code);
 }

@@ -14,7 +14,7 @@
 //! | `get HANDLE` | replies with the value; for a histogram with count and sum |
 //! | `span HANDLE NAME KEY=VALUE…` | begins a span: `kind`, `traceparent`, `tracestate`, `parent` (a handle) |
 //! | `attribute HANDLE KEY TEXT`, `integer HANDLE KEY N` | adds it to a span |
-//! | `event HANDLE NAME KEY=VALUE…` | says that this happened in a span; a value that is a whole number is one |
+//! | `event HANDLE NAME KEY=VALUE…` | says that it happened: values are integers, floats, truth values, else texts |
 //! | `fail HANDLE TEXT`, `keep HANDLE REASON` | says that a span failed; asks for its trace |
 //! | `context HANDLE` | replies with the span's traceparent |
 //! | `enter HANDLE`, `leave HANDLE` | works in a span from now on; leaves and ends it |

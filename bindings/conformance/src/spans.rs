@@ -41,9 +41,11 @@ fn is(note: Note<'_>, key: &str, value: &str) -> bool {
     match note {
         Note::Text(of, text) => (of, text) == (key, value),
         Note::Integer(of, number) => of == key && number.to_string() == value,
+        Note::Float(of, number) => of == key && number.to_string() == value,
+        Note::Bool(of, is_true) => of == key && is_true.to_string() == value,
         Note::Message(text) => ("message", text) == (key, value),
         Note::State(text) => ("state", text) == (key, value),
-        Note::Name(_) | Note::Float(..) | Note::Bool(..) => false,
+        Note::Name(_) => false,
     }
 }
 

@@ -25,15 +25,17 @@ def pairs(words):
 
 
 def attributes(words):
-    """Attributes as a dictionary: a value that is a whole number is one."""
-    found = {}
-    for word in words:
-        key, value = word.split("=", 1)
+    """Attributes as a dictionary: a value that is a whole or another number, true or false, is that."""
+    return dict((key, typed(value)) for key, value in (word.split("=", 1) for word in words))
+
+
+def typed(value):
+    for number in (int, float):
         try:
-            found[key] = int(value)
+            return number(value)
         except ValueError:
-            found[key] = value
-    return found
+            pass
+    return {"true": True, "false": False}.get(value, value)
 
 
 class Unsupported(Exception):

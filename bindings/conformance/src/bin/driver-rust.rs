@@ -215,9 +215,11 @@ impl Driver {
                 let mut event = span.event(name);
                 for attribute in attributes {
                     let (key, value) = attribute.split_once('=').ok_or("an attribute is KEY=VALUE")?;
-                    match value.parse() {
-                        Ok(number) => event.set_integer(key, number),
-                        Err(_) => event.set_text(key, value),
+                    match (value.parse(), value.parse(), value.parse()) {
+                        (Ok(number), ..) => event.set_integer(key, number),
+                        (_, Ok(number), _) => event.set_float(key, number),
+                        (.., Ok(is_true)) => event.set_bool(key, is_true),
+                        _ => event.set_text(key, value),
                     };
                 }
             }
