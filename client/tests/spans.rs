@@ -264,7 +264,7 @@ fn records_of_the_facade_log_do_not_say_where_they_are_and_a_level_of_an_events_
             tracing::info!(
                 log.target = "a crate",
                 log.module_path = "a crate::module",
-                log.file = "/root/.cargo/registry/src/a crate/module.rs",
+                log.file = "src/module.rs",
                 log.line = 7_u32,
                 log.attempts = 2,
                 "said"
