@@ -101,7 +101,7 @@ pub fn start(files: &[Entry], version: &str, emulator: Option<&str>) -> Result<S
     let (first, rest) = words.split_first().context("a command has a first word")?;
     let said = output(Command::new(first).args(rest)).context("the program of the image does not start")?;
     ensure!(said.contains(version), "the program of the image says {said:?}, and not {version}");
-    Ok(said)
+    Ok(said.trim().to_owned())
 }
 
 #[cfg(test)]
