@@ -54,10 +54,10 @@ fn metrics_at(address: SocketAddr) -> Option<String> {
 fn program() -> PathBuf {
     let Some(named) = std::env::var_os("UVIEW_PROGRAM") else { return env!("CARGO_BIN_EXE_uview").into() };
     let program = PathBuf::from(named);
-    program.canonicalize().unwrap_or_else(|error| {
-        let folder = std::env::current_dir().unwrap_or_default();
-        panic!("UVIEW_PROGRAM names {}, seen from {}: {error}", program.display(), folder.display())
-    })
+    let found = program.canonicalize();
+    let folder = std::env::current_dir().unwrap();
+    assert!(found.is_ok(), "UVIEW_PROGRAM names {}, seen from {}: {found:?}", program.display(), folder.display());
+    found.unwrap()
 }
 
 /// A running demo. Its children end with it.
