@@ -69,13 +69,19 @@ impl DebianPackage {
     ///
     /// A machine that has left it out.
     pub fn licence(&self) -> Result<Entry> {
-        let path = format!("usr/share/doc/{}/copyright", self.name);
+        let path = self.licence_path();
         let bytes = fs::read(Path::new("/").join(&path));
         let bytes = bytes.with_context(|| format!("the licence of {} is part of the image: /{path}", self.name))?;
         Ok(Entry::text(&path, bytes))
     }
 
-    /// How a bill (CycloneDX 1.5) lists it: with those of its `files` that are in the image.
+    /// Where its licence lies, here and in an image.
+    fn licence_path(&self) -> String {
+        format!("usr/share/doc/{}/copyright", self.name)
+    }
+
+    /// How a bill (CycloneDX 1.5) lists it: with those of its `files` that are in the image. Its licence is a file, too:
+    /// many of these have no name.
     pub fn component(&self, files: &[Entry]) -> Value {
         let file = |file: &Entry| {
             json!({
@@ -91,6 +97,7 @@ impl DebianPackage {
             "name": self.name,
             "version": self.version,
             "scope": "required",
+            "licenses": [{ "license": { "name": format!("/{}", self.licence_path()) } }],
             "purl": reference,
             "components": files.iter().map(file).collect::<Vec<_>>(),
         })
@@ -143,6 +150,7 @@ mod tests {
         let url = "pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1?arch=amd64";
         assert_eq!(package.reference("debian"), url);
         assert_eq!((&component["purl"], &component["version"]), (&component["bom-ref"], &json!(package.version)));
+        assert_eq!(component["licenses"][0]["license"]["name"], "/usr/share/doc/libstdc++6/copyright");
         let file = &component["components"][0];
         assert_eq!((&file["type"], &file["name"]), (&json!("file"), &json!("/lib/libstdc++.so.6")));
         assert_eq!(file["hashes"][0]["content"].as_str().map(str::len), Some(64));
