@@ -6,15 +6,16 @@ mod commands;
 mod fuzzing;
 mod steps;
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use support::programs::Programs;
-use support::{MISSING, workspace};
+use support::{MISSING, captures, workspace};
 
-use crate::{arm64, book, demo, deny, kubernetes, licences, monitoring, p4, proto};
+use crate::{arm64, book, demo, deny, kubernetes, licences, monitoring, p4, proto, release};
 use commands::{cargo, cargo_with, cargo_works, succeed};
 use steps::{Steps, TimeLimit};
 
@@ -23,9 +24,8 @@ const BROWSER: &str = "it needs a browser (Debian: apt-get install chromium chro
 
 /// Where Debian has PostgreSQL, which is in nobody's PATH.
 const POSTGRES: &str = "/usr/lib/postgresql";
-/// Where it has captures of packets.
-const CAPTURES: [&str; 2] =
-    ["/usr/share/doc/python3-dpkt/examples", "/usr/share/gocode/src/github.com/google/gopacket"];
+/// Where hierarchies of cgroups of version 2 are mounted.
+const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// What judges times, or is too slow without optimisation: the agents of guests, of the cluster and of the demo,
 /// whoever they are compared with, and claims about synopses. Everything else is run as the tests have built it.
@@ -166,7 +166,7 @@ fn demo_in_browser(steps: &mut Steps, programs: &Programs, uview: &str) -> Resul
         steps.cannot("demo in a browser", BROWSER);
         return Ok(());
     }
-    steps.run("demo in a browser", || {
+    steps.in_time("demo in a browser", Duration::from_mins(5), || {
         let mut test = programs.command("demo_page", "cli")?;
         succeed(test.args(["--ignored", "--exact", TEST]).env("UVIEW_PROGRAM", uview))
     })
@@ -175,6 +175,7 @@ fn demo_in_browser(steps: &mut Steps, programs: &Programs, uview: &str) -> Resul
 /// Tests inside of `cargo test` that pass without running where something is missing, which cargo does not show.
 fn inside_tests(steps: &mut Steps) -> Result<()> {
     let root = rustix::process::geteuid().is_root();
+    let image = release::image_missing();
     for (name, there, why) in [
         ("tests in network namespaces", root && program("ip"), "they need root and `ip` (Debian: iproute2)"),
         ("sockets of another user", root, "they need root"),
@@ -185,7 +186,7 @@ fn inside_tests(steps: &mut Steps) -> Result<()> {
         ("packets beside tshark", program("tshark"), "it needs tshark (Debian: apt-get install tshark)"),
         (
             "counts of captures that Debian has",
-            CAPTURES.iter().all(|folder| Path::new(folder).exists()),
+            captures::OF_DEBIAN.iter().all(|capture| Path::new(capture).is_file()),
             "they need captures (Debian: apt-get install python3-dpkt golang-github-google-gopacket-dev)",
         ),
         (
@@ -194,6 +195,19 @@ fn inside_tests(steps: &mut Steps) -> Result<()> {
             "it needs systemd-analyze (Debian: apt-get install systemd)",
         ),
         ("the live page in a browser", program("chromedriver"), BROWSER),
+        ("the files of an image", image.is_none(), image.as_deref().unwrap_or_default()),
+        (
+            "pkg-config on an unpacked release",
+            program("pkg-config"),
+            "it needs pkg-config (Debian: apt-get install pkg-config)",
+        ),
+        (
+            "Redis, nginx and PostgreSQL with a preloaded library",
+            ["redis-server", "redis-benchmark", "/usr/sbin/nginx", "openssl", "curl"].iter().all(|name| program(name))
+                && Path::new(POSTGRES).exists(),
+            "they need these (Debian: apt-get install redis nginx openssl curl postgresql)",
+        ),
+        ("cgroups that tests make", may_make_cgroups(), "this user may create none of version 2"),
         (
             "dashboards and alerts in Prometheus",
             program("prometheus") && program("promtool"),
@@ -223,6 +237,21 @@ fn inside_tests(steps: &mut Steps) -> Result<()> {
 fn mounts() -> bool {
     let output = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).output();
     output.is_ok_and(|output| output.status.success())
+}
+
+/// Whether tests can make a cgroup of version 2.
+fn may_make_cgroups() -> bool {
+    CGROUPS.iter().any(|root| {
+        let folder = Path::new(root).join(format!("uview-ci-{}", std::process::id()));
+        let is_made = fs::create_dir(&folder).is_ok();
+        // A folder of another file system has no such file.
+        let is_cgroup = folder.join("cgroup.procs").is_file();
+        if is_made {
+            // Nothing is in it.
+            _ = fs::remove_dir(&folder);
+        }
+        is_cgroup
+    })
 }
 
 /// Whether the kernel lets us sample stacks: the tests say so, and pass.

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use support::programs::Programs;
 
 use crate::command::output;
+use crate::release;
 pub use cluster::Experiment;
 
 /// Names the folder of a kit with `prepare.sh` and `cluster.sh`, which bring a cluster up and run commands in it.
@@ -65,6 +66,10 @@ pub fn cluster_missing() -> Option<String> {
     };
     if !Path::new("/sys/fs/cgroup/memory").is_dir() {
         return Some("the kit needs cgroup v1".to_owned());
+    }
+    // Before anything is fetched.
+    if let Some(why) = release::image_missing() {
+        return Some(why);
     }
     output(&mut Command::new(kit.join("prepare.sh"))).err().map(|error| format!("the kit cannot be prepared: {error}"))
 }

@@ -29,6 +29,7 @@ use commit::Commit;
 use packages::{MEMBER, each_once, host, metadata, shipped, version};
 use parts::{PROGRAM, Parts, ReleaseFile};
 
+pub use in_image::missing as image_missing;
 pub use twice::run as run_twice;
 
 /// Where everything is built, in the folder of a workspace for what is built.

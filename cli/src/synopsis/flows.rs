@@ -100,8 +100,8 @@ pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
         filter: args.filter.clone(),
         reordering: (args.kind == Kind::Reordering).then_some(PrefixLengths { v4: args.prefix, v6: args.prefix6 }),
         heavy: (args.kind == Kind::HeavyHitters).then_some((args.by, args.weight)),
-        // A count looks back by a slot more than its window. With this one it looks back by an interval alone.
-        window_ns: is_cardinality.then_some(interval_ns / (SLOTS + 1) * SLOTS),
+        // In whole slots, so that no rest of the interval is older than the window.
+        window_ns: is_cardinality.then_some(interval_ns.next_multiple_of(SLOTS)),
         secret: (u128::from(rand_seed()) << 64) | u128::from(rand_seed()),
     };
     let mut flows = Flows::new(&settings).map_err(|error| what().caused_by(&error))?;
@@ -112,6 +112,8 @@ pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
             && let Some(end) = ends_ns.filter(|end| packet.time_ns >= *end && rows.len() <= MAX_INTERVALS)
         {
             rows.extend(row(&flows.end_interval(end, 1)));
+            // A window looks back further than an interval: nothing older is to be there.
+            flows.set_back(end);
             ends_ns = Some(end + interval_ns);
         }
         if flows.insert(packet) {

@@ -48,10 +48,16 @@ fn metrics_at(address: SocketAddr) -> Option<String> {
     answer.ends_with("# EOF\n").then_some(answer)
 }
 
-/// The program whose demo is judged: a release, or what the tests have built.
+/// The program whose demo is judged: a release, or what the tests have built. The demo runs in a folder of its own, so
+/// that a path is to be one from the root.
 #[expect(clippy::disallowed_methods, reason = "which program is judged can only be said by the environment")]
 fn program() -> PathBuf {
-    std::env::var_os("UVIEW_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_uview").into(), PathBuf::from)
+    let Some(named) = std::env::var_os("UVIEW_PROGRAM") else { return env!("CARGO_BIN_EXE_uview").into() };
+    let program = PathBuf::from(named);
+    let found = program.canonicalize();
+    let folder = std::env::current_dir().unwrap();
+    assert!(found.is_ok(), "UVIEW_PROGRAM names {}, seen from {}: {found:?}", program.display(), folder.display());
+    found.unwrap()
 }
 
 /// A running demo. Its children end with it.

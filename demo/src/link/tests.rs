@@ -2,6 +2,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
+use support::harness::not_run;
+
 use super::*;
 use crate::clock::Clock;
 
@@ -34,13 +36,15 @@ fn there_and_back(stream: &mut TcpStream) -> Duration {
 #[tokio::test]
 async fn packets_pass_at_once_or_delayed_and_the_link_ends_with_its_relay() {
     if check_privileges().is_err() {
-        return support::harness::not_run("network namespaces take root");
+        not_run("a link of the demo: network namespaces take root");
+        return;
     }
     let (delay_ms, (ended, end)) = (PacketDelay::default(), oneshot::channel());
     let endpoints = match start(1, Arc::clone(&delay_ms), ended).await {
         Ok(endpoints) => endpoints,
         Err(why @ (LinkError::NoIp | LinkError::System { .. } | LinkError::Closed { .. })) => {
-            return support::harness::not_run(&format!("the relay of a link: {why}"));
+            not_run(&format!("a link of the demo: {why}"));
+            return;
         }
         Err(why) => panic!("{why}"),
     };

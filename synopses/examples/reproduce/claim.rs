@@ -168,10 +168,10 @@ impl Reproduction {
         self.claims.iter().filter(|claim| NEEDS_AN_IDLE_MACHINE.contains(&claim.id))
     }
 
-    /// Claims whose verdict in the committed table `json` is not confirmed by this one, and rows that were not
-    /// computed. With fewer runs, a claim that failed there may hold here, and one that held by our own bar as
-    /// published.
-    pub fn broken(&self, json: &str) -> serde_json::Result<Vec<String>> {
+    /// Claims whose verdict in the committed table `json` is not confirmed by this one, rows that were not computed, and
+    /// claims that are not in that table, which `command` stores. With fewer runs, a claim that failed there may hold
+    /// here, and one that held by our own bar as published.
+    pub fn broken(&self, json: &str, command: &str) -> serde_json::Result<Vec<String>> {
         let committed: Vec<BTreeMap<String, String>> = serde_json::from_str(json)?;
         let unconfirmed = committed.iter().filter_map(|row| {
             let (id, verdict) = (row["id"].as_str(), row["verdict"].as_str());
@@ -186,6 +186,10 @@ impl Reproduction {
                 Some(claim) => Some(format!("{id} {}: {} ({})", claim.verdict.name(), claim.ours, claim.tolerance)),
             }
         });
-        Ok(unconfirmed.collect())
+        let is_stored = |claim: &Claim| committed.iter().any(|row| row["id"] == claim.id);
+        let not_stored = self.claims.iter().filter(|claim| !is_stored(claim)).map(|claim| {
+            format!("{} is not in {}.json: `cargo lab reproduce {command}` stores it", claim.id, self.name)
+        });
+        Ok(unconfirmed.chain(not_stored).collect())
     }
 }

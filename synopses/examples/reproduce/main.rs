@@ -4,7 +4,7 @@
 //!
 //! The first argument is the name of the publication, the second the folder for `NAME.md`, `NAME.json` and figures.
 //! With `--reduced` it makes fewer runs and writes nothing, and fails if a claim no longer holds that holds in the
-//! folder's `NAME.json`. `--two-agents FILE` names what two agents measured, for the row of RDA that needs them;
+//! folder's `NAME.json`, or is not in it. `--two-agents FILE` names what two agents measured, for the row of RDA that needs them;
 //! without it that row is said not to have been run.
 
 use std::error::Error;
@@ -78,20 +78,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         table.sort();
         println!("{}: {}", table.name, table.summary());
     }
-    if reduced { compare(&tables, &folder) } else { tables.iter().try_for_each(|table| write(table, &folder, &name)) }
+    if reduced {
+        compare(&tables, &folder, &name)
+    } else {
+        tables.iter().try_for_each(|table| write(table, &folder, &name))
+    }
 }
 
-/// Fails with the claims of the stored tables that no longer hold.
-fn compare(tables: &[Reproduction], folder: &Path) -> Result<(), Box<dyn Error>> {
+/// Fails with the claims of the stored tables that no longer hold, and those that are in none: `command` stores them.
+fn compare(tables: &[Reproduction], folder: &Path, command: &str) -> Result<(), Box<dyn Error>> {
     let mut broken = Vec::new();
     for table in tables {
         table.not_run().for_each(|claim| println!("NOT RUN: {}: {}", claim.id, claim.ours));
         for Claim { id, ours, .. } in table.not_judged() {
             println!("NOT RUN: {id} is judged on an idle machine only; here: {ours}");
         }
-        broken.extend(table.broken(&fs::read_to_string(folder.join(format!("{}.json", table.name)))?)?);
+        let json = fs::read_to_string(folder.join(format!("{}.json", table.name)))?;
+        broken.extend(table.broken(&json, command)?);
     }
-    if broken.is_empty() { Ok(()) } else { Err(format!("no longer holds: {}", broken.join("; ")).into()) }
+    if broken.is_empty() { Ok(()) } else { Err(format!("not confirmed: {}", broken.join("; ")).into()) }
 }
 
 /// Writes a table that `command` made, and its figures.

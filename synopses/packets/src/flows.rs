@@ -132,13 +132,12 @@ impl Flows {
         true
     }
 
-    /// Ends an interval, and begins the next one. At most `most` heavy hitters, and as many prefixes,
-    /// are listed. Distinct items are those of
-    /// the window before `now_ns`. O(size of the synopses).
+    /// Ends an interval at `now_ns`, and begins the next one. At most `most` heavy hitters, and as many prefixes, are
+    /// listed. Distinct items are those of the window before `now_ns`. O(size of the synopses).
     pub fn end_interval(&mut self, now_ns: u64, most: usize) -> FlowsInterval {
         FlowsInterval {
             packets: core::mem::take(&mut self.packets),
-            reordering: self.reordering.as_mut().map(|reordering| reordering.end_interval(most)),
+            reordering: self.reordering.as_mut().map(|reordering| reordering.end_interval(now_ns, most)),
             heavy: self.heavy.as_mut().map(|heavy| heavy.end_interval(most)),
             distinct: self.distinct.as_mut().map(|distinct| distinct.end_interval(now_ns)),
         }
@@ -146,9 +145,12 @@ impl Flows {
 
     /// Begins anew at `now_ns`, to which the clock was set back. Call it right after the end of an interval. Distinct
     /// items of the window and flows that are checked for their order are forgotten: their times are still to come.
+    ///
+    /// With the time at which the interval ended, the next one has its own items alone: a window looks back by up to two
+    /// slots more than its length.
     pub fn set_back(&mut self, now_ns: u64) {
         if let Some(reordering) = &mut self.reordering {
-            reordering.forget_flows();
+            reordering.forget_flows(now_ns);
         }
         if let Some(heavy) = &mut self.heavy {
             heavy.forget();

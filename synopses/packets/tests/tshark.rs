@@ -15,6 +15,7 @@ use packets::generator::{Traffic, TrafficSettings};
 use packets::packet::End;
 use packets::source::{Source as _, read_all};
 use packets::{Delays, DelaysSettings, Filter, Flows, FlowsSettings, Link, Packet, Pair, Tcp, Transport, View, parse};
+use support::harness::not_run;
 use synopses::fridge::{Duplicates, HistogramShape, MAX_SLOTS, Settings};
 
 /// Delays by the number of the frame that ends them, from 1.
@@ -57,7 +58,7 @@ fn theirs(path: &Path, filter: &str) -> Option<FrameDelays> {
     let filter = format!("tcp.analysis.ack_rtt and {filter}");
     let output = Command::new("tshark").arg("-r").arg(path).args(["-Y", &filter]).args(fields).output();
     let Ok(output) = output else {
-        support::harness::not_run("tshark is not installed");
+        not_run("packets beside tshark: it is not installed");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -188,7 +189,7 @@ const NAMED_FLOW: &str = r#"{
 /// the first one, and not what an ICMP message quotes.
 fn sorted(path: &Path, (from, to): (u64, u64), program: &str, then: &str) -> Option<String> {
     if Command::new("tshark").arg("--version").output().is_err() {
-        support::harness::not_run("tshark is not installed");
+        not_run("packets beside tshark: it is not installed");
         return None;
     }
     let fields =

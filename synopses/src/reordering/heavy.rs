@@ -130,10 +130,14 @@ impl HeavyFlows {
         }
     }
 
-    /// Empties all records, and places prefixes by a new seed.
+    /// Empties all records, and places prefixes and draws coins by a new seed.
     pub(super) fn reseed(&mut self, seed: u64) {
         self.records.fill(NONE);
         self.mixer = Mixer::new(seed, 4);
+        // A state that is decoded has the coins of its seed, and goes on with the next one.
+        let drawn = self.coins.drawn;
+        self.coins = Coins::new(seed);
+        self.coins.drawn = drawn;
         self.settings.seed = seed;
     }
 }

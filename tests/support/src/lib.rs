@@ -1,5 +1,6 @@
 //! Helpers for tests and tools of several members. No program for users links this crate.
 
+pub mod captures;
 #[cfg(feature = "certificates")]
 pub mod certificates;
 pub mod clock;

@@ -8,12 +8,16 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::command::output;
+use crate::command::output_of_tool;
 
 use super::archive::Entry;
 
 /// What dpkg-query(1) is to print of a package.
 const FORMAT: &str = "--showformat=${Package} ${Version} ${Architecture}";
+/// Says which package a file is of, and what is installed.
+pub const DPKG_QUERY: &str = "dpkg-query";
+/// What helps if it cannot be run.
+const TOOL: &str = "an image is made on Debian, or on a system that is made of it (apt-get install dpkg)";
 /// Says which system this is.
 const SYSTEM: &str = "/etc/os-release";
 
@@ -35,8 +39,11 @@ impl DebianPackage {
         let file = file.canonicalize().with_context(|| file.display().to_string())?;
         // Where /lib is a link to /usr/lib, packages may have their files in the former.
         let before = file.strip_prefix("/usr").ok().map(|rest| Path::new("/").join(rest));
-        let search = |place: &Path| output(Command::new("dpkg-query").arg("--search").arg(place)).ok();
-        let found = search(&file).or_else(|| search(&before?));
+        let search = |place: &Path| output_of_tool(Command::new(DPKG_QUERY).arg("--search").arg(place), TOOL);
+        let found = match (search(&file), before) {
+            (Err(_), Some(before)) => search(&before),
+            (found, _) => found,
+        };
         let found = found.with_context(|| format!("dpkg-query names no package that has {}", file.display()))?;
         Self::named(owner(&found).with_context(|| format!("dpkg-query names no package, but {found:?}"))?)
     }
@@ -47,7 +54,7 @@ impl DebianPackage {
     ///
     /// It is not installed, or this is no such system.
     pub fn named(name: &str) -> Result<Self> {
-        let text = output(Command::new("dpkg-query").args(["--show", FORMAT, name]))?;
+        let text = output_of_tool(Command::new(DPKG_QUERY).args(["--show", FORMAT, name]), TOOL)?;
         match text.split(' ').collect::<Vec<_>>()[..] {
             [name, version, architecture] => {
                 Ok(Self { name: name.to_owned(), version: version.to_owned(), architecture: architecture.to_owned() })
@@ -62,13 +69,19 @@ impl DebianPackage {
     ///
     /// A machine that has left it out.
     pub fn licence(&self) -> Result<Entry> {
-        let path = format!("usr/share/doc/{}/copyright", self.name);
+        let path = self.licence_path();
         let bytes = fs::read(Path::new("/").join(&path));
         let bytes = bytes.with_context(|| format!("the licence of {} is part of the image: /{path}", self.name))?;
         Ok(Entry::text(&path, bytes))
     }
 
-    /// How a bill (CycloneDX 1.5) lists it: with those of its `files` that are in the image.
+    /// Where its licence lies, here and in an image.
+    fn licence_path(&self) -> String {
+        format!("usr/share/doc/{}/copyright", self.name)
+    }
+
+    /// How a bill (CycloneDX 1.5) lists it: with those of its `files` that are in the image. Its licence is a file, too:
+    /// many of these have no name.
     pub fn component(&self, files: &[Entry]) -> Value {
         let file = |file: &Entry| {
             json!({
@@ -84,6 +97,7 @@ impl DebianPackage {
             "name": self.name,
             "version": self.version,
             "scope": "required",
+            "licenses": [{ "license": { "name": format!("/{}", self.licence_path()) } }],
             "purl": reference,
             "components": files.iter().map(file).collect::<Vec<_>>(),
         })
@@ -136,6 +150,7 @@ mod tests {
         let url = "pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1?arch=amd64";
         assert_eq!(package.reference("debian"), url);
         assert_eq!((&component["purl"], &component["version"]), (&component["bom-ref"], &json!(package.version)));
+        assert_eq!(component["licenses"][0]["license"]["name"], "/usr/share/doc/libstdc++6/copyright");
         let file = &component["components"][0];
         assert_eq!((&file["type"], &file["name"]), (&json!("file"), &json!("/lib/libstdc++.so.6")));
         assert_eq!(file["hashes"][0]["content"].as_str().map(str::len), Some(64));

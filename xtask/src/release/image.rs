@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::archive::{self, Entry};
-use crate::command::output;
+use crate::command::output_of_tool;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+/// Says which libraries a program needs.
+pub const READELF: &str = "readelf";
 /// What helps if the compiler or readelf cannot be run.
 const TOOLS: &str = "an image is made with tools of gcc (Debian: apt-get install gcc)";
 
@@ -123,7 +125,7 @@ pub fn libraries(program: &Path, compiler: &str) -> Result<Vec<Library>> {
             if !seen.insert(name.clone()) {
                 continue;
             }
-            let found = output(Command::new(compiler).arg(format!("-print-file-name={name}"))).context(TOOLS)?;
+            let found = output_of_tool(Command::new(compiler).arg(format!("-print-file-name={name}")), TOOLS)?;
             let path = PathBuf::from(found.trim());
             ensure!(path.is_absolute(), "{compiler} does not find {name}, which {} needs", file.display());
             // The kernel starts the loader by its path; the loader looks for the others in /lib.
@@ -140,13 +142,13 @@ pub fn libraries(program: &Path, compiler: &str) -> Result<Vec<Library>> {
 
 /// The libraries that an ELF file names.
 fn needed(file: &Path) -> Result<Vec<String>> {
-    let text = output(Command::new("readelf").args(["--wide", "--dynamic"]).arg(file)).context(TOOLS)?;
+    let text = output_of_tool(Command::new(READELF).args(["--wide", "--dynamic"]).arg(file), TOOLS)?;
     Ok(between(&text, "(NEEDED)", "[", "]"))
 }
 
 /// The path of the loader that an ELF program names.
 fn loader(program: &Path) -> Result<String> {
-    let text = output(Command::new("readelf").args(["--wide", "--program-headers"]).arg(program)).context(TOOLS)?;
+    let text = output_of_tool(Command::new(READELF).args(["--wide", "--program-headers"]).arg(program), TOOLS)?;
     let found = between(&text, "program interpreter", ": ", "]").into_iter().next();
     found.with_context(|| format!("{} names no loader: it is not a dynamically linked program", program.display()))
 }

@@ -164,10 +164,9 @@ const fn marked(length: u8, usual: u8) -> u64 {
 }
 
 impl Prefix {
-    /// The prefix of an address, with possible lengths.
+    /// The prefix of an address. Lengths have been checked.
     #[inline]
-    #[must_use]
-    pub fn of(address: &[u8; 16], lengths: PrefixLengths) -> Self {
+    pub(super) fn of(address: &[u8; 16], lengths: PrefixLengths) -> Self {
         let PrefixLengths { v4, v6 } = lengths;
         let bits = match ip(*address) {
             IpAddr::V4(address) => IPV4 | marked(v4, IPV4_BITS) | u64::from(address.to_bits() >> (32 - u32::from(v4))),

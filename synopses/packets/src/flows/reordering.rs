@@ -19,9 +19,9 @@ const PREFIXES: usize = 256;
 /// A flow that is silent for so long gives way: at 10,000 packets/s four packet distances of a record, and soon enough
 /// where there are fewer.
 const TIMEOUT_NS: u64 = 100_000_000;
-/// Intervals after which prefixes get other places: who has found out which ones share a record does not know it for
-/// longer. Not after each, since a flow's first packet is not checked.
-pub(super) const RESEED_AFTER: u64 = 64;
+/// At the first end of an interval after so long, prefixes get other places: who has found out which ones share a record
+/// does not know it for longer. Not after each interval, since a flow's first packet is not checked.
+pub(super) const RESEED_AFTER_NS: u64 = 64_000_000_000;
 /// Packets checked of a prefix below which it is not judged.
 pub const LEAST_PACKETS: u64 = 16;
 /// A prefix is heavily reordered above this share of packets out of order.
@@ -35,9 +35,11 @@ pub(super) struct Reordered {
     lengths: PrefixLengths,
     /// First fragments of the interval.
     fragments: u64,
-    /// Intervals that have ended.
-    ended: u64,
     seed: u64,
+    /// How often places were drawn anew.
+    drawings: u64,
+    /// End of the interval after which the last time was; before that, end of the first one.
+    drawn_ns: Option<u64>,
 }
 
 /// Packets out of order in one interval. Flows are sampled: shares are of the packets that were checked.
@@ -125,8 +127,9 @@ impl Reordered {
             tally: PrefixTally::new(PREFIXES, seed)?,
             lengths,
             fragments: 0,
-            ended: 0,
             seed,
+            drawings: 0,
+            drawn_ns: None,
         })
     }
 
@@ -143,13 +146,17 @@ impl Reordered {
         }
     }
 
-    pub(super) fn end_interval(&mut self, most: usize) -> ReorderingInterval {
-        self.ended += 1;
-        let boundary = if self.ended.is_multiple_of(RESEED_AFTER) {
-            Boundary::Reseed(self.seed.wrapping_add(self.ended << 32))
-        } else {
-            Boundary::KeepFlows
-        };
+    /// Other places than ever before, from `now_ns` on.
+    fn drawn_anew(&mut self, now_ns: u64) -> Boundary {
+        self.drawings += 1;
+        self.drawn_ns = Some(now_ns);
+        Boundary::Reseed(self.seed.wrapping_add(self.drawings << 32))
+    }
+
+    pub(super) fn end_interval(&mut self, now_ns: u64, most: usize) -> ReorderingInterval {
+        let drawn_ns = *self.drawn_ns.get_or_insert(now_ns);
+        let is_over = now_ns.abs_diff(drawn_ns) >= RESEED_AFTER_NS;
+        let boundary = if is_over { self.drawn_anew(now_ns) } else { Boundary::KeepFlows };
         let Self { synopsis, tally, fragments, .. } = self;
         synopsis.close(boundary, |report| tally.insert(report));
         let (dropped, fragments) = (tally.dropped(), core::mem::take(fragments));
@@ -174,12 +181,49 @@ impl Reordered {
         interval
     }
 
-    /// Forgets all flows: one of a time that is still to come would keep its place until then.
-    pub(super) fn forget_flows(&mut self) {
-        self.synopsis.close(Boundary::Reseed(self.seed), |_| {});
+    /// Forgets all flows, at a time to which the clock was set back: one of a time that is still to come would keep its
+    /// place until then.
+    pub(super) fn forget_flows(&mut self, now_ns: u64) {
+        let boundary = self.drawn_anew(now_ns);
+        self.synopsis.close(boundary, |_| {});
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
         self.synopsis.memory_bytes() + self.tally.memory_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_never_those_of_before_also_after_the_clock_was_set_back() {
+        const START: u64 = 1_700_000_000_000_000_000;
+        let mut reordered = Reordered::new(PrefixLengths::default(), 3).expect("possible");
+        let mut seeds = vec![reordered.synopsis.settings().seed];
+        for (now_ns, is_set_back) in [
+            (START, false),
+            (START + RESEED_AFTER_NS - 1, false),
+            (START + RESEED_AFTER_NS, false),
+            (START + RESEED_AFTER_NS / 2, true),
+            (START + 3 * RESEED_AFTER_NS / 2 - 1, false),
+            (START + 3 * RESEED_AFTER_NS / 2, false),
+        ] {
+            if is_set_back {
+                reordered.forget_flows(now_ns);
+            } else {
+                let _ = reordered.end_interval(now_ns, 1);
+            }
+            seeds.push(reordered.synopsis.settings().seed);
+        }
+
+        let is_drawn: Vec<bool> = seeds.windows(2).map(|pair| pair[0] != pair[1]).collect();
+        assert_eq!(is_drawn, [false, false, true, true, false, true]);
+        seeds.dedup();
+        let drawn = seeds.len();
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!(seeds.len(), drawn, "places of before");
     }
 }

@@ -105,7 +105,8 @@ fn flows_are_followed_over_intervals_and_begin_anew_when_places_are_drawn_anew()
     let reordering = Some(PrefixLengths::default());
     let settings = FlowsSettings { filter: Filter::default(), reordering, heavy: None, window_ns: None, secret: 3 };
     let mut flows = Flows::new(&settings).expect("possible");
-    for interval in 0..=2 * reordering::RESEED_AFTER {
+    let seconds = reordering::RESEED_AFTER_NS / SECOND;
+    for interval in 0..=2 * seconds + 1 {
         let start_ns = START + interval * SECOND;
         for number in 0..20_u32 {
             let sequence = interval as u32 * 2_000 + number * 100;
@@ -113,8 +114,9 @@ fn flows_are_followed_over_intervals_and_begin_anew_when_places_are_drawn_anew()
             flows.insert(&packet(time_ns, end(0x1_02_03, 1), end(1 << 20, 443), sequence, 100));
         }
         let found = flows.end_interval(start_ns + SECOND, 1).reordering.expect("on");
-        // The first packet of a flow is compared with none.
-        let first = u64::from(interval.is_multiple_of(reordering::RESEED_AFTER));
+        // The first packet of a flow is compared with none. The first drawing is so long after the first end.
+        let is_first = interval == 0 || interval > seconds && interval % seconds == 1;
+        let first = u64::from(is_first);
         assert_eq!((found.checked, found.out_of_order), (20 - first, 0), "interval {interval}");
     }
 }

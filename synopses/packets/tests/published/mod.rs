@@ -4,15 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use cargo_metadata::MetadataCommand;
+use support::captures::OF_DEBIAN;
+use support::harness::not_run;
 
 /// Of the crate pcap-parser: 28 minutes of a network of some machines (5,898 frames), and NTP.
 const OF_CRATE: [&str; 2] = ["wireshark_samples-test.pcapng", "ntp.pcap"];
-/// Of python3-dpkt, HTTP and DNS, and of golang-github-google-gopacket-dev, DNS from many servers.
-const OF_DEBIAN: [&str; 3] = [
-    "/usr/share/doc/python3-dpkt/examples/data/http.pcap",
-    "/usr/share/doc/python3-dpkt/examples/data/dns_icmp.pcap",
-    "/usr/share/gocode/src/github.com/google/gopacket/pcap/test_dns.pcap",
-];
 
 /// All that are here, the longest one first. Those of the crate always are: what is compiled comes with them.
 pub fn captures() -> Vec<PathBuf> {
@@ -22,7 +18,7 @@ pub fn captures() -> Vec<PathBuf> {
     let of_debian = OF_DEBIAN.map(PathBuf::from).into_iter().filter(|capture| {
         let is_here = capture.is_file();
         if !is_here {
-            support::harness::not_run(&format!("{} is not installed", capture.display()));
+            not_run(&format!("{} is not installed", capture.display()));
         }
         is_here
     });

@@ -48,6 +48,24 @@ fn decoded_states_continue_like_the_original() {
 }
 
 #[test]
+fn decoded_states_continue_like_the_original_after_a_new_seed() {
+    for split in ALL {
+        let (mut reordering, _) = used(settings(split));
+        reordering.close(Boundary::Reseed(77), |_| {});
+        let drawn = |of: &Reordering| of.heavy.as_ref().map(|heavy| heavy.coins.drawn);
+        let before = drawn(&reordering);
+        let mut again = Reordering::decode(&reordering.encode(), 10).expect("what was encoded");
+
+        for (segment, now) in segments(9_000) {
+            assert_eq!(again.insert(&segment, now), reordering.insert(&segment, now));
+        }
+        assert_eq!(again.constants(), reordering.constants());
+        assert_eq!(again.encode(), reordering.encode());
+        assert!(split == Split::SamplingOnly || drawn(&reordering) > before, "coins are drawn");
+    }
+}
+
+#[test]
 fn a_decoded_tally_continues_like_the_original() {
     let (_, mut tally) = used(settings(Split::SamplingOnly));
     let mut again = PrefixTally::decode(&tally.encode(), 16).expect("what was encoded");

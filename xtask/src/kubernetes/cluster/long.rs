@@ -2,6 +2,7 @@
 //! faults, both agents are replaced, the load is more than it can do, and the API server is away.
 
 mod away;
+mod failed;
 mod faults;
 mod gaps;
 mod ledger;
@@ -18,6 +19,7 @@ use super::kit::Cluster;
 use super::steps::Steps;
 use super::traces::Way;
 use super::upstream::Upstream;
+use failed::Failed;
 use shop::Shop;
 
 /// What is tried on the shop, in this order.
@@ -38,7 +40,7 @@ pub enum Experiment {
 ///
 /// # Errors
 ///
-/// The first check that fails.
+/// The shop or the chart does not start, or all that failed of what was done.
 pub fn run(
     cluster: &Cluster,
     (values, upstream, way): (&str, &Upstream, Way),
@@ -64,23 +66,21 @@ pub fn run(
         }
         shop.settle()
     })?;
-    let mut failed = Vec::new();
-    for experiment in Experiment::value_variants() {
-        if !(named.is_empty() || named.contains(experiment)) {
-            continue;
-        }
+    let is_named = |experiment: &&Experiment| named.is_empty() || named.contains(experiment);
+    let chosen: Vec<_> = Experiment::value_variants().iter().filter(is_named).collect();
+    let mut failed = Failed::default();
+    for (number, experiment) in (1..).zip(&chosen) {
         let done = match experiment {
             Experiment::Faults => faults::check(&shop, upstream, steps),
             Experiment::Upgrade => upgrade::check(&shop, values, steps),
             Experiment::Overload => overload::check(&shop, values, steps),
             Experiment::Away => away::check(&shop, upstream, steps),
         };
-        if let Err(error) = done {
-            println!("FAILED: {experiment:?}: {error:#}");
-            failed.push(error);
+        let what = format!("{experiment:?}");
+        if !failed.note(&what, done) && number < chosen.len() {
             // The next one begins with a shop that is as it should be.
-            shop.take_as_normal(&Shop::services())?;
+            failed.note(&format!("{what}, what comes after it"), shop.take_as_normal(&Shop::services()));
         }
     }
-    failed.into_iter().next().map_or(Ok(()), Err)
+    failed.into_result()
 }

@@ -137,6 +137,7 @@ mod tests {
         upstream.clear();
         assert!(upstream.traces().is_empty());
     }
+
     #[test]
     fn of_too_many_spans_the_newest_are_there() {
         let upstream = Upstream::default();

@@ -8,6 +8,7 @@ use super::super::kit::{Cluster, Status};
 use super::super::steps::Steps;
 use super::super::traces;
 use super::super::upstream::{Span, Upstream};
+use super::failed::Failed;
 use super::shop::{FIRST, FRONTEND, NAMESPACE, Shop, Version, of};
 
 /// The program's name in all containers of the shop.
@@ -98,24 +99,20 @@ fn names(status: &Status, (service, group): (&str, &str), pod: &str) -> bool {
 ///
 /// # Errors
 ///
-/// One is not noticed within two minutes, no trace of it is kept within two more, or an alarm outlasts it.
+/// One is not noticed within two minutes, no trace of it is kept within two more, an alarm outlasts it, or it cannot be
+/// undone.
 pub fn check(shop: &Shop<'_>, upstream: &Upstream, steps: &mut Steps) -> Result<()> {
-    let mut failed = Vec::new();
+    let mut failed = Failed::default();
     for fault in &FAULTS {
-        let seen = is_seen(shop, upstream, fault, steps);
-        end(shop, fault)?;
+        failed.note(fault.title, is_seen(shop, upstream, fault, steps));
+        failed.note(fault.title, end(shop, fault));
         let quiet = steps.run(&format!("{}: over, all are quiet", fault.title), || shop.settle());
-        if quiet.is_err() {
-            shop.take_as_normal(&Shop::services())?;
-            shop.settle()?;
-        }
-        for error in [seen, quiet].into_iter().filter_map(Result::err) {
-            println!("FAILED: {error:#}");
-            failed.push(fault.title);
+        if !failed.note(fault.title, quiet) {
+            let normal = shop.take_as_normal(&Shop::services()).and_then(|()| shop.settle());
+            failed.note(fault.title, normal);
         }
     }
-    ensure!(failed.is_empty(), "not as it should be: {}", failed.join(", "));
-    Ok(())
+    failed.into_result()
 }
 
 /// Begins a fault: it is noticed, and a trace of it is kept.

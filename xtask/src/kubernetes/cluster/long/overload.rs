@@ -13,6 +13,7 @@ use super::super::kit::Status;
 use super::super::steps::Steps;
 use super::super::traces::has_iptables;
 use super::super::{custom_resources, scaling};
+use super::failed::Failed;
 use super::shop::{FIRST, FRONTEND, NAMESPACE, Shop, USUAL, Version, of};
 use super::timeline::{Row, Timeline};
 
@@ -24,6 +25,8 @@ const JOINED: Duration = Duration::from_secs(20);
 const OF_ONE_POD: u64 = 2;
 /// Most frontends that the autoscaler may ask for.
 const MOST: u32 = 4;
+/// So many have to be there where the peak is served: one cannot serve it.
+const LEAST: usize = 2;
 /// Time between two rows of the table.
 const ROW: Duration = Duration::from_secs(5);
 /// Rows of the usual load before it grows; an LMAP is fitted at 120 and at 600 samples, of a tenth of a second.
@@ -63,12 +66,24 @@ spec:
 ///
 /// # Errors
 ///
-/// Nothing is scaled, or the peak is not served as usual.
+/// Nothing is scaled, the peak is not served as usual by more frontends, or the shop cannot be made what it was.
 pub fn check(shop: &Shop<'_>, values: &str, steps: &mut Steps) -> Result<()> {
     if !has_iptables() {
         // Said by what cannot be run here.
         return Ok(());
     }
+    let seen = rise(shop, values, steps);
+    shop.visitors.come(USUAL);
+    // Before anything is judged: whatever came out, the next experiment needs the shop as it was.
+    let undone = steps.run("the autoscaler is removed, one frontend as before", || undo(shop, values));
+    let mut failed = Failed::default();
+    failed.note("the load rises", seen.and_then(|timeline| judge(&timeline)));
+    failed.note("afterwards", undone);
+    failed.into_result()
+}
+
+/// Lets the load grow on an autoscaler, and returns what was seen.
+fn rise(shop: &Shop<'_>, values: &str, steps: &mut Steps) -> Result<Timeline> {
     let cluster = shop.cluster;
     steps.run("custom.metrics.k8s.io, turned on", || {
         custom_resources::define(cluster)?;
@@ -83,12 +98,34 @@ pub fn check(shop: &Shop<'_>, values: &str, steps: &mut Steps) -> Result<()> {
     let timeline = steps.run("the load rises beyond one frontend; the autoscaler adds more by the score", || {
         observe(shop, || cluster.apply("autoscaler.yaml", &manifest(scaling::version(cluster)?)).map(drop))
     });
-    shop.visitors.come(USUAL);
-    println!("{}", cluster.sh(&format!("kubectl -n {NAMESPACE} describe hpa {FRONTEND}"))?);
-    let timeline = timeline?;
+    match cluster.sh(&format!("kubectl -n {NAMESPACE} describe hpa {FRONTEND}")) {
+        Ok(autoscaler) => println!("{autoscaler}"),
+        Err(error) => println!("the autoscaler is not known: {error:#}"),
+    }
+    timeline
+}
+
+/// Takes all of it back, each part whatever becomes of the one before.
+fn undo(shop: &Shop<'_>, values: &str) -> Result<()> {
+    let cluster = shop.cluster;
+    let delete = format!("kubectl -n {NAMESPACE} delete hpa {FRONTEND} --ignore-not-found");
+    let scale = format!("kubectl -n {NAMESPACE} scale deploy {FRONTEND} --replicas=1");
+    let mut failed = Failed::default();
+    failed.note("no autoscaler", cluster.sh(&delete).map(drop));
+    failed.note("one frontend", cluster.sh(&scale).map(drop));
+    failed.note("its first version", shop.roll_out(FRONTEND, FIRST));
+    failed.note("the controller without metrics", scaling::turn_off(cluster, values));
+    failed.note("what it does is normal", is_normal(shop));
+    failed.into_result()
+}
+
+/// There were more frontends, and they served the peak as usual.
+fn judge(timeline: &Timeline) -> Result<()> {
     let scaled = timeline.scaled_at().context("there were no more frontends")?;
-    let served =
-        timeline.served_at(PEAK).with_context(|| format!("{PEAK} visitors a second were not served as usual"))?;
+    let served = timeline.served_at(PEAK, LEAST);
+    let served = served
+        .with_context(|| format!("{PEAK} visitors a second were not served as usual by {LEAST} frontends or more"))?;
+    ensure!(scaled <= served, "{PEAK} visitors a second were served as usual before there were more frontends");
     match timeline.overloaded_at() {
         Some(at) => println!("latency was far above the usual one at {} s", at.as_secs()),
         None => println!("there was no overload: more frontends were ready in time"),
@@ -98,13 +135,7 @@ pub fn check(shop: &Shop<'_>, values: &str, steps: &mut Steps) -> Result<()> {
         scaled.as_secs(),
         served.as_secs()
     );
-    steps.run("the autoscaler is removed, one frontend as before", || {
-        cluster.sh(&format!("kubectl -n {NAMESPACE} delete hpa {FRONTEND}"))?;
-        cluster.sh(&format!("kubectl -n {NAMESPACE} scale deploy {FRONTEND} --replicas=1"))?;
-        shop.roll_out(FRONTEND, FIRST)?;
-        scaling::turn_off(cluster, values)?;
-        is_normal(shop)
-    })
+    Ok(())
 }
 
 /// What the frontend does now is normal, once it has joined.
@@ -128,7 +159,7 @@ fn observe(shop: &Shop<'_>, autoscale: impl FnOnce() -> Result<()>) -> Result<Ti
     autoscale()?;
     let began = clock.elapsed();
     let mut per_second = USUAL;
-    while timeline.served_at(PEAK).is_none() && clock.elapsed() < began + WITHIN {
+    while timeline.served_at(PEAK, LEAST).is_none() && clock.elapsed() < began + WITHIN {
         per_second = (per_second + GROWTH).min(PEAK);
         shop.visitors.come(per_second);
         timeline.push(row(shop, &clock, per_second)?);

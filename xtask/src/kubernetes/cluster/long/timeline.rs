@@ -64,12 +64,12 @@ impl Timeline {
         after.windows(2).find(|pair| pair.iter().all(is_far)).and_then(|pair| pair.first()).map(|row| row.at)
     }
 
-    /// From when on at least so many visitors a second were served as usual: with a latency near the usual one, for
-    /// some rows in a row without a failed visit.
-    pub fn served_at(&self, per_second: f64) -> Option<Duration> {
+    /// From when on at least so many visitors a second were served as usual by at least so many frontends: with a
+    /// latency near the usual one, for some rows in a row without a failed visit.
+    pub fn served_at(&self, per_second: f64, frontends: usize) -> Option<Duration> {
         let near = self.usual_p95() * NEAR;
         let is_fine = |window: &Window| window.p95 <= near && window.failed == 0 && window.ended > 0;
-        let is_served = |row: &Row| row.per_second >= per_second && is_fine(&row.window);
+        let is_served = |row: &Row| row.per_second >= per_second && row.frontends >= frontends && is_fine(&row.window);
         let after = self.rows.get(self.usual..)?;
         after.windows(ROWS).find(|rows| rows.iter().all(is_served)).and_then(|rows| rows.first()).map(|row| row.at)
     }
@@ -132,14 +132,14 @@ mod tests {
 
         let second = |s| Some(Duration::from_secs(s));
         assert_eq!(all.usual_p95(), Duration::from_millis(40));
-        assert_eq!((all.overloaded_at(), all.scaled_at(), all.served_at(60.0)), (second(5), second(6), second(9)));
+        assert_eq!((all.overloaded_at(), all.scaled_at(), all.served_at(60.0, 2)), (second(5), second(6), second(9)));
     }
 
     #[test]
     fn visitors_are_not_served_because_fewer_come_or_they_fail() {
         let fewer = timeline(&[(60.0, 900, 1), (60.0, 900, 1), (20.0, 40, 1), (20.0, 40, 1), (20.0, 40, 1)]);
-        assert_eq!((fewer.scaled_at(), fewer.served_at(60.0)), (None, None));
-        assert!(fewer.overloaded_at().is_some() && fewer.served_at(20.0).is_some());
+        assert_eq!((fewer.scaled_at(), fewer.served_at(60.0, 1)), (None, None));
+        assert!(fewer.overloaded_at().is_some() && fewer.served_at(20.0, 1).is_some());
 
         let mut failing = timeline(&[(60.0, 900, 1), (60.0, 900, 1)]);
         for at in 6..10 {
@@ -147,7 +147,15 @@ mod tests {
             row.window.failed = 1;
             failing.push(row);
         }
-        assert_eq!(failing.served_at(60.0), None);
+        assert_eq!(failing.served_at(60.0, 2), None);
+    }
+
+    #[test]
+    fn who_is_served_by_one_frontend_is_not_served_by_more() {
+        let all = timeline(&[(60.0, 90, 1), (60.0, 90, 1), (60.0, 80, 1), (60.0, 90, 2), (60.0, 80, 2)]);
+
+        let second = |s| Some(Duration::from_secs(s));
+        assert_eq!((all.served_at(60.0, 1), all.scaled_at(), all.served_at(60.0, 2)), (second(4), second(7), None));
     }
 
     #[test]
@@ -155,7 +163,7 @@ mod tests {
         let all = timeline(&[(40.0, 90, 1), (60.0, 900, 1), (60.0, 90, 2), (60.0, 90, 3), (60.0, 80, 3)]);
 
         let second = |s| Some(Duration::from_secs(s));
-        assert_eq!((all.overloaded_at(), all.scaled_at(), all.served_at(60.0)), (None, second(6), second(6)));
+        assert_eq!((all.overloaded_at(), all.scaled_at(), all.served_at(60.0, 2)), (None, second(6), second(6)));
         assert_eq!(all.to_string().lines().count(), 9);
     }
 }
