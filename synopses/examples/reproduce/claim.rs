@@ -168,9 +168,9 @@ impl Reproduction {
         self.claims.iter().filter(|claim| NEEDS_AN_IDLE_MACHINE.contains(&claim.id))
     }
 
-    /// Claims whose verdict in the committed table `json` is not confirmed by this one, rows that were not computed, and
-    /// claims that are not in that table, which `command` stores. With fewer runs, a claim that failed there may hold
-    /// here, and one that held by our own bar as published.
+    /// Claims whose verdict in the committed table `json` is not confirmed by this one, rows that were not computed,
+    /// and claims that are not in that table, which `command` stores. With fewer runs, a claim that failed there may
+    /// hold here, and one that held by our own bar as published.
     pub fn broken(&self, json: &str, command: &str) -> serde_json::Result<Vec<String>> {
         let committed: Vec<BTreeMap<String, String>> = serde_json::from_str(json)?;
         let unconfirmed = committed.iter().filter_map(|row| {

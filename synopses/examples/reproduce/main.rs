@@ -4,8 +4,8 @@
 //!
 //! The first argument is the name of the publication, the second the folder for `NAME.md`, `NAME.json` and figures.
 //! With `--reduced` it makes fewer runs and writes nothing, and fails if a claim no longer holds that holds in the
-//! folder's `NAME.json`, or is not in it. `--two-agents FILE` names what two agents measured, for the row of RDA that needs them;
-//! without it that row is said not to have been run.
+//! folder's `NAME.json`, or is not in it. `--two-agents FILE` names what two agents measured, for the row of RDA that
+//! needs them; without it that row is said not to have been run.
 
 use std::error::Error;
 use std::fs;

@@ -146,8 +146,8 @@ impl Flows {
     /// Begins anew at `now_ns`, to which the clock was set back. Call it right after the end of an interval. Distinct
     /// items of the window and flows that are checked for their order are forgotten: their times are still to come.
     ///
-    /// With the time at which the interval ended, the next one has its own items alone: a window looks back by up to two
-    /// slots more than its length.
+    /// With the time at which the interval ended, the next one has its own items alone: a window looks back by up to
+    /// two slots more than its length.
     pub fn set_back(&mut self, now_ns: u64) {
         if let Some(reordering) = &mut self.reordering {
             reordering.forget_flows(now_ns);

@@ -80,8 +80,8 @@ impl DebianPackage {
         format!("usr/share/doc/{}/copyright", self.name)
     }
 
-    /// How a bill (CycloneDX 1.5) lists it: with those of its `files` that are in the image. Its licence is a file, too:
-    /// many of these have no name.
+    /// How a bill (CycloneDX 1.5) lists it: with those of its `files` that are in the image. Its licence is a file,
+    /// too: many of these have no name.
     pub fn component(&self, files: &[Entry]) -> Value {
         let file = |file: &Entry| {
             json!({

@@ -19,8 +19,8 @@ const PREFIXES: usize = 256;
 /// A flow that is silent for so long gives way: at 10,000 packets/s four packet distances of a record, and soon enough
 /// where there are fewer.
 const TIMEOUT_NS: u64 = 100_000_000;
-/// At the first end of an interval after so long, prefixes get other places: who has found out which ones share a record
-/// does not know it for longer. Not after each interval, since a flow's first packet is not checked.
+/// At the first end of an interval after so long, prefixes get other places: who has found out which ones share a
+/// record does not know it for longer. Not after each interval, since a flow's first packet is not checked.
 pub(super) const RESEED_AFTER_NS: u64 = 64_000_000_000;
 /// Packets checked of a prefix below which it is not judged.
 pub const LEAST_PACKETS: u64 = 16;
