@@ -11,18 +11,18 @@ use kube::client::Body;
 use kube::runtime::watcher;
 use tower_service::Service;
 
-/// `client`, whose answers to requests with the queries that `is_bounded` selects have at most `most` bytes: a longer
+/// `client`, whose answers to requests with the queries that it `selects` have at most `most` bytes: a longer
 /// one is an error and no memory. A request without a query has an empty one.
 #[must_use]
-pub fn bounded(client: Client, most: usize, is_bounded: fn(query: &str) -> bool) -> Client {
+pub fn bounded(client: Client, most: usize, selects: fn(query: &str) -> bool) -> Client {
     let namespace = client.default_namespace().to_owned();
-    Client::new(Bounded { client, most, is_bounded }, namespace)
+    Client::new(Bounded { client, most, selects }, namespace)
 }
 
 struct Bounded {
     client: Client,
     most: usize,
-    is_bounded: fn(&str) -> bool,
+    selects: fn(&str) -> bool,
 }
 
 impl Service<Request<Body>> for Bounded {
@@ -37,7 +37,7 @@ impl Service<Request<Body>> for Bounded {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let query = request.uri().query().unwrap_or_default();
-        let most = if (self.is_bounded)(query) { self.most } else { usize::MAX };
+        let most = if (self.selects)(query) { self.most } else { usize::MAX };
         let client = self.client.clone();
         Box::pin(async move { Ok(client.send(request).await?.map(|body| Limited::new(body, most))) })
     }

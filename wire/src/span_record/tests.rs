@@ -136,7 +136,9 @@ fn events_leave_half_of_the_room_to_notes_and_what_does_not_fit_is_counted() {
 /// Adds `attributes` to the event that came last.
 fn describe(notes: &mut Notes, attributes: &[Note<'_>]) {
     let mut event = notes.last_event().expect("the event was not left out");
-    attributes.iter().for_each(|attribute| event.add(*attribute));
+    for attribute in attributes {
+        event.add(*attribute);
+    }
 }
 
 #[test]
@@ -269,7 +271,9 @@ fn the_last_events_give_way_to_a_name_a_message_and_a_state_but_not_to_attribute
 #[test]
 fn events_stay_where_a_message_would_not_fit_without_them() {
     let mut notes = Notes::default();
-    ["a", "b"].iter().for_each(|key| notes.text(Tag::Text, key, &"x".repeat(160)));
+    for key in ["a", "b"] {
+        notes.text(Tag::Text, key, &"x".repeat(160));
+    }
     notes.event("e", UnixNanos(1));
 
     notes.text(Tag::Message, "", &"m".repeat(160));

@@ -88,7 +88,7 @@ fn at_the_moment_of_the_start_nothing_is_counted_yet() {
     let common = Settings { start_ns: 5_000, ..settings() };
     for correction in CORRECTIONS {
         for skipped in [0, 2] {
-            let all = StHllSettings { correction, skipped, ..StHllSettings::plain(common) };
+            let all = StHllSettings { skipped, correction, ..StHllSettings::plain(common) };
             let mut staggered = StHll::new(all).expect("possible");
             (0..100).for_each(|item| staggered.insert(Digest(item << 4 | (item % 16)), 5_000));
 
