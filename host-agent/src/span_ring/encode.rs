@@ -192,7 +192,9 @@ mod tests {
         notes.event("retried", UnixNanos(1_200));
         let attributes =
             [Note::Text("why", "timeout"), Note::Integer("n", -3), Note::Float("after", 0.5), Note::Bool("late", true)];
-        attributes.into_iter().for_each(|attribute| notes.last_event().unwrap().add(attribute));
+        for attribute in attributes {
+            notes.last_event().unwrap().add(attribute);
+        }
         notes.event("given up", UnixNanos(1_900));
         let mut words = [0; RECORD_WORDS];
         notes.span(&head(None), &mut words);
