@@ -194,6 +194,7 @@ fn network(browser: &Browser<'_>) {
         is("Median delay", "4.00 ms")?;
         is("95 % of delays", "9.00 ms")?;
         is("99 % of delays", "12.0 ms")?;
+        is("Mean one-way delay", "–")?;
         is("Lost", "1.0 %")?;
         is("Unanswered", "2.3 %")?;
         is("Distinct sources", "1\u{2009}234")?;

@@ -85,7 +85,7 @@ function call(map, at, [from, to, rate, mean, failed, unanswered]) {
 function onStream(metrics) {
   const value = (name) => find(metrics, name)?.values[0] ?? null;
   const delay = value("network.delay.p50") ?? value("network.owd.mean");
-  return { delay: delay === null ? null : delay * 1000, slow: (value("network.delay.p99") ?? -1) * 1000, loss: value("network.loss") ?? value("network.requests.unanswered") };
+  return { delay: delay === null ? null : delay * 1000, slow: (value("network.delay.p99") || -1) * 1000, loss: value("network.loss") ?? value("network.requests.unanswered") };
 }
 
 const onEdge = ({ delay, loss }) => [delay === null ? "" : length(delay), loss === null ? "" : `${percent(loss)} lost`].filter(Boolean).join(" · ");

@@ -23,7 +23,8 @@ function boundOf({ metric, labels }) {
   const bound = text === "+Inf" ? Infinity : text ? Number(text) : NaN;
   return bound > 0 ? bound : undefined;
 }
-const delay = (seconds) => length(seconds * 1000);
+/** A delay; 0 is one of which there have been too few packets so far. */
+const delay = (seconds) => (seconds > 0 ? length(seconds * 1000) : "–");
 const whole = (number) => count(Math.round(number));
 /** What a stream says now, beside its charts: title, metric, and its value as a text. */
 const FIGURES = [

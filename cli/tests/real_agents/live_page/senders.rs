@@ -125,6 +125,8 @@ pub fn stream(socket: PathBuf) {
             gauge("network.delay.p50", "s", 0.004),
             gauge("network.delay.p95", "s", 0.009),
             gauge("network.delay.p99", "s", 0.012),
+            // As of too few packets.
+            gauge("network.owd.mean", "s", 0.0),
             gauge("network.loss", "1", 0.01),
             gauge("network.requests.unanswered", "1", 0.023),
             gauge("network.top_talker.share", "1", 0.53),
