@@ -269,16 +269,12 @@ pub fn svg(series: &[Series]) -> String {
     plot(&dots.collect::<Vec<_>>())
 }
 
-/// Rows of the stored table `json` whose verdict `series` does not confirm, those that were not computed, and computed
-/// ones that are not in it. A row that fails there may hold here, with fewer seeds.
+/// Rows of the stored table `json` whose verdict `series` does not confirm, and those that were not computed. A row
+/// that fails there may hold here, with fewer seeds.
 pub fn broken(series: &[Series], json: &str) -> Result<Vec<String>> {
-    let rows: Vec<Row> = series.iter().flat_map(Series::rows).collect();
-    differences(&rows, json)
-}
-
-fn differences(rows: &[Row], json: &str) -> Result<Vec<String>> {
     let committed: Vec<BTreeMap<String, String>> =
         serde_json::from_str(json).context("docs/reproduction/hooks.json")?;
+    let rows: Vec<Row> = series.iter().flat_map(Series::rows).collect();
     let unconfirmed = committed.iter().filter_map(|stored| {
         let [id, verdict] = ["id", "verdict"].map(|key| stored.get(key).map_or("", String::as_str));
         match rows.iter().find(|row| row.id == id) {
@@ -287,40 +283,5 @@ fn differences(rows: &[Row], json: &str) -> Result<Vec<String>> {
             Some(row) => Some(format!("{id} {}: {} ({})", row.verdict, row.ours, row.bar)),
         }
     });
-    let is_stored = |row: &Row| committed.iter().any(|stored| stored.get("id") == Some(&row.id));
-    let not_stored = rows.iter().filter(|row| !is_stored(row));
-    let not_stored =
-        not_stored.map(|row| format!("{} is not in hooks.json: `cargo lab reproduce hooks` stores it", row.id));
-    Ok(unconfirmed.chain(not_stored).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(id: &str, verdict: Verdict) -> Row {
-        let (id, ours) = (id.to_owned(), "7 %".to_owned());
-        let (claim, chosen) = (String::new(), String::new());
-        Row { id, claim, published: "–", ours, chosen, bar: "at most 5 %", verdict, why: "" }
-    }
-
-    #[test]
-    fn a_row_is_confirmed_if_it_is_stored_with_its_verdict_and_computed() {
-        let rows = [row("a", Verdict::HoldsByOwnBar), row("b", Verdict::Fails), row("c", Verdict::HoldsByOwnBar)];
-        let stored = |ids: &[&str]| {
-            let holds = Verdict::HoldsByOwnBar.to_string();
-            let rows: Vec<_> = ids.iter().map(|id| json!({ "id": id, "verdict": holds })).collect();
-            Value::from(rows).to_string()
-        };
-
-        let found = differences(&rows, &stored(&["a", "b", "d"])).unwrap();
-
-        let expected = [
-            "b fails: 7 % (at most 5 %)",
-            "d was not computed",
-            "c is not in hooks.json: `cargo lab reproduce hooks` stores it",
-        ];
-        assert_eq!(found, expected);
-        assert!(differences(&rows[..1], &stored(&["a"])).unwrap().is_empty());
-    }
+    Ok(unconfirmed.collect())
 }
