@@ -35,9 +35,9 @@ const FIGURES = [
 
 /** Lines over time of the metrics in `names`; null where there is none. On a logarithmic scale if `log`. */
 function lines(past, names, { log, text, label }) {
-  const shown = Object.keys(names).filter((name) => past.some(({ values }) => values[name] !== null && values[name] !== undefined));
-  if (!shown.length) return null;
-  const all = past.flatMap(({ values }) => shown.map((name) => values[name])).filter((one) => Number.isFinite(one) && (!log || one > 0));
+  const has = (one) => Number.isFinite(one) && (!log || one > 0);
+  const shown = Object.keys(names).filter((name) => past.some(({ values }) => has(values[name])));
+  const all = past.flatMap(({ values }) => shown.map((name) => values[name])).filter(has);
   if (!all.length) return null;
   let [low, high] = [log ? Math.min(...all) / 2 : 0, Math.max(...all) * (log ? 2 : 1.2)];
   if (high <= low) high = low + 0.01;
@@ -47,7 +47,7 @@ function lines(past, names, { log, text, label }) {
   const x = (at) => left + (at - from) / (to - from) * (width - left - right);
   const y = (one) => top + (1 - (scale(Math.max(one, low)) - scale(low)) / (scale(high) - scale(low))) * (height - top - bottom);
   const drawn = shown.map((name, place) => {
-    const points = past.filter(({ values }) => Number.isFinite(values[name]) && (!log || values[name] > 0));
+    const points = past.filter(({ values }) => has(values[name]));
     const path = points.map(({ at, values }, number) => `${number ? "L" : "M"}${x(at).toFixed(1)} ${y(values[name]).toFixed(1)}`).join("");
     const last = points.at(-1);
     return [svg("path", { class: `line t${place}`, d: path }),
