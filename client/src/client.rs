@@ -10,6 +10,7 @@ use wire::registration::Subject;
 use region::SlotRun;
 
 use crate::environment;
+use crate::fork;
 use crate::handles::{Binding, Counter, Gauge, Histogram, ShardedCounter, UpDownCounter};
 use crate::io_thread::{IoThread, Shared};
 use crate::metric_spec::MetricSpec;
@@ -73,6 +74,7 @@ pub fn connect(service: Service) -> Client {
     let (process, limits) = (environment::process(), service.bounds());
     let valid = hello.is_some();
     let shared = Arc::new(Shared::new(Session::new(registry, hello, u64::from(process))));
+    fork::watch(&shared);
     let mut io_thread = None;
     if valid {
         match IoThread::start(Arc::clone(&shared), service.socket_path()) {
@@ -300,7 +302,7 @@ impl Inner {
         self.process != environment::process()
     }
 
-    /// The shared session; `None` in a child that was forked while the lock was held.
+    /// The shared session; `None` in a child that was forked in spite of a lock that was held ([`fork::watch`]).
     fn session(&self) -> Option<MutexGuard<'_, Session>> {
         if self.is_forked() { self.shared.try_lock() } else { Some(self.shared.lock()) }
     }

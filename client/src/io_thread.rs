@@ -33,7 +33,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a child after fork: a lock that was held during the fork is never released in the child.
+    /// For who forks, and for a child: where the lock was held during the fork, nobody releases it in the child.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Session>> {
         match self.0.try_lock() {
             Ok(session) => Some(session),

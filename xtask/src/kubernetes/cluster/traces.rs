@@ -178,12 +178,15 @@ pub fn share(cluster: &Cluster, upstream: &Upstream, steps: &mut Steps) -> Resul
             ensure!(kept.len() >= 20, "{} traces", kept.len());
             Ok(())
         })?;
-        let before = decided(cluster)?;
+        let before = Decided::of(cluster)?;
         upstream.clear();
-        let (kept, of) = Cluster::until_some("enough traces are decided", || {
-            let decided = decided(cluster)?.saturating_sub(before);
+        let (kept, of) = Cluster::until_some("enough traces are decided, and those that are kept are there", || {
+            let decided = Decided::of(cluster)?.since(before);
             let (kept, others) = by_policy(upstream);
-            let left = decided.saturating_sub(spans(&others));
+            let there = spans(&kept) + spans(&others);
+            // Traces are counted when they are decided, and sent later.
+            ensure!(there >= decided.kept, "{there} of {} kept spans are there", decided.kept);
+            let left = (decided.kept + decided.dropped).saturating_sub(spans(&others));
             let each = spans(&kept).checked_div(kept.len()).context("it keeps no trace")?;
             // The standard deviation of the share is 5 % then.
             ensure!(left >= 100 * each, "{left} spans that nothing else keeps, {each} a trace");
@@ -202,16 +205,34 @@ fn by_policy(upstream: &Upstream) -> (Vec<Vec<Span>>, Vec<Vec<Span>>) {
     upstream.traces().into_values().partition(is_asked_for)
 }
 
-/// Spans that were kept or dropped so far, by the receipt.
-fn decided(cluster: &Cluster) -> Result<usize> {
-    let receipt = cluster.json("receipt")?;
-    let days = receipt["days"].as_array().context("the receipt has days")?;
-    let of = |day: &Value| {
-        let dropped = day["total"]["dropped_spans"].as_object().into_iter().flat_map(|by| by.values());
-        let kept = day["total"]["kept_spans"].as_u64().unwrap_or_default();
-        kept + dropped.filter_map(Value::as_u64).sum::<u64>()
-    };
-    Ok(usize::try_from(days.iter().map(of).sum::<u64>())?)
+/// Spans that were kept and dropped so far, by the receipt.
+#[derive(Clone, Copy)]
+struct Decided {
+    kept: usize,
+    dropped: usize,
+}
+
+impl Decided {
+    fn of(cluster: &Cluster) -> Result<Self> {
+        let receipt = cluster.json("receipt")?;
+        let days = receipt["days"].as_array().context("the receipt has days")?;
+        let kept = |day: &Value| day["total"]["kept_spans"].as_u64().unwrap_or_default();
+        let dropped = |day: &Value| {
+            let reasons = day["total"]["dropped_spans"].as_object().into_iter().flat_map(|by| by.values());
+            reasons.filter_map(Value::as_u64).sum::<u64>()
+        };
+        Ok(Self {
+            kept: usize::try_from(days.iter().map(kept).sum::<u64>())?,
+            dropped: usize::try_from(days.iter().map(dropped).sum::<u64>())?,
+        })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            kept: self.kept.saturating_sub(before.kept),
+            dropped: self.dropped.saturating_sub(before.dropped),
+        }
+    }
 }
 
 /// Why a trace was kept, in words.

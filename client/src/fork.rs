@@ -1,0 +1,138 @@
+//! The lock of each session, across a fork.
+//!
+//! A child has one thread, the one that forked. Had another thread held a lock just then, nobody would release it in
+//! the child. So the thread that forks takes the locks before, and both processes release their own afterwards.
+#![expect(unsafe_code, reason = "handlers of forks, and guards that outlive the call that took them")]
+
+use std::cell::RefCell;
+use std::mem::transmute;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crate::io_thread::Shared;
+use crate::session::Session;
+
+/// Attempts to take a lock that is held for microseconds; between the later ones the thread waits for [`PAUSE`].
+const ATTEMPTS: u32 = 200;
+const WITHOUT_PAUSE: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The sessions of this process, some of which may be gone.
+static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// What this thread holds while it forks.
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+struct Held {
+    _sessions: Vec<HeldSession>,
+    _list: MutexGuard<'static, Vec<Weak<Shared>>>,
+}
+
+/// Fields are dropped in their order: the guard first.
+struct HeldSession {
+    _guard: MutexGuard<'static, Session>,
+    _shared: Arc<Shared>,
+}
+
+/// From now on, a fork waits until nobody holds this session's lock. Without memory for the handlers, it does not.
+pub(crate) fn watch(shared: &Arc<Shared>) {
+    static ARE_SET: AtomicBool = AtomicBool::new(false);
+    if !cfg!(miri) && !ARE_SET.swap(true, Ordering::Relaxed) {
+        // SAFETY: all three may be called at any fork: they do not panic, and release in a child what its own thread
+        // took in its parent.
+        let status = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+        ARE_SET.store(status == 0, Ordering::Relaxed);
+    }
+    if let Some(mut list) = patiently(try_list) {
+        list.retain(|other| other.strong_count() > 0);
+        list.push(Arc::downgrade(shared));
+    }
+}
+
+fn try_list() -> Option<MutexGuard<'static, Vec<Weak<Shared>>>> {
+    match SESSIONS.try_lock() {
+        Ok(list) => Some(list),
+        Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Not for ever: a signal handler that forks may have interrupted who holds the lock, and what holds it may wait for
+/// this thread (an interpreter's lock). Then the child does without its parent's session, and says so.
+fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    (0..ATTEMPTS).find_map(|number| {
+        let taken = attempt();
+        match number {
+            _ if taken.is_some() => {}
+            0..WITHOUT_PAUSE => thread::yield_now(),
+            _ => thread::sleep(PAUSE),
+        }
+        taken
+    })
+}
+
+extern "C" fn before() {
+    let Some(list) = patiently(try_list) else { return };
+    let sessions = list.iter().filter_map(Weak::upgrade).filter_map(hold).collect();
+    // A thread that ends has nowhere to keep them: then they are released now.
+    let _ = HELD.try_with(|held| {
+        if let Ok(mut held) = held.try_borrow_mut() {
+            *held = Some(Held { _sessions: sessions, _list: list });
+        }
+    });
+}
+
+fn hold(shared: Arc<Shared>) -> Option<HeldSession> {
+    let guard = patiently(|| shared.try_lock())?;
+    // SAFETY: the lock lies in the heap, in `shared`, which the result owns and drops after the guard.
+    let guard = unsafe { transmute::<MutexGuard<'_, Session>, MutexGuard<'static, Session>>(guard) };
+    Some(HeldSession { _guard: guard, _shared: shared })
+}
+
+/// In parent and child.
+extern "C" fn after() {
+    let held = HELD.try_with(|held| held.try_borrow_mut().ok().and_then(|mut held| held.take()));
+    drop(held);
+}
+
+#[cfg(test)]
+#[cfg(not(miri))] // Needs memfd, which Miri does not have.
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use crate::service::Limits;
+
+    fn session() -> Arc<Shared> {
+        Arc::new(Shared::new(Session::new(Registry::new("payment", Limits::default()), None, 1)))
+    }
+
+    #[test]
+    fn who_forks_holds_the_lock_of_each_session_that_is_left_and_no_longer() {
+        let (kept, gone) = (session(), session());
+        watch(&kept);
+        watch(&gone);
+        drop(gone);
+
+        before();
+        let during = thread::scope(|scope| scope.spawn(|| kept.try_lock().is_some()).join().unwrap());
+        after();
+
+        assert!(!during && kept.try_lock().is_some());
+    }
+
+    #[test]
+    fn who_holds_a_lock_and_forks_does_not_wait_for_ever() {
+        let mut attempts = 0;
+
+        let taken: Option<()> = patiently(|| {
+            attempts += 1;
+            None
+        });
+
+        assert_eq!((taken, attempts), (None, ATTEMPTS));
+    }
+}
