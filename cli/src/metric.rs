@@ -75,6 +75,8 @@ struct Metric {
     derived: bool,
     every: u32,
     interval_us: u64,
+    /// What its values are about at present; empty: nothing in particular.
+    about: String,
 }
 
 impl Metric {
@@ -91,6 +93,7 @@ impl Metric {
             derived: metric.derived,
             every: metric.every,
             interval_us: lmap.interval_us,
+            about: metric.about.clone(),
         }
     }
 }
@@ -149,7 +152,7 @@ fn text(metrics: &[Metric]) -> String {
     if metrics.is_empty() {
         return "not watched\n".to_owned();
     }
-    let rows: Vec<[String; 5]> = metrics
+    let rows: Vec<[String; 6]> = metrics
         .iter()
         .map(|metric| {
             let period = metric.interval_us.saturating_mul(u64::from(metric.every)) / 1000;
@@ -160,17 +163,20 @@ fn text(metrics: &[Metric]) -> String {
                 metric.aggregation.clone(),
                 metric.decided_by.clone(),
                 duration_ms(period),
+                metric.about.clone(),
             ]
         })
         .collect();
-    let titles = ["METRIC", "KIND", "AGGREGATION", "DECIDED BY", "READ EVERY"].map(str::to_owned);
+    // Few metrics are about somebody: without any, there is no such column.
+    let about = if metrics.iter().any(|metric| !metric.about.is_empty()) { "ABOUT" } else { "" };
+    let titles = ["METRIC", "KIND", "AGGREGATION", "DECIDED BY", "READ EVERY", about].map(str::to_owned);
     let all: Vec<_> = std::iter::once(&titles).chain(&rows).collect();
     let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [0, 1, 2, 3].map(width);
+    let widths = [0, 1, 2, 3, 4, 5].map(width);
     let mut text = String::new();
-    for [metric, kind, aggregation, decided_by, period] in all {
-        let [a, b, c, d] = widths;
-        let _ = writeln!(text, "{metric:a$}  {kind:b$}  {aggregation:c$}  {decided_by:d$}  {period}");
+    for row in all {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     text
 }
@@ -203,5 +209,28 @@ mod tests {
         assert_eq!(text(&[]), "not watched\n");
         let earlier = Metric::of(&lmap, &info("queue", "max", "", 1));
         assert_eq!(earlier.decided_by, "-");
+    }
+
+    #[test]
+    fn a_metric_whose_values_are_about_somebody_says_whom() {
+        let info = |name: &str, about: &str| MetricInfo {
+            name: name.to_owned(),
+            kind: "gauge".to_owned(),
+            aggregation: "mean".to_owned(),
+            decided_by: "kind".to_owned(),
+            every: 1,
+            about: about.to_owned(),
+            ..MetricInfo::default()
+        };
+        let lmap = LmapInfo { interval_us: 1_000_000, ..LmapInfo::default() };
+        let metrics = [info("network.loss", ""), info("network.top_talker.share", "10.0.0.7 (53 of 100 bytes)")];
+        let metrics: Vec<_> = metrics.iter().map(|metric| Metric::of(&lmap, metric)).collect();
+
+        assert_eq!(
+            text(&metrics),
+            "METRIC                    KIND   AGGREGATION  DECIDED BY  READ EVERY  ABOUT\n\
+             network.loss              gauge  mean         kind        1.0 s\n\
+             network.top_talker.share  gauge  mean         kind        1.0 s       10.0.0.7 (53 of 100 bytes)\n"
+        );
     }
 }

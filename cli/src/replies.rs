@@ -151,7 +151,7 @@ messages! {
     LmapInfo { service, replicas, metrics, pending, members; lmap, interval_us, worker }
     LmapMember { service; replicas, metrics, missing_for_ms }
     ReplicaInfo { instance; replica, pid, regions, bytes }
-    MetricInfo { name, labels, kind, unit, group, aggregation, decided_by; metric, every, derived }
+    MetricInfo { name, labels, kind, unit, group, aggregation, decided_by, about; metric, every, derived }
     ReceiptReply { days, node, runs, waiting_spans, waiting_logs; since_unix_ns, in_memory }
     ReceiptRun {; began_unix_ns, written_unix_ns, ended_in_order }
     ReceiptDay { services, grown; day }

@@ -222,6 +222,7 @@ impl ControlPlane {
             every: watch.every.get(),
             decided_by: watch.decided_by.to_owned(),
             derived: matches!(watch.aggregation, Aggregation::Derived(_)),
+            about: self.subject(lmap, &series.name).unwrap_or_default(),
         };
         let metrics = lmap.numbers().iter().filter_map(|(key, number)| {
             let catalogue = &service?.catalogue;

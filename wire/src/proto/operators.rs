@@ -856,6 +856,10 @@ pub struct MetricInfo {
     /// Whether the aggregation is an expression over other columns.
     #[prost(bool, tag = "10")]
     pub derived: bool,
+    /// What its values are about at present, in the service's words: a client, a prefix, a port. Empty: nothing in
+    /// particular.
+    #[prost(string, tag = "11")]
+    pub about: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusRequest {}

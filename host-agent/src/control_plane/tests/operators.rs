@@ -359,7 +359,7 @@ fn a_chosen_name_that_nobody_has_is_pending_since_it_was_chosen_or_its_last_seri
 }
 
 #[test]
-fn a_reason_says_whom_its_metric_is_about_as_the_service_said_last() {
+fn a_reason_and_the_list_of_metrics_say_whom_a_metric_is_about_as_the_service_said_last() {
     let mut node = Node::new(settings());
     node.worker(50, 0, 1);
     node.replica(1, "network.shop", &[counter("a")]);
@@ -370,10 +370,12 @@ fn a_reason_says_whom_its_metric_is_about_as_the_service_said_last() {
     let summary = proto::LmapSummary { lmap: id.0, epoch: 1, reasons: vec![reason], ..proto::LmapSummary::default() };
     node.receive(50, FromWorker::Summary(proto::Summary { at_unix_ns: 5, lmaps: vec![summary], ..Default::default() }));
     let about = |node: &Node| node.plane.status().lmaps[0].reasons[0].about.clone();
+    let listed = |node: &Node| node.plane.list().lmaps[0].metrics[0].about.clone();
 
     assert!(node.welcomed(1).takes_subjects);
+    assert_eq!(listed(&node), "");
     node.service_sends(1, ServiceMessage::Subjects(vec![said("a", "10.0.0.7"), said("b", "10.0.0.8")]));
-    assert_eq!(about(&node), "10.0.0.7");
+    assert_eq!((about(&node), listed(&node)), ("10.0.0.7".to_owned(), "10.0.0.7".to_owned()));
     let verdict = proto::Verdict {
         lmap: id.0,
         epoch: 1,
@@ -392,5 +394,5 @@ fn a_reason_says_whom_its_metric_is_about_as_the_service_said_last() {
     many.chunks(16).for_each(|some| node.service_sends(1, ServiceMessage::Subjects(some.to_vec())));
     assert_eq!(about(&node), "10.0.0.7");
     node.service_sends(1, ServiceMessage::Subjects(vec![said("a", "")]));
-    assert_eq!(about(&node), "");
+    assert_eq!((about(&node), listed(&node)), (String::new(), String::new()));
 }
