@@ -183,6 +183,21 @@ fn assert_can_be_opened(traces: &Value, page: &str, output: &str) {
     assert!(output.contains("file:///") && output.contains("/page/index.html#trace-of-fault-1\n"), "{output}");
 }
 
+/// Where packets are captured, who visits the frontend is in all reports: who of the load's addresses sends most, and
+/// how many there are.
+#[track_caller]
+fn assert_visitors(talkers: &Value, page: &str, output: &str) {
+    let named = |value: &Value| value.as_str().is_some_and(|name| name.starts_with("127.0.0."));
+    assert!(named(&talkers["top_talker"]["usual"]), "{talkers}");
+    let share = talkers["share"]["usual"].as_f64();
+    assert!(share.is_some_and(|share| share > 0.0 && share <= 1.0), "{talkers}");
+    for figure in ["clients", "connections"] {
+        assert!(talkers[figure]["usual"].as_f64().is_some_and(|count| count >= 0.5), "{talkers}");
+    }
+    assert!(page.contains("<h2>Who visits the frontend</h2>") && page.contains("<td>distinct clients</td>"), "{page}");
+    assert!(output.contains("\nwho visits the frontend: ") && output.contains("\ndistinct clients "), "{output}");
+}
+
 /// The first line has an address of the live page, so that it can be opened while the shop starts.
 #[track_caller]
 fn assert_the_page_comes_first(stdout: &str) {
@@ -271,6 +286,11 @@ fn facts_of_one_fault(kind: &str, service: &str) -> Value {
     let Some(left_out) = skipped.first() else {
         assert_self_contained(&page, &format!("<td>{kind}</td>"), service);
         assert_can_be_opened(&facts["faults"][0]["traces"], &page, &demo.output());
+        if kind == "slow-link" {
+            assert_visitors(&facts["talkers"], &page, &demo.output());
+        } else {
+            assert!(facts["talkers"].is_null(), "no packet was captured: {}", facts["talkers"]);
+        }
         return facts;
     };
     let note = format!("{kind} is skipped: {}", left_out["why"].as_str().unwrap());

@@ -25,7 +25,7 @@ use wire::time::{Nanos, UnixNanos};
 use crate::clock::Clock;
 use crate::error::DemoError;
 use crate::graph::Service;
-use crate::host_agent::HostAgentClient;
+use crate::host_agent::{HostAgentClient, next_row};
 use crate::http::{CallOutcome, HttpClient};
 use crate::screen::Screen;
 use crate::shop::{ServiceInfo, ServiceStats};
@@ -192,7 +192,7 @@ impl Run {
         loop {
             tokio::select! {
                 biased;
-                row = next(&mut self.rows) => self.on_row(row),
+                row = next_row(&mut self.rows) => self.on_row(row),
                 verdict = self.agent.verdict() => {
                     let (at, event) = verdict?;
                     self.on_verdict(at, event);
@@ -323,16 +323,5 @@ impl Run {
     fn finish(mut self) -> AutoscaleRecord {
         self.found.sent = self.visitors.borrow().sent();
         self.found
-    }
-}
-
-/// The next row. Pending forever without a subscription.
-async fn next(rows: &mut Option<mpsc::Receiver<RowEvent>>) -> RowEvent {
-    match rows {
-        Some(rows) => match rows.recv().await {
-            Some(row) => row,
-            None => std::future::pending().await,
-        },
-        None => std::future::pending().await,
     }
 }

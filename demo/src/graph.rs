@@ -124,6 +124,8 @@ impl Target {
     /// Name of the packet stream of the frontend's visitors. It has an LMAP like any service, but is no target: no
     /// fault is there, and what it says is not judged.
     pub const VISITORS: &'static str = "frontend";
+    /// The name with which that stream registers.
+    pub const VISITORS_SERVICE: &'static str = "network.frontend";
 
     /// The name with which it registers.
     #[must_use]
@@ -221,7 +223,8 @@ mod tests {
         assert_eq!(Target::Link.name(), format!("network.{}", Target::STREAM));
         assert_eq!(Target::STREAM, format!("{}-{}", Target::CALLER, Target::CALLED));
         assert_eq!(Target::named(Target::Link.name()), Some(Target::Link));
-        assert_eq!(Target::named(&format!("network.{}", Target::VISITORS)), None, "nobody judges the visitors");
+        assert_eq!(Target::VISITORS_SERVICE, format!("network.{}", Target::VISITORS));
+        assert_eq!(Target::named(Target::VISITORS_SERVICE), None, "nobody judges the visitors");
         for service in Service::ALL {
             let waits = matches!(service, Service::Frontend | Service::Payment | Service::Store);
             assert_eq!(Target::Link.is_on_a_path_with(service.into()), waits, "{service}");

@@ -7,8 +7,8 @@ use tonic::transport::{Channel, Endpoint};
 use wire::cause::innermost;
 use wire::proto::operators::operators_client::OperatorsClient;
 use wire::proto::operators::{
-    HookEvent, OpenPageRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent, StatusReply,
-    StatusRequest, WatchRowsRequest,
+    HookEvent, ListReply, ListRequest, OpenPageRequest, ReceiptReply, ReceiptRequest, RegisterHookRequest, RowEvent,
+    StatusReply, StatusRequest, WatchRowsRequest,
 };
 use wire::time::Nanos;
 
@@ -106,20 +106,39 @@ impl HostAgentClient {
 
     /// Counts of spans seen, kept and lost since the agent's start.
     pub(crate) async fn receipt(&mut self) -> Result<ReceiptReply, HostAgentError> {
-        let what = "return a receipt";
-        match tokio::time::timeout(RESPONSE_WITHIN, self.operators.receipt(ReceiptRequest {})).await {
-            Ok(reply) => reply.map(tonic::Response::into_inner).map_err(|status| refused(what, &status)),
-            Err(_) => Err(HostAgentError::Call { what, cause: format!("no response within {RESPONSE_WITHIN:?}") }),
-        }
+        reply("return a receipt", self.operators.receipt(ReceiptRequest {})).await
     }
 
     /// State of workers and LMAPs.
     pub(crate) async fn status(&mut self) -> Result<StatusReply, HostAgentError> {
-        let what = "return its status";
-        match tokio::time::timeout(RESPONSE_WITHIN, self.operators.status(StatusRequest {})).await {
-            Ok(reply) => reply.map(tonic::Response::into_inner).map_err(|status| refused(what, &status)),
-            Err(_) => Err(HostAgentError::Call { what, cause: format!("no response within {RESPONSE_WITHIN:?}") }),
-        }
+        reply("return its status", self.operators.status(StatusRequest {})).await
+    }
+
+    /// LMAPs with their metrics.
+    pub(crate) async fn list(&mut self) -> Result<ListReply, HostAgentError> {
+        reply("list its metrics", self.operators.list(ListRequest {})).await
+    }
+}
+
+/// The next row. Pending forever without a subscription, or after its end.
+pub(crate) async fn next_row(rows: &mut Option<mpsc::Receiver<RowEvent>>) -> RowEvent {
+    match rows {
+        Some(rows) => match rows.recv().await {
+            Some(row) => row,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// What a call returns, within [`RESPONSE_WITHIN`].
+async fn reply<T>(
+    what: &'static str,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, HostAgentError> {
+    match tokio::time::timeout(RESPONSE_WITHIN, call).await {
+        Ok(reply) => reply.map(tonic::Response::into_inner).map_err(|status| refused(what, &status)),
+        Err(_) => Err(HostAgentError::Call { what, cause: format!("no response within {RESPONSE_WITHIN:?}") }),
     }
 }
 

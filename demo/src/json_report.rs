@@ -10,6 +10,7 @@ use crate::judge::{Bar, FaultFinding, Finding};
 use crate::load::LoadReport;
 use crate::reason::Reason;
 use crate::record::{Cost, Record};
+use crate::talkers::TalkersSummary;
 
 /// The report of one run.
 #[derive(Clone, Debug, Serialize)]
@@ -35,6 +36,8 @@ pub(crate) struct JsonReport {
     /// Ignores bars that the run is too short for.
     all_bars_met: bool,
     traces: traces::Traces,
+    /// Who visits the frontend; `None` where no packet was captured.
+    talkers: Option<TalkersSummary>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -130,6 +133,7 @@ impl JsonReport {
             bars: finding.bars.iter().map(bar).collect(),
             all_bars_met: finding.none_missed(),
             traces: traces::all(record, &finding.traces),
+            talkers: record.talkers.summary(),
         }
     }
 }
@@ -180,6 +184,7 @@ mod tests {
         record.events[0].reasons = vec![labelled(reason("queue.depth", 0.6, 12.0), "shard", "7")];
         record.cost = Cost { host_agent: 0.01, nic_agent: 0.02, ..Cost::default() };
         record.missed_ticks = 3;
+        record.talkers = crate::talkers::example::talkers();
 
         let facts = serde_json::to_value(JsonReport::new(&record, &judge(&record))).unwrap();
 
@@ -196,6 +201,10 @@ mod tests {
         assert_eq!(facts["false_alarms_per_service_minute"], 0.0);
         assert_eq!(facts["agent_cpu_share"], 0.03);
         assert_eq!(facts["missed_ticks"], 3);
+        let talkers = &facts["talkers"];
+        assert_eq!(talkers["top_talker"], json!({"now": "127.0.0.12 (38 of 99 bytes)", "usual": "127.0.0.11"}));
+        assert_eq!(talkers["share"], json!({"now": 0.387, "usual": 0.399}));
+        assert_eq!((&talkers["clients"]["usual"], &talkers["connections"]["usual"]), (&json!(6.1), &json!(9.0)));
     }
 
     #[test]
@@ -205,5 +214,6 @@ mod tests {
         let facts = serde_json::to_value(JsonReport::new(&record, &judge(&record))).unwrap();
 
         assert_eq!(facts["faults"][0]["noticed_ms"], serde_json::Value::Null);
+        assert_eq!(facts["talkers"], serde_json::Value::Null, "no packet was captured");
     }
 }

@@ -11,6 +11,7 @@
 //! | [`record`], [`reason`] | the data of one run; a metric that explains a verdict |
 //! | [`judge`] | evaluates a record: detection delay, ranking, false alarms |
 //! | [`traces`] | the traces that were kept |
+//! | [`talkers`] | who visits the frontend |
 //! | [`autoscale`] | another experiment: one service, growing load, replicas that are added |
 //!
 //! [`run`] puts them together. All processes run the same program with one of its commands `host-agent`, `nic-agent`,
@@ -43,6 +44,7 @@ mod screen;
 pub mod shop;
 mod state_file;
 mod table;
+pub mod talkers;
 mod testbed;
 pub mod traces;
 

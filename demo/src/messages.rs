@@ -8,6 +8,7 @@ use crate::figures::{millis, since_start};
 use crate::graph::Target;
 use crate::reason::Reason;
 use crate::record::Event;
+use crate::talkers::TalkersSummary;
 use crate::testbed::TestbedConfig;
 
 /// The live page is there.
@@ -35,10 +36,19 @@ pub(crate) fn skipped(kind: Kind, why: &str) -> String {
 /// Who visits the frontend is measured, or not.
 pub(crate) const fn visitors(is_measured: bool) -> &'static str {
     if is_measured {
-        "  who visits the frontend: stream `frontend` in the page's view Network"
+        "  who visits the frontend is measured: stream `frontend` in the page's view Network, and in the report"
     } else {
         "  who visits the frontend is not measured either: packets are captured with that link only"
     }
+}
+
+/// Who visits the frontend, now and usually.
+pub(crate) fn talkers(summary: &TalkersSummary) -> String {
+    let [[_, who, usual_one], [_, share, usual_share], [_, clients, usual_clients], _] = summary.rows();
+    format!(
+        "who visits the frontend: {who} sends most, {share} (usually {usual_one}, {usual_share}); \
+         {clients} clients (usually {usual_clients})"
+    )
 }
 
 /// A fault is over.
@@ -72,4 +82,21 @@ pub(crate) fn back(service: Target, silent_for: Nanos) -> String {
 pub(crate) fn reason(reason: &Reason) -> String {
     let Reason { column, unit, expected, seen, .. } = reason;
     format!("{column} expected {}, seen {}", quantity(*expected, unit), quantity(*seen, unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::talkers::example;
+
+    #[test]
+    fn who_sends_most_stands_in_one_line_with_what_is_usual() {
+        let line = talkers(&example::talkers().summary().unwrap());
+
+        assert_eq!(
+            line,
+            "who visits the frontend: 127.0.0.12 (38 of 99 bytes) sends most, 38.7 % (usually 127.0.0.11, 39.9 %); \
+             7 clients (usually 6)"
+        );
+    }
 }

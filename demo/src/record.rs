@@ -12,6 +12,7 @@ use crate::fault::Kind;
 use crate::graph::{Service, Target};
 use crate::load::LoadReport;
 use crate::reason::Reason;
+use crate::talkers::Talkers;
 use crate::traces::{SpanLedger, Trace, TraceId, Visit};
 
 /// An injected fault.
@@ -145,6 +146,8 @@ pub struct Record {
     pub traces: HashMap<TraceId, Trace>,
     /// Counts of spans seen, kept and lost.
     pub ledger: SpanLedger,
+    /// Who visited the frontend, where packets were captured.
+    pub talkers: Talkers,
 }
 
 impl Record {

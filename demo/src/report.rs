@@ -34,6 +34,7 @@ pub(crate) fn page(record: &Record, finding: &Finding) -> String {
         "<h2>What explains each alarm</h2>\n".to_owned(),
         tables::metrics(finding),
         tables::rules(),
+        tables::talkers(record),
         "<h2>Numbers</h2>\n".to_owned(),
         tables::numbers(record, finding),
     ];
@@ -133,6 +134,18 @@ mod tests {
         assert!(page.contains("id=\"trace-of-fault-1\""));
         assert!(page.contains("kept, since store: score 31.0, threshold 7.7; work.duration.p99 85 ms, expected 4 ms"));
         assert!(page.contains("trace 00000000000000000000000000000001, 900 B, 9 spans<"));
+    }
+
+    #[test]
+    fn who_visits_the_frontend_is_there_if_packets_were_captured() {
+        let record = Record { talkers: crate::talkers::example::talkers(), ..example() };
+
+        let with = page(&record, &judge(&record));
+
+        assert!(with.contains("<tr><td>top talker</td><td>127.0.0.12 (38 of 99 bytes)</td><td>127.0.0.11</td></tr>"));
+        assert!(with.contains("<tr><td>its share</td><td>38.7 %</td><td>39.9 %</td></tr>"));
+        assert!(with.contains("<tr><td>distinct clients</td><td>7</td><td>6</td></tr>"));
+        assert!(!page(&example(), &judge(&example())).contains("Who visits the frontend"));
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::time::Duration;
 use axum::http::Method;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
-use wire::proto::operators::{HookEvent, LmapStatus, StatusReply};
+use wire::proto::operators::{HookEvent, LmapStatus, RowEvent, StatusReply};
 use wire::quantity::quantity;
 use wire::time::{Nanos, UnixNanos};
 
@@ -17,7 +18,7 @@ use crate::cost::{self, CpuUsage};
 use crate::error::DemoError;
 use crate::fault::{Kind, Pace, PlannedFault};
 use crate::graph::{Service, Target};
-use crate::host_agent::HostAgentClient;
+use crate::host_agent::{HostAgentClient, next_row};
 use crate::http::{CallOutcome, HttpClient};
 use crate::ledger;
 use crate::messages;
@@ -32,6 +33,8 @@ use crate::traces::route::Route;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Checks between two status requests to the agent.
 const STATUS_EVERY: u32 = 5;
+/// Checks between two lists of metrics, for the name of who sends most: five seconds.
+const LIST_EVERY: u32 = 50;
 /// Timeout of requests to a service's admin port.
 const ADMIN_WITHIN: Duration = Duration::from_secs(20);
 /// Arming fails if no LMAP gets a row for so long.
@@ -90,6 +93,7 @@ pub(crate) async fn run(
         start: now.checked_sub(clock.now().into()).unwrap_or(now),
         testbed,
         agent,
+        visitors: None,
         looks,
         looked: 0,
         interrupts: [ctrl_c, term],
@@ -129,6 +133,8 @@ struct Run<'a> {
     start: Instant,
     testbed: Testbed,
     agent: HostAgentClient,
+    /// Rows of the stream of the frontend's visitors, once that is watched.
+    visitors: Option<mpsc::Receiver<RowEvent>>,
     looks: Interval,
     looked: u32,
     interrupts: [SignalStream; 2],
@@ -155,6 +161,7 @@ impl Run<'_> {
                     let (at, event) = verdict?;
                     self.on_verdict(at, event);
                 }
+                row = next_row(&mut self.visitors) => self.record.talkers.add_row(&row),
                 _ = self.looks.tick() => {
                     self.look().await?;
                     if done(self) {
@@ -177,7 +184,31 @@ impl Run<'_> {
         self.looked += 1;
         if self.looked.is_multiple_of(STATUS_EVERY) {
             let status = self.agent.status().await?;
+            self.watch_visitors(&status).await?;
             self.on_status(&status);
+        }
+        if self.looked.is_multiple_of(LIST_EVERY) {
+            self.ask_top_talker().await?;
+        }
+        Ok(())
+    }
+
+    /// Subscribes to the rows of the visitors' stream as soon as there is one.
+    async fn watch_visitors(&mut self, status: &StatusReply) -> Result<(), DemoError> {
+        let stream = status.lmaps.iter().find(|lmap| lmap.service == Target::VISITORS_SERVICE);
+        if self.visitors.is_none()
+            && let Some(lmap) = stream
+        {
+            self.visitors = Some(self.agent.rows(lmap.lmap).await?);
+        }
+        Ok(())
+    }
+
+    /// Records who sends most to the frontend, if its packets are captured.
+    async fn ask_top_talker(&mut self) -> Result<(), DemoError> {
+        if self.visitors.is_some() {
+            let list = self.agent.list().await?;
+            self.record.talkers.add_subject(&list);
         }
         Ok(())
     }
@@ -282,6 +313,10 @@ impl Run<'_> {
             self.screen.progress(self.clock.now(), passed / pace.healthy.as_secs_f64(), &message);
         }
         self.screen.no_progress();
+        self.ask_top_talker().await?;
+        if let Some(talkers) = self.record.talkers.summary() {
+            self.screen.print(&messages::talkers(&talkers));
+        }
         Ok(())
     }
 
@@ -356,6 +391,7 @@ impl Run<'_> {
         self.run_until(self.clock.now().plus(LATE_VERDICTS), |_| false).await?;
         let status = self.agent.status().await?;
         self.on_status(&status);
+        self.ask_top_talker().await?;
         self.record.ended = self.clock.now();
         let [ctrl_c, term] = &mut self.interrupts;
         self.record.ledger = tokio::select! {

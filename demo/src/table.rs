@@ -16,8 +16,11 @@ use crate::record::Record;
 const HEADINGS: [&str; 7] =
     ["", "fault", "service", "start", "noticed", "rank", "flagged (delay, highest score over γ)"];
 
-/// The whole report: faults, their metrics and traces, false alarms, cost, bars. `page` is the URL of the web page, if
-/// there is one.
+/// What now and usually are of who visits the frontend.
+pub(crate) const WHEN: &str = "now: the run's last second; usually: the median of all, or who was named most often";
+
+/// The whole report: faults, their metrics and traces, who visits, false alarms, cost, bars. `page` is the URL of the
+/// web page, if there is one.
 pub(crate) fn closing(record: &Record, finding: &Finding, page: Option<&str>) -> String {
     let mut text = String::from("\n");
     let rows = finding.faults.iter().enumerate().map(|(at, found)| row(at + 1, found));
@@ -27,6 +30,10 @@ pub(crate) fn closing(record: &Record, finding: &Finding, page: Option<&str>) ->
         write_metrics(&mut text, at + 1, found);
     }
     traces::write(&mut text, record, finding, page);
+    if let Some(talkers) = record.talkers.summary() {
+        let _ = writeln!(text, "\nWho visits the frontend ({WHEN})");
+        write_table(&mut text, ["", "now", "usually"], &talkers.rows());
+    }
     text.push('\n');
     for line in numbers(record, finding) {
         text.push_str(&line);
@@ -185,5 +192,22 @@ mod tests {
         assert!(text.contains("1  ✓ queue.depth expected 1, seen 12 (60.0 % of the score)\n"), "{text}");
         assert!(text.contains("  false: cart at +30.0 s, 1.4 times γ\n"), "{text}");
         assert!(text.contains("✓ own service ranked first: 1 of 1 (asked: 4 of 5)\n"), "{text}");
+        assert!(!text.contains("Who visits the frontend"), "no packet was captured: {text}");
+    }
+
+    #[test]
+    fn who_visits_the_frontend_stands_before_the_numbers_where_packets_were_captured() {
+        let record = Record { talkers: crate::talkers::example::talkers(), ..run() };
+
+        let text = closing(&record, &judge(&record), None);
+
+        let table = "                      now                          usually\n\
+                     top talker            127.0.0.12 (38 of 99 bytes)  127.0.0.11\n\
+                     its share             38.7 %                       39.9 %\n\
+                     distinct clients      7                            6\n\
+                     distinct connections  10                           9\n\n\
+                     false alarms: ";
+        assert!(text.contains(table), "{text}");
+        assert!(text.contains("\nWho visits the frontend (now: the run's last second;"), "{text}");
     }
 }

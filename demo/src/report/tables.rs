@@ -125,6 +125,17 @@ pub(super) fn rules() -> String {
     )
 }
 
+/// Who visits the frontend; empty where no packet was captured.
+pub(super) fn talkers(record: &Record) -> String {
+    let Some(talkers) = record.talkers.summary() else { return String::new() };
+    let rows: String = talkers.rows().iter().map(|cells| row(cells)).collect();
+    format!(
+        "<h2>Who visits the frontend</h2>\n<p>As the NIC agent sees its packets ({}).</p>\n\
+         <div class=\"wide\"><table>\n<tr><th></th><th>now</th><th>usually</th></tr>\n{rows}</table></div>\n",
+        markup(table::WHEN)
+    )
+}
+
 /// Counts, processor time and load.
 pub(super) fn numbers(record: &Record, finding: &Finding) -> String {
     let mut lines = table::numbers(record, finding);
