@@ -1,4 +1,4 @@
-//! What a span and its events cost beyond `tracing`'s own work, in the same run:
+//! What a span and its events cost beyond `tracing`'s own work, and without `tracing`, in the same run:
 //! `cargo bench -p uview --features tracing --bench spans`.
 
 use divan::counter::ItemsCount;
@@ -53,6 +53,12 @@ fn eventful(n: u64) {
     event(n);
 }
 
+/// Spans that the program begins and ends itself, without `tracing`.
+fn own_spans(bencher: Bencher<'_, '_>, span: impl Fn(&Client, u64)) {
+    let client = client();
+    bencher.counter(ItemsCount::new(SPANS)).bench_local(|| (0..SPANS).for_each(|n| span(&client, black_box(n))));
+}
+
 #[divan::bench]
 fn bare_by_nothing(bencher: Bencher<'_, '_>) {
     spans(bencher, NoopLayer, bare);
@@ -61,6 +67,11 @@ fn bare_by_nothing(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn bare_by_ring(bencher: Bencher<'_, '_>) {
     spans(bencher, client().span_layer(), bare);
+}
+
+#[divan::bench]
+fn bare_by_client(bencher: Bencher<'_, '_>) {
+    own_spans(bencher, |client, _n| drop(client.span("charge")));
 }
 
 #[divan::bench]
@@ -81,6 +92,14 @@ fn eventful_by_nothing(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn eventful_by_ring(bencher: Bencher<'_, '_>) {
     spans(bencher, client().span_layer(), eventful);
+}
+
+#[divan::bench]
+fn eventful_by_client(bencher: Bencher<'_, '_>) {
+    own_spans(bencher, |client, n| {
+        let mut span = client.span("charge");
+        span.event("tried again").set_integer("attempt", n as i64).set_text("why", "timeout");
+    });
 }
 
 /// Events of one span, which has room for the first of them.

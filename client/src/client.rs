@@ -1,6 +1,6 @@
 //! The client: connects a service, registers metrics, reports its status.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use wire::histogram::Scale;
 use wire::metric::Kind;
@@ -41,6 +41,9 @@ struct Inner {
     process: u32,
     limits: Limits,
     shared: Arc<Shared>,
+    /// The ring of spans once it is there, to be reached without the session's lock. It is set with that lock held, so
+    /// that no child comes upon a ring that is half set ([`fork::watch`]).
+    span_ring: OnceLock<Arc<SpanRing>>,
     io_thread: Option<IoThread>,
 }
 
@@ -82,7 +85,8 @@ pub fn connect(service: Service) -> Client {
             Err(error) => shared.lock().registry.problems.note(Cause::Thread(error.to_string())),
         }
     }
-    Client(Arc::new(Inner { service: service.name, instance, process, limits, shared, io_thread }))
+    let span_ring = OnceLock::new();
+    Client(Arc::new(Inner { service: service.name, instance, process, limits, shared, span_ring, io_thread }))
 }
 
 impl Client {
@@ -187,13 +191,18 @@ impl Client {
         crate::spans::SpanLayer::new(self.span_ring())
     }
 
-    /// The ring of this client's spans. The first call creates it.
+    /// The ring of this client's spans. The first call creates it; later ones take no lock.
     fn span_ring(&self) -> Option<Arc<SpanRing>> {
+        self.0.span_ring.get().cloned().or_else(|| self.create_span_ring())
+    }
+
+    /// The ring that another thread has created meanwhile, or a new one.
+    fn create_span_ring(&self) -> Option<Arc<SpanRing>> {
         let inner = &*self.0;
         let forked = inner.is_forked();
         let mut session = inner.session()?;
-        if let Some(ring) = session.rings.ring() {
-            return Some(ring);
+        if let Some(ring) = inner.span_ring.get() {
+            return Some(Arc::clone(ring));
         }
         if forked {
             // The child has no connection to announce the ring on.
@@ -204,6 +213,7 @@ impl Client {
         match made {
             Ok(ring) => {
                 session.rings.add(&ring);
+                let ring = Arc::clone(inner.span_ring.get_or_init(|| ring));
                 drop(session);
                 inner.wake();
                 Some(ring)
@@ -339,6 +349,7 @@ mod tests {
             process: parent.process + 1,
             limits: parent.limits,
             shared: Arc::clone(&parent.shared),
+            span_ring: parent.span_ring.clone(),
             io_thread: None,
         }))
     }
@@ -358,6 +369,46 @@ mod tests {
         assert!(status.forked);
         assert_eq!(status.problems, [Problem { cause: Cause::Forked, times: 1 }]);
         drop(held);
+    }
+
+    #[test]
+    fn a_ring_that_is_there_is_reached_without_the_lock_also_by_a_child() {
+        let client = connect(Service::new("payment").socket("/nonexistent/services.sock"));
+        assert!(client.span("first").is_recorded());
+        let child = child(&client);
+
+        let held = client.0.shared.lock();
+
+        assert!(client.span("charge").is_recorded());
+        assert!(child.span("charge").is_recorded());
+        drop(held);
+    }
+
+    #[test]
+    fn a_child_without_a_ring_creates_none_and_says_so() {
+        let client = connect(Service::new("payment").socket("/nonexistent/services.sock"));
+        let child = child(&client);
+
+        // The I/O thread, or another test that forks, may hold the lock just now: then nothing is noted.
+        let is_noted = (0..1000).any(|_| {
+            assert!(!child.span("charge").is_recorded());
+            client.status().problems.iter().any(|problem| problem.cause == Cause::Forked)
+        });
+
+        assert!(is_noted);
+        assert!(client.span("charge").is_recorded(), "the parent creates its own");
+    }
+
+    #[test]
+    fn threads_that_begin_their_first_spans_at_once_share_a_ring() {
+        let client = connect(Service::new("payment").socket("/nonexistent/services.sock"));
+
+        let rings = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| client.span_ring())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect::<Vec<_>>()
+        });
+
+        assert!(rings.iter().all(|ring| Arc::ptr_eq(ring, &rings[0])));
     }
 
     #[test]

@@ -87,10 +87,6 @@ pub(crate) struct RingState {
 }
 
 impl RingState {
-    pub(crate) fn ring(&self) -> Option<Arc<SpanRing>> {
-        self.ring.clone()
-    }
-
     pub(crate) fn add(&mut self, ring: &Arc<SpanRing>) {
         self.ring = Some(Arc::clone(ring));
     }
