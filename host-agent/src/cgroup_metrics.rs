@@ -26,7 +26,7 @@ use crate::clock::Clock;
 use crate::control_plane::{IdentityRule, may_measure};
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
-pub use measured_cgroup::{FILE_BYTES, MOST_FILES, MeasuredCgroup, VanishedError};
+pub use measured_cgroup::{FILE_BYTES, MAX_FILES, MeasuredCgroup, VanishedError};
 use others_names::OthersNames;
 use replica::Replica;
 use scan::{FoundCgroups, Naming};
@@ -98,7 +98,7 @@ impl CgroupSettings {
     }
 
     /// Descriptors that one cgroup takes: its files, and two of its region.
-    pub(crate) const FILES: usize = MOST_FILES + 2;
+    pub(crate) const FILES: usize = MAX_FILES + 2;
 
     /// How many cgroups of this machine the patterns name now, without the limit; and what is wrong with others.
     pub(crate) fn matches(&self) -> std::io::Result<(usize, Option<String>)> {

@@ -16,7 +16,7 @@ use wire::id::ReplicaId;
 use crate::aggregation::Method;
 
 /// Least part of a column's deviation that goes with the replica that stands out.
-const LEAST_PART: f64 = 0.5;
+const MIN_PART: f64 = 0.5;
 /// Any other replica explains at most this share of what that one does.
 const OTHERS_SHARE: f64 = 0.5;
 /// So many times as much it has changed as the others.
@@ -131,7 +131,7 @@ impl ReplicaValues {
             [Some((_, less)), Some((at, more))] if more > less => (at, more, less),
             [Some((at, more)), Some((_, less))] => (at, more, less),
         };
-        let is_most = own >= LEAST_PART && next <= OTHERS_SHARE * own;
+        let is_most = own >= MIN_PART && next <= OTHERS_SHARE * own;
         (is_most && self.is_alone(at)).then(|| self.replicas[at])
     }
 

@@ -19,14 +19,14 @@ use crate::columns::Columns;
 use crate::observation::{Observation, ObservationTime};
 
 /// Most fetches per interval.
-const MOST_PARTS: u32 = 10;
+const MAX_PARTS: u32 = 10;
 
 /// How often an LMAP may be fetched in one `interval` if no two fetches may be closer than `fastest`: the largest
 /// number of equal parts, at most 10; `None` if that is only one.
 #[must_use]
 pub(crate) fn parts(interval: Interval, fastest: Interval) -> Option<NonZeroU32> {
     let (whole, least) = (interval.nanos().get(), fastest.nanos());
-    let most = (whole / least).min(u64::from(MOST_PARTS)) as u32;
+    let most = (whole / least).min(u64::from(MAX_PARTS)) as u32;
     let divides = |parts: &u32| whole.is_multiple_of(u64::from(*parts));
     (2..=most).rev().find(divides).and_then(NonZeroU32::new)
 }

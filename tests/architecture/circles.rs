@@ -23,7 +23,7 @@ use tokens::{length, path, tokens};
 /// The most files in a circle.
 const LONGEST: usize = 2;
 /// The most times that a name is passed on. A name that two files pass on to each other would be followed for ever.
-const MOST_HOPS: usize = 16;
+const MAX_HOPS: usize = 16;
 
 /// A module by its path within the crate; empty for the root.
 type Module = Vec<String>;
@@ -145,7 +145,7 @@ impl Modules {
             let inner = child(&module, name);
             if self.passed_on.contains_key(&inner) {
                 (module, names) = (inner, after.to_vec());
-            } else if hops < MOST_HOPS
+            } else if hops < MAX_HOPS
                 && let Some(path) = self.passed_on.get(&module).and_then(|names| names.get(name))
                 && let Some((base, mut further)) = self.absolute(&module, path)
             {

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::handles::{Counter, Histogram};
 
 /// Most names that have series of their own. Each takes five columns of an LMAP.
-const MOST_NAMES: usize = 64;
+const MAX_NAMES: usize = 64;
 /// The label of all other names, as in OpenTelemetry.
 const OVERFLOW_LABEL: (&str, &str) = ("otel.metric.overflow", "true");
 
@@ -59,9 +59,9 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// No names yet; at most `most` of them, and at most [`MOST_NAMES`], get series of their own.
+    /// No names yet; at most `most` of them, and at most [`MAX_NAMES`], get series of their own.
     pub(super) fn new(client: Client, most: usize) -> Self {
-        Self { client, known: RwLock::default(), others: OnceLock::new(), most: most.min(MOST_NAMES) }
+        Self { client, known: RwLock::default(), others: OnceLock::new(), most: most.min(MAX_NAMES) }
     }
 
     /// The series of `name`; registered when the name is first seen.

@@ -19,7 +19,7 @@ const SPREAD: Nanos = Nanos::from_secs(10);
 /// Bytes that an encoded entry takes at most, without its names and its reason.
 const ENTRY_BYTES: usize = 100;
 /// Bytes of a message that a run may take which is relayed, however many others are.
-const LEAST_SHARE: usize = 16 << 10;
+const MIN_SHARE: usize = 16 << 10;
 /// Memory of an entry, without its names and its reason.
 const ENTRY_MEMORY: usize = 120;
 
@@ -216,7 +216,7 @@ impl EntryLog {
         for piece in &lacking {
             let (run, log, start, end) = piece;
             let share = if *run != own {
-                (bytes / left).max(LEAST_SHARE).min(bytes)
+                (bytes / left).max(MIN_SHARE).min(bytes)
             } else if left > 1 {
                 bytes / 4 * 3
             } else {

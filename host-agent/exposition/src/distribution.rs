@@ -3,7 +3,7 @@
 //! # Guarantee
 //!
 //! Buckets of an exponential histogram are merged in pairs until they are no finer than those of a region (scale 2,
-//! four per power of two), and no more than [`MOST_BUCKETS`]. Merging is exact: bucket i of scale s lies in bucket
+//! four per power of two), and no more than [`MAX_BUCKETS`]. Merging is exact: bucket i of scale s lies in bucket
 //! ⌊i / 2⌋ of scale s − 1. So a quantile is known to the width of a bucket, also where an SDK lowers the scale between
 //! two exports.
 
@@ -14,9 +14,9 @@ const FINEST: i32 = 2;
 /// Scale below which one bucket holds all numbers.
 const COARSEST: i32 = -11;
 /// Non-empty buckets that are kept of an exponential histogram.
-const MOST_BUCKETS: usize = 160;
+const MAX_BUCKETS: usize = 160;
 /// Buckets of a point that are read, empty ones too.
-pub const MOST_READ: usize = 2_048;
+pub const MAX_READ: usize = 2_048;
 /// Exponents of 2 between which all finite numbers lie.
 const LOWEST: f64 = -1_075.0;
 const HIGHEST: f64 = 1_024.0;
@@ -304,7 +304,7 @@ impl Distribution {
     /// Merges buckets while there are too many.
     fn coarsen(&mut self) {
         let Grid::Exponential(scale) = &mut self.grid else { return };
-        while self.before.len().max(self.grown.len()) > MOST_BUCKETS && *scale > COARSEST {
+        while self.before.len().max(self.grown.len()) > MAX_BUCKETS && *scale > COARSEST {
             *scale -= 1;
             merged(&mut self.before, 1);
             merged(&mut self.grown, 1);
@@ -490,7 +490,7 @@ mod tests {
                     let sum: f64 = known.increases().map(|increase| increase.count).sum();
                     prop_assert_eq!(sum, counts.iter().sum::<u64>() as f64);
                     prop_assert!(known.increases().all(|increase| increase.low <= increase.high));
-                    prop_assert!(known.buckets() <= 2 * MOST_BUCKETS);
+                    prop_assert!(known.buckets() <= 2 * MAX_BUCKETS);
                     prop_assert!(known.shape().scale.slots() < 400);
                 }
             }

@@ -3,7 +3,7 @@
 //! Bucket i is (base^(i−1), base^i], so it is bucket i − 1 of an exponential histogram of OTLP. Spans say which buckets
 //! there are; their counts are differences from the bucket before, or floats.
 
-use crate::distribution::{HistogramPoint, MOST_READ, PointBuckets};
+use crate::distribution::{HistogramPoint, MAX_READ, PointBuckets};
 use crate::protobuf_fields::{Value, fields, varint};
 
 /// The finest scale that is kept: finer buckets are merged as they are read, so that few large ones do not take many.
@@ -128,7 +128,7 @@ impl Side {
         if !(count.is_finite() && count >= 0.0) {
             return Err("a native histogram has a bucket with less than nothing");
         }
-        if self.counts.len() >= MOST_READ {
+        if self.counts.len() >= MAX_READ {
             return Err("a native histogram has too many buckets");
         }
         self.counts.push(count);
@@ -161,7 +161,7 @@ impl Side {
                     self.offset = number;
                 }
                 let Ok(at) = usize::try_from(i64::from(number) - i64::from(self.offset)) else { return false };
-                if at >= MOST_READ {
+                if at >= MAX_READ {
                     return false;
                 }
                 if at >= self.placed.len() {

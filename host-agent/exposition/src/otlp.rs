@@ -13,7 +13,7 @@ use core::ops::ControlFlow;
 use wire::time::UnixNanos;
 
 use crate::discards::Discard;
-use crate::distribution::{HistogramPoint, MOST_READ, PointBuckets, Relation};
+use crate::distribution::{HistogramPoint, MAX_READ, PointBuckets, Relation};
 use crate::format::{Description, FamilyKind, Role};
 use crate::intake::{Intake, NoLine};
 use crate::lines::{Line, Lines};
@@ -153,7 +153,7 @@ fn distribute(
     histogram: &HistogramPoint<'_>,
     intake: &mut Intake<'_>,
 ) -> Result<(), Discard> {
-    if [point.counts().len(), point.below().len(), point.bounds().len()].into_iter().any(|of| of > MOST_READ) {
+    if [point.counts().len(), point.below().len(), point.bounds().len()].into_iter().any(|of| of > MAX_READ) {
         return Err(Discard::Malformed);
     }
     let (line, relation) = ordered(metric, point, Role::Distribution, intake)?;

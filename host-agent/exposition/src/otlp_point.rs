@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use wire::time::UnixNanos;
 
 use crate::discards::Discard;
-use crate::distribution::MOST_READ;
+use crate::distribution::MAX_READ;
 use crate::format::Role;
 use crate::protobuf_fields::{Value, fields, varint};
 
@@ -196,7 +196,7 @@ fn signed(value: u64) -> i32 {
 
 /// Adds the buckets of an exponential histogram to `counts`, and returns their offset.
 fn read_buckets(message: &[u8], counts: &mut Vec<u64>) -> Result<i32, &'static str> {
-    let (mut offset, mut left) = (0, MOST_READ + 1);
+    let (mut offset, mut left) = (0, MAX_READ + 1);
     fields(message, |number, value| {
         match (number, value) {
             (1, Value::Number(value)) => offset = signed(value),
@@ -275,7 +275,7 @@ impl<'b> Point<'b> {
             (7, Value::Double(bound)) => self.bounds.push(bound),
             (6 | 7, Value::Bytes(packed)) => {
                 let (words, []) = packed.as_chunks::<8>() else { return Err("a number is cut") };
-                let words = words.iter().map(|word| u64::from_le_bytes(*word)).take(MOST_READ + 1);
+                let words = words.iter().map(|word| u64::from_le_bytes(*word)).take(MAX_READ + 1);
                 if number == 6 { self.counts.extend(words) } else { self.bounds.extend(words.map(f64::from_bits)) }
             }
             (9, Value::Bytes(attribute)) => self.attributes.push(attribute),

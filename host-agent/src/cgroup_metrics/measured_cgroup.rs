@@ -14,7 +14,7 @@ use sources::cgroup::hierarchies::{Controller, Hierarchy};
 /// Bytes of the buffer for one file. Of a longer one, such as that of a namespace with 500 interfaces, nothing is read.
 pub const FILE_BYTES: usize = 64 << 10;
 /// Files that are open for one cgroup, at most.
-pub const MOST_FILES: usize = FILES.len() + 4;
+pub const MAX_FILES: usize = FILES.len() + 4;
 
 /// Processes that are looked at to tell whether all are stopped.
 const LOOKED_AT: usize = 16;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use agent_runtime::ConfigError;
 
 /// Most bytes of a file with a header's value.
-const MOST_BYTES: u64 = 16 << 10;
+const MAX_BYTES: u64 = 16 << 10;
 
 /// Why the headers cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ enum HeaderFileError {
         #[source]
         cause: io::Error,
     },
-    #[error("{} has no value of the header {name:?}: one line of at most {MOST_BYTES} bytes is needed", .path.display())]
+    #[error("{} has no value of the header {name:?}: one line of at most {MAX_BYTES} bytes is needed", .path.display())]
     Line { name: String, path: PathBuf },
 }
 
@@ -49,10 +49,10 @@ pub(super) fn with_files(
 /// The only line of a file.
 fn value_in(path: &Path, name: &str) -> Result<String, HeaderFileError> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
     let bytes = read.map_err(|cause| HeaderFileError::Read { name: name.to_owned(), path: path.to_owned(), cause })?;
     let value = text.trim_end_matches(['\r', '\n']);
-    let fits = u64::try_from(bytes).is_ok_and(|bytes| bytes <= MOST_BYTES);
+    let fits = u64::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_BYTES);
     if fits && !value.is_empty() && !value.contains(['\r', '\n']) {
         return Ok(value.to_owned());
     }

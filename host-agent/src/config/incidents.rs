@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::ConfigError;
 
 /// Least bytes of records: those of eight incidents at a time, twice.
-const LEAST_BYTES: usize = 4 << 20;
+const MIN_BYTES: usize = 4 << 20;
 
 /// Storage of incidents.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -46,7 +46,7 @@ impl Default for ProfileConfig {
 
 impl IncidentsConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        range(self.bytes >= LEAST_BYTES, "incidents.bytes", &self.bytes, "must be at least 4194304")?;
+        range(self.bytes >= MIN_BYTES, "incidents.bytes", &self.bytes, "must be at least 4194304")?;
         let ProfileConfig { seconds, frequency_hz } = self.profile;
         range(seconds <= 30, "incidents.profile.seconds", &seconds, "must be at most 30; 0 takes none")?;
         range((1..=999).contains(&frequency_hz), "incidents.profile.frequency_hz", &frequency_hz, "must be 1 to 999")

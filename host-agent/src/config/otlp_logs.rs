@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{ConfigError, KeepMode};
 
 /// Less than this is no buffer.
-const LEAST_BYTES: usize = 1 << 20;
+const MIN_BYTES: usize = 1 << 20;
 
 /// Which log records are forwarded.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -39,7 +39,7 @@ impl LogsConfig {
         let (keep, memory_bytes) = (self.keep, self.memory_bytes);
         let with = "needs otlp.traces.keep: tail, since log records are kept with their traces";
         range(keep == KeepMode::All || traces == KeepMode::Tail, "otlp.logs.keep", &"tail", with)?;
-        range(memory_bytes >= LEAST_BYTES, "otlp.logs.memory_bytes", &memory_bytes, "must be at least 1048576")?;
+        range(memory_bytes >= MIN_BYTES, "otlp.logs.memory_bytes", &memory_bytes, "must be at least 1048576")?;
         range(memory_bytes <= 64 << 30, "otlp.logs.memory_bytes", &memory_bytes, "must be at most 68719476736")?;
         let floor = if self.floor == 0.0 { None } else { Some(self.floor) };
         let floor = floor.map(Threshold::keeping).transpose();

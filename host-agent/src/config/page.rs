@@ -16,7 +16,7 @@ use super::prometheus::{five_seconds, of_endpoint};
 use super::{ConfigError, local};
 
 /// Least bytes of history: names of 8,192 services, and some buckets of each.
-const LEAST_HISTORY: usize = 8 << 20;
+const MIN_HISTORY: usize = 8 << 20;
 
 /// What stands for the id of a trace.
 pub(crate) const TRACE: &str = "{trace}";
@@ -95,7 +95,7 @@ impl PageConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let is_loopback = self.listen.ip().to_canonical().is_loopback();
         range(is_loopback, "page.listen", &self.listen, "must be on loopback; from elsewhere, use a tunnel (ssh -L)")?;
-        let has_room = self.history_bytes >= LEAST_HISTORY;
+        let has_room = self.history_bytes >= MIN_HISTORY;
         range(has_room, "page.history_bytes", &self.history_bytes, "must be at least 8388608")?;
         self.prometheus.as_ref().map_or(Ok(()), |prometheus| prometheus.client().map(drop))?;
         let is_web = |link: &str| link.starts_with("https://") || link.starts_with("http://");

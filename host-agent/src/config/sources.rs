@@ -57,13 +57,13 @@ impl Default for SourcesConfig {
 
 impl SourcesConfig {
     /// Most cgroups of any configuration.
-    const MOST_CGROUPS: usize = 1024;
+    const MAX_CGROUPS: usize = 1024;
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let (interval, scans, limit) = (self.cgroup_interval_ms, self.cgroup_scan_ms, self.cgroup_limit);
         range(interval.get() >= 100, "sources.cgroup_interval_ms", &interval, "must be at least 100")?;
         range(scans.get() >= 1000, "sources.cgroup_scan_ms", &scans, "must be at least 1000")?;
-        range(limit.get() <= Self::MOST_CGROUPS, "sources.cgroup_limit", &limit, "must be at most 1024")?;
+        range(limit.get() <= Self::MAX_CGROUPS, "sources.cgroup_limit", &limit, "must be at most 1024")?;
         self.patterns().map(drop)
     }
 

@@ -16,13 +16,13 @@ const WAITS: [&str; 6] = [
 const ANSWER: &str = "scrape_duration_seconds";
 
 /// Less than this share of the time is not worth an alarm.
-const LEAST_SHARE: f64 = 0.05;
+const MIN_SHARE: f64 = 0.05;
 /// An answer within this time is none either.
-const LEAST_ANSWER: Nanos = Nanos(5_000_000);
+const MIN_ANSWER: Nanos = Nanos(5_000_000);
 /// For so long it has to last,
 const LASTING: Nanos = Nanos(2_000_000_000);
 /// and for so many observations at least.
-const LEAST_ROWS: u32 = 3;
+const MIN_ROWS: u32 = 3;
 
 /// The rule for the column of the metric `name`, whose values are in `unit` (`ns`, `us`, `ms` or `s`), in rows of
 /// `interval`, of which every `every`-th has a new value. `None`: it does not say how long something waited.
@@ -36,12 +36,12 @@ pub fn saturation(name: &str, unit: &str, interval: Nanos, every: u32) -> Option
         _ => return None,
     };
     let least = match name {
-        ANSWER => LEAST_ANSWER.0 as f64 / 1e9,
-        _ if WAITS.contains(&name) => LEAST_SHARE * interval.0 as f64 / 1e9,
+        ANSWER => MIN_ANSWER.0 as f64 / 1e9,
+        _ if WAITS.contains(&name) => MIN_SHARE * interval.0 as f64 / 1e9,
         _ => return None,
     };
     let rows = u32::try_from(LASTING.0.div_ceil(interval.0.max(1))).unwrap_or(u32::MAX);
-    Some(Saturation { least: least * second, rows: rows.max(LEAST_ROWS.saturating_mul(every)) })
+    Some(Saturation { least: least * second, rows: rows.max(MIN_ROWS.saturating_mul(every)) })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use client::{Client, Counter, Gauge, Group};
 use packets::FlowsSettings;
-use packets::flows::{DistinctInterval, FlowsInterval, HeavyInterval, LEAST_PACKETS, ReorderingInterval, Weight};
+use packets::flows::{DistinctInterval, FlowsInterval, HeavyInterval, MIN_PACKETS, ReorderingInterval, Weight};
 
 use super::stream_service::stream_service;
 
@@ -106,7 +106,7 @@ impl FlowMetrics {
         for metric in [REORDERED, WORST_PREFIX, PREFIXES] {
             self.client.set_subject(metric, &subject);
         }
-        let is_known = found.checked >= LEAST_PACKETS;
+        let is_known = found.checked >= MIN_PACKETS;
         share.set(found.share().filter(|_| is_known).unwrap_or(f64::NAN));
         worst.set(found.worst.first().map_or(f64::NAN, |worst| worst.least_share));
         prefixes.set(found.heavy_prefixes as f64);

@@ -21,11 +21,11 @@ use crate::packet::Packet;
 use distinct::Distinct;
 pub use distinct::{DistinctInterval, FanIn, FanOut, LastingInterval, POSITIONS, REGISTERS, SLOTS};
 use heavy::Heavy;
-pub use heavy::{HEAVY_ENTRIES, HeavyInterval, LEAST_OF_SHARES, TopParty};
+pub use heavy::{HEAVY_ENTRIES, HeavyInterval, MIN_SHARE_PACKETS, TopParty};
 pub use party::{Key, Party, Prefix, PrefixLengths, Weight};
 use reordering::Reordered;
-pub use reordering::{LEAST_PACKETS, PrefixShare, ReorderingInterval, reordering_settings, segment};
-pub use turnover::MOST_OF_TURNOVER;
+pub use reordering::{MIN_PACKETS, PrefixShare, ReorderingInterval, reordering_settings, segment};
+pub use turnover::MAX_TURNOVER;
 
 /// What is measured of a stream.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::distinct::Tally;
 use super::settings::{
     Age, Correction, Hash, MAX_REGISTERS, Pruning, Rounding, Settings, StHllSettings, TsPcsaSettings,
 };
-use super::sliding::{MOST_ENTRIES, SlidingHll};
+use super::sliding::{MAX_ENTRIES, SlidingHll};
 use super::staggered::StHll;
 use super::stamped::TsPcsa;
 use crate::encoding::{DecodeError, Kind, Reader, open, put_number, seal};
@@ -186,7 +186,7 @@ impl SlidingHll {
         let most = found.most();
         for register in 0..settings.registers {
             let mut last: Option<(u64, u8)> = None;
-            for _ in 0..reader.size(MOST_ENTRIES, "entries of a register")? {
+            for _ in 0..reader.size(MAX_ENTRIES, "entries of a register")? {
                 let time_ns = found.latest_ns.checked_sub(reader.number()?);
                 let (time_ns, rank) = (time_ns.ok_or(DecodeError::Field("a time"))?, reader.byte()?);
                 // Of two entries of one time the larger says it all: times rise.

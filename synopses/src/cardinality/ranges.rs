@@ -157,7 +157,7 @@ pub(super) fn likelihood(terms: &(impl Iterator<Item = (f64, bool)> + Clone)) ->
 /// Terms that are summed side by side, which lets the compiler use vectors.
 const LANES: usize = 8;
 /// More than this is as good as infinite: its Bernoulli function is 10⁻³⁰¹.
-const MOST_Z: f64 = 700.0;
+const MAX_Z: f64 = 700.0;
 
 /// Sums of the Bernoulli function of z = λ a, over the terms with items, and of its first two derivatives by ln λ.
 fn bernoulli_sums(terms: impl Iterator<Item = (f64, bool)>, rate: f64) -> [f64; 3] {
@@ -172,7 +172,7 @@ fn bernoulli_sums(terms: impl Iterator<Item = (f64, bool)>, rate: f64) -> [f64; 
         }
         let lanes = block.iter().zip(&mut values).zip(&mut slopes).zip(&mut bends);
         for (((product, all_values), all_slopes), all_bends) in lanes {
-            let z = if *product < MOST_Z { *product } else { MOST_Z };
+            let z = if *product < MAX_Z { *product } else { MAX_Z };
             let value = bernoulli(z);
             let rest = 1.0 - z - value;
             let slope = value * rest;
@@ -210,7 +210,7 @@ const fn inverse_factorials() -> [f64; FACTORIALS] {
     inverses
 }
 
-/// The Bernoulli function z/(eᶻ − 1) for z from 0 to [`MOST_Z`], up to 2⁻⁵¹ of itself. By additions and
+/// The Bernoulli function z/(eᶻ − 1) for z from 0 to [`MAX_Z`], up to 2⁻⁵¹ of itself. By additions and
 /// multiplications alone, without a branch or a table: a compiler can do several at once, and the result is the same on
 /// every machine.
 #[inline]

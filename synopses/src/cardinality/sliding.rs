@@ -10,18 +10,18 @@ use super::settings::{Settings, SettingsError};
 use crate::digest::Digest;
 
 /// Entries of a register. Ranks saturate here, so that a list of falling ranks is never longer.
-pub(super) const MOST_ENTRIES: usize = 32;
+pub(super) const MAX_ENTRIES: usize = 32;
 
 /// A list of possible future maxima: oldest first, times never fall, ranks always do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Maxima {
-    times_ns: [u64; MOST_ENTRIES],
-    ranks: [u8; MOST_ENTRIES],
+    times_ns: [u64; MAX_ENTRIES],
+    ranks: [u8; MAX_ENTRIES],
     length: u8,
 }
 
 impl Maxima {
-    const EMPTY: Self = Self { times_ns: [0; MOST_ENTRIES], ranks: [0; MOST_ENTRIES], length: 0 };
+    const EMPTY: Self = Self { times_ns: [0; MAX_ENTRIES], ranks: [0; MAX_ENTRIES], length: 0 };
 
     const fn len(&self) -> usize {
         self.length as usize
@@ -36,9 +36,9 @@ impl Maxima {
         let end = self.len();
         if many == 0 {
             // There is room, since ranks differ and this one was not there.
-            self.times_ns.copy_within(at..end.min(MOST_ENTRIES - 1), at + 1);
-            self.ranks.copy_within(at..end.min(MOST_ENTRIES - 1), at + 1);
-            self.length = (end + 1).min(MOST_ENTRIES) as u8;
+            self.times_ns.copy_within(at..end.min(MAX_ENTRIES - 1), at + 1);
+            self.ranks.copy_within(at..end.min(MAX_ENTRIES - 1), at + 1);
+            self.length = (end + 1).min(MAX_ENTRIES) as u8;
         } else {
             self.times_ns.copy_within(at + many..end, at + 1);
             self.ranks.copy_within(at + many..end, at + 1);
@@ -125,7 +125,7 @@ impl SlidingHll {
 
     /// The largest rank of an entry.
     pub(super) fn most(&self) -> u8 {
-        self.splitter.most().min(MOST_ENTRIES as u8)
+        self.splitter.most().min(MAX_ENTRIES as u8)
     }
 
     /// First time of the window that ends with the latest item.
@@ -161,7 +161,7 @@ impl Cardinality for SlidingHll {
         let before_ns = self.oldest_ns();
         let list = &mut self.lists[register];
         list.expire(before_ns);
-        list.insert(now_ns, rank.min(MOST_ENTRIES as u8));
+        list.insert(now_ns, rank.min(MAX_ENTRIES as u8));
     }
 
     fn estimate(&self, now_ns: u64, window_ns: u64) -> Result<Estimate, EstimateError> {

@@ -18,7 +18,7 @@ const LEAST: usize = 4;
 /// Bytes of memory for each block: the block, and its part of entries and of the map from traces.
 const UNIT_COST: usize = BLOCK_COST + (size_of::<Entry>() + size_of::<u32>()).div_ceil(LEAST);
 /// Blocks below which there is no buffer.
-const LEAST_UNITS: usize = 1_024;
+const MIN_UNITS: usize = 1_024;
 
 /// A waiting record. `older` and `newer` are of the same service, `before` and `after` of the same bucket.
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +111,8 @@ impl LogBuffer {
     /// An empty buffer for `bytes` of memory.
     pub(super) fn new(bytes: usize, key: OrderKey) -> Result<Self, LogLimitsError> {
         let limit = bytes / UNIT_COST;
-        if limit < LEAST_UNITS {
-            return Err(LogLimitsError::TooSmall { bytes, least: LEAST_UNITS * UNIT_COST });
+        if limit < MIN_UNITS {
+            return Err(LogLimitsError::TooSmall { bytes, least: MIN_UNITS * UNIT_COST });
         }
         if bytes > 64 << 30 {
             return Err(LogLimitsError::TooLarge { bytes });
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use crate::tracing::logs::record::Severity;
 
-    const BYTES: usize = LEAST_UNITS * UNIT_COST;
+    const BYTES: usize = MIN_UNITS * UNIT_COST;
 
     fn record(trace: u128, service: u32, encoded: &[u8]) -> LogRecord<'_> {
         LogRecord {
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn a_record_of_more_than_half_the_memory_is_refused() {
         let mut buffer = buffer();
-        let huge = vec![0; LEAST_UNITS / 2 * 60 + 1];
+        let huge = vec![0; MIN_UNITS / 2 * 60 + 1];
 
         assert!(!buffer.offer(&record(1, 1, &huge), Nanos(0), |_, _| panic!("nothing makes room for it")));
         assert!(buffer.offer(&record(1, 1, &huge[1..]), Nanos(0), |_, _| panic!("there is room")));

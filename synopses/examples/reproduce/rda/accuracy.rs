@@ -2,7 +2,7 @@
 //!
 //! The publication states means of ten runs, ours are of more. With two banks that cannot be decoded in one of seven
 //! intervals such a mean is that of the few incomplete runs, so medians stand beside it, by our own bar. Where
-//! everything is decoded the error is exactly 0, which no ratio can express. [`LEAST_PRINTED`] stands for it, the least
+//! everything is decoded the error is exactly 0, which no ratio can express. [`MIN_PRINTED`] stands for it, the least
 //! error that the publication's text names: ratios are so many orders at most, and depend on the errors of the others.
 
 use plotters::chart::SeriesLabelPosition;
@@ -18,7 +18,7 @@ use crate::streams::random;
 use crate::sweep::{each, percent};
 
 /// The error of RDA's mean that is published where all is decoded.
-const LEAST_PRINTED: f64 = 1e-14;
+const MIN_PRINTED: f64 = 1e-14;
 /// Half of the last place of a double is not the structure's.
 const EXACT: f64 = 4.0 * f64::EPSILON;
 /// Packets of the larger trace.
@@ -73,7 +73,7 @@ struct Means {
 impl Means {
     /// Orders by which RDA is better than FineComb and than LDA.
     fn orders(self) -> (f64, f64) {
-        let of = |other: f64| (other / self.rda.max(LEAST_PRINTED)).log10();
+        let of = |other: f64| (other / self.rda.max(MIN_PRINTED)).log10();
         (of(self.fine), of(self.lda))
     }
 }

@@ -10,7 +10,7 @@ use super::traffic::{Profile, Traffic};
 
 /// ε, α and β of the publication.
 const SHARE: f64 = 0.01;
-const LEAST_PACKETS: u64 = 16;
+const MIN_PACKETS: u64 = 16;
 const HEAVY_PACKETS: u64 = 128;
 /// T of the publication, 2⁻¹⁵ s.
 pub const TIMEOUT_NS: u64 = 30_518;
@@ -64,7 +64,7 @@ impl Truth {
                 .filter(move |(_, (packets, events))| *packets >= least && *events as f64 > SHARE * *packets as f64);
             wanted.map(|(prefix, _)| prefix).collect()
         };
-        Self { wanted: heavy(HEAVY_PACKETS), allowed: heavy(LEAST_PACKETS + 1) }
+        Self { wanted: heavy(HEAVY_PACKETS), allowed: heavy(MIN_PACKETS + 1) }
     }
 }
 
@@ -103,7 +103,7 @@ fn run(case: &Case, settings: Settings, threshold: Threshold) -> Quality {
         }
     }
     reordering.close(Boundary::KeepFlows, |report| tally.insert(report));
-    let flagged = tally.flagged(&Decision { least_packets: LEAST_PACKETS, threshold });
+    let flagged = tally.flagged(&Decision { least_packets: MIN_PACKETS, threshold });
     let flagged: BTreeSet<u64> = flagged.iter().map(|estimate| estimate.prefix.0).collect();
     let (truth, packets) = (case.truth(settings.definition), case.traffic.len() as f64);
     let wrong = flagged.difference(&truth.allowed).count() as f64;

@@ -70,7 +70,7 @@ pub struct DistinctInterval {
 }
 
 /// Counts in which it does not show that all clients change their addresses at once: a rise to up to
-/// [`MOST_OF_TURNOVER`](super::MOST_OF_TURNOVER) times what was before is left out until it has lasted for longer than
+/// [`MAX_TURNOVER`](super::MAX_TURNOVER) times what was before is left out until it has lasted for longer than
 /// old addresses are counted beside new ones. Those of ports and [`FanOut`] do not change with the clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LastingInterval {

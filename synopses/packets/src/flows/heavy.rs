@@ -9,7 +9,7 @@ use crate::packet::Packet;
 /// Entries of the table.
 pub const HEAVY_ENTRIES: usize = 256;
 /// Packets of an interval below which no share is stated: of few packets, one client easily has most.
-pub const LEAST_OF_SHARES: u64 = 32;
+pub const MIN_SHARE_PACKETS: u64 = 32;
 
 /// The table of an interval.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct HeavyInterval {
     pub top: Vec<TopParty>,
     /// The share of the heaviest party in this interval, or in the one before if it was larger: when all clients change
     /// their addresses at once, each of them has two in an interval, with half of its share. `None` below
-    /// [`LEAST_OF_SHARES`].
+    /// [`MIN_SHARE_PACKETS`].
     pub lasting_share: Option<f64>,
 }
 
@@ -79,7 +79,7 @@ impl Heavy {
         });
         let (total, top) = (self.table.tally().inserted, top.collect());
         let mut interval = HeavyInterval { total, top, lasting_share: None };
-        let is_known = core::mem::take(&mut self.packets) >= LEAST_OF_SHARES;
+        let is_known = core::mem::take(&mut self.packets) >= MIN_SHARE_PACKETS;
         let share = interval.top_share().filter(|_| is_known);
         let before = core::mem::replace(&mut self.share_before, share);
         interval.lasting_share = share.map(|share| share.max(before.unwrap_or(share)));

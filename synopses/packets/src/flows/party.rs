@@ -13,7 +13,7 @@ const IPV4_BITS: u8 = 24;
 /// The usual length of an IPv6 prefix, in bits.
 const IPV6_BITS: u8 = 48;
 /// Most bits of an IPv6 prefix. Above them is its length.
-const MOST_IPV6_BITS: u8 = 56;
+const MAX_IPV6_BITS: u8 = 56;
 /// Marks an IPv4 prefix, above its length.
 const IPV4: u64 = 1 << 63;
 
@@ -150,7 +150,7 @@ impl PrefixLengths {
     /// Whether both are within their bounds.
     #[must_use]
     pub fn are_possible(self) -> bool {
-        (1..=32).contains(&self.v4) && (1..=MOST_IPV6_BITS).contains(&self.v6)
+        (1..=32).contains(&self.v4) && (1..=MAX_IPV6_BITS).contains(&self.v6)
     }
 }
 
@@ -160,7 +160,7 @@ pub struct Prefix(pub(super) synopses::reordering::Prefix);
 
 /// A length above the bits of a prefix. The usual one is 0, as programs for switches have it.
 const fn marked(length: u8, usual: u8) -> u64 {
-    ((length ^ usual) as u64) << MOST_IPV6_BITS
+    ((length ^ usual) as u64) << MAX_IPV6_BITS
 }
 
 impl Prefix {
@@ -178,8 +178,8 @@ impl Prefix {
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (bits, mark) = (self.0.0, ((self.0.0 & !IPV4) >> MOST_IPV6_BITS) as u8);
-        let leading = bits & ((1 << MOST_IPV6_BITS) - 1);
+        let (bits, mark) = (self.0.0, ((self.0.0 & !IPV4) >> MAX_IPV6_BITS) as u8);
+        let leading = bits & ((1 << MAX_IPV6_BITS) - 1);
         if bits & IPV4 != 0 {
             let length = mark ^ IPV4_BITS;
             let address = core::net::Ipv4Addr::from_bits((leading << (32 - u32::from(length))) as u32);

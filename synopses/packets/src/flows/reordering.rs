@@ -23,7 +23,7 @@ const TIMEOUT_NS: u64 = 100_000_000;
 /// record does not know it for longer. Not after each interval, since a flow's first packet is not checked.
 pub(super) const RESEED_AFTER_NS: u64 = 64_000_000_000;
 /// Packets checked of a prefix below which it is not judged.
-pub const LEAST_PACKETS: u64 = 16;
+pub const MIN_PACKETS: u64 = 16;
 /// A prefix is heavily reordered above this share of packets out of order.
 const HEAVY: f64 = 0.01;
 
@@ -52,7 +52,7 @@ pub struct ReorderingInterval {
     pub out_of_order: u64,
     /// Prefixes that had more than a hundredth of their packets out of order, with 95 % confidence.
     pub heavy_prefixes: usize,
-    /// Those with the largest shares, largest first, of the prefixes that had [`LEAST_PACKETS`] packets checked.
+    /// Those with the largest shares, largest first, of the prefixes that had [`MIN_PACKETS`] packets checked.
     pub worst: Vec<PrefixShare>,
     /// Reports that were dropped, since there were more prefixes than places.
     pub dropped: u64,
@@ -165,7 +165,7 @@ impl Reordered {
         for estimate in tally.iter() {
             interval.checked += estimate.packets;
             interval.out_of_order += estimate.out_of_order;
-            if estimate.packets < LEAST_PACKETS {
+            if estimate.packets < MIN_PACKETS {
                 continue;
             }
             let (checked, out_of_order, least_share) = (estimate.packets, estimate.out_of_order, estimate.interval.0);

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// A rise to more than this many times the least count is no turnover. Both addresses of each client make two; that
 /// some clients were away when the count was least, and three standard errors of two estimates (of 3.4 %), make the
 /// rest: 2 × 1.3 × (1 + 3 × √2 × 0.034).
-pub const MOST_OF_TURNOVER: f64 = 3.0;
+pub const MAX_TURNOVER: f64 = 3.0;
 /// Parts of a window in which the least count is kept: of long windows, not that of each interval.
 const PARTS: u64 = 8;
 
@@ -51,14 +51,14 @@ impl LastingCount {
             self.least.pop_front();
         }
         let before = self.least.iter().map(|least| least.count).reduce(f64::min).unwrap_or(count);
-        if count > MOST_OF_TURNOVER * before {
+        if count > MAX_TURNOVER * before {
             self.least.clear();
         }
         match self.least.back_mut() {
             Some(least) if now_ns - least.since_ns < self.window_ns / PARTS => least.count = least.count.min(count),
             _ => self.least.push_back(LeastCount { count, since_ns: now_ns }),
         }
-        if count > MOST_OF_TURNOVER * before { count } else { count.min(before) }
+        if count > MAX_TURNOVER * before { count } else { count.min(before) }
     }
 
     /// Forgets what was before.

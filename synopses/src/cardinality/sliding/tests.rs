@@ -37,7 +37,7 @@ fn a_late_entry_takes_its_place_in_time() {
 #[test]
 fn a_list_of_all_ranks_is_full_and_not_longer() {
     let mut full = list(&(1..=32).rev().map(|rank| (40 - u64::from(rank), rank)).collect::<Vec<_>>());
-    assert_eq!(full.len(), MOST_ENTRIES);
+    assert_eq!(full.len(), MAX_ENTRIES);
 
     full.insert(50, 1);
     full.insert(3, 20);
