@@ -383,6 +383,22 @@ mod tests {
         assert_eq!(asked, expected.concat());
     }
 
+    /// What `simple_switch` 1.15.5 sent, four seconds after it had started.
+    #[test]
+    fn times_of_the_reference_switch_are_read_and_those_of_the_interpreter_are_the_same() {
+        let answers = [
+            (SwitchTime::Elapsed, 1, &b"\0\0\0\x13get_time_elapsed_us\0\0\0\x01\x0a\0\0"[..], 4_166_806),
+            (SwitchTime::Epoch, 2, &b"\0\0\0\x17get_time_since_epoch_us\0\0\0\x02\x0a\0\0"[..], 1_795_977_705_073_309),
+        ];
+        for (time, sequence, head, time_us) in answers {
+            let sent = [&[0x80, 1, 0, 2][..], head, &u64::to_be_bytes(time_us), &[0]].concat();
+            assert_eq!(answer_time(&*sent, time, sequence).expect("a time"), time_us);
+            let mut replied = Vec::new();
+            reply_time(&mut replied, sequence, time, time_us).expect("memory");
+            assert_eq!(replied, sent);
+        }
+    }
+
     /// What `simple_switch` 1.15.0 sent: the checksum of the tested fridge, and that it has no such registers.
     #[test]
     fn answers_of_the_reference_switch_are_read_and_those_of_the_interpreter_are_the_same() {
