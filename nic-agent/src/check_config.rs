@@ -130,36 +130,42 @@ fn packets(config: &Config, to: &mut Inspection) {
         return;
     }
     to.others_socket("network.services_socket", &network.services_socket);
-    if network.fragment.is_none() && network.streams.iter().all(|stream| stream.switch.is_some()) {
+    let markers = network.streams.iter().filter_map(|stream| {
+        let interface = stream.switch.as_ref()?.marker_interface.as_ref()?;
+        Some(("network.streams.switch.marker_interface", &stream.name, interface))
+    });
+    let are_switches = network.streams.iter().all(|stream| stream.switch.is_some());
+    if network.fragment.is_none() && are_switches && markers.clone().next().is_none() {
         to.ok("network.streams", "no packet is read here");
     } else if Inspection::has_capability(CAP_NET_RAW) {
-        to.ok("network.streams", "packets can be read (CAP_NET_RAW)");
+        to.ok("network.streams", "packets can be read, and markers sent (CAP_NET_RAW)");
     } else {
-        let what = "without CAP_NET_RAW no packet can be read";
+        let what = "without CAP_NET_RAW no packet can be read, and no marker sent";
         to.error("network.streams", what, "AmbientCapabilities=CAP_NET_RAW, or run as root");
     }
     for stream in &network.streams {
         if let Some(switch) = &stream.switch {
-            match switch.readout(1) {
-                Ok(_) => to.ok("network.streams.switch", format!("{} (stream {:?})", switch.control, stream.name)),
-                Err(error) => {
-                    to.error("network.streams.switch", chain(&error), "a file of `uview p4 constants fridge`");
+            match stream.switch_program() {
+                Ok(program) => {
+                    let what = format!("{program} at {} (stream {:?})", switch.control, stream.name);
+                    to.ok("network.streams.switch", what);
                 }
+                Err(error) => to.error("network.streams.switch", chain(&error), "a file of `uview p4 constants`"),
             }
         }
     }
     let captured = network.streams.iter().filter(|stream| stream.switch.is_none());
-    let streams = captured.map(|stream| (&stream.name, &stream.interface));
-    for (name, interface) in
-        streams.chain(network.fragment.iter().map(|fragment| (&fragment.name, &fragment.interface)))
-    {
+    let streams = captured.map(|stream| ("network.streams.interface", &stream.name, &stream.interface));
+    let fragment = network.fragment.iter();
+    let fragment = fragment.map(|fragment| ("network.streams.interface", &fragment.name, &fragment.interface));
+    for (key, name, interface) in streams.chain(fragment).chain(markers) {
         let exists = !interface.contains('/') && Path::new("/sys/class/net").join(interface).exists();
         if exists {
-            to.ok("network.streams.interface", format!("{interface} (stream {name:?})"));
+            to.ok(key, format!("{interface} (stream {name:?})"));
         } else {
             // The agent waits for an interface that comes later.
             let what = format!("there is no interface {interface} now (stream {name:?})");
-            to.warning("network.streams.interface", what, "a name that `ip link` lists");
+            to.warning(key, what, "a name that `ip link` lists");
         }
     }
 }

@@ -10,10 +10,10 @@
 //!
 //! The host agent can ask for streams, too (`keeper`): they come, change and go while their interface is read.
 //!
-//! A switch may measure a stream instead: its registers are read once per interval (`switch_stream`).
+//! A switch may measure a stream instead: its registers are read once per interval (`switch_stream`, `switch_end`).
 //!
 //! One-way streams are measured together with another agent, and flows counted together with others (`fragment`):
-//! packets are collected here, and one more thread (`peers`) talks to other agents.
+//! packets are collected here or in a switch, and one more thread (`peers`) talks to other agents.
 
 mod delay_metrics;
 mod flow_metrics;
@@ -24,6 +24,7 @@ mod interface;
 mod interface_stats;
 mod interval;
 mod keeper;
+mod marker_sender;
 mod one_way_metrics;
 mod one_way_stream;
 mod part;
@@ -37,10 +38,12 @@ mod shards;
 mod silence;
 mod stream;
 mod stream_service;
+mod switch_end;
 mod switch_registers;
 mod switch_stream;
 mod wanted;
 
+use core::num::NonZeroU64;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
@@ -50,18 +53,20 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::config::{FragmentConfig, NetworkConfig, SwitchFileError};
+use crate::config::{FragmentConfig, NetworkConfig, OneWayConfig, StreamConfig, SwitchConfig, SwitchFileError};
 use agent_runtime::listen::BindError;
 use fragment::{Book, FragmentMetrics, FragmentStream};
 use interface::{MonitoredStream, Stop};
 pub(crate) use interface_stats::{InterfaceSnapshot, Interfaces};
 use keeper::Keeper;
 pub(crate) use keeper::Report;
+use one_way::Synopsis;
 use one_way_metrics::OneWayMetrics;
 use one_way_stream::{OneWayStream, Queues};
 use peers::fragments::{FragmentTask, epoch_now};
-use peers::{EffectHandler, OneWayTask, Peers};
+use peers::{EffectHandler, OneWayTask, Peers, StampingClock};
 pub(crate) use peers::{PeerAccess, PeerCertificates};
+use switch_end::SwitchEnd;
 use switch_stream::SwitchStream;
 use synopses::digest::DigestKey;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -154,9 +159,7 @@ pub(crate) fn start(
     let mut tasks = Vec::new();
     for stream in &config.streams {
         if let Some(switch) = &stream.switch {
-            let measured = SwitchStream::new(stream, switch, &config.services_socket)?;
-            let stop = stop.clone();
-            drop(thread::Builder::new().name("switch".to_owned()).spawn(move || measured.run(&stop))?);
+            tasks.extend(start_switch(stream, switch, &config.services_socket, stop.clone())?);
             continue;
         }
         let monitored = interfaces.entry(&stream.interface).or_default();
@@ -164,13 +167,10 @@ pub(crate) fn start(
             monitored.push(MonitoredStream::Alone(stream.clone()));
         }
         let Some(one_way) = &stream.one_way else { continue };
-        let metrics = Arc::new(OneWayMetrics::new(&stream.service(), &config.services_socket, stream.interval_ms));
-        let (commands, command_receiver) = std::sync::mpsc::channel();
-        let (interval_sender, intervals) = mpsc::channel(QUEUED_INTERVALS);
-        let queues = Queues { intervals: interval_sender, commands: command_receiver };
-        monitored.push(MonitoredStream::OneWay(Box::new(OneWayStream::new(stream, queues, Arc::clone(&metrics)))));
-        let handler = EffectHandler::new(stream.name.clone(), commands, metrics);
-        tasks.push(OneWayTask { config: stream.clone(), one_way: one_way.clone(), intervals, handler });
+        let synopsis = stream.synopsis(one_way.synopsis);
+        let (queues, metrics, task) = one_way_task((stream, one_way), synopsis, None, &config.services_socket);
+        monitored.push(MonitoredStream::OneWay(Box::new(OneWayStream::new(stream, queues, metrics))));
+        tasks.push(task);
     }
     let fragment = match &config.fragment {
         Some(fragment) => {
@@ -189,6 +189,49 @@ pub(crate) fn start(
     let (peers_stop, stopped) = oneshot::channel();
     peers::start(peers, tasks, fragment, stopped)?;
     Ok(Network { stop, interfaces, events, _peers: peers_stop })
+}
+
+/// Starts the thread that reads a switch. Returns what the thread that talks to other agents needs, if the switch is an
+/// end of a one-way measurement.
+fn start_switch(
+    stream: &StreamConfig,
+    switch: &SwitchConfig,
+    socket: &Path,
+    stop: Stop,
+) -> Result<Option<OneWayTask>, StartError> {
+    let thread = thread::Builder::new().name("switch".to_owned());
+    let Some(one_way) = &stream.one_way else {
+        let measured = SwitchStream::new(stream, switch, socket)?;
+        drop(thread.spawn(move || measured.run(&stop))?);
+        return Ok(None);
+    };
+    let readout = stream.switch_end(switch, one_way)?;
+    let settings = readout.settings();
+    let (digests, buckets, banks) = (readout.has_digests(), settings.buckets, settings.banks.clone());
+    let synopsis = Synopsis::FineComb { digests, buckets, banks };
+    let fingerprint = Some(readout.fingerprint());
+    let (queues, metrics, task) = one_way_task((stream, one_way), synopsis, fingerprint, socket);
+    let measured = SwitchEnd::new(stream, (switch, readout), one_way, queues, metrics);
+    drop(thread.spawn(move || measured.run(&stop))?);
+    Ok(Some(task))
+}
+
+/// What an end of a one-way stream needs, and what the thread that talks to the other agent needs of it. With the
+/// fingerprint of its constants, the end is a switch.
+fn one_way_task(
+    (stream, one_way): (&StreamConfig, &OneWayConfig),
+    synopsis: Synopsis,
+    fingerprint: Option<NonZeroU64>,
+    socket: &Path,
+) -> (Queues, Arc<OneWayMetrics>, OneWayTask) {
+    let metrics = Arc::new(OneWayMetrics::new(&stream.service(), socket, stream.interval_ms));
+    let (commands, command_receiver) = std::sync::mpsc::channel();
+    let (interval_sender, intervals) = mpsc::channel(QUEUED_INTERVALS);
+    let queues = Queues { intervals: interval_sender, commands: command_receiver };
+    let stamps = if fingerprint.is_some() { StampingClock::Switch } else { StampingClock::Machine };
+    let handler = EffectHandler::new(stream.name.clone(), commands, Arc::clone(&metrics), stamps);
+    let (config, one_way) = (stream.clone(), one_way.clone());
+    (queues, metrics, OneWayTask { config, one_way, synopsis, fingerprint, intervals, handler })
 }
 
 /// The fragment for its ring, and what the other thread needs for it.

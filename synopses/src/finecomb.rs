@@ -44,9 +44,9 @@
 //! - Timestamps are absolute and sums wrap: only differences are used, which are correct modulo 2⁶⁴.
 
 pub use crate::moments::Deviation;
-pub use aggregator::{Constants, FineComb, MergeError};
+pub use aggregator::{Bucket, Constants, FineComb, MergeError};
 pub use estimate::{Estimate, Health};
-pub use receiver::{Interval, Receiver, Stash, StashedPacket};
+pub use receiver::{EndStash, Interval, Receiver, Stash, StashedPacket};
 pub use recovery::Solver;
 pub use settings::{Bank, MAX_BANKS, MAX_BUCKETS, Rule, Sampling, Settings, SettingsError, Spread};
 

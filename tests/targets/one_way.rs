@@ -52,6 +52,7 @@ fn check_request(request: &Request, synopsis: &Synopsis) {
         seed: 1,
         synopsis: synopsis.clone(),
         intervals_per_key: 0,
+        fingerprint: None,
     };
     let mut receiver = Receiver::new(ReceiverSettings::new(Nanos(LENGTH), synopsis.clone()));
     let start = one_way::RequestBody::Start(plan.clone());

@@ -1,32 +1,106 @@
-//! What a switch answers, what it is asked, and the file of its constants.
+//! What a switch answers, what it is asked, its registers, and the file of its constants.
 
 use packets::switch::Constants;
-use packets::switch::thrift::{answer, ask, call, reply};
+use packets::switch::readout::{BucketReadout, FridgeReadout};
+use packets::switch::registers::{BlockError, SwitchRegisters};
+use packets::switch::thrift::{CallSubject, SwitchTime, answer, answer_time, ask, ask_time, call, reply, reply_time};
 
-/// An answer, a call and a file: what is accepted survives a round trip.
+/// The number of the call that the answers of the corpus are to.
+const SEQUENCE: u32 = 7;
+/// Programs whose constants an agent reads.
+const PROGRAMS: [&str; 5] = ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "together"];
+/// Buckets of the largest switch that is read here.
+const MOST_BUCKETS: usize = 64;
+
+/// An answer, a call, a file and registers: what is accepted survives a round trip.
 ///
 /// # Panics
 ///
 /// If it does not.
 pub fn switch(bytes: &[u8]) {
-    /// The number of the call that the answers of the corpus are to.
-    const SEQUENCE: u32 = 7;
+    calls(bytes);
+    if let Ok(text) = core::str::from_utf8(bytes) {
+        for program in PROGRAMS {
+            let Ok(constants) = Constants::written(program, text) else { continue };
+            assert_eq!(Constants::written(program, &constants.text("")), Ok(constants.clone()));
+            drop(FridgeReadout::new(&constants, 1));
+            if let Ok(readout) = BucketReadout::new(&constants) {
+                registers(readout, constants.checksum(), bytes);
+            }
+        }
+    }
+}
+
+/// What is said over a connection.
+fn calls(bytes: &[u8]) {
     let mut again = Vec::new();
     if let Ok(Some(asked)) = call(bytes) {
-        ask(&mut again, &asked.name, asked.sequence).expect("memory takes it");
+        let written = match &asked.subject {
+            CallSubject::Registers(name) => ask(&mut again, name, asked.sequence),
+            CallSubject::Time(time) => ask_time(&mut again, *time, asked.sequence),
+        };
+        written.expect("memory takes it");
         assert_eq!(call(&*again).ok().flatten(), Some(asked));
     }
     if let Ok(entries) = answer(bytes, "a", SEQUENCE) {
-        let mut asked = Vec::new();
-        ask(&mut asked, "a", SEQUENCE).expect("memory takes it");
-        let asked = call(&*asked).ok().flatten().expect("a call");
         again.clear();
-        reply(&mut again, &asked, Some(&entries)).expect("memory takes it");
+        reply(&mut again, SEQUENCE, Some(&entries)).expect("memory takes it");
         assert_eq!(answer(&*again, "a", SEQUENCE).ok(), Some(entries));
     }
-    if let Ok(text) = core::str::from_utf8(bytes)
-        && let Ok(constants) = Constants::written("fridge", text)
-    {
-        assert_eq!(Constants::written("fridge", &constants.text("")), Ok(constants));
+    for time in [SwitchTime::Elapsed, SwitchTime::Epoch] {
+        if let Ok(time_us) = answer_time(bytes, time, SEQUENCE) {
+            again.clear();
+            reply_time(&mut again, SEQUENCE, time, time_us).expect("memory takes it");
+            assert_eq!(answer_time(&*again, time, SEQUENCE).ok(), Some(time_us));
+        }
+    }
+}
+
+/// A switch whose registers have the words of an input, one after the other.
+struct Words<'a> {
+    words: core::iter::Cycle<core::slice::ChunksExact<'a, u8>>,
+    buckets: usize,
+    stash: usize,
+    checksum: u32,
+}
+
+impl SwitchRegisters for Words<'_> {
+    type Error = BlockError;
+
+    fn array(&mut self, name: &'static str) -> Result<Vec<u64>, BlockError> {
+        let entries = match name {
+            "Frames.constants" => return Ok(vec![self.checksum.into()]),
+            "Frames.refusals" => 16,
+            "Frames.frames" => 1,
+            _ if name.ends_with("begun") || name.ends_with(".interval") => 1,
+            _ if name.ends_with("packets") => 2,
+            _ if name.ends_with("_count") => 4,
+            _ if name.starts_with("before") || name.starts_with("after") => 4 * self.stash,
+            _ => self.buckets,
+        };
+        let mut word = || self.words.next().map_or(0, |word| u64::from(word[0]) | u64::from(word[1]) << 24);
+        // Few values of the first ones, so that intervals follow each other.
+        let most = if name.ends_with("begun") || name.ends_with(".interval") { 4 } else { u64::from(u32::MAX) };
+        Ok((0..entries).map(|_| word() % most).collect())
+    }
+}
+
+/// Reads registers of a switch a few times. Whatever they have, an interval is one of the library, or refused.
+fn registers(mut readout: BucketReadout, checksum: u32, bytes: &[u8]) {
+    let settings = readout.settings().clone();
+    if settings.buckets > MOST_BUCKETS || bytes.len() < 2 {
+        return;
+    }
+    let stash = settings.banks.first().map_or(0, |bank| bank.stash);
+    // LDA's programs have two banks, used or not.
+    let banks = if readout.has_digests() { 1 } else { 2 };
+    let (words, buckets) = (bytes.chunks_exact(2).cycle(), 2 * banks * settings.buckets);
+    let mut switch = Words { words, buckets, stash, checksum };
+    for _ in 0..8 {
+        let Ok(Some(poll)) = readout.poll(&mut switch) else { continue };
+        let reading = readout.read(&poll).expect("the checksum is its own");
+        if let Some(interval) = reading.interval {
+            drop(interval.received(&settings, u64::MAX));
+        }
     }
 }

@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 use agent_runtime::ConfigError;
 use agent_runtime::config::range;
 use one_way::Synopsis;
+use packets::switch::readout::BucketReadout;
 use serde::Deserialize;
 
 use super::pair::PairName;
-use super::switch::{SWITCH_BYTES, SwitchConfig};
+use super::switch::{SWITCH_BYTES, SwitchConfig, SwitchFileError};
 use super::synopses::SynopsesConfig;
 
 /// Size of the histogram of a stream with a fridge.
@@ -104,7 +105,8 @@ impl StreamConfig {
 
     /// Size of all its synopses, in bytes.
     pub(crate) fn all_bytes(&self) -> u64 {
-        let bytes = if self.switch.is_some() { SWITCH_BYTES } else { self.bytes() };
+        let is_fridge = self.switch.is_some() && self.one_way.is_none();
+        let bytes = if is_fridge { SWITCH_BYTES } else { self.bytes() };
         bytes.saturating_add(self.synopses.as_ref().map_or(0, SynopsesConfig::bytes))
     }
 
@@ -113,13 +115,48 @@ impl StreamConfig {
         usize::try_from(self.bytes() / PACKET_BYTES).unwrap_or(usize::MAX)
     }
 
+    /// Most buckets that a one-way stream has room for.
+    fn most_buckets(&self) -> usize {
+        usize::try_from((self.bytes() / BUCKET_BYTES).min(MAX_BUCKETS)).unwrap_or(usize::MAX)
+    }
+
     /// The synopsis of a one-way stream.
     pub(crate) fn synopsis(&self, name: SynopsisName) -> Synopsis {
-        let buckets = usize::try_from((self.bytes() / BUCKET_BYTES).min(MAX_BUCKETS)).unwrap_or(usize::MAX);
+        let buckets = self.most_buckets();
         match name {
             SynopsisName::Rda => Synopsis::RDA,
             SynopsisName::Finecomb => Synopsis::finecomb(buckets, buckets / 16),
             SynopsisName::Lda => Synopsis::lda(buckets),
+        }
+    }
+
+    /// What makes intervals of the registers of its switch, which is this end of `one_way`.
+    ///
+    /// # Errors
+    ///
+    /// [`SwitchFileError`] if the file of constants is not that of such a program.
+    pub(crate) fn switch_end(
+        &self,
+        switch: &SwitchConfig,
+        one_way: &OneWayConfig,
+    ) -> Result<BucketReadout, SwitchFileError> {
+        match (one_way.synopsis, &one_way.peer) {
+            (SynopsisName::Lda, _) => switch.buckets(&["lda"], self.most_buckets()),
+            (_, Some(_)) => switch.buckets(&["finecomb-sender", "together"], self.most_buckets()),
+            (_, None) => switch.buckets(&["finecomb-receiver"], self.most_buckets()),
+        }
+    }
+
+    /// The program of its switch, by the file of constants; empty without a switch.
+    ///
+    /// # Errors
+    ///
+    /// [`SwitchFileError`] if the file is not that of a program that measures this.
+    pub(crate) fn switch_program(&self) -> Result<&'static str, SwitchFileError> {
+        match (&self.switch, &self.one_way) {
+            (Some(switch), Some(one_way)) => Ok(self.switch_end(switch, one_way)?.program()),
+            (Some(switch), None) => Ok(switch.fridge(1)?.program()),
+            (None, _) => Ok(""),
         }
     }
 
@@ -138,12 +175,18 @@ impl StreamConfig {
 
     /// Checks that it has an interface, or a switch that can measure it.
     pub(super) fn check_source(&self) -> Result<(), ConfigError> {
+        if let Some(switch) = &self.switch {
+            return self.check_switch(switch);
+        }
+        let found = format!("\"\" (stream {:?})", self.name);
+        let wanted = "an interface name is needed, as `ip link` lists it; or a `switch`";
+        range(!self.interface.is_empty(), "network.streams.interface", &found, wanted)
+    }
+
+    /// Checks that a switch can measure it.
+    fn check_switch(&self, switch: &SwitchConfig) -> Result<(), ConfigError> {
         let of = |found: &str| format!("{found:?} (stream {:?})", self.name);
         let has_interface = !self.interface.is_empty();
-        let Some(switch) = &self.switch else {
-            let wanted = "an interface name is needed, as `ip link` lists it; or a `switch`";
-            return range(has_interface, "network.streams.interface", &of(""), wanted);
-        };
         let wanted = "a stream with `switch` has no interface";
         range(!has_interface, "network.streams.interface", &of(&self.interface), wanted)?;
         let is_address = switch
@@ -152,9 +195,21 @@ impl StreamConfig {
             .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
         let wanted = "a host and a port are needed, such as 127.0.0.1:9090";
         range(is_address, "network.streams.switch.control", &of(&switch.control), wanted)?;
-        let is_handshake = self.pair == Some(PairName::Handshake) && self.synopses.is_none();
-        let wanted = "a switch measures `pair: handshake`, and nothing beside";
-        range(is_handshake, "network.streams.switch", &of(&switch.control), wanted)?;
+        let is_possible = match (self.pair, &self.one_way) {
+            (pair, None) => pair == Some(PairName::Handshake),
+            (pair, Some(one_way)) => pair.is_none() && one_way.synopsis != SynopsisName::Rda,
+        };
+        let wanted = "a switch measures `pair: handshake`, or `one_way` with finecomb or lda, and nothing beside";
+        range(is_possible && self.synopses.is_none(), "network.streams.switch", &of(&switch.control), wanted)?;
+        let wanted = "fridges need none: only a stream with `one_way` has it";
+        let is_possible = self.one_way.is_some() || switch.clock_offset_ns.is_none();
+        let found = switch.clock_offset_ns.unwrap_or_default().to_string();
+        range(is_possible, "network.streams.switch.clock_offset_ns", &of(&found), wanted)?;
+        let interface = switch.marker_interface.as_deref();
+        let is_possible = self.one_way.is_some() || interface.is_none();
+        range(is_possible, "network.streams.switch.marker_interface", &of(interface.unwrap_or_default()), wanted)?;
+        let wanted = "an interface name is needed, as `ip link` lists it; or null";
+        range(interface != Some(""), "network.streams.switch.marker_interface", &of(""), wanted)?;
         let wanted = "the program of a switch looks at all packets: no filter is possible";
         range(self.filter.is_empty(), "network.streams.filter", &of(&self.filter), wanted)?;
         let wanted = "programs for switches do not look into tunnels";
@@ -180,10 +235,39 @@ mod tests {
             (stream(", synopses: {cardinality: {}}"), "network.streams.switch is"),
             (stream("").replace("handshake", "dns"), "network.streams.switch is"),
             (stream("").replace(":9090", ""), "network.streams.switch.control is \"127.0.0.1\""),
+            (stream(", one_way: {synopsis: lda, peer: 'b:1'}"), "network.streams.switch is"),
+            (
+                stream("").replace("pair: handshake", "one_way: {synopsis: rda, peer: 'b:1'}"),
+                "network.streams.switch is",
+            ),
+            (stream("").replace("}, p", ", clock_offset_ns: 5}, p"), "network.streams.switch.clock_offset_ns is \"5\""),
+            (
+                stream("").replace("}, p", ", marker_interface: eth0}, p"),
+                "network.streams.switch.marker_interface is \"eth0\"",
+            ),
             (stream(", memory_bytes: 100"), "network.streams.memory_bytes is 100"),
         ] {
             let error = Config::parse(&text).unwrap_err().to_string();
             assert!(error.contains(key), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn an_end_of_a_one_way_stream_may_be_a_switch() {
+        let one_way = "one_way: {synopsis: finecomb, peer: 'b:1'}";
+        let text = stream("")
+            .replace("pair: handshake", one_way)
+            .replace("{streams", "{peers: {peers_insecure: true}, streams");
+        let more = text.replace("}, o", ", clock_offset_ns: -5, marker_interface: eth0}, o");
+        for (text, offset, interface) in [(&text, None, None), (&more, Some(-5), Some("eth0"))] {
+            let stream = &Config::parse(text).unwrap().network.streams[0];
+
+            let switch = stream.switch.as_ref().unwrap();
+            assert_eq!((switch.clock_offset_ns, switch.marker_interface.as_deref()), (offset, interface));
+            assert_eq!(stream.all_bytes(), 8 << 20, "as at an interface");
+        }
+        let nameless = text.replace("}, o", ", marker_interface: ''}, o");
+        let error = Config::parse(&nameless).unwrap_err().to_string();
+        assert!(error.contains("network.streams.switch.marker_interface is \"\""), "{error}");
     }
 }

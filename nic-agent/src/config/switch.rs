@@ -4,17 +4,17 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
-use packets::switch::readout::{FridgeError, FridgeReadout};
+use packets::switch::readout::{BucketReadout, BucketsError, FridgeError, FridgeReadout};
 use packets::switch::{Constants, WrittenError};
 use serde::Deserialize;
 use thiserror::Error;
 
-/// What a stream of a switch takes here: a histogram, and the ring of samples twice.
+/// What a fridge in a switch takes here: a histogram, and the ring of samples twice.
 pub(super) const SWITCH_BYTES: u64 = 4096 + 2 * 8192;
 /// Most bytes of a file of constants.
 const MAX_FILE: u64 = 1 << 16;
-/// The program that measures handshakes.
-const PROGRAM: &str = "fridge";
+/// The programs that measure handshakes.
+const FRIDGES: &[&str] = &["fridge", "together"];
 
 /// A switch that measures a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -24,6 +24,11 @@ pub struct SwitchConfig {
     pub control: String,
     /// The constants that its program was compiled with, as `uview p4 constants` wrote them.
     pub constants: PathBuf,
+    /// What is added to the switch's time so that it is that since 1970, in nanoseconds; `None`: the switch is asked.
+    pub clock_offset_ns: Option<i64>,
+    /// The interface from which the agent sends the frames that begin intervals, into the packets' path before both
+    /// ends; `None`: somebody else sends them.
+    pub marker_interface: Option<String>,
 }
 
 /// Why a file is not that of a switch's constants.
@@ -39,27 +44,80 @@ pub enum SwitchFileError {
     /// They are not those of a fridge.
     #[error("{0} has no constants of a fridge")]
     Fridge(PathBuf, #[source] FridgeError),
+    /// They are not those of an end of FineComb or LDA.
+    #[error("{0} has no constants of an end of FineComb or LDA")]
+    Buckets(PathBuf, #[source] BucketsError),
+    /// LDA with two banks. A plan of two agents has one way of sampling, which theirs is not.
+    #[error("{0} has two banks, agents compare those of one; `uview p4 constants` writes such a file")]
+    Banks(PathBuf),
+    /// More buckets than the stream has memory for.
+    #[error("{file} has {found} buckets, network.streams.memory_bytes has room for {most}")]
+    Memory {
+        /// The file of constants.
+        file: PathBuf,
+        /// Buckets of the program.
+        found: usize,
+        /// Buckets that have room.
+        most: usize,
+    },
 }
 
 impl SwitchConfig {
-    /// What makes intervals of its registers, by its file of constants.
+    /// What makes intervals of the registers of a fridge, by its file of constants.
     ///
     /// # Errors
     ///
     /// [`SwitchFileError`] if the file is not that of such a program.
-    pub(crate) fn readout(&self, interval_ns: u64) -> Result<FridgeReadout, SwitchFileError> {
-        let at = || self.constants.clone();
+    pub(crate) fn fridge(&self, interval_ns: u64) -> Result<FridgeReadout, SwitchFileError> {
+        let constants = self.constants_of(FRIDGES)?;
+        FridgeReadout::new(&constants, interval_ns)
+            .map_err(|error| SwitchFileError::Fridge(self.constants.clone(), error))
+    }
+
+    /// What makes intervals of the registers of an end of FineComb or LDA with at most so many buckets, by its file of
+    /// constants. They are those of one of `programs`.
+    ///
+    /// # Errors
+    ///
+    /// [`SwitchFileError`] if the file is not that of such a program.
+    pub(crate) fn buckets(&self, programs: &[&'static str], most: usize) -> Result<BucketReadout, SwitchFileError> {
+        let file = || self.constants.clone();
+        let constants = self.constants_of(programs)?;
+        let readout = BucketReadout::new(&constants).map_err(|error| SwitchFileError::Buckets(file(), error))?;
+        let settings = readout.settings();
+        if settings.banks.len() > 1 {
+            return Err(SwitchFileError::Banks(file()));
+        }
+        if settings.buckets > most {
+            return Err(SwitchFileError::Memory { file: file(), found: settings.buckets, most });
+        }
+        Ok(readout)
+    }
+
+    /// The constants of that one of `programs` whose file it is. If it is of none, the first one is told.
+    fn constants_of(&self, programs: &[&'static str]) -> Result<Constants, SwitchFileError> {
+        let file = || self.constants.clone();
         let mut text = String::new();
         let read = File::open(&self.constants).and_then(|file| file.take(MAX_FILE).read_to_string(&mut text));
-        read.map_err(|error| SwitchFileError::Read(at(), error))?;
-        let constants = Constants::written(PROGRAM, &text).map_err(|error| SwitchFileError::Written(at(), error))?;
-        FridgeReadout::new(&constants, interval_ns).map_err(|error| SwitchFileError::Fridge(at(), error))
+        read.map_err(|error| SwitchFileError::Read(file(), error))?;
+        let mut refused = None;
+        for &program in programs {
+            match Constants::written(program, &text) {
+                Ok(constants) => return Ok(constants),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        Err(SwitchFileError::Written(file(), refused.unwrap_or(WrittenError::NoChecksum)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use equality::programs::Subject;
+
     use super::super::Config;
+    use super::SwitchConfig;
+    use crate::error::chain;
 
     #[test]
     fn a_switch_is_the_source_of_a_stream_instead_of_an_interface() {
@@ -70,7 +128,45 @@ mod tests {
         let stream = &config.network.streams[0];
         let switch = stream.switch.as_ref().unwrap();
         assert_eq!((&*stream.interface, &*switch.control), ("", "127.0.0.1:9090"));
-        let error = switch.readout(1_000_000_000).unwrap_err().to_string();
+        let error = switch.fridge(1_000_000_000).unwrap_err().to_string();
         assert_eq!(error, "/nowhere/constants.p4 cannot be read");
+    }
+
+    /// What is read of the constants that are kept of a program, for a stream that measures so.
+    fn read(program: &str, measured: &str) -> Result<&'static str, String> {
+        let file = Subject::of_name(program).unwrap().folder().join("constants.p4");
+        let switch = format!("switch: {{control: 'a:1', constants: {}}}", file.display());
+        let peers = "peers: {listen: '127.0.0.1:0', insecure: true, peers_insecure: true}";
+        let text = format!("network: {{{peers}, streams: [{{name: a, {switch}, {measured}}}]}}\n");
+        let config = Config::parse(&text).unwrap();
+        config.network.streams[0].switch_program().map_err(|error| chain(&error))
+    }
+
+    #[test]
+    fn a_file_is_of_a_program_that_measures_what_the_stream_does() {
+        let (handshake, sends) = ("pair: handshake", "one_way: {synopsis: finecomb, peer: 'b:1'}");
+        let (receives, lda) = ("one_way: {synopsis: finecomb}", "one_way: {synopsis: lda}");
+        for (program, measured) in [
+            ("fridge", handshake),
+            ("together", handshake),
+            ("finecomb-sender", sends),
+            ("together", sends),
+            ("finecomb-receiver", receives),
+        ] {
+            assert_eq!(read(program, measured), Ok(program), "{measured}");
+        }
+        for (program, measured, why) in [
+            ("lda", handshake, "as constants of fridge they would have"),
+            ("finecomb-receiver", sends, "as constants of finecomb-sender they would have"),
+            ("finecomb-sender", receives, "as constants of finecomb-receiver they would have"),
+            ("lda", lda, "has two banks"),
+        ] {
+            let error = read(program, measured).unwrap_err();
+            assert!(error.contains(why), "{program}, {measured}: {error}");
+        }
+        let constants = Subject::of_name("finecomb-sender").unwrap().folder().join("constants.p4");
+        let switch = SwitchConfig { control: String::new(), constants, clock_offset_ns: None, marker_interface: None };
+        let error = switch.buckets(&["finecomb-sender"], 63).unwrap_err().to_string();
+        assert!(error.ends_with("has 64 buckets, network.streams.memory_bytes has room for 63"), "{error}");
     }
 }

@@ -18,7 +18,7 @@ use crate::error::chain;
 
 /// Grace period after an interval's end, in which its packets are still accepted: the ring's deadline, and the same
 /// again by which the deadline may be late.
-const GRACE: Nanos = Nanos::from_millis(60);
+pub(super) const GRACE: Nanos = Nanos::from_millis(60);
 
 /// A command of the thread that talks to the other agent.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ mod client;
 pub(super) mod fragments;
 
 use core::future::ready;
+use core::num::NonZeroU64;
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
@@ -23,8 +24,8 @@ use agent_runtime::server::{
 use axum::Router;
 use axum::http::request::Parts;
 use one_way::{
-    Action, Effect, IntervalPackets, MAX_MESSAGE_BYTES, Plan, Receiver, ReceiverSettings, Refusal, Report, Request,
-    Response, ResponseBody, Sender, SenderSettings,
+    Action, ClockState, Effect, IntervalPackets, MAX_MESSAGE_BYTES, Plan, Receiver, ReceiverSettings, Refusal, Report,
+    Request, Response, ResponseBody, Sender, SenderSettings, Synopsis,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -69,6 +70,9 @@ pub(super) struct Peers {
 pub(super) struct OneWayTask {
     pub(super) config: StreamConfig,
     pub(super) one_way: OneWayConfig,
+    pub(super) synopsis: Synopsis,
+    /// That of a switch's constants, if one measures the stream.
+    pub(super) fingerprint: Option<NonZeroU64>,
     pub(super) intervals: mpsc::Receiver<IntervalPackets>,
     pub(super) handler: EffectHandler,
 }
@@ -79,7 +83,26 @@ pub(super) struct EffectHandler {
     stream: String,
     commands: std::sync::mpsc::Sender<Command>,
     metrics: Arc<OneWayMetrics>,
+    stamps: StampingClock,
     plan: Option<Plan>,
+}
+
+/// Whose clock stamps the packets of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StampingClock {
+    /// That of this machine, of which the kernel says how good it is.
+    Machine,
+    /// That of a switch, which says nothing of the kind.
+    Switch,
+}
+
+impl StampingClock {
+    fn state(self) -> ClockState {
+        match self {
+            Self::Machine => clock_state(),
+            Self::Switch => ClockState::Unknown,
+        }
+    }
 }
 
 impl EffectHandler {
@@ -87,8 +110,9 @@ impl EffectHandler {
         stream: String,
         commands: std::sync::mpsc::Sender<Command>,
         metrics: Arc<OneWayMetrics>,
+        stamps: StampingClock,
     ) -> Self {
-        Self { stream, commands, metrics, plan: None }
+        Self { stream, commands, metrics, stamps, plan: None }
     }
 
     fn handle(&mut self, effects: impl Iterator<Item = Effect>) {
@@ -194,16 +218,20 @@ async fn run(peers: Peers, streams: Vec<OneWayTask>, fragment: Option<FragmentTa
     let mut tasks = tokio::task::JoinSet::new();
     let mut receiving_ends = BTreeMap::new();
     for stream in streams {
-        let OneWayTask { config, one_way, intervals, handler } = stream;
+        let OneWayTask { config, one_way, synopsis, fingerprint, intervals, handler } = stream;
         let length = Nanos::from_millis(config.interval_ms.get().into());
-        let synopsis = config.synopsis(one_way.synopsis);
         let clock_bound = Nanos::from_micros(one_way.max_clock_error_us.into());
         if let Some(peer) = &one_way.peer {
             let client = PeerConnection::new(peer, &certificates.client, &access)?;
             let settings = SenderSettings { clock_bound, ..SenderSettings::new(config.name, length, synopsis) };
+            let settings = match fingerprint {
+                Some(fingerprint) => settings.of_switch(fingerprint),
+                None => settings,
+            };
             tasks.spawn(run_sender(Sender::new(settings), client, intervals, handler));
         } else {
-            let settings = ReceiverSettings { clock_bound, ..ReceiverSettings::new(length, synopsis) };
+            let settings = ReceiverSettings::new(length, synopsis);
+            let settings = ReceiverSettings { clock_bound, fingerprint, ..settings };
             let end = Arc::new(Mutex::new(ReceivingEnd { receiver: Receiver::new(settings), handler }));
             receiving_ends.insert(config.name, Arc::clone(&end));
             let poll_every = (Duration::from(length) / 4).min(MAX_SLEEP);
@@ -255,7 +283,7 @@ async fn run_sender(
     let mut pending: Option<PendingResponse> = None;
     let (mut failing, mut random) = (false, rand::random::<u64>);
     loop {
-        sender.set_clock_state(clock_state());
+        sender.set_clock_state(handler.stamps.state());
         let wait = match sender.poll(unix_now(), &mut random) {
             Action::Send { call, request } => {
                 pending = Some(Box::pin(exchange(one_way_client(client.current()), call, *request)));
@@ -354,8 +382,10 @@ impl OneWay for OneWayService {
     ) -> Result<tonic::Response<proto::Response>, Status> {
         let request = Request::decode(request.into_inner()).map_err(|error| Status::invalid_argument(chain(&error)))?;
         let response = if let Some(end) = self.receiving_ends.get(&request.stream) {
-            locked(end).call(|receiver| {
-                receiver.set_clock_state(clock_state());
+            let mut end = locked(end);
+            let state = end.handler.stamps.state();
+            end.call(|receiver| {
+                receiver.set_clock_state(state);
                 receiver.respond(&request, unix_now())
             })
         } else {

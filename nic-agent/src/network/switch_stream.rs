@@ -1,5 +1,5 @@
-//! A stream that a switch measures: its registers are read once per interval, and become the metrics that a stream of
-//! an interface has.
+//! A stream whose delays a switch measures: the registers of its fridge are read once per interval, and become the
+//! metrics that a stream of an interface has.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -96,7 +96,7 @@ impl SwitchStream {
             name: stream.name.clone(),
             control: switch.control.clone(),
             interval: WallInterval::new(interval),
-            readout: switch.readout(interval.0)?,
+            readout: switch.fridge(interval.0)?,
             connection: None,
             metrics: SwitchMetrics::new(&stream.service(), socket, stream.interval_ms),
             failed: 0,
@@ -149,7 +149,7 @@ impl SwitchStream {
     fn poll(&mut self) -> Result<Reading, PollError> {
         let open = match self.connection.take() {
             Some(open) => open,
-            None => RemoteSwitch::connect(&self.control)?,
+            None => RemoteSwitch::connect(&self.control, self.readout.program())?,
         };
         let switch = self.connection.insert(open);
         // Frames last: whoever sent a request has sent a frame.

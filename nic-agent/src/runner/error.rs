@@ -39,7 +39,7 @@ pub enum RunError {
     #[error(transparent)]
     Access(#[from] UnknownName),
     /// The constants of a stream's switch cannot be used.
-    #[error("network.streams.switch.constants; `uview p4 constants fridge` writes such a file")]
+    #[error("network.streams.switch.constants; `uview p4 constants` writes such a file")]
     Switch(#[source] SwitchFileError),
     /// The system cannot start a thread.
     #[error("cannot start a thread")]

@@ -1,6 +1,8 @@
-//! A fridge in a switch, and the agent's own capture, side by side on the same packets: the same metrics. The switch is
-//! the interpreter of the compiled program, at a mirror of the agent's interface; connections are real ones between two
+//! Synopses in switches, and the agents' own captures, side by side on the same packets: the same metrics. Switches are
+//! the interpreter of the compiled programs, at mirrors of the agents' interfaces; packets are real ones between two
 //! network namespaces. Skipped with a message unless run as root.
+
+mod ends;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -16,9 +18,9 @@ use equality::control::Switch;
 use equality::frames::Captured;
 use equality::interpreter::Machine;
 use equality::programs::Subject;
-use packets::Source as _;
 use packets::ring::{Ring, RingSettings};
 use packets::switch::programs;
+use packets::{Frame, Source as _};
 use serde_json::Value;
 use support::network::{HERE, Network, THERE};
 use support::wait::Wait;
@@ -37,9 +39,9 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(network: &Network, config: PathBuf) -> Self {
+    fn start(network: &Network, space: &str, config: PathBuf) -> Self {
         // A process starts in the namespace of the thread that starts it.
-        let mut process = network.run(THERE, move || {
+        let mut process = network.run(space, move || {
             let mut program = Command::new(Path::new(env!("CARGO_BIN_EXE_uview-nic-agent")));
             program.arg("--config").arg(config).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("it starts")
         });
@@ -103,24 +105,40 @@ impl Drop for Agent {
     }
 }
 
-/// The switch: the frames of `there2` go through the program as the agent's own ring has them.
-fn mirror(network: &Network, switch: Arc<Switch>, stop: Arc<AtomicBool>) -> thread::JoinHandle<()> {
-    network.thread(THERE, move || {
-        let settings = RingSettings { interface: "there2".to_owned(), ..RingSettings::default() };
-        let mut ring = Ring::open(&settings).expect("root may read it");
+/// The switch: those frames of the direct link's end in `space` that it is to see go through the program as the agent's
+/// own ring has them.
+fn mirror(
+    network: &Network,
+    space: &str,
+    switch: Arc<Switch>,
+    sees: impl Fn(&Frame<'_>) -> bool + Send + 'static,
+    stop: Arc<AtomicBool>,
+) -> thread::JoinHandle<()> {
+    let interface = format!("{space}2");
+    network.thread(space, move || {
+        let mut ring = Ring::open(&RingSettings { interface, ..RingSettings::default() }).expect("root may read it");
         while !stop.load(Ordering::Acquire) {
-            let mut pass = |frame: &packets::Frame<'_>| {
-                let captured = Captured { time_ns: frame.time_ns, bytes: frame.bytes.to_vec() };
-                switch.process(&captured).expect("a program that a switch can run");
+            let mut pass = |frame: &Frame<'_>| {
+                if sees(frame) {
+                    let captured = Captured { time_ns: frame.time_ns, bytes: frame.bytes.to_vec() };
+                    switch.process(&captured).expect("a program that a switch can run");
+                }
             };
             let _ = ring.read(&mut pass).expect("the interface stays");
         }
     })
 }
 
-fn machine() -> Machine {
-    let subject = Subject::of_name("fridge").expect("a program");
+fn machine(program: &str) -> Machine {
+    let subject = Subject::of_name(program).expect("a program");
     Machine::new(subject.load().expect("a compiled program").into())
+}
+
+/// An address in a namespace at which a switch can be asked.
+fn control(network: &Network, space: &str) -> TcpListener {
+    let up = network.run(space, || Command::new("ip").args(["link", "set", "lo", "up"]).status());
+    assert!(up.expect("there is ip").success());
+    network.run(space, || TcpListener::bind("127.0.0.1:0")).expect("an address")
 }
 
 /// Opens connections one after the other.
@@ -157,17 +175,15 @@ fn config(folder: &Path, control: &str) -> PathBuf {
 fn a_fridge_in_a_switch_has_the_metrics_of_the_host() {
     let Some(network) = Network::create() else { return };
     network.connect_directly();
-    let up = network.run(THERE, || Command::new("ip").args(["link", "set", "lo", "up"]).status());
-    assert!(up.expect("there is ip").success());
-    let control = network.run(THERE, || TcpListener::bind("127.0.0.1:0")).expect("an address");
+    let control = control(&network, THERE);
     let to = (Network::direct_address(THERE), PORT);
     let listener = network.run(THERE, move || TcpListener::bind(to)).expect("an address");
     thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(drop));
-    let switch = Arc::new(Switch::start(machine(), control).expect("a thread"));
+    let switch = Arc::new(Switch::start(machine("fridge"), control).expect("a thread"));
     let stop = Arc::new(AtomicBool::new(false));
-    let mirror = mirror(&network, Arc::clone(&switch), Arc::clone(&stop));
+    let mirror = mirror(&network, THERE, Arc::clone(&switch), |_| true, Arc::clone(&stop));
     let folder = tempfile::tempdir().expect("a folder");
-    let agent = Agent::start(&network, config(folder.path(), &switch.address().to_string()));
+    let agent = Agent::start(&network, THERE, config(folder.path(), &switch.address().to_string()));
     agent.wait_for("both are measured", |lines| {
         let both = ["host", "switch"].iter().all(|stream| intervals(lines, stream).next().is_some());
         both.then_some(())

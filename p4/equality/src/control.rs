@@ -1,31 +1,30 @@
-//! The interpreter as a switch that can be asked: the one call of the reference switch's control interface that an
-//! agent makes, over TCP. Anybody who reaches the port may ask, as with the reference switch.
+//! The interpreter as a switch that can be asked: the calls of the reference switch's control interface that an agent
+//! makes, over TCP. Anybody who reaches the port may ask, as with the reference switch.
 
 use std::io::BufReader;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use packets::switch::registers::{BlockError, SwitchRegisters};
-use packets::switch::thrift::{ThriftError, call, reply};
+use packets::switch::registers::{BlockError, SwitchRegisters, main_control};
+use packets::switch::thrift::{CallSubject, SwitchTime, ThriftError, call, reply, reply_time};
 
 use crate::frames::{AGENT_PORT, Captured};
 use crate::interpreter::{Fault, Machine, Sent};
 use crate::registers::short;
 
-/// The registers of a switch of this process.
+/// The registers of a switch of this process, which runs the program of this name.
 #[derive(Debug)]
-pub struct Local<'a>(pub &'a Machine);
+pub struct Local<'a>(pub &'a Machine, pub &'static str);
 
 impl SwitchRegisters for Local<'_> {
     type Error = BlockError;
 
     fn array(&mut self, name: &'static str) -> Result<Vec<u64>, BlockError> {
-        let is = |there: &str| there == name || there.strip_suffix(name).is_some_and(|front| front.ends_with('.'));
-        let array = self.0.program().registers().iter().find(|array| is(&array.name));
+        let name = format!("{}.{name}", main_control(self.1).unwrap_or_default());
         // Without such an array it is one without entries.
-        Ok(array.and_then(|array| self.0.registers(&array.name)).unwrap_or_default())
+        Ok(self.0.registers(&name).unwrap_or_default())
     }
 }
 
@@ -39,6 +38,10 @@ pub struct Switch {
 #[derive(Debug)]
 struct Shared {
     machine: Mutex<Machine>,
+    /// When the switch's time began, in nanoseconds since 1970.
+    began_ns: u64,
+    /// The time of the latest frame, since then: the interpreter has no clock of its own.
+    time_ns: AtomicU64,
     connections: Mutex<Vec<TcpStream>>,
     stop: AtomicBool,
 }
@@ -48,15 +51,26 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Switch {
-    /// Answers on `listener` from now on, until it is dropped.
+    /// Answers on `listener` from now on, until it is dropped. Its time is that since 1970.
     ///
     /// # Errors
     ///
     /// The listener has no address, or the system no thread.
     pub fn start(machine: Machine, listener: TcpListener) -> std::io::Result<Self> {
+        Self::start_at(machine, listener, 0)
+    }
+
+    /// Likewise, with a time that began at `began_ns` since 1970, as that of live packets does when a switch starts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_at(machine: Machine, listener: TcpListener, began_ns: u64) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             machine: Mutex::new(machine),
+            began_ns,
+            time_ns: AtomicU64::new(0),
             connections: Mutex::default(),
             stop: AtomicBool::new(false),
         });
@@ -77,10 +91,12 @@ impl Switch {
     ///
     /// [`Fault`] if the program does what a switch cannot do.
     pub fn process(&self, captured: &Captured) -> Result<Option<Sent>, Fault> {
-        lock(&self.shared.machine).process(AGENT_PORT, 0, &captured.replayed())
+        let began_ns = self.shared.began_ns;
+        self.shared.time_ns.fetch_max(captured.time_ns.saturating_sub(began_ns), Ordering::Relaxed);
+        lock(&self.shared.machine).process(AGENT_PORT, 0, &captured.replayed_since(began_ns))
     }
 
-    /// All registers are 0 from now on, as in a switch that has started again.
+    /// All registers are 0 from now on, as in a switch that has started again. Its time goes on.
     pub fn start_again(&self) {
         let mut machine = lock(&self.shared.machine);
         *machine = machine.empty();
@@ -124,8 +140,20 @@ impl Shared {
     fn answer(&self, stream: &TcpStream) -> Result<(), ThriftError> {
         let mut from = BufReader::new(stream);
         while let Some(asked) = call(&mut from)? {
-            let entries = lock(&self.machine).registers(&asked.name);
-            reply(stream, &asked, entries.as_deref())?;
+            match asked.subject {
+                CallSubject::Registers(name) => {
+                    let entries = lock(&self.machine).registers(&name);
+                    reply(stream, asked.sequence, entries.as_deref())?;
+                }
+                CallSubject::Time(time) => {
+                    let elapsed_ns = self.time_ns.load(Ordering::Relaxed);
+                    let time_ns = match time {
+                        SwitchTime::Elapsed => elapsed_ns,
+                        SwitchTime::Epoch => self.began_ns + elapsed_ns,
+                    };
+                    reply_time(stream, asked.sequence, time, time_ns / 1_000)?;
+                }
+            }
         }
         Ok(())
     }

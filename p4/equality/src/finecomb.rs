@@ -88,7 +88,7 @@ impl model::Reference for Reference {
 }
 
 /// Adds the buckets, from their encoding (`synopses/src/finecomb/codec.rs`).
-fn put_buckets(finecomb: &FineComb, registers: &mut Registers) {
+pub fn put_buckets(finecomb: &FineComb, registers: &mut Registers) {
     let encoded = finecomb.encode();
     let mut reader = Reader::of(&encoded);
     let buckets = reader.number();

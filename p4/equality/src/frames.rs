@@ -24,7 +24,13 @@ impl Captured {
     /// The frame as the agent sends it to the switch: behind its time.
     #[must_use]
     pub fn replayed(&self) -> Vec<u8> {
-        [&self.time_ns.to_be_bytes()[..], &self.bytes].concat()
+        self.replayed_since(0)
+    }
+
+    /// The frame as the agent sends it to a switch whose time began then: behind its time there.
+    #[must_use]
+    pub fn replayed_since(&self, began_ns: u64) -> Vec<u8> {
+        [&self.time_ns.saturating_sub(began_ns).to_be_bytes()[..], &self.bytes].concat()
     }
 }
 

@@ -140,7 +140,8 @@ fn settings(end: End) -> CollectorSettings {
 
 fn plan(synopsis: &Synopsis) -> Plan {
     let (begins, length) = (UnixNanos(NOW), Nanos(LENGTH));
-    Plan { begins, length, key: 1, seed: 2, synopsis: synopsis.clone(), intervals_per_key: 3_600 }
+    let synopsis = synopsis.clone();
+    Plan { begins, length, key: 1, seed: 2, synopsis, intervals_per_key: 3_600, fingerprint: None }
 }
 
 /// Numbers and times of the packets that pass an end in an interval that begins at `begins_ns`. Some of the last

@@ -73,6 +73,8 @@ pub enum Packets {
     Sent(FineComb),
     /// FineComb and LDA at the receiver: buckets, and packets near the interval's ends.
     Received(Box<finecomb::Interval>),
+    /// Unknown: they are in a switch that was not read in time.
+    Unread,
 }
 
 #[derive(Debug)]

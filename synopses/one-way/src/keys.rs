@@ -106,7 +106,7 @@ mod tests {
 
     fn plan(intervals_per_key: u64) -> Plan {
         let (begins, length) = (UnixNanos(1_000), Nanos::from_millis(10));
-        Plan { begins, length, key: 7, seed: 9, synopsis: Synopsis::RDA, intervals_per_key }
+        Plan { begins, length, key: 7, seed: 9, synopsis: Synopsis::RDA, intervals_per_key, fingerprint: None }
     }
 
     fn digest(key: &DigestKey) -> u64 {

@@ -35,6 +35,9 @@
 //! RDA's, and no packets are added to the path under measurement. Where all packets take fewer bytes than the cells,
 //! the receiver sends the packets.
 //!
+//! If switches measure at both ends (`p4/`), their intervals do follow marker packets. A plan has the fingerprint of
+//! their constants then, since key and seed are compiled into their programs.
+//!
 //! | module | what |
 //! | --- | --- |
 //! | [`plan`] | what both ends agree on at the start of a run |

@@ -1,5 +1,7 @@
 //! What both ends agree on at the start of a run.
 
+use core::num::NonZeroU64;
+
 use synopses::finecomb::{self, Bank, Rule, Sampling as Banks};
 use synopses::rda::{self, Ids, Layout};
 use thiserror::Error;
@@ -31,17 +33,21 @@ pub struct Plan {
     /// Number of intervals after which the digest key changes, at least [`MIN_INTERVALS_PER_KEY`]. With 0 the plan's
     /// own key is used for the whole run.
     pub intervals_per_key: u64,
+    /// If switches measure at both ends: a fingerprint of the constants by which their programs name, sample and place
+    /// packets, in place of `key` and `seed`.
+    pub fingerprint: Option<NonZeroU64>,
 }
 
 // Leaves out the key, which is secret.
 impl core::fmt::Debug for Plan {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { begins, length, synopsis, intervals_per_key, .. } = self;
+        let Self { begins, length, synopsis, intervals_per_key, fingerprint, .. } = self;
         f.debug_struct("Plan")
             .field("begins", begins)
             .field("length", length)
             .field("synopsis", synopsis)
             .field("intervals_per_key", intervals_per_key)
+            .field("fingerprint", fingerprint)
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! The responding end: the agent where packets arrive.
 
+use core::num::NonZeroU64;
 use std::collections::{BTreeMap, VecDeque};
 
 use synopses::finecomb::{Deviation, FineComb, Interval, Solver};
@@ -37,6 +38,8 @@ pub struct ReceiverSettings {
     pub clock_bound: Nanos,
     /// RDA only: how many cells to send for an estimated number of differences.
     pub sizing: Sizing,
+    /// If a switch measures: the fingerprint of its program's constants, which the sender's switch has to have, too.
+    pub fingerprint: Option<NonZeroU64>,
 }
 
 impl ReceiverSettings {
@@ -44,7 +47,7 @@ impl ReceiverSettings {
     #[must_use]
     pub fn new(length: Nanos, synopsis: Synopsis) -> Self {
         let (deadline, clock_bound) = (Nanos(length.0.saturating_mul(4)), Nanos::from_millis(1));
-        Self { length, synopsis, deadline, clock_bound, sizing: Sizing::default() }
+        Self { length, synopsis, deadline, clock_bound, sizing: Sizing::default(), fingerprint: None }
     }
 }
 
@@ -187,6 +190,10 @@ impl Receiver {
             let why = format!("intervals of {asked} ns, the receiver has {own} ns");
             return refuse(why, None);
         }
+        if plan.fingerprint != self.settings.fingerprint {
+            let (asked, own) = (measured_by(plan.fingerprint), measured_by(self.settings.fingerprint));
+            return refuse(format!("packets are measured by {asked}, at the receiver by {own}"), None);
+        }
         match (&plan.synopsis, &self.settings.synopsis) {
             (Synopsis::Rda { .. }, Synopsis::Rda { .. }) => Ok(()),
             (
@@ -313,6 +320,11 @@ impl Receiver {
             }
             return;
         }
+        if matches!(packets, Packets::Unread) {
+            // The sender is told that the interval has expired.
+            self.next = interval + 1;
+            return self.publish(Report::unknown(interval, Flags::MISSED));
+        }
         let ends = self.run.as_ref().map_or(now, |(_, plan)| plan.begin_of(interval + 1));
         self.next = interval + 1;
         while self.stored.len() >= MAX_STORED
@@ -389,12 +401,17 @@ impl Receiver {
     pub fn memory_bytes(&self) -> usize {
         let of = |stored: &StoredInterval| match &stored.packets {
             Packets::Each(Some(cache)) => Cache::memory_bytes(cache),
-            Packets::Each(None) => 0,
+            Packets::Each(None) | Packets::Unread => 0,
             Packets::Sent(finecomb) => finecomb.memory_bytes(),
             Packets::Received(ended) => ended.finecomb().memory_bytes(),
         };
         self.stored.values().map(of).sum()
     }
+}
+
+/// Who measures packets, in words.
+fn measured_by(fingerprint: Option<NonZeroU64>) -> String {
+    fingerprint.map_or_else(|| "the agent".to_owned(), |of| format!("a switch with constants {of:#x}"))
 }
 
 /// The report from both ends' buckets.

@@ -206,6 +206,14 @@ impl Sender {
         let step = match packets {
             Packets::Each(cache) => Step::Cells { cache, attempt: 0, seed: random(), least_cells: 0 },
             Packets::Sent(finecomb) => Step::Buckets(finecomb),
+            Packets::Unread => {
+                if self.runs() {
+                    self.last = Some(interval);
+                    self.conclusions.add_final(Report::unknown(interval, Flags::MISSED));
+                    self.conclude();
+                }
+                return;
+            }
             Packets::Received(_) => return,
         };
         let Phase::Running(plan) = &self.phase else {

@@ -169,7 +169,7 @@ impl Ring {
         set(&socket, "create the ring", libc::PACKET_RX_RING, &request)?;
         let (block_bytes, blocks) = (block_bytes as usize, blocks as usize);
         let memory = Mapping::new(&socket, block_bytes * blocks).map_err(system("map the ring"))?;
-        bind(&socket, index)?;
+        bind(&socket, index, libc::ETH_P_ALL as u16)?;
         let (link, is_loopback) = link(&socket, &settings.interface)?;
         let timestamps =
             if settings.hardware { timestamps::enable(&socket, &settings.interface) } else { TimestampSource::Kernel };
@@ -280,6 +280,34 @@ impl Ring {
     }
 }
 
+/// Sends frames out of an interface, and receives none.
+#[derive(Debug)]
+pub struct FrameSender(OwnedFd);
+
+impl FrameSender {
+    /// Opens an interface.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError::Interface`] if there is none of this name, [`RingError::System`] mostly for lack of privileges.
+    pub fn open(interface: &str) -> Result<Self, RingError> {
+        let index = interface_index(interface)?;
+        let socket = socket()?;
+        bind(&socket, index, 0)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a complete frame.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ring::send`].
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        rustix::net::send(&self.0, frame, rustix::net::SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+}
+
 impl Source for Ring {
     fn read(&mut self, take: &mut dyn FnMut(&Frame<'_>)) -> Result<Progress, SourceError> {
         if let Some(frames) = self.block(take) {
@@ -343,10 +371,11 @@ fn set_at<T>(
     if outcome < 0 { Err(system(what)(io::Error::last_os_error())) } else { Ok(()) }
 }
 
-fn bind(socket: &OwnedFd, index: libc::c_int) -> Result<(), RingError> {
+/// Binds to an interface, of which frames of this kind are received; 0: none.
+fn bind(socket: &OwnedFd, index: libc::c_int, kind: u16) -> Result<(), RingError> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_protocol: kind.to_be(),
         sll_ifindex: index,
         sll_hatype: 0,
         sll_pkttype: 0,
@@ -436,6 +465,8 @@ mod tests {
         }
         let error =
             Ring::open(&RingSettings { interface: "no such one".into(), ..RingSettings::default() }).unwrap_err();
+        assert_eq!(error.to_string(), "there is no interface \"no such one\"");
+        let error = FrameSender::open("no such one").unwrap_err();
         assert_eq!(error.to_string(), "there is no interface \"no such one\"");
     }
 }

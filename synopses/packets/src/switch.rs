@@ -6,7 +6,8 @@
 //! what is possible ([`ConstantsError`]).
 //!
 //! And what an agent makes of a program's registers: [`registers`] reads them by blocks, [`readout`] makes the
-//! intervals of the host's own path, [`thrift`] is how the reference switch is asked.
+//! intervals of the host's own path, [`thrift`] is how the reference switch is asked. Intervals of a one-way
+//! measurement begin with [`markers`]; [`clock`] is how the times of two switches become comparable.
 
 use core::fmt::Write as _;
 
@@ -14,6 +15,8 @@ use synopses::digest::DigestKey;
 use synopses::{cardinality, disaggregated, finecomb, fridge, rap, reordering};
 use thiserror::Error;
 
+pub mod clock;
+pub mod markers;
 pub mod programs;
 pub mod readout;
 pub mod registers;

@@ -10,12 +10,13 @@ use crate::digest::{Digest, Mixer, place};
 
 /// The packets of one row of one bank. 24 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Bucket {
+pub struct Bucket {
     /// Sum of their timestamps, modulo 2⁶⁴.
-    pub(super) sum: u64,
-    pub(super) count: u64,
+    pub sum: u64,
+    /// Number of packets.
+    pub count: u64,
     /// XOR of their digests.
-    pub(super) digest: u64,
+    pub digest: u64,
 }
 
 impl Bucket {

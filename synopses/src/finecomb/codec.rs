@@ -7,6 +7,11 @@ use super::settings::{Sampling, Settings};
 use crate::digest::{Digest, Mixer};
 use crate::encoding::{DecodeError, Kind, open, put_number, seal};
 
+/// The most packets of an interval: far above any, and differences fit into signed numbers.
+const MAX_PACKETS: u64 = 1 << 48;
+const PACKETS: DecodeError = DecodeError::Field("a number of packets");
+const COUNT: DecodeError = DecodeError::Field("a bank's count of packets");
+
 impl FineComb {
     /// Encodes the buckets, about 20 bytes each. Instead of the seed it has 32 bits that detect another seed.
     #[must_use]
@@ -38,21 +43,45 @@ impl FineComb {
         }
         let mut finecomb = Self::new(settings).map_err(|_| DecodeError::Parameters)?;
         finecomb.packets = reader.number()?;
-        // Far above any interval, and differences fit into signed numbers.
-        if finecomb.packets > 1 << 48 {
-            return Err(DecodeError::Field("a number of packets"));
+        if finecomb.packets > MAX_PACKETS {
+            return Err(PACKETS);
         }
         for bank in finecomb.buckets.chunks_mut(settings.buckets) {
             let mut left = finecomb.packets;
             for bucket in bank {
                 let count = reader.number()?;
-                left = left.checked_sub(count).ok_or(DecodeError::Field("a bank's count of packets"))?;
+                left = left.checked_sub(count).ok_or(COUNT)?;
                 if count > 0 {
                     *bucket = Bucket { count, sum: reader.word64()?, digest: reader.word64()? };
                 }
             }
         }
         reader.end()?;
+        Ok(finecomb)
+    }
+
+    /// The buckets of a data plane that did the same (`p4/`), bank after bank, of an interval with so many packets.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::Parameters`] if the settings are invalid, [`DecodeError::Field`] if a number of packets is
+    /// impossible, or the number of buckets is another one.
+    pub fn of_buckets(settings: &Settings, packets: u64, buckets: &[Bucket]) -> Result<Self, DecodeError> {
+        let mut finecomb = Self::new(settings).map_err(|_| DecodeError::Parameters)?;
+        if packets > MAX_PACKETS {
+            return Err(PACKETS);
+        }
+        if buckets.len() != finecomb.buckets.len() {
+            return Err(DecodeError::Field("a number of buckets"));
+        }
+        for bank in buckets.chunks(settings.buckets) {
+            let counted = bank.iter().fold(0, |sum: u64, bucket| sum.saturating_add(bucket.count));
+            if counted > packets {
+                return Err(COUNT);
+            }
+        }
+        finecomb.packets = packets;
+        finecomb.buckets.copy_from_slice(buckets);
         Ok(finecomb)
     }
 }
@@ -102,6 +131,22 @@ mod tests {
         payload.extend([3, 4]);
         payload.extend([0; 17]);
         let refused = FineComb::decode(&seal(Kind::FineComb, &payload), &settings).err();
-        assert_eq!(refused, Some(DecodeError::Field("a bank's count of packets")));
+        assert_eq!(refused, Some(COUNT));
+    }
+
+    #[test]
+    fn buckets_of_a_data_plane_are_those_of_the_library_or_refused() {
+        let settings = Settings::one_bank(32, 0.5, 3, 5);
+        let mut finecomb = FineComb::new(&settings).expect("possible");
+        (0..40).for_each(|number| finecomb.insert(Digest(number), number << 50));
+
+        let loaded = FineComb::of_buckets(&settings, 40, &finecomb.buckets).expect("the same buckets");
+        assert_eq!(loaded.encode(), finecomb.encode());
+        let refused = |packets, buckets: &[Bucket]| FineComb::of_buckets(&settings, packets, buckets).err();
+        assert_eq!(refused(3, &finecomb.buckets), Some(COUNT));
+        assert_eq!(refused(1 << 49, &finecomb.buckets), Some(PACKETS));
+        assert_eq!(refused(40, &finecomb.buckets[1..]), Some(DecodeError::Field("a number of buckets")));
+        let none = Settings { buckets: 0, ..settings.clone() };
+        assert_eq!(FineComb::of_buckets(&none, 0, &[]).err(), Some(DecodeError::Parameters));
     }
 }

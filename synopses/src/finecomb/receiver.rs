@@ -7,6 +7,7 @@ use super::aggregator::FineComb;
 use super::settings::{Settings, SettingsError};
 
 use crate::digest::Digest;
+use crate::encoding::DecodeError;
 
 /// A sampled packet near an end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,21 @@ pub struct Stash<'a> {
     pub before: &'a [StashedPacket],
     /// Packets after the end.
     pub after: &'a [StashedPacket],
+}
+
+/// The packets that a data plane stashed near an end of an interval, in one bank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndStash {
+    /// Packets before the end.
+    pub before: Vec<StashedPacket>,
+    /// Packets after the end.
+    pub after: Vec<StashedPacket>,
+}
+
+impl From<EndStash> for Boundary {
+    fn from(stash: EndStash) -> Self {
+        Self { ring: stash.before.into_boxed_slice(), next: 0, wrapped: true, after: stash.after }
+    }
 }
 
 /// The stash of one bank at one end of an interval: the last sampled packets before it, and the first ones after it.
@@ -97,6 +113,26 @@ impl Interval {
     pub fn without_stash(finecomb: FineComb) -> Self {
         let none = || finecomb.settings.banks.iter().map(|_| Boundary::new(0)).collect();
         Self { start: none(), end: none(), finecomb }
+    }
+
+    /// An interval of a data plane that did the same (`p4/`): its buckets, and for each bank what was stashed at its
+    /// start and at its end.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::Field`] if there is not one stash for each bank, or a packet is of a row that there is not.
+    pub fn of_stashes(finecomb: FineComb, [start, end]: [Vec<EndStash>; 2]) -> Result<Self, DecodeError> {
+        let Settings { banks, buckets, .. } = &finecomb.settings;
+        if [&start, &end].iter().any(|stashes| stashes.len() != banks.len()) {
+            return Err(DecodeError::Field("a number of stashes"));
+        }
+        let stashes = start.iter().chain(&end);
+        let mut packets = stashes.flat_map(|stash| stash.before.iter().chain(&stash.after));
+        if packets.any(|packet| packet.row as usize >= *buckets) {
+            return Err(DecodeError::Field("a row of a stashed packet"));
+        }
+        let boundaries = |stashes: Vec<EndStash>| stashes.into_iter().map(Boundary::from).collect();
+        Ok(Self { start: boundaries(start), end: boundaries(end), finecomb })
     }
 
     /// The interval's buckets.
@@ -259,5 +295,28 @@ mod tests {
             (numbers(second.end[0].before()), numbers(second.end[0].after())),
             (Vec::from([9, 10]), Vec::from([11]))
         );
+    }
+
+    #[test]
+    fn an_interval_of_a_data_plane_has_the_stashes_that_it_was_made_with() {
+        let settings = Settings::one_bank(8, 1.0, 2, 0);
+        let mut receiver = Receiver::new(&settings).expect("possible");
+        (1..=5).for_each(|number| receiver.insert(Digest(number), number));
+        assert!(receiver.sync().is_none());
+        receiver.insert(Digest(6), 6);
+        let first = receiver.take().expect("it has ended");
+        let owned = |stash: Stash<'_>| EndStash { before: stash.before.to_vec(), after: stash.after.to_vec() };
+        let ends = || [first.start().map(owned).collect(), first.end().map(owned).collect::<Vec<_>>()];
+
+        let loaded = Interval::of_stashes(first.finecomb.clone(), ends()).expect("the same stashes");
+        for (one, other) in first.start().chain(first.end()).zip(loaded.start().chain(loaded.end())) {
+            assert_eq!((one.before, one.after), (other.before, other.after));
+        }
+        let missing = Interval::of_stashes(first.finecomb.clone(), [Vec::new(), Vec::new()]).err();
+        assert_eq!(missing, Some(DecodeError::Field("a number of stashes")));
+        let mut beyond = ends();
+        beyond[1][0].before[0].row = 8;
+        let beyond = Interval::of_stashes(first.finecomb.clone(), beyond).err();
+        assert_eq!(beyond, Some(DecodeError::Field("a row of a stashed packet")));
     }
 }

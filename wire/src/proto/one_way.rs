@@ -100,6 +100,10 @@ pub struct Plan {
     /// run.
     #[prost(uint64, tag = "7")]
     pub intervals_per_key: u64,
+    /// Both ends are switches, whose programs have constants with this fingerprint; `key` and `seed` name no packet then.
+    /// 0: the agents themselves measure.
+    #[prost(fixed64, tag = "8")]
+    pub fingerprint: u64,
     #[prost(oneof = "plan::Synopsis", tags = "5, 6")]
     pub synopsis: ::core::option::Option<plan::Synopsis>,
 }

@@ -1,5 +1,7 @@
 //! The plan of a run in messages.
 
+use core::num::NonZeroU64;
+
 use synopses::finecomb::Bank;
 use synopses::rda::Ids;
 use wire::proto::one_way as proto;
@@ -31,12 +33,13 @@ pub(super) fn encode_plan(plan: &Plan) -> proto::Plan {
         seed: plan.seed,
         synopsis: Some(synopsis),
         intervals_per_key: plan.intervals_per_key,
+        fingerprint: plan.fingerprint.map_or(0, NonZeroU64::get),
     }
 }
 
 /// Decodes a plan from the wire, and checks it.
 pub(super) fn decode_plan(from: proto::Plan) -> Result<Plan, MessageError> {
-    let proto::Plan { begins_unix_ns, length_ns, key, seed, synopsis, intervals_per_key } = from;
+    let proto::Plan { begins_unix_ns, length_ns, key, seed, synopsis, intervals_per_key, fingerprint } = from;
     let key = <[u8; 16]>::try_from(key).map_err(|_| MessageError::Missing("a key of 16 bytes"))?;
     let size = |found: u64| usize::try_from(found).unwrap_or(usize::MAX);
     let synopsis = match synopsis.ok_or(MessageError::Missing("a synopsis that this release knows"))? {
@@ -57,7 +60,8 @@ pub(super) fn decode_plan(from: proto::Plan) -> Result<Plan, MessageError> {
         }
     };
     let (begins, length) = (UnixNanos(begins_unix_ns), Nanos(length_ns));
-    let plan = Plan { begins, length, key: u128::from_le_bytes(key), seed, synopsis, intervals_per_key };
+    let (key, fingerprint) = (u128::from_le_bytes(key), NonZeroU64::new(fingerprint));
+    let plan = Plan { begins, length, key, seed, synopsis, intervals_per_key, fingerprint };
     plan.check()?;
     Ok(plan)
 }

@@ -35,6 +35,7 @@ impl Sender {
             seed: random(),
             synopsis: self.settings.synopsis.clone(),
             intervals_per_key: self.settings.intervals_per_key,
+            fingerprint: self.settings.fingerprint,
         }
     }
 
@@ -105,6 +106,10 @@ impl Sender {
 
     /// Reduces the buckets to the receiver's memory budget. False if that is no reduction.
     const fn reduce_buckets(&mut self, most: u64) -> bool {
+        // A switch has as many as it was compiled with.
+        if self.settings.fingerprint.is_some() {
+            return false;
+        }
         match &mut self.settings.synopsis {
             Synopsis::FineComb { buckets, .. } if most > 0 && most < *buckets as u64 => {
                 *buckets = most as usize;

@@ -412,6 +412,7 @@ fn a_start_in_a_far_future_or_of_a_replayed_epoch_is_refused() {
         seed: 2,
         synopsis: Synopsis::RDA,
         intervals_per_key: 0,
+        fingerprint: None,
     };
     let ask = |world: &mut World, epoch, plan: &one_way::Plan| -> Response {
         let request = Request {

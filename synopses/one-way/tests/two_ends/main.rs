@@ -5,6 +5,7 @@ mod decisions;
 mod failures;
 mod flags;
 mod rotation;
+mod switches;
 mod world;
 
 use one_way::Synopsis;

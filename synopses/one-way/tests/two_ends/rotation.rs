@@ -102,6 +102,7 @@ fn intervals(packets: usize, copies: u64) -> Vec<one_way::IntervalPackets> {
         seed,
         synopsis,
         intervals_per_key: MIN_INTERVALS_PER_KEY,
+        fingerprint: None,
     };
     let settings = CollectorSettings { end: End::Sender, packets, grace: Nanos(MS) };
     let mut collector = Collector::new(plan.clone(), settings).expect("possible");
@@ -154,6 +155,7 @@ fn a_plan_with_too_few_intervals_per_key_is_invalid() {
         seed: 2,
         synopsis: Synopsis::RDA,
         intervals_per_key,
+        fingerprint: None,
     };
     for (intervals_per_key, possible) in
         [(0, true), (1, false), (MIN_INTERVALS_PER_KEY - 1, false), (MIN_INTERVALS_PER_KEY, true)]

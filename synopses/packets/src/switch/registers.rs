@@ -1,5 +1,6 @@
 //! The registers of a program, by blocks: what an agent reads of a switch once per interval.
 
+use synopses::finecomb::StashedPacket;
 use thiserror::Error;
 
 /// Reads the registers of a switch, with a function for each block that the programs have.
@@ -60,6 +61,74 @@ pub trait SwitchRegisters {
         })
     }
 
+    /// Which interval of its own the switch is in (`p4/shared/begun.p4`). Another one may begin between the two:
+    /// whoever reads `begun` again behind all that belongs to an interval knows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::array`], or a register is not what the program has.
+    fn begun(&mut self, names: &BucketNames) -> Result<BegunBlock, Self::Error> {
+        Ok(BegunBlock { begun: self.count(names.begun)?, number: self.count(names.number)? })
+    }
+
+    /// The buckets of FineComb or LDA (`p4/shared/interval.p4`, `p4/lda`), `size` entries of each array: of two
+    /// intervals, of which one goes on, and the other has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::array`], or the block is not what the program has.
+    fn buckets(&mut self, names: &BucketNames, size: usize) -> Result<BucketBlock, Self::Error> {
+        let packets = entries(names.packets, self.array(names.packets)?)?;
+        let counts = numbers(names.counts, self.array(names.counts)?, size)?;
+        let sums = self.halves(names.sums, size)?;
+        let values = match names.values {
+            Some(values) => self.halves(values, size)?,
+            None => vec![0; size],
+        };
+        Ok(BucketBlock { packets, counts, sums, values })
+    }
+
+    /// The stashes of FineComb's receiver (`p4/finecomb-receiver`), with room for `most` packets each.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::array`], or the block is not what the program has.
+    fn stashes(&mut self, most: usize) -> Result<StashBlock, Self::Error> {
+        Ok(StashBlock { before: self.stash(&BEFORE, most)?, after: self.stash(&AFTER, most)? })
+    }
+
+    /// One of the two lists of each end, a part of [`Self::stashes`]. Counts are read first: packets that come
+    /// meanwhile are behind those that they count, or in the list of an interval that goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::array`], or an array is not what the program has.
+    fn stash(&mut self, names: &StashNames, most: usize) -> Result<StashList, Self::Error> {
+        let counts = entries(names.count, self.array(names.count)?)?;
+        let (digests, times) = (self.halves(names.values, ENDS * most)?, self.halves(names.times, ENDS * most)?);
+        let rows = numbers(names.rows, self.array(names.rows)?, ENDS * most)?;
+        let arrivals = numbers(names.numbers, self.array(names.numbers)?, ENDS * most)?;
+        let packets = digests.into_iter().zip(times).zip(rows.into_iter().zip(arrivals));
+        let packet = |((digest, time_ns), (row, number)): ((u64, u64), (u32, u32))| StashedPacket {
+            digest,
+            time_ns,
+            row,
+            number: number.into(),
+        };
+        Ok(StashList { counts, packets: packets.map(packet).collect() })
+    }
+
+    /// Numbers of 64 bits in two arrays: the lower halves, and the upper ones.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::array`], or an array is not what the program has.
+    fn halves(&mut self, [low, high]: [&'static str; 2], size: usize) -> Result<Vec<u64>, Self::Error> {
+        let lower = numbers(low, self.array(low)?, size)?;
+        let upper = numbers(high, self.array(high)?, size)?;
+        Ok(lower.into_iter().zip(upper).map(|(low, high)| u64::from(high) << 32 | u64::from(low)).collect())
+    }
+
     /// A register of one entry.
     ///
     /// # Errors
@@ -70,6 +139,78 @@ pub trait SwitchRegisters {
         Ok(count)
     }
 }
+
+/// The main control of a program, which stands in front of the names of its registers.
+#[must_use]
+pub fn main_control(program: &str) -> Option<&'static str> {
+    Some(match program {
+        "fridge" => "Handshakes",
+        "finecomb-sender" => "Sender",
+        "finecomb-receiver" => "Receiver",
+        "lda" => "Lda",
+        "together" => "Together",
+        _ => return None,
+    })
+}
+
+/// Where a program has its intervals, and the buckets of FineComb or LDA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketNames {
+    /// Number of the current interval, and intervals that began.
+    number: &'static str,
+    begun: &'static str,
+    packets: &'static str,
+    counts: &'static str,
+    sums: [&'static str; 2],
+    /// LDA has none.
+    values: Option<[&'static str; 2]>,
+}
+
+impl BucketNames {
+    /// Those of FineComb.
+    pub const FINECOMB: Self = Self {
+        number: "Interval.Begun.interval",
+        begun: "Interval.Begun.begun",
+        packets: "Interval.packets",
+        counts: "Interval.counts",
+        sums: ["Interval.sums_low", "Interval.sums_high"],
+        values: Some(["Interval.values_low", "Interval.values_high"]),
+    };
+    /// Those of LDA.
+    pub const LDA: Self = Self {
+        number: "Begun.interval",
+        begun: "Begun.begun",
+        packets: "packets",
+        counts: "counts",
+        sums: ["sums_low", "sums_high"],
+        values: None,
+    };
+}
+
+/// Where FineComb's receiver has one of the two lists of each end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StashNames {
+    count: &'static str,
+    values: [&'static str; 2],
+    times: [&'static str; 2],
+    rows: &'static str,
+    numbers: &'static str,
+}
+
+const BEFORE: StashNames = StashNames {
+    count: "before_count",
+    values: ["before_values_low", "before_values_high"],
+    times: ["before_times_low", "before_times_high"],
+    rows: "before_rows",
+    numbers: "before_numbers",
+};
+const AFTER: StashNames = StashNames {
+    count: "after_count",
+    values: ["after_values_low", "after_values_high"],
+    times: ["after_times_low", "after_times_high"],
+    rows: "after_rows",
+    numbers: "after_numbers",
+};
 
 /// Samples in a fridge's ring.
 pub const RING: usize = 1024;
@@ -130,6 +271,50 @@ pub struct FridgeBlock {
     pub written: u32,
 }
 
+/// Ends of intervals whose stashes there are.
+pub const ENDS: usize = 4;
+
+/// Which interval a switch is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BegunBlock {
+    /// Intervals that began.
+    pub begun: u32,
+    /// Number of the current one, by its marker.
+    pub number: u32,
+}
+
+/// Buckets of two intervals, in the order of their parity, then of banks, then of rows. All of it only ever grows,
+/// modulo 2³² and 2⁶⁴, or by XOR.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketBlock {
+    /// Packets of the intervals of each parity.
+    pub packets: [u32; 2],
+    /// Number of sampled packets.
+    pub counts: Vec<u32>,
+    /// Sums of their timestamps.
+    pub sums: Vec<u64>,
+    /// XORs of their values; 0 without any.
+    pub values: Vec<u64>,
+}
+
+/// Stashes of four ends of intervals. That at which the interval of `begun` n begins is at n mod 4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StashBlock {
+    /// The last packets before each end.
+    pub before: StashList,
+    /// The first packets after each end.
+    pub after: StashList,
+}
+
+/// One of the two lists of each end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StashList {
+    /// Packets that were stashed. If there are more than have room, the last ones are there.
+    pub counts: [u32; ENDS],
+    /// Room of each end, one after the other.
+    pub packets: Vec<StashedPacket>,
+}
+
 /// A block that is not what the programs have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -156,12 +341,18 @@ pub enum BlockError {
 
 /// Entries of 32 bits, as many as the program has.
 fn entries<const N: usize>(name: &'static str, all: Vec<u64>) -> Result<[u32; N], BlockError> {
+    let other = |all: Vec<u32>| BlockError::Entries { name, found: all.len(), expected: N };
+    numbers(name, all, N)?.try_into().map_err(other)
+}
+
+/// Numbers of 32 bits, as many as are `expected`.
+fn numbers(name: &'static str, all: Vec<u64>, expected: usize) -> Result<Vec<u32>, BlockError> {
     let found = all.len();
-    let all: [u64; N] = all.try_into().map_err(|_| BlockError::Entries { name, found, expected: N })?;
-    if let Some(found) = all.into_iter().find(|value| *value > u64::from(u32::MAX)) {
-        return Err(BlockError::Value { name, found });
+    if found != expected {
+        return Err(BlockError::Entries { name, found, expected });
     }
-    Ok(all.map(|value| value as u32))
+    let number = |found: u64| u32::try_from(found).map_err(|_| BlockError::Value { name, found });
+    all.into_iter().map(number).collect()
 }
 
 #[cfg(test)]
@@ -188,5 +379,41 @@ mod tests {
         assert_eq!(error, "0x100000000 in the registers Fridge.requests, which have 32 bits");
         let ring = BlockError::Entries { name: "Fridge.report_ticks", found: 1, expected: RING };
         assert_eq!(Constant(1, 1).fridge(), Err(ring));
+
+        let other = BlockError::Entries { name: "Interval.packets", found: 8, expected: 2 };
+        assert_eq!(Constant(8, 1).buckets(&BucketNames::FINECOMB, 8), Err(other));
+        let other = BlockError::Entries { name: "before_count", found: 8, expected: 4 };
+        assert_eq!(Constant(8, 1).stashes(2), Err(other));
+    }
+
+    /// Arrays whose entries are told by the name.
+    struct Numbered;
+
+    impl SwitchRegisters for Numbered {
+        type Error = BlockError;
+
+        fn array(&mut self, name: &'static str) -> Result<Vec<u64>, BlockError> {
+            let begun = if name.ends_with("begun") { 7 } else { 9 };
+            let value = if name.ends_with("_high") { 1 } else { begun };
+            let entries = match name {
+                "packets" => 2,
+                _ if name.ends_with("count") => ENDS,
+                _ if name.ends_with("begun") || name.ends_with("interval") => 1,
+                _ => 8,
+            };
+            Ok(vec![value; entries])
+        }
+    }
+
+    #[test]
+    fn halves_are_put_together_and_lda_has_no_values() {
+        assert_eq!(Numbered.begun(&BucketNames::LDA), Ok(BegunBlock { begun: 7, number: 9 }));
+        let (sums, values) = (vec![1 << 32 | 9; 8], vec![0; 8]);
+        let expected = BucketBlock { packets: [9; 2], counts: vec![9; 8], sums, values };
+        assert_eq!(Numbered.buckets(&BucketNames::LDA, 8), Ok(expected));
+
+        let packet = StashedPacket { digest: 1 << 32 | 9, time_ns: 1 << 32 | 9, row: 9, number: 9 };
+        let list = StashList { counts: [9; ENDS], packets: vec![packet; 8] };
+        assert_eq!(Numbered.stashes(2), Ok(StashBlock { before: list.clone(), after: list }));
     }
 }

@@ -1,33 +1,25 @@
-//! An agent that reads the registers of a switch has the intervals that the library has of the same packets.
+//! Fridges: alone in a switch, and beside other synopses.
 
-use std::net::{TcpListener, TcpStream};
-
-use equality::control::{Local, Switch};
+use equality::control::Local;
 use equality::frames::{AGENT_PORT, Captured, Frames};
-use equality::fridge::{constants, settings};
+use equality::fridge::settings;
 use equality::interpreter::Machine;
-use equality::programs::Subject;
 use equality::traffic::Traffic;
 use equality::vectors::Vector;
 use packets::delays::Interval;
 use packets::switch::readout::{FridgeReadout, Reading};
 use packets::switch::registers::SwitchRegisters;
-use packets::switch::thrift::{ThriftError, answer, ask};
 use packets::{Delays, DelaysSettings, Filter, Pair};
 use synopses::fridge::HistogramShape;
 
+use crate::{constants, machine, subject};
+
+/// Programs with a fridge.
+const PROGRAMS: [&str; 2] = ["fridge", "together"];
 /// Time between two polls, of the agent's clock.
 const SECOND: u64 = 1_000_000_000;
 /// The key of the compiled programs (`model.rs`).
 const SECRET: u128 = 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978;
-
-fn subject() -> &'static Subject {
-    Subject::of_name("fridge").expect("a program")
-}
-
-fn machine() -> Machine {
-    Machine::new(subject().load().expect("a compiled program").into())
-}
 
 /// The host's own path, with the fridge that the program has.
 fn host() -> Delays {
@@ -50,12 +42,12 @@ fn without_length(interval: &Interval) -> Interval {
 
 /// Polls a switch after every `every` frames, and compares each interval with the host's. Returns how many there were,
 /// and their samples.
-fn compare(frames: impl Iterator<Item = Captured>, every: usize) -> (u64, u64) {
-    let constants = constants().expect("settings of the tested program");
+fn compare(program: &'static str, frames: impl Iterator<Item = Captured>, every: usize) -> (u64, u64) {
+    let constants = constants(program);
     let mut readout = FridgeReadout::new(&constants, SECOND).expect("constants of a fridge");
-    let (mut machine, mut host, mut counts) = (machine(), host(), Frames::new(&constants));
+    let (mut machine, mut host, mut counts) = (machine(program), host(), Frames::new(&constants));
     let mut poll = |machine: &Machine, host: &mut Delays, number: u64| {
-        let mut switch = Local(machine);
+        let mut switch = Local(machine, program);
         let (fridge, frames) = (switch.fridge().expect("a fridge"), switch.frames().expect("frames"));
         let reading = readout.read(&frames, &fridge, number * SECOND).expect("its own constants");
         (reading, host.end_interval(number * SECOND))
@@ -85,43 +77,20 @@ fn compare(frames: impl Iterator<Item = Captured>, every: usize) -> (u64, u64) {
 
 #[test]
 fn intervals_of_each_golden_vector_are_those_of_the_host() {
-    for vector in Vector::read_all(subject()).expect("vectors of the program") {
-        let (intervals, _) = compare(vector.frames.iter().cloned(), 100);
+    for program in PROGRAMS {
+        for vector in Vector::read_all(subject(program)).expect("vectors of the program") {
+            let (intervals, _) = compare(program, vector.frames.iter().cloned(), 100);
 
-        assert!(intervals > 0, "{}", vector.name);
+            assert!(intervals > 0, "{program}, {}", vector.name);
+        }
     }
 }
 
 #[test]
 fn intervals_of_random_frames_are_those_of_the_host() {
-    for (seed, damaged) in [(21, 0.0), (22, 0.2)] {
-        let (intervals, samples) = compare(Traffic::new(seed, damaged).take(10_000), 700);
+    for (program, seed, damaged) in [("fridge", 21, 0.0), ("fridge", 22, 0.2), ("together", 23, 0.1)] {
+        let (intervals, samples) = compare(program, Traffic::new(seed, damaged).take(10_000), 700);
 
-        assert!(intervals == 15 && samples > 500, "seed {seed}: {samples} samples");
+        assert!(intervals == 15 && samples > 500, "{program}, seed {seed}: {samples} samples");
     }
-}
-
-#[test]
-fn a_switch_answers_whoever_asks_as_the_reference_switch_does() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
-    let switch = Switch::start(machine(), listener).expect("a thread");
-    for captured in Traffic::new(3, 0.0).take(500) {
-        switch.process(&captured).expect("a frame");
-    }
-    let stream = TcpStream::connect(switch.address()).expect("it listens");
-    let asked = |name: &str, number: u32| {
-        ask(&stream, name, number)?;
-        answer(&stream, name, number)
-    };
-
-    assert_eq!(asked("Handshakes.Frames.frames", 1).expect("registers"), [500]);
-    let ticks = asked("Handshakes.Fridge.report_ticks", 2).expect("registers");
-    assert_eq!(ticks, switch.registers("report_ticks"));
-    assert!(ticks.iter().any(|ticks| *ticks > 0));
-    let other = asked("Sender.Interval.sums_low", 3);
-    assert!(matches!(other, Err(ThriftError::NoRegisters(name)) if name == "Sender.Interval.sums_low"));
-    // The connection goes on.
-    assert_eq!(asked("Handshakes.Frames.frames", 4).expect("registers"), [500]);
-    switch.start_again();
-    assert_eq!(asked("Handshakes.Frames.frames", 5).expect("registers"), [0]);
 }

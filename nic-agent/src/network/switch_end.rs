@@ -1,0 +1,300 @@
+//! An end of a one-way measurement that is a switch: its registers are read once per interval, and become the intervals
+//! that an end at an interface collects. What follows is the same (`peers`).
+//!
+//! Intervals are the switch's own: each begins with a marker that passes both ends on the packets' path. A marker has
+//! the number of the clock's interval that it begins with, by which both agents know which intervals belong together.
+
+use std::sync::Arc;
+use std::sync::mpsc::TryRecvError;
+use std::thread;
+use std::time::Duration;
+
+use agent_runtime::clock::unix_now;
+use one_way::collector::Packets;
+use one_way::{EndCounters, IntervalPackets, Plan};
+use packets::switch::markers;
+use packets::switch::readout::{BucketInterval, BucketReading, BucketReadout, ReadoutError};
+use synopses::encoding::DecodeError;
+use thiserror::Error;
+use wire::time::{Nanos, UnixNanos};
+
+use super::interface::Stop;
+use super::interval::interval_number;
+use super::marker_sender::MarkerSender;
+use super::one_way_metrics::OneWayMetrics;
+use super::one_way_stream::{Command, GRACE, Queues};
+use super::switch_registers::{RemoteSwitch, SwitchError};
+use crate::config::{OneWayConfig, StreamConfig, SwitchConfig};
+use crate::error::chain;
+
+/// The longest sleep, which bounds how long the agent takes to end, and how late a marker is noticed.
+const WAIT: Duration = Duration::from_millis(20);
+/// A switch that cannot be read is logged at the first interval and every so many intervals.
+const WARN_EVERY: u32 = 60;
+/// Most intervals that are given as missing after a pause; others are skipped.
+const MAX_BEHIND: u64 = 4;
+/// Most intervals by which markers may be apart from this clock.
+const MAX_APART: u64 = 2;
+
+/// Why an interval is not known.
+#[derive(Debug, Error)]
+enum EndError {
+    /// The switch was not read.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+    /// It runs another program.
+    #[error(transparent)]
+    Readout(#[from] ReadoutError),
+    /// Its registers contradict each other.
+    #[error("the registers of the switch")]
+    Registers(#[from] DecodeError),
+    /// Its clock is not known well enough.
+    #[error("its time is known to {uncertainty_ns} ns, one_way.max_clock_error_us allows {} ns: asking again", .most.0)]
+    Clock {
+        /// Largest error of its offset.
+        uncertainty_ns: u64,
+        /// What the stream allows.
+        most: Nanos,
+    },
+    /// No interval has begun for as long as an interval.
+    #[error("no interval begins in it: a frame of kind 0x88b6 has to pass at the begin of each (p4/README.md)")]
+    NoMarker,
+    /// Whoever sends markers has another clock, or another length of intervals.
+    #[error("its markers are of interval {found}, by this clock it is {expected}: clocks or interval_ms differ")]
+    Apart {
+        /// Number of the marker.
+        found: u64,
+        /// That of the clock's interval.
+        expected: u64,
+    },
+}
+
+/// An open connection, and what is added to the switch's times.
+#[derive(Debug)]
+struct OpenSwitch {
+    registers: RemoteSwitch,
+    offset_ns: u64,
+}
+
+/// What both agents have agreed on, and how far it was carried out.
+#[derive(Debug)]
+struct Run {
+    plan: Plan,
+    /// The interval that is given next.
+    next: u64,
+}
+
+/// An end of a one-way stream in a switch.
+#[derive(Debug)]
+pub(super) struct SwitchEnd {
+    name: String,
+    control: String,
+    sends: bool,
+    length: Nanos,
+    clock_offset_ns: Option<i64>,
+    max_clock_error: Nanos,
+    readout: BucketReadout,
+    connection: Option<OpenSwitch>,
+    markers: Option<MarkerSender>,
+    run: Option<Run>,
+    queues: Queues,
+    metrics: Arc<OneWayMetrics>,
+    /// The interval of the clock at whose begin the switch was read, or could not be.
+    settled: Option<u64>,
+    /// The interval of the clock whose marker has not come yet.
+    awaited: Option<u64>,
+    /// Intervals in a row that were not read.
+    failed: u32,
+}
+
+impl SwitchEnd {
+    /// An end without a plan: its switch is read all the same, so that what an interval begins with is known.
+    pub(super) fn new(
+        stream: &StreamConfig,
+        (switch, readout): (&SwitchConfig, BucketReadout),
+        one_way: &OneWayConfig,
+        queues: Queues,
+        metrics: Arc<OneWayMetrics>,
+    ) -> Self {
+        let length = Nanos::from_millis(stream.interval_ms.get().into());
+        let markers = switch.marker_interface.as_ref().map(|interface| MarkerSender::new(interface, length));
+        Self {
+            name: stream.name.clone(),
+            control: switch.control.clone(),
+            sends: one_way.peer.is_some(),
+            length,
+            clock_offset_ns: switch.clock_offset_ns,
+            max_clock_error: Nanos::from_micros(one_way.max_clock_error_us.into()),
+            readout,
+            connection: None,
+            markers,
+            run: None,
+            queues,
+            metrics,
+            settled: None,
+            awaited: None,
+            failed: 0,
+        }
+    }
+
+    /// Reads the switch once per interval, until `stop` is set.
+    pub(super) fn run(mut self, stop: &Stop) {
+        while !stop.is_set() {
+            self.poll(unix_now());
+            let left = self.markers.as_ref().map_or(Nanos::NEVER, |markers| markers.left(unix_now()));
+            thread::sleep(WAIT.min(left.into()));
+        }
+    }
+
+    /// What is due at `now`: markers, a look at the switch, and intervals that will not be read any more.
+    fn poll(&mut self, now: UnixNanos) {
+        self.take_commands();
+        if let Some(markers) = &mut self.markers {
+            markers.poll(now);
+        }
+        let current = interval_number(now.minus(GRACE), self.length);
+        if self.settled != Some(current) {
+            self.look(current);
+        }
+        self.expire(now);
+    }
+
+    fn take_commands(&mut self) {
+        loop {
+            match self.queues.commands.try_recv() {
+                Ok(Command::Collect(plan)) => self.run = Some(Run { plan: *plan, next: 0 }),
+                // A switch has all packets of the stream, and no memory of them to be given back.
+                Ok(Command::Sample(_) | Command::GiveBack(_)) => {}
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.run = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads the switch, if the interval that goes on by the clock has begun there, or an earlier one.
+    fn look(&mut self, current: u64) {
+        if self.awaited.is_some_and(|awaited| awaited != current) {
+            self.awaited = None;
+            self.fail(&EndError::NoMarker);
+        }
+        match self.read(current) {
+            Ok(true) => (self.settled, self.awaited, self.failed) = (Some(current), None, 0),
+            Ok(false) => (self.settled, self.awaited) = (None, Some(current)),
+            Err(error) => {
+                // It may be in the middle of an answer.
+                self.connection = None;
+                (self.settled, self.awaited) = (Some(current), None);
+                self.fail(&error);
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &EndError) {
+        if self.failed.is_multiple_of(WARN_EVERY) {
+            let (stream, switch, why) = (&self.name, &self.control, chain(error));
+            tracing::warn!(stream, switch, why, "the switch is not measured: trying again");
+        }
+        self.failed = self.failed.saturating_add(1);
+    }
+
+    /// Reads the switch, and gives the interval that has ended there. Returns whether that is the one before `current`,
+    /// or a later one.
+    fn read(&mut self, current: u64) -> Result<bool, EndError> {
+        let open = match self.connection.take() {
+            Some(open) => open,
+            None => self.connect()?,
+        };
+        let OpenSwitch { registers, offset_ns } = self.connection.insert(open);
+        let offset_ns = *offset_ns;
+        let Some(poll) = self.readout.poll(registers)? else { return Ok(false) };
+        let BucketReading { refused, current: number, interval } = self.readout.read(&poll)?;
+        self.metrics.refused(refused);
+        if poll.begun.begun == 0 {
+            // The first marker has not come yet.
+            return Ok(false);
+        }
+        let found = markers::interval(number, current);
+        if found.abs_diff(current) > MAX_APART {
+            return Err(EndError::Apart { found, expected: current });
+        }
+        if let Some(interval) = interval {
+            self.give(&interval, markers::interval(interval.number, current), offset_ns)?;
+        }
+        Ok(found >= current)
+    }
+
+    fn connect(&self) -> Result<OpenSwitch, EndError> {
+        let mut registers = RemoteSwitch::connect(&self.control, self.readout.program())?;
+        let (stream, switch) = (&self.name, &self.control);
+        let offset_ns = if let Some(offset_ns) = self.clock_offset_ns {
+            tracing::info!(stream, switch, offset_ns, "reading the registers of a switch");
+            offset_ns.cast_unsigned()
+        } else {
+            let clock = registers.clock()?;
+            let (most, uncertainty_ns) = (self.max_clock_error, clock.uncertainty_ns);
+            if uncertainty_ns > most.0 {
+                return Err(EndError::Clock { uncertainty_ns, most });
+            }
+            let offset_ns = clock.offset_ns.cast_signed();
+            tracing::info!(stream, switch, offset_ns, uncertainty_ns, "reading the registers of a switch");
+            clock.offset_ns
+        };
+        Ok(OpenSwitch { registers, offset_ns })
+    }
+
+    /// Passes on what is known of the clock's interval `number`, after those before it that were not read.
+    fn give(&mut self, interval: &BucketInterval, number: u64, offset_ns: u64) -> Result<(), EndError> {
+        let Some(run) = &self.run else { return Ok(()) };
+        let first = interval_number(run.plan.begins, run.plan.length);
+        let Some(place) = number.checked_sub(first).filter(|place| *place >= run.next) else { return Ok(()) };
+        let settings = run.plan.buckets();
+        let (packets, count) = if self.sends {
+            let sent = interval.finecomb(&settings, offset_ns)?;
+            let count = sent.packets();
+            (Packets::Sent(sent), count)
+        } else {
+            let received = interval.received(&settings, offset_ns)?;
+            let count = received.finecomb().packets();
+            (Packets::Received(Box::new(received)), count)
+        };
+        self.give_missing(place);
+        let counters = EndCounters { packets: count, ..EndCounters::default() };
+        self.send(IntervalPackets { interval: place, counters, packets, rekeyed: Vec::new() });
+        Ok(())
+    }
+
+    /// Gives the intervals before `end` that were not given as missing.
+    fn give_missing(&mut self, end: u64) {
+        let Some(next) = self.run.as_ref().map(|run| run.next.max(end.saturating_sub(MAX_BEHIND))) else { return };
+        for interval in next..end {
+            let (counters, packets) = (EndCounters::default(), Packets::Unread);
+            self.send(IntervalPackets { interval, counters, packets, rekeyed: Vec::new() });
+        }
+    }
+
+    fn send(&mut self, interval: IntervalPackets) {
+        if let Some(run) = &mut self.run {
+            run.next = interval.interval + 1;
+        }
+        // If the other thread is this far behind, one interval more does not help it.
+        drop(self.queues.intervals.try_send(interval));
+    }
+
+    /// Gives the intervals that nobody can read any more as missing: the next one but one has begun, with their
+    /// registers.
+    fn expire(&mut self, now: UnixNanos) {
+        let current = self.run.as_ref().and_then(|run| run.plan.interval_of(now));
+        let over = current.and_then(|current| current.checked_sub(1));
+        if let (Some(over), Some(run)) = (over, &self.run)
+            && over > run.next
+        {
+            self.give_missing(over);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
