@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use agent_runtime::clock::unix_now;
 use clap::ValueEnum;
 use nic_agent::config::Config;
 use nic_agent::{SwitchProgram, switch_constants};
@@ -18,8 +17,8 @@ Prints the constants with which a program for a switch measures a stream of a NI
 constants.p4, and compile it.
 
 Sizes are those of the agent, powers of two where a switch needs them. A size that does not fit is refused with the
-limit. The last constant is a checksum of all others and of the program's name; the program has it in its register
-`constants` from the first frame on.
+limit. With its keys and the last constant the program makes a checksum of all constants and of its name, and has it in
+its register `constants` from the first frame on: another program, other constants or other keys are found out.
 
 The output holds the secret: whoever has it can craft packets that collide.";
 
@@ -99,16 +98,16 @@ fn secret(text: &str) -> Result<u128, String> {
 /// [`Failure`] if the configuration cannot be read, or the stream cannot be measured in a switch.
 pub fn run(args: &P4Args) -> Result<Exit, Failure> {
     let Command::Constants(args) = &args.command;
-    output::print(&constants(args, unix_now().0)?)?;
+    output::print(&constants(args)?)?;
     Ok(Exit::Fine)
 }
 
 /// The text of `constants.p4`.
-fn constants(args: &ConstantsArgs, now_ns: u64) -> Result<String, Failure> {
+fn constants(args: &ConstantsArgs) -> Result<String, Failure> {
     let failure = || Failure::to(format!("make constants for stream {:?}", args.stream));
     let config = Config::load(&args.config).map_err(|error| failure().caused_by(&error))?;
     let secret = args.secret.unwrap_or_else(|| (u128::from(rand_seed()) << 64) | u128::from(rand_seed()));
-    let constants = switch_constants(&config, &args.stream, args.program.into(), secret, now_ns)
+    let constants = switch_constants(&config, &args.stream, args.program.into(), secret)
         .map_err(|error| failure().caused_by(&error))?;
     let note = format!(
         "Constants of p4/{}, for stream {:?}. Written by `uview p4 constants`. They hold the secret.",
@@ -127,7 +126,7 @@ mod tests {
         let file = folder.path().join("nic.yaml");
         std::fs::write(&file, config).unwrap();
         let args = ConstantsArgs { program, config: file, stream: "shop".to_owned(), secret };
-        constants(&args, 1_700_000_000_000_000_000).map_err(|failure| failure.to_string())
+        constants(&args).map_err(|failure| failure.to_string())
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn list(all: &[String]) -> String {
 }
 
 /// The constants with which `program` measures a stream. Sizes that have to be powers of two in a switch are rounded
-/// down, slots of a window up. Whoever has the secret can craft packets that collide. Windows begin at `now_ns`.
+/// down, slots of a window up. Whoever has the secret can craft packets that collide.
 ///
 /// # Errors
 ///
@@ -73,7 +73,6 @@ pub fn switch_constants(
     name: &str,
     program: SwitchProgram,
     secret: u128,
-    now_ns: u64,
 ) -> Result<Constants, SwitchError> {
     let streams = &config.network.streams;
     let Some(stream) = streams.iter().find(|stream| stream.name == name) else {
@@ -99,7 +98,7 @@ pub fn switch_constants(
             let cardinality = synopses.cardinality.ok_or_else(|| lacks("has no `synopses.cardinality`"))?;
             let window_ns = u64::from(cardinality.window_ms.unwrap_or(stream.interval_ms).get()) * 1_000_000;
             if program == SwitchProgram::StHll {
-                programs::st_hll(staggered(window_ns, now_ns, seed), &key)?
+                programs::st_hll(staggered(window_ns, seed), &key)?
             } else {
                 programs::ts_pcsa(stamped(window_ns, seed), &key)?
             }
@@ -158,12 +157,12 @@ fn one_way_constants(
     })
 }
 
-fn staggered(window_ns: u64, now_ns: u64, seed: u64) -> StHllSettings {
+fn staggered(window_ns: u64, seed: u64) -> StHllSettings {
     // A slot is 2W/m: the window becomes longer with it.
     let slot_ns = (2 * window_ns / REGISTERS as u64).next_power_of_two();
     let window_ns = slot_ns * REGISTERS as u64 / 2;
-    let common = Common { registers: REGISTERS, window_ns, start_ns: now_ns, hash: Hash::Seeded(seed) };
-    StHllSettings { origin_ns: now_ns, ..StHllSettings::plus(common) }
+    // The switch's clock begins with the switch.
+    StHllSettings::plus(Common { registers: REGISTERS, window_ns, start_ns: 0, hash: Hash::Seeded(seed) })
 }
 
 fn stamped(window_ns: u64, seed: u64) -> TsPcsaSettings {
@@ -199,7 +198,7 @@ mod tests {
     const WHO: &str = "synopses: {cardinality: {}, reordering: {}, heavy_hitters: {by: flow, weight: packets}}";
 
     fn of(config: &Config, stream: &str, program: SwitchProgram) -> Result<Constants, String> {
-        switch_constants(config, stream, program, 7, 1_700_000_000_000_000_000).map_err(|error| error.to_string())
+        switch_constants(config, stream, program, 7).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -215,7 +214,7 @@ mod tests {
             let stream = if program == SwitchProgram::OneWay { "b" } else { "a" };
             let constants = of(&config, stream, program).expect(name);
             assert_eq!(constants.program(), name);
-            let other = switch_constants(&config, stream, program, 8, 0).expect(name);
+            let other = switch_constants(&config, stream, program, 8).expect(name);
             assert_ne!(constants.checksum(), other.checksum(), "{name}: another secret");
         }
         for (stream, name) in [("c", "finecomb-receiver"), ("d", "lda")] {

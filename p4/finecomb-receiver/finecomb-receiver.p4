@@ -14,7 +14,7 @@
 // # Parameters
 //
 // In `constants.p4`: buckets M of one bank, the largest hash that is sampled, w stashed packets before and after an
-// end, a power of two, the key of digests and the mixers, which are parameters of an action.
+// end, a power of two, and, as keys (`shared/keys.p4`), the mixers and the secret of digests.
 //
 // # Registers
 //
@@ -32,9 +32,11 @@
 //
 // - Counts have 32 bits. Sums of 64 bits are two halves: a register of hardware has 32.
 // - An interval begins with a frame of kind 0x88b6 that has its number, and uses the other one of two sets of buckets.
-//   The library's caller has a `FineComb` for each interval.
-// - The agent has as long as an interval to read the stash of an end: it is emptied when the next interval but one
-//   begins.
+//   The library's caller has a `FineComb` for each interval. A set is the sum of its intervals, and an interval the
+//   difference of two polls (`shared/begun.p4`).
+// - Stashes are no sums: only the two counts of an end are set to 0, and what is behind a count is of an earlier end.
+//   The stash of the end of interval k is whole while the intervals k + 2 and k + 3 last. When interval k + 4 begins,
+//   it begins anew, for the end of that one.
 // - One bank. Several are several copies of the buckets, each with its own hashes that are sampled.
 // - Packets with extension headers of IPv6 are refused.
 
@@ -43,9 +45,10 @@
 
 #define NAME_PAYLOAD 32
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
-#include "../shared/interval.p4"
+#include "../shared/packet-keys.p4"
 
 struct metadata_t {
     packet_t  packet;
@@ -79,9 +82,12 @@ control Receiver(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     STASHED(before)
     STASHED(after)
 
+    keys_t keys;
+
     apply {
-        Frames.apply(hdr, meta.packet, standard);
-        Interval.apply(hdr, meta.packet, meta.found);
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
+        Interval.apply(hdr, meta.packet, keys.packets, meta.found);
         bit<32> start = meta.found.begun & 3;
         bit<32> end = (meta.found.begun + 1) & 3;
         if (meta.found.begins == 1) {

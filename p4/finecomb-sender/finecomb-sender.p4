@@ -12,8 +12,8 @@
 //
 // # Parameters
 //
-// In `constants.p4`: buckets M of one bank, the largest hash that is sampled, the key of digests and the mixers, which
-// are parameters of an action.
+// In `constants.p4`: buckets M of one bank, the largest hash that is sampled, and, as keys (`shared/keys.p4`), the
+// mixers and the secret of digests.
 //
 // # Registers
 //
@@ -23,7 +23,8 @@
 //
 // - Counts have 32 bits. Sums of 64 bits are two halves: a register of hardware has 32.
 // - An interval begins with a frame of kind 0x88b6 that has its number, and uses the other one of two sets of buckets.
-//   The library's caller has a `FineComb` for each interval.
+//   The library's caller has a `FineComb` for each interval. A set is the sum of its intervals, and an interval the
+//   difference of two polls (`shared/begun.p4`).
 // - One bank. Several are several copies of the buckets, each with its own hashes that are sampled.
 // - Packets with extension headers of IPv6 are refused.
 
@@ -32,9 +33,10 @@
 
 #define NAME_PAYLOAD 32
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
-#include "../shared/interval.p4"
+#include "../shared/packet-keys.p4"
 
 struct metadata_t {
     packet_t  packet;
@@ -44,9 +46,12 @@ struct metadata_t {
 #include "../shared/parser.p4"
 
 control Sender(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    keys_t keys;
+
     apply {
-        Frames.apply(hdr, meta.packet, standard);
-        Interval.apply(hdr, meta.packet, meta.found);
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
+        Interval.apply(hdr, meta.packet, keys.packets, meta.found);
     }
 }
 

@@ -14,8 +14,8 @@
 // # Parameters
 //
 // In `constants.p4`: w counters in each of two rows; the path's fragments other than this one, up to three, how many of
-// them are before this one, and K, how many a flow updates; the key of digests and the mixers, as parameters of
-// actions.
+// them are before this one, and K, how many a flow updates; and, as keys (`shared/keys.p4`), the mixers and the secret
+// of digests.
 //
 // # Registers
 //
@@ -27,8 +27,8 @@
 // | load | 2 × 32 | updates of an epoch |
 // | passed | 1 × 32 | packets whose flows chose other fragments |
 //
-// Each is read and written at most once for a packet, at one index. The agent empties those of an epoch after it has
-// read them, before the next epoch but one begins.
+// Each is read and written at most once for a packet, at one index. Nobody empties those of an epoch: `row0`, `row1`
+// and `load` are sums of every other epoch, and an epoch is the difference of two polls (`shared/begun.p4`).
 //
 // # Differences from the library
 //
@@ -36,6 +36,7 @@
 // - Weights of fragments are equal: others would need a logarithm for each flow and fragment. A controller that wants a
 //   busy fragment to count less takes it out of the path.
 // - A packet adds 1, not its bytes.
+// - Counters wrap, since they are read by differences; the library's stay at 2^32 − 2.
 // - No header travels with packets, and no hop decides. The agent collects fragments, and `PathTable::estimate`
 //   answers.
 // - One path: a switch on several has a table in front, by destination, which sets the other fragments.
@@ -44,6 +45,7 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/begun.p4"
 #include "../shared/frames.p4"
@@ -54,9 +56,6 @@ struct metadata_t {
 }
 
 #include "../shared/parser.p4"
-
-/// The largest count. One more is what a header has to which nobody added.
-const bit<32> LIMIT = 0xfffffffe;
 
 /// Counts another fragment that the flow prefers. Of equal numbers the fragment in front is preferred.
 #define PREFER(place, number)                                                                    \
@@ -71,10 +70,45 @@ const bit<32> LIMIT = 0xfffffffe;
     {                                      \
         bit<32> count;                     \
         row.read(count, index);            \
-        if (count < LIMIT) {               \
-            row.write(index, count + 1);   \
-        }                                  \
+        row.write(index, count + 1);       \
     }
+
+struct keys_t {
+    /// Derive a flow's preference of this fragment, and of others.
+    key_t    own;
+    key_t    other0;
+    key_t    other1;
+    key_t    other2;
+    /// Derive the columns of both rows.
+    key_t    row0;
+    key_t    row1;
+    secret_t secret;
+    bit<32>  checksum;
+}
+
+control Keys(out keys_t current) {
+    action set(key_t own, key_t other0, key_t other1, key_t other2, key_t row0, key_t row1, SECRET_PARAMETERS(s),
+               bit<32> checksum) {
+        bit<64> check = 0;
+        CHECK(own)
+        CHECK(other0)
+        CHECK(other1)
+        CHECK(other2)
+        CHECK(row0)
+        CHECK(row1)
+        CHECK_SECRET(s)
+        current = {own, other0, other1, other2, row0, row1, SECRET_OF(s), CHECKED};
+    }
+
+    table keys {
+        actions = { set; }
+        default_action = set(CHOICE, OTHER_0, OTHER_1, OTHER_2, ROW_0, ROW_1, FIRST_SECRET, CHECKSUM);
+    }
+
+    apply {
+        keys.apply();
+    }
+}
 
 control Fragment(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     register<bit<32>>(2 * COUNTERS) row0;
@@ -82,6 +116,7 @@ control Fragment(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     register<bit<32>>(2) load;
     register<bit<32>>(1) passed;
 
+    keys_t keys;
     bit<32> begun;
     bit<1> begins;
     bit<64> flow;
@@ -92,42 +127,33 @@ control Fragment(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     bit<32> column0;
     bit<32> column1;
 
-    action choose(bit<64> own, bit<64> other0, bit<64> other1, bit<64> other2) {
-        mine = finalise(flow ^ own);
-        first = finalise(flow ^ other0);
-        second = finalise(flow ^ other1);
-        third = finalise(flow ^ other2);
+    action choose() {
+        mine = finalise(flow ^ keys.own);
+        first = finalise(flow ^ keys.other0);
+        second = finalise(flow ^ keys.other1);
+        third = finalise(flow ^ keys.other2);
     }
 
-    table choice_key {
-        actions = { choose; }
-        default_action = choose(CHOICE, OTHER_0, OTHER_1, OTHER_2);
-    }
-
-    action find(bit<64> mixer0, bit<64> mixer1) {
-        bit<64> mixed = finalise(flow ^ mixer0);
+    action find() {
+        bit<64> mixed = finalise(flow ^ keys.row0);
         column0 = place(mixed[63:32], COUNTERS);
-        mixed = finalise(flow ^ mixer1);
+        mixed = finalise(flow ^ keys.row1);
         column1 = place(mixed[63:32], COUNTERS);
     }
 
-    table row_key {
-        actions = { find; }
-        default_action = find(ROW_0, ROW_1);
-    }
-
     apply {
-        Frames.apply(hdr, meta.packet, standard);
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
         Begun.apply(hdr, begun, begins);
         if (meta.packet.usable == 1) {
-            FlowName.apply(hdr, meta.packet, flow);
-            choice_key.apply();
+            FlowName.apply(hdr, meta.packet, keys.secret, flow);
+            choose();
             bit<32> preferred = 0;
             PREFER(0, first)
             PREFER(1, second)
             PREFER(2, third)
             if (preferred < UPDATED) {
-                row_key.apply();
+                find();
                 bit<32> parity = (bit<32>)begun[0:0];
                 bit<32> updates;
                 load.read(updates, parity);

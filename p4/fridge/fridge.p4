@@ -13,8 +13,9 @@
 //
 // # Parameters
 //
-// In `constants.p4`: slots M, a power of two; p as a threshold of 33 bits; the tick, 2^10 ns; the key of digests and
-// the fridge's mixer, as parameters of an action, so that the agent can change them without a new program.
+// In `constants.p4`: slots M, a power of two; p as a threshold of 33 bits; the tick, 2^10 ns; and, as keys
+// (`shared/keys.p4`), which the control plane can set without a new program, the fridge's mixer and the secret of
+// digests.
 //
 // # Registers
 //
@@ -42,6 +43,8 @@
 
 #include <core.p4>
 #include <v1model.p4>
+
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
 #include "../shared/fridge.p4"
@@ -52,10 +55,37 @@ struct metadata_t {
 
 #include "../shared/parser.p4"
 
-control Handshakes(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+struct keys_t {
+    key_t    mixer;
+    secret_t secret;
+    bit<32>  checksum;
+}
+
+control Keys(out keys_t current) {
+    action set(key_t mixer, SECRET_PARAMETERS(s), bit<32> checksum) {
+        bit<64> check = 0;
+        CHECK(mixer)
+        CHECK_SECRET(s)
+        current = {mixer, SECRET_OF(s), CHECKED};
+    }
+
+    table keys {
+        actions = { set; }
+        default_action = set(MIXER, FIRST_SECRET, CHECKSUM);
+    }
+
     apply {
-        Frames.apply(hdr, meta.packet, standard);
-        Fridge.apply(hdr, meta.packet);
+        keys.apply();
+    }
+}
+
+control Handshakes(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    keys_t keys;
+
+    apply {
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
+        Fridge.apply(hdr, meta.packet, keys.mixer, keys.secret);
     }
 }
 

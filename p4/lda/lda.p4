@@ -13,8 +13,8 @@
 //
 // # Parameters
 //
-// In `constants.p4`: buckets M of each bank, the hashes that each bank samples, the key of digests and the mixers,
-// which are parameters of an action.
+// In `constants.p4`: buckets M of each bank, the hashes that each bank samples, and, as keys (`shared/keys.p4`), the
+// mixers and the secret of digests.
 //
 // # Registers
 //
@@ -27,8 +27,8 @@
 // | counts | 4 M × 32 | sampled packets |
 //
 // Buckets are in the order of intervals' parity, then banks, then rows. Each array is read and written at most once for
-// a packet, at one index: a packet is in one bank at most. The agent empties entries after it has read them, before the
-// next interval but one begins.
+// a packet, at one index: a packet is in one bank at most. Nobody empties entries: those of a parity are the sum of all
+// of its intervals, and an interval is the difference of two polls (`shared/begun.p4`).
 //
 // # Differences from the library
 //
@@ -43,6 +43,7 @@
 
 #define NAME_PAYLOAD 32
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/begun.p4"
 #include "../shared/frames.p4"
@@ -54,11 +55,33 @@ struct metadata_t {
 
 #include "../shared/parser.p4"
 
-/// What the agent sets: the key of digests, and the mixers that derive sample and row from a digest.
+/// The mixers that derive sample and row from a digest, and the secret of digests.
 struct keys_t {
-    secret_t secret;
-    bit<64>  sample;
-    bit<64>  row;
+    key_t    sample;
+    key_t    row;
+    secret_t first;
+    secret_t second;
+    bit<32>  checksum;
+}
+
+control Keys(out keys_t current) {
+    action set(key_t sample, key_t row, SECRET_PARAMETERS(s), SECRET_PARAMETERS(t), bit<32> checksum) {
+        bit<64> check = 0;
+        CHECK(sample)
+        CHECK(row)
+        CHECK_SECRET(s)
+        CHECK_SECRET(t)
+        current = {sample, row, SECRET_OF(s), SECRET_OF(t), CHECKED};
+    }
+
+    table keys {
+        actions = { set; }
+        default_action = set(SAMPLE, ROW, FIRST_SECRET, SECOND_SECRET, CHECKSUM);
+    }
+
+    apply {
+        keys.apply();
+    }
 }
 
 control Lda(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
@@ -72,28 +95,16 @@ control Lda(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_
     bit<32> begun;
     bit<1> begins;
 
-    action set(bit<64> s0, bit<64> s1, bit<64> s2, bit<64> s3, bit<64> s4, bit<64> s5, bit<64> s6, bit<64> s7,
-               bit<64> s8, bit<64> s9, bit<64> s10, bit<64> s11, bit<64> s12, bit<64> s13, bit<64> s14, bit<64> s15,
-               bit<64> sample, bit<64> row) {
-        keys = {{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15}, sample, row};
-    }
-
-    table key {
-        actions = { set; }
-        default_action = set(SECRET_0, SECRET_1, SECRET_2, SECRET_3, SECRET_4, SECRET_5, SECRET_6, SECRET_7, SECRET_8,
-                             SECRET_9, SECRET_10, SECRET_11, SECRET_12, SECRET_13, SECRET_14, SECRET_15, SAMPLE, ROW);
-    }
-
     apply {
-        Frames.apply(hdr, meta.packet, standard);
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
         Begun.apply(hdr, begun, begins);
         if (meta.packet.usable == 1) {
             bit<32> parity = (bit<32>)begun[0:0];
             bit<32> counted;
             packets.read(counted, parity);
             packets.write(parity, counted + 1);
-            key.apply();
-            PacketName.apply(hdr, meta.packet, keys.secret, identity);
+            PacketName.apply(hdr, meta.packet, keys.first, keys.second, identity);
             bit<64> sample = finalise(identity ^ keys.sample);
             bit<1> sampled = 0;
             bit<32> bank = 0;

@@ -13,7 +13,7 @@
 //
 // # Parameters
 //
-// In `constants.p4`: W rows of each stage; the key of digests and the mixers, as parameters of actions.
+// In `constants.p4`: W rows of each stage; and, as keys (`shared/keys.p4`), the mixers and the secret of digests.
 //
 // # Registers
 //
@@ -39,6 +39,7 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
 #include "../shared/flow.p4"
@@ -82,33 +83,52 @@ struct metadata_t {
         }                                              \
     }
 
+struct keys_t {
+    key_t    row;
+    key_t    coin;
+    secret_t secret;
+    bit<32>  checksum;
+}
+
+control Keys(out keys_t current) {
+    action set(key_t row, key_t coin, SECRET_PARAMETERS(s), bit<32> checksum) {
+        bit<64> check = 0;
+        CHECK(row)
+        CHECK(coin)
+        CHECK_SECRET(s)
+        current = {row, coin, SECRET_OF(s), CHECKED};
+    }
+
+    table keys {
+        actions = { set; }
+        default_action = set(ROW, COIN, FIRST_SECRET, CHECKSUM);
+    }
+
+    apply {
+        keys.apply();
+    }
+}
+
 control Precision(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     STAGE(stage0)
     STAGE(stage1)
     register<bit<32>>(1) inserted;
     register<bit<32>>(1) rejected;
 
+    keys_t keys;
     bit<64> flow;
     bit<32> row0;
     bit<32> row1;
     bit<1> admits;
 
-    action find(bit<64> mixer) {
-        bit<64> mixed = finalise(flow ^ mixer);
-        row0 = place(mixed[31:0], ROWS);
-        row1 = place(mixed[31:0] + (mixed[63:32] | 1), ROWS);
-    }
-
-    table row_key {
-        actions = { find; }
-        default_action = find(ROW);
-    }
-
     apply {
-        Frames.apply(hdr, meta.packet, standard);
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
         if (meta.packet.usable == 1) {
-            FlowName.apply(hdr, meta.packet, flow);
-            row_key.apply();
+            FlowName.apply(hdr, meta.packet, keys.secret, flow);
+            bit<64> mixed = finalise(flow ^ keys.row);
+            row0 = place(mixed[31:0], ROWS);
+            row1 = place(mixed[31:0] + (mixed[63:32] | 1), ROWS);
             COUNT(inserted)
             bit<32> low;
             bit<32> high;
@@ -122,7 +142,7 @@ control Precision(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 if (count1 < count0) {
                     least = count1;
                 }
-                Coin.apply(least, admits);
+                Coin.apply(least, keys.coin, admits);
                 if (admits == 0) {
                     COUNT(rejected)
                 } else if (count1 < count0) {

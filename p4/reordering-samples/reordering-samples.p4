@@ -14,7 +14,7 @@
 // # Parameters
 //
 // In `constants.p4`: buckets B; T in ticks of 2^TICK_SHIFT ns, C and R, by which a record is given up; whether all
-// records are reported or those with R events; the key of digests and the mixer, as parameters of actions.
+// records are reported or those with R events; and, as keys (`shared/keys.p4`), the mixer and the secret of digests.
 //
 // # Registers
 //
@@ -42,6 +42,7 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
 #include "../shared/samples.p4"
@@ -55,13 +56,41 @@ struct metadata_t {
 
 #include "../shared/parser.p4"
 
-control Reordering(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+struct keys_t {
+    key_t    bucket;
+    secret_t secret;
+    bit<32>  checksum;
+}
+
+control Keys(out keys_t current) {
+    action set(key_t bucket, SECRET_PARAMETERS(s), bit<32> checksum) {
+        bit<64> check = 0;
+        CHECK(bucket)
+        CHECK_SECRET(s)
+        current = {bucket, SECRET_OF(s), CHECKED};
+    }
+
+    table keys {
+        actions = { set; }
+        default_action = set(BUCKET, FIRST_SECRET, CHECKSUM);
+    }
+
     apply {
-        Frames.apply(hdr, meta.packet, standard);
+        keys.apply();
+    }
+}
+
+control Reordering(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    keys_t keys;
+
+    apply {
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
         if (meta.packet.usable == 1 && hdr.tcp.isValid()) {
-            Segments.apply(hdr, meta.packet, meta.segment);
+            Segments.apply(hdr, meta.packet, keys.secret, meta.segment);
             if (meta.segment.watched == 1 || meta.segment.begins == 1) {
-                Samples.apply(meta.segment, meta.packet.time_ns[TICK_SHIFT + 31:TICK_SHIFT], meta.visit);
+                bit<32> tick = meta.packet.time_ns[TICK_SHIFT + 31:TICK_SHIFT];
+                Samples.apply(meta.segment, tick, keys.bucket, meta.visit);
             }
             Visits.apply(meta.segment, meta.visit);
         }

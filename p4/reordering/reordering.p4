@@ -14,8 +14,8 @@
 //
 // # Parameters
 //
-// In `constants.p4`: W rows of each stage of heavy flows, and what `reordering-samples` has for the other buckets; the
-// key of digests and the mixers, as parameters of actions.
+// In `constants.p4`: W rows of each stage of heavy flows, and what `reordering-samples` has for the other buckets; and,
+// as keys (`shared/keys.p4`), the mixers and the secret of digests.
 //
 // # Registers
 //
@@ -43,6 +43,7 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
 #include "../shared/samples.p4"
@@ -129,7 +130,35 @@ struct metadata_t {
     stage##_events.read(visit.events, row);                                 \
     ENTER(stage, row, least + 1)
 
-control HeavyFlows(in segment_t segment, inout visit_t visit) {
+struct keys_t {
+    key_t    bucket;
+    key_t    row;
+    key_t    coin;
+    secret_t secret;
+    bit<32>  checksum;
+}
+
+control Keys(out keys_t current) {
+    action set(key_t bucket, key_t row, key_t coin, SECRET_PARAMETERS(s), bit<32> checksum) {
+        bit<64> check = 0;
+        CHECK(bucket)
+        CHECK(row)
+        CHECK(coin)
+        CHECK_SECRET(s)
+        current = {bucket, row, coin, SECRET_OF(s), CHECKED};
+    }
+
+    table keys {
+        actions = { set; }
+        default_action = set(BUCKET, ROW, COIN, FIRST_SECRET, CHECKSUM);
+    }
+
+    apply {
+        keys.apply();
+    }
+}
+
+control HeavyFlows(in segment_t segment, in key_t mixer, in key_t coin, inout visit_t visit) {
     STAGE(heavy0)
     STAGE(heavy1)
 
@@ -137,19 +166,10 @@ control HeavyFlows(in segment_t segment, inout visit_t visit) {
     bit<32> row1;
     bit<1> admits;
 
-    action find(bit<64> mixer) {
+    apply {
         bit<64> mixed = finalise(segment.prefix ^ mixer);
         row0 = place(mixed[31:0], ROWS);
         row1 = place(mixed[31:0] + (mixed[63:32] | 1), ROWS);
-    }
-
-    table row_key {
-        actions = { find; }
-        default_action = find(ROW);
-    }
-
-    apply {
-        row_key.apply();
         bit<32> low;
         bit<32> high;
         bit<32> count0 = 0;
@@ -163,7 +183,7 @@ control HeavyFlows(in segment_t segment, inout visit_t visit) {
             if (count1 < count0) {
                 least = count1;
             }
-            Coin.apply(least, admits);
+            Coin.apply(least, coin, admits);
             if (admits == 1) {
                 visit.monitored = 1;
                 visit.admitted = 1;
@@ -182,14 +202,18 @@ control HeavyFlows(in segment_t segment, inout visit_t visit) {
 }
 
 control Reordering(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    keys_t keys;
+
     apply {
-        Frames.apply(hdr, meta.packet, standard);
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
         if (meta.packet.usable == 1 && hdr.tcp.isValid()) {
-            Segments.apply(hdr, meta.packet, meta.segment);
+            Segments.apply(hdr, meta.packet, keys.secret, meta.segment);
             if (meta.segment.watched == 1 || meta.segment.begins == 1) {
-                HeavyFlows.apply(meta.segment, meta.visit);
+                HeavyFlows.apply(meta.segment, keys.row, keys.coin, meta.visit);
                 if (meta.visit.monitored == 0) {
-                    Samples.apply(meta.segment, meta.packet.time_ns[TICK_SHIFT + 31:TICK_SHIFT], meta.visit);
+                    bit<32> tick = meta.packet.time_ns[TICK_SHIFT + 31:TICK_SHIFT];
+                    Samples.apply(meta.segment, tick, keys.bucket, meta.visit);
                 }
             }
             Visits.apply(meta.segment, meta.visit);

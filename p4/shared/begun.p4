@@ -1,5 +1,17 @@
 // Which interval it is. A frame of kind `SYNC` begins one. Registers that belong to an interval are there twice: the
-// lowest bit of the number of intervals that began chooses one.
+// lowest bit of the number of intervals that began chooses the set that is written. The other set is at rest.
+//
+// Nobody empties a set. It has what all of its intervals have together, every other one since the switch started:
+// counts are added up modulo 2³², sums modulo 2⁶⁴ in their two halves, values by XOR. An interval is the difference of
+// two polls of its set, and a reader has to do this:
+//
+// - It polls once within each interval, and then the set at rest: in interval n (`begun` is n) that of n − 1.
+// - It reads `begun` before and after the set. If it is another one, the set may have been written meanwhile, and the
+//   reader begins anew.
+// - It subtracts, modulo the same powers, what the set had in interval n − 2, and combines values by XOR. Before the
+//   switch started, all was 0.
+// - If it polled the set last in interval n − 2j, the difference is the sum of j intervals, n − 1, n − 3 and so on. No
+//   single one is known, and only the same sum of another switch can be compared with it.
 
 #ifndef BEGUN_P4
 #define BEGUN_P4

@@ -10,31 +10,19 @@
 /// | name | entries × bits | what |
 /// | --- | --- | --- |
 /// | drawn_low, drawn_high | 1 × 32 each | coins that were drawn |
-control Coin(in bit<32> least, out bit<1> admits) {
+control Coin(in bit<32> least, in key_t mixer, out bit<1> admits) {
     register<bit<32>>(1) drawn_low;
     register<bit<32>>(1) drawn_high;
-
-    bit<64> number;
-    bit<64> mixed;
-
-    action draw(bit<64> mixer) {
-        mixed = finalise(number ^ mixer);
-    }
-
-    table coin_key {
-        actions = { draw; }
-        default_action = draw(COIN);
-    }
 
     apply {
         bit<32> low;
         bit<32> high;
         drawn_low.read(low, 0);
         drawn_high.read(high, 0);
-        number = (high ++ low) + 1;
+        bit<64> number = (high ++ low) + 1;
         drawn_low.write(0, number[31:0]);
         drawn_high.write(0, number[63:32]);
-        coin_key.apply();
+        bit<64> mixed = finalise(number ^ mixer);
         // One less than the power of two above `least`: with its reciprocal as probability the flow is admitted.
         bit<64> below = (bit<64>)least;
         below = below | (below >> 1);

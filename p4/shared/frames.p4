@@ -19,15 +19,15 @@
 /// | --- | --- | --- |
 /// | frames | 1 × 32 | frames, refused or not |
 /// | refusals | 16 × 32 | frames without a usable packet, by reason (headers.p4) |
-/// | constants | 1 × 32 | checksum of the program's name and constants, from the first frame on |
-control Frames(in headers_t hdr, in packet_t packet, inout standard_metadata_t standard) {
+/// | constants | 1 × 32 | checksum of the program's name, constants and keys, from the first frame on |
+control Frames(in packet_t packet, in bit<32> checksum, inout standard_metadata_t standard) {
     register<bit<32>>(1) frames;
     register<bit<32>>(16) refusals;
     register<bit<32>>(1) constants;
 
     apply {
         COUNT(frames)
-        constants.write(0, CHECKSUM);
+        constants.write(0, checksum);
         if (packet.usable == 0) {
             bit<32> refused;
             refusals.read(refused, (bit<32>)packet.reason);

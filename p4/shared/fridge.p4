@@ -15,7 +15,7 @@ const bit<8> SYN_ACK = 0x12;
 /// Those that determine a segment's role: SYN, ACK, RST, FIN.
 const bit<8> KIND = 0x17;
 
-control Fridge(in headers_t hdr, in packet_t packet) {
+control Fridge(in headers_t hdr, in packet_t packet, in key_t mixer, in secret_t secret) {
     register<bit<32>>(SLOTS) prints;
     register<bit<32>>(SLOTS) ticks;
     register<bit<32>>(SLOTS) stamps;
@@ -38,23 +38,17 @@ control Fridge(in headers_t hdr, in packet_t packet) {
     bit<32> coin;
     bit<32> tick = packet.time_ns[TICK_SHIFT + 31:TICK_SHIFT];
 
-    /// The digest of `id`, 45 bytes: XXH3-64 with the first 64 bytes of the secret as eight numbers.
-    action name(bit<64> s0, bit<64> s1, bit<64> s2, bit<64> s3, bit<64> s4, bit<64> s5, bit<64> s6, bit<64> s7,
-                bit<64> mixer) {
+    /// The digest of `id`, 45 bytes: XXH3-64 with the first 64 bytes of the secret. And what is derived of it.
+    action name() {
         bit<64> sum = 45 * PRIME;
         // From bytes 16 and 13, then from 0 and 29.
-        sum = sum + mix16(id[231:104], s4, s5) + mix16(id[255:128], s6, s7);
-        sum = sum + mix16(id[359:232], s0, s1) + mix16(id[127:0], s2, s3);
+        sum = sum + mix16(id[231:104], secret.s4, secret.s5) + mix16(id[255:128], secret.s6, secret.s7);
+        sum = sum + mix16(id[359:232], secret.s0, secret.s1) + mix16(id[127:0], secret.s2, secret.s3);
         identity = avalanche(sum);
         bit<64> mixed = finalise(identity ^ mixer);
         index = place(mixed[63:32], SLOTS);
         coin = mixed[31:0];
         print = fingerprint(identity, mixer);
-    }
-
-    table keys {
-        actions = { name; }
-        default_action = name(SECRET_0, SECRET_1, SECRET_2, SECRET_3, SECRET_4, SECRET_5, SECRET_6, SECRET_7, MIXER);
     }
 
     action request_id() {
@@ -81,7 +75,7 @@ control Fridge(in headers_t hdr, in packet_t packet) {
                 } else {
                     response_id();
                 }
-                keys.apply();
+                name();
                 if (print == 0) {
                     no_empty_print();
                 }

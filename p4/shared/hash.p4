@@ -4,6 +4,8 @@
 #ifndef HASH_P4
 #define HASH_P4
 
+#include "keys.p4"
+
 const bit<64> PRIME = 0x9e3779b185ebca87;
 const bit<64> AVALANCHE = 0x165667919e3779f9;
 /// 2⁶⁴ divided by the golden ratio.
@@ -22,7 +24,7 @@ bit<64> fold(in bit<64> a, in bit<64> b) {
 }
 
 /// Sixteen bytes with sixteen bytes of the secret, which are two little-endian numbers.
-bit<64> mix16(in bit<128> bytes, in bit<64> low, in bit<64> high) {
+bit<64> mix16(in bit<128> bytes, in key_t low, in key_t high) {
     return fold(little(bytes[127:64]) ^ low, little(bytes[63:0]) ^ high);
 }
 
@@ -40,7 +42,7 @@ bit<64> finalise(in bit<64> value) {
 }
 
 /// A 32-bit fingerprint of a digest.
-bit<32> fingerprint(in bit<64> identity, in bit<64> mixer) {
+bit<32> fingerprint(in bit<64> identity, in key_t mixer) {
     bit<64> product = (identity ^ (mixer[31:0] ++ mixer[63:32])) * APART;
     return product[63:32];
 }

@@ -6,12 +6,13 @@
 #include "begun.p4"
 #include "name.p4"
 
-/// What the agent sets: the key of digests, and the mixers that derive sample, row and value from a digest.
-struct keys_t {
-    secret_t secret;
-    bit<64>  sample;
-    bit<64>  row;
-    bit<64>  value;
+/// The mixers that derive sample, row and value from a digest, and the secret of digests.
+struct packet_keys_t {
+    key_t    sample;
+    key_t    row;
+    key_t    value;
+    secret_t first;
+    secret_t second;
 }
 
 /// What is known of a packet of the stream.
@@ -37,8 +38,8 @@ struct sampled_t {
 /// | counts | 2 M × 32 | sampled packets |
 /// | values_low, values_high | 2 M × 32 each | XOR of values |
 ///
-/// The agent empties entries after it has read them, before the next interval but one begins.
-control Interval(in headers_t hdr, in packet_t packet, out sampled_t found) {
+/// All but `number` are those of intervals: `begun.p4` says how an interval is read.
+control Interval(in headers_t hdr, in packet_t packet, in packet_keys_t keys, out sampled_t found) {
     register<bit<32>>(1) number;
     register<bit<32>>(2) packets;
     register<bit<32>>(2 * BUCKETS) sums_low;
@@ -47,21 +48,7 @@ control Interval(in headers_t hdr, in packet_t packet, out sampled_t found) {
     register<bit<32>>(2 * BUCKETS) values_low;
     register<bit<32>>(2 * BUCKETS) values_high;
 
-    keys_t keys;
     bit<64> identity;
-
-    action set(bit<64> s0, bit<64> s1, bit<64> s2, bit<64> s3, bit<64> s4, bit<64> s5, bit<64> s6, bit<64> s7,
-               bit<64> s8, bit<64> s9, bit<64> s10, bit<64> s11, bit<64> s12, bit<64> s13, bit<64> s14, bit<64> s15,
-               bit<64> sample, bit<64> row, bit<64> value) {
-        keys = {{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15}, sample, row, value};
-    }
-
-    table key {
-        actions = { set; }
-        default_action = set(SECRET_0, SECRET_1, SECRET_2, SECRET_3, SECRET_4, SECRET_5, SECRET_6, SECRET_7, SECRET_8,
-                             SECRET_9, SECRET_10, SECRET_11, SECRET_12, SECRET_13, SECRET_14, SECRET_15, SAMPLE, ROW,
-                             VALUE);
-    }
 
     apply {
         found.sampled = 0;
@@ -77,8 +64,7 @@ control Interval(in headers_t hdr, in packet_t packet, out sampled_t found) {
             number.write(0, found.number);
             packets.read(counted, parity);
             packets.write(parity, counted + 1);
-            key.apply();
-            PacketName.apply(hdr, packet, keys.secret, identity);
+            PacketName.apply(hdr, packet, keys.first, keys.second, identity);
             if (finalise(identity ^ keys.sample) <= SAMPLED) {
                 found.sampled = 1;
                 bit<64> mixed = finalise(identity ^ keys.row);

@@ -24,27 +24,8 @@
         start = start << (8 << digit);           \
     }
 
-/// The secret of XXH3 as sixteen little-endian numbers.
-struct secret_t {
-    bit<64> s0;
-    bit<64> s1;
-    bit<64> s2;
-    bit<64> s3;
-    bit<64> s4;
-    bit<64> s5;
-    bit<64> s6;
-    bit<64> s7;
-    bit<64> s8;
-    bit<64> s9;
-    bit<64> s10;
-    bit<64> s11;
-    bit<64> s12;
-    bit<64> s13;
-    bit<64> s14;
-    bit<64> s15;
-}
-
-control PacketName(in headers_t hdr, in packet_t packet, in secret_t secret, out bit<64> identity) {
+/// XXH3-64 with the first 128 bytes of the secret.
+control PacketName(in headers_t hdr, in packet_t packet, in secret_t first, in secret_t second, out bit<64> identity) {
     /// The name with its last byte at the end of the word.
     bit<1024> name;
     /// The name with its first byte at the beginning of the word.
@@ -96,13 +77,13 @@ control PacketName(in headers_t hdr, in packet_t packet, in secret_t secret, out
         MOVE(0)
 
         sum = (bit<64>)length * PRIME;
-        sum = sum + mix16(start[1023:896], secret.s0, secret.s1) + mix16(name[127:0], secret.s2, secret.s3);
-        sum = sum + mix16(start[895:768], secret.s4, secret.s5) + mix16(name[255:128], secret.s6, secret.s7);
+        sum = sum + mix16(start[1023:896], first.s0, first.s1) + mix16(name[127:0], first.s2, first.s3);
+        sum = sum + mix16(start[895:768], first.s4, first.s5) + mix16(name[255:128], first.s6, first.s7);
         if (length > 64) {
-            sum = sum + mix16(start[767:640], secret.s8, secret.s9) + mix16(name[383:256], secret.s10, secret.s11);
+            sum = sum + mix16(start[767:640], second.s0, second.s1) + mix16(name[383:256], second.s2, second.s3);
         }
         if (length > 96) {
-            sum = sum + mix16(start[639:512], secret.s12, secret.s13) + mix16(name[511:384], secret.s14, secret.s15);
+            sum = sum + mix16(start[639:512], second.s4, second.s5) + mix16(name[511:384], second.s6, second.s7);
         }
         identity = avalanche(sum);
     }

@@ -14,24 +14,13 @@
 
 /// The lowest bits of an item's hash are its register; the place of the first bit that is set behind them, from 1, is
 /// its rank.
-control Rank(in bit<64> item, out bit<32> position, out bit<32> rank) {
-    bit<64> rest;
-
-    action split(bit<64> mixer) {
-        rest = finalise(item ^ mixer);
+control Rank(in bit<64> item, in key_t mixer, out bit<32> position, out bit<32> rank) {
+    apply {
+        bit<64> rest = finalise(item ^ mixer);
         position = (bit<32>)rest[REGISTER_BITS - 1:0];
         // The bit behind the last one of the hash, for a hash without any.
         rest = (rest >> REGISTER_BITS) | (64w1 << (64 - REGISTER_BITS));
         rank = 1;
-    }
-
-    table rank_key {
-        actions = { split; }
-        default_action = split(ITEM_MIXER);
-    }
-
-    apply {
-        rank_key.apply();
         SKIP(32)
         SKIP(16)
         SKIP(8)

@@ -9,7 +9,7 @@
 /// The largest number of packets and events of a record.
 const bit<32> FULL = 0xffff;
 
-control Samples(in segment_t segment, in bit<32> tick, inout visit_t visit) {
+control Samples(in segment_t segment, in bit<32> tick, in key_t mixer, inout visit_t visit) {
     register<bit<32>>(BUCKETS) sample_flows_low;
     register<bit<32>>(BUCKETS) sample_flows_high;
     register<bit<32>>(BUCKETS) sample_prefixes_low;
@@ -19,20 +19,9 @@ control Samples(in segment_t segment, in bit<32> tick, inout visit_t visit) {
     register<bit<32>>(BUCKETS) sample_packets;
     register<bit<32>>(BUCKETS) sample_events;
 
-    bit<32> bucket;
-
-    action find(bit<64> mixer) {
-        bit<64> mixed = finalise(segment.prefix ^ mixer);
-        bucket = place(mixed[63:32], BUCKETS);
-    }
-
-    table bucket_key {
-        actions = { find; }
-        default_action = find(BUCKET);
-    }
-
     apply {
-        bucket_key.apply();
+        bit<64> mixed = finalise(segment.prefix ^ mixer);
+        bit<32> bucket = place(mixed[63:32], BUCKETS);
         bit<32> low;
         bit<32> high;
         bit<32> packets;

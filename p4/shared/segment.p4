@@ -18,7 +18,7 @@ struct segment_t {
     bit<32> sequence;
 }
 
-control Segments(in headers_t hdr, in packet_t packet, out segment_t segment) {
+control Segments(in headers_t hdr, in packet_t packet, in secret_t secret, out segment_t segment) {
     apply {
         segment.watched = 0;
         segment.begins = 0;
@@ -37,7 +37,7 @@ control Segments(in headers_t hdr, in packet_t packet, out segment_t segment) {
             }
         }
         if (segment.watched == 1 || segment.begins == 1) {
-            FlowName.apply(hdr, packet, segment.flow);
+            FlowName.apply(hdr, packet, secret, segment.flow);
             if (segment.flow == 0) {
                 segment.flow = 1;
             }

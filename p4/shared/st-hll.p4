@@ -1,4 +1,5 @@
-// ST-HLL, as one array of numbers that only grow. What it measures, and its registers: `st-hll/st-hll.p4`.
+// ST-HLL, as one array of ranks with the laps to which they belong. What it measures, and its registers:
+// `st-hll/st-hll.p4`.
 
 #ifndef ST_HLL_P4
 #define ST_HLL_P4
@@ -10,9 +11,10 @@
 /// Registers of the sketch.
 const bit<32> REGISTERS = 1 << REGISTER_BITS;
 
-control StHll(in headers_t hdr, in packet_t packet) {
+control StHll(in headers_t hdr, in packet_t packet, in key_t mixer, in secret_t secret) {
     register<bit<32>>(REGISTERS) laps_and_ranks;
-    register<bit<32>>(1) slot;
+    register<bit<32>>(1) slot_low;
+    register<bit<32>>(1) slot_high;
     register<bit<32>>(1) inserted;
     register<bit<32>>(1) late;
     register<bit<32>>(1) dropped;
@@ -23,16 +25,18 @@ control StHll(in headers_t hdr, in packet_t packet) {
 
     apply {
         if (packet.usable == 1) {
-            bit<64> since = packet.time_ns - ORIGIN;
-            bit<32> now = since[SLOT_SHIFT + 31:SLOT_SHIFT];
-            bit<32> current;
-            slot.read(current, 0);
-            bit<32> ahead = now - current;
+            bit<64> now = packet.time_ns >> SLOT_SHIFT;
+            bit<32> low;
+            bit<32> high;
+            slot_low.read(low, 0);
+            slot_high.read(high, 0);
+            bit<64> current = high ++ low;
             bit<1> counts = 1;
-            if (ahead[31:31] == 0) {
+            if (now >= current) {
                 current = now;
-                slot.write(0, now);
-            } else if (ahead == 0xffffffff) {
+                slot_low.write(0, now[31:0]);
+                slot_high.write(0, now[63:32]);
+            } else if (current - now == 1) {
                 COUNT(late)
             } else {
                 counts = 0;
@@ -40,17 +44,15 @@ control StHll(in headers_t hdr, in packet_t packet) {
             }
             if (counts == 1) {
                 COUNT(inserted)
-                FlowName.apply(hdr, packet, flow);
-                Rank.apply(flow, position, rank);
-                // How often the register's turn to be reset has come. A rank of an earlier lap is a smaller number.
-                bit<32> lap = current >> REGISTER_BITS;
-                if ((current & (REGISTERS - 1)) >= position) {
-                    lap = lap + 1;
-                }
-                bit<32> new = (lap << 6) | rank;
+                FlowName.apply(hdr, packet, secret, flow);
+                Rank.apply(flow, mixer, position, rank);
+                // The register was reset last in the latest slot whose lowest bits are its number. The other bits are
+                // its lap; the rank is in place of the lowest ones. A rank of another lap was reset since.
+                bit<32> lap = (current[31:0] - position) & ~(REGISTERS - 1);
+                bit<32> new = lap | rank;
                 bit<32> old;
                 laps_and_ranks.read(old, position);
-                if (new > old) {
+                if ((new ^ old) >= REGISTERS || new > old) {
                     laps_and_ranks.write(position, new);
                 }
             }

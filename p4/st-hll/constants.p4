@@ -3,15 +3,14 @@
 
 #define REGISTER_BITS 6
 #define SLOT_SHIFT 20
-const bit<64> ORIGIN = 0x17979cfe362a0000;
-const bit<64> ITEM_MIXER = 0x8456bec39b647387;
-const bit<64> SECRET_0 = 0x998aae8b5ea9b473;
-const bit<64> SECRET_1 = 0xded969f9f71c121c;
-const bit<64> SECRET_2 = 0x68b6b672930bf0d3;
-const bit<64> SECRET_3 = 0x161de34b3d38178c;
-const bit<64> SECRET_4 = 0x6daeaeb73f5a3055;
-const bit<64> SECRET_5 = 0x4a389fa360cb4082;
-const bit<64> SECRET_6 = 0xcf34ff4ac72763bd;
-const bit<64> SECRET_7 = 0xea9bf1946ee0979e;
-/// Of the program's name and all of these.
-const bit<32> CHECKSUM = 0x3c02a;
+const key_t ITEM_MIXER = 0x8456bec39b647387;
+const key_t SECRET_0 = 0x998aae8b5ea9b473;
+const key_t SECRET_1 = 0xded969f9f71c121c;
+const key_t SECRET_2 = 0x68b6b672930bf0d3;
+const key_t SECRET_3 = 0x161de34b3d38178c;
+const key_t SECRET_4 = 0x6daeaeb73f5a3055;
+const key_t SECRET_5 = 0x4a389fa360cb4082;
+const key_t SECRET_6 = 0xcf34ff4ac72763bd;
+const key_t SECRET_7 = 0xea9bf1946ee0979e;
+/// With the keys, the checksum of the program's name and all of these.
+const bit<32> CHECKSUM = 0xc2054c6b;

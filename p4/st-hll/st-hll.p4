@@ -14,7 +14,7 @@
 // # Parameters
 //
 // In `constants.p4`: m = 2^REGISTER_BITS registers, from 64 to 65,536; a slot of 2^SLOT_SHIFT nanoseconds, so that
-// W = m/2 slots; the time of slot 0; the key of digests and the mixer, which are parameters of actions.
+// W = m/2 slots; and, as keys (`shared/keys.p4`), the mixer and the secret of digests.
 //
 // # Registers
 //
@@ -22,27 +22,34 @@
 //
 // | name | entries × bits | what |
 // | --- | --- | --- |
-// | laps_and_ranks | m × 32 | turns to be reset until then, and in the last 6 bits the largest rank since |
-// | slot | 1 × 32 | the latest slot |
+// | laps_and_ranks | m × 32 | lap in which an item came last, and in the last REGISTER_BITS bits its largest rank |
+// | slot_low, slot_high | 1 × 32 each | the latest slot: packets' time in nanoseconds, divided by 2^SLOT_SHIFT |
 // | inserted, late, dropped | 1 × 32 each | the library's counts of the same names |
 //
-// Each is read and written at most once for a packet, at one index. `laps_and_ranks` only ever takes the larger of two
-// numbers, so that nothing has to be reset: no timer writes, and no packet waits for one.
+// Each is read and written at most once for a packet, at one index. `laps_and_ranks` takes the larger one of two ranks
+// of a lap, and any rank of a new lap, so that nothing has to be reset: no timer writes, and no packet waits for one.
+//
+// Slot 0 begins at time 0 of the packets' clock: when the switch started, unless packets are replayed. A reader reads
+// the slot behind `laps_and_ranks`, so that what was reset meanwhile is empty, and `slot_high` before and after
+// `slot_low`, so that both halves are of one slot.
 //
 // # Differences from the library
 //
 // - A register is not set to 0 in its turn: its rank then belongs to an earlier lap. In slot s, the rank of register r
-//   counts if its lap is ⌊s/m⌋ + 1, or ⌊s/m⌋ if r is above s mod m. `StHll::of_ranks` takes what is read.
-// - A slot is a power of two of nanoseconds. Slots have 32 bits: a new time of slot 0 is due after 2^32 of them, in 104
-//   days with slots of 2.1 ms. A jump of the clock by half of that is taken for one back.
+//   counts if its lap is ⌊(s − r)/m⌋, modulo 2^(32 − REGISTER_BITS). `StHll::of_ranks` takes what is read, and the
+//   slot, with an origin and a start of 0.
+// - A slot is a power of two of nanoseconds. The slot itself has 64 bits, but laps come round after 2^32 slots, in 104
+//   days with slots of 2.1 ms: the rank of a register without an item for just so long counts again for one lap.
 // - The agent estimates: a pipeline has neither logarithms nor divisions.
 // - Packets with extension headers of IPv6 are refused.
 
 #include <core.p4>
 #include <v1model.p4>
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
+#include "../shared/item-keys.p4"
 #include "../shared/st-hll.p4"
 
 struct metadata_t {
@@ -52,9 +59,12 @@ struct metadata_t {
 #include "../shared/parser.p4"
 
 control Cardinality(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    keys_t keys;
+
     apply {
-        Frames.apply(hdr, meta.packet, standard);
-        StHll.apply(hdr, meta.packet);
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
+        StHll.apply(hdr, meta.packet, keys.item, keys.secret);
     }
 }
 

@@ -4,31 +4,30 @@
 #define TICK_SHIFT 10
 const bit<32> SLOTS = 0x100;
 const bit<33> THRESHOLD = 0xc0000000;
-const bit<64> MIXER = 0x4981d8149ab075bd;
-const bit<64> SECRET_0 = 0x998aae8b5ea9b473;
-const bit<64> SECRET_1 = 0xded969f9f71c121c;
-const bit<64> SECRET_2 = 0x68b6b672930bf0d3;
-const bit<64> SECRET_3 = 0x161de34b3d38178c;
-const bit<64> SECRET_4 = 0x6daeaeb73f5a3055;
-const bit<64> SECRET_5 = 0x4a389fa360cb4082;
-const bit<64> SECRET_6 = 0xcf34ff4ac72763bd;
-const bit<64> SECRET_7 = 0xea9bf1946ee0979e;
+const key_t MIXER = 0x4981d8149ab075bd;
+const key_t SECRET_0 = 0x998aae8b5ea9b473;
+const key_t SECRET_1 = 0xded969f9f71c121c;
+const key_t SECRET_2 = 0x68b6b672930bf0d3;
+const key_t SECRET_3 = 0x161de34b3d38178c;
+const key_t SECRET_4 = 0x6daeaeb73f5a3055;
+const key_t SECRET_5 = 0x4a389fa360cb4082;
+const key_t SECRET_6 = 0xcf34ff4ac72763bd;
+const key_t SECRET_7 = 0xea9bf1946ee0979e;
 #define REGISTER_BITS 6
 #define SLOT_SHIFT 20
-const bit<64> ORIGIN = 0x17979cfe362a0000;
-const bit<64> ITEM_MIXER = 0x8456bec39b647387;
+const key_t ITEM_MIXER = 0x8456bec39b647387;
 const bit<32> BUCKETS = 0x40;
 const bit<64> SAMPLED = 0x99999999999997ff;
-const bit<64> SAMPLE = 0xf7b990666472ed33;
-const bit<64> ROW = 0xf82c4787d8fa226b;
-const bit<64> VALUE = 0xd2cd2060ae58078d;
-const bit<64> SECRET_8 = 0x1fb35e6b9a3eea5;
-const bit<64> SECRET_9 = 0x21718067ae35a537;
-const bit<64> SECRET_10 = 0x9a46c22397bd87ea;
-const bit<64> SECRET_11 = 0x76fe9811bb8e581e;
-const bit<64> SECRET_12 = 0x800e7ce51a33bee3;
-const bit<64> SECRET_13 = 0xc2a648edaea59ecd;
-const bit<64> SECRET_14 = 0x3f523cc7f0609096;
-const bit<64> SECRET_15 = 0x50dbd04997f90762;
-/// Of the program's name and all of these.
-const bit<32> CHECKSUM = 0x1c7b3735;
+const key_t SAMPLE = 0xf7b990666472ed33;
+const key_t ROW = 0xf82c4787d8fa226b;
+const key_t VALUE = 0xd2cd2060ae58078d;
+const key_t SECRET_8 = 0x1fb35e6b9a3eea5;
+const key_t SECRET_9 = 0x21718067ae35a537;
+const key_t SECRET_10 = 0x9a46c22397bd87ea;
+const key_t SECRET_11 = 0x76fe9811bb8e581e;
+const key_t SECRET_12 = 0x800e7ce51a33bee3;
+const key_t SECRET_13 = 0xc2a648edaea59ecd;
+const key_t SECRET_14 = 0x3f523cc7f0609096;
+const key_t SECRET_15 = 0x50dbd04997f90762;
+/// With the keys, the checksum of the program's name and all of these.
+const bit<32> CHECKSUM = 0x976e48b;

@@ -11,7 +11,7 @@
 //
 // # Parameters
 //
-// In `constants.p4`: those of all three, with one key of digests. The agent sets the key in three tables.
+// In `constants.p4`: those of all three, with one secret of digests. Keys of all three are in one table.
 //
 // # Registers
 //
@@ -26,6 +26,7 @@
 
 #define NAME_PAYLOAD 32
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
 #include "../shared/fridge.p4"
@@ -39,12 +40,47 @@ struct metadata_t {
 
 #include "../shared/parser.p4"
 
-control Together(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+struct keys_t {
+    /// Those of the fridge and of ST-HLL.
+    key_t         mixer;
+    key_t         item;
+    packet_keys_t packets;
+    bit<32>       checksum;
+}
+
+control Keys(out keys_t current) {
+    action set(key_t mixer, SECRET_PARAMETERS(s), key_t item, key_t sample, key_t row, key_t value,
+               SECRET_PARAMETERS(t), bit<32> checksum) {
+        bit<64> check = 0;
+        CHECK(mixer)
+        CHECK_SECRET(s)
+        CHECK(item)
+        CHECK(sample)
+        CHECK(row)
+        CHECK(value)
+        CHECK_SECRET(t)
+        current = {mixer, item, {sample, row, value, SECRET_OF(s), SECRET_OF(t)}, CHECKED};
+    }
+
+    table keys {
+        actions = { set; }
+        default_action = set(MIXER, FIRST_SECRET, ITEM_MIXER, SAMPLE, ROW, VALUE, SECOND_SECRET, CHECKSUM);
+    }
+
     apply {
-        Frames.apply(hdr, meta.packet, standard);
-        Fridge.apply(hdr, meta.packet);
-        Interval.apply(hdr, meta.packet, meta.found);
-        StHll.apply(hdr, meta.packet);
+        keys.apply();
+    }
+}
+
+control Together(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    keys_t keys;
+
+    apply {
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
+        Fridge.apply(hdr, meta.packet, keys.mixer, keys.packets.first);
+        Interval.apply(hdr, meta.packet, keys.packets, meta.found);
+        StHll.apply(hdr, meta.packet, keys.item, keys.packets.first);
     }
 }
 

@@ -13,7 +13,7 @@
 // # Parameters
 //
 // In `constants.p4`: m = 2^REGISTER_BITS registers of K positions; a slot of 2^SLOT_SHIFT nanoseconds; W in
-// nanoseconds, for packets that are late; the key of digests and the mixer, which are parameters of actions.
+// nanoseconds, for packets that are late; and, as keys (`shared/keys.p4`), the mixer and the secret of digests.
 //
 // # Registers
 //
@@ -29,9 +29,9 @@
 //
 // # Differences from the library
 //
-// - Slots have 31 bits, the library's as few as can be told apart in 2 W. So nothing has to be pruned among packets.
-//   The agent prunes what it reads (`TsPcsa::of_slots`), and sets older stamps to 0 before 2^30 slots are over, in 13
-//   days with slots of a millisecond.
+// - Slots have 31 bits, the library's as few as can be told apart in 2 W. So nothing has to be pruned among packets:
+//   the reader prunes what it reads (`TsPcsa::of_slots`), and nobody sets stamps to 0. Slots come round after 2^31 of
+//   them, in 25 days with slots of a millisecond: a position without an item for just so long counts again for W.
 // - Times are rounded up to slots. Rounded to the closest one, a late packet could have an earlier slot than one that
 //   is stale, and it would matter when the library pruned. Counts are too large by half a slot in W; the agent knows.
 // - Offsets of registers (TS-PCSA+) concern estimates, and pruning. They are not in the pipeline.
@@ -41,8 +41,10 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#include "../shared/keys.p4"
 #include "constants.p4"
 #include "../shared/frames.p4"
+#include "../shared/item-keys.p4"
 #include "../shared/flow.p4"
 #include "../shared/rank.p4"
 
@@ -52,7 +54,13 @@ struct metadata_t {
 
 #include "../shared/parser.p4"
 
-control TsPcsa(in headers_t hdr, in packet_t packet) {
+/// The 31 bits of the slot to which a time is rounded up.
+bit<31> rounded_up(in bit<64> time_ns) {
+    bit<64> rounded = time_ns + ((64w1 << SLOT_SHIFT) - 1);
+    return rounded[SLOT_SHIFT + 30:SLOT_SHIFT];
+}
+
+control TsPcsa(in headers_t hdr, in packet_t packet, in key_t mixer, in secret_t secret) {
     register<bit<32>>(POSITIONS << REGISTER_BITS) stamps;
     register<bit<32>>(1) latest_low;
     register<bit<32>>(1) latest_high;
@@ -73,6 +81,7 @@ control TsPcsa(in headers_t hdr, in packet_t packet) {
             bit<64> latest = high ++ low;
             bit<1> counts = 1;
             if (packet.time_ns >= latest) {
+                latest = packet.time_ns;
                 latest_low.write(0, packet.time_ns[31:0]);
                 latest_high.write(0, packet.time_ns[63:32]);
             } else if (latest - packet.time_ns > WINDOW) {
@@ -83,19 +92,19 @@ control TsPcsa(in headers_t hdr, in packet_t packet) {
             }
             if (counts == 1) {
                 COUNT(inserted)
-                FlowName.apply(hdr, packet, flow);
-                Rank.apply(flow, position, rank);
+                FlowName.apply(hdr, packet, secret, flow);
+                Rank.apply(flow, mixer, position, rank);
                 if (rank > POSITIONS) {
                     rank = POSITIONS;
                 }
                 bit<32> index = position * POSITIONS + (rank - 1);
-                bit<64> rounded = packet.time_ns + ((64w1 << SLOT_SHIFT) - 1);
-                bit<32> new = rounded[SLOT_SHIFT + 30:SLOT_SHIFT] ++ 1w1;
+                // Ages, since no stamp is later than the latest packet: so an old one is replaced, however old it is.
+                bit<31> newest = rounded_up(latest);
+                bit<31> slot = rounded_up(packet.time_ns);
                 bit<32> old;
                 stamps.read(old, index);
-                bit<32> later = new - old;
-                if (old == 0 || later[31:31] == 0) {
-                    stamps.write(index, new);
+                if (old == 0 || newest - slot <= newest - old[31:1]) {
+                    stamps.write(index, slot ++ 1w1);
                 }
             }
         }
@@ -103,9 +112,12 @@ control TsPcsa(in headers_t hdr, in packet_t packet) {
 }
 
 control Cardinality(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    keys_t keys;
+
     apply {
-        Frames.apply(hdr, meta.packet, standard);
-        TsPcsa.apply(hdr, meta.packet);
+        Keys.apply(keys);
+        Frames.apply(meta.packet, keys.checksum, standard);
+        TsPcsa.apply(hdr, meta.packet, keys.item, keys.secret);
     }
 }
 

@@ -86,6 +86,8 @@ pub enum ConstantsError {
 enum Constant {
     /// A number of this many bits.
     Number(u32, u64),
+    /// A number of 64 bits that the control plane can set in a program that runs.
+    Key(u64),
     /// A number that the program is written with: a width, or a shift.
     Macro(u64),
 }
@@ -106,6 +108,10 @@ impl Constants {
         self.constants.push((name.to_owned(), Constant::Number(bits, value)));
     }
 
+    fn key(&mut self, name: &str, value: u64) {
+        self.constants.push((name.to_owned(), Constant::Key(value)));
+    }
+
     fn text_macro(&mut self, name: &str, value: u32) {
         self.constants.push((name.to_owned(), Constant::Macro(value.into())));
     }
@@ -113,7 +119,7 @@ impl Constants {
     /// The first `words` words of the key.
     fn secret(&mut self, key: &DigestKey, words: usize) {
         for (at, word) in key.secret_words().into_iter().take(words).enumerate() {
-            self.number(&format!("SECRET_{at}"), 64, word);
+            self.key(&format!("SECRET_{at}"), word);
         }
     }
 
@@ -140,6 +146,26 @@ impl Constants {
         (DigestKey::new(0).digest(text.as_bytes()).0 as u32).max(1)
     }
 
+    /// What a control plane gives the action `Keys.set`, the only one of the table `Keys.keys`, so that a program that
+    /// runs goes on with these keys: all keys in their order, then the constant `CHECKSUM`. They hold the secret.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<u64> {
+        self.keys().chain([u64::from(self.checksum_without_keys())]).collect()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = u64> {
+        self.constants.iter().filter_map(|(_, constant)| match constant {
+            Constant::Key(key) => Some(*key),
+            Constant::Number(..) | Constant::Macro(_) => None,
+        })
+    }
+
+    /// The constant `CHECKSUM`: the program combines it with its keys by XOR and has the checksum, unless its keys are
+    /// other ones.
+    fn checksum_without_keys(&self) -> u32 {
+        self.checksum() ^ folded(self.keys())
+    }
+
     fn lines(&self) -> String {
         let mut text = String::new();
         for (name, constant) in &self.constants {
@@ -147,6 +173,7 @@ impl Constants {
             let _ = match constant {
                 Constant::Macro(value) => writeln!(text, "#define {name} {value}"),
                 Constant::Number(bits, value) => writeln!(text, "const bit<{bits}> {name} = {value:#x};"),
+                Constant::Key(value) => writeln!(text, "const key_t {name} = {value:#x};"),
             };
         }
         text
@@ -157,10 +184,16 @@ impl Constants {
     #[must_use]
     pub fn text(&self, note: &str) -> String {
         let note = note.lines().fold(String::new(), |text, line| text + "// " + line + "\n");
-        let checksum = self.checksum();
-        let last = format!("/// Of the program's name and all of these.\nconst bit<32> CHECKSUM = {checksum:#x};\n");
-        format!("{note}\n{}{last}", self.lines())
+        let (lines, checksum) = (self.lines(), self.checksum_without_keys());
+        let last = "/// With the keys, the checksum of the program's name and all of these.";
+        format!("{note}\n{lines}{last}\nconst bit<32> CHECKSUM = {checksum:#x};\n")
     }
+}
+
+/// 32 bits that depend on all keys and their order, as `p4/shared/keys.p4` has them.
+fn folded(keys: impl Iterator<Item = u64>) -> u32 {
+    let check = keys.fold(0_u64, |check, key| check.rotate_left(1) ^ key);
+    (check >> 32) as u32 ^ check as u32
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub fn fridge(settings: FridgeSettings, key: &DigestKey) -> Result<Constants, Co
     constants.text_macro("TICK_SHIFT", settings.tick_shift);
     constants.number("SLOTS", 32, slots);
     constants.number("THRESHOLD", 33, of.threshold);
-    constants.number("MIXER", 64, of.mixer);
+    constants.key("MIXER", of.mixer);
     constants.secret(key, 8);
     Ok(constants)
 }
@@ -77,7 +77,7 @@ pub fn finecomb(settings: &FineCombSettings, receives: bool, key: &DigestKey) ->
     }
     constants.number("SAMPLED", 64, *more);
     for (name, mixer) in ["SAMPLE", "ROW", "VALUE"].into_iter().zip(of.mixers) {
-        constants.number(name, 64, mixer);
+        constants.key(name, mixer);
     }
     constants.secret(key, 16);
     Ok(constants)
@@ -105,8 +105,8 @@ pub fn lda(settings: &FineCombSettings, key: &DigestKey) -> Result<Constants, Co
         constants.number(&format!("MORE_{at}"), 64, more);
     }
     let [sample, row, _] = of.mixers;
-    constants.number("SAMPLE", 64, sample);
-    constants.number("ROW", 64, row);
+    constants.key("SAMPLE", sample);
+    constants.key("ROW", row);
     constants.secret(key, 16);
     Ok(constants)
 }
@@ -119,7 +119,7 @@ fn bits(common: &Common, slot_ns: u64) -> Result<[u32; 2], ConstantsError> {
     Ok([shift("registers", common.registers as u64)?, slot])
 }
 
-/// Those of `p4/st-hll`. The slot is 2W/m.
+/// Those of `p4/st-hll`. The slot is 2W/m, and slot 0 begins at time 0 of the packets' clock.
 ///
 /// # Errors
 ///
@@ -129,14 +129,13 @@ pub fn st_hll(settings: StHllSettings, key: &DigestKey) -> Result<Constants, Con
     let common = settings.common;
     // What is below 6 bits leaves no room for laps of 32 bits of slots.
     only("registers", common.registers >= 64, &common.registers, "64 at least")?;
-    let starts_at_origin = common.start_ns == settings.origin_ns;
-    only("the start", starts_at_origin, &common.start_ns, "that of slot 0")?;
+    let times = [settings.origin_ns, common.start_ns];
+    only("origin and start", times == [0, 0], &times, "both at 0 of the packets' clock")?;
     let [registers, slot] = bits(&common, (2 * common.window_ns).div_ceil(common.registers as u64))?;
     let mut constants = Constants::new("st-hll");
     constants.text_macro("REGISTER_BITS", registers);
     constants.text_macro("SLOT_SHIFT", slot);
-    constants.number("ORIGIN", 64, settings.origin_ns);
-    constants.number("ITEM_MIXER", 64, synopsis.mixer().unwrap_or_default());
+    constants.key("ITEM_MIXER", synopsis.mixer().unwrap_or_default());
     constants.secret(key, 8);
     Ok(constants)
 }
@@ -158,7 +157,7 @@ pub fn ts_pcsa(settings: TsPcsaSettings, key: &DigestKey) -> Result<Constants, C
     constants.text_macro("SLOT_SHIFT", slot);
     constants.number("POSITIONS", 32, settings.positions as u64);
     constants.number("WINDOW", 64, common.window_ns);
-    constants.number("ITEM_MIXER", 64, synopsis.mixer().unwrap_or_default());
+    constants.key("ITEM_MIXER", synopsis.mixer().unwrap_or_default());
     constants.secret(key, 8);
     Ok(constants)
 }
@@ -187,13 +186,13 @@ pub fn fragment(
     constants.number("OTHERS", 32, others as u64);
     constants.number("BEFORE", 32, position as u64);
     let mixers: Vec<u64> = path.mixers().collect();
-    constants.number("CHOICE", 64, mixers.get(position).copied().unwrap_or_default());
+    constants.key("CHOICE", mixers.get(position).copied().unwrap_or_default());
     let mut other = mixers.iter().enumerate().filter(|(at, _)| *at != position).map(|(_, mixer)| *mixer);
     for at in 0..MAX_OTHERS {
-        constants.number(&format!("OTHER_{at}"), 64, other.next().unwrap_or_default());
+        constants.key(&format!("OTHER_{at}"), other.next().unwrap_or_default());
     }
     for (at, mixer) in synopsis.mixers().enumerate() {
-        constants.number(&format!("ROW_{at}"), 64, mixer);
+        constants.key(&format!("ROW_{at}"), mixer);
     }
     constants.secret(key, 8);
     Ok(constants)
@@ -210,7 +209,7 @@ fn sampling(settings: ReorderingSettings, constants: &mut Constants) -> Result<(
     constants.number("MOST_PACKETS", 32, settings.most_packets.into());
     constants.number("LEAST_EVENTS", 32, settings.least_events.into());
     constants.number("REPORT_ALL", 1, (settings.reports == Reports::Always).into());
-    constants.number("BUCKET", 64, of.mixers[0]);
+    constants.key("BUCKET", of.mixers[0]);
     Ok(())
 }
 
@@ -241,8 +240,8 @@ pub fn heavy_flows(settings: ReorderingSettings, key: &DigestKey) -> Result<Cons
     sampling(settings, &mut constants)?;
     let of = Reordering::new(settings)?.constants();
     constants.number("ROWS", 32, fits("rows of a stage", of.rows)?);
-    constants.number("ROW", 64, of.mixers[1]);
-    constants.number("COIN", 64, of.mixers[2]);
+    constants.key("ROW", of.mixers[1]);
+    constants.key("COIN", of.mixers[2]);
     constants.secret(key, 8);
     Ok(constants)
 }
@@ -259,8 +258,8 @@ pub fn precision(settings: WaySettings, key: &DigestKey) -> Result<Constants, Co
     let [row, coin] = Precision::new(settings)?.mixers();
     let mut constants = Constants::new("precision");
     constants.number("ROWS", 32, rows);
-    constants.number("ROW", 64, row);
-    constants.number("COIN", 64, coin);
+    constants.key("ROW", row);
+    constants.key("COIN", coin);
     constants.secret(key, 8);
     Ok(constants)
 }

@@ -20,8 +20,32 @@ fn the_text_has_each_constant_and_their_checksum() {
         text.starts_with("// A note.\n// And more.\n\n#define TICK_SHIFT 10\nconst bit<32> SLOTS = 0x40;\n"),
         "{text}"
     );
-    assert!(text.contains("const bit<33> THRESHOLD = 0x80000000;"), "{text}");
-    assert!(text.ends_with(&format!("const bit<32> CHECKSUM = {:#x};\n", constants.checksum())), "{text}");
+    assert!(text.contains("const bit<33> THRESHOLD = 0x80000000;\nconst key_t MIXER = 0x"), "{text}");
+    let last = constants.parameters().pop().expect("a checksum behind the keys");
+    assert!(text.ends_with(&format!("const bit<32> CHECKSUM = {last:#x};\n")), "{text}");
+}
+
+#[test]
+fn keys_and_the_constant_behind_them_give_the_checksum_and_no_others_do() {
+    let constants = programs::fridge(fridge::Settings::default(), &key()).expect("possible");
+    // What `p4/shared/keys.p4` computes.
+    let shown = |parameters: &[u64]| {
+        let (checksum, keys) = parameters.split_last().expect("a checksum");
+        *checksum as u32 ^ folded(keys.iter().copied())
+    };
+    let parameters = constants.parameters();
+
+    assert_eq!((parameters.len(), shown(&parameters)), (10, constants.checksum()));
+    for at in 0..parameters.len() {
+        let mut other = parameters.clone();
+        other[at] ^= 1 << 7;
+        assert_ne!(shown(&other), constants.checksum(), "parameter {at} is another one");
+    }
+    for at in 0..parameters.len() - 2 {
+        let mut other = parameters.clone();
+        other.swap(at, at + 1);
+        assert_ne!(shown(&other), constants.checksum(), "keys {at} and {} in each other's place", at + 1);
+    }
 }
 
 #[test]
@@ -63,4 +87,6 @@ fn what_does_not_fit_is_refused_with_what_is_possible() {
     let few = st_hll(Common { registers: 32, ..common });
     assert_eq!(few, "registers: 32, the program has 64 at least");
     assert_eq!(st_hll(Common { hash: Hash::Ready32, ..common }), "the hash: Ready32, the program has Seeded");
+    let later = st_hll(Common { start_ns: 5, ..common });
+    assert_eq!(later, "origin and start: [0, 5], the program has both at 0 of the packets' clock");
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Constant, Constants};
+use super::{Constant, Constants, folded};
 
 /// The most constants of a file: those of the largest program, and as many again.
 const MAX_CONSTANTS: usize = 128;
@@ -53,7 +53,8 @@ impl Constants {
                 return Err(WrittenError::Many);
             }
         }
-        let (written, computed) = (checksum.ok_or(WrittenError::NoChecksum)?, constants.checksum());
+        let written = checksum.ok_or(WrittenError::NoChecksum)? ^ folded(constants.keys());
+        let computed = constants.checksum();
         if written == computed { Ok(constants) } else { Err(WrittenError::Checksum { program, written, computed }) }
     }
 
@@ -61,7 +62,7 @@ impl Constants {
     #[must_use]
     pub fn value(&self, name: &str) -> Option<u64> {
         let (_, constant) = self.constants.iter().find(|(there, _)| there == name)?;
-        let (Constant::Number(_, value) | Constant::Macro(value)) = constant;
+        let (Constant::Number(_, value) | Constant::Key(value) | Constant::Macro(value)) = constant;
         Some(*value)
     }
 }
@@ -72,10 +73,14 @@ fn constant(line: &str) -> Option<(&str, Constant)> {
         let (name, value) = rest.split_once(' ')?;
         return Some((name, Constant::Macro(value.parse().ok()?)));
     }
-    let (bits, rest) = line.strip_prefix("const bit<")?.split_once("> ")?;
+    let (kind, rest) = line.strip_prefix("const ")?.split_once(' ')?;
     let (name, value) = rest.strip_suffix(';')?.split_once(" = 0x")?;
-    let bits: u32 = bits.parse().ok().filter(|bits| *bits <= 64)?;
-    Some((name, Constant::Number(bits, u64::from_str_radix(value, 16).ok()?)))
+    let value = u64::from_str_radix(value, 16).ok()?;
+    if kind == "key_t" {
+        return Some((name, Constant::Key(value)));
+    }
+    let bits: u32 = kind.strip_prefix("bit<")?.strip_suffix('>')?.parse().ok().filter(|bits| *bits <= 64)?;
+    Some((name, Constant::Number(bits, value)))
 }
 
 #[cfg(test)]
@@ -98,6 +103,7 @@ mod tests {
 
         assert_eq!(Constants::written("fridge", &text), Ok(constants.clone()));
         assert_eq!((constants.value("SLOTS"), constants.value("TICK_SHIFT")), (Some(1 << 12), Some(10)));
+        assert_eq!(constants.value("SECRET_0"), Some(DigestKey::new(7).secret_words()[0]));
         assert_eq!(constants.value("CHECKSUM"), None, "it is no constant of the program");
     }
 
