@@ -12,7 +12,7 @@ use crate::model::{self, key};
 use crate::registers::Registers;
 
 /// The switch's place on its path.
-const POSITION: usize = 1;
+pub const POSITION: usize = 1;
 
 /// The settings that the compiled program has. The number of counters is no power of two.
 #[must_use]

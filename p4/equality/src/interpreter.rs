@@ -2,12 +2,15 @@
 //! arithmetic of any width. A program that uses anything else is refused with the name of the construct.
 
 pub use load::LoadError;
-pub use machine::{Fault, Machine, Sent};
+pub use machine::{Fault, Machine, Sent, SetError};
 pub use number::Number;
+pub use paths::Surplus;
 pub use program::{Program, RegisterArray};
 
+mod arithmetic;
 mod load;
 mod machine;
 mod number;
 mod operands;
+mod paths;
 mod program;

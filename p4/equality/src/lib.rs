@@ -2,6 +2,7 @@
 //! program's registers are by the library.
 
 pub mod begun;
+pub mod comparison;
 pub mod control;
 mod encoding;
 pub mod finecomb;

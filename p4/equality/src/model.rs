@@ -6,7 +6,7 @@ use crate::frames::Captured;
 use crate::registers::Registers;
 
 /// What the library does with the frames that a program gets.
-pub trait Reference {
+pub trait Reference: core::fmt::Debug {
     /// Does what the library does with a frame.
     fn process(&mut self, captured: &Captured);
     /// The registers that the program has by now.

@@ -5,6 +5,7 @@ use core::num::NonZeroU64;
 use packets::identity;
 use packets::switch::{Constants, ConstantsError, programs};
 use synopses::digest::DigestKey;
+use synopses::encoding::{DecodeError, Kind, seal};
 use synopses::rap::{Admission, HeavyHitters as _, Precision, WaySettings};
 
 use crate::encoding::Reader;
@@ -43,6 +44,20 @@ impl Reference {
     /// [`ConstantsError`] if the settings are not possible.
     pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
         Ok(Self { frames: Frames::new(constants), key: key(), table: Precision::new(settings())? })
+    }
+
+    /// The same if so many coins were drawn before.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] if the encoding has another form.
+    pub fn after_coins(self, drawn: u64) -> Result<Self, DecodeError> {
+        let encoded = self.table.encode();
+        let mut payload = Reader::of(&encoded).rest().to_vec();
+        // Behind ways and rows, which have a byte each, the law of admission and the seed.
+        payload[11..19].copy_from_slice(&drawn.to_le_bytes());
+        let entries = settings().ways * settings().rows;
+        Ok(Self { table: Precision::decode(&seal(Kind::Precision, &payload), entries)?, ..self })
     }
 }
 

@@ -8,10 +8,11 @@ use packets::switch::Constants;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use crate::comparison::Comparison;
 use crate::frames::Captured;
 use crate::interpreter::{Fault, LoadError, Machine, Program};
 use crate::model::Reference;
-use crate::registers::{Registers, differences, of};
+use crate::registers::Registers;
 use crate::{finecomb, fragment, fridge, lda, precision, reordering, sthll, together, tspcsa};
 
 /// A program and its model.
@@ -237,38 +238,23 @@ impl Subject {
         Ok(Program::load(&json)?)
     }
 
-    /// Sends `frames` to the interpreter and to the library, and compares all registers after every `every` frames and
-    /// at the end, and each frame that leaves. Returns the registers at the end.
+    /// Interpreter and library, before the first frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Unequal`] if the program cannot be loaded, or the library refuses the settings.
+    pub fn comparison(&self) -> Result<Comparison, Unequal> {
+        Ok(Comparison::new(Machine::new(self.load()?.into()), self.library()?))
+    }
+
+    /// Sends `frames` from the agent to the interpreter and to the library, and compares all registers after every
+    /// `every` frames and at the end, and each frame that leaves. Returns the registers at the end.
     ///
     /// # Errors
     ///
     /// [`Unequal`], with what differs.
     pub fn compare(&self, frames: impl Iterator<Item = Captured>, every: usize) -> Result<Registers, Unequal> {
-        let mut machine = Machine::new(self.load()?.into());
-        let mut reference = self.library()?;
-        let mut count = 0;
-        let same = |reference: &dyn Reference, machine: &Machine, frames: usize| {
-            let expected = reference.registers();
-            let found = of(machine);
-            let differences = differences(&expected, &found);
-            if !differences.is_empty() {
-                return Err(Unequal::Registers { frames, differences });
-            }
-            if reference.is_loaded_from(&found) { Ok(expected) } else { Err(Unequal::Loaded(frames)) }
-        };
-        for captured in frames {
-            reference.process(&captured);
-            let sent = machine.process(crate::frames::AGENT_PORT, 0, &captured.replayed());
-            let sent = sent.map_err(|fault| Unequal::Fault(count, fault))?;
-            if sent.is_none_or(|sent| sent.port != 0 || sent.bytes != captured.bytes) {
-                return Err(Unequal::Frame(count));
-            }
-            count += 1;
-            if count % every == 0 {
-                same(&*reference, &machine, count)?;
-            }
-        }
-        same(&*reference, &machine, count)
+        self.comparison()?.run(frames, every)
     }
 }
 

@@ -8,16 +8,13 @@ use synopses::digest::DigestKey;
 use crate::frames::{Captured, Frames};
 use crate::model::{self, key};
 use crate::registers::Registers;
-use crate::traffic::START_NS;
-
-/// Bits of a rank in a register.
-const RANK_BITS: u32 = 6;
+use crate::reordering::halves;
 
 /// The settings that the compiled program has: slots of 2^20 ns, so that registers are reset all the time.
 #[must_use]
 pub fn settings() -> StHllSettings {
-    let common = Settings { registers: 64, window_ns: 1 << 25, start_ns: START_NS, hash: Hash::Seeded(0x057a_99e2) };
-    StHllSettings { origin_ns: START_NS, ..StHllSettings::plus(common) }
+    let common = Settings { registers: 64, window_ns: 1 << 25, start_ns: 0, hash: Hash::Seeded(0x057a_99e2) };
+    StHllSettings::plus(common)
 }
 
 /// The program's constants.
@@ -51,9 +48,10 @@ impl Reference {
     }
 }
 
-/// How often the turn of a register came until `slot`, of so many registers.
+/// The lap of a register in `slot`, of so many registers, where a word has it: the slot of its last reset with 32 bits,
+/// less the lowest ones, which are the register's number.
 const fn lap(register: usize, slot: u64, registers: usize) -> u64 {
-    (slot + (registers - register) as u64) / registers as u64
+    slot.wrapping_sub(register as u64) & 0xffff_ffff & !(registers as u64 - 1)
 }
 
 impl model::Reference for Reference {
@@ -65,7 +63,7 @@ impl model::Reference for Reference {
         let (slot, registers) = (self.synopsis.slot(), before.ranks().len());
         let ranks = before.ranks().iter().zip(self.synopsis.ranks()).zip(&mut self.laps_and_ranks);
         for (register, ((_, rank), word)) in ranks.enumerate().filter(|(_, ((before, rank), _))| rank > before) {
-            *word = lap(register, slot, registers) << RANK_BITS | u64::from(*rank);
+            *word = lap(register, slot, registers) | u64::from(*rank);
         }
     }
 
@@ -73,8 +71,9 @@ impl model::Reference for Reference {
         let mut registers = Registers::new();
         self.frames.put(&mut registers);
         let Tally { inserted, late, dropped, .. } = self.synopsis.tally();
+        let [low, high] = halves(self.synopsis.slot());
         for (name, value) in
-            [("inserted", inserted), ("late", late), ("dropped", dropped), ("slot", self.synopsis.slot())]
+            [("inserted", inserted), ("late", late), ("dropped", dropped), ("slot_low", low), ("slot_high", high)]
         {
             registers.insert(name.to_owned(), vec![value]);
         }
@@ -90,10 +89,11 @@ impl model::Reference for Reference {
 /// What a control plane makes of a switch's registers.
 fn load(registers: &Registers) -> Option<StHll> {
     let one = |name: &str| registers.get(name)?.first().copied();
-    let (slot, words) = (one("slot")?, registers.get("laps_and_ranks")?);
+    let (slot, words) = (one("slot_high")? << 32 | one("slot_low")?, registers.get("laps_and_ranks")?);
     let rank = |(register, word): (usize, &u64)| {
-        let is_current = word >> RANK_BITS == lap(register, slot, words.len());
-        if is_current { (word & ((1 << RANK_BITS) - 1)) as u8 } else { 0 }
+        let rank = word ^ lap(register, slot, words.len());
+        // Of another lap: the register was reset since.
+        if rank < words.len() as u64 { rank as u8 } else { 0 }
     };
     let ranks: Vec<u8> = words.iter().enumerate().map(rank).collect();
     let tally = Tally { inserted: one("inserted")?, late: one("late")?, dropped: one("dropped")?, overdue: 0 };

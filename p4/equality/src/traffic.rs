@@ -12,8 +12,13 @@ use rand_chacha::ChaCha8Rng;
 use crate::begun::SYNC;
 use crate::frames::Captured;
 
-/// When traffic begins, in nanoseconds since 1970.
-pub const START_NS: u64 = 1_700_000_000_000_000_000;
+/// When traffic begins unless it is said, in nanoseconds since 1970.
+const START_NS: u64 = 1_700_000_000_000_000_000;
+/// At its multiples all numbers of times begin anew: ticks of 2¹⁰ ns with 32 bits, slots of 2¹⁸ ns with 31, and laps of
+/// slots of 2²⁰ ns with 32.
+pub const WRAP_NS: u64 = 1 << 52;
+/// More than half of what slots of 2¹⁸ ns with 31 bits can tell apart, and not all of it.
+const SILENCE_NS: u64 = 3 << 47;
 /// Connections that there are at a time.
 const CONNECTIONS: usize = 300;
 /// Flags of TCP.
@@ -60,6 +65,12 @@ impl Traffic {
         Self { random, connections, time_ns: START_NS, interval: 0, damaged }
     }
 
+    /// The same that begins at another time.
+    #[must_use]
+    pub fn beginning_at(self, time_ns: u64) -> Self {
+        Self { time_ns, ..self }
+    }
+
     /// The next frame's time. Clocks jump now and then, by more than half of what 32 bits of ticks can tell apart.
     fn pass_time(&mut self) -> u64 {
         self.time_ns += match self.random.random_range(0..1_000) {
@@ -68,7 +79,7 @@ impl Traffic {
             _ => self.random.random_range(0..200_000),
         };
         let back = if self.random.random_bool(0.01) { self.random.random_range(0..5_000_000) } else { 0 };
-        self.time_ns - back
+        self.time_ns.saturating_sub(back)
     }
 
     fn segment(&mut self) -> Vec<u8> {
@@ -228,6 +239,16 @@ pub fn edges() -> Vec<Captured> {
         }
     }
     (0..).zip(frames).map(|(at, bytes)| Captured { time_ns: START_NS + at * 5_000, bytes }).collect()
+}
+
+/// Frames before and behind times at which numbers begin anew; between the two the same ones once more, after a silence
+/// of days.
+#[must_use]
+pub fn wraps() -> Vec<Captured> {
+    let [first, second] = [378, 379].map(|wraps| wraps * WRAP_NS - 10_000_000);
+    let requests = |time_ns| Traffic::new(6, 0.0).beginning_at(time_ns).take(300);
+    let again = requests(first + SILENCE_NS);
+    requests(first).chain(again).chain(Streams::new(7).beginning_at(second).take(900)).collect()
 }
 
 /// A frame, and all that it may become.

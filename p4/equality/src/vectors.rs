@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::frames::{AGENT_PORT, Captured};
 use crate::programs::{Subject, Unequal, read, root};
 use crate::registers::Registers;
-use crate::traffic::{Streams, Traffic, edges};
+use crate::traffic::{Streams, Traffic, edges, wraps};
 
 /// Longer frames are not written.
 const SNAP: u32 = 1 << 16;
@@ -81,7 +81,8 @@ impl Vector {
         };
         let edges = Self::of("edges", subject, edges());
         let streams = Self::of("streams", subject, Streams::new(5).take(STREAMED).collect());
-        GOLDEN.into_iter().map(vector).chain([edges, streams]).collect()
+        let wraps = Self::of("wraps", subject, wraps());
+        GOLDEN.into_iter().map(vector).chain([edges, streams, wraps]).collect()
     }
 
     /// These frames, with the library's registers.

@@ -377,7 +377,7 @@ fn nodes(
             let data = entry.action_data.iter().map(|text| number(text)).collect::<Result<_, _>>()?;
             let follows = table.next_tables.get(name).or_else(|| table.next_tables.get("__MISS__"));
             let follows = follows.ok_or_else(|| missing("what follows", &table.name))?;
-            nodes.push(Node::Table { action: *action, data, next: next(follows)? });
+            nodes.push(Node::Table { name: table.name.clone(), action: *action, data, next: next(follows)? });
         }
         for node in &pipeline.conditionals {
             let test = condition(&node.expression, names)?;

@@ -1,12 +1,14 @@
-//! A switch that runs a program, one frame at a time.
+//! A switch that runs a program, one frame at a time. It holds the program to what a pipeline of hardware can do with
+//! registers: an array is read once and then written once for a frame, at one index.
 
-use core::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::arithmetic::{binary, truth, unary};
 use super::number::{MAX_SHIFT, Number};
-use super::program::{Binary, Expression, FieldId, Node, Primitive, Program, State, Step, Unary};
+use super::program::{Binary, Expression, FieldId, Node, Primitive, Program, State, Step, is_called};
 
 /// The port to which dropped frames go.
 const DROP_PORT: u64 = 511;
@@ -34,6 +36,14 @@ pub enum Fault {
         /// Entries of the array.
         size: usize,
     },
+    /// An array that is read or written once more, read behind a write, or at a second index.
+    #[error("entry {index} of the registers {name}: a frame reads an array once, then writes it once, at one index")]
+    Again {
+        /// The array's name.
+        name: String,
+        /// The index of the access that is one too many.
+        index: usize,
+    },
     /// A shift that no field is wide enough for.
     #[error("a shift by {0:?} bits, from 0 to {MAX_SHIFT} are possible")]
     Shift(Number),
@@ -43,6 +53,32 @@ pub enum Fault {
     /// A header that does not end at a byte.
     #[error("the header {0} does not end at a byte")]
     Alignment(String),
+}
+
+/// Why a table or an array was not set.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetError {
+    /// The program has no such thing.
+    #[error("the program has no {what} {name}")]
+    Missing {
+        /// Kind of thing.
+        what: &'static str,
+        /// The name asked for.
+        name: String,
+    },
+    /// Another number of values than it has.
+    #[error("{found} values for the {what} {name}, which has {expected}")]
+    Count {
+        /// Kind of thing.
+        what: &'static str,
+        /// Its name, as asked for.
+        name: String,
+        /// Values that were given.
+        found: usize,
+        /// Values that it has.
+        expected: usize,
+    },
 }
 
 /// A frame that leaves the switch.
@@ -62,25 +98,38 @@ enum Parsing {
     Refused(u64),
 }
 
+/// What the frame that is processed did with an array of registers last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Access {
+    index: usize,
+    writes: bool,
+}
+
 /// A switch with a program and its registers.
 #[derive(Clone, Debug)]
 pub struct Machine {
     program: Arc<Program>,
     registers: Vec<Vec<Number>>,
+    /// Of each array.
+    accesses: Vec<Option<Access>>,
+    /// Data that was given to the actions of tables, by their places among the nodes.
+    entries: BTreeMap<usize, Vec<Number>>,
     /// All fields of the frame that is processed.
     fields: Vec<Number>,
     /// Bits of each header of variable width.
     variable_bits: Vec<u32>,
-    /// Whether actions' data is that of the table's entry.
+    /// Data of the action that runs.
     data: Vec<Number>,
 }
 
 impl Machine {
-    /// A switch whose registers are 0.
+    /// A switch whose registers are 0, and whose tables are those of the program.
     #[must_use]
     pub fn new(program: Arc<Program>) -> Self {
         Self {
             registers: program.registers.iter().map(|array| vec![Number::default(); array.size]).collect(),
+            accesses: vec![None; program.registers.len()],
+            entries: BTreeMap::new(),
             fields: vec![Number::default(); program.widths.len()],
             variable_bits: vec![0; program.headers.len()],
             data: Vec::new(),
@@ -88,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// The same switch with registers that are 0.
+    /// The same switch after it has started again.
     #[must_use]
     pub fn empty(&self) -> Self {
         Self::new(Arc::clone(&self.program))
@@ -107,6 +156,35 @@ impl Machine {
         self.registers[place].iter().map(Number::to_u64).collect()
     }
 
+    /// Gives the action of a table other data from now on, as a control plane does. `table` is its full name or the last
+    /// parts of it.
+    ///
+    /// # Errors
+    ///
+    /// [`SetError`] if there is no such table, or its action has another number of parameters.
+    pub fn set_default(&mut self, table: &str, data: &[u64]) -> Result<(), SetError> {
+        let found = self.program.nodes.iter().enumerate().find_map(|(place, node)| match node {
+            Node::Table { name, data, .. } if is_called(name, table) => Some((place, data.len())),
+            _ => None,
+        });
+        let place = counted("table", table, found, data)?;
+        self.entries.insert(place, data.iter().copied().map(Number::from).collect());
+        Ok(())
+    }
+
+    /// Gives an array of registers these entries. `array` is its full name or the last parts of it.
+    ///
+    /// # Errors
+    ///
+    /// [`SetError`] if there is no such array, or it has another size.
+    pub fn set_registers(&mut self, array: &str, entries: &[u64]) -> Result<(), SetError> {
+        let place = self.program.registers.iter().position(|of| of.is_called(array));
+        let place = counted("array", array, place.map(|place| (place, self.registers[place].len())), entries)?;
+        let width = self.program.registers[place].width;
+        self.registers[place] = entries.iter().map(|entry| Number::from(*entry).truncated(width)).collect();
+        Ok(())
+    }
+
     /// Processes a frame that arrives at `port`, `time_us` microseconds after the switch started. Returns the frame
     /// that leaves, if one does.
     ///
@@ -116,6 +194,7 @@ impl Machine {
     pub fn process(&mut self, port: u16, time_us: u64, frame: &[u8]) -> Result<Option<Sent>, Fault> {
         let program = Arc::clone(&self.program);
         self.fields.fill(Number::default());
+        self.accesses.fill(None);
         let standard = program.standard;
         self.set(standard.ingress_port, &Number::from(u64::from(port)));
         self.set(standard.packet_length, &Number::from(frame.len() as u64));
@@ -235,8 +314,8 @@ impl Machine {
                         *yes
                     }
                 }
-                Node::Table { action, data, next } => {
-                    self.data.clone_from(data);
+                Node::Table { action, data, next, .. } => {
+                    self.data.clone_from(self.entries.get(&place).unwrap_or(data));
                     for primitive in &program.actions[*action] {
                         self.primitive(program, primitive)?;
                     }
@@ -263,17 +342,28 @@ impl Machine {
                 self.set(program.headers[*header].valid, &Number::from(u64::from(*valid)));
             }
             Primitive::Read(field, array, index) => {
-                let index = self.index(program, *array, index)?;
+                let index = self.access(program, *array, index, false)?;
                 let value = self.registers[*array][index].clone();
                 self.set(*field, &value);
             }
             Primitive::Write(array, index, value) => {
-                let index = self.index(program, *array, index)?;
+                let index = self.access(program, *array, index, true)?;
                 self.registers[*array][index] = self.value(value)?.truncated(program.registers[*array].width);
             }
             Primitive::Drop(egress_spec) => self.set(*egress_spec, &Number::from(DROP_PORT)),
         }
         Ok(())
+    }
+
+    /// The entry that is read or written, if the frame may access the array once more.
+    fn access(&mut self, program: &Program, array: usize, index: &Expression, writes: bool) -> Result<usize, Fault> {
+        let index = self.index(program, array, index)?;
+        let may = self.accesses[array].is_none_or(|before| writes && before == Access { index, writes: false });
+        if !may {
+            return Err(Fault::Again { name: program.registers[array].name.clone(), index });
+        }
+        self.accesses[array] = Some(Access { index, writes });
+        Ok(index)
     }
 
     fn index(&self, program: &Program, array: usize, index: &Expression) -> Result<usize, Fault> {
@@ -287,16 +377,7 @@ impl Machine {
             Expression::Constant(number) => number.clone(),
             Expression::Field(field) => self.fields[*field].clone(),
             Expression::Data(place) => self.data.get(*place).ok_or(Fault::Data(*place))?.clone(),
-            Expression::Unary(operation, operand) => {
-                let operand = self.value(operand)?;
-                match operation {
-                    Unary::Invert => operand.inverted(),
-                    Unary::Negate => Number::default().minus(&operand),
-                    Unary::Not => truth(operand.is_zero()),
-                    Unary::Truth => truth(!operand.is_zero()),
-                    Unary::Same => operand,
-                }
-            }
+            Expression::Unary(operation, operand) => unary(*operation, &self.value(operand)?),
             Expression::Binary(operation, left, right) => self.binary(*operation, left, right)?,
             Expression::Choice(parts) => {
                 let [test, yes, no] = &**parts;
@@ -313,28 +394,7 @@ impl Machine {
             _ => {}
         }
         let right = self.value(right)?;
-        let bits = || {
-            let bits = right.to_u64().and_then(|bits| u32::try_from(bits).ok()).filter(|bits| *bits <= MAX_SHIFT);
-            bits.ok_or_else(|| Fault::Shift(right.clone()))
-        };
-        let order = || left.compared(&right);
-        Ok(match operation {
-            Binary::Plus => left.plus(&right),
-            Binary::Minus => left.minus(&right),
-            Binary::Times => left.times(&right),
-            Binary::Left => left.shifted_left(bits()?),
-            Binary::Right => left.shifted_right(bits()?),
-            Binary::BitAnd => left.and(&right),
-            Binary::BitOr => left.or(&right),
-            Binary::BitXor => left.xor(&right),
-            Binary::Equal => truth(order() == Ordering::Equal),
-            Binary::Unequal => truth(order() != Ordering::Equal),
-            Binary::Less => truth(order() == Ordering::Less),
-            Binary::LessOrEqual => truth(order() != Ordering::Greater),
-            Binary::Greater => truth(order() == Ordering::Greater),
-            Binary::GreaterOrEqual => truth(order() != Ordering::Less),
-            Binary::And | Binary::Or => truth(!right.is_zero()),
-        })
+        binary(operation, &left, &right).ok_or_else(|| Fault::Shift(right))
     }
 
     /// The headers that are there, in the deparser's order.
@@ -360,6 +420,14 @@ impl Machine {
     }
 }
 
-fn truth(truth: bool) -> Number {
-    Number::from(u64::from(truth))
+/// The place of a thing that was found, if it has as many values as were given.
+fn counted(what: &'static str, name: &str, found: Option<(usize, usize)>, values: &[u64]) -> Result<usize, SetError> {
+    let (place, expected) = found.ok_or_else(|| SetError::Missing { what, name: name.to_owned() })?;
+    if values.len() != expected {
+        return Err(SetError::Count { what, name: name.to_owned(), found: values.len(), expected });
+    }
+    Ok(place)
 }
+
+#[cfg(test)]
+mod tests;

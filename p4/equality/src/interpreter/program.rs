@@ -86,8 +86,9 @@ pub(crate) struct Transition {
 /// A table or a condition.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
-    /// A table without a key: its action, the action's data, and what follows.
+    /// A table without a key: its action, the data that the program gives it, and what follows.
     Table {
+        name: String,
         action: usize,
         data: Vec<Number>,
         next: Option<usize>,
@@ -153,6 +154,19 @@ pub(crate) enum Binary {
     GreaterOrEqual,
     And,
     Or,
+}
+
+/// Whether a thing with a full name, such as `Handshakes.Frames.frames`, is called so: by that, or by its last parts.
+pub(crate) fn is_called(full: &str, name: &str) -> bool {
+    full == name || full.strip_suffix(name).is_some_and(|front| front.ends_with('.'))
+}
+
+impl RegisterArray {
+    /// Whether it is called so: by its full name, or by the last parts of it.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        is_called(&self.name, name)
+    }
 }
 
 impl Program {

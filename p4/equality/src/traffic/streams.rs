@@ -3,7 +3,7 @@
 
 use rand::RngExt as _;
 
-use super::{ACK, Connection, FIN, START_NS, SYN, Segment, Traffic};
+use super::{ACK, Connection, FIN, SYN, Segment, Traffic};
 use crate::frames::Captured;
 
 /// Flows that there are, and prefixes that they share.
@@ -30,6 +30,12 @@ impl Streams {
         Self { traffic, flows }
     }
 
+    /// The same that begin at another time.
+    #[must_use]
+    pub fn beginning_at(self, time_ns: u64) -> Self {
+        Self { traffic: self.traffic.beginning_at(time_ns), ..self }
+    }
+
     fn pass_time(&mut self) -> u64 {
         let random = &mut self.traffic.random;
         // Now and then silence that ends what a record, a window or half a clock can remember.
@@ -39,7 +45,7 @@ impl Streams {
             _ => random.random_range(0..30_000),
         };
         let back = if random.random_bool(0.01) { random.random_range(0..1_000_000) } else { 0 };
-        self.traffic.time_ns - back
+        self.traffic.time_ns.saturating_sub(back)
     }
 
     fn segment(&mut self) -> Vec<u8> {
@@ -95,7 +101,7 @@ impl Iterator for Streams {
     type Item = Captured;
 
     fn next(&mut self) -> Option<Captured> {
-        let time_ns = self.pass_time().max(START_NS);
+        let time_ns = self.pass_time();
         let is_sync = self.traffic.random.random_range(0..150) == 0;
         let bytes = if is_sync { self.traffic.sync() } else { self.segment() };
         Some(Captured { time_ns, bytes })
