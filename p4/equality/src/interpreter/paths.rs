@@ -18,7 +18,7 @@ const MAX_KNOWN: u32 = 8;
 /// An access to registers that is one too many on some path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Surplus {
-    /// The array.
+    /// Name of the array.
     pub array: String,
     /// The table whose action accesses it, by the compiler's name.
     pub table: String,
