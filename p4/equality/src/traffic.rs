@@ -13,7 +13,7 @@ use crate::begun::SYNC;
 use crate::frames::Captured;
 
 /// When traffic begins unless it is said, in nanoseconds since 1970.
-const START_NS: u64 = 1_700_000_000_000_000_000;
+pub const START_NS: u64 = 1_700_000_000_000_000_000;
 /// At its multiples all numbers of times begin anew: ticks of 2¹⁰ ns with 32 bits, slots of 2¹⁸ ns with 31, and laps of
 /// slots of 2²⁰ ns with 32.
 pub const WRAP_NS: u64 = 1 << 52;

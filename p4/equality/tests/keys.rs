@@ -102,7 +102,7 @@ fn an_agent_refuses_a_switch_whose_keys_were_set_without_their_checksum_and_read
     let mut parameters = constants.parameters();
     let mut poll = |machine: &mut Machine| {
         shown(machine);
-        let mut switch = Local(machine);
+        let mut switch = Local(machine, "fridge");
         let (fridge, frames) = (switch.fridge().expect("a fridge"), switch.frames().expect("frames"));
         readout.read(&frames, &fridge, SECOND)
     };
@@ -136,7 +136,7 @@ fn a_program_goes_on_with_the_keys_that_were_set() {
         }
     }
 
-    let counts = Local(&machine).fridge_counts().expect("a fridge");
+    let counts = Local(&machine, "fridge").fridge_counts().expect("a fridge");
     let expected = fridge.tally();
     // With another key, other requests share a slot.
     assert_eq!([counts.evicted, counts.matched].map(u64::from), [expected.evicted, expected.matched]);
