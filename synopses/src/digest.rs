@@ -4,13 +4,51 @@
 //! XOR, so that the XOR of many digests identifies the set of packets (with CRC, H3, Toeplitz or Rabin, XORs of
 //! different sets would coincide). It is not a message authentication code: a secret key prevents crafted collisions,
 //! and should change with each generation of a synopsis.
+//!
+//! A pipeline of hardware has no products of 64 bits. For programs that run there ([`DigestKind::Hardware`]) there is a
+//! second digest, of CRCs, additions and a key: what it guarantees is in `digest/hardware.rs`. Both are not linear. A
+//! bare CRC cannot be asked for.
 
 use twox_hash::XxHash3_64;
+
+mod hardware;
 
 /// Length of a secret in bytes, XXH3's default.
 const SECRET: usize = 192;
 /// Distance of successive seeds: 2⁶⁴ divided by the golden ratio.
 const APART: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// In the upper half of a seed: values are derived from digests as a pipeline of hardware does it. Of other seeds one
+/// in 2³² is taken for such a one, at all ends alike.
+const HARDWARE: u32 = 0x7069_7065;
+
+/// What digests, and values that are derived from them, are made of. It belongs to a key, and to a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DigestKind {
+    /// XXH3-64, and products of 64 bits.
+    Products,
+    /// CRC-32 and additions of 32 bits: for one end in a pipeline of hardware, so for the other one too. A processor
+    /// takes longer for it.
+    Hardware,
+}
+
+impl DigestKind {
+    /// The seed that the settings of a synopsis have, so that its values are derived in this way. For hardware it is 32
+    /// bits that depend on `seed`, behind a mark.
+    #[must_use]
+    pub const fn seed(self, seed: u64) -> u64 {
+        match self {
+            Self::Products => seed,
+            Self::Hardware => (HARDWARE as u64) << 32 | finalise(seed) >> 32,
+        }
+    }
+
+    /// How a synopsis with this seed derives values.
+    #[must_use]
+    pub const fn of_seed(seed: u64) -> Self {
+        if (seed >> 32) as u32 == HARDWARE { Self::Hardware } else { Self::Products }
+    }
+}
 
 /// 64 bits that identify a packet, or a request and its response. Two packets share a digest with probability 2⁻⁶⁴.
 ///
@@ -22,29 +60,45 @@ pub struct Digest(pub u64);
 #[derive(Clone)]
 pub struct DigestKey {
     secret: [u8; SECRET],
+    kind: DigestKind,
 }
 
 impl DigestKey {
-    /// Derives the key from 128 secret bits.
+    /// Derives the key from 128 secret bits. Digests are XXH3-64.
     #[must_use]
     pub fn new(secret_bits: u128) -> Self {
+        Self::of_kind(DigestKind::Products, secret_bits)
+    }
+
+    /// Derives the key of such digests from 128 secret bits.
+    #[must_use]
+    pub fn of_kind(kind: DigestKind, secret_bits: u128) -> Self {
         let (low, high) = (secret_bits as u64, (secret_bits >> 64) as u64);
         let mut secret = [0; SECRET];
         for (place, word) in (1_u64..).zip(secret.as_chunks_mut::<8>().0) {
             let step = place.wrapping_mul(APART);
             *word = finalise(finalise(low.wrapping_add(step)) ^ high.wrapping_add(step.rotate_left(32))).to_le_bytes();
         }
-        Self { secret }
+        Self { secret, kind }
+    }
+
+    /// What its digests are.
+    #[must_use]
+    pub const fn kind(&self) -> DigestKind {
+        self.kind
     }
 
     /// The digest of `bytes`: those parts of a packet that do not change on its path.
     #[must_use]
     pub fn digest(&self, bytes: &[u8]) -> Digest {
+        if self.kind == DigestKind::Hardware {
+            return Digest(hardware::digest(&self.secret_words(), bytes));
+        }
         Digest(XxHash3_64::oneshot_with_secret(&self.secret, bytes).expect("192 bytes are a secret, 136 are enough"))
     }
 
-    /// The secret of XXH3 as little-endian numbers, for a data plane that computes the same digests (`p4/`). Whoever
-    /// has it can craft collisions.
+    /// The secret as little-endian numbers, for a data plane that computes the same digests (`p4/`). Whoever has it can
+    /// craft collisions.
     #[must_use]
     pub fn secret_words(&self) -> [u64; SECRET / 8] {
         let mut words = [0; SECRET / 8];
@@ -63,26 +117,38 @@ impl core::fmt::Debug for DigestKey {
 
 /// Derives values from a digest, independent for each seed and purpose. A bijection of 64 bits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mixer(u64);
+pub(crate) struct Mixer {
+    constant: u64,
+    kind: DigestKind,
+}
 
 impl Mixer {
     pub(crate) const fn new(seed: u64, purpose: u64) -> Self {
-        Self(finalise(finalise(seed.wrapping_add(APART)) ^ purpose.wrapping_mul(APART)))
+        let constant = finalise(finalise(seed.wrapping_add(APART)) ^ purpose.wrapping_mul(APART));
+        Self { constant, kind: DigestKind::of_seed(seed) }
     }
 
     /// What a digest is combined with before it is mixed.
     pub(crate) const fn constant(self) -> u64 {
-        self.0
+        self.constant
     }
 
+    #[inline]
     pub(crate) const fn mix(self, digest: Digest) -> u64 {
-        finalise(digest.0 ^ self.0)
+        match self.kind {
+            DigestKind::Products => finalise(digest.0 ^ self.constant),
+            DigestKind::Hardware => hardware::mix(digest.0, self.constant),
+        }
     }
 
     /// A 32-bit fingerprint that costs one multiplication: the product's upper half, which depends on every bit of the
-    /// digest.
+    /// digest. For hardware it is one round.
+    #[inline]
     pub(crate) const fn fingerprint(self, digest: Digest) -> u32 {
-        ((digest.0 ^ self.0.rotate_left(32)).wrapping_mul(APART) >> 32) as u32
+        match self.kind {
+            DigestKind::Products => ((digest.0 ^ self.constant.rotate_left(32)).wrapping_mul(APART) >> 32) as u32,
+            DigestKind::Hardware => hardware::fingerprint(digest.0, self.constant),
+        }
     }
 }
 

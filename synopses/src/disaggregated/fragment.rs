@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(one.merge(&new(Settings { seed: 1, ..settings })), Err(MergeError));
         two.rotate(1);
         assert_eq!((one.merge(&two), two.load(), two.occupancy()), (Err(MergeError), 0, 0.0));
-        assert_eq!(one.memory_bytes(), 3 * 100 * 4 + 3 * 8);
+        assert_eq!(one.memory_bytes(), 3 * 100 * 4 + 3 * 16);
     }
 
     #[test]
