@@ -8,7 +8,7 @@
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use synopses::digest::{Digest, DigestKey};
+use synopses::digest::{Digest, DigestKey, DigestKind};
 
 use crate::packet::{Packet, Transport};
 
@@ -18,6 +18,9 @@ const PAYLOAD: usize = 32;
 const HEADER: usize = 60;
 /// Bytes of addresses, identification and protocol.
 const ENDS: usize = 2 * 16 + 2 + 1;
+/// Bytes of the name in a pipeline of hardware, and how many of them are from behind the transport header.
+const FIXED: usize = 64;
+const BEHIND: usize = 8;
 /// Bytes that name a flow.
 pub const FLOW_BYTES: usize = 2 * 16 + 2 * 2 + 1;
 
@@ -25,6 +28,9 @@ pub const FLOW_BYTES: usize = 2 * 16 + 2 * 2 + 1;
 #[inline]
 #[must_use]
 pub fn digest(packet: &Packet<'_>, key: &DigestKey) -> Digest {
+    if key.kind() == DigestKind::Hardware {
+        return key.digest(&fixed_name(packet));
+    }
     let mut bytes = [0; ENDS + HEADER + PAYLOAD];
     bytes[..16].copy_from_slice(&packet.source.address);
     bytes[16..32].copy_from_slice(&packet.destination.address);
@@ -38,6 +44,28 @@ pub fn digest(packet: &Packet<'_>, key: &DigestKey) -> Digest {
     bytes[ENDS..ENDS + length].copy_from_slice(&packet.segment[..length]);
     bytes[ENDS + checksum..ENDS + checksum + 2].fill(0);
     key.digest(&bytes[..ENDS + length])
+}
+
+/// The name of `packet` in a pipeline of hardware. Each word of 32 bits is one of a header.
+fn fixed_name(packet: &Packet<'_>) -> [u8; FIXED] {
+    let mut bytes = [0; FIXED];
+    bytes[..16].copy_from_slice(&packet.source.address);
+    bytes[16..32].copy_from_slice(&packet.destination.address);
+    bytes[32..34].copy_from_slice(&packet.identification.to_be_bytes());
+    let (protocol, checksum, header) = match packet.transport {
+        Transport::Tcp(_) => (6, 16, 20),
+        Transport::Udp(_) => (17, 6, 8),
+    };
+    bytes[34] = protocol;
+    let fixed = packet.segment.get(..header).unwrap_or_default();
+    // A byte is free behind the protocol.
+    let begin = ENDS + 1;
+    bytes[begin..begin + fixed.len()].copy_from_slice(fixed);
+    bytes[begin + checksum..begin + checksum + 2].fill(0);
+    if let Some(behind) = packet.segment.get(header..header + BEHIND) {
+        bytes[FIXED - BEHIND..].copy_from_slice(behind);
+    }
+    bytes
 }
 
 /// The digest of the flow that `packet` belongs to: addresses, ports and protocol.
@@ -102,9 +130,9 @@ mod tests {
     use crate::generator::segment;
     use crate::packet::{View, parse};
 
-    fn digest_of(bytes: &[u8]) -> Digest {
+    fn digest_of(bytes: &[u8], kind: DigestKind) -> Digest {
         let frame = Frame { bytes, length: bytes.len() as u32, time_ns: 0, link: Link::Ethernet };
-        digest(&parse(&frame, View::Outer).expect("a packet"), &DigestKey::new(1))
+        digest(&parse(&frame, View::Outer).expect("a packet"), &DigestKey::of_kind(kind, 1))
     }
 
     #[test]
@@ -133,18 +161,30 @@ mod tests {
     #[test]
     fn fields_that_change_on_a_path_are_not_in_the_digest_and_all_others_are() {
         let bytes = segment(b"a payload that is longer than what is looked at of it");
-        let expected = digest_of(&bytes);
-        // Ethernet; service class, hop limit and checksum of IP; checksum of TCP; payload after 32 bytes.
-        let changed =
-            |at: usize| at < 12 || at == 15 || at == 22 || (24..26).contains(&at) || (50..52).contains(&at) || at >= 86;
-        // Lengths, versions and fragment flags: other values are no valid packet.
-        let structure = |at: usize| {
-            (12..15).contains(&at) || (16..18).contains(&at) || (20..22).contains(&at) || at == 23 || at == 46
-        };
-        for at in (0..bytes.len()).filter(|at| !structure(*at)) {
-            let mut other = bytes.clone();
-            other[at] ^= 1;
-            assert_eq!(digest_of(&other) == expected, changed(at), "byte {at}");
+        // Of the payload 32 bytes, or 8.
+        for (kind, end) in [(DigestKind::Products, 86), (DigestKind::Hardware, 62)] {
+            let expected = digest_of(&bytes, kind);
+            // Ethernet; service class, hop limit and checksum of IP; checksum of TCP; the rest of the payload.
+            let changed = |at: usize| {
+                at < 12 || at == 15 || at == 22 || (24..26).contains(&at) || (50..52).contains(&at) || at >= end
+            };
+            // Lengths, versions and fragment flags: other values are no valid packet.
+            let structure = |at: usize| {
+                (12..15).contains(&at) || (16..18).contains(&at) || (20..22).contains(&at) || at == 23 || at == 46
+            };
+            for at in (0..bytes.len()).filter(|at| !structure(*at)) {
+                let mut other = bytes.clone();
+                other[at] ^= 1;
+                assert_eq!(digest_of(&other, kind) == expected, changed(at), "{kind:?}, byte {at}");
+            }
         }
+    }
+
+    #[test]
+    fn what_is_behind_the_header_is_in_the_name_for_hardware_if_eight_bytes_are_there() {
+        let of = |payload: &[u8]| digest_of(&segment(payload), DigestKind::Hardware);
+
+        assert_ne!(of(b"8 bytes."), of(b"8 bytes!"));
+        assert_eq!(of(b"7 bytes"), of(b"7 Bytes"));
     }
 }

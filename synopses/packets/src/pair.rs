@@ -11,7 +11,7 @@
 //! A SYN with data (TCP Fast Open) may be acknowledged with or without the data. Only an acknowledgement without the
 //! data matches. A RST is no response to a SYN: refused connections do not count as handshakes.
 
-use synopses::digest::{Digest, DigestKey};
+use synopses::digest::{Digest, DigestKey, DigestKind};
 
 use crate::packet::{End, Packet, Tcp, Transport, Udp};
 
@@ -133,6 +133,10 @@ impl RequestIds<'_> {
         id[33..35].copy_from_slice(&from.port.to_be_bytes());
         id[35..37].copy_from_slice(&to.port.to_be_bytes());
         id[37..].copy_from_slice(&number.to_be_bytes());
+        if self.key.kind() == DigestKind::Hardware {
+            // The kind in the last word: each other word of 32 bits is one of a header.
+            id.rotate_left(1);
+        }
         self.key.digest(&id)
     }
 }

@@ -5,13 +5,16 @@
 //! Tofino 1 holds in one stage, and some are powers of two, since a pipeline does not divide. Others are refused with
 //! what is possible ([`ConstantsError`]).
 //!
+//! Each program is there with digests of either kind. Its name, and so its checksum, has the kind in it. The key and
+//! the seeds of settings are of one kind.
+//!
 //! And what an agent makes of a program's registers: [`registers`] reads them by blocks, [`readout`] makes the
 //! intervals of the host's own path, [`thrift`] is how the reference switch is asked. Intervals of a one-way
 //! measurement begin with [`markers`]; [`clock`] is how the times of two switches become comparable.
 
 use core::fmt::Write as _;
 
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::{cardinality, disaggregated, finecomb, fridge, rap, reordering};
 use thiserror::Error;
 
@@ -81,6 +84,39 @@ pub enum ConstantsError {
     Precision(#[from] rap::SettingsError),
 }
 
+/// The programs: their names, and with digests of hardware.
+static PROGRAMS: [[&str; 2]; 11] = [
+    ["finecomb-receiver", "finecomb-receiver-hardware"],
+    ["finecomb-sender", "finecomb-sender-hardware"],
+    ["fragment", "fragment-hardware"],
+    ["fridge", "fridge-hardware"],
+    ["lda", "lda-hardware"],
+    ["precision", "precision-hardware"],
+    ["reordering", "reordering-hardware"],
+    ["reordering-samples", "reordering-samples-hardware"],
+    ["st-hll", "st-hll-hardware"],
+    ["together", "together-hardware"],
+    ["ts-pcsa", "ts-pcsa-hardware"],
+];
+
+/// The constant that makes a program use the digests of hardware (`p4/shared/hash.p4`).
+const HARDWARE: &str = "HARDWARE_DIGEST";
+
+/// The folder of a program's sources: its name without the kind of its digests.
+#[must_use]
+pub fn folder(program: &str) -> &str {
+    program.strip_suffix("-hardware").unwrap_or(program)
+}
+
+/// What a program names by digests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// Flows, or requests and responses.
+    Flows,
+    /// Packets, by their own names.
+    Packets,
+}
+
 /// A constant of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Constant {
@@ -104,6 +140,24 @@ impl Constants {
         Self { program, constants: Vec::new() }
     }
 
+    /// None yet, of a program whose digests are those of the key.
+    fn for_key(program: &'static str, key: &DigestKey) -> Self {
+        let mut constants = Self::new(program);
+        if key.kind() == DigestKind::Hardware {
+            constants.text_macro(HARDWARE, 1);
+            constants.name_kind();
+        }
+        constants
+    }
+
+    /// Takes the program's other name if the constants are those of hardware.
+    fn name_kind(&mut self) {
+        if self.kind() == DigestKind::Hardware {
+            let names = PROGRAMS.iter().find(|[name, _]| *name == self.program);
+            self.program = names.map_or(self.program, |[_, hardware]| *hardware);
+        }
+    }
+
     fn number(&mut self, name: &str, bits: u32, value: u64) {
         self.constants.push((name.to_owned(), Constant::Number(bits, value)));
     }
@@ -116,10 +170,17 @@ impl Constants {
         self.constants.push((name.to_owned(), Constant::Macro(value.into())));
     }
 
-    /// The first `words` words of the key.
-    fn secret(&mut self, key: &DigestKey, words: usize) {
+    /// The words of the key that a program takes.
+    fn secret(&mut self, key: &DigestKey, named: Named) {
+        let (name, words) = match (key.kind(), named) {
+            (DigestKind::Products, Named::Flows) => ("SECRET", 8),
+            (DigestKind::Products, Named::Packets) => ("SECRET", 16),
+            // Two for the rounds, and one for each word of 32 bits of the name: a request's twelve, a packet's sixteen.
+            (DigestKind::Hardware, Named::Flows) => ("KEY", 2 + 12),
+            (DigestKind::Hardware, Named::Packets) => ("KEY", 2 + 16),
+        };
         for (at, word) in key.secret_words().into_iter().take(words).enumerate() {
-            self.key(&format!("SECRET_{at}"), word);
+            self.key(&format!("{name}_{at}"), word);
         }
     }
 
@@ -132,10 +193,22 @@ impl Constants {
         }
     }
 
-    /// The program that they belong to.
+    /// What the program's digests are.
+    #[must_use]
+    pub fn kind(&self) -> DigestKind {
+        if self.value(HARDWARE).is_some() { DigestKind::Hardware } else { DigestKind::Products }
+    }
+
+    /// The program that they belong to, with the kind of its digests.
     #[must_use]
     pub const fn program(&self) -> &'static str {
         self.program
+    }
+
+    /// The folder of the program's sources.
+    #[must_use]
+    pub fn folder(&self) -> &'static str {
+        folder(self.program)
     }
 
     /// 32 bits that depend on the program's name and on each constant, the secret too. The program has them in its

@@ -3,14 +3,14 @@
 use core::fmt::Debug;
 
 use synopses::cardinality::{Hash, Rounding, Settings as Common, StHll, StHllSettings, TsPcsa, TsPcsaSettings};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::disaggregated::{Fragment, Path, Settings as FragmentSettings};
 use synopses::finecomb::{FineComb, Sampling, Settings as FineCombSettings};
 use synopses::fridge::{Coin, Counter, Duplicates, Fridge, Settings as FridgeSettings};
 use synopses::rap::{Admission, Precision, WaySettings};
 use synopses::reordering::{Definition, Reordering, Reports, Settings as ReorderingSettings, Split};
 
-use super::{Constants, ConstantsError, MAX_ENTRIES};
+use super::{Constants, ConstantsError, MAX_ENTRIES, Named};
 
 /// The most fragments of a path beside the switch's own.
 const MAX_OTHERS: usize = 3;
@@ -35,6 +35,24 @@ fn only(what: &'static str, is: bool, found: &dyn Debug, possible: &'static str)
     if is { Ok(()) } else { Err(refused(what, found, possible)) }
 }
 
+/// A number of entries among which a digest has its place: for hardware a power of two.
+fn places(what: &'static str, found: u64, key: &DigestKey) -> Result<u64, ConstantsError> {
+    if key.kind() == DigestKind::Hardware {
+        shift(what, found)?;
+    }
+    Ok(found)
+}
+
+/// Refuses a seed by which values are derived in another way than the key's digests are computed.
+fn of_key(seed: u64, key: &DigestKey) -> Result<(), ConstantsError> {
+    let (found, possible) = (DigestKind::of_seed(seed), key.kind());
+    let possible_name = match possible {
+        DigestKind::Products => "Products, as its key",
+        DigestKind::Hardware => "Hardware, as its key",
+    };
+    only("digests of the seed", found == possible, &found, possible_name)
+}
+
 /// Those of `p4/fridge`.
 ///
 /// # Errors
@@ -42,18 +60,19 @@ fn only(what: &'static str, is: bool, found: &dyn Debug, possible: &'static str)
 /// [`ConstantsError`] if the settings are not possible.
 pub fn fridge(settings: FridgeSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
     let of = Fridge::new(settings)?.constants();
+    of_key(settings.seed, key)?;
     let slots = fits("slots of a fridge", settings.slots)?;
     shift("slots of a fridge", slots)?;
     only("the counter of insertions", settings.counter == Counter::Accepted, &settings.counter, "Accepted")?;
     let duplicates = settings.duplicates;
     only("repeated requests", duplicates == Duplicates::Overwrite, &duplicates, "Overwrite")?;
     only("the coin", settings.coin == Coin::HashSplit, &settings.coin, "HashSplit")?;
-    let mut constants = Constants::new("fridge");
+    let mut constants = Constants::for_key("fridge", key);
     constants.text_macro("TICK_SHIFT", settings.tick_shift);
     constants.number("SLOTS", 32, slots);
     constants.number("THRESHOLD", 33, of.threshold);
     constants.key("MIXER", of.mixer);
-    constants.secret(key, 8);
+    constants.secret(key, Named::Flows);
     Ok(constants)
 }
 
@@ -67,8 +86,9 @@ pub fn finecomb(settings: &FineCombSettings, receives: bool, key: &DigestKey) ->
     let ([bank], [(_, more)]) = (&*settings.banks, &*of.samples) else {
         return Err(refused("banks", &settings.banks.len(), "1"));
     };
-    let buckets = fits("buckets of two intervals", 2 * settings.buckets)? / 2;
-    let mut constants = Constants::new(if receives { "finecomb-receiver" } else { "finecomb-sender" });
+    of_key(settings.seed, key)?;
+    let buckets = places("buckets", fits("buckets of two intervals", 2 * settings.buckets)? / 2, key)?;
+    let mut constants = Constants::for_key(if receives { "finecomb-receiver" } else { "finecomb-sender" }, key);
     constants.number("BUCKETS", 32, buckets);
     if receives {
         let stash = fits("stashed packets of four ends", 4 * bank.stash)? / 4;
@@ -79,7 +99,7 @@ pub fn finecomb(settings: &FineCombSettings, receives: bool, key: &DigestKey) ->
     for (name, mixer) in ["SAMPLE", "ROW", "VALUE"].into_iter().zip(of.mixers) {
         constants.key(name, mixer);
     }
-    constants.secret(key, 16);
+    constants.secret(key, Named::Packets);
     Ok(constants)
 }
 
@@ -97,8 +117,10 @@ pub fn lda(settings: &FineCombSettings, key: &DigestKey) -> Result<Constants, Co
         [one, two] => (one, Some(two)),
         _ => return Err(refused("banks", &settings.banks.len(), "1 or 2")),
     };
-    let mut constants = Constants::new("lda");
-    constants.number("BUCKETS", 32, fits("buckets of two banks and intervals", 4 * settings.buckets)? / 4);
+    of_key(settings.seed, key)?;
+    let buckets = fits("buckets of two banks and intervals", 4 * settings.buckets)? / 4;
+    let mut constants = Constants::for_key("lda", key);
+    constants.number("BUCKETS", 32, places("buckets", buckets, key)?);
     // Without a second bank the first one's range comes again, which is never asked.
     for (at, (from, more)) in [first, second.unwrap_or(first)].into_iter().enumerate() {
         constants.number(&format!("FIRST_{at}"), 64, from);
@@ -107,13 +129,16 @@ pub fn lda(settings: &FineCombSettings, key: &DigestKey) -> Result<Constants, Co
     let [sample, row, _] = of.mixers;
     constants.key("SAMPLE", sample);
     constants.key("ROW", row);
-    constants.secret(key, 16);
+    constants.secret(key, Named::Packets);
     Ok(constants)
 }
 
 /// Bits of the registers' number, and of the slot in nanoseconds.
-fn bits(common: &Common, slot_ns: u64) -> Result<[u32; 2], ConstantsError> {
-    only("the hash", common.hash != Hash::Ready32, &common.hash, "Seeded")?;
+fn bits(common: &Common, slot_ns: u64, key: &DigestKey) -> Result<[u32; 2], ConstantsError> {
+    match common.hash {
+        Hash::Seeded(seed) => of_key(seed, key)?,
+        Hash::Ready32 => return Err(refused("the hash", &common.hash, "Seeded")),
+    }
     let slot = shift("nanoseconds of a slot", slot_ns)?;
     only("nanoseconds of a slot", slot <= 32, &slot_ns, "2^32 at most")?;
     Ok([shift("registers", common.registers as u64)?, slot])
@@ -131,12 +156,12 @@ pub fn st_hll(settings: StHllSettings, key: &DigestKey) -> Result<Constants, Con
     only("registers", common.registers >= 64, &common.registers, "64 at least")?;
     let times = [settings.origin_ns, common.start_ns];
     only("origin and start", times == [0, 0], &times, "both at 0 of the packets' clock")?;
-    let [registers, slot] = bits(&common, (2 * common.window_ns).div_ceil(common.registers as u64))?;
-    let mut constants = Constants::new("st-hll");
+    let [registers, slot] = bits(&common, (2 * common.window_ns).div_ceil(common.registers as u64), key)?;
+    let mut constants = Constants::for_key("st-hll", key);
     constants.text_macro("REGISTER_BITS", registers);
     constants.text_macro("SLOT_SHIFT", slot);
     constants.key("ITEM_MIXER", synopsis.mixer().unwrap_or_default());
-    constants.secret(key, 8);
+    constants.secret(key, Named::Flows);
     Ok(constants)
 }
 
@@ -150,15 +175,15 @@ pub fn ts_pcsa(settings: TsPcsaSettings, key: &DigestKey) -> Result<Constants, C
     let common = settings.common;
     only("rounding of times", settings.rounding == Rounding::Up, &settings.rounding, "Up")?;
     only("offsets", !settings.offsets, &settings.offsets, "none")?;
-    let [registers, slot] = bits(&common, settings.slot_ns)?;
+    let [registers, slot] = bits(&common, settings.slot_ns, key)?;
     fits("positions of all registers", common.registers * settings.positions)?;
-    let mut constants = Constants::new("ts-pcsa");
+    let mut constants = Constants::for_key("ts-pcsa", key);
     constants.text_macro("REGISTER_BITS", registers);
     constants.text_macro("SLOT_SHIFT", slot);
-    constants.number("POSITIONS", 32, settings.positions as u64);
+    constants.number("POSITIONS", 32, places("positions", settings.positions as u64, key)?);
     constants.number("WINDOW", 64, common.window_ns);
     constants.key("ITEM_MIXER", synopsis.mixer().unwrap_or_default());
-    constants.secret(key, 8);
+    constants.secret(key, Named::Flows);
     Ok(constants)
 }
 
@@ -180,8 +205,14 @@ pub fn fragment(
     let others = path.fragments().len() - 1;
     only("other fragments of the path", others <= MAX_OTHERS, &others, "3 at most")?;
     only("weights", path.has_equal_weights(), &"different ones", "equal ones")?;
-    let mut constants = Constants::new("fragment");
-    constants.number("COUNTERS", 32, fits("counters of two epochs", 2 * settings.counters as usize)? / 2);
+    of_key(settings.seed, key)?;
+    // Without a choice its seed does not matter.
+    if path.count() <= others {
+        of_key(path.seed(), key)?;
+    }
+    let counters = fits("counters of two epochs", 2 * settings.counters as usize)? / 2;
+    let mut constants = Constants::for_key("fragment", key);
+    constants.number("COUNTERS", 32, places("counters", counters, key)?);
     constants.number("UPDATED", 32, path.count() as u64);
     constants.number("OTHERS", 32, others as u64);
     constants.number("BEFORE", 32, position as u64);
@@ -194,17 +225,19 @@ pub fn fragment(
     for (at, mixer) in synopsis.mixers().enumerate() {
         constants.key(&format!("ROW_{at}"), mixer);
     }
-    constants.secret(key, 8);
+    constants.secret(key, Named::Flows);
     Ok(constants)
 }
 
-fn sampling(settings: ReorderingSettings, constants: &mut Constants) -> Result<(), ConstantsError> {
+fn sampling(settings: ReorderingSettings, key: &DigestKey, constants: &mut Constants) -> Result<(), ConstantsError> {
     let of = Reordering::new(settings)?.constants();
+    of_key(settings.seed, key)?;
     let definition = settings.definition;
     let is_first = definition == Definition::BelowPredecessor;
     only("the definition of out of order", is_first, &definition, "BelowPredecessor")?;
     constants.text_macro("TICK_SHIFT", settings.tick_shift);
-    constants.number("BUCKETS", 32, fits("buckets that sample flows", of.buckets)?);
+    let buckets = fits("buckets that sample flows", of.buckets)?;
+    constants.number("BUCKETS", 32, places("buckets that sample flows", buckets, key)?);
     constants.number("TIMEOUT", 32, of.timeout.into());
     constants.number("MOST_PACKETS", 32, settings.most_packets.into());
     constants.number("LEAST_EVENTS", 32, settings.least_events.into());
@@ -220,9 +253,9 @@ fn sampling(settings: ReorderingSettings, constants: &mut Constants) -> Result<(
 /// [`ConstantsError`] if the settings are not possible.
 pub fn samples(settings: ReorderingSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
     only("the split of buckets", settings.split == Split::SamplingOnly, &settings.split, "SamplingOnly")?;
-    let mut constants = Constants::new("reordering-samples");
-    sampling(settings, &mut constants)?;
-    constants.secret(key, 8);
+    let mut constants = Constants::for_key("reordering-samples", key);
+    sampling(settings, key, &mut constants)?;
+    constants.secret(key, Named::Flows);
     Ok(constants)
 }
 
@@ -236,13 +269,13 @@ pub fn heavy_flows(settings: ReorderingSettings, key: &DigestKey) -> Result<Cons
     only("stages", settings.stages == 2, &settings.stages, "2")?;
     only("admission", settings.admission == Admission::PowerOfTwo, &settings.admission, "PowerOfTwo")?;
     only("reports", settings.reports == Reports::Always, &settings.reports, "Always")?;
-    let mut constants = Constants::new("reordering");
-    sampling(settings, &mut constants)?;
+    let mut constants = Constants::for_key("reordering", key);
+    sampling(settings, key, &mut constants)?;
     let of = Reordering::new(settings)?.constants();
-    constants.number("ROWS", 32, fits("rows of a stage", of.rows)?);
+    constants.number("ROWS", 32, places("rows of a stage", fits("rows of a stage", of.rows)?, key)?);
     constants.key("ROW", of.mixers[1]);
     constants.key("COIN", of.mixers[2]);
-    constants.secret(key, 8);
+    constants.secret(key, Named::Flows);
     Ok(constants)
 }
 
@@ -254,13 +287,14 @@ pub fn heavy_flows(settings: ReorderingSettings, key: &DigestKey) -> Result<Cons
 pub fn precision(settings: WaySettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
     only("ways", settings.ways == 2, &settings.ways, "2")?;
     only("admission", settings.admission == Admission::PowerOfTwo, &settings.admission, "PowerOfTwo")?;
-    let rows = fits("rows of a stage", settings.rows)?;
+    of_key(settings.seed, key)?;
+    let rows = places("rows of a stage", fits("rows of a stage", settings.rows)?, key)?;
     let [row, coin] = Precision::new(settings)?.mixers();
-    let mut constants = Constants::new("precision");
+    let mut constants = Constants::for_key("precision", key);
     constants.number("ROWS", 32, rows);
     constants.key("ROW", row);
     constants.key("COIN", coin);
-    constants.secret(key, 8);
+    constants.secret(key, Named::Flows);
     Ok(constants)
 }
 
@@ -275,7 +309,7 @@ pub fn together(
     flows: StHllSettings,
     key: &DigestKey,
 ) -> Result<Constants, ConstantsError> {
-    let mut constants = Constants::new("together");
+    let mut constants = Constants::for_key("together", key);
     constants.join(fridge(handshakes, key)?);
     constants.join(st_hll(flows, key)?);
     constants.join(finecomb(buckets, false, key)?);

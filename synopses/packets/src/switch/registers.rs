@@ -143,7 +143,7 @@ pub trait SwitchRegisters {
 /// The main control of a program, which stands in front of the names of its registers.
 #[must_use]
 pub fn main_control(program: &str) -> Option<&'static str> {
-    Some(match program {
+    Some(match super::folder(program) {
         "fridge" => "Handshakes",
         "finecomb-sender" => "Sender",
         "finecomb-receiver" => "Receiver",

@@ -68,6 +68,26 @@ fn the_checksum_depends_on_program_settings_and_secret() {
 }
 
 #[test]
+fn a_program_for_hardware_has_its_own_name_and_words_of_the_key() {
+    let kind = DigestKind::Hardware;
+    let hardware = DigestKey::of_kind(kind, 7);
+    let settings = |seed| fridge::Settings { slots: 64, seed, ..fridge::Settings::default() };
+    let constants = programs::fridge(settings(kind.seed(1)), &hardware).expect("possible");
+
+    assert_eq!((constants.program(), constants.folder(), constants.kind()), ("fridge-hardware", "fridge", kind));
+    let text = constants.text("A note.");
+    assert!(text.starts_with("// A note.\n\n#define HARDWARE_DIGEST 1\n#define TICK_SHIFT 10\n"), "{text}");
+    assert!(text.contains("const bit<64> KEY_13 = ") && !text.contains("SECRET"), "{text}");
+    let other = text_of(programs::fridge(settings(1), &hardware));
+    assert_eq!(other, "digests of the seed: Products, the program has Hardware, as its key");
+    let other = text_of(programs::fridge(settings(kind.seed(1)), &key()));
+    assert_eq!(other, "digests of the seed: Hardware, the program has Products, as its key");
+    let sender = finecomb::Settings::one_bank(65, 0.5, 8, kind.seed(1));
+    let other = text_of(programs::finecomb(&sender, false, &hardware));
+    assert_eq!(other, "buckets: 65, a power of two is needed in a switch, such as 64");
+}
+
+#[test]
 fn what_does_not_fit_is_refused_with_what_is_possible() {
     let slots = |slots| text_of(programs::fridge(fridge::Settings { slots, ..fridge::Settings::default() }, &key()));
     let many = "slots of a fridge: 262144 entries, at most 131072 are possible in a switch";

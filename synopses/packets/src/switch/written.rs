@@ -33,7 +33,7 @@ pub enum WrittenError {
 }
 
 impl Constants {
-    /// Reads what [`Self::text`] wrote for `program`.
+    /// Reads what [`Self::text`] wrote for `program`, with digests of either kind.
     ///
     /// # Errors
     ///
@@ -53,6 +53,8 @@ impl Constants {
                 return Err(WrittenError::Many);
             }
         }
+        constants.name_kind();
+        let program = constants.program;
         let written = checksum.ok_or(WrittenError::NoChecksum)? ^ folded(constants.keys());
         let computed = constants.checksum();
         if written == computed { Ok(constants) } else { Err(WrittenError::Checksum { program, written, computed }) }
@@ -85,7 +87,7 @@ fn constant(line: &str) -> Option<(&str, Constant)> {
 
 #[cfg(test)]
 mod tests {
-    use synopses::digest::DigestKey;
+    use synopses::digest::{DigestKey, DigestKind};
     use synopses::fridge::Settings;
 
     use super::*;
@@ -105,6 +107,21 @@ mod tests {
         assert_eq!((constants.value("SLOTS"), constants.value("TICK_SHIFT")), (Some(1 << 12), Some(10)));
         assert_eq!(constants.value("SECRET_0"), Some(DigestKey::new(7).secret_words()[0]));
         assert_eq!(constants.value("CHECKSUM"), None, "it is no constant of the program");
+    }
+
+    #[test]
+    fn constants_of_hardware_are_those_of_another_program() {
+        let kind = DigestKind::Hardware;
+        let settings = Settings { seed: kind.seed(0), ..Settings::default() };
+        let constants = programs::fridge(settings, &DigestKey::of_kind(kind, 7)).expect("a fridge");
+        let text = constants.text("");
+
+        let read = Constants::written("fridge", &text).expect("what was written");
+        assert_eq!((read.program(), read.kind()), ("fridge-hardware", kind));
+        assert_eq!(read, constants);
+        // Without the word they are of no program.
+        let other = text.replace("#define HARDWARE_DIGEST 1\n", "");
+        assert!(Constants::written("fridge", &other).is_err());
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::switch::{Constants, MAX_ENTRIES};
 /// Constants that both ends share.
 const SHARED: [&str; 9] = ["BUCKETS", "SAMPLED", "FIRST_0", "MORE_0", "FIRST_1", "MORE_1", "SAMPLE", "ROW", "VALUE"];
 /// Words of the key by which packets are named.
-const SECRET_WORDS: usize = 16;
+const SECRET_WORDS: usize = 18;
 /// 2⁶⁴, of which a bank samples so many hashes.
 const HASHES: f64 = 18_446_744_073_709_551_616.0;
 
@@ -279,7 +279,8 @@ impl BucketReadout {
 
 /// 64 bits that depend on all constants that both ends share; not 0.
 fn fingerprint(constants: &Constants) -> NonZeroU64 {
-    let secret = (0..SECRET_WORDS).map(|word| format!("SECRET_{word}"));
+    let words = |name| (0..SECRET_WORDS).map(move |word| format!("{name}_{word}"));
+    let secret = ["SECRET", "KEY"].into_iter().flat_map(words);
     let names = SHARED.into_iter().map(str::to_owned).chain(secret);
     let lines = names.filter_map(|name| Some(format!("{name} {:#x}\n", constants.value(&name)?)));
     let digest = DigestKey::new(0).digest(lines.collect::<String>().as_bytes()).0;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::packet::ParseError;
 use crate::switch::programs;
+use synopses::digest::DigestKind;
 
 /// Buckets of the switch of these tests.
 const BUCKETS: usize = 4;
@@ -254,6 +255,13 @@ fn two_ends_with_one_secret_have_one_fingerprint_and_other_ends_another() {
     assert_ne!(of(&more), sender, "more buckets");
     let lda = programs::lda(&settings(), &DigestKey::new(7)).expect("possible");
     assert_ne!(of(&lda), sender, "LDA");
+    let hardware = |secret| {
+        let kind = DigestKind::Hardware;
+        let settings = Settings { seed: kind.seed(9), ..settings() };
+        of(&programs::finecomb(&settings, true, &DigestKey::of_kind(kind, secret)).expect("possible"))
+    };
+    assert_ne!(hardware(7), sender, "other digests");
+    assert_ne!(hardware(7), hardware(8), "another secret of theirs");
 }
 
 #[test]
