@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use nic_agent::config::Config;
 use nic_agent::{SwitchProgram, switch_constants};
+use synopses::digest::DigestKind;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -47,9 +48,30 @@ pub struct ConstantsArgs {
     /// The stream to measure
     #[arg(long, value_name = "NAME")]
     stream: String,
+    /// What names packets; a program for hardware has its constants in constants-hardware.p4 [default: products]
+    #[arg(long)]
+    digest: Option<DigestName>,
     /// Secret key of 32 hexadecimal digits, the same at both ends of a one-way measurement; a new one without it
     #[arg(long, value_name = "HEX", value_parser = secret)]
     secret: Option<u128>,
+}
+
+/// Kinds of digests, as named on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DigestName {
+    /// XXH3-64, by products of 64 bits, as hosts have it
+    Products,
+    /// CRC-32 and additions of 32 bits, which a pipeline of hardware computes
+    Hardware,
+}
+
+impl From<DigestName> for DigestKind {
+    fn from(name: DigestName) -> Self {
+        match name {
+            DigestName::Products => Self::Products,
+            DigestName::Hardware => Self::Hardware,
+        }
+    }
 }
 
 /// The programs, as named on the command line.
@@ -107,11 +129,12 @@ fn constants(args: &ConstantsArgs) -> Result<String, Failure> {
     let failure = || Failure::to(format!("make constants for stream {:?}", args.stream));
     let config = Config::load(&args.config).map_err(|error| failure().caused_by(&error))?;
     let secret = args.secret.unwrap_or_else(|| (u128::from(rand_seed()) << 64) | u128::from(rand_seed()));
-    let constants = switch_constants(&config, &args.stream, args.program.into(), secret)
+    let kind = args.digest.map_or(DigestKind::Products, DigestKind::from);
+    let constants = switch_constants(&config, &args.stream, args.program.into(), secret, kind)
         .map_err(|error| failure().caused_by(&error))?;
     let note = format!(
         "Constants of p4/{}, for stream {:?}. Written by `uview p4 constants`. They hold the secret.",
-        constants.program(),
+        constants.folder(),
         args.stream
     );
     Ok(constants.text(&note))
@@ -122,10 +145,19 @@ mod tests {
     use super::*;
 
     fn made(config: &str, program: Program, secret: Option<u128>) -> Result<String, String> {
+        made_for(None, config, program, secret)
+    }
+
+    fn made_for(
+        digest: Option<DigestName>,
+        config: &str,
+        program: Program,
+        secret: Option<u128>,
+    ) -> Result<String, String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("nic.yaml");
         std::fs::write(&file, config).unwrap();
-        let args = ConstantsArgs { program, config: file, stream: "shop".to_owned(), secret };
+        let args = ConstantsArgs { program, config: file, stream: "shop".to_owned(), digest, secret };
         constants(&args).map_err(|failure| failure.to_string())
     }
 
@@ -138,6 +170,10 @@ mod tests {
         assert!(one.starts_with("// Constants of p4/fridge, for stream \"shop\"."), "{one}");
         assert!(one.contains("const bit<32> SLOTS = 0x1000;") && one.contains("const bit<32> CHECKSUM = 0x"), "{one}");
         assert_ne!(made(config, Program::Fridge, None).unwrap(), one, "a new secret");
+        assert_eq!(made_for(Some(DigestName::Products), config, Program::Fridge, Some(7)), Ok(one));
+        let hardware = made_for(Some(DigestName::Hardware), config, Program::Fridge, Some(7)).unwrap();
+        assert!(hardware.starts_with("// Constants of p4/fridge, for stream \"shop\"."), "{hardware}");
+        assert!(hardware.contains("#define HARDWARE_DIGEST 1\n") && hardware.contains("KEY_13"), "{hardware}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use packets::flows::{HEAVY_ENTRIES, POSITIONS, REGISTERS, SLOTS, reordering_settings};
 use packets::switch::{Constants, ConstantsError, programs};
 use synopses::cardinality::{Hash, Rounding, Settings as Common, StHllSettings, TsPcsaSettings};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::finecomb::Settings as Buckets;
 use synopses::fridge::Settings as FridgeSettings;
 use synopses::rap::{Admission, WaySettings};
@@ -62,8 +62,9 @@ fn list(all: &[String]) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-/// The constants with which `program` measures a stream. Sizes that have to be powers of two in a switch are rounded
-/// down, slots of a window up. Whoever has the secret can craft packets that collide.
+/// The constants with which `program` measures a stream, with digests of this kind. Sizes that have to be powers of two
+/// in a switch, or for such digests, are rounded down, slots of a window up. Whoever has the secret can craft packets
+/// that collide.
 ///
 /// # Errors
 ///
@@ -73,6 +74,7 @@ pub fn switch_constants(
     name: &str,
     program: SwitchProgram,
     secret: u128,
+    kind: DigestKind,
 ) -> Result<Constants, SwitchError> {
     let streams = &config.network.streams;
     let Some(stream) = streams.iter().find(|stream| stream.name == name) else {
@@ -83,7 +85,7 @@ pub fn switch_constants(
     if stream.inner {
         return Err(lacks("is about packets inside tunnels, which programs for switches do not parse"));
     }
-    let (key, seed) = (DigestKey::new(secret), (secret >> 64) as u64 ^ secret as u64);
+    let (key, seed) = (DigestKey::of_kind(kind, secret), kind.seed((secret >> 64) as u64 ^ secret as u64));
     let synopses = stream.synopses.clone().unwrap_or_default();
     Ok(match program {
         SwitchProgram::Fridge if stream.pair == Some(PairName::Handshake) => {
@@ -148,6 +150,7 @@ fn one_way_constants(
     for bank in &mut banks {
         bank.stash = below(bank.stash);
     }
+    let buckets = if key.kind() == DigestKind::Hardware { below(buckets) } else { buckets };
     let banks = banks.into_iter();
     let mut settings = Buckets::one_bank(buckets, 1.0, 0, seed);
     settings.banks = banks.collect();
@@ -171,7 +174,12 @@ fn stamped(window_ns: u64, seed: u64) -> TsPcsaSettings {
     let slot_ns = (window_ns / slots).next_power_of_two();
     let common = Common { registers: REGISTERS, window_ns: slot_ns * slots, start_ns: 0, hash: Hash::Seeded(seed) };
     let plain = TsPcsaSettings::plain(common);
-    let plain = TsPcsaSettings { slot_ns, positions: POSITIONS, rounding: Rounding::Up, ..plain };
+    let positions = match DigestKind::of_seed(seed) {
+        DigestKind::Products => POSITIONS,
+        // More, not fewer: large counts would be cut.
+        DigestKind::Hardware => POSITIONS.next_power_of_two(),
+    };
+    let plain = TsPcsaSettings { slot_ns, positions, rounding: Rounding::Up, ..plain };
     // In a switch there is room for as many bits as are needed.
     TsPcsaSettings { bits: plain.least_bits().unwrap_or(plain.bits), ..plain }
 }
@@ -198,7 +206,7 @@ mod tests {
     const WHO: &str = "synopses: {cardinality: {}, reordering: {}, heavy_hitters: {by: flow, weight: packets}}";
 
     fn of(config: &Config, stream: &str, program: SwitchProgram) -> Result<Constants, String> {
-        switch_constants(config, stream, program, 7).map_err(|error| error.to_string())
+        switch_constants(config, stream, program, 7, DigestKind::Products).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -214,8 +222,10 @@ mod tests {
             let stream = if program == SwitchProgram::OneWay { "b" } else { "a" };
             let constants = of(&config, stream, program).expect(name);
             assert_eq!(constants.program(), name);
-            let other = switch_constants(&config, stream, program, 8).expect(name);
+            let other = switch_constants(&config, stream, program, 8, DigestKind::Products).expect(name);
             assert_ne!(constants.checksum(), other.checksum(), "{name}: another secret");
+            let hardware = switch_constants(&config, stream, program, 7, DigestKind::Hardware).expect(name);
+            assert_eq!((hardware.folder(), hardware.kind()), (name, DigestKind::Hardware));
         }
         for (stream, name) in [("c", "finecomb-receiver"), ("d", "lda")] {
             assert_eq!(of(&config, stream, SwitchProgram::OneWay).expect(name).program(), name);
