@@ -43,10 +43,18 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#ifdef HARDWARE_DIGEST
+#define NAME_PAYLOAD 8
+#else
 #define NAME_PAYLOAD 32
+#endif
 
 #include "../shared/keys.p4"
+#ifdef HARDWARE_DIGEST
+#include "constants-hardware.p4"
+#else
 #include "constants.p4"
+#endif
 #include "../shared/frames.p4"
 #include "../shared/packet-keys.p4"
 

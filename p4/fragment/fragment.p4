@@ -46,7 +46,11 @@
 #include <v1model.p4>
 
 #include "../shared/keys.p4"
+#ifdef HARDWARE_DIGEST
+#include "constants-hardware.p4"
+#else
 #include "constants.p4"
+#endif
 #include "../shared/begun.p4"
 #include "../shared/frames.p4"
 #include "../shared/flow.p4"
@@ -128,17 +132,18 @@ control Fragment(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     bit<32> column1;
 
     action choose() {
-        mine = finalise(flow ^ keys.own);
-        first = finalise(flow ^ keys.other0);
-        second = finalise(flow ^ keys.other1);
-        third = finalise(flow ^ keys.other2);
+        MIX(mine, flow, keys.own)
+        MIX(first, flow, keys.other0)
+        MIX(second, flow, keys.other1)
+        MIX(third, flow, keys.other2)
     }
 
     action find() {
-        bit<64> mixed = finalise(flow ^ keys.row0);
-        column0 = place(mixed[63:32], COUNTERS);
-        mixed = finalise(flow ^ keys.row1);
-        column1 = place(mixed[63:32], COUNTERS);
+        bit<64> mixed;
+        MIX(mixed, flow, keys.row0)
+        column0 = PLACE(mixed[63:32], COUNTERS);
+        MIX(mixed, flow, keys.row1)
+        column1 = PLACE(mixed[63:32], COUNTERS);
     }
 
     apply {

@@ -41,13 +41,25 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#ifdef HARDWARE_DIGEST
+#define NAME_PAYLOAD 8
+#else
 #define NAME_PAYLOAD 32
+#endif
 
 #include "../shared/keys.p4"
+#ifdef HARDWARE_DIGEST
+#include "constants-hardware.p4"
+#else
 #include "constants.p4"
+#endif
 #include "../shared/begun.p4"
 #include "../shared/frames.p4"
+#ifdef HARDWARE_DIGEST
+#include "../shared/hardware-name.p4"
+#else
 #include "../shared/name.p4"
+#endif
 
 struct metadata_t {
     packet_t packet;
@@ -57,26 +69,26 @@ struct metadata_t {
 
 /// The mixers that derive sample and row from a digest, and the secret of digests.
 struct keys_t {
-    key_t    sample;
-    key_t    row;
-    secret_t first;
-    secret_t second;
-    bit<32>  checksum;
+    key_t         sample;
+    key_t         row;
+    secret_t      first;
+    more_secret_t second;
+    bit<32>       checksum;
 }
 
 control Keys(out keys_t current) {
-    action set(key_t sample, key_t row, SECRET_PARAMETERS(s), SECRET_PARAMETERS(t), bit<32> checksum) {
+    action set(key_t sample, key_t row, SECRET_PARAMETERS(s), MORE_PARAMETERS(t), bit<32> checksum) {
         bit<64> check = 0;
         CHECK(sample)
         CHECK(row)
         CHECK_SECRET(s)
-        CHECK_SECRET(t)
-        current = {sample, row, SECRET_OF(s), SECRET_OF(t), CHECKED};
+        CHECK_MORE(t)
+        current = {sample, row, SECRET_OF(s), MORE_OF(t), CHECKED};
     }
 
     table keys {
         actions = { set; }
-        default_action = set(SAMPLE, ROW, FIRST_SECRET, SECOND_SECRET, CHECKSUM);
+        default_action = set(SAMPLE, ROW, FIRST_SECRET, MORE_SECRET, CHECKSUM);
     }
 
     apply {
@@ -105,7 +117,8 @@ control Lda(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_
             packets.read(counted, parity);
             packets.write(parity, counted + 1);
             PacketName.apply(hdr, meta.packet, keys.first, keys.second, identity);
-            bit<64> sample = finalise(identity ^ keys.sample);
+            bit<64> sample;
+            MIX(sample, identity, keys.sample)
             bit<1> sampled = 0;
             bit<32> bank = 0;
             if (sample - FIRST_0 <= MORE_0) {
@@ -115,8 +128,9 @@ control Lda(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_
                 bank = 1;
             }
             if (sampled == 1) {
-                bit<64> mixed = finalise(identity ^ keys.row);
-                bit<32> index = (2 * parity + bank) * BUCKETS + place(mixed[63:32], BUCKETS);
+                bit<64> mixed;
+                MIX(mixed, identity, keys.row)
+                bit<32> index = (2 * parity + bank) * BUCKETS + PLACE(mixed[63:32], BUCKETS);
                 bit<32> low;
                 bit<32> high;
                 bit<32> count;

@@ -40,7 +40,11 @@
 #include <v1model.p4>
 
 #include "../shared/keys.p4"
+#ifdef HARDWARE_DIGEST
+#include "constants-hardware.p4"
+#else
 #include "constants.p4"
+#endif
 #include "../shared/frames.p4"
 #include "../shared/flow.p4"
 #include "../shared/coin.p4"
@@ -126,9 +130,10 @@ control Precision(inout headers_t hdr, inout metadata_t meta, inout standard_met
         Frames.apply(meta.packet, keys.checksum, standard);
         if (meta.packet.usable == 1) {
             FlowName.apply(hdr, meta.packet, keys.secret, flow);
-            bit<64> mixed = finalise(flow ^ keys.row);
-            row0 = place(mixed[31:0], ROWS);
-            row1 = place(mixed[31:0] + (mixed[63:32] | 1), ROWS);
+            bit<64> mixed;
+            MIX(mixed, flow, keys.row)
+            row0 = PLACE(mixed[31:0], ROWS);
+            row1 = PLACE(mixed[31:0] + (mixed[63:32] | 1), ROWS);
             COUNT(inserted)
             bit<32> low;
             bit<32> high;

@@ -44,7 +44,11 @@
 #include <v1model.p4>
 
 #include "../shared/keys.p4"
+#ifdef HARDWARE_DIGEST
+#include "constants-hardware.p4"
+#else
 #include "constants.p4"
+#endif
 #include "../shared/frames.p4"
 #include "../shared/samples.p4"
 #include "../shared/coin.p4"
@@ -167,9 +171,10 @@ control HeavyFlows(in segment_t segment, in key_t mixer, in key_t coin, inout vi
     bit<1> admits;
 
     apply {
-        bit<64> mixed = finalise(segment.prefix ^ mixer);
-        row0 = place(mixed[31:0], ROWS);
-        row1 = place(mixed[31:0] + (mixed[63:32] | 1), ROWS);
+        bit<64> mixed;
+        MIX(mixed, segment.prefix, mixer)
+        row0 = PLACE(mixed[31:0], ROWS);
+        row1 = PLACE(mixed[31:0] + (mixed[63:32] | 1), ROWS);
         bit<32> low;
         bit<32> high;
         bit<32> count0 = 0;

@@ -22,7 +22,8 @@ control Coin(in bit<32> least, in key_t mixer, out bit<1> admits) {
         bit<64> number = (high ++ low) + 1;
         drawn_low.write(0, number[31:0]);
         drawn_high.write(0, number[63:32]);
-        bit<64> mixed = finalise(number ^ mixer);
+        bit<64> mixed;
+        MIX(mixed, number, mixer)
         // One less than the power of two above `least`: with its reciprocal as probability the flow is admitted.
         bit<64> below = (bit<64>)least;
         below = below | (below >> 1);
@@ -30,11 +31,7 @@ control Coin(in bit<32> least, in key_t mixer, out bit<1> admits) {
         below = below | (below >> 4);
         below = below | (below >> 8);
         below = below | (below >> 16);
-        bit<128> product = (bit<128>)mixed * (bit<128>)(below + 1);
-        admits = 0;
-        if (product[127:64] == 0) {
-            admits = 1;
-        }
+        STAYS_BELOW(admits, mixed, below)
     }
 }
 

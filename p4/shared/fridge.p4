@@ -38,6 +38,33 @@ control Fridge(in headers_t hdr, in packet_t packet, in key_t mixer, in secret_t
     bit<32> coin;
     bit<32> tick = packet.time_ns[TICK_SHIFT + 31:TICK_SHIFT];
 
+#ifdef HARDWARE_DIGEST
+    /// The digest of `id` in twelve words, with its first byte in the last one. And what is derived of it.
+    action name() {
+        bit<32> upper;
+        bit<32> lower;
+        bit<64> mixed;
+        WORD(0, id[351:320], secret.k2)
+        WORD(1, id[319:288], secret.k3)
+        WORD(2, id[287:256], secret.k4)
+        WORD(3, id[255:224], secret.k5)
+        WORD(4, id[223:192], secret.k6)
+        WORD(5, id[191:160], secret.k7)
+        WORD(6, id[159:128], secret.k8)
+        WORD(7, id[127:96], secret.k9)
+        WORD(8, id[95:64], secret.k10)
+        WORD(9, id[63:32], secret.k11)
+        WORD(10, id[31:0], secret.k12)
+        WORD(11, id[359:352] ++ 24w0, secret.k13)
+        CRC(upper, upper0, upper1, upper2, upper3, upper4, upper5, upper6, upper7, upper8, upper9, upper10, upper11)
+        CRC(lower, lower11, lower10, lower9, lower8, lower7, lower6, lower5, lower4, lower3, lower2, lower1, lower0)
+        NAMED(identity, upper, lower, 45, secret)
+        MIX(mixed, identity, mixer)
+        index = PLACE(mixed[63:32], SLOTS);
+        coin = mixed[31:0];
+        FINGERPRINT(print, identity, mixer)
+    }
+#else
     /// The digest of `id`, 45 bytes: XXH3-64 with the first 64 bytes of the secret. And what is derived of it.
     action name() {
         bit<64> sum = 45 * PRIME;
@@ -50,6 +77,7 @@ control Fridge(in headers_t hdr, in packet_t packet, in key_t mixer, in secret_t
         coin = mixed[31:0];
         print = fingerprint(identity, mixer);
     }
+#endif
 
     action request_id() {
         id = 8w0 ++ packet.source ++ packet.destination ++ packet.source_port

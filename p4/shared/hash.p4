@@ -1,10 +1,15 @@
 // Digests and what synopses derive from them: `synopses/src/digest.rs`. XXH3-64 with a secret needs products of
-// 64 by 64 bits, which bmv2 has and a pipeline of hardware has not.
+// 64 by 64 bits, which bmv2 has and a pipeline of hardware has not. With HARDWARE_DIGEST the digests are those of
+// `hardware.p4`.
 
 #ifndef HASH_P4
 #define HASH_P4
 
 #include "keys.p4"
+
+#ifdef HARDWARE_DIGEST
+#include "hardware.p4"
+#else
 
 const bit<64> PRIME = 0x9e3779b185ebca87;
 const bit<64> AVALANCHE = 0x165667919e3779f9;
@@ -52,5 +57,25 @@ bit<32> place(in bit<32> mixed, in bit<32> size) {
     bit<64> product = (bit<64>)mixed * (bit<64>)size;
     return product[63:32];
 }
+
+/// 64 bits that depend on a digest, by a mixer.
+#define MIX(result, digest, mixer) \
+    result = finalise(digest ^ mixer);
+
+/// An index below `size`.
+#define PLACE(mixed, size) \
+    place(mixed, size)
+
+/// Whether the product of a number and a power of two, `below` + 1, stays below 2⁶⁴.
+#define STAYS_BELOW(result, mixed, below)                                      \
+    {                                                                          \
+        bit<128> product = (bit<128>)mixed * (bit<128>)(below + 1);            \
+        result = 0;                                                            \
+        if (product[127:64] == 0) {                                            \
+            result = 1;                                                        \
+        }                                                                      \
+    }
+
+#endif
 
 #endif

@@ -9,7 +9,8 @@
 #define AGENT_PORT 64
 #endif
 
-/// Bytes of payload in a packet's name. 0: names are not computed, and nothing behind the headers is extracted.
+/// Bytes of payload in a packet's name; with digests of hardware those behind the fixed part of the TCP or UDP header.
+/// 0: names are not computed, and no payload is extracted.
 #ifndef NAME_PAYLOAD
 #define NAME_PAYLOAD 0
 #endif

@@ -4,15 +4,19 @@
 #define INTERVAL_P4
 
 #include "begun.p4"
+#ifdef HARDWARE_DIGEST
+#include "hardware-name.p4"
+#else
 #include "name.p4"
+#endif
 
 /// The mixers that derive sample, row and value from a digest, and the secret of digests.
 struct packet_keys_t {
-    key_t    sample;
-    key_t    row;
-    key_t    value;
-    secret_t first;
-    secret_t second;
+    key_t         sample;
+    key_t         row;
+    key_t         value;
+    secret_t      first;
+    more_secret_t second;
 }
 
 /// What is known of a packet of the stream.
@@ -65,11 +69,13 @@ control Interval(in headers_t hdr, in packet_t packet, in packet_keys_t keys, ou
             packets.read(counted, parity);
             packets.write(parity, counted + 1);
             PacketName.apply(hdr, packet, keys.first, keys.second, identity);
-            if (finalise(identity ^ keys.sample) <= SAMPLED) {
+            bit<64> mixed;
+            MIX(mixed, identity, keys.sample)
+            if (mixed <= SAMPLED) {
                 found.sampled = 1;
-                bit<64> mixed = finalise(identity ^ keys.row);
-                found.row = place(mixed[63:32], BUCKETS);
-                found.value = finalise(identity ^ keys.value);
+                MIX(mixed, identity, keys.row)
+                found.row = PLACE(mixed[63:32], BUCKETS);
+                MIX(found.value, identity, keys.value)
                 bit<32> index = parity * BUCKETS + found.row;
                 bit<32> low;
                 bit<32> high;

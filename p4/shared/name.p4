@@ -25,7 +25,8 @@
     }
 
 /// XXH3-64 with the first 128 bytes of the secret.
-control PacketName(in headers_t hdr, in packet_t packet, in secret_t first, in secret_t second, out bit<64> identity) {
+control PacketName(in headers_t hdr, in packet_t packet, in secret_t first, in more_secret_t second,
+                   out bit<64> identity) {
     /// The name with its last byte at the end of the word.
     bit<1024> name;
     /// The name with its first byte at the beginning of the word.

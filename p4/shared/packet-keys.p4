@@ -11,19 +11,19 @@ struct keys_t {
 }
 
 control Keys(out keys_t current) {
-    action set(key_t sample, key_t row, key_t value, SECRET_PARAMETERS(s), SECRET_PARAMETERS(t), bit<32> checksum) {
+    action set(key_t sample, key_t row, key_t value, SECRET_PARAMETERS(s), MORE_PARAMETERS(t), bit<32> checksum) {
         bit<64> check = 0;
         CHECK(sample)
         CHECK(row)
         CHECK(value)
         CHECK_SECRET(s)
-        CHECK_SECRET(t)
-        current = {{sample, row, value, SECRET_OF(s), SECRET_OF(t)}, CHECKED};
+        CHECK_MORE(t)
+        current = {{sample, row, value, SECRET_OF(s), MORE_OF(t)}, CHECKED};
     }
 
     table keys {
         actions = { set; }
-        default_action = set(SAMPLE, ROW, VALUE, FIRST_SECRET, SECOND_SECRET, CHECKSUM);
+        default_action = set(SAMPLE, ROW, VALUE, FIRST_SECRET, MORE_SECRET, CHECKSUM);
     }
 
     apply {

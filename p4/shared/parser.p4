@@ -233,7 +233,11 @@ parser FrameParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.packet.source_port = hdr.tcp.source;
         meta.packet.destination_port = hdr.tcp.destination;
         meta.packet.header_bytes = (bit<32>)hdr.tcp.header_words << 2;
+#ifdef HARDWARE_DIGEST
+        meta.packet.rest = NAME_PAYLOAD;
+#else
         meta.packet.rest = meta.packet.header_bytes + NAME_PAYLOAD - 20;
+#endif
         transition select(hdr.tcp.header_words) {
             0 .. 4: tcp_header_length;
             default: tcp_checked;

@@ -16,7 +16,8 @@
 /// its rank.
 control Rank(in bit<64> item, in key_t mixer, out bit<32> position, out bit<32> rank) {
     apply {
-        bit<64> rest = finalise(item ^ mixer);
+        bit<64> rest;
+        MIX(rest, item, mixer)
         position = (bit<32>)rest[REGISTER_BITS - 1:0];
         // The bit behind the last one of the hash, for a hash without any.
         rest = (rest >> REGISTER_BITS) | (64w1 << (64 - REGISTER_BITS));

@@ -20,8 +20,9 @@ control Samples(in segment_t segment, in bit<32> tick, in key_t mixer, inout vis
     register<bit<32>>(BUCKETS) sample_events;
 
     apply {
-        bit<64> mixed = finalise(segment.prefix ^ mixer);
-        bit<32> bucket = place(mixed[63:32], BUCKETS);
+        bit<64> mixed;
+        MIX(mixed, segment.prefix, mixer)
+        bit<32> bucket = PLACE(mixed[63:32], BUCKETS);
         bit<32> low;
         bit<32> high;
         bit<32> packets;

@@ -47,7 +47,11 @@
 #include <v1model.p4>
 
 #include "../shared/keys.p4"
+#ifdef HARDWARE_DIGEST
+#include "constants-hardware.p4"
+#else
 #include "constants.p4"
+#endif
 #include "../shared/frames.p4"
 #include "../shared/item-keys.p4"
 #include "../shared/st-hll.p4"

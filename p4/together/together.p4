@@ -24,10 +24,18 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#ifdef HARDWARE_DIGEST
+#define NAME_PAYLOAD 8
+#else
 #define NAME_PAYLOAD 32
+#endif
 
 #include "../shared/keys.p4"
+#ifdef HARDWARE_DIGEST
+#include "constants-hardware.p4"
+#else
 #include "constants.p4"
+#endif
 #include "../shared/frames.p4"
 #include "../shared/fridge.p4"
 #include "../shared/interval.p4"
@@ -50,7 +58,7 @@ struct keys_t {
 
 control Keys(out keys_t current) {
     action set(key_t mixer, SECRET_PARAMETERS(s), key_t item, key_t sample, key_t row, key_t value,
-               SECRET_PARAMETERS(t), bit<32> checksum) {
+               MORE_PARAMETERS(t), bit<32> checksum) {
         bit<64> check = 0;
         CHECK(mixer)
         CHECK_SECRET(s)
@@ -58,13 +66,13 @@ control Keys(out keys_t current) {
         CHECK(sample)
         CHECK(row)
         CHECK(value)
-        CHECK_SECRET(t)
-        current = {mixer, item, {sample, row, value, SECRET_OF(s), SECRET_OF(t)}, CHECKED};
+        CHECK_MORE(t)
+        current = {mixer, item, {sample, row, value, SECRET_OF(s), MORE_OF(t)}, CHECKED};
     }
 
     table keys {
         actions = { set; }
-        default_action = set(MIXER, FIRST_SECRET, ITEM_MIXER, SAMPLE, ROW, VALUE, SECOND_SECRET, CHECKSUM);
+        default_action = set(MIXER, FIRST_SECRET, ITEM_MIXER, SAMPLE, ROW, VALUE, MORE_SECRET, CHECKSUM);
     }
 
     apply {

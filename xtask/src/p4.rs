@@ -17,6 +17,17 @@ const SWITCH: &str = "simple_switch";
 /// Replaces variables by what they were computed from, over and over: the output would have hundreds of megabytes.
 const WITHOUT: &str = "P4::LocalCopyPropagation";
 
+/// A kind of digests: what follows the name of a program that has them, and how the compiler is told.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    suffix: &'static str,
+    macros: &'static [&'static str],
+}
+
+/// Each program is compiled with either.
+const KINDS: [Kind; 2] =
+    [Kind { suffix: "", macros: &[] }, Kind { suffix: "-hardware", macros: &["-DHARDWARE_DIGEST"] }];
+
 /// What is done beside the comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -52,13 +63,15 @@ pub fn run(plan: &Plan) -> Result<()> {
         return Ok(());
     }
     let scratch = workspace().join("target/p4");
-    for program in programs()? {
-        compile(&program, &scratch, plan.write)?;
+    let programs = programs()?;
+    for (source, kind) in programs.iter().flat_map(|source| KINDS.map(|kind| (source, kind))) {
+        let program = format!("{source}{}", kind.suffix);
+        compile(source, &kind, &scratch, plan.write)?;
         let staged = scratch.join(&program);
         let (frames, seed) = (plan.frames.to_string(), plan.seed.to_string());
         let into = staged.display().to_string();
         equality(&["stage", &program, "--frames", &frames, "--seed", &seed, "--into", &into])?;
-        let json = workspace().join("p4").join(&program).join(&program).with_extension("json");
+        let json = workspace().join("p4").join(source).join(&program).with_extension("json");
         let mut folders: Vec<PathBuf> =
             fs::read_dir(&staged)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
         folders.sort();
@@ -71,7 +84,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Names of the programs: folders with a compiled one, or with a source of the same name.
+/// Names of the programs' sources: folders with a compiled one, or with a source of the same name.
 fn programs() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(workspace().join("p4"))? {
@@ -85,27 +98,30 @@ fn programs() -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn compile(program: &str, scratch: &Path, write: bool) -> Result<()> {
+fn compile(source: &str, kind: &Kind, scratch: &Path, write: bool) -> Result<()> {
     fs::create_dir_all(scratch)?;
-    let compiled = scratch.join(program).with_extension("json");
-    let (folder, source) = (workspace().join("p4").join(program), format!("{program}.p4"));
+    let program = format!("{source}{}", kind.suffix);
+    let compiled = scratch.join(&program).with_extension("json");
+    let (folder, file) = (workspace().join("p4").join(source), format!("{source}.p4"));
     // Relative paths: the output names them.
     let status = Command::new(COMPILER)
-        .current_dir(folder)
-        .args([&source, "--excludeMidendPasses", WITHOUT, "-o"])
+        .current_dir(&folder)
+        .args([&file, "--excludeMidendPasses", WITHOUT])
+        .args(kind.macros)
+        .arg("-o")
         .arg(&compiled)
         .status()?;
-    ensure!(status.success(), "{COMPILER} refuses {source}");
-    let kept = workspace().join("p4").join(program).join(program);
+    ensure!(status.success(), "{COMPILER} refuses {program}");
+    let kept = folder.join(&program);
     let before = fs::read(kept.with_extension("json")).unwrap_or_default();
     let lock = fs::read(kept.with_extension("lock")).unwrap_or_default();
-    let file = compiled.display().to_string();
-    equality(&["seal", program, &file, "--compiler", &version(COMPILER)?])?;
+    let output = compiled.display().to_string();
+    equality(&["seal", &program, &output, "--compiler", &version(COMPILER)?])?;
     let same = before == fs::read(kept.with_extension("json"))?;
     if !write {
         fs::write(kept.with_extension("json"), before)?;
         fs::write(kept.with_extension("lock"), lock)?;
-        ensure!(same, "{program}.json is not what {COMPILER} makes of {source}; `cargo xtask p4 --write` keeps it");
+        ensure!(same, "{program}.json is not what {COMPILER} makes of {file}; `cargo xtask p4 --write` keeps it");
     }
     println!("{program}: compiled{}", if same { ", as it was" } else { ", and kept" });
     Ok(())

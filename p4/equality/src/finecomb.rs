@@ -2,7 +2,7 @@
 
 use packets::identity;
 use packets::switch::{Constants, ConstantsError, programs};
-use synopses::digest::{Digest, DigestKey};
+use synopses::digest::{Digest, DigestKey, DigestKind};
 use synopses::finecomb::{FineComb, Receiver, Settings, StashedPacket};
 
 use crate::begun::{Begun, begins};
@@ -17,13 +17,19 @@ pub fn settings() -> Settings {
     Settings::one_bank(64, 0.6, 8, 0x00c0_4b00)
 }
 
-/// The programs' constants, those of the receiver or of the sender.
+/// These settings with values that are derived from digests of this kind.
+#[must_use]
+pub fn of_kind(settings: Settings, kind: DigestKind) -> Settings {
+    Settings { seed: kind.seed(settings.seed), ..settings }
+}
+
+/// The programs' constants, those of the receiver or of the sender, with digests of this kind.
 ///
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn constants(receives: bool) -> Result<Constants, ConstantsError> {
-    programs::finecomb(&settings(), receives, &key())
+pub fn constants(receives: bool, kind: DigestKind) -> Result<Constants, ConstantsError> {
+    programs::finecomb(&of_kind(settings(), kind), receives, &key(kind))
 }
 
 /// What a frame was.
@@ -44,15 +50,17 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Before the first frame of a program with these settings and constants.
+    /// Before the first frame of a program with these settings and constants. Values are derived from digests of the
+    /// kind that the constants have.
     ///
     /// # Errors
     ///
     /// [`ConstantsError`] if the settings are not possible.
-    pub fn new(settings: &Settings, constants: &Constants) -> Result<Self, ConstantsError> {
-        let empty = FineComb::new(settings)?;
+    pub fn new(settings: Settings, constants: &Constants) -> Result<Self, ConstantsError> {
+        let empty = FineComb::new(&of_kind(settings, constants.kind()))?;
         let parities = [empty.clone(), empty];
-        Ok(Self { frames: Frames::new(constants), key: key(), begun: Begun::default(), number: 0, parities })
+        let (frames, key) = (Frames::new(constants), key(constants.kind()));
+        Ok(Self { frames, key, begun: Begun::default(), number: 0, parities })
     }
 
     /// Does what the library does with a frame. Returns what it was.
@@ -172,8 +180,8 @@ impl ReceiverReference {
         let settings = settings();
         let most = settings.banks.first().map_or(0, |bank| bank.stash);
         let (before, after) = (List::new(most), List::new(most));
-        let buckets = Reference::new(&settings, constants)?;
-        Ok(Self { buckets, receiver: Receiver::new(&settings)?, before, after })
+        let receiver = Receiver::new(&of_kind(settings.clone(), constants.kind()))?;
+        Ok(Self { buckets: Reference::new(settings, constants)?, receiver, before, after })
     }
 
     /// Writes down what is stashed at both ends of the current interval.

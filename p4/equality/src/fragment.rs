@@ -2,7 +2,7 @@
 
 use packets::identity;
 use packets::switch::{Constants, ConstantsError, programs};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::disaggregated::{Fragment, Path, PathError, Settings};
 
 use crate::begun::Begun;
@@ -20,22 +20,33 @@ pub const fn settings() -> Settings {
     Settings { id: 20, counters: 50, rows: 2, seed: 0x00f4_a93e }
 }
 
+/// The same with values that are derived from digests of this kind. For hardware counters are a power of two.
+#[must_use]
+pub const fn settings_of(kind: DigestKind) -> Settings {
+    let settings = settings();
+    let counters = match kind {
+        DigestKind::Products => settings.counters,
+        DigestKind::Hardware => settings.counters.next_power_of_two(),
+    };
+    Settings { counters, seed: kind.seed(settings.seed), ..settings }
+}
+
 /// The path of the compiled program: each flow updates two of three fragments.
 ///
 /// # Errors
 ///
 /// [`PathError`] if there is no such path.
-pub fn path() -> Result<Path, PathError> {
-    Path::random(&[10, settings().id, 30], 2, 0x0090_a7c4)
+pub fn path(kind: DigestKind) -> Result<Path, PathError> {
+    Path::random(&[10, settings().id, 30], 2, kind.seed(0x0090_a7c4))
 }
 
-/// The program's constants.
+/// The program's constants, with digests of this kind.
 ///
 /// # Errors
 ///
 /// [`FragmentError`] if path or settings are not possible.
-pub fn constants() -> Result<Constants, FragmentError> {
-    Ok(programs::fragment(settings(), &path()?, POSITION, &key())?)
+pub fn constants(kind: DigestKind) -> Result<Constants, FragmentError> {
+    Ok(programs::fragment(settings_of(kind), &path(kind)?, POSITION, &key(kind))?)
 }
 
 /// Why there is no fragment.
@@ -68,9 +79,10 @@ impl Reference {
     ///
     /// [`FragmentError`] if path or settings are not possible.
     pub fn new(constants: &Constants) -> Result<Self, FragmentError> {
-        let empty = Fragment::new(settings()).map_err(ConstantsError::from)?;
+        let kind = constants.kind();
+        let empty = Fragment::new(settings_of(kind)).map_err(ConstantsError::from)?;
         let (frames, parities) = (Frames::new(constants), [empty.clone(), empty]);
-        Ok(Self { frames, key: key(), begun: Begun::default(), path: path()?, parities, passed: 0 })
+        Ok(Self { frames, key: key(kind), begun: Begun::default(), path: path(kind)?, parities, passed: 0 })
     }
 }
 

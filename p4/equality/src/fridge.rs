@@ -2,7 +2,7 @@
 
 use packets::pair::Pair;
 use packets::switch::{Constants, ConstantsError, programs};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::fridge::{Fridge, Settings};
 
 use crate::encoding::Reader;
@@ -19,13 +19,28 @@ pub fn settings() -> Settings {
     Settings { slots: 256, probability: 0.75, seed: 0x0f1d_9e00, ..Settings::default() }
 }
 
-/// The program's constants.
+/// The same with values that are derived from digests of this kind.
+#[must_use]
+pub fn settings_of(kind: DigestKind) -> Settings {
+    Settings { seed: kind.seed(settings().seed), ..settings() }
+}
+
+/// The program's constants, with digests of the first kind.
 ///
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
 pub fn constants() -> Result<Constants, ConstantsError> {
-    programs::fridge(settings(), &key())
+    constants_of(DigestKind::Products)
+}
+
+/// The program's constants, with digests of this kind.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn constants_of(kind: DigestKind) -> Result<Constants, ConstantsError> {
+    programs::fridge(settings_of(kind), &key(kind))
 }
 
 /// The library's fridge, with the registers that the program would have.
@@ -47,8 +62,8 @@ impl Reference {
     pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
         Ok(Self {
             frames: Frames::new(constants),
-            fridge: Fridge::new(settings())?,
-            key: key(),
+            fridge: Fridge::new(settings_of(constants.kind()))?,
+            key: key(constants.kind()),
             report_ticks: vec![0; REPORTS],
             report_insertions: vec![0; REPORTS],
         })

@@ -1,5 +1,5 @@
 //! Runs compiled P4 programs as the reference switch does: its parser, tables without keys, actions, registers and
-//! arithmetic of any width. A program that uses anything else is refused with the name of the construct.
+//! arithmetic of any width, and CRC-32. A program that uses anything else is refused with the name of the construct.
 
 pub use load::LoadError;
 pub use machine::{Fault, Machine, Sent, SetError};

@@ -1,6 +1,7 @@
 //! `p4/lda`.
 
 use packets::switch::{Constants, ConstantsError, programs};
+use synopses::digest::DigestKind;
 use synopses::finecomb::{Bank, Sampling, Settings};
 
 use crate::finecomb;
@@ -19,13 +20,13 @@ pub fn settings() -> Settings {
     }
 }
 
-/// The program's constants.
+/// The program's constants, with digests of this kind.
 ///
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn constants() -> Result<Constants, ConstantsError> {
-    programs::lda(&settings(), &key())
+pub fn constants(kind: DigestKind) -> Result<Constants, ConstantsError> {
+    programs::lda(&finecomb::of_kind(settings(), kind), &key(kind))
 }
 
 /// The library's buckets of every other interval, without what LDA does not compare.
@@ -39,7 +40,7 @@ impl Reference {
     ///
     /// [`ConstantsError`] if the settings are not possible.
     pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
-        finecomb::Reference::new(&settings(), constants).map(Self)
+        finecomb::Reference::new(settings(), constants).map(Self)
     }
 }
 

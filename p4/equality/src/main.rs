@@ -28,7 +28,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Write each program's constants.p4.
+    /// Write the constants of each program.
     Constants,
     /// Write the golden vectors, from the library.
     Vectors,
@@ -87,7 +87,7 @@ fn named(name: &str) -> Result<&'static Subject> {
 
 fn constants() -> Result<()> {
     for subject in &SUBJECTS {
-        fs::write(subject.folder().join("constants.p4"), subject.constants_text()?)?;
+        fs::write(subject.constants_file(), subject.constants_text()?)?;
     }
     Ok(())
 }

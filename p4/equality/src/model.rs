@@ -1,6 +1,6 @@
 //! What a model of a program is.
 
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 
 use crate::frames::Captured;
 use crate::registers::Registers;
@@ -20,6 +20,6 @@ pub trait Reference: core::fmt::Debug {
 
 /// The key of the compiled programs' digests.
 #[must_use]
-pub fn key() -> DigestKey {
-    DigestKey::new(0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978)
+pub fn key(kind: DigestKind) -> DigestKey {
+    DigestKey::of_kind(kind, 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978)
 }

@@ -4,7 +4,7 @@ use core::num::NonZeroU64;
 
 use packets::identity;
 use packets::switch::{Constants, ConstantsError, programs};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::encoding::{DecodeError, Kind, seal};
 use synopses::rap::{Admission, HeavyHitters as _, Precision, WaySettings};
 
@@ -19,13 +19,24 @@ pub const fn settings() -> WaySettings {
     WaySettings { ways: 2, rows: 50, admission: Admission::PowerOfTwo, seed: 0x0094_ec15 }
 }
 
-/// The program's constants.
+/// The same with values that are derived from digests of this kind. For hardware rows are a power of two.
+#[must_use]
+pub const fn settings_of(kind: DigestKind) -> WaySettings {
+    let settings = settings();
+    let rows = match kind {
+        DigestKind::Products => settings.rows,
+        DigestKind::Hardware => settings.rows.next_power_of_two(),
+    };
+    WaySettings { rows, seed: kind.seed(settings.seed), ..settings }
+}
+
+/// The program's constants, with digests of this kind.
 ///
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn constants() -> Result<Constants, ConstantsError> {
-    programs::precision(settings(), &key())
+pub fn constants(kind: DigestKind) -> Result<Constants, ConstantsError> {
+    programs::precision(settings_of(kind), &key(kind))
 }
 
 /// The library's table of flows.
@@ -43,7 +54,8 @@ impl Reference {
     ///
     /// [`ConstantsError`] if the settings are not possible.
     pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
-        Ok(Self { frames: Frames::new(constants), key: key(), table: Precision::new(settings())? })
+        let kind = constants.kind();
+        Ok(Self { frames: Frames::new(constants), key: key(kind), table: Precision::new(settings_of(kind))? })
     }
 
     /// The same if so many coins were drawn before.
@@ -56,7 +68,8 @@ impl Reference {
         let mut payload = Reader::of(&encoded).rest().to_vec();
         // Behind ways and rows, which have a byte each, the law of admission and the seed.
         payload[11..19].copy_from_slice(&drawn.to_le_bytes());
-        let entries = settings().ways * settings().rows;
+        let settings = settings_of(self.key.kind());
+        let entries = settings.ways * settings.rows;
         Ok(Self { table: Precision::decode(&seal(Kind::Precision, &payload), entries)?, ..self })
     }
 }

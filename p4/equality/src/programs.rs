@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use packets::switch::Constants;
 use sha2::{Digest as _, Sha256};
+use synopses::digest::DigestKind;
 use thiserror::Error;
 
 use crate::comparison::Comparison;
@@ -18,72 +19,86 @@ use crate::{finecomb, fragment, fridge, lda, precision, reordering, sthll, toget
 /// A program and its model.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
-    /// Name of its folder and of its files.
+    /// Its name, with the kind of its digests if that is not the first one.
     pub name: &'static str,
-    /// What `constants.p4` has.
-    pub constants: fn() -> Result<Constants, Unequal>,
+    /// Name of the folder and of the main file of its sources.
+    pub source: &'static str,
+    /// What its digests are.
+    pub kind: DigestKind,
+    /// What its file of constants has.
+    pub constants: fn(DigestKind) -> Result<Constants, Unequal>,
     /// The library, before the first frame of a program with these constants.
     pub reference: fn(&Constants) -> Result<Box<dyn Reference>, Unequal>,
 }
 
-/// All programs that there are.
-pub const SUBJECTS: [Subject; 11] = [
-    Subject {
-        name: "fridge",
-        constants: || fridge::constants().map_err(refused),
-        reference: |of| fridge::Reference::new(of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "finecomb-sender",
-        constants: || finecomb::constants(false).map_err(refused),
-        reference: |of| finecomb::Reference::new(&finecomb::settings(), of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "finecomb-receiver",
-        constants: || finecomb::constants(true).map_err(refused),
-        reference: |of| finecomb::ReceiverReference::new(of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "st-hll",
-        constants: || sthll::constants().map_err(refused),
-        reference: |of| sthll::Reference::new(of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "fragment",
-        constants: || fragment::constants().map_err(refused),
-        reference: |of| fragment::Reference::new(of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "reordering-samples",
-        constants: || reordering::constants(reordering::sampling()).map_err(refused),
-        reference: |of| reordering::Reference::new(reordering::sampling(), of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "reordering",
-        constants: || reordering::constants(reordering::hybrid()).map_err(refused),
-        reference: |of| reordering::Reference::new(reordering::hybrid(), of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "precision",
-        constants: || precision::constants().map_err(refused),
-        reference: |of| precision::Reference::new(of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "lda",
-        constants: || lda::constants().map_err(refused),
-        reference: |of| lda::Reference::new(of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "ts-pcsa",
-        constants: || tspcsa::constants().map_err(refused),
-        reference: |of| tspcsa::Reference::new(of).map(boxed).map_err(refused),
-    },
-    Subject {
-        name: "together",
-        constants: || together::constants().map_err(refused),
-        reference: |of| together::Reference::new(of).map(boxed).map_err(refused),
-    },
-];
+/// Each program with digests of either kind.
+macro_rules! subjects {
+    ($($name:literal, $constants:expr, $reference:expr;)*) => {
+        [$(
+            Subject {
+                name: $name,
+                source: $name,
+                kind: DigestKind::Products,
+                constants: $constants,
+                reference: $reference,
+            },
+            Subject {
+                name: concat!($name, "-hardware"),
+                source: $name,
+                kind: DigestKind::Hardware,
+                constants: $constants,
+                reference: $reference,
+            },
+        )*]
+    };
+}
+
+/// All programs that there are, one after the other with digests of either kind.
+pub const SUBJECTS: [Subject; 22] = subjects! {
+    "fridge",
+    |kind| fridge::constants_of(kind).map_err(refused),
+    |of| fridge::Reference::new(of).map(boxed).map_err(refused);
+
+    "finecomb-sender",
+    |kind| finecomb::constants(false, kind).map_err(refused),
+    |of| finecomb::Reference::new(finecomb::settings(), of).map(boxed).map_err(refused);
+
+    "finecomb-receiver",
+    |kind| finecomb::constants(true, kind).map_err(refused),
+    |of| finecomb::ReceiverReference::new(of).map(boxed).map_err(refused);
+
+    "st-hll",
+    |kind| sthll::constants(kind).map_err(refused),
+    |of| sthll::Reference::new(of).map(boxed).map_err(refused);
+
+    "fragment",
+    |kind| fragment::constants(kind).map_err(refused),
+    |of| fragment::Reference::new(of).map(boxed).map_err(refused);
+
+    "reordering-samples",
+    |kind| reordering::constants(reordering::sampling(), kind).map_err(refused),
+    |of| reordering::Reference::new(reordering::sampling(), of).map(boxed).map_err(refused);
+
+    "reordering",
+    |kind| reordering::constants(reordering::hybrid(), kind).map_err(refused),
+    |of| reordering::Reference::new(reordering::hybrid(), of).map(boxed).map_err(refused);
+
+    "precision",
+    |kind| precision::constants(kind).map_err(refused),
+    |of| precision::Reference::new(of).map(boxed).map_err(refused);
+
+    "lda",
+    |kind| lda::constants(kind).map_err(refused),
+    |of| lda::Reference::new(of).map(boxed).map_err(refused);
+
+    "ts-pcsa",
+    |kind| tspcsa::constants(kind).map_err(refused),
+    |of| tspcsa::Reference::new(of).map(boxed).map_err(refused);
+
+    "together",
+    |kind| together::constants(kind).map_err(refused),
+    |of| together::Reference::new(of).map(boxed).map_err(refused);
+};
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn refused(error: impl ToString) -> Unequal {
@@ -175,7 +190,7 @@ impl Subject {
     /// Folder of its files.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
-        root().join(self.name)
+        root().join(self.source)
     }
 
     /// A file in its folder with this extension.
@@ -184,13 +199,22 @@ impl Subject {
         self.folder().join(self.name).with_extension(extension)
     }
 
-    /// The text of `constants.p4`.
+    /// The file of its constants.
+    #[must_use]
+    pub fn constants_file(&self) -> PathBuf {
+        self.folder().join(match self.kind {
+            DigestKind::Products => "constants.p4",
+            DigestKind::Hardware => "constants-hardware.p4",
+        })
+    }
+
+    /// The text of that file.
     ///
     /// # Errors
     ///
     /// [`Unequal::Settings`] if the library refuses the settings.
     pub fn constants_text(&self) -> Result<String, Unequal> {
-        Ok((self.constants)()?.text(
+        Ok((self.constants)(self.kind)?.text(
             "Constants of the tested program. Written by `cargo run -p equality -- constants`, from the settings and the \
              key in\n`equality/src`. The secret is public: take another one.",
         ))
@@ -202,7 +226,7 @@ impl Subject {
     ///
     /// [`Unequal::Settings`] if the library refuses the settings.
     pub fn library(&self) -> Result<Box<dyn Reference>, Unequal> {
-        (self.reference)(&(self.constants)()?)
+        (self.reference)(&(self.constants)(self.kind)?)
     }
 
     /// SHA-256 of all sources of the program, with their names.
@@ -281,8 +305,8 @@ mod tests {
     #[test]
     fn programs_are_those_whose_names_their_constants_have() {
         for subject in &SUBJECTS {
-            let constants = (subject.constants)().expect("settings of the tested program");
-            assert_eq!(constants.program(), subject.name);
+            let constants = (subject.constants)(subject.kind).expect("settings of the tested program");
+            assert_eq!((constants.program(), constants.folder()), (subject.name, subject.source));
         }
     }
 }

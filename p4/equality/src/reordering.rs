@@ -2,7 +2,7 @@
 
 use packets::flows::segment;
 use packets::switch::{Constants, ConstantsError, programs};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::rap::Admission;
 use synopses::reordering::{Counters, Reordering, Reports, Settings, Split};
 
@@ -30,15 +30,22 @@ pub fn hybrid() -> Settings {
     Settings { split, reports, admission: Admission::PowerOfTwo, least_events: 2, buckets: 64, ..sampling() }
 }
 
-/// The constants of one of the programs.
+/// These settings with values that are derived from digests of this kind.
+#[must_use]
+pub const fn of_kind(settings: Settings, kind: DigestKind) -> Settings {
+    Settings { seed: kind.seed(settings.seed), ..settings }
+}
+
+/// The constants of one of the programs, with digests of this kind.
 ///
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn constants(settings: Settings) -> Result<Constants, ConstantsError> {
+pub fn constants(settings: Settings, kind: DigestKind) -> Result<Constants, ConstantsError> {
+    let settings = of_kind(settings, kind);
     match settings.split {
-        Split::SamplingOnly => programs::samples(settings, &key()),
-        _ => programs::heavy_flows(settings, &key()),
+        Split::SamplingOnly => programs::samples(settings, &key(kind)),
+        _ => programs::heavy_flows(settings, &key(kind)),
     }
 }
 
@@ -52,14 +59,17 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Before the first frame of a program with these settings and constants.
+    /// Before the first frame of a program with these settings and constants. Values are derived from digests of the
+    /// kind that the constants have.
     ///
     /// # Errors
     ///
     /// [`ConstantsError`] if the settings are not possible.
     pub fn new(settings: Settings, constants: &Constants) -> Result<Self, ConstantsError> {
         let reports = core::array::from_fn(|_| vec![0; REPORTS]);
-        Ok(Self { frames: Frames::new(constants), key: key(), synopsis: Reordering::new(settings)?, reports })
+        let kind = constants.kind();
+        let (frames, synopsis) = (Frames::new(constants), Reordering::new(of_kind(settings, kind))?);
+        Ok(Self { frames, key: key(kind), synopsis, reports })
     }
 }
 

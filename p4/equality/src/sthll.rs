@@ -3,7 +3,7 @@
 use packets::identity;
 use packets::switch::{Constants, ConstantsError, programs};
 use synopses::cardinality::{Cardinality as _, Hash, Settings, StHll, StHllSettings, Tally};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 
 use crate::frames::{Captured, Frames};
 use crate::model::{self, key};
@@ -17,13 +17,24 @@ pub fn settings() -> StHllSettings {
     StHllSettings::plus(common)
 }
 
-/// The program's constants.
+/// The same with values that are derived from digests of this kind.
+#[must_use]
+pub fn settings_of(kind: DigestKind) -> StHllSettings {
+    let settings = settings();
+    let hash = match settings.common.hash {
+        Hash::Seeded(seed) => Hash::Seeded(kind.seed(seed)),
+        Hash::Ready32 => Hash::Ready32,
+    };
+    StHllSettings { common: Settings { hash, ..settings.common }, ..settings }
+}
+
+/// The program's constants, with digests of this kind.
 ///
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn constants() -> Result<Constants, ConstantsError> {
-    programs::st_hll(settings(), &key())
+pub fn constants(kind: DigestKind) -> Result<Constants, ConstantsError> {
+    programs::st_hll(settings_of(kind), &key(kind))
 }
 
 /// The library's synopsis, with the registers that the program would have.
@@ -42,9 +53,9 @@ impl Reference {
     ///
     /// [`ConstantsError`] if the settings are not possible.
     pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
-        let synopsis = StHll::new(settings())?;
+        let synopsis = StHll::new(settings_of(constants.kind()))?;
         let laps_and_ranks = vec![0; synopsis.ranks().len()];
-        Ok(Self { frames: Frames::new(constants), key: key(), synopsis, laps_and_ranks })
+        Ok(Self { frames: Frames::new(constants), key: key(constants.kind()), synopsis, laps_and_ranks })
     }
 }
 
@@ -82,12 +93,12 @@ impl model::Reference for Reference {
     }
 
     fn is_loaded_from(&self, registers: &Registers) -> bool {
-        load(registers).is_some_and(|loaded| loaded.encode() == self.synopsis.encode())
+        load(registers, self.key.kind()).is_some_and(|loaded| loaded.encode() == self.synopsis.encode())
     }
 }
 
 /// What a control plane makes of a switch's registers.
-fn load(registers: &Registers) -> Option<StHll> {
+fn load(registers: &Registers, kind: DigestKind) -> Option<StHll> {
     let one = |name: &str| registers.get(name)?.first().copied();
     let (slot, words) = (one("slot_high")? << 32 | one("slot_low")?, registers.get("laps_and_ranks")?);
     let rank = |(register, word): (usize, &u64)| {
@@ -97,5 +108,5 @@ fn load(registers: &Registers) -> Option<StHll> {
     };
     let ranks: Vec<u8> = words.iter().enumerate().map(rank).collect();
     let tally = Tally { inserted: one("inserted")?, late: one("late")?, dropped: one("dropped")?, overdue: 0 };
-    StHll::of_ranks(settings(), tally, slot, &ranks).ok()
+    StHll::of_ranks(settings_of(kind), tally, slot, &ranks).ok()
 }

@@ -1,19 +1,21 @@
 //! `p4/together`.
 
 use packets::switch::{Constants, ConstantsError, programs};
+use synopses::digest::DigestKind;
 
 use crate::frames::Captured;
 use crate::model::{self, key};
 use crate::registers::Registers;
 use crate::{finecomb, fridge, sthll};
 
-/// The program's constants: those of the three programs that it joins.
+/// The program's constants, with digests of this kind: those of the three programs that it joins.
 ///
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn constants() -> Result<Constants, ConstantsError> {
-    programs::together(fridge::settings(), &finecomb::settings(), sthll::settings(), &key())
+pub fn constants(kind: DigestKind) -> Result<Constants, ConstantsError> {
+    let buckets = finecomb::of_kind(finecomb::settings(), kind);
+    programs::together(fridge::settings_of(kind), &buckets, sthll::settings_of(kind), &key(kind))
 }
 
 /// The library's three synopses.
@@ -33,7 +35,7 @@ impl Reference {
     pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
         Ok(Self {
             handshakes: fridge::Reference::new(constants)?,
-            buckets: finecomb::Reference::new(&finecomb::settings(), constants)?,
+            buckets: finecomb::Reference::new(finecomb::settings(), constants)?,
             flows: sthll::Reference::new(constants)?,
         })
     }

@@ -3,7 +3,7 @@
 use packets::identity;
 use packets::switch::{Constants, ConstantsError, programs};
 use synopses::cardinality::{Cardinality as _, Hash, Pruning, Rounding, Settings, Tally, TsPcsa, TsPcsaSettings};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 
 use crate::encoding::Reader;
 use crate::frames::{Captured, Frames};
@@ -26,13 +26,28 @@ pub fn settings() -> TsPcsaSettings {
     }
 }
 
-/// The program's constants.
+/// The same with values that are derived from digests of this kind. For hardware positions are a power of two.
+#[must_use]
+pub fn settings_of(kind: DigestKind) -> TsPcsaSettings {
+    let settings = settings();
+    let hash = match settings.common.hash {
+        Hash::Seeded(seed) => Hash::Seeded(kind.seed(seed)),
+        Hash::Ready32 => Hash::Ready32,
+    };
+    let positions = match kind {
+        DigestKind::Products => settings.positions,
+        DigestKind::Hardware => settings.positions.next_power_of_two(),
+    };
+    TsPcsaSettings { common: Settings { hash, ..settings.common }, positions, ..settings }
+}
+
+/// The program's constants, with digests of this kind.
 ///
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn constants() -> Result<Constants, ConstantsError> {
-    programs::ts_pcsa(settings(), &key())
+pub fn constants(kind: DigestKind) -> Result<Constants, ConstantsError> {
+    programs::ts_pcsa(settings_of(kind), &key(kind))
 }
 
 /// The library's synopsis, with the registers that the program would have.
@@ -53,16 +68,16 @@ impl Reference {
     ///
     /// [`ConstantsError`] if the settings are not possible.
     pub fn new(constants: &Constants) -> Result<Self, ConstantsError> {
-        let synopsis = TsPcsa::new(settings())?;
+        let synopsis = TsPcsa::new(settings_of(constants.kind()))?;
         let stamps = vec![0; cells(&synopsis).len()];
         let (frames, empty) = (Frames::new(constants), synopsis.clone());
-        Ok(Self { frames, key: key(), synopsis, empty, stamps, latest_ns: 0 })
+        Ok(Self { frames, key: key(constants.kind()), synopsis, empty, stamps, latest_ns: 0 })
     }
 }
 
 /// The cells, from their encoding (`synopses/src/cardinality/codec.rs`): a flag, above it the slot.
 fn cells(synopsis: &TsPcsa) -> Vec<u32> {
-    let TsPcsaSettings { common, positions, bits, .. } = settings();
+    let TsPcsaSettings { common, positions, bits, .. } = *synopsis.stamping();
     let encoded = synopsis.encode();
     let mut reader = Reader::of(&encoded);
     // Registers, window, start.
@@ -124,17 +139,17 @@ impl model::Reference for Reference {
     fn is_loaded_from(&self, registers: &Registers) -> bool {
         let mut pruned = self.synopsis.clone();
         pruned.prune(self.latest_ns);
-        load(registers).is_some_and(|loaded| loaded.encode() == pruned.encode())
+        load(registers, self.key.kind()).is_some_and(|loaded| loaded.encode() == pruned.encode())
     }
 }
 
 /// What a control plane makes of a switch's registers.
-fn load(registers: &Registers) -> Option<TsPcsa> {
+fn load(registers: &Registers, kind: DigestKind) -> Option<TsPcsa> {
     let one = |name: &str| registers.get(name)?.first().copied();
     let latest_ns = one("latest_high")? << 32 | one("latest_low")?;
     let newest = latest_ns.div_ceil(settings().slot_ns);
     let slot = |stamp: &u64| (stamp & 1 == 1).then(|| newest.wrapping_sub(newest.wrapping_sub(stamp >> 1) % SLOTS));
     let slots: Vec<_> = registers.get("stamps")?.iter().map(slot).collect();
     let tally = Tally { inserted: one("inserted")?, late: one("late")?, dropped: one("dropped")?, overdue: 0 };
-    TsPcsa::of_slots(settings(), tally, latest_ns, &slots).ok()
+    TsPcsa::of_slots(settings_of(kind), tally, latest_ns, &slots).ok()
 }

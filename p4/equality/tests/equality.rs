@@ -7,6 +7,8 @@ use equality::frames::Captured;
 use equality::programs::{SUBJECTS, Subject, Unequal, locked};
 use equality::traffic::{Streams, Traffic};
 use equality::vectors::Vector;
+use serde_json::Value;
+use synopses::digest::DigestKind;
 
 /// Frames between two comparisons of all registers.
 const EVERY: usize = 500;
@@ -32,7 +34,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     error.source().map_or(error.to_string(), |source| format!("{error}: {}", chain(source)))
 }
 
-/// Half of the programs, so that two cores are busy.
+/// Half of the programs, so that two cores are busy: those with digests of one kind.
 fn compare_every_other(first: usize) {
     SUBJECTS.iter().skip(first).step_by(2).for_each(|subject| compare(subject, 10));
 }
@@ -73,7 +75,7 @@ fn golden_vectors_are_what_the_library_makes_of_them_today() {
 #[test]
 fn constants_are_those_of_the_settings() {
     for subject in &SUBJECTS {
-        let kept = fs::read_to_string(subject.folder().join("constants.p4")).expect("constants of each program");
+        let kept = fs::read_to_string(subject.constants_file()).expect("constants of each program");
 
         assert_eq!(kept, subject.constants_text().expect("settings of the tested program"), "{}", subject.name);
     }
@@ -90,8 +92,31 @@ fn each_program_was_compiled_from_the_sources_that_are_here() {
 }
 
 #[test]
+fn programs_for_hardware_multiply_nothing_behind_the_parser() {
+    fn products(json: &Value) -> usize {
+        match json {
+            Value::Object(fields) => {
+                let is_product = fields.get("op").and_then(Value::as_str) == Some("*");
+                usize::from(is_product) + fields.values().map(products).sum::<usize>()
+            }
+            Value::Array(values) => values.iter().map(products).sum(),
+            _ => 0,
+        }
+    }
+    for subject in &SUBJECTS {
+        let json = fs::read_to_string(subject.file("json")).expect("a compiled program");
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        // The parser makes nanoseconds of the reference switch's microseconds.
+        let found = products(&json["actions"]) + products(&json["pipelines"]);
+
+        assert_eq!(found == 0, subject.kind == DigestKind::Hardware, "{}: {found} products", subject.name);
+    }
+}
+
+#[test]
 fn a_program_that_does_something_else_is_found_out() {
-    let subject = Subject { reference: SUBJECTS[0].reference, ..SUBJECTS[1] };
+    let of = |name| *Subject::of_name(name).expect("a program");
+    let subject = Subject { reference: of("fridge").reference, ..of("finecomb-sender") };
 
     let found = subject.compare(Traffic::new(1, 0.0).take(10), EVERY);
 

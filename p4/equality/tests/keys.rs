@@ -12,33 +12,45 @@ use packets::Pair;
 use packets::switch::readout::{FridgeReadout, Reading};
 use packets::switch::registers::SwitchRegisters as _;
 use packets::switch::{Constants, programs};
-use synopses::digest::DigestKey;
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::fridge::Fridge;
 
 const SECOND: u64 = 1_000_000_000;
 
 /// Another secret than that of the compiled programs.
-fn key() -> DigestKey {
-    DigestKey::new(5)
+fn key(kind: DigestKind) -> DigestKey {
+    DigestKey::of_kind(kind, 5)
 }
 
-/// The constants of every program with another secret.
-fn others() -> [Constants; 11] {
-    let path = fragment::path().expect("a path");
+/// The constants of every program with digests of this kind and another secret.
+fn others_of(kind: DigestKind) -> [Constants; 11] {
+    let (key, path) = (key(kind), fragment::path(kind).expect("a path"));
+    let (handshakes, flows) = (fridge::settings_of(kind), sthll::settings_of(kind));
+    let buckets = finecomb::of_kind(finecomb::settings(), kind);
     [
-        programs::fridge(fridge::settings(), &key()),
-        programs::finecomb(&finecomb::settings(), false, &key()),
-        programs::finecomb(&finecomb::settings(), true, &key()),
-        programs::st_hll(sthll::settings(), &key()),
-        programs::fragment(fragment::settings(), &path, POSITION, &key()),
-        programs::samples(reordering::sampling(), &key()),
-        programs::heavy_flows(reordering::hybrid(), &key()),
-        programs::precision(precision::settings(), &key()),
-        programs::lda(&lda::settings(), &key()),
-        programs::ts_pcsa(tspcsa::settings(), &key()),
-        programs::together(fridge::settings(), &finecomb::settings(), sthll::settings(), &key()),
+        programs::fridge(handshakes, &key),
+        programs::finecomb(&buckets, false, &key),
+        programs::finecomb(&buckets, true, &key),
+        programs::st_hll(flows, &key),
+        programs::fragment(fragment::settings_of(kind), &path, POSITION, &key),
+        programs::samples(reordering::of_kind(reordering::sampling(), kind), &key),
+        programs::heavy_flows(reordering::of_kind(reordering::hybrid(), kind), &key),
+        programs::precision(precision::settings_of(kind), &key),
+        programs::lda(&finecomb::of_kind(lda::settings(), kind), &key),
+        programs::ts_pcsa(tspcsa::settings_of(kind), &key),
+        programs::together(handshakes, &buckets, flows, &key),
     ]
     .map(|constants| constants.expect("settings of the tested program"))
+}
+
+/// Those with digests of either kind.
+fn others() -> impl Iterator<Item = Constants> {
+    [DigestKind::Products, DigestKind::Hardware].into_iter().flat_map(others_of)
+}
+
+/// The constants that a program was compiled with.
+fn own(subject: &Subject) -> Constants {
+    (subject.constants)(subject.kind).expect("settings of the tested program")
 }
 
 fn subject(constants: &Constants) -> &'static Subject {
@@ -65,7 +77,7 @@ fn set(machine: &mut Machine, parameters: &[u64]) {
 fn each_program_says_the_checksum_of_its_constants_and_keys() {
     for other in others() {
         let mut machine = machine(subject(&other));
-        let own = (subject(&other).constants)().expect("settings of the tested program");
+        let own = own(subject(&other));
         assert_eq!(shown(&mut machine), own.checksum(), "{}", other.program());
 
         set(&mut machine, &other.parameters());
@@ -77,7 +89,7 @@ fn each_program_says_the_checksum_of_its_constants_and_keys() {
 fn a_key_without_the_checksum_that_belongs_to_it_is_found_out_whichever_it_is() {
     for other in others() {
         let mut machine = machine(subject(&other));
-        let own = (subject(&other).constants)().expect("settings of the tested program");
+        let own = own(subject(&other));
         let parameters = own.parameters();
         for at in 0..parameters.len() {
             let mut changed = parameters.clone();
@@ -96,7 +108,7 @@ fn a_key_without_the_checksum_that_belongs_to_it_is_found_out_whichever_it_is() 
 
 #[test]
 fn an_agent_refuses_a_switch_whose_keys_were_set_without_their_checksum_and_reads_it_with_it() {
-    let [constants, ..] = others();
+    let [constants, ..] = others_of(DigestKind::Products);
     let mut readout = FridgeReadout::new(&constants, SECOND).expect("constants of a fridge");
     let mut machine = machine(subject(&constants));
     let mut parameters = constants.parameters();
@@ -119,7 +131,7 @@ fn an_agent_refuses_a_switch_whose_keys_were_set_without_their_checksum_and_read
 
 #[test]
 fn a_program_goes_on_with_the_keys_that_were_set() {
-    let [constants, ..] = others();
+    let [constants, ..] = others_of(DigestKind::Products);
     let mut machine = machine(subject(&constants));
     set(&mut machine, &constants.parameters());
     let mut fridge = Fridge::new(fridge::settings()).expect("settings of the tested program");
@@ -127,7 +139,7 @@ fn a_program_goes_on_with_the_keys_that_were_set() {
     for captured in Traffic::new(41, 0.0).take(2_000) {
         machine.process(AGENT_PORT, 0, &captured.replayed()).expect("a frame");
         let Some(packet) = frames.count(&captured) else { continue };
-        let roles = Pair::Handshake.roles(&packet, &key());
+        let roles = Pair::Handshake.roles(&packet, &key(DigestKind::Products));
         if let Some(digest) = roles.request {
             fridge.insert(digest, captured.time_ns);
         }

@@ -127,7 +127,7 @@ fn counters_and_rings_go_on_when_their_numbers_begin_anew() {
 fn coins_go_on_when_the_lower_half_of_their_number_begins_anew() {
     let drawn: u64 = (4 << 32) - 20;
     let subject = Subject::of_name("precision").expect("a program");
-    let constants = (subject.constants)().expect("settings of the tested program");
+    let constants = (subject.constants)(subject.kind).expect("settings of the tested program");
     let reference = precision::Reference::new(&constants).expect("settings of the tested program");
     let reference = Box::new(reference.after_coins(drawn).expect("an encoding"));
     let mut switch = machine(subject);

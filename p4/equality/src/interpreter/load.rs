@@ -7,7 +7,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::number::Number;
-use super::operands::{Names, condition, expression};
+use super::operands::{JsonCalculation, Names, condition, expression};
 use super::program::{Header, Node, Primitive, Program, RegisterArray, Standard, State, Step, Transition};
 
 /// The most entries of one array of registers, and bits of one field.
@@ -64,6 +64,8 @@ struct Json {
     parsers: Vec<JsonParser>,
     deparsers: Vec<JsonDeparser>,
     register_arrays: Vec<JsonRegisters>,
+    #[serde(default)]
+    calculations: Vec<JsonCalculation>,
     actions: Vec<JsonAction>,
     pipelines: Vec<JsonPipeline>,
     #[serde(flatten)]
@@ -98,6 +100,8 @@ impl JsonField {
 struct JsonHeader {
     name: String,
     header_type: String,
+    #[serde(default)]
+    metadata: bool,
 }
 
 #[derive(Deserialize)]
@@ -210,7 +214,10 @@ impl Program {
             within("a register", u64::from(array.bitwidth), u64::from(MAX_WIDTH))?;
             program.registers.push(RegisterArray { name: array.name, size: array.size, width: array.bitwidth });
         }
-        let names = Names::new(&program);
+        let mut names = Names::new(&program);
+        let calculations = json.calculations.iter().map(|calculation| calculation.load(&names));
+        program.calculations = calculations.collect::<Result<_, _>>()?;
+        names.add_calculations(&program.calculations);
         program.standard = standard(&names)?;
         (program.states, program.first_state) = states(&json.parsers, &names)?;
         let order = json.deparsers.first().map_or(&[][..], |deparser| &deparser.order);
@@ -251,7 +258,7 @@ impl Program {
             self.widths.push(1);
             let fields = kind.fields.iter().map(|field| field.parts().0.clone()).collect();
             let name = header.name.clone();
-            self.headers.push(Header { name, fields, first, variable, valid });
+            self.headers.push(Header { name, metadata: header.metadata, fields, first, variable, valid });
         }
         Ok(())
     }
@@ -332,6 +339,12 @@ fn primitive(step: &JsonOperation, names: &Names) -> Result<Primitive, LoadError
         ("register_write", [array, index, value]) => {
             Ok(Primitive::Write(names.register_of(array)?, expression(index, names)?, expression(value, names)?))
         }
+        ("modify_field_with_hash_based_offset", [field, base, calculation, size]) => Ok(Primitive::Hash {
+            to: names.field_of(field)?,
+            base: expression(base, names)?,
+            calculation: names.calculation_of(calculation)?,
+            size: expression(size, names)?,
+        }),
         ("mark_to_drop", _) => Ok(Primitive::Drop(names.field("standard_metadata", "egress_spec")?)),
         (other, _) => Err(LoadError::Unknown { what: "primitive", name: other.to_owned() }),
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::arithmetic::{binary, truth, unary};
 use super::number::{MAX_SHIFT, Number};
-use super::program::{Binary, Expression, FieldId, Node, Primitive, Program, State, Step, is_called};
+use super::program::{Binary, Calculation, Expression, FieldId, Node, Primitive, Program, State, Step, is_called};
 
 /// The port to which dropped frames go.
 const DROP_PORT: u64 = 511;
@@ -350,9 +350,24 @@ impl Machine {
                 let index = self.access(program, *array, index, true)?;
                 self.registers[*array][index] = self.value(value)?.truncated(program.registers[*array].width);
             }
+            Primitive::Hash { to, base, calculation, size } => {
+                // Numbers of 64 bits; a size of 0 counts as 1.
+                let word = |value: Number| value.truncated(64).to_u64().unwrap_or_default();
+                let hash = self.crc32(&program.calculations[*calculation])?;
+                let (base, size) = (word(self.value(base)?), word(self.value(size)?).max(1));
+                self.set(*to, &Number::from((u64::from(hash) % size).wrapping_add(base)));
+            }
             Primitive::Drop(egress_spec) => self.set(*egress_spec, &Number::from(DROP_PORT)),
         }
         Ok(())
+    }
+
+    fn crc32(&self, calculation: &Calculation) -> Result<u32, Fault> {
+        let mut hasher = crc32fast::Hasher::new();
+        for (value, bytes) in &calculation.input {
+            hasher.update(&self.value(value)?.to_bytes(*bytes));
+        }
+        Ok(hasher.finalize())
     }
 
     /// The entry that is read or written, if the frame may access the array once more.

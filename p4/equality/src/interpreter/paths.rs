@@ -312,7 +312,7 @@ impl<'a> Walk<'a> {
                     self.access(visit, true, index);
                 }
             }
-            Primitive::Drop(field) => {
+            Primitive::Drop(field) | Primitive::Hash { to: field, .. } => {
                 self.change(visit, *field, here);
                 paths.set(*field, None, &mut visit.facts);
             }
@@ -349,7 +349,7 @@ fn ask_before(step: &Primitive, fields: &mut BTreeSet<FieldId>) {
                 expression.add_fields(fields);
             }
         }
-        Primitive::Read(field, ..) | Primitive::Drop(field) => {
+        Primitive::Read(field, ..) | Primitive::Drop(field) | Primitive::Hash { to: field, .. } => {
             fields.remove(field);
         }
         Primitive::AssignHeader(..) | Primitive::SetValid(..) | Primitive::Write(..) => {}

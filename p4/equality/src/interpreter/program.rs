@@ -15,6 +15,7 @@ pub struct Program {
     pub(crate) first_state: usize,
     pub(crate) deparser: Vec<usize>,
     pub(crate) registers: Vec<RegisterArray>,
+    pub(crate) calculations: Vec<Calculation>,
     pub(crate) actions: Vec<Vec<Primitive>>,
     pub(crate) nodes: Vec<Node>,
     /// First nodes of ingress and egress.
@@ -26,6 +27,8 @@ pub struct Program {
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) name: String,
+    /// Whether it is a struct of metadata, which is always there.
+    pub(crate) metadata: bool,
     /// Names, and the first one's number.
     pub(crate) fields: Vec<String>,
     pub(crate) first: FieldId,
@@ -109,7 +112,22 @@ pub(crate) enum Primitive {
     SetValid(usize, bool),
     Read(FieldId, usize, Expression),
     Write(usize, Expression, Expression),
+    /// A hash modulo a size, behind a base.
+    Hash {
+        to: FieldId,
+        base: Expression,
+        calculation: usize,
+        size: Expression,
+    },
     Drop(FieldId),
+}
+
+/// The CRC-32 (IEEE 802.3) of values one after the other, each in whole bytes, the highest one in front.
+#[derive(Clone, Debug)]
+pub(crate) struct Calculation {
+    pub(crate) name: String,
+    /// Values, and their bytes.
+    pub(crate) input: Vec<(Expression, usize)>,
 }
 
 /// A value that is computed. Truths are 1 and 0.

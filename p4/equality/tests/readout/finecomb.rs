@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use equality::begun::Begun;
 use equality::control::{Local, Switch};
-use equality::finecomb::{put_buckets, settings};
+use equality::finecomb::{of_kind, put_buckets, settings};
 use equality::frames::{AGENT_PORT, Captured, Frames};
 use equality::lda;
 use equality::model::key;
@@ -17,7 +17,8 @@ use packets::switch::clock::SwitchClock;
 use packets::switch::readout::{BucketInterval, BucketReadout};
 use packets::switch::registers::{SwitchRegisters, main_control};
 use packets::switch::thrift::{SwitchTime, answer, answer_time, ask, ask_time};
-use packets::switch::{Constants, markers};
+use packets::switch::{Constants, folder, markers};
+use synopses::digest::{DigestKey, DigestKind};
 use synopses::finecomb::{Deviation, FineComb, Interval, Receiver, Rule, Settings, Solver};
 
 use crate::{constants, machine, subject};
@@ -28,18 +29,22 @@ const EARLY: u64 = 17_000_000_000;
 const LATE: u64 = 1_700_000_000;
 
 /// The programs with buckets, and their settings.
-fn programs() -> [(&'static str, Settings); 4] {
+fn programs() -> [(&'static str, Settings); 6] {
+    let hardware = of_kind(settings(), DigestKind::Hardware);
     [
         ("finecomb-sender", settings()),
         ("finecomb-receiver", settings()),
         ("lda", lda::settings()),
         ("together", settings()),
+        ("finecomb-receiver-hardware", hardware.clone()),
+        ("together-hardware", hardware),
     ]
 }
 
 /// The library at one end, whose intervals begin with those of the switch.
 struct Host {
     frames: Frames,
+    key: DigestKey,
     begun: Begun,
     receiver: Receiver,
 }
@@ -47,7 +52,7 @@ struct Host {
 impl Host {
     fn new(constants: &Constants, settings: &Settings) -> Self {
         let receiver = Receiver::new(settings).expect("settings of the tested program");
-        Self { frames: Frames::new(constants), begun: Begun::default(), receiver }
+        Self { frames: Frames::new(constants), key: key(constants.kind()), begun: Begun::default(), receiver }
     }
 
     fn pass(&mut self, captured: &Captured) {
@@ -55,7 +60,7 @@ impl Host {
         if self.begun.take(captured) {
             let _ = self.receiver.sync();
         } else if let Some(packet) = packet {
-            self.receiver.insert(identity::digest(&packet, &key()), captured.time_ns);
+            self.receiver.insert(identity::digest(&packet, &self.key), captured.time_ns);
         }
     }
 
@@ -79,7 +84,7 @@ fn sums(finecomb: &FineComb, has_digests: bool) -> Registers {
 fn assert_same(found: &Interval, expected: &Interval, program: &str) {
     let has_digests = program != "lda";
     assert_eq!(sums(found.finecomb(), has_digests), sums(expected.finecomb(), has_digests), "{program}");
-    if program == "finecomb-receiver" {
+    if folder(program) == "finecomb-receiver" {
         let stashes = |interval: &Interval| -> Vec<_> {
             let stashes = interval.start().chain(interval.end());
             stashes.map(|stash| (stash.before.to_vec(), stash.after.to_vec())).collect()

@@ -18,7 +18,8 @@ fn subject(program: &str) -> &'static Subject {
 }
 
 fn constants(program: &str) -> Constants {
-    (subject(program).constants)().expect("settings of the tested program")
+    let subject = subject(program);
+    (subject.constants)(subject.kind).expect("settings of the tested program")
 }
 
 fn machine(program: &str) -> Machine {
@@ -27,7 +28,7 @@ fn machine(program: &str) -> Machine {
 
 #[test]
 fn every_program_that_is_read_has_its_registers_behind_its_main_control() {
-    for program in ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "together"] {
+    for program in ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "lda-hardware", "together"] {
         let control = main_control(program).expect("it is read");
         let machine = machine(program);
 

@@ -12,7 +12,8 @@ const READ: FieldId = 5;
 /// A program with one array, whose tables have these actions; a frame has the header, or ends before.
 fn surplus(nodes: Vec<Node>, actions: Vec<Vec<Primitive>>) -> Vec<String> {
     let names = ["bit".to_owned(), "index".to_owned()].to_vec();
-    let header = Header { name: "h".to_owned(), fields: names, first: BIT, variable: false, valid: THERE };
+    let header =
+        Header { name: "h".to_owned(), metadata: false, fields: names, first: BIT, variable: false, valid: THERE };
     let end = Transition { value: Number::default(), mask: Some(Number::default()), next: None };
     let steps = vec![Step::Extract(0)];
     let program = Program {
