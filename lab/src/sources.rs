@@ -67,6 +67,9 @@ pub struct SourcesArgs {
     /// Run those of this page only, such as traces or start/redis.
     #[arg(long, value_name = "NAME", requires = "pages")]
     page: Option<String>,
+    /// Leave out pages that need the machine for themselves.
+    #[arg(long, requires = "pages", conflicts_with = "page")]
+    busy: bool,
     /// Keep the folder with all logs, recordings of all rows, and the faults to label them.
     #[arg(long)]
     keep: bool,
@@ -83,7 +86,12 @@ pub fn run(args: &SourcesArgs) -> Result<()> {
         None => Ok(Programs::build()?.path("uview")?.to_owned()),
     };
     if args.pages {
-        return pages::run(&uview()?, args.page.as_deref());
+        let which = match &args.page {
+            Some(name) => pages::Which::One(name),
+            None if args.busy => pages::Which::OnBusyMachine,
+            None => pages::Which::All,
+        };
+        return pages::run(&uview()?, which);
     }
     let (pace, seeds) = if args.quick { (Pace::QUICK, 1) } else { (Pace::FULL, args.seeds) };
     let (present, not_run) = present(&args.programs);

@@ -82,6 +82,11 @@ pub fn run(tests_took: Option<u64>, elapsed: Option<u64>) -> Result<()> {
         },
         vec![Box::new(|steps: &mut Steps| pages_and_bindings(steps, &programs)), Box::new(interpreters_and_fuzzing)],
     )?;
+    // Alone, and with the client for Python that was built beside.
+    steps.in_time("lines of a page that judges times", Duration::from_mins(3), || {
+        let page = ["sources", "--pages", "--page", "start/own-service", "--uview", &uview];
+        succeed(programs.command("lab", ".")?.args(page))
+    })?;
     inside_tests(&mut steps)?;
     println!("== done\n{}", steps.report());
     Ok(())
@@ -112,7 +117,7 @@ fn pages_and_bindings(steps: &mut Steps, programs: &Programs) -> Result<()> {
     bindings::run(steps)?;
     let uview = programs.path("uview")?.display().to_string();
     steps.in_time("lines of pages", Duration::from_mins(10), || {
-        succeed(programs.command("lab", ".")?.args(["sources", "--pages", "--uview", &uview]))
+        succeed(programs.command("lab", ".")?.args(["sources", "--pages", "--busy", "--uview", &uview]))
     })?;
     match book::missing() {
         None => steps.in_time("book", Duration::from_mins(1), || book::make(false)),

@@ -20,8 +20,19 @@ struct Page {
     name: &'static str,
     /// What it takes beside uview: programs, and what is built of the clone.
     needs: &'static [&'static str],
-    /// Whether other such pages may run meanwhile: it names the folder of its agents, and detects nothing.
-    beside: bool,
+    company: Company,
+}
+
+/// What may run at the same time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Company {
+    /// Other such pages: it names the folder of its agents, and detects nothing.
+    Pages,
+    /// No other page.
+    NoPage,
+    /// Nothing: what its service does takes so little time that whatever takes processors shows in its usual scores,
+    /// and its fault does not stand out any more.
+    Nothing,
 }
 
 impl Page {
@@ -32,11 +43,15 @@ impl Page {
 }
 
 const fn alone(name: &'static str, needs: &'static [&'static str]) -> Page {
-    Page { name, needs, beside: false }
+    Page { name, needs, company: Company::NoPage }
 }
 
 const fn beside(name: &'static str, needs: &'static [&'static str]) -> Page {
-    Page { name, needs, beside: true }
+    Page { name, needs, company: Company::Pages }
+}
+
+const fn quiet(name: &'static str, needs: &'static [&'static str]) -> Page {
+    Page { name, needs, company: Company::Nothing }
 }
 
 /// The library of `uview watch --preload`.
@@ -58,7 +73,7 @@ const PAGES: [Page; 29] = [
     alone("start/node", &["node", "curl"]),
     alone("start/container", &["sh"]),
     alone("start/opentelemetry", &["python3"]),
-    alone("start/own-service", &[PYTHON_CLIENT]),
+    quiet("start/own-service", &[PYTHON_CLIENT]),
     alone("traces", &["python3", "curl"]),
     alone("logs", &["python3", "curl"]),
     alone("tune-alarms", &["redis-server", "redis-benchmark", "redis-cli"]),
@@ -88,17 +103,44 @@ const TOGETHER: &[&str] = &["bash", "-e", "lines.sh"];
 /// Limit for a page, in seconds.
 const LIMIT: &str = "180";
 
-/// Runs all pages whose programs are installed, or the one with the name `only`.
+/// Which pages are run.
+#[derive(Clone, Copy)]
+pub enum Which<'a> {
+    /// All.
+    All,
+    /// All that may run while the machine does something else; the others are said.
+    OnBusyMachine,
+    /// The one of this name.
+    One(&'a str),
+}
+
+impl Which<'_> {
+    fn has(self, page: &Page) -> bool {
+        match self {
+            Self::All => true,
+            Self::OnBusyMachine => {
+                let is_quiet = page.company == Company::Nothing;
+                if is_quiet {
+                    println!("left out on a busy machine: `cargo lab sources --pages --page {}`", page.name);
+                }
+                !is_quiet
+            }
+            Self::One(name) => page.name == name,
+        }
+    }
+}
+
+/// Runs those pages whose programs are installed.
 ///
 /// # Errors
 ///
 /// There is no such page, the lines of a page fail, or what it waits for does not come.
-pub fn run(uview: &Path, only: Option<&str>) -> Result<()> {
-    let wanted: Vec<_> = PAGES.iter().filter(|page| only.is_none_or(|name| page.name == name)).collect();
+pub fn run(uview: &Path, which: Which<'_>) -> Result<()> {
+    let wanted: Vec<_> = PAGES.iter().filter(|page| which.has(page)).collect();
     let names = || PAGES.map(|page| page.name).join(", ");
     ensure!(!wanted.is_empty(), "no page of this name has lines that are run; there are {}", names());
     let (together, one_by_one): (Vec<_>, Vec<_>) =
-        wanted.into_iter().filter(|page| is_possible(page, uview)).partition(|page| page.beside);
+        wanted.into_iter().filter(|page| is_possible(page, uview)).partition(|page| page.company == Company::Pages);
     let mut failed: Vec<_> = one_by_one.into_iter().filter(|page| !came_to_its_end(page, uview)).collect();
     thread::scope(|scope| {
         let running: Vec<_> =
@@ -245,7 +287,7 @@ mod tests {
 
     #[test]
     fn pages_that_run_at_the_same_time_name_their_agents_folder() {
-        for page in PAGES.iter().filter(|page| page.beside) {
+        for page in PAGES.iter().filter(|page| page.company == Company::Pages) {
             let lines = lines(&text(page.name));
             assert!(
                 lines.contains("UVIEW_RUNTIME_DIR=$PWD/run") && lines.contains("listen: '127.0.0.1:0'"),

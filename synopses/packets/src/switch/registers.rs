@@ -163,7 +163,7 @@ pub struct BucketNames {
     counts: &'static str,
     sums: [&'static str; 2],
     /// LDA has none.
-    values: Option<[&'static str; 2]>,
+    pub(super) values: Option<[&'static str; 2]>,
 }
 
 impl BucketNames {
