@@ -7,7 +7,7 @@ use equality::frames::{AGENT_PORT, Frames};
 use equality::interpreter::Machine;
 use equality::programs::Subject;
 use equality::traffic::Traffic;
-use equality::{finecomb, fragment, fridge, lda, precision, reordering, sthll, together, tspcsa};
+use equality::{finecomb, fragment, fridge, lda, precision, reordering, sthll, tspcsa};
 use packets::Pair;
 use packets::switch::readout::{FridgeReadout, Reading};
 use packets::switch::registers::SwitchRegisters as _;

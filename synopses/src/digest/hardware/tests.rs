@@ -69,7 +69,7 @@ fn digests_and_derived_values_are_those_of_another_program() {
 
 #[test]
 fn the_crc_is_that_of_ieee_802_3() {
-    for (first, second) in [(0, 0), (1, u32::MAX), (0x0102_0304, 0xf0e0_d0c0)] {
+    for (first, second) in [(0_u32, 0_u32), (1, u32::MAX), (0x0102_0304, 0xf0e0_d0c0)] {
         let bytes = [first.to_be_bytes(), second.to_be_bytes()].concat();
         assert_eq!(crc(first, second), crc32fast::hash(&bytes));
     }
