@@ -45,8 +45,8 @@ impl Comparison {
         Self { since_start, ..self }
     }
 
-    /// Sends `frames` to both, and compares all registers after every `every` frames and at the end, and each frame that
-    /// leaves. Returns the registers at the end.
+    /// Sends `frames` to both, and compares all registers after every `every` frames and at the end, and each frame
+    /// that leaves. Returns the registers at the end.
     ///
     /// # Errors
     ///

@@ -156,8 +156,8 @@ impl Machine {
         self.registers[place].iter().map(Number::to_u64).collect()
     }
 
-    /// Gives the action of a table other data from now on, as a control plane does. `table` is its full name or the last
-    /// parts of it.
+    /// Gives the action of a table other data from now on, as a control plane does. `table` is its full name or the
+    /// last parts of it.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! Whether a frame may access an array of registers more often than a pipeline of hardware can: whichever path it takes,
-//! it reads an array once and then writes it once, at one index.
+//! Whether a frame may access an array of registers more often than a pipeline of hardware can: whichever path it
+//! takes, it reads an array once and then writes it once, at one index.
 //!
-//! Paths are followed from the parser on, for one array after the other. What is known of small fields goes along with a
-//! path: that one was set to a constant, or which conditions were passed. So paths are told from those that no frame
+//! Paths are followed from the parser on, for one array after the other. What is known of small fields goes along with
+//! a path: that one was set to a constant, or which conditions were passed. So paths are told from those that no frame
 //! takes. Paths of which the same is known go on as one. An index is the same one if it is computed by the same
 //! expression of values that did not change.
 
@@ -25,8 +25,8 @@ pub struct Surplus {
 }
 
 impl Program {
-    /// Accesses to registers that a pipeline cannot do: a second read or write of an array on some path, a read behind a
-    /// write, an access at another index, and any outside of ingress.
+    /// Accesses to registers that a pipeline cannot do: a second read or write of an array on some path, a read behind
+    /// a write, an access at another index, and any outside of ingress.
     #[must_use]
     pub fn surplus_accesses(&self) -> Vec<Surplus> {
         let paths = Paths::new(self);
