@@ -30,9 +30,10 @@ fn each_child_has_its_parents_series() {
                 client.counter("requests").register().add(1);
                 Ok(())
             };
+            let mut child = Command::new("true");
             // SAFETY: the closure allocates and locks, which is not safe in a child in general. The C library of this
             // platform makes its allocator usable after fork, and the client its lock: that is what this test is about.
-            let status = unsafe { Command::new("true").pre_exec(before_exec) }.status()?;
+            let status = unsafe { child.pre_exec(before_exec) }.status()?;
             if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
         });
         is_over.store(true, Ordering::Relaxed);

@@ -61,12 +61,15 @@
 /// of the lowest ones. A power has 32 zeros at most.
 #define STAYS_BELOW(result, mixed, below)                                      \
     {                                                                          \
-        bit<32> turned = mixed[32:32] ++ mixed[33:33] ++ mixed[34:34] ++ mixed[35:35] ++ mixed[36:36] ++ mixed[37:37] \
-            ++ mixed[38:38] ++ mixed[39:39] ++ mixed[40:40] ++ mixed[41:41] ++ mixed[42:42] ++ mixed[43:43]           \
-            ++ mixed[44:44] ++ mixed[45:45] ++ mixed[46:46] ++ mixed[47:47] ++ mixed[48:48] ++ mixed[49:49]           \
-            ++ mixed[50:50] ++ mixed[51:51] ++ mixed[52:52] ++ mixed[53:53] ++ mixed[54:54] ++ mixed[55:55]           \
-            ++ mixed[56:56] ++ mixed[57:57] ++ mixed[58:58] ++ mixed[59:59] ++ mixed[60:60] ++ mixed[61:61]           \
-            ++ mixed[62:62] ++ mixed[63:63];                                   \
+        bit<8> turned0 = mixed[32:32] ++ mixed[33:33] ++ mixed[34:34] ++ mixed[35:35] \
+            ++ mixed[36:36] ++ mixed[37:37] ++ mixed[38:38] ++ mixed[39:39];   \
+        bit<8> turned1 = mixed[40:40] ++ mixed[41:41] ++ mixed[42:42] ++ mixed[43:43] \
+            ++ mixed[44:44] ++ mixed[45:45] ++ mixed[46:46] ++ mixed[47:47];   \
+        bit<8> turned2 = mixed[48:48] ++ mixed[49:49] ++ mixed[50:50] ++ mixed[51:51] \
+            ++ mixed[52:52] ++ mixed[53:53] ++ mixed[54:54] ++ mixed[55:55];   \
+        bit<8> turned3 = mixed[56:56] ++ mixed[57:57] ++ mixed[58:58] ++ mixed[59:59] \
+            ++ mixed[60:60] ++ mixed[61:61] ++ mixed[62:62] ++ mixed[63:63];   \
+        bit<32> turned = turned0 ++ turned1 ++ turned2 ++ turned3;             \
         result = 0;                                                            \
         if ((turned & below[31:0]) == 0) {                                     \
             result = 1;                                                        \

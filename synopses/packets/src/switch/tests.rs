@@ -77,7 +77,7 @@ fn a_program_for_hardware_has_its_own_name_and_words_of_the_key() {
     assert_eq!((constants.program(), constants.folder(), constants.kind()), ("fridge-hardware", "fridge", kind));
     let text = constants.text("A note.");
     assert!(text.starts_with("// A note.\n\n#define HARDWARE_DIGEST 1\n#define TICK_SHIFT 10\n"), "{text}");
-    assert!(text.contains("const bit<64> KEY_13 = ") && !text.contains("SECRET"), "{text}");
+    assert!(text.contains("const key_t KEY_13 = ") && !text.contains("SECRET"), "{text}");
     let other = text_of(programs::fridge(settings(1), &hardware));
     assert_eq!(other, "digests of the seed: Products, the program has Hardware, as its key");
     let other = text_of(programs::fridge(settings(kind.seed(1)), &key()));
