@@ -24,16 +24,16 @@ static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// What this thread holds while it forks.
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<Guards>> = const { RefCell::new(None) };
 }
 
-struct Held {
-    _sessions: Vec<HeldSession>,
+struct Guards {
+    _sessions: Vec<SessionGuard>,
     _list: MutexGuard<'static, Vec<Weak<Shared>>>,
 }
 
 /// Fields are dropped in their order: the guard first.
-struct HeldSession {
+struct SessionGuard {
     _guard: MutexGuard<'static, Session>,
     _shared: Arc<Shared>,
 }
@@ -81,16 +81,16 @@ extern "C" fn before() {
     // A thread that ends has nowhere to keep them: then they are released now.
     let _ = HELD.try_with(|held| {
         if let Ok(mut held) = held.try_borrow_mut() {
-            *held = Some(Held { _sessions: sessions, _list: list });
+            *held = Some(Guards { _sessions: sessions, _list: list });
         }
     });
 }
 
-fn hold(shared: Arc<Shared>) -> Option<HeldSession> {
+fn hold(shared: Arc<Shared>) -> Option<SessionGuard> {
     let guard = patiently(|| shared.try_lock())?;
     // SAFETY: the lock lies in the heap, in `shared`, which the result owns and drops after the guard.
     let guard = unsafe { transmute::<MutexGuard<'_, Session>, MutexGuard<'static, Session>>(guard) };
-    Some(HeldSession { _guard: guard, _shared: shared })
+    Some(SessionGuard { _guard: guard, _shared: shared })
 }
 
 /// In parent and child.

@@ -52,7 +52,7 @@ pub struct TalkersSummary {
     pub share: NowAndUsual<f64>,
     /// Distinct addresses that send.
     pub clients: NowAndUsual<f64>,
-    /// Distinct connections.
+    /// Distinct connections of them all.
     pub connections: NowAndUsual<f64>,
 }
 

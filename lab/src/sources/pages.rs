@@ -106,7 +106,7 @@ const LIMIT: &str = "180";
 /// Which pages are run.
 #[derive(Clone, Copy)]
 pub enum Which<'a> {
-    /// All.
+    /// Each of them.
     All,
     /// All that may run while the machine does something else; the others are said.
     OnBusyMachine,
