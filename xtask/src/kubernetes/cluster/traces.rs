@@ -228,10 +228,7 @@ impl Decided {
     }
 
     fn since(self, before: Self) -> Self {
-        Self {
-            kept: self.kept.saturating_sub(before.kept),
-            dropped: self.dropped.saturating_sub(before.dropped),
-        }
+        Self { kept: self.kept.saturating_sub(before.kept), dropped: self.dropped.saturating_sub(before.dropped) }
     }
 }
 
