@@ -164,7 +164,7 @@ pub(crate) fn start(
         }
         let monitored = interfaces.entry(&stream.interface).or_default();
         if stream.synopses.is_some() || stream.pair.is_some() {
-            monitored.push(MonitoredStream::Alone(stream.clone()));
+            monitored.push(MonitoredStream::Alone(Box::new(stream.clone())));
         }
         let Some(one_way) = &stream.one_way else { continue };
         let synopsis = stream.synopsis(one_way.synopsis);

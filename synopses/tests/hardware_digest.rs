@@ -50,7 +50,9 @@ fn buckets_of_finecomb_tell_sets_apart_that_a_bare_crc_cannot() {
             let settings = finecomb::Settings::one_bank(1, 1.0, 0, kind.seed(seed));
             let bucket = |numbers: [u64; 2]| {
                 let mut buckets = FineComb::new(&settings).expect("possible");
-                numbers.into_iter().for_each(|number| buckets.insert(digest(kind, number), 1_000));
+                for number in numbers {
+                    buckets.insert(digest(kind, number), 1_000);
+                }
                 buckets.encode()
             };
             assert_ne!(bucket([4, 5]), bucket([8, 9]), "{kind:?}, seed {seed}");

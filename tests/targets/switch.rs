@@ -58,7 +58,7 @@ fn calls(bytes: &[u8]) {
 
 /// A switch whose registers have the words of an input, one after the other.
 struct Words<'a> {
-    words: core::iter::Cycle<core::slice::ChunksExact<'a, u8>>,
+    left: core::iter::Cycle<core::slice::ChunksExact<'a, u8>>,
     buckets: usize,
     stash: usize,
     checksum: u32,
@@ -78,7 +78,7 @@ impl SwitchRegisters for Words<'_> {
             _ if name.starts_with("before") || name.starts_with("after") => 4 * self.stash,
             _ => self.buckets,
         };
-        let mut word = || self.words.next().map_or(0, |word| u64::from(word[0]) | u64::from(word[1]) << 24);
+        let mut word = || self.left.next().map_or(0, |word| u64::from(word[0]) | u64::from(word[1]) << 24);
         // Few values of the first ones, so that intervals follow each other.
         let most = if name.ends_with("begun") || name.ends_with(".interval") { 4 } else { u64::from(u32::MAX) };
         Ok((0..entries).map(|_| word() % most).collect())
@@ -95,7 +95,7 @@ fn registers(mut readout: BucketReadout, checksum: u32, bytes: &[u8]) {
     // LDA's programs have two banks, used or not.
     let banks = if readout.has_digests() { 1 } else { 2 };
     let (words, buckets) = (bytes.chunks_exact(2).cycle(), 2 * banks * settings.buckets);
-    let mut switch = Words { words, buckets, stash, checksum };
+    let mut switch = Words { left: words, buckets, stash, checksum };
     for _ in 0..8 {
         let Ok(Some(poll)) = readout.poll(&mut switch) else { continue };
         let reading = readout.read(&poll).expect("the checksum is its own");

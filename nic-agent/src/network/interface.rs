@@ -34,7 +34,7 @@ const FAR: Nanos = Nanos::from_secs(1);
 /// A stream of an interface, by its kind.
 pub(super) enum MonitoredStream {
     /// Measured here alone.
-    Alone(StreamConfig),
+    Alone(Box<StreamConfig>),
     /// One-way delay and loss, measured with another agent.
     OneWay(Box<OneWayStream>),
     /// The fragment, counted together with other agents.
@@ -270,7 +270,7 @@ mod tests {
             socket: Path::new("/nowhere/services.sock").to_owned(),
             stats: Arc::new(InterfaceStats::new("lo")),
         };
-        let monitored = network.streams.into_iter().map(MonitoredStream::Alone).collect();
+        let monitored = network.streams.into_iter().map(Box::new).map(MonitoredStream::Alone).collect();
         let streams = reader.streams(monitored, Vec::new()).unwrap().remove(0);
         (reader, streams)
     }

@@ -85,7 +85,9 @@ fn since_start(found: &Registers) -> Registers {
             let first = BEFORE as usize % entries.len();
             entries.rotate_left(first);
         } else {
-            entries.iter_mut().for_each(|entry| *entry = less(*entry, before(name)));
+            for entry in &mut entries {
+                *entry = less(*entry, before(name));
+            }
         }
         (name.clone(), entries)
     });

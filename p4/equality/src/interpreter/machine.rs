@@ -409,7 +409,7 @@ impl Machine {
             _ => {}
         }
         let right = self.value(right)?;
-        binary(operation, &left, &right).ok_or_else(|| Fault::Shift(right))
+        binary(operation, &left, &right).ok_or(Fault::Shift(right))
     }
 
     /// The headers that are there, in the deparser's order.

@@ -145,6 +145,9 @@ fn a_digest_depends_on_key_length_and_every_bit_of_the_bytes() {
     assert_ne!(key(1).digest(&bytes), DigestKey::new(1).digest(&bytes));
 }
 
+/// Two numbers that are derived from one digest.
+type Derive<'a> = &'a dyn Fn(Digest) -> [u32; 2];
+
 #[test]
 fn values_that_are_derived_from_one_digest_are_independent_and_even() {
     let digests: Vec<Digest> = (0..1 << 18).map(|number| key(SECRET).digest(&request(number))).collect();
@@ -153,7 +156,7 @@ fn values_that_are_derived_from_one_digest_are_independent_and_even() {
     let low = |digest, purpose| of(digest, purpose) as u32;
     let lowest = |digest, purpose| low(digest, purpose).reverse_bits();
     let print = |digest| mixer(1).fingerprint(digest);
-    let pairs: [(&str, &dyn Fn(Digest) -> [u32; 2]); 6] = [
+    let pairs: [(&str, Derive<'_>); 6] = [
         ("sample and row", &|digest| [high(digest, 1), high(digest, 2)]),
         ("row and value", &|digest| [high(digest, 1), lowest(digest, 2)]),
         ("lowest bits of two values", &|digest| [lowest(digest, 1), lowest(digest, 2)]),
