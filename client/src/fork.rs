@@ -16,6 +16,8 @@ use crate::session::Session;
 
 /// Attempts to take a lock that is held for microseconds; between the later ones the thread waits for [`PAUSE`].
 const ATTEMPTS: u32 = 200;
+/// Attempts to take the list, which is held for as long as the fork of a large process takes.
+const ATTEMPTS_AT_LIST: u32 = 2_000;
 const WITHOUT_PAUSE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -23,8 +25,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// What this thread holds while it forks.
-    static HELD: RefCell<Option<Guards>> = const { RefCell::new(None) };
+    /// What this thread holds while it forks. Another library's handler may fork as well: then there are several, of
+    /// which the first one has what there is.
+    static HELD: RefCell<Vec<Option<Guards>>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Guards {
@@ -47,7 +50,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
         let status = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
         ARE_SET.store(status == 0, Ordering::Relaxed);
     }
-    if let Some(mut list) = patiently(try_list) {
+    if let Some(mut list) = patiently(ATTEMPTS_AT_LIST, try_list) {
         list.retain(|other| other.strong_count() > 0);
         list.push(Arc::downgrade(shared));
     }
@@ -63,8 +66,8 @@ fn try_list() -> Option<MutexGuard<'static, Vec<Weak<Shared>>>> {
 
 /// Not for ever: a signal handler that forks may have interrupted who holds the lock, and what holds it may wait for
 /// this thread (an interpreter's lock). Then the child does without its parent's session, and says so.
-fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
-    (0..ATTEMPTS).find_map(|number| {
+fn patiently<T>(attempts: u32, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    (0..attempts).find_map(|number| {
         let taken = attempt();
         match number {
             _ if taken.is_some() => {}
@@ -76,18 +79,24 @@ fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
 }
 
 extern "C" fn before() {
-    let Some(list) = patiently(try_list) else { return };
-    let sessions = list.iter().filter_map(Weak::upgrade).filter_map(hold).collect();
+    let is_within = HELD.try_with(|held| held.try_borrow().is_ok_and(|held| !held.is_empty()));
+    let guards = if is_within == Ok(false) { hold_all() } else { None };
     // A thread that ends has nowhere to keep them: then they are released now.
     let _ = HELD.try_with(|held| {
         if let Ok(mut held) = held.try_borrow_mut() {
-            *held = Some(Guards { _sessions: sessions, _list: list });
+            held.push(guards);
         }
     });
 }
 
+fn hold_all() -> Option<Guards> {
+    let list = patiently(ATTEMPTS, try_list)?;
+    let sessions = list.iter().filter_map(Weak::upgrade).filter_map(hold).collect();
+    Some(Guards { _sessions: sessions, _list: list })
+}
+
 fn hold(shared: Arc<Shared>) -> Option<SessionGuard> {
-    let guard = patiently(|| shared.try_lock())?;
+    let guard = patiently(ATTEMPTS, || shared.try_lock())?;
     // SAFETY: the lock lies in the heap, in `shared`, which the result owns and drops after the guard.
     let guard = unsafe { transmute::<MutexGuard<'_, Session>, MutexGuard<'static, Session>>(guard) };
     Some(SessionGuard { _guard: guard, _shared: shared })
@@ -95,7 +104,7 @@ fn hold(shared: Arc<Shared>) -> Option<SessionGuard> {
 
 /// In parent and child.
 extern "C" fn after() {
-    let held = HELD.try_with(|held| held.try_borrow_mut().ok().and_then(|mut held| held.take()));
+    let held = HELD.try_with(|held| held.try_borrow_mut().ok().and_then(|mut held| held.pop()));
     drop(held);
 }
 
@@ -117,18 +126,24 @@ mod tests {
         watch(&gone);
         drop(gone);
 
+        let is_free = || thread::scope(|scope| scope.spawn(|| kept.try_lock().is_some()).join().unwrap());
         before();
-        let during = thread::scope(|scope| scope.spawn(|| kept.try_lock().is_some()).join().unwrap());
+        let during = is_free();
+        // A handler forks as well.
+        before();
+        after();
+        let still = is_free();
         after();
 
-        assert!(!during && kept.try_lock().is_some());
+        assert_eq!((during, still), (false, false));
+        assert!(kept.try_lock().is_some());
     }
 
     #[test]
     fn who_holds_a_lock_and_forks_does_not_wait_for_ever() {
         let mut attempts = 0;
 
-        let taken: Option<()> = patiently(|| {
+        let taken: Option<()> = patiently(ATTEMPTS, || {
             attempts += 1;
             None
         });

@@ -56,8 +56,8 @@
 //!
 //! A child process writes to its parent's metrics through the handles that it inherits, and the counts stay correct;
 //! it may ask for them again by name. It has no I/O thread, so it registers nothing new: [`Status::forked`] is `true`.
-//! Call [`connect`] in the child to make it a replica of its own. A fork waits up to a tenth of a second for a thread
-//! that is in the middle of a registration.
+//! Call [`connect`] in the child to make it a replica of its own. For each client, a fork waits up to a tenth of a
+//! second for a thread that is in the middle of a registration.
 
 mod client;
 mod clock;

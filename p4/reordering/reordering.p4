@@ -172,7 +172,7 @@ control HeavyFlows(in segment_t segment, in key_t mixer, in key_t coin, inout vi
 
     apply {
         bit<64> mixed;
-        MIX(mixed, segment.prefix, mixer)
+        MIX_NUMBER(mixed, segment.prefix, mixer)
         row0 = PLACE(mixed[31:0], ROWS);
         row1 = PLACE(mixed[31:0] + (mixed[63:32] | 1), ROWS);
         bit<32> low;

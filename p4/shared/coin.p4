@@ -23,7 +23,7 @@ control Coin(in bit<32> least, in key_t mixer, out bit<1> admits) {
         drawn_low.write(0, number[31:0]);
         drawn_high.write(0, number[63:32]);
         bit<64> mixed;
-        MIX(mixed, number, mixer)
+        MIX_NUMBER(mixed, number, mixer)
         // One less than the power of two above `least`: with its reciprocal as probability the flow is admitted.
         bit<64> below = (bit<64>)least;
         below = below | (below >> 1);

@@ -29,9 +29,9 @@
 
 /// The last steps of a digest, after both CRCs.
 #define NAMED(result, upper, lower, bytes, secret)                             \
-    ROUND(upper, secret.k0[63:32] ^ bytes, lower)                              \
-    ROUND(lower, secret.k0[31:0], upper)                                       \
-    ROUND(upper, secret.k1[63:32], lower)                                      \
+    ROUND(lower, secret.k0[63:32] ^ bytes, upper)                              \
+    ROUND(upper, secret.k0[31:0], lower)                                       \
+    ROUND(lower, secret.k1[63:32], upper)                                      \
     result = upper ++ lower;
 
 /// 64 bits that depend on a digest, by a mixer.
@@ -43,6 +43,15 @@
         ROUND(lower_half, mixer[31:0], upper_half)                             \
         ROUND(upper_half, mixer[63:32] ^ mixer[31:0], lower_half)              \
         result = upper_half ++ lower_half;                                     \
+    }
+
+/// Likewise of a number that is no digest: its halves change places between.
+#define MIX_NUMBER(result, number, mixer)                                      \
+    {                                                                          \
+        bit<64> once;                                                          \
+        MIX(once, number, mixer)                                               \
+        bit<64> changed = once[31:0] ++ once[63:32];                           \
+        MIX(result, changed, mixer)                                            \
     }
 
 /// A 32-bit fingerprint of a digest.

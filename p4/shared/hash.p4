@@ -62,6 +62,10 @@ bit<32> place(in bit<32> mixed, in bit<32> size) {
 #define MIX(result, digest, mixer) \
     result = finalise(digest ^ mixer);
 
+/// Likewise of a number that is no digest.
+#define MIX_NUMBER(result, number, mixer) \
+    MIX(result, number, mixer)
+
 /// An index below `size`.
 #define PLACE(mixed, size) \
     place(mixed, size)

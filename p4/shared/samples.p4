@@ -21,7 +21,7 @@ control Samples(in segment_t segment, in bit<32> tick, in key_t mixer, inout vis
 
     apply {
         bit<64> mixed;
-        MIX(mixed, segment.prefix, mixer)
+        MIX_NUMBER(mixed, segment.prefix, mixer)
         bit<32> bucket = PLACE(mixed[63:32], BUCKETS);
         bit<32> low;
         bit<32> high;

@@ -141,6 +141,15 @@ impl Mixer {
         }
     }
 
+    /// Likewise of a number that is no digest: a counter, an address. Most of its bits may be those of its neighbours.
+    #[inline]
+    pub(crate) const fn mix_number(self, number: u64) -> u64 {
+        match self.kind {
+            DigestKind::Products => finalise(number ^ self.constant),
+            DigestKind::Hardware => hardware::mix_number(number, self.constant),
+        }
+    }
+
     /// A 32-bit fingerprint that costs one multiplication: the product's upper half, which depends on every bit of the
     /// digest. For hardware it is one round.
     #[inline]

@@ -4,6 +4,9 @@
 //! of payload as far as captured. It leaves out what changes on a path: hop limit, ECN and DSCP, checksums, tags,
 //! tunnels. Both points need the same snap length, or one that includes those 32 bytes. Packets are not recognised if
 //! addresses are translated between the two points (NAT), or if segments are merged or split there (TSO, GRO).
+//!
+//! In a pipeline of hardware it covers eight bytes of payload and no options. Packets of UDP without an identification
+//! that differ further behind only, such as QUIC's of one connection, are the same to it.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};

@@ -3,8 +3,10 @@
 //! 1. The bytes are words of 32 bits, zeros behind the last one. A word of the key is added to each (modulo 2³²), and
 //!    the CRC-32 of the sums is the upper half. The lower half is the CRC-32 of other sums: words with their halves
 //!    swapped, other words of the key, the last one in front.
-//! 2. Three rounds: one half after the other takes the CRC-32 of a word of the key and the other half, by addition.
-//! 3. Values are derived from a digest by three more rounds, with the words that the seed became.
+//! 2. Three rounds: one half after the other, from the lower one, takes the CRC-32 of a word of the key and the other
+//!    half, by addition.
+//! 3. Values are derived from a digest by three more rounds, from the upper half, with the words that the seed became:
+//!    never two in a row add to one half, which would be one addition of less. Of a number that is no digest, by six.
 //!
 //! # Source
 //!
@@ -20,7 +22,9 @@
 //!   its CRC makes of it in the next round, have ten bits or more together (the distance of CRC-32 for 32 bits), and
 //!   each of them but the highest one of a word has a carry with probability 1/2.
 //! - Whoever knows neither key nor digests cannot say which slot, row or sample a packet has. But this is neither a
-//!   message authentication code nor a cipher: six rounds are few, and who may choose many packets can choose
+//!   message authentication code nor a cipher: six rounds are few (the fingerprint is the fourth of them alone). Which
+//!   numbers that are no digests (prefixes) share a row depends on six rounds with three words of the seed, and on no
+//!   key: less than for packets. Who may choose many packets can choose
 //!   *differences* for which two of his own packets share a digest more often than with 2⁻⁶⁴: of each CRC such a
 //!   difference has to be a code word after the additions, and each of its bits halves the probability.
 //! - Whoever knows the seed can undo the rounds, as with the other digest.
@@ -73,7 +77,7 @@ const fn crc(first: u32, second: u32) -> u32 {
     !after(after(u32::MAX, first), second)
 }
 
-/// One half after the other takes the CRC-32 of a word of the key and the other half.
+/// One half after the other, from the upper one, takes the CRC-32 of a word of the key and the other half.
 const fn rounds(halves: u64, keys: [u32; 3]) -> u64 {
     let (mut high, mut low) = ((halves >> 32) as u32, halves as u32);
     let [first, second, third] = keys;
@@ -96,7 +100,7 @@ pub(super) fn digest(key: &[u64; KEY], bytes: &[u8]) -> u64 {
     }
     // Bytes with zeros behind them are other bytes.
     let keys = [(first >> 32) as u32 ^ bytes.len() as u32, *first as u32, (second >> 32) as u32];
-    rounds(u64::from(!high) << 32 | u64::from(!low), keys)
+    rounds(u64::from(!low) << 32 | u64::from(!high), keys).rotate_left(32)
 }
 
 /// Four bytes as a number, the highest one in front.
@@ -107,11 +111,15 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(word)
 }
 
-/// 64 bits that depend on a digest, or on any number, by the number that a seed became. Of a number that is no digest,
-/// the upper half is the better one.
+/// 64 bits that depend on a digest, by the number that a seed became.
 pub(super) const fn mix(digest: u64, mixer: u64) -> u64 {
     let (high, low) = ((mixer >> 32) as u32, mixer as u32);
     rounds(digest, [high, low, high ^ low])
+}
+
+/// Likewise of a number that is no digest. Its rounds go on from the half that the first three did not end with.
+pub(super) const fn mix_number(number: u64, mixer: u64) -> u64 {
+    mix(mix(number, mixer).rotate_left(32), mixer)
 }
 
 /// A fingerprint of a digest, by one round with a word of its own.

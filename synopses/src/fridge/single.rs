@@ -215,7 +215,7 @@ impl Fridge {
             Coin::HashSplit => hashed,
             Coin::Random => {
                 self.coins += 1;
-                self.flips.mix(Digest(self.coins)) as u32
+                self.flips.mix_number(self.coins) as u32
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Coins that decide about admission.
 
 use super::settings::Admission;
-use crate::digest::{Digest, Mixer};
+use crate::digest::Mixer;
 
 /// Random numbers from a counter and a seed. Drawn only where a key meets full places.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl Coins {
             Admission::PowerOfTwo => least.saturating_add(weight).checked_next_power_of_two().unwrap_or(u64::MAX),
         };
         // A uniform integer below `of`, to 2⁻⁶⁴, without a division.
-        let drawn = (u128::from(self.mixer.mix(Digest(self.drawn))) * u128::from(of)) >> 64;
+        let drawn = (u128::from(self.mixer.mix_number(self.drawn)) * u128::from(of)) >> 64;
         (drawn as u64) < weight
     }
 }

@@ -57,7 +57,7 @@ impl HeavyFlows {
 
     #[inline]
     pub(super) fn places(&self, prefix: Prefix) -> impl Iterator<Item = usize> + use<> {
-        let (hash, rows, stages) = (self.mixer.mix(Digest(prefix.0)), self.rows, self.settings.stages);
+        let (hash, rows, stages) = (self.mixer.mix_number(prefix.0), self.rows, self.settings.stages);
         (0..stages).map(move |stage| Stages::place(hash, stage, stages, rows))
     }
 

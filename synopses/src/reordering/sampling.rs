@@ -51,7 +51,7 @@ impl SamplingArray {
     }
 
     pub(super) fn bucket(&self, prefix: Prefix) -> usize {
-        place((self.mixer.mix(Digest(prefix.0)) >> 32) as u32, self.records.len() as u32) as usize
+        place((self.mixer.mix_number(prefix.0) >> 32) as u32, self.records.len() as u32) as usize
     }
 
     /// A watched segment. O(1).

@@ -88,6 +88,14 @@ fn a_program_for_hardware_has_its_own_name_and_words_of_the_key() {
 }
 
 #[test]
+fn constants_do_not_show_their_secret() {
+    let constants = programs::fridge(fridge::Settings { slots: 64, ..fridge::Settings::default() }, &key());
+    let shown = format!("{:?}", constants.expect("possible"));
+
+    assert!(shown.starts_with("Constants { program: \"fridge\", checksum: ") && shown.ends_with(", .. }"), "{shown}");
+}
+
+#[test]
 fn what_does_not_fit_is_refused_with_what_is_possible() {
     let slots = |slots| text_of(programs::fridge(fridge::Settings { slots, ..fridge::Settings::default() }, &key()));
     let many = "slots of a fridge: 262144 entries, at most 131072 are possible in a switch";

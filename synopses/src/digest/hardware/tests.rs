@@ -41,30 +41,34 @@ fn irregularity(counts: &[u32]) -> f64 {
 ///     added = [k[2 + at % 22] for at in range(len(words))]
 ///     high = crc(*[w + (a >> 32) & M32 for w, a in zip(words, added)])
 ///     low = crc(*[(w << 16 | w >> 16) + a & M32 for w, a in zip(words, added)][::-1])
-///     return rounds(high, low, (k[0] >> 32 ^ len(text), k[0] & M32, k[1] >> 32))
+///     low, high = rounds(low, high, (k[0] >> 32 ^ len(text), k[0] & M32, k[1] >> 32))
+///     return high, low
 /// def mix(d, m): return rounds(*d, (m >> 32, m & M32, m >> 32 ^ m & M32))
+/// def mix_number(n, m): return mix(mix((n >> 32, n & M32), m)[::-1], m)
 /// def fingerprint(d, m): return d[0] + crc(m & M32, d[1]) & M32
 /// ```
 ///
-/// The text is the bytes 0, 1, 2, … in this number; then its digest, and what purpose 1 of seed 7 makes of that.
-const GOLDEN: [(u8, u64, u64, u32); 4] = [
-    (0, 0xa7af_99f5_a2bc_0d7e, 0x59a3_e0ae_913b_fd05, 0xdc1b_a38c),
-    (45, 0xbc93_8bb3_cf49_cb24, 0x662d_ec18_a1d9_e2ef, 0x14c4_eb03),
-    (64, 0x76ab_32de_5640_3374, 0xfe6c_4fef_11b6_5d86, 0x9752_238e),
-    (100, 0xb4b6_c6d0_681e_e5a8, 0x318c_4924_6061_14c2, 0xc32e_47ce),
+/// The text is the bytes 0, 1, 2, … in this number; then its digest, and what purpose 1 of seed 7 makes of that and of
+/// the text's length.
+const GOLDEN: [(u8, u64, u64, u64, u32); 4] = [
+    (0, 0xa2bc_0d7e_a7af_99f5, 0x0c5b_51aa_81aa_02f5, 0xa3ff_9e34_9623_6fce, 0x1551_feb8),
+    (45, 0xb4ba_ca4b_0137_78cc, 0x53cb_cd01_681f_4dda, 0x79a1_e0b9_e20a_36e4, 0xa6af_de59),
+    (64, 0xc9ac_55d6_4a8e_13d2, 0xdebb_7bb7_7d77_9241, 0xf13a_b584_d6c6_06a2, 0xd515_d778),
+    (100, 0x482a_3961_cfda_4054, 0x4fb0_f549_3e5f_eb40, 0x842f_583e_f4a9_5a3f, 0x7740_a2a6),
 ];
 
 #[test]
 fn digests_and_derived_values_are_those_of_another_program() {
     assert_eq!((DigestKind::Hardware.seed(7), mixer(1).constant()), (0x7069_7065_12ae_3023, 0xa0ad_9002_6437_9a5c));
-    for (length, digest, mixed, print) in GOLDEN {
+    for (length, digest, mixed, of_number, print) in GOLDEN {
         let bytes: Vec<u8> = (0..length).collect();
         let found = key(SECRET).digest(&bytes);
         let derived = (mixer(1).mix(found), mixer(1).fingerprint(found));
 
         assert_eq!((found, derived), (Digest(digest), (mixed, print)), "{length} bytes");
+        assert_eq!(mixer(1).mix_number(length.into()), of_number, "{length}");
     }
-    assert_eq!(key(SECRET).digest(b"123456789"), Digest(0x6da4_7922_9324_e434));
+    assert_eq!(key(SECRET).digest(b"123456789"), Digest(0x213d_6966_f923_2ca4));
 }
 
 #[test]
@@ -176,12 +180,43 @@ fn values_that_are_derived_from_one_digest_are_independent_and_even() {
 }
 
 #[test]
-fn the_upper_half_of_a_mixed_counter_or_prefix_is_even() {
-    for from in [0_u64, 1 << 63] {
-        let mut counts = alloc::vec![0_u32; 1 << 12];
-        (0..1 << 18).for_each(|number| counts[(mixer(2).mix(Digest(from | number)) >> 52) as usize] += 1);
+fn both_halves_of_a_mixed_counter_or_prefix_are_even_and_neighbours_are_independent() {
+    for (from, shift) in [(0, 0), (1 << 63, 0), (7, 40), (1 << 63, 16)] {
+        let numbers = 0..1_u64 << 18;
+        let mixed: Vec<u64> = numbers.map(|number| mixer(2).mix_number(from | number << shift)).collect();
+        for half in [0, 32] {
+            let part = |mixed: u64| place((mixed >> half) as u32, 64) as usize;
+            let mut counts = alloc::vec![0_u32; 1 << 12];
+            mixed.windows(2).step_by(2).for_each(|pair| counts[part(pair[0]) * 64 + part(pair[1])] += 1);
+            let found = irregularity(&counts);
+            assert!(found.abs() < 4.0, "from {from:#x} by {shift}, half {half}: {found}");
+        }
+    }
+}
+
+#[test]
+fn the_lowest_bits_of_two_fingerprints_of_one_digest_are_independent() {
+    let mut counts = alloc::vec![0_u32; 1 << 10];
+    for number in 0..1 << 18 {
+        let digest = key(SECRET).digest(&request(number));
+        let [one, other] = [mixer(1), mixer(2)].map(|mixer| mixer.fingerprint(digest) as usize & 31);
+        counts[one * 32 + other] += 1;
+    }
+    let found = irregularity(&counts);
+    assert!(found.abs() < 4.0, "{found}");
+}
+
+#[test]
+fn prefixes_that_share_a_row_under_one_seed_do_not_share_it_under_others() {
+    let row = |seed: u64, prefix: u64| Mixer::new(DigestKind::Hardware.seed(seed), 5).mix_number(prefix) >> 56;
+    // Those of 2¹⁸ prefixes that fall into row 0 of 256.
+    let chosen: Vec<u64> =
+        (0..1_u64 << 18).map(|prefix| prefix << 40 | 4).filter(|prefix| row(1, *prefix) == 0).collect();
+    for seed in 2..20 {
+        let mut counts = alloc::vec![0_u32; 256];
+        chosen.iter().for_each(|prefix| counts[row(seed, *prefix) as usize] += 1);
         let found = irregularity(&counts);
-        assert!(found.abs() < 4.0, "from {from:#x}: {found}");
+        assert!(found.abs() < 5.0, "seed {seed}: {found}");
     }
 }
 
