@@ -123,7 +123,7 @@ impl Testbed<'_> {
         }
     }
 
-    /// Measures under a condition, then waits until nobody is in alarm.
+    /// Waits until nobody is in alarm, then measures under a condition.
     fn row(&mut self, condition: &Condition, length: Duration) -> Result<Row> {
         self.until_quiet()?;
         println!("  {}", condition.name);

@@ -1,10 +1,10 @@
 //! The interpreter between two interfaces: what arrives at one leaves by the port that the program says, as in a switch
 //! whose ports 0 and 1 they are. Frames wait until the kernel passes on what it has captured, about a millisecond.
 //!
-//!
 //! Frames have to be as on a wire. One that a card or the kernel has merged is an error. A checksum that the kernel
 //! leaves to the card stays unfinished, and a receiver refuses the packet. At the interfaces that send to the switch,
 //! `ethtool -K IFACE tso off gso off gro off tx off` prevents both.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
