@@ -10,6 +10,7 @@ mod rdma;
 mod reproduce;
 mod scale;
 mod sources;
+mod switch;
 mod unavailable;
 mod upgrade;
 
@@ -83,6 +84,13 @@ enum Task {
         #[command(flatten)]
         arguments: rdma::RdmaArgs,
     },
+    /// Measure real TCP in P4 programs that it passes and at the host's own interface, and compare the verdicts (root;
+    /// `simple_switch` on the PATH, else the interpreter). A quarter of an hour. Writes docs/reproduction/switch.md
+    /// with --write.
+    Switch {
+        #[command(flatten)]
+        arguments: switch::SwitchArgs,
+    },
     /// Upgrade the agents of a node from one release to another and back, one after the other, and move LMAPs between
     /// NIC agents of both, while services run. Three minutes.
     Upgrade {
@@ -120,6 +128,7 @@ fn main() -> Result<()> {
         Task::Scale { write } => scale::run(write),
         Task::Sources { arguments } => sources::run(&arguments),
         Task::Rdma { arguments } => rdma::run(&arguments),
+        Task::Switch { arguments } => switch::run(&arguments),
         Task::Upgrade { arguments } => upgrade::run(&arguments),
     }
 }

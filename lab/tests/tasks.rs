@@ -22,6 +22,7 @@ fn tasks_used_by_ci_and_the_documents_exist() {
         (&["rdma", "--help"], "--strict"),
         (&["reproduce", "hooks", "--help"], "--reduced"),
         (&["scale", "--help"], "--write"),
+        (&["switch", "--help"], "--interpreter"),
         (&["upgrade", "--help"], "--from"),
     ] {
         let (succeeded, help) = run(arguments);

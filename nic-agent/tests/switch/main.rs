@@ -2,6 +2,7 @@
 //! the interpreter of the compiled programs, at mirrors of the agents' interfaces; packets are real ones between two
 //! network namespaces. Skipped with a message unless run as root.
 
+mod between;
 mod ends;
 
 use std::fs;

@@ -96,6 +96,18 @@ impl Switch {
         lock(&self.shared.machine).process(AGENT_PORT, 0, &captured.replayed_since(began_ns))
     }
 
+    /// Processes a live frame that arrived at `port`, at the time of its capture. Returns the frame that leaves, if one
+    /// does, and by which port.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if the program does what a switch cannot do.
+    pub fn forward(&self, port: u16, captured: &Captured) -> Result<Option<Sent>, Fault> {
+        let elapsed_ns = captured.time_ns.saturating_sub(self.shared.began_ns);
+        self.shared.time_ns.fetch_max(elapsed_ns, Ordering::Relaxed);
+        lock(&self.shared.machine).process(port, elapsed_ns / 1_000, &captured.bytes)
+    }
+
     /// All registers are 0 from now on, as in a switch that has started again. Its time goes on.
     pub fn start_again(&self) {
         let mut machine = lock(&self.shared.machine);
@@ -156,5 +168,26 @@ impl Shared {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::Subject;
+
+    #[test]
+    fn a_live_frame_leaves_by_the_other_end_of_its_wire_as_it_came() {
+        const BEGAN_NS: u64 = 1_700_000_000_000_000_000;
+        let program = Subject::of_name("fridge").expect("a program").load().expect("a compiled program");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+        let switch = Switch::start_at(Machine::new(program.into()), listener, BEGAN_NS).expect("a thread");
+
+        for (port, other) in [(0, 1), (1, 0), (2, 3)] {
+            let captured = Captured { time_ns: BEGAN_NS + 5_000, bytes: vec![port as u8; 60] };
+            let sent = switch.forward(port, &captured).expect("a program that a switch can run");
+            assert_eq!(sent, Some(Sent { port: other, bytes: captured.bytes }));
+        }
+        assert_eq!(switch.registers("frames"), [3]);
     }
 }

@@ -21,3 +21,4 @@ pub mod together;
 pub mod traffic;
 pub mod tspcsa;
 pub mod vectors;
+pub mod wire;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -12,6 +14,7 @@ use equality::interpreter::Machine;
 use equality::programs::{SUBJECTS, Subject, digest};
 use equality::traffic::{Streams, Traffic};
 use equality::vectors::Vector;
+use equality::wire::Wire;
 use packets::Source as _;
 use packets::ring::{Ring, RingSettings};
 use serde_json::Value;
@@ -57,14 +60,18 @@ enum Task {
         #[arg(long)]
         into: PathBuf,
     },
-    /// Run a program on the packets of an interface, as a switch to whose port they are mirrored, until it is killed. A
-    /// NIC agent can ask it for registers.
+    /// Run a program as a switch, until it is killed: on the packets of an interface that are mirrored to its port, or
+    /// between two interfaces. A NIC agent can ask it for registers.
     Switch {
         /// Name of the program.
         program: String,
-        /// The interface whose frames pass.
+        /// The interface whose frames pass; with `--with` it is port 0.
         #[arg(long)]
         interface: String,
+        /// Forward the frames of both interfaces as the program says; this one is port 1. Offloads have to be off where
+        /// they are sent (`ethtool -K IFACE tso off gso off gro off tx off`).
+        #[arg(long, value_name = "INTERFACE")]
+        with: Option<String>,
         /// Address at which it can be asked.
         #[arg(long, default_value = "127.0.0.1:9090")]
         listen: SocketAddr,
@@ -77,7 +84,10 @@ fn main() -> Result<()> {
         Task::Vectors => vectors(),
         Task::Seal { program, compiled, compiler } => seal(named(&program)?, &compiled, &compiler),
         Task::Stage { program, frames, seed, into } => stage(named(&program)?, frames, seed, &into),
-        Task::Switch { program, interface, listen } => switch(named(&program)?, interface, listen),
+        Task::Switch { program, interface, with: None, listen } => mirror(named(&program)?, interface, listen),
+        Task::Switch { program, interface, with: Some(with), listen } => {
+            forward(named(&program)?, [&interface, &with], listen)
+        }
     }
 }
 
@@ -134,10 +144,13 @@ fn stage(subject: &Subject, frames: usize, seed: u64, into: &std::path::Path) ->
     Ok(())
 }
 
-fn switch(subject: &Subject, interface: String, listen: SocketAddr) -> Result<()> {
+fn listener(listen: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(listen).with_context(|| listen.to_string())
+}
+
+fn mirror(subject: &Subject, interface: String, listen: SocketAddr) -> Result<()> {
     let mut ring = Ring::open(&RingSettings { interface, ..RingSettings::default() })?;
-    let listener = TcpListener::bind(listen).with_context(|| listen.to_string())?;
-    let switch = Switch::start(Machine::new(subject.load()?.into()), listener)?;
+    let switch = Switch::start(Machine::new(subject.load()?.into()), listener(listen)?)?;
     let mut outcome = Ok(());
     while outcome.is_ok() {
         let _ = ring.read(&mut |frame| {
@@ -148,4 +161,18 @@ fn switch(subject: &Subject, interface: String, listen: SocketAddr) -> Result<()
         })?;
     }
     outcome.context("the program does what a switch cannot do")
+}
+
+fn forward(subject: &Subject, interfaces: [&str; 2], listen: SocketAddr) -> Result<()> {
+    let machine = Machine::new(subject.load()?.into());
+    let wire = Wire::open(interfaces)?;
+    let switch = Switch::start_at(machine, listener(listen)?, now_ns()?)?;
+    Ok(wire.run(&switch, &AtomicBool::new(false))?)
+}
+
+/// Whole microseconds since 1970, in nanoseconds: a switch says its times in microseconds.
+#[expect(clippy::disallowed_methods, reason = "a switch's time begins when it starts")]
+fn now_ns() -> Result<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("this machine's clock is before 1970")?;
+    Ok(now.as_micros() as u64 * 1_000)
 }

@@ -33,6 +33,12 @@ pub struct Network {
 impl Network {
     /// Creates the network. Returns `None` and prints why if that is not possible.
     pub fn create() -> Option<Self> {
+        Self::create_with_switches(&[])
+    }
+
+    /// The same with room for a switch between each of `spaces` and the relay: two more interfaces in that namespace,
+    /// its [ports](Self::switch_ports), which somebody has to forward between.
+    pub fn create_with_switches(spaces: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             not_run("network namespaces take root");
             return None;
@@ -46,43 +52,79 @@ impl Network {
                 return None;
             }
         }
-        let between = network.name(BETWEEN);
         for space in [HERE, THERE] {
-            let (end, name) = (format!("{space}0"), network.name(space));
-            let relays = format!("{space}1");
-            let made =
-                ip(&["-n", &between, "link", "add", &relays, "type", "veth", "peer", "name", &end, "netns", &name]);
-            assert!(made, "a pair of interfaces can be made");
-            // Without IPv6 the kernel sends no packets of its own.
-            let address = format!("{}/24", Self::address(space));
-            for arguments in [
-                vec!["-n", &between, "link", "set", &relays, "addrgenmode", "none", "up"],
-                vec!["-n", &name, "link", "set", &end, "addrgenmode", "none", "up"],
-                vec!["-n", &name, "address", "add", &address, "dev", &end],
-            ] {
-                assert!(ip(&arguments), "{arguments:?}");
+            let (host, relay) = ((space, format!("{space}0")), (BETWEEN, format!("{space}1")));
+            if spaces.contains(&space) {
+                let [near, far] = Self::switch_ports(space);
+                network.pair((space, &near), (host.0, &host.1));
+                network.pair((space, &far), (relay.0, &relay.1));
+                // The kernel answers nothing there: the interfaces are the switch's.
+                for port in [near, far] {
+                    assert!(ip(&["-n", &network.name(space), "link", "set", &port, "arp", "off"]));
+                }
+            } else {
+                network.pair((relay.0, &relay.1), (host.0, &host.1));
             }
+            network.add_address(host.0, &host.1, Self::address(space));
         }
         Some(network)
+    }
+
+    /// Makes a pair of interfaces, each in a namespace.
+    fn pair(&self, first: (&str, &str), second: (&str, &str)) {
+        let (name, peer) = (self.name(first.0), self.name(second.0));
+        let made = ip(&["-n", &name, "link", "add", first.1, "type", "veth", "peer", "name", second.1, "netns", &peer]);
+        assert!(made, "a pair of interfaces can be made");
+        for (space, interface) in [first, second] {
+            // Without IPv6 the kernel sends no packets of its own.
+            assert!(ip(&["-n", &self.name(space), "link", "set", interface, "addrgenmode", "none", "up"]));
+        }
+    }
+
+    fn add_address(&self, space: &str, interface: &str, address: Ipv4Addr) {
+        let address = format!("{address}/24");
+        assert!(ip(&["-n", &self.name(space), "address", "add", &address, "dev", interface]));
+    }
+
+    /// The ports of the switch between a namespace and the relay, which are in that namespace: towards its own end, and
+    /// towards the relay.
+    pub fn switch_ports(space: &str) -> [String; 2] {
+        [format!("{space}3"), format!("{space}4")]
     }
 
     /// Connects the two namespaces by a second veth pair without a relay, `here2` to `there2`. Frames of any size pass
     /// unchanged.
     pub fn connect_directly(&self) {
-        let (here, there) = (self.name(HERE), self.name(THERE));
-        let pair = ["-n", &here, "link", "add", "here2", "type", "veth", "peer", "name", "there2", "netns", &there];
-        assert!(ip(&pair), "a pair of interfaces can be made");
-        for (space, name) in [(HERE, &here), (THERE, &there)] {
-            let (end, address) = (format!("{space}2"), format!("{}/24", Self::direct_address(space)));
-            assert!(ip(&["-n", name, "link", "set", &end, "addrgenmode", "none", "up"]));
-            assert!(ip(&["-n", name, "address", "add", &address, "dev", &end]));
+        self.pair((HERE, "here2"), (THERE, "there2"));
+        for space in [HERE, THERE] {
+            self.add_address(space, &format!("{space}2"), Self::direct_address(space));
         }
+    }
+
+    /// Has what `THERE` sends to `HERE` take the direct link: the path with the relay has the packets of one direction.
+    pub fn answer_directly(&self) {
+        let (to, from) = (Self::address(HERE).to_string(), Self::address(THERE).to_string());
+        let route = ["-n", &self.name(THERE), "route", "add", &to, "dev", "there2", "src", &from];
+        assert!(ip(&route), "{route:?}");
+        // Otherwise a kernel with strict filters refuses packets that take another way than theirs.
+        self.run(HERE, || {
+            for interface in ["all", "here2"] {
+                let filter = format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter");
+                std::fs::write(filter, "0").expect("root may set it");
+            }
+        });
     }
 
     /// Disables segmentation offload at `here0`, so that frames are as on a wire: like
     /// `ethtool -K here0 tso off gso off`.
     pub fn disable_segmentation_offload(&self) {
-        assert!(ip(&["-n", &self.name(HERE), "link", "set", "dev", "here0", "gso_max_segs", "1"]), "a veth takes it");
+        self.disable_segmentation_offload_of(HERE);
+    }
+
+    /// The same of the interface by which a namespace sends to the relay.
+    pub fn disable_segmentation_offload_of(&self, space: &str) {
+        let (name, interface) = (self.name(space), format!("{space}0"));
+        assert!(ip(&["-n", &name, "link", "set", "dev", &interface, "gso_max_segs", "1"]), "a veth takes it");
     }
 
     /// The address of a namespace on the direct link.

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packets::ring::{Ring, RingSettings};
+use packets::switch::markers;
 use packets::{Progress, Source as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -51,6 +52,17 @@ pub struct PacketOutcome {
     pub duplicate_delay_ns: Option<u64>,
 }
 
+/// What the relay did with the IP packets of one direction so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RelayCounts {
+    /// Those that came.
+    pub packets: u64,
+    /// Those of them that were lost.
+    pub lost: u64,
+    /// How long the others were held, together, in nanoseconds.
+    pub held_ns: u64,
+}
+
 /// The identity of an IPv4 packet wherever it is captured, read from its bytes independently of the tested code: the
 /// number at the start of a test datagram; for a TCP segment its sequence number and the IP identification, which
 /// differs for a retransmission.
@@ -82,6 +94,18 @@ struct Control {
     /// them.
     only: Option<[u8; 3]>,
     order: OrderLog,
+    /// By the namespace from which the packets come.
+    counts: [RelayCounts; 2],
+}
+
+impl Control {
+    /// Counts a packet from one side that is held for so long, or lost.
+    fn count(&mut self, from: usize, held_ns: Option<u64>) {
+        let counts = &mut self.counts[from];
+        counts.packets += 1;
+        counts.lost += u64::from(held_ns.is_none());
+        counts.held_ns += held_ns.unwrap_or(0);
+    }
 }
 
 fn locked(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
@@ -107,7 +131,8 @@ impl Relay {
         let stop = Arc::new(AtomicBool::new(false));
         let settled = Arc::new(AtomicUsize::new(0));
         let (stopped, settled_count, started) = (Arc::clone(&stop), Arc::clone(&settled), std::sync::mpsc::channel());
-        let control = Arc::new(Mutex::new(Control { conditions, only: None, order: OrderLog::default() }));
+        let (order, counts) = (OrderLog::default(), [RelayCounts::default(); 2]);
+        let control = Arc::new(Mutex::new(Control { conditions, only: None, order, counts }));
         let (shared, late) = (Arc::clone(&control), Arc::new(AtomicU64::new(0)));
         let max_late = Arc::clone(&late);
         let thread = network.thread(BETWEEN, move || {
@@ -142,6 +167,11 @@ impl Relay {
     /// The order in which TCP segments have left so far, by source prefix (/24).
     pub fn order(&self) -> BTreeMap<[u8; 3], SegmentOrder> {
         locked(&self.control).order.prefixes.clone()
+    }
+
+    /// What it did so far with packets from `HERE`, and from `THERE`.
+    pub fn counts(&self) -> [RelayCounts; 2] {
+        locked(&self.control).counts
     }
 
     /// The largest additional delay of a frame since the last call: on a busy machine the real delays are longer than
@@ -198,9 +228,12 @@ fn relay(
                 let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 was_late(since_epoch.saturating_sub(Duration::from_nanos(frame.time_ns)));
                 let mut bytes = frame.bytes.to_vec();
-                // ARP is passed at once.
-                if bytes.get(12..14) != Some(&[8, 0]) {
-                    queued.push(Reverse((now, number, from, bytes)));
+                // ARP is passed at once, and what begins an interval in switches keeps its place among the packets.
+                let kind = bytes.get(12..14);
+                if kind != Some(&[8, 0]) {
+                    let is_marker = kind == Some(&markers::KIND[..]);
+                    let held = Duration::from_millis(if is_marker { least } else { 0 });
+                    queued.push(Reverse((now + held, number, from, bytes)));
                     return;
                 }
                 finish(&mut bytes);
@@ -216,6 +249,7 @@ fn relay(
                 let (name, bytes_sent) = (name(&bytes), bytes.len());
                 let [delay_ns, duplicate_delay_ns] = [sent.first(), sent.get(1)].map(Option::<&u64>::copied);
                 outcomes.push(PacketOutcome { name, bytes: bytes_sent, delay_ns, duplicate_delay_ns });
+                locked(control).count(from, delay_ns);
                 for held in sent {
                     number += 1;
                     queued.push(Reverse((now + Duration::from_nanos(*held), number, from, bytes.clone())));

@@ -1,0 +1,142 @@
+//! What the NIC agent's log says of the intervals of both streams.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::setting::{Measure, STREAMS};
+
+/// An error of every clock that nobody synchronises, which changes nothing on one machine.
+const UNSYNCHRONISED: &str = "unsynchronised";
+
+/// The figures of one stream, of several intervals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Intervals that the figures are of.
+    pub intervals: usize,
+    /// All intervals of that time.
+    pub of_intervals: usize,
+    /// Requests or packets.
+    pub counted: u64,
+    /// Median of the intervals' medians, or mean of all, in milliseconds.
+    pub delay_ms: Option<f64>,
+    /// Share of repeated requests or of lost packets.
+    pub loss: Option<f64>,
+}
+
+/// The intervals of both streams in the log of the agent, in order.
+pub fn intervals(log: &str, measure: Measure) -> [Vec<Value>; 2] {
+    let mut found = [Vec::new(), Vec::new()];
+    for line in log.lines() {
+        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let stream = match measure {
+            Measure::Handshake if line["message"] == "an interval was measured" => {
+                line["service"].as_str().and_then(|service| service.strip_prefix("network."))
+            }
+            Measure::OneWay if line["message"] == "an interval was compared" => line["stream"].as_str(),
+            _ => None,
+        };
+        if let Some(place) = STREAMS.iter().position(|name| Some(*name) == stream) {
+            found[place].push(line);
+        }
+    }
+    found
+}
+
+/// Whether nothing happened in an interval, as far as that is known.
+pub fn is_quiet(measure: Measure, interval: &Value) -> bool {
+    let field = match measure {
+        Measure::Handshake => "packets",
+        Measure::OneWay => "sent",
+    };
+    interval[field].as_u64() == Some(0)
+}
+
+/// The figures of some intervals.
+pub fn figures(measure: Measure, intervals: &[Value]) -> Figures {
+    let used: Vec<_> = intervals.iter().filter(|interval| is_usable(measure, interval)).collect();
+    let sum = |field: &str| used.iter().filter_map(|interval| interval[field].as_u64()).sum::<u64>();
+    let (counted, delay_ms, loss) = match measure {
+        Measure::Handshake => {
+            let medians = used.iter().filter_map(|interval| interval["p50_s"].as_f64());
+            (sum("requests"), median(medians).map(|delay_s| delay_s * 1e3), mean(&used, "repeated", "requests"))
+        }
+        Measure::OneWay => {
+            let delay_ns = mean(&used, "mean_ns", "packets");
+            (sum("sent"), delay_ns.map(|delay_ns| delay_ns / 1e6), mean(&used, "loss", "sent"))
+        }
+    };
+    Figures { intervals: used.len(), of_intervals: intervals.len(), counted, delay_ms, loss }
+}
+
+/// Whether the agent has all packets of an interval.
+fn is_usable(measure: Measure, interval: &Value) -> bool {
+    let flags = interval["flags"].as_str().unwrap_or_default();
+    measure == Measure::Handshake || flags.split_whitespace().all(|flag| flag == UNSYNCHRONISED)
+}
+
+/// The mean of a field, by the weights in another field, of the intervals that have both.
+fn mean(intervals: &[&Value], field: &str, weight: &str) -> Option<f64> {
+    let known = intervals.iter().filter_map(|interval| Some((interval[field].as_f64()?, interval[weight].as_f64()?)));
+    let (sum, weights) =
+        known.fold((0.0, 0.0), |(sum, weights), (value, weight)| (value.mul_add(weight, sum), weights + weight));
+    (weights > 0.0).then(|| sum / weights)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn log(lines: &[Value]) -> String {
+        lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn handshakes_are_counted_and_their_delay_is_the_median_of_medians() {
+        let line = |service: &str, requests: u64, p50_s: Value, repeated: f64| {
+            let message = "an interval was measured";
+            json!({"message": message, "service": service, "packets": requests, "requests": requests, "p50_s": p50_s,
+                "repeated": repeated})
+        };
+        let text = log(&[
+            line("network.host", 10, json!(0.003), 0.1),
+            line("network.host", 30, json!(0.002), 0.0),
+            line("network.switch", 0, json!(null), 0.0),
+            line("network.other", 7, json!(9.0), 0.0),
+            json!({"message": "something else", "service": "network.host"}),
+        ]) + "no JSON\n";
+
+        let [host, switch] = intervals(&text, Measure::Handshake);
+        let found = figures(Measure::Handshake, &host);
+        assert_eq!((found.intervals, found.counted, found.delay_ms), (2, 40, Some(3.0)));
+        assert_eq!(found.loss, Some(0.025));
+        assert_eq!(
+            figures(Measure::Handshake, &switch),
+            Figures { intervals: 1, of_intervals: 1, ..Default::default() }
+        );
+        assert!(!is_quiet(Measure::Handshake, &host[0]) && is_quiet(Measure::Handshake, &switch[0]));
+    }
+
+    #[test]
+    fn packets_of_intervals_with_a_flag_do_not_count() {
+        let line = |flags: &str, sent: u64, mean_ns: f64| {
+            let message = "an interval was compared";
+            json!({"message": message, "stream": "switch", "flags": flags, "sent": sent, "packets": sent / 2,
+                "mean_ns": mean_ns, "loss": 0.01})
+        };
+        let text = log(&[line("", 100, 1e6), line("unsynchronised", 300, 2e6), line("missed unsynchronised", 50, 9e9)]);
+
+        let [host, switch] = intervals(&text, Measure::OneWay);
+        assert!(host.is_empty());
+        let found = figures(Measure::OneWay, &switch);
+        assert_eq!((found.intervals, found.of_intervals, found.counted), (2, 3, 400));
+        assert_eq!((found.delay_ms, found.loss), (Some(1.75), Some(0.01)));
+    }
+}

@@ -1,0 +1,334 @@
+//! The figures of host and switch side by side, and the bars that say when they are the same.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+use support::relay::RelayCounts;
+
+use super::alarms::StreamAlarm;
+use super::figures::Figures;
+use super::setting::{INTERVAL, INTERVAL_MS, Measure};
+
+/// Intervals by whose packets two counts may differ: one at each end of the time.
+const ENDS: f64 = 2.0;
+/// What two delays may differ by in any case, in milliseconds: a packet is stamped in several places one after the
+/// other.
+const STAMPS_MS: f64 = 0.05;
+/// Standard deviations by which shares of a sample may differ from those of all.
+const DEVIATIONS: f64 = 4.0;
+
+/// What the relay did while a condition was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LinkTruth {
+    pub packets: u64,
+    pub lost: u64,
+    /// Mean of how long the others were held, as configured.
+    pub held_ms: Option<f64>,
+    /// The longest that one was held longer than that.
+    pub late_ms: f64,
+}
+
+impl LinkTruth {
+    /// What it did between two looks at its counts.
+    pub fn between(before: &RelayCounts, after: &RelayCounts, late: Duration) -> Self {
+        let (packets, lost) = (after.packets - before.packets, after.lost - before.lost);
+        let held_ms = (after.held_ns - before.held_ns) as f64 / 1e6;
+        let sent = packets - lost;
+        let held_ms = (sent > 0).then(|| held_ms / sent as f64);
+        Self { packets, lost, held_ms, late_ms: late.as_secs_f64() * 1e3 }
+    }
+}
+
+/// What came of one condition. Pairs are those of the host and of the switch.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub condition: String,
+    /// Whether an alarm has to come.
+    pub expected: Option<bool>,
+    pub relay: LinkTruth,
+    /// How long the switch took to pass on what the host stamps later than the switch.
+    pub passage_ms: Option<f64>,
+    pub figures: [Figures; 2],
+    pub alarms: [Option<StreamAlarm>; 2],
+}
+
+/// Requests or packets that both had to count exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Burst {
+    pub truth: u64,
+    pub counted: [u64; 2],
+}
+
+/// What came of one measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasureResult {
+    pub measure: Measure,
+    pub rows: Vec<Row>,
+    pub burst: Burst,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What ran the programs.
+    pub switch: String,
+    /// Length of each condition.
+    pub seconds: u64,
+    pub cores: usize,
+    pub results: Vec<MeasureResult>,
+}
+
+/// Something that has to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bar {
+    pub text: String,
+    pub met: bool,
+}
+
+impl Row {
+    /// Whether the verdicts of host and switch are the same: counts, delays, losses, alarms.
+    fn bars(&self, measure: Measure) -> [Bar; 4] {
+        let [host, switch] = &self.figures;
+        let bar = |what: &str, seen: [String; 2], met: bool| {
+            let [host, switch] = seen;
+            Bar { text: format!("{}, {}: {what}: {host} and {switch}", measure.title(), self.condition), met }
+        };
+        let [first, second] = self.alarms.each_ref().map(Option::is_some);
+        [
+            bar(measure.counted(), self.counts(), self.counts_agree()),
+            bar(measure.delay(), [ms(host.delay_ms), ms(switch.delay_ms)], self.delays_agree(measure)),
+            bar(measure.loss(), [share(host.loss), share(switch.loss)], self.losses_agree(measure)),
+            bar(
+                "alarm",
+                self.alarms.each_ref().map(|alarm| text_of(alarm.as_ref())),
+                first == second && self.expected.is_none_or(|expected| expected == first),
+            ),
+        ]
+    }
+
+    fn counts(&self) -> [String; 2] {
+        self.figures.map(|figures| figures.counted.to_string())
+    }
+
+    /// Packets of one interval at each end may count for one and not for the other.
+    fn counts_agree(&self) -> bool {
+        let [host, switch] = self.figures.map(|figures| figures.counted);
+        let intervals = self.figures.iter().map(|figures| figures.intervals).min().unwrap_or(0);
+        let allowed = ENDS * host.max(switch) as f64 / intervals as f64;
+        intervals > 0 && host > 0 && host.abs_diff(switch) as f64 <= allowed
+    }
+
+    /// The host has a packet later than the switch, by what the switch takes to pass it on.
+    fn delays_agree(&self, measure: Measure) -> bool {
+        let [host, switch] = self.figures.map(|figures| figures.delay_ms);
+        let (Some(host), Some(switch), Some(passage)) = (host, switch, self.passage_ms) else { return false };
+        (host - switch - passage).abs() <= measure.tolerance() * host.max(switch) + STAMPS_MS
+    }
+
+    /// The switch knows the losses of a sample only, and not of requests that it has forgotten meanwhile.
+    fn losses_agree(&self, measure: Measure) -> bool {
+        let [host, switch] = self.figures.map(|figures| figures.loss);
+        let (Some(host), Some(switch)) = (host, switch) else { return false };
+        let larger = host.max(switch).max(0.0);
+        let [figures, _] = &self.figures;
+        let sampled = measure.sampled();
+        let variance = larger * (1.0 - larger) * (1.0 - sampled) / (sampled * figures.counted as f64);
+        let allowed = DEVIATIONS.mul_add(variance.sqrt(), ENDS * larger / figures.intervals as f64);
+        let seconds = (INTERVAL * figures.intervals as u32).as_secs_f64();
+        let least = host * measure.noticed(figures.counted as f64 / seconds);
+        (least - allowed..=host + allowed).contains(&switch)
+    }
+}
+
+impl MeasureResult {
+    fn bars(&self) -> Vec<Bar> {
+        let mut bars: Vec<_> = self.rows.iter().flat_map(|row| row.bars(self.measure)).collect();
+        let Burst { truth, counted: [host, switch] } = self.burst;
+        let (title, counted) = (self.measure.title(), self.measure.counted());
+        let text = format!("{title}, {truth} {counted} alone: {host} and {switch}");
+        bars.push(Bar { text, met: [host, switch] == [truth; 2] });
+        bars
+    }
+
+    fn table(&self) -> String {
+        let (delay, loss, counted) = (self.measure.delay(), self.measure.loss(), self.measure.counted());
+        let mut table = format!(
+            "| {} | the relay | {delay}: host | switch | the switch took | {loss}: host | switch | {counted}: host \
+             | switch | alarm: host | switch |\n{}|\n",
+            self.measure.title(),
+            "| --- ".repeat(11)
+        );
+        for row in &self.rows {
+            let [host, switch] = &row.figures;
+            let LinkTruth { packets, lost, held_ms, .. } = row.relay;
+            let [first, second] = row.alarms.each_ref().map(|alarm| text_of(alarm.as_ref()));
+            // Writing to a text does not fail.
+            _ = writeln!(
+                table,
+                "| {} | {packets} packets, {lost} lost, others held {} | {} | {} | {} | {} | {} | {} | {} | {first} \
+                 | {second} |",
+                row.condition,
+                ms(held_ms),
+                ms(host.delay_ms),
+                ms(switch.delay_ms),
+                ms(row.passage_ms),
+                share(host.loss),
+                share(switch.loss),
+                host.counted,
+                switch.counted,
+            );
+        }
+        table
+    }
+}
+
+impl Report {
+    /// All bars, in the order of the tables.
+    pub fn bars(&self) -> Vec<Bar> {
+        self.results.iter().flat_map(MeasureResult::bars).collect()
+    }
+
+    /// The tables, and which bars are met.
+    pub fn tables(&self) -> String {
+        let tables: Vec<_> = self.results.iter().map(MeasureResult::table).collect();
+        let mut text = tables.join("\n") + "\n";
+        for Bar { text: bar, met } in self.bars() {
+            _ = writeln!(text, "- {} {bar}", if met { "✓" } else { "✗" });
+        }
+        text
+    }
+
+    /// The page of the book.
+    pub fn page(&self) -> String {
+        let (switch, seconds, cores) = (&self.switch, self.seconds, self.cores);
+        let taken = format!(
+            "Taken with {switch} on {cores} cores: {seconds} s of each condition, intervals of {INTERVAL_MS} ms."
+        );
+        format!("{HEAD}\n{taken}\n\n{}\n{FOOT}", self.tables())
+    }
+}
+
+fn ms(of: Option<f64>) -> String {
+    of.map_or_else(|| "not known".to_owned(), |ms| format!("{ms:.3} ms"))
+}
+
+fn share(of: Option<f64>) -> String {
+    of.map_or_else(|| "not known".to_owned(), |share| format!("{:.2} %", share * 100.0))
+}
+
+fn text_of(alarm: Option<&StreamAlarm>) -> String {
+    alarm.map_or_else(|| "none".to_owned(), |alarm| format!("`{}` after {:.1} s", alarm.metric, alarm.after_s))
+}
+
+const HEAD: &str = "# Switch and host, side by side
+
+Made by `cargo lab switch --write`. Real TCP passes P4 programs between two network namespaces. The NIC agent measures it at the host's own interface and in
+the switch, and an LMAP judges each:
+
+```text
+here0 ── switch ── relay ── switch ── there0
+```
+";
+
+const FOOT: &str = "| | |
+| --- | --- |
+| traffic | 200 connections a second of 16 clients, each with a request of 100 bytes and an answer of 300 |
+| the relay | holds each packet for 1 ms, *5 ms more* for 6 ms, *reordered* for 1 to 4 ms; loses none or, *1 % lost*, one in a hundred. Its figures are what it did, of both directions with \
+handshakes, else of the one that is measured |
+| handshakes | one switch at the clients, with `p4/fridge`; the host's own capture is at the clients. *repeated* is the share of requests that were sent again |
+| one way | a switch at each end, with `p4/finecomb-sender` and `p4/finecomb-receiver`; what the server sends takes another way, since the programs have no filter |
+| the switch took | a packet has the time at which it came to the switch, and the host's is when the switch has passed it on: the mean of what that takes, by captures at both ports |
+| alarm | the metric that leads the alarm of the stream's LMAP, and when it came |
+
+The verdicts are the same (✓) if
+
+- counts differ by at most what comes in two intervals, one at each end; those of requests that are sent alone, at the end, not at all;
+- delays, without what the switch took, differ by at most 5 % and 0.05 ms; medians of handshakes by a quarter, since classes are 12 % wide;
+- shares differ by at most four standard deviations of the choice of the switch's sample, of three in four requests or six in ten packets, and what two intervals can add. \
+Of repeated requests the switch may miss those whose slot, one of 256, was taken before they were sent again;
+- both are in alarm, or neither; with nothing neither, with 5 ms more both.
+
+Not compared: packets out of order, whose program no agent reads; LDA, whose kept program has two banks, and agents compare one.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(host: Figures, switch: Figures) -> Row {
+        let relay = LinkTruth { packets: 1_000, lost: 10, held_ms: Some(1.0), late_ms: 0.0 };
+        let figures = [host, switch];
+        Row {
+            condition: "nothing".to_owned(),
+            expected: None,
+            relay,
+            passage_ms: Some(0.2),
+            figures,
+            alarms: [None, None],
+        }
+    }
+
+    fn of(counted: u64, delay_ms: f64, loss: f64) -> Figures {
+        Figures { intervals: 20, of_intervals: 20, counted, delay_ms: Some(delay_ms), loss: Some(loss) }
+    }
+
+    fn met(row: &Row) -> [bool; 4] {
+        row.bars(Measure::OneWay).map(|bar| bar.met)
+    }
+
+    #[test]
+    fn figures_that_differ_by_what_is_allowed_are_the_same() {
+        assert_eq!(met(&row(of(10_000, 2.2, 0.0), of(10_000, 2.0, 0.0))), [true; 4]);
+        // Two intervals have a thousand packets; 5 % are 0.11 ms; four deviations are 0.33 %, and two intervals 0.1 %.
+        assert_eq!(met(&row(of(10_000, 2.35, 0.010), of(9_100, 2.0, 0.007))), [true; 4]);
+        assert_eq!(met(&row(of(10_000, 2.45, 0.010), of(8_900, 2.0, 0.004))), [false, false, false, true]);
+    }
+
+    #[test]
+    fn a_switch_may_miss_repeated_requests_that_it_has_forgotten_and_no_lost_packets() {
+        // 200 requests a second, of which three in four take one of 256 slots: 56 % are there after a second.
+        let seen = |host: f64, switch: f64| row(of(4_000, 3.0, host), of(4_000, 2.8, switch));
+        let agree = |measure, host, switch| seen(host, switch).losses_agree(measure);
+
+        assert!(agree(Measure::Handshake, 0.0184, 0.0102) && !agree(Measure::OneWay, 0.0184, 0.0082));
+        assert!(!agree(Measure::Handshake, 0.0184, 0.001) && !agree(Measure::Handshake, 0.0102, 0.0184));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_the_same() {
+        assert_eq!(met(&row(Figures::default(), Figures::default())), [false, false, false, true]);
+        let mut unknown = row(of(10_000, 2.2, 0.0), of(10_000, 2.0, 0.0));
+        unknown.passage_ms = None;
+        assert_eq!(met(&unknown), [true, false, true, true]);
+    }
+
+    #[test]
+    fn an_alarm_of_one_is_another_verdict_and_so_is_one_that_should_not_come() {
+        let alarm = || Some(StreamAlarm { after_s: 2.0, metric: "network.owd.mean".to_owned() });
+        let met = |alarms: [Option<StreamAlarm>; 2], expected: Option<bool>| {
+            let row = Row { alarms, expected, ..row(of(1, 1.0, 0.0), of(1, 1.0, 0.0)) };
+            row.bars(Measure::Handshake)[3].met
+        };
+
+        assert!(met([None, None], None) && met([alarm(), alarm()], None));
+        assert!(!met([alarm(), None], None) && !met([None, alarm()], None));
+        assert!(met([alarm(), alarm()], Some(true)) && !met([alarm(), alarm()], Some(false)));
+        assert!(!met([None, None], Some(true)));
+    }
+
+    #[test]
+    fn a_burst_is_counted_exactly_and_stands_behind_the_rows() {
+        let rows = vec![row(of(10_000, 2.2, 0.0), of(10_000, 2.0, 0.0))];
+        let result = MeasureResult { measure: Measure::OneWay, rows, burst: Burst { truth: 500, counted: [500, 499] } };
+        let report = Report { switch: "a switch".to_owned(), seconds: 20, cores: 2, results: vec![result] };
+
+        let page = report.page();
+        assert!(
+            page.contains("| nothing | 1000 packets, 10 lost, others held 1.000 ms | 2.200 ms | 2.000 ms | 0.200 ms |")
+        );
+        assert!(page.contains("- ✓ FineComb: one way, nothing: mean: 2.200 ms and 2.000 ms\n"), "{page}");
+        assert!(page.contains("- ✗ FineComb: one way, 500 packets alone: 500 and 499\n"), "{page}");
+        assert_eq!(report.bars().iter().filter(|bar| !bar.met).count(), 1);
+    }
+}
