@@ -38,6 +38,8 @@ mod shards;
 mod silence;
 mod stream;
 mod stream_service;
+mod switch_cardinality;
+mod switch_delays;
 mod switch_end;
 mod switch_registers;
 mod switch_stream;

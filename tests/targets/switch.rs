@@ -1,15 +1,15 @@
 //! What a switch answers, what it is asked, its registers, and the file of its constants.
 
 use packets::switch::Constants;
-use packets::switch::readout::{BucketReadout, FridgeReadout};
+use packets::switch::readout::{BucketReadout, CardinalityReadout, FridgeReadout};
 use packets::switch::registers::{BlockError, SwitchRegisters};
 use packets::switch::thrift::{CallSubject, SwitchTime, answer, answer_time, ask, ask_time, call, reply, reply_time};
 
 /// The number of the call that the answers of the corpus are to.
 const SEQUENCE: u32 = 7;
 /// Programs whose constants an agent reads.
-const PROGRAMS: [&str; 5] = ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "together"];
-/// Buckets of the largest switch that is read here.
+const PROGRAMS: [&str; 6] = ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "st-hll", "together"];
+/// Buckets of the largest switch that is read here, and registers of a sketch.
 const MOST_BUCKETS: usize = 64;
 
 /// An answer, a call, a file and registers: what is accepted survives a round trip.
@@ -26,6 +26,9 @@ pub fn switch(bytes: &[u8]) {
             drop(FridgeReadout::new(&constants, 1));
             if let Ok(readout) = BucketReadout::new(&constants) {
                 registers(readout, constants.checksum(), bytes);
+            }
+            if let Ok(readout) = CardinalityReadout::new(&constants, 1) {
+                sketch(readout, constants.checksum(), bytes);
             }
         }
     }
@@ -59,6 +62,7 @@ fn calls(bytes: &[u8]) {
 /// A switch whose registers have the words of an input, one after the other.
 struct Words<'a> {
     left: core::iter::Cycle<core::slice::ChunksExact<'a, u8>>,
+    /// Of FineComb or LDA, or registers of ST-HLL.
     buckets: usize,
     stash: usize,
     checksum: u32,
@@ -73,6 +77,7 @@ impl SwitchRegisters for Words<'_> {
             "Frames.refusals" => 16,
             "Frames.frames" => 1,
             _ if name.ends_with("begun") || name.ends_with(".interval") => 1,
+            _ if name.starts_with("StHll") && !name.ends_with("ranks") => 1,
             _ if name.ends_with("packets") => 2,
             _ if name.ends_with("_count") => 4,
             _ if name.starts_with("before") || name.starts_with("after") => 4 * self.stash,
@@ -101,6 +106,24 @@ fn registers(mut readout: BucketReadout, checksum: u32, bytes: &[u8]) {
         let reading = readout.read(&poll).expect("the checksum is its own");
         if let Some(interval) = reading.interval {
             drop(interval.received(&settings, u64::MAX));
+        }
+    }
+}
+
+/// Reads the sketch of a switch a few times. Whatever its registers have, a count is finite and not negative, or they
+/// are refused.
+fn sketch(mut readout: CardinalityReadout, checksum: u32, bytes: &[u8]) {
+    let buckets = readout.registers();
+    if buckets > MOST_BUCKETS || bytes.len() < 2 {
+        return;
+    }
+    let mut switch = Words { left: bytes.chunks_exact(2).cycle(), buckets, stash: 0, checksum };
+    for poll in 0..8 {
+        let block = switch.cardinality(buckets).expect("as many as the program has");
+        let frames = switch.frames().expect("as many as the program has");
+        let switch_ns = switch.array("StHll.inserted").map_or(0, |words| words.first().map_or(0, |word| word << 28));
+        if let Ok(Some(interval)) = readout.read(&frames, &block, poll, switch_ns) {
+            assert!(interval.flows.is_none_or(|flows| flows.is_finite() && flows >= 0.0), "{interval:?}");
         }
     }
 }

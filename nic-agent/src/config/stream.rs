@@ -105,9 +105,11 @@ impl StreamConfig {
 
     /// Size of all its synopses, in bytes.
     pub(crate) fn all_bytes(&self) -> u64 {
-        let is_fridge = self.switch.is_some() && self.one_way.is_none();
-        let bytes = if is_fridge { SWITCH_BYTES } else { self.bytes() };
-        bytes.saturating_add(self.synopses.as_ref().map_or(0, SynopsesConfig::bytes))
+        match (&self.switch, &self.one_way, &self.synopses) {
+            (Some(_), None, Some(synopses)) => synopses.switch_bytes(),
+            (Some(_), None, None) => SWITCH_BYTES,
+            (_, _, synopses) => self.bytes().saturating_add(synopses.as_ref().map_or(0, SynopsesConfig::bytes)),
+        }
     }
 
     /// Most packets of an interval that a one-way stream stores.
@@ -153,10 +155,11 @@ impl StreamConfig {
     ///
     /// [`SwitchFileError`] if the file is not that of a program that measures this.
     pub(crate) fn switch_program(&self) -> Result<&'static str, SwitchFileError> {
-        match (&self.switch, &self.one_way) {
-            (Some(switch), Some(one_way)) => Ok(self.switch_end(switch, one_way)?.program()),
-            (Some(switch), None) => Ok(switch.fridge(1)?.program()),
-            (None, _) => Ok(""),
+        match (&self.switch, &self.one_way, &self.synopses) {
+            (Some(switch), Some(one_way), _) => Ok(self.switch_end(switch, one_way)?.program()),
+            (Some(switch), None, Some(synopses)) => Ok(switch.cardinality(1, synopses.window_ms())?.program()),
+            (Some(switch), None, None) => Ok(switch.fridge(1)?.program()),
+            (None, ..) => Ok(""),
         }
     }
 
@@ -195,25 +198,38 @@ impl StreamConfig {
             .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
         let wanted = "a host and a port are needed, such as 127.0.0.1:9090";
         range(is_address, "network.streams.switch.control", &of(&switch.control), wanted)?;
-        let is_possible = match (self.pair, &self.one_way) {
-            (pair, None) => pair == Some(PairName::Handshake),
-            (pair, Some(one_way)) => pair.is_none() && one_way.synopsis != SynopsisName::Rda,
+        let is_possible = match (self.pair, &self.one_way, &self.synopses) {
+            (Some(pair), None, None) => pair == PairName::Handshake,
+            (None, Some(one_way), None) => one_way.synopsis != SynopsisName::Rda,
+            (None, None, Some(_)) => true,
+            _ => false,
         };
-        let wanted = "a switch measures `pair: handshake`, or `one_way` with finecomb or lda, and nothing beside";
-        range(is_possible && self.synopses.is_none(), "network.streams.switch", &of(&switch.control), wanted)?;
-        let wanted = "fridges need none: only a stream with `one_way` has it";
-        let is_possible = self.one_way.is_some() || switch.clock_offset_ns.is_none();
-        let found = switch.clock_offset_ns.unwrap_or_default().to_string();
-        range(is_possible, "network.streams.switch.clock_offset_ns", &of(&found), wanted)?;
-        let interface = switch.marker_interface.as_deref();
-        let is_possible = self.one_way.is_some() || interface.is_none();
-        range(is_possible, "network.streams.switch.marker_interface", &of(interface.unwrap_or_default()), wanted)?;
-        let wanted = "an interface name is needed, as `ip link` lists it; or null";
-        range(interface != Some(""), "network.streams.switch.marker_interface", &of(""), wanted)?;
+        let wanted = "a switch measures one of `pair: handshake`, `one_way` with finecomb or lda, and `synopses` in a \
+                      stream; others may name it, too";
+        range(is_possible, "network.streams.switch", &of(&switch.control), wanted)?;
+        if let Some(synopses) = &self.synopses {
+            synopses.check_switch(|found: &dyn ToString| format!("{} (stream {:?})", found.to_string(), self.name))?;
+        }
+        self.check_switch_times(switch, of)?;
         let wanted = "the program of a switch looks at all packets: no filter is possible";
         range(self.filter.is_empty(), "network.streams.filter", &of(&self.filter), wanted)?;
         let wanted = "programs for switches do not look into tunnels";
         range(!self.inner, "network.streams.inner", &of("true"), wanted)
+    }
+
+    /// Checks where its times and the begins of its intervals come from.
+    fn check_switch_times(&self, switch: &SwitchConfig, of: impl Fn(&str) -> String) -> Result<(), ConfigError> {
+        let has_times = self.one_way.is_some() || self.synopses.is_some();
+        let is_possible = has_times || switch.clock_offset_ns.is_none();
+        let found = switch.clock_offset_ns.unwrap_or_default().to_string();
+        let wanted = "fridges need none: only a stream with `one_way` or `synopses` has it";
+        range(is_possible, "network.streams.switch.clock_offset_ns", &of(&found), wanted)?;
+        let interface = switch.marker_interface.as_deref();
+        let is_possible = self.one_way.is_some() || interface.is_none();
+        let wanted = "only intervals of a stream with `one_way` begin with markers";
+        range(is_possible, "network.streams.switch.marker_interface", &of(interface.unwrap_or_default()), wanted)?;
+        let wanted = "an interface name is needed, as `ip link` lists it; or null";
+        range(interface != Some(""), "network.streams.switch.marker_interface", &of(""), wanted)
     }
 }
 
@@ -224,6 +240,20 @@ mod tests {
     fn stream(with: &str) -> String {
         let switch = "switch: {control: '127.0.0.1:9090', constants: /nowhere/constants.p4}";
         format!("network: {{streams: [{{name: a, {switch}, pair: handshake{with}}}]}}\n")
+    }
+
+    /// A stream with these synopses of a switch.
+    fn flows(synopses: &str) -> String {
+        stream("").replace("pair: handshake", &format!("synopses: {synopses}"))
+    }
+
+    #[test]
+    fn distinct_flows_may_be_of_a_switch() {
+        let text = flows("{cardinality: {window_ms: 100}}").replace("}, s", ", clock_offset_ns: 5}, s");
+        let stream = &Config::parse(&text).unwrap().network.streams[0];
+
+        assert_eq!(stream.switch.as_ref().unwrap().clock_offset_ns, Some(5));
+        assert_eq!((stream.bytes(), stream.all_bytes()), (0, 65_536 * 13));
     }
 
     #[test]
@@ -246,6 +276,13 @@ mod tests {
                 "network.streams.switch.marker_interface is \"eth0\"",
             ),
             (stream(", memory_bytes: 100"), "network.streams.memory_bytes is 100"),
+            (flows("{cardinality: {}, reordering: {}}"), "network.streams.synopses is others (stream \"a\")"),
+            (flows("{}"), "network.streams.synopses is empty"),
+            (flows("{cardinality: {}}, memory_bytes: 100"), "network.streams.memory_bytes is 100"),
+            (
+                flows("{cardinality: {}}").replace("}, s", ", marker_interface: eth0}, s"),
+                "network.streams.switch.marker_interface is \"eth0\"",
+            ),
         ] {
             let error = Config::parse(&text).unwrap_err().to_string();
             assert!(error.contains(key), "{text}: {error}");

@@ -2,9 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use packets::switch::readout::{BucketReadout, BucketsError, FridgeError, FridgeReadout};
+use packets::switch::readout::{
+    BucketReadout, BucketsError, CardinalityError, CardinalityReadout, FridgeError, FridgeReadout,
+};
 use packets::switch::{Constants, WrittenError};
 use serde::Deserialize;
 use thiserror::Error;
@@ -15,6 +18,8 @@ pub(super) const SWITCH_BYTES: u64 = 4096 + 2 * 8192;
 const MAX_FILE: u64 = 1 << 16;
 /// The programs that measure handshakes.
 const FRIDGES: &[&str] = &["fridge", "together"];
+/// The programs that count distinct flows by ST-HLL.
+const SKETCHES: &[&str] = &["st-hll", "together"];
 
 /// A switch that measures a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -44,6 +49,22 @@ pub enum SwitchFileError {
     /// They are not those of a fridge.
     #[error("{0} has no constants of a fridge")]
     Fridge(PathBuf, #[source] FridgeError),
+    /// They are not those of ST-HLL.
+    #[error("{0} has no constants of ST-HLL")]
+    Cardinality(PathBuf, #[source] CardinalityError),
+    /// The window is another one than that of the configuration. Slots are powers of two, so it may be longer.
+    #[error(
+        "{file} has a window of {found_ns} ns, synopses.cardinality.window_ms is {window_ms}: as long, or less than \
+         twice as long, is possible; `uview p4 constants` writes such a file"
+    )]
+    Window {
+        /// The file of constants.
+        file: PathBuf,
+        /// The window of the program in nanoseconds.
+        found_ns: u64,
+        /// That of the configuration in milliseconds.
+        window_ms: NonZeroU32,
+    },
     /// They are not those of an end of FineComb or LDA.
     #[error("{0} has no constants of an end of FineComb or LDA")]
     Buckets(PathBuf, #[source] BucketsError),
@@ -72,6 +93,30 @@ impl SwitchConfig {
         let constants = self.constants_of(FRIDGES)?;
         FridgeReadout::new(&constants, interval_ns)
             .map_err(|error| SwitchFileError::Fridge(self.constants.clone(), error))
+    }
+
+    /// What makes counts of distinct flows of the registers of ST-HLL, by its file of constants. Without `window_ms`,
+    /// the window is the program's.
+    ///
+    /// # Errors
+    ///
+    /// [`SwitchFileError`] if the file is not that of such a program.
+    pub(crate) fn cardinality(
+        &self,
+        interval_ns: u64,
+        window_ms: Option<NonZeroU32>,
+    ) -> Result<CardinalityReadout, SwitchFileError> {
+        let constants = self.constants_of(SKETCHES)?;
+        let readout = CardinalityReadout::new(&constants, interval_ns)
+            .map_err(|error| SwitchFileError::Cardinality(self.constants.clone(), error))?;
+        let found_ns = readout.window_ns();
+        if let Some(window_ms) = window_ms {
+            let least_ns = u64::from(window_ms.get()) * 1_000_000;
+            if !(least_ns..2 * least_ns).contains(&found_ns) {
+                return Err(SwitchFileError::Window { file: self.constants.clone(), found_ns, window_ms });
+            }
+        }
+        Ok(readout)
     }
 
     /// What makes intervals of the registers of an end of FineComb or LDA with at most so many buckets, by its file of
@@ -146,12 +191,15 @@ mod tests {
     fn a_file_is_of_a_program_that_measures_what_the_stream_does() {
         let (handshake, sends) = ("pair: handshake", "one_way: {synopsis: finecomb, peer: 'b:1'}");
         let (receives, lda) = ("one_way: {synopsis: finecomb}", "one_way: {synopsis: lda}");
+        let (flows, window) = ("synopses: {cardinality: {}}", "synopses: {cardinality: {window_ms: 100}}");
         for (program, measured) in [
             ("fridge", handshake),
             ("together", handshake),
             ("finecomb-sender", sends),
             ("together", sends),
             ("finecomb-receiver", receives),
+            ("st-hll", flows),
+            ("together", flows),
         ] {
             assert_eq!(read(program, measured), Ok(program), "{measured}");
         }
@@ -160,6 +208,8 @@ mod tests {
             ("finecomb-receiver", sends, "as constants of finecomb-sender they would have"),
             ("finecomb-sender", receives, "as constants of finecomb-receiver they would have"),
             ("lda", lda, "has two banks"),
+            ("ts-pcsa", flows, "as constants of st-hll they would have"),
+            ("st-hll", window, "has a window of 33554432 ns, synopses.cardinality.window_ms is 100"),
         ] {
             let error = read(program, measured).unwrap_err();
             assert!(error.contains(why), "{program}, {measured}: {error}");

@@ -12,6 +12,8 @@ use serde::Deserialize;
 const REORDERING_BYTES: u64 = 40 << 10;
 /// Size of the table of heavy hitters.
 const HEAVY_BYTES: u64 = 40 << 10;
+/// What an ST-HLL in a switch takes here, with the most registers that it may have: as read, with laps, as ranks.
+const SWITCH_DISTINCT_BYTES: u64 = (1 << 16) * (8 + 4 + 1);
 /// Size of the counts of distinct items, and of the tables of who has most of them.
 const DISTINCT_BYTES: u64 = 72 << 10;
 
@@ -123,6 +125,16 @@ impl SynopsesConfig {
             + of(self.cardinality.is_some(), DISTINCT_BYTES)
     }
 
+    /// What is taken here if a switch has them, in bytes.
+    pub(super) const fn switch_bytes(&self) -> u64 {
+        if self.cardinality.is_some() { SWITCH_DISTINCT_BYTES } else { 0 }
+    }
+
+    /// The window of distinct items, if the file names it.
+    pub(crate) fn window_ms(&self) -> Option<NonZeroU32> {
+        self.cardinality.as_ref().and_then(|cardinality| cardinality.window_ms)
+    }
+
     /// The settings for a stream with this filter and interval. The filter was checked with the configuration.
     pub(crate) fn settings(&self, filter: &str, interval_ms: NonZeroU32, secret: u128) -> FlowsSettings {
         let window = |of: &CardinalityConfig| u64::from(of.window_ms.unwrap_or(interval_ms).get()) * 1_000_000;
@@ -135,6 +147,13 @@ impl SynopsesConfig {
         }
     }
 
+    /// Checks that a switch can measure them. `of` adds the stream to what was found.
+    pub(super) fn check_switch(&self, of: impl Fn(&dyn ToString) -> String) -> Result<(), ConfigError> {
+        let wanted = "of a switch the agent reads `cardinality` only";
+        let is_possible = self.reordering.is_none() && self.heavy_hitters.is_none();
+        range(is_possible, "network.streams.synopses", &of(&"others"), wanted)
+    }
+
     /// Checks all values. `of` adds the stream to what was found.
     pub(super) fn check(&self, of: impl Fn(&dyn ToString) -> String) -> Result<(), ConfigError> {
         let wanted = "at least one of reordering, heavy_hitters and cardinality is needed, such as {cardinality: {}}";
@@ -144,9 +163,7 @@ impl SynopsesConfig {
             let wanted = "1 to 32 bits of IPv4 and 1 to 56 of IPv6 are possible";
             range(lengths.are_possible(), "network.streams.synopses.reordering", &of(&found), wanted)?;
         }
-        let Some(window_ms) = self.cardinality.as_ref().and_then(|cardinality| cardinality.window_ms) else {
-            return Ok(());
-        };
+        let Some(window_ms) = self.window_ms() else { return Ok(()) };
         let is_possible = (100..=3_600_000).contains(&window_ms.get());
         let key = "network.streams.synopses.cardinality.window_ms";
         range(is_possible, key, &of(&window_ms), "100 to 3600000 are possible")

@@ -13,7 +13,7 @@ const REORDERED: &str = "network.reordering.share";
 const WORST_PREFIX: &str = "network.reordering.prefix.share";
 const PREFIXES: &str = "network.reordering.prefixes";
 const TOP_TALKER: &str = "network.top_talker.share";
-const FLOWS: &str = "network.flows.distinct";
+pub(super) const FLOWS: &str = "network.flows.distinct";
 const SOURCES: &str = "network.sources.distinct";
 const PORTS: &str = "network.ports.distinct";
 const FAN_OUT: &str = "network.source.destinations";
@@ -86,14 +86,34 @@ impl FlowMetrics {
     /// Writes an interval that was cut short, since the clock was set back: its packets, and missing values for the
     /// gauges, as its window is partly of a time that is still to come.
     pub(super) fn write_cut(&self, interval: &FlowsInterval) {
+        self.set_missing();
+        self.clock_steps.add(1);
+        self.packets.add(interval.packets);
+        self.client.changed();
+    }
+
+    /// Writes an interval of which nothing is known.
+    pub(super) fn write_missing(&self) {
+        self.set_missing();
+        self.client.changed();
+    }
+
+    fn set_missing(&self) {
         let reordering = self.reordering.iter().flat_map(|(gauges, _)| gauges);
         let distinct = self.distinct.iter().flatten();
         let heavy = self.heavy.iter().map(|(gauge, _)| gauge);
         reordering.chain(heavy).chain(distinct).for_each(|gauge| gauge.set(f64::NAN));
         self.checked.set(0.0);
-        self.clock_steps.add(1);
-        self.packets.add(interval.packets);
-        self.client.changed();
+    }
+
+    /// Another gauge of what is measured.
+    pub(super) fn gauge(&self, name: &str, unit: &str) -> Gauge {
+        self.client.gauge(name).unit(unit).group(Group::Network).register()
+    }
+
+    /// A gauge beside the figures that says how good they are. No detector watches it.
+    pub(super) fn flag(&self, name: &str) -> Gauge {
+        self.client.gauge(name).unit("1").group(Group::Measurement).register()
     }
 
     fn write_reordering(&self, [share, worst, prefixes]: &[Gauge; 3], found: &ReorderingInterval) {

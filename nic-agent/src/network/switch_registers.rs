@@ -78,6 +78,16 @@ impl RemoteSwitch {
         Ok(SwitchClock::measured(times))
     }
 
+    /// Asks for its time since its start, that of its live packets, in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`SwitchError::Time`] if it does not say that.
+    pub(super) fn elapsed_ns(&mut self) -> Result<u64, SwitchError> {
+        let elapsed_us = self.time(SwitchTime::Elapsed).map_err(SwitchError::Time)?;
+        Ok(elapsed_us.saturating_mul(1_000))
+    }
+
     fn time(&mut self, time: SwitchTime) -> Result<u64, ThriftError> {
         self.sequence = self.sequence.wrapping_add(1);
         ask_time(&mut self.stream, time, self.sequence)?;

@@ -25,6 +25,7 @@ pub use heavy::{HEAVY_ENTRIES, HeavyInterval, MIN_SHARE_PACKETS, TopParty};
 pub use party::{Key, Party, Prefix, PrefixLengths, Weight};
 use reordering::Reordered;
 pub use reordering::{MIN_PACKETS, PrefixShare, ReorderingInterval, reordering_settings, segment};
+pub(crate) use turnover::LastingCount;
 pub use turnover::MAX_TURNOVER;
 
 /// What is measured of a stream.

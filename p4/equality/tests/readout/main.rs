@@ -1,5 +1,6 @@
 //! An agent that reads the registers of a switch has the intervals that the library has of the same packets.
 
+mod cardinality;
 mod finecomb;
 mod fridge;
 
@@ -28,7 +29,8 @@ fn machine(program: &str) -> Machine {
 
 #[test]
 fn every_program_that_is_read_has_its_registers_behind_its_main_control() {
-    for program in ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "lda-hardware", "together"] {
+    let programs = ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "lda-hardware", "st-hll", "together"];
+    for program in programs {
         let control = main_control(program).expect("it is read");
         let machine = machine(program);
 

@@ -17,7 +17,7 @@ const PARTS: u64 = 8;
 
 /// A count of distinct items, in which a turnover does not show.
 #[derive(Debug)]
-pub(super) struct LastingCount {
+pub(crate) struct LastingCount {
     /// For how long somebody who is gone may still be counted.
     window_ns: u64,
     /// Of the window, and of one interval before it: at most two more than [`PARTS`], and the one that begins.
@@ -35,12 +35,12 @@ struct LeastCount {
 
 impl LastingCount {
     /// Of counts of items of the last `window_ns` nanoseconds; 0: of those of one interval alone.
-    pub(super) const fn new(window_ns: u64) -> Self {
+    pub(crate) const fn new(window_ns: u64) -> Self {
         Self { window_ns, least: VecDeque::new(), last_ns: 0 }
     }
 
     /// The count of an interval that ends at `now_ns`, or a lower one of before if a turnover may be between them.
-    pub(super) fn end_interval(&mut self, now_ns: u64, count: f64) -> f64 {
+    pub(crate) fn end_interval(&mut self, now_ns: u64, count: f64) -> f64 {
         if now_ns < self.last_ns {
             self.reset();
         }
@@ -62,7 +62,7 @@ impl LastingCount {
     }
 
     /// Forgets what was before.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.least.clear();
     }
 }

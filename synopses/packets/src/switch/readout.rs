@@ -6,14 +6,18 @@
 //! | module | what | which interval |
 //! | --- | --- | --- |
 //! | `fridge` | delays | the agent's: from poll to poll |
+//! | `cardinality` | distinct flows of ST-HLL's window | the agent's |
 //! | `finecomb` | sums of FineComb and LDA | the switch's: from marker to marker ([`markers`](super::markers)) |
 
+mod cardinality;
 mod finecomb;
 mod fridge;
 
+pub use cardinality::{CardinalityError, CardinalityInterval, CardinalityReadout};
 pub use finecomb::{BucketInterval, BucketPoll, BucketReading, BucketReadout, BucketsError};
 pub use fridge::{FridgeError, FridgeReadout, Reading, SwitchInterval};
 
+use synopses::encoding::DecodeError;
 use thiserror::Error;
 
 use super::registers::{FrameBlock, REASONS};
@@ -26,10 +30,11 @@ const BACK: u32 = 1 << 31;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReadoutError {
-    /// Another program, other constants or another secret.
+    /// Another program, other constants or another secret, or keys without the checksum that belongs to them.
     #[error(
-        "the switch runs a program with the checksum {found:#x}, {program} with the agent's constants has {expected:#x}: \
-         another program, other constants or another secret"
+        "the switch runs a program with the checksum {found:#x}, {program} with the agent's constants has \
+         {expected:#x}: another program, other constants or another secret, or keys that were set in the switch \
+         without their CHECKSUM"
     )]
     Checksum {
         /// The program of the agent's constants.
@@ -39,6 +44,9 @@ pub enum ReadoutError {
         /// That of the agent's constants.
         expected: u32,
     },
+    /// No program has such registers.
+    #[error("the registers of the switch")]
+    Registers(#[from] DecodeError),
 }
 
 /// What a program says of itself if it has the agent's constants.
@@ -78,5 +86,57 @@ impl RefusedFrames {
         let harmless = ParseError::ALL.into_iter().filter(|reason| reason.is_harmless());
         let harmless: u64 = harmless.map(|reason| refused[reason as usize]).sum();
         Self { all, broken: all - harmless }
+    }
+}
+
+/// Frames of a switch from poll to poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameInterval {
+    /// Packets that the program looked at.
+    pub packets: u64,
+    /// Frames that could not be parsed, although they should.
+    pub refused: u64,
+    /// Ends of intervals at which nothing was read: the interval is so many intervals longer.
+    pub lost_polls: u64,
+}
+
+/// The frames of a switch at the latest poll.
+#[derive(Clone, Copy, Debug)]
+struct FramePolls {
+    program: ProgramCheck,
+    interval_ns: u64,
+    /// What was read, and when.
+    latest: Option<(FrameBlock, u64)>,
+}
+
+impl FramePolls {
+    /// Before the first poll. Intervals end at multiples of `interval_ns`.
+    fn new(program: ProgramCheck, interval_ns: u64) -> Self {
+        Self { program, interval_ns: interval_ns.max(1), latest: None }
+    }
+
+    /// Takes what was read at `now_ns`. `None`: this is the first poll, or the first one after the switch has started
+    /// again, as another counter of it `went_back`, or that of frames.
+    fn take(
+        &mut self,
+        frames: &FrameBlock,
+        now_ns: u64,
+        went_back: bool,
+    ) -> Result<Option<FrameInterval>, ReadoutError> {
+        let before = self.latest.take();
+        self.program.check(frames)?;
+        self.latest = Some((*frames, now_ns));
+        let Some((before, before_ns)) = before.filter(|_| !went_back) else { return Ok(None) };
+        let all = frames.frames.wrapping_sub(before.frames);
+        if all >= BACK {
+            return Ok(None);
+        }
+        let refused = RefusedFrames::between(&before, frames);
+        let ends = (now_ns / self.interval_ns).saturating_sub(before_ns / self.interval_ns);
+        Ok(Some(FrameInterval {
+            packets: u64::from(all).saturating_sub(refused.all),
+            refused: refused.broken,
+            lost_polls: ends.saturating_sub(1),
+        }))
     }
 }

@@ -118,6 +118,29 @@ pub trait SwitchRegisters {
         Ok(StashList { counts, packets: packets.map(packet).collect() })
     }
 
+    /// ST-HLL (`p4/shared/st-hll.p4`) with so many registers. The slot is read behind them, so that those whose turn to
+    /// be reset came meanwhile are empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::array`], or the block is not what the program has.
+    fn cardinality(&mut self, registers: usize) -> Result<CardinalityBlock, Self::Error> {
+        let [name, low, high] = ["StHll.laps_and_ranks", "StHll.slot_low", "StHll.slot_high"];
+        let laps_and_ranks = numbers(name, self.array(name)?, registers)?;
+        let (before, mut lower, upper) = (self.count(high)?, self.count(low)?, self.count(high)?);
+        if upper != before {
+            // It may be of either upper half. The next one is far away.
+            lower = self.count(low)?;
+        }
+        Ok(CardinalityBlock {
+            laps_and_ranks,
+            slot: u64::from(upper) << 32 | u64::from(lower),
+            inserted: self.count("StHll.inserted")?,
+            late: self.count("StHll.late")?,
+            dropped: self.count("StHll.dropped")?,
+        })
+    }
+
     /// Numbers of 64 bits in two arrays: the lower halves, and the upper ones.
     ///
     /// # Errors
@@ -148,6 +171,7 @@ pub fn main_control(program: &str) -> Option<&'static str> {
         "finecomb-sender" => "Sender",
         "finecomb-receiver" => "Receiver",
         "lda" => "Lda",
+        "st-hll" => "Cardinality",
         "together" => "Together",
         _ => return None,
     })
@@ -269,6 +293,21 @@ pub struct FridgeBlock {
     pub insertions: Box<[u32; RING]>,
     /// `matched` after the ring was read.
     pub written: u32,
+}
+
+/// An ST-HLL: its registers, the latest slot, and counts that wrap at 2³².
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardinalityBlock {
+    /// The lap in which an item came last, and its largest rank where the register's number would be.
+    pub laps_and_ranks: Vec<u32>,
+    /// The slot of the latest packet.
+    pub slot: u64,
+    /// Items inserted, late ones included.
+    pub inserted: u32,
+    /// Items of the slot before.
+    pub late: u32,
+    /// Items of earlier slots, which were dropped.
+    pub dropped: u32,
 }
 
 /// Ends of intervals whose stashes there are.
@@ -403,6 +442,34 @@ mod tests {
             };
             Ok(vec![value; entries])
         }
+    }
+
+    /// A switch whose slot goes on to another upper half as soon as that was read.
+    struct Passing(u32);
+
+    impl SwitchRegisters for Passing {
+        type Error = BlockError;
+
+        fn array(&mut self, name: &'static str) -> Result<Vec<u64>, BlockError> {
+            self.0 += u32::from(name == "StHll.slot_high");
+            let is_later = self.0 > 1;
+            Ok(match name {
+                "StHll.laps_and_ranks" => vec![5; 64],
+                "StHll.slot_high" => vec![if is_later { 2 } else { 1 }],
+                "StHll.slot_low" => vec![if is_later { 3 } else { u64::from(u32::MAX) }],
+                _ => vec![9],
+            })
+        }
+    }
+
+    #[test]
+    fn both_halves_of_a_slot_are_of_one_slot() {
+        let block = |slot| CardinalityBlock { laps_and_ranks: vec![5; 64], slot, inserted: 9, late: 9, dropped: 9 };
+
+        assert_eq!(Passing(0).cardinality(64), Ok(block(2 << 32 | 3)), "not 2^33 and the lower half before it");
+        assert_eq!(Passing(2).cardinality(64), Ok(block(2 << 32 | 3)));
+        let other = BlockError::Entries { name: "StHll.laps_and_ranks", found: 64, expected: 128 };
+        assert_eq!(Passing(0).cardinality(128), Err(other));
     }
 
     #[test]
