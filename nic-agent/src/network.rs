@@ -42,6 +42,7 @@ mod switch_cardinality;
 mod switch_delays;
 mod switch_end;
 mod switch_registers;
+mod switch_reordering;
 mod switch_stream;
 mod wanted;
 

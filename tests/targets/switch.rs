@@ -1,14 +1,15 @@
 //! What a switch answers, what it is asked, its registers, and the file of its constants.
 
 use packets::switch::Constants;
-use packets::switch::readout::{BucketReadout, CardinalityReadout, FridgeReadout};
+use packets::switch::readout::{BucketReadout, CardinalityReadout, FridgeReadout, ReorderingReadout};
 use packets::switch::registers::{BlockError, SwitchRegisters};
 use packets::switch::thrift::{CallSubject, SwitchTime, answer, answer_time, ask, ask_time, call, reply, reply_time};
 
 /// The number of the call that the answers of the corpus are to.
 const SEQUENCE: u32 = 7;
 /// Programs whose constants an agent reads.
-const PROGRAMS: [&str; 6] = ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "st-hll", "together"];
+const PROGRAMS: [&str; 8] =
+    ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "reordering", "reordering-samples", "st-hll", "together"];
 /// Buckets of the largest switch that is read here, and registers of a sketch.
 const MOST_BUCKETS: usize = 64;
 
@@ -29,6 +30,9 @@ pub fn switch(bytes: &[u8]) {
             }
             if let Ok(readout) = CardinalityReadout::new(&constants, 1) {
                 sketch(readout, constants.checksum(), bytes);
+            }
+            if let Ok(readout) = ReorderingReadout::new(&constants, 1) {
+                prefixes(readout, constants.checksum(), bytes);
             }
         }
     }
@@ -62,8 +66,9 @@ fn calls(bytes: &[u8]) {
 /// A switch whose registers have the words of an input, one after the other.
 struct Words<'a> {
     left: core::iter::Cycle<core::slice::ChunksExact<'a, u8>>,
-    /// Of FineComb or LDA, or registers of ST-HLL.
+    /// Of FineComb or LDA, registers of ST-HLL, or samples of flows.
     buckets: usize,
+    /// Stashed packets, or rows of heavy flows.
     stash: usize,
     checksum: u32,
 }
@@ -75,7 +80,10 @@ impl SwitchRegisters for Words<'_> {
         let entries = match name {
             "Frames.constants" => return Ok(vec![self.checksum.into()]),
             "Frames.refusals" => 16,
-            "Frames.frames" => 1,
+            "Frames.frames" | "Visits.reports" => 1,
+            _ if name.starts_with("Visits") => 1024,
+            _ if name.starts_with("HeavyFlows") => self.stash,
+            _ if name.starts_with("Samples") => self.buckets,
             _ if name.ends_with("begun") || name.ends_with(".interval") => 1,
             _ if name.starts_with("StHll") && !name.ends_with("ranks") => 1,
             _ if name.ends_with("packets") => 2,
@@ -124,6 +132,24 @@ fn sketch(mut readout: CardinalityReadout, checksum: u32, bytes: &[u8]) {
         let switch_ns = switch.array("StHll.inserted").map_or(0, |words| words.first().map_or(0, |word| word << 28));
         if let Ok(Some(interval)) = readout.read(&frames, &block, poll, switch_ns) {
             assert!(interval.flows.is_none_or(|flows| flows.is_finite() && flows >= 0.0), "{interval:?}");
+        }
+    }
+}
+
+/// Reads the prefixes of a switch a few times. Whatever its registers have, no more packets are out of order than were
+/// checked.
+fn prefixes(mut readout: ReorderingReadout, checksum: u32, bytes: &[u8]) {
+    let (buckets, stash) = readout.sizes();
+    if buckets.max(stash) > MOST_BUCKETS || bytes.len() < 2 {
+        return;
+    }
+    let mut switch = Words { left: bytes.chunks_exact(2).cycle(), buckets, stash, checksum };
+    for poll in 0..4 {
+        let block = switch.reordering(buckets, stash).expect("as many as the program has");
+        let frames = switch.frames().expect("as many as the program has");
+        let interval = readout.read(&frames, &block, poll, 5).expect("the checksum is its own");
+        if let Some(found) = interval.and_then(|interval| interval.reordering) {
+            assert!(found.out_of_order <= found.checked && found.worst.len() <= 5, "{found:?}");
         }
     }
 }

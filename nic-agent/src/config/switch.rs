@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use packets::switch::readout::{
-    BucketReadout, BucketsError, CardinalityError, CardinalityReadout, FridgeError, FridgeReadout,
+    BucketReadout, BucketsError, CardinalityError, CardinalityReadout, FridgeError, FridgeReadout, ReorderingError,
+    ReorderingReadout,
 };
 use packets::switch::{Constants, WrittenError};
 use serde::Deserialize;
@@ -20,6 +21,8 @@ const MAX_FILE: u64 = 1 << 16;
 const FRIDGES: &[&str] = &["fridge", "together"];
 /// The programs that count distinct flows by ST-HLL.
 const SKETCHES: &[&str] = &["st-hll", "together"];
+/// The programs that look for prefixes with packets out of order.
+const REORDERINGS: &[&str] = &["reordering", "reordering-samples"];
 
 /// A switch that measures a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -65,6 +68,9 @@ pub enum SwitchFileError {
         /// That of the configuration in milliseconds.
         window_ms: NonZeroU32,
     },
+    /// They are not those of reordering by prefix, or of one that cannot be read.
+    #[error("{0} has no constants of reordering by prefix that an agent reads")]
+    Reordering(PathBuf, #[source] ReorderingError),
     /// They are not those of an end of FineComb or LDA.
     #[error("{0} has no constants of an end of FineComb or LDA")]
     Buckets(PathBuf, #[source] BucketsError),
@@ -117,6 +123,17 @@ impl SwitchConfig {
             }
         }
         Ok(readout)
+    }
+
+    /// What makes intervals of the registers of reordering by prefix, by its file of constants.
+    ///
+    /// # Errors
+    ///
+    /// [`SwitchFileError`] if the file is not that of such a program.
+    pub(crate) fn reordering(&self, interval_ns: u64) -> Result<ReorderingReadout, SwitchFileError> {
+        let constants = self.constants_of(REORDERINGS)?;
+        ReorderingReadout::new(&constants, interval_ns)
+            .map_err(|error| SwitchFileError::Reordering(self.constants.clone(), error))
     }
 
     /// What makes intervals of the registers of an end of FineComb or LDA with at most so many buckets, by its file of
@@ -191,6 +208,7 @@ mod tests {
     fn a_file_is_of_a_program_that_measures_what_the_stream_does() {
         let (handshake, sends) = ("pair: handshake", "one_way: {synopsis: finecomb, peer: 'b:1'}");
         let (receives, lda) = ("one_way: {synopsis: finecomb}", "one_way: {synopsis: lda}");
+        let reordering = "synopses: {reordering: {}}";
         let (flows, window) = ("synopses: {cardinality: {}}", "synopses: {cardinality: {window_ms: 100}}");
         for (program, measured) in [
             ("fridge", handshake),
@@ -200,6 +218,7 @@ mod tests {
             ("finecomb-receiver", receives),
             ("st-hll", flows),
             ("together", flows),
+            ("reordering", reordering),
         ] {
             assert_eq!(read(program, measured), Ok(program), "{measured}");
         }
@@ -209,6 +228,8 @@ mod tests {
             ("finecomb-sender", receives, "as constants of finecomb-receiver they would have"),
             ("lda", lda, "has two banks"),
             ("ts-pcsa", flows, "as constants of st-hll they would have"),
+            ("st-hll", reordering, "as constants of reordering they would have"),
+            ("reordering-samples", reordering, "REPORT_ALL is 0"),
             ("st-hll", window, "has a window of 33554432 ns, synopses.cardinality.window_ms is 100"),
         ] {
             let error = read(program, measured).unwrap_err();

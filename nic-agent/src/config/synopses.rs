@@ -14,6 +14,8 @@ const REORDERING_BYTES: u64 = 40 << 10;
 const HEAVY_BYTES: u64 = 40 << 10;
 /// What an ST-HLL in a switch takes here, with the most registers that it may have: as read, with laps, as ranks.
 const SWITCH_DISTINCT_BYTES: u64 = (1 << 16) * (8 + 4 + 1);
+/// What reordering in a switch takes here, with the most records that are read: these, reports, and sums by prefix.
+const SWITCH_REORDERING_BYTES: u64 = 1 << 20;
 /// Size of the counts of distinct items, and of the tables of who has most of them.
 const DISTINCT_BYTES: u64 = 72 << 10;
 
@@ -127,7 +129,11 @@ impl SynopsesConfig {
 
     /// What is taken here if a switch has them, in bytes.
     pub(super) const fn switch_bytes(&self) -> u64 {
-        if self.cardinality.is_some() { SWITCH_DISTINCT_BYTES } else { 0 }
+        match (&self.reordering, &self.cardinality) {
+            (Some(_), _) => SWITCH_REORDERING_BYTES,
+            (None, Some(_)) => SWITCH_DISTINCT_BYTES,
+            (None, None) => 0,
+        }
     }
 
     /// The window of distinct items, if the file names it.
@@ -149,9 +155,16 @@ impl SynopsesConfig {
 
     /// Checks that a switch can measure them. `of` adds the stream to what was found.
     pub(super) fn check_switch(&self, of: impl Fn(&dyn ToString) -> String) -> Result<(), ConfigError> {
-        let wanted = "of a switch the agent reads `cardinality` only";
-        let is_possible = self.reordering.is_none() && self.heavy_hitters.is_none();
-        range(is_possible, "network.streams.synopses", &of(&"others"), wanted)
+        let wanted = "heavy hitters of a switch are not read: its counts grow as long as it runs";
+        range(self.heavy_hitters.is_none(), "network.streams.synopses.heavy_hitters", &of(&"set"), wanted)?;
+        let is_one = self.reordering.is_none() || self.cardinality.is_none();
+        let wanted = "a program for a switch has one of them: another stream may have the other";
+        range(is_one, "network.streams.synopses", &of(&"2 of them"), wanted)?;
+        let lengths = self.reordering.as_ref().map(PrefixLengths::from).unwrap_or_default();
+        let found = format!("{} and {}", lengths.v4, lengths.v6);
+        let wanted = "programs for switches have prefixes of 24 bits of IPv4 and 48 of IPv6";
+        let is_usual = lengths == PrefixLengths::default();
+        range(is_usual, "network.streams.synopses.reordering", &of(&found), wanted)
     }
 
     /// Checks all values. `of` adds the stream to what was found.

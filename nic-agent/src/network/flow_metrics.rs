@@ -92,9 +92,10 @@ impl FlowMetrics {
         self.client.changed();
     }
 
-    /// Writes an interval of which nothing is known.
-    pub(super) fn write_missing(&self) {
+    /// Writes an interval of which nothing is known but so many packets.
+    pub(super) fn write_missing(&self, packets: u64) {
         self.set_missing();
+        self.packets.add(packets);
         self.client.changed();
     }
 

@@ -85,7 +85,7 @@ impl Measurement for SwitchCardinality {
     fn write_lost(&self) {
         self.flows.set(f64::NAN);
         self.lost_polls.set(1.0);
-        self.metrics.write_missing();
+        self.metrics.write_missing(0);
     }
 }
 

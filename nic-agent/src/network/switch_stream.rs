@@ -15,6 +15,7 @@ use super::interval::WallInterval;
 use super::switch_cardinality::SwitchCardinality;
 use super::switch_delays::SwitchDelays;
 use super::switch_registers::{RemoteSwitch, SwitchError};
+use super::switch_reordering::SwitchReordering;
 use crate::config::{StreamConfig, SwitchConfig, SwitchFileError};
 use crate::error::chain;
 
@@ -82,6 +83,9 @@ impl SwitchStream {
     /// [`SwitchFileError`] if the file of constants is not that of such a program.
     pub(super) fn new(stream: &StreamConfig, switch: &SwitchConfig, socket: &Path) -> Result<Self, SwitchFileError> {
         let measured: Box<dyn Measurement> = match &stream.synopses {
+            Some(synopses) if synopses.reordering.is_some() => {
+                Box::new(SwitchReordering::new(stream, switch, synopses, socket)?)
+            }
             Some(synopses) => Box::new(SwitchCardinality::new(stream, switch, synopses, socket)?),
             None => Box::new(SwitchDelays::new(stream, switch, socket)?),
         };

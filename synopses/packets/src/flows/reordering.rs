@@ -61,6 +61,29 @@ pub struct ReorderingInterval {
 }
 
 impl ReorderingInterval {
+    /// What a tally of one interval says, with at most `most` prefixes.
+    pub(crate) fn of(tally: &PrefixTally, fragments: u64, most: usize) -> Self {
+        let (checked, out_of_order, heavy_prefixes, worst) = (0, 0, 0, Vec::new());
+        let dropped = tally.dropped();
+        let mut interval = Self { checked, out_of_order, heavy_prefixes, worst, dropped, fragments };
+        for estimate in tally.iter() {
+            interval.checked += estimate.packets;
+            interval.out_of_order += estimate.out_of_order;
+            if estimate.packets < MIN_PACKETS {
+                continue;
+            }
+            let (checked, out_of_order, least_share) = (estimate.packets, estimate.out_of_order, estimate.interval.0);
+            interval.heavy_prefixes += usize::from(least_share > HEAVY);
+            interval.worst.push(PrefixShare { prefix: Prefix(estimate.prefix), checked, out_of_order, least_share });
+        }
+        // Of equal shares, the prefix comes first about which more is known.
+        let order =
+            |a: &PrefixShare, b: &PrefixShare| b.least_share.total_cmp(&a.least_share).then(b.checked.cmp(&a.checked));
+        interval.worst.sort_by(order);
+        interval.worst.truncate(most);
+        interval
+    }
+
     /// The share of packets out of order; `None` if no packet was checked.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
@@ -159,24 +182,7 @@ impl Reordered {
         let boundary = if is_over { self.drawn_anew(now_ns) } else { Boundary::KeepFlows };
         let Self { synopsis, tally, fragments, .. } = self;
         synopsis.close(boundary, |report| tally.insert(report));
-        let (dropped, fragments) = (tally.dropped(), core::mem::take(fragments));
-        let (checked, out_of_order, heavy_prefixes, worst) = (0, 0, 0, Vec::new());
-        let mut interval = ReorderingInterval { checked, out_of_order, heavy_prefixes, worst, dropped, fragments };
-        for estimate in tally.iter() {
-            interval.checked += estimate.packets;
-            interval.out_of_order += estimate.out_of_order;
-            if estimate.packets < MIN_PACKETS {
-                continue;
-            }
-            let (checked, out_of_order, least_share) = (estimate.packets, estimate.out_of_order, estimate.interval.0);
-            interval.heavy_prefixes += usize::from(least_share > HEAVY);
-            interval.worst.push(PrefixShare { prefix: Prefix(estimate.prefix), checked, out_of_order, least_share });
-        }
-        // Of equal shares, the prefix comes first about which more is known.
-        let order =
-            |a: &PrefixShare, b: &PrefixShare| b.least_share.total_cmp(&a.least_share).then(b.checked.cmp(&a.checked));
-        interval.worst.sort_by(order);
-        interval.worst.truncate(most);
+        let interval = ReorderingInterval::of(tally, core::mem::take(fragments), most);
         tally.reset();
         interval
     }

@@ -1,6 +1,7 @@
 //! The registers of a program, by blocks: what an agent reads of a switch once per interval.
 
 use synopses::finecomb::StashedPacket;
+use synopses::reordering::{Prefix, Report};
 use thiserror::Error;
 
 /// Reads the registers of a switch, with a function for each block that the programs have.
@@ -141,6 +142,40 @@ pub trait SwitchRegisters {
         })
     }
 
+    /// Reordering by prefix (`p4/shared/visits.p4`), with so many records of samples, and rows of heavy flows in each
+    /// of two stages, or none. A record that is given up meanwhile is in neither list, and its report comes later.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::array`], or the block is not what the program has.
+    fn reordering(&mut self, samples: usize, rows: usize) -> Result<ReorderingBlock, Self::Error> {
+        let reports = self.count("Visits.reports")?;
+        let ring = self.records(&RecordNames::REPORTS, RING)?;
+        // Again, since the switch may have replaced some meanwhile.
+        let written = self.count("Visits.reports")?;
+        let mut records = self.records(&RecordNames::SAMPLES, samples)?;
+        if rows > 0 {
+            for stage in &RecordNames::HEAVY {
+                records.extend(self.records(stage, rows)?);
+            }
+        }
+        Ok(ReorderingBlock { reports, ring, written, records })
+    }
+
+    /// Records of reordering, a part of [`Self::reordering`]. Packets are read last: there are more than events.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::array`], or an array is not what the program has.
+    fn records(&mut self, names: &RecordNames, size: usize) -> Result<Vec<Report>, Self::Error> {
+        let prefixes = self.halves(names.prefixes, size)?;
+        let events = numbers(names.events, self.array(names.events)?, size)?;
+        let packets = numbers(names.packets, self.array(names.packets)?, size)?;
+        let all = prefixes.into_iter().zip(packets.into_iter().zip(events));
+        let record = |(prefix, (packets, out_of_order))| Report { prefix: Prefix(prefix), packets, out_of_order };
+        Ok(all.map(record).collect())
+    }
+
     /// Numbers of 64 bits in two arrays: the lower halves, and the upper ones.
     ///
     /// # Errors
@@ -172,6 +207,7 @@ pub fn main_control(program: &str) -> Option<&'static str> {
         "finecomb-receiver" => "Receiver",
         "lda" => "Lda",
         "st-hll" => "Cardinality",
+        "reordering" | "reordering-samples" => "Reordering",
         "together" => "Together",
         _ => return None,
     })
@@ -236,7 +272,43 @@ const AFTER: StashNames = StashNames {
     numbers: "after_numbers",
 };
 
-/// Samples in a fridge's ring.
+/// Where a program has prefixes, and the packets of their flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordNames {
+    prefixes: [&'static str; 2],
+    packets: &'static str,
+    events: &'static str,
+}
+
+impl RecordNames {
+    /// The ring of reports.
+    const REPORTS: Self = Self {
+        prefixes: ["Visits.report_prefixes_low", "Visits.report_prefixes_high"],
+        packets: "Visits.report_packets",
+        events: "Visits.report_events",
+    };
+    /// Samples of flows.
+    const SAMPLES: Self = Self {
+        prefixes: ["Samples.sample_prefixes_low", "Samples.sample_prefixes_high"],
+        packets: "Samples.sample_packets",
+        events: "Samples.sample_events",
+    };
+    /// Heavy flows, by stage.
+    const HEAVY: [Self; 2] = [
+        Self {
+            prefixes: ["HeavyFlows.heavy0_prefixes_low", "HeavyFlows.heavy0_prefixes_high"],
+            packets: "HeavyFlows.heavy0_checked",
+            events: "HeavyFlows.heavy0_events",
+        },
+        Self {
+            prefixes: ["HeavyFlows.heavy1_prefixes_low", "HeavyFlows.heavy1_prefixes_high"],
+            packets: "HeavyFlows.heavy1_checked",
+            events: "HeavyFlows.heavy1_events",
+        },
+    ];
+}
+
+/// Samples in a fridge's ring, and reports in that of reordering.
 pub const RING: usize = 1024;
 /// Reasons for which a frame is refused, with room for more.
 pub const REASONS: usize = 16;
@@ -308,6 +380,19 @@ pub struct CardinalityBlock {
     pub late: u32,
     /// Items of earlier slots, which were dropped.
     pub dropped: u32,
+}
+
+/// Flows that are or were checked for their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReorderingBlock {
+    /// Reports, read before the ring; wraps at 2³².
+    pub reports: u32,
+    /// Report n at n mod 1024, of a record that was given up.
+    pub ring: Vec<Report>,
+    /// `reports` after the ring was read.
+    pub written: u32,
+    /// The records that there are, used or not, with what was counted since each was admitted.
+    pub records: Vec<Report>,
 }
 
 /// Ends of intervals whose stashes there are.
@@ -395,92 +480,4 @@ fn numbers(name: &'static str, all: Vec<u64>, expected: usize) -> Result<Vec<u32
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Arrays of these entries, each with the same value.
-    struct Constant(usize, u64);
-
-    impl SwitchRegisters for Constant {
-        type Error = BlockError;
-
-        fn array(&mut self, _: &'static str) -> Result<Vec<u64>, BlockError> {
-            Ok(vec![self.1; self.0])
-        }
-    }
-
-    #[test]
-    fn a_block_of_another_size_or_width_is_refused_by_its_name() {
-        assert_eq!(Constant(1, 7).count("Fridge.matched"), Ok(7));
-        let error = Constant(2, 7).frames().expect_err("two entries").to_string();
-        assert_eq!(error, "the registers Frames.frames have 2 entries, the program's have 1");
-        let error = Constant(1, 1 << 32).fridge().expect_err("33 bits").to_string();
-        assert_eq!(error, "0x100000000 in the registers Fridge.requests, which have 32 bits");
-        let ring = BlockError::Entries { name: "Fridge.report_ticks", found: 1, expected: RING };
-        assert_eq!(Constant(1, 1).fridge(), Err(ring));
-
-        let other = BlockError::Entries { name: "Interval.packets", found: 8, expected: 2 };
-        assert_eq!(Constant(8, 1).buckets(&BucketNames::FINECOMB, 8), Err(other));
-        let other = BlockError::Entries { name: "before_count", found: 8, expected: 4 };
-        assert_eq!(Constant(8, 1).stashes(2), Err(other));
-    }
-
-    /// Arrays whose entries are told by the name.
-    struct Numbered;
-
-    impl SwitchRegisters for Numbered {
-        type Error = BlockError;
-
-        fn array(&mut self, name: &'static str) -> Result<Vec<u64>, BlockError> {
-            let begun = if name.ends_with("begun") { 7 } else { 9 };
-            let value = if name.ends_with("_high") { 1 } else { begun };
-            let entries = match name {
-                "packets" => 2,
-                _ if name.ends_with("count") => ENDS,
-                _ if name.ends_with("begun") || name.ends_with("interval") => 1,
-                _ => 8,
-            };
-            Ok(vec![value; entries])
-        }
-    }
-
-    /// A switch whose slot goes on to another upper half as soon as that was read.
-    struct Passing(u32);
-
-    impl SwitchRegisters for Passing {
-        type Error = BlockError;
-
-        fn array(&mut self, name: &'static str) -> Result<Vec<u64>, BlockError> {
-            self.0 += u32::from(name == "StHll.slot_high");
-            let is_later = self.0 > 1;
-            Ok(match name {
-                "StHll.laps_and_ranks" => vec![5; 64],
-                "StHll.slot_high" => vec![if is_later { 2 } else { 1 }],
-                "StHll.slot_low" => vec![if is_later { 3 } else { u64::from(u32::MAX) }],
-                _ => vec![9],
-            })
-        }
-    }
-
-    #[test]
-    fn both_halves_of_a_slot_are_of_one_slot() {
-        let block = |slot| CardinalityBlock { laps_and_ranks: vec![5; 64], slot, inserted: 9, late: 9, dropped: 9 };
-
-        assert_eq!(Passing(0).cardinality(64), Ok(block(2 << 32 | 3)), "not 2^33 and the lower half before it");
-        assert_eq!(Passing(2).cardinality(64), Ok(block(2 << 32 | 3)));
-        let other = BlockError::Entries { name: "StHll.laps_and_ranks", found: 64, expected: 128 };
-        assert_eq!(Passing(0).cardinality(128), Err(other));
-    }
-
-    #[test]
-    fn halves_are_put_together_and_lda_has_no_values() {
-        assert_eq!(Numbered.begun(&BucketNames::LDA), Ok(BegunBlock { begun: 7, number: 9 }));
-        let (sums, values) = (vec![1 << 32 | 9; 8], vec![0; 8]);
-        let expected = BucketBlock { packets: [9; 2], counts: vec![9; 8], sums, values };
-        assert_eq!(Numbered.buckets(&BucketNames::LDA, 8), Ok(expected));
-
-        let packet = StashedPacket { digest: 1 << 32 | 9, time_ns: 1 << 32 | 9, row: 9, number: 9 };
-        let list = StashList { counts: [9; ENDS], packets: vec![packet; 8] };
-        assert_eq!(Numbered.stashes(2), Ok(StashBlock { before: list.clone(), after: list }));
-    }
-}
+mod tests;
