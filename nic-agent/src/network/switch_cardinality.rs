@@ -11,8 +11,8 @@ use packets::switch::registers::SwitchRegisters as _;
 use wire::time::{Nanos, UnixNanos};
 
 use super::flow_metrics::{FLOWS, FlowMetrics};
+use super::switch_measurement::{Measurement, PollError, PollOutcome};
 use super::switch_registers::RemoteSwitch;
-use super::switch_stream::{Measurement, PollError, Polled};
 use crate::config::{StreamConfig, SwitchConfig, SwitchFileError, SynopsesConfig};
 
 /// What is read of ST-HLL, and its metrics.
@@ -67,7 +67,7 @@ impl Measurement for SwitchCardinality {
         self.readout.program()
     }
 
-    fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<Polled, PollError> {
+    fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<PollOutcome, PollError> {
         // Frames last: a packet whose flow is in a register has been a frame.
         let block = switch.cardinality(self.readout.registers())?;
         let frames = switch.frames()?;
@@ -76,10 +76,10 @@ impl Measurement for SwitchCardinality {
             None => switch.elapsed_ns()?,
         };
         let Some(interval) = self.readout.read(&frames, &block, now.0, switch_ns)? else {
-            return Ok(Polled::Begun);
+            return Ok(PollOutcome::Begun);
         };
         self.write(&interval);
-        Ok(Polled::Written { overrun: 0 })
+        Ok(PollOutcome::Written { overrun: 0 })
     }
 
     fn write_lost(&self) {
@@ -144,10 +144,10 @@ mod tests {
         for program in ["st-hll", "together"] {
             let (switch, stream) = world(program, "");
             let (mut measured, mut remote) = measured(&stream);
-            assert_eq!(measured.poll(&mut remote, at(1)).unwrap(), Polled::Begun);
+            assert_eq!(measured.poll(&mut remote, at(1)).unwrap(), PollOutcome::Begun);
 
             let _ = send(&switch, 1_000);
-            assert_eq!(measured.poll(&mut remote, at(2)).unwrap(), Polled::Written { overrun: 0 });
+            assert_eq!(measured.poll(&mut remote, at(2)).unwrap(), PollOutcome::Written { overrun: 0 });
             let flows = measured.flows.get();
             assert!(flows > 20.0 && flows < 1_000.0, "{program}: {flows}");
             let [packets, refused, dropped] = measured.metrics.counts();
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!((measured.lost_polls.get(), measured.metrics.values().len()), (0.0, 0), "{program}");
 
             // Two ends of intervals have passed meanwhile.
-            assert_eq!(measured.poll(&mut remote, at(4)).unwrap(), Polled::Written { overrun: 0 });
+            assert_eq!(measured.poll(&mut remote, at(4)).unwrap(), PollOutcome::Written { overrun: 0 });
             assert_eq!((measured.lost_polls.get(), measured.metrics.counts()[0]), (1.0, packets));
             measured.write_lost();
             assert!(measured.flows.get().is_nan());
@@ -167,14 +167,14 @@ mod tests {
         let began_ns = START_NS - 5_000_000_000;
         let (switch, stream) = world("st-hll", &format!(", clock_offset_ns: {began_ns}"));
         let (mut measured, mut remote) = measured(&stream);
-        assert_eq!(measured.poll(&mut remote, at(1)).unwrap(), Polled::Begun);
+        assert_eq!(measured.poll(&mut remote, at(1)).unwrap(), PollOutcome::Begun);
 
         let latest = send(&switch, 1_000);
-        assert_eq!(measured.poll(&mut remote, latest).unwrap(), Polled::Written { overrun: 0 });
+        assert_eq!(measured.poll(&mut remote, latest).unwrap(), PollOutcome::Written { overrun: 0 });
         assert!(measured.flows.get() > 20.0, "{}", measured.flows.get());
         // By this clock, there was no packet for seconds.
         let later = latest.plus(Nanos::from_secs(3));
-        assert_eq!(measured.poll(&mut remote, later).unwrap(), Polled::Written { overrun: 0 });
+        assert_eq!(measured.poll(&mut remote, later).unwrap(), PollOutcome::Written { overrun: 0 });
         assert_eq!(measured.flows.get(), 0.0);
     }
 

@@ -9,8 +9,8 @@ use packets::switch::registers::SwitchRegisters as _;
 use wire::time::{Nanos, UnixNanos};
 
 use super::delay_metrics::DelayMetrics;
+use super::switch_measurement::{Measurement, PollError, PollOutcome};
 use super::switch_registers::RemoteSwitch;
-use super::switch_stream::{Measurement, PollError, Polled};
 use crate::config::{StreamConfig, SwitchConfig, SwitchFileError};
 
 /// What is read of a fridge, and its metrics.
@@ -67,15 +67,15 @@ impl Measurement for SwitchDelays {
         self.readout.program()
     }
 
-    fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<Polled, PollError> {
+    fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<PollOutcome, PollError> {
         // Frames last: whoever sent a request has sent a frame.
         let fridge = switch.fridge()?;
         let frames = switch.frames()?;
         let Reading::Interval(interval) = self.readout.read(&frames, &fridge, now.0)? else {
-            return Ok(Polled::Begun);
+            return Ok(PollOutcome::Begun);
         };
         self.metrics.write(&interval);
-        Ok(Polled::Written { overrun: interval.overrun })
+        Ok(PollOutcome::Written { overrun: interval.overrun })
     }
 
     fn write_lost(&self) {

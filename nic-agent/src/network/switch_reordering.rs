@@ -9,8 +9,8 @@ use packets::switch::registers::SwitchRegisters as _;
 use wire::time::{Nanos, UnixNanos};
 
 use super::flow_metrics::FlowMetrics;
+use super::switch_measurement::{Measurement, PollError, PollOutcome};
 use super::switch_registers::RemoteSwitch;
-use super::switch_stream::{Measurement, PollError, Polled};
 use crate::config::{StreamConfig, SwitchConfig, SwitchFileError, SynopsesConfig};
 
 /// What is read of reordering by prefix, and its metrics.
@@ -68,17 +68,17 @@ impl Measurement for SwitchReordering {
         self.readout.program()
     }
 
-    fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<Polled, PollError> {
+    fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<PollOutcome, PollError> {
         // Frames last: a packet that was checked has been a frame.
         let (samples, rows) = self.readout.sizes();
         let block = switch.reordering(samples, rows)?;
         let frames = switch.frames()?;
         let Some(interval) = self.readout.read(&frames, &block, now.0, 1)? else {
-            return Ok(Polled::Begun);
+            return Ok(PollOutcome::Begun);
         };
         let overrun = interval.overrun;
         self.write(interval);
-        Ok(Polled::Written { overrun })
+        Ok(PollOutcome::Written { overrun })
     }
 
     fn write_lost(&self) {
@@ -114,13 +114,13 @@ mod tests {
         let mut measured = SwitchReordering::new(&stream, config, synopses, socket).unwrap();
         let mut remote = RemoteSwitch::connect(&config.control, measured.program()).unwrap();
         let polled = measured.poll(&mut remote, UnixNanos::from_secs(1)).unwrap();
-        assert_eq!(polled, Polled::Begun);
+        assert_eq!(polled, PollOutcome::Begun);
 
         for captured in Streams::new(9).take(800) {
             switch.process(&captured).unwrap();
         }
         let polled = measured.poll(&mut remote, UnixNanos::from_secs(2)).unwrap();
-        assert_eq!(polled, Polled::Written { overrun: 0 });
+        assert_eq!(polled, PollOutcome::Written { overrun: 0 });
         let values = measured.metrics.values();
         let [share, prefixes] = ["network.reordering.share", "network.reordering.prefixes"].map(|name| values[name]);
         // 15 of 100 segments are late.

@@ -6,15 +6,14 @@ use std::thread;
 use std::time::Duration;
 
 use agent_runtime::clock::unix_now;
-use packets::switch::readout::ReadoutError;
-use thiserror::Error;
 use wire::time::{Nanos, UnixNanos};
 
 use super::interface::Stop;
 use super::interval::WallInterval;
 use super::switch_cardinality::SwitchCardinality;
 use super::switch_delays::SwitchDelays;
-use super::switch_registers::{RemoteSwitch, SwitchError};
+use super::switch_measurement::{Measurement, PollError, PollOutcome};
+use super::switch_registers::RemoteSwitch;
 use super::switch_reordering::SwitchReordering;
 use crate::config::{StreamConfig, SwitchConfig, SwitchFileError};
 use crate::error::chain;
@@ -23,45 +22,6 @@ use crate::error::chain;
 const WAIT: Duration = Duration::from_millis(20);
 /// A switch that cannot be read is logged at the first interval and every so many intervals.
 const WARN_EVERY: u32 = 60;
-
-/// Why a poll gave nothing.
-#[derive(Debug, Error)]
-pub(super) enum PollError {
-    /// The switch was not read.
-    #[error(transparent)]
-    Switch(#[from] SwitchError),
-    /// It runs another program.
-    #[error(transparent)]
-    Readout(#[from] ReadoutError),
-}
-
-/// What a poll gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Polled {
-    /// The first poll, or the first one after the switch has started again. The next interval begins.
-    Begun,
-    /// An interval was written. So many samples of it were overwritten before they were read.
-    Written {
-        /// Samples that were overwritten.
-        overrun: u64,
-    },
-}
-
-/// What the program of a switch measures, and its metrics.
-pub(super) trait Measurement: core::fmt::Debug + Send {
-    /// The program that is read.
-    fn program(&self) -> &'static str;
-
-    /// Reads the switch at `now`, and writes what came of it.
-    ///
-    /// # Errors
-    ///
-    /// [`PollError`] if there is nothing to write.
-    fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<Polled, PollError>;
-
-    /// An interval has ended, and nothing was read.
-    fn write_lost(&self);
-}
 
 /// A stream of a switch.
 #[derive(Debug)]
@@ -119,10 +79,10 @@ impl SwitchStream {
         let (stream, switch) = (&self.name, &self.control);
         match outcome {
             Ok(polled) => {
-                if core::mem::take(&mut self.failed) > 0 || polled == Polled::Begun {
+                if core::mem::take(&mut self.failed) > 0 || polled == PollOutcome::Begun {
                     tracing::info!(stream, switch, "reading the registers of a switch");
                 }
-                if let Polled::Written { overrun: lost } = polled
+                if let PollOutcome::Written { overrun: lost } = polled
                     && lost > 0
                 {
                     tracing::debug!(stream, switch, lost, "samples were overwritten: shorter intervals lose none");
@@ -140,7 +100,7 @@ impl SwitchStream {
         }
     }
 
-    fn poll(&mut self, now: UnixNanos) -> Result<Polled, PollError> {
+    fn poll(&mut self, now: UnixNanos) -> Result<PollOutcome, PollError> {
         let open = match self.connection.take() {
             Some(open) => open,
             None => RemoteSwitch::connect(&self.control, self.measured.program())?,

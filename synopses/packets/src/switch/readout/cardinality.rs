@@ -31,7 +31,7 @@ pub enum CardinalityError {
     Bits {
         /// The constant's name.
         name: &'static str,
-        /// Its value.
+        /// The value that it has.
         found: u64,
         /// The least that is possible.
         least: u64,

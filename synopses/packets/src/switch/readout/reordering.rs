@@ -57,12 +57,12 @@ pub struct SwitchReordering {
 
 /// Packets checked of a prefix, and those out of order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Checked {
+struct CheckedPackets {
     packets: u64,
     events: u64,
 }
 
-impl Checked {
+impl CheckedPackets {
     fn add(&mut self, report: &Report) {
         self.packets += u64::from(report.packets);
         self.events += u64::from(report.out_of_order);
@@ -85,11 +85,11 @@ impl Checked {
 
 /// What earlier intervals have of flows that were not reported until then.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct CountedRecords {
     /// Of records that there were at the latest poll.
-    records: Checked,
+    records: CheckedPackets,
     /// Of records that were given up while that poll went on: their reports came too late for it.
-    owed: Checked,
+    owed: CheckedPackets,
 }
 
 /// Makes intervals of the registers of reordering by prefix.
@@ -101,7 +101,7 @@ pub struct ReorderingReadout {
     tally: PrefixTally,
     /// Reports at the latest poll.
     reports: u32,
-    counted: BTreeMap<u64, Counted>,
+    counted: BTreeMap<u64, CountedRecords>,
 }
 
 impl ReorderingReadout {
@@ -171,7 +171,7 @@ impl ReorderingReadout {
             self.count_records(block);
             return Ok(frames.map(|frames| SwitchReordering { frames, reordering: None, overrun }));
         };
-        let mut reported = BTreeMap::<u64, Checked>::new();
+        let mut reported = BTreeMap::<u64, CheckedPackets>::new();
         for age in 1..=new {
             let place = block.reports.wrapping_sub(age) as usize % RING;
             if let Some(report) = block.ring.get(place) {
@@ -193,27 +193,27 @@ impl ReorderingReadout {
     /// What there is of each prefix in new reports and in records, less what was counted before.
     fn interval(
         &mut self,
-        mut all: BTreeMap<u64, Checked>,
-        before: BTreeMap<u64, Counted>,
+        mut all: BTreeMap<u64, CheckedPackets>,
+        before: BTreeMap<u64, CountedRecords>,
         most: usize,
     ) -> ReorderingInterval {
         for (prefix, counted) in &self.counted {
             let sum = all.entry(*prefix).or_default();
             *sum = sum.plus(counted.records);
         }
-        for (prefix, Counted { records, owed }) in before {
+        for (prefix, CountedRecords { records, owed }) in before {
             let sum = all.entry(prefix).or_default();
             let less = records.plus(owed);
             // A record that was given up after the ring was read. What was owed before should have come by now.
             let owed = less.beyond(*sum).at_most(records);
-            if owed != Checked::default() {
+            if owed != CheckedPackets::default() {
                 self.counted.entry(prefix).or_default().owed = owed;
             }
             *sum = sum.beyond(less);
         }
         self.tally.reset();
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        for (prefix, Checked { packets, events }) in all.into_iter().filter(|(_, checked)| checked.packets > 0) {
+        for (prefix, CheckedPackets { packets, events }) in all.into_iter().filter(|(_, checked)| checked.packets > 0) {
             // Packets and events of a record are read one after the other.
             let (packets, out_of_order) = (number(packets), number(events.min(packets)));
             self.tally.insert(Report { prefix: Prefix(prefix), packets, out_of_order });
