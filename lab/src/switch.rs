@@ -67,13 +67,12 @@ pub fn run(args: &SwitchArgs) -> Result<()> {
         None => Programs::build()?.path("uview")?.to_owned(),
     };
     let version = if args.interpreter { None } else { simple_switch() };
-    let (switch, name) = match version {
-        Some(version) => (SwitchProgram::Reference(SIMPLE_SWITCH.into()), format!("{SIMPLE_SWITCH} {version}")),
-        None => {
-            let built = Programs::release(&[("equality", "--bin=equality")])?;
-            let interpreter = built.path("equality")?.to_owned();
-            (SwitchProgram::Interpreter(interpreter), "the interpreter of p4/equality".to_owned())
-        }
+    let (switch, name) = if let Some(version) = version {
+        (SwitchProgram::Reference(SIMPLE_SWITCH.into()), format!("{SIMPLE_SWITCH} {version}"))
+    } else {
+        let built = Programs::release(&[("equality", "--bin=equality")])?;
+        let interpreter = built.path("equality")?.to_owned();
+        (SwitchProgram::Interpreter(interpreter), "the interpreter of p4/equality".to_owned())
     };
     println!("switches: {name}");
     let tested = TestedPrograms { uview, switch };

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn log(lines: &[Value]) -> String {
-        lines.iter().map(|line| format!("{line}\n")).collect()
+        lines.iter().fold(String::new(), |log, line| log + &line.to_string() + "\n")
     }
 
     #[test]

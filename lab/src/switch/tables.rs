@@ -307,7 +307,7 @@ mod tests {
     fn an_alarm_of_one_is_another_verdict_and_so_is_one_that_should_not_come() {
         let alarm = || Some(StreamAlarm { after_s: 2.0, metric: "network.owd.mean".to_owned() });
         let met = |alarms: [Option<StreamAlarm>; 2], expected: Option<bool>| {
-            let row = Row { alarms, expected, ..row(of(1, 1.0, 0.0), of(1, 1.0, 0.0)) };
+            let row = Row { expected, alarms, ..row(of(1, 1.0, 0.0), of(1, 1.0, 0.0)) };
             row.bars(Measure::Handshake)[3].met
         };
 

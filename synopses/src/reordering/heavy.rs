@@ -6,7 +6,7 @@ use alloc::vec;
 use super::report::{Counters, Report, Visit};
 use super::segment::{Event, Prefix, Segment};
 use super::settings::{Reports, Settings};
-use crate::digest::{Digest, Mixer};
+use crate::digest::Mixer;
 use crate::rap::{Coins, Layout as _, Stages};
 
 /// A heavy flow. 32 bytes. It is empty if its count is 0.

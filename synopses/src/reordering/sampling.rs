@@ -6,7 +6,7 @@ use alloc::vec;
 use super::report::{Counters, Report, Visit};
 use super::segment::{Event, Prefix, Segment};
 use super::settings::{BACKWARDS, Reports, Settings, SettingsError};
-use crate::digest::{Digest, Mixer, place};
+use crate::digest::{Mixer, place};
 
 /// A record. 32 bytes. It is empty if its flow is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

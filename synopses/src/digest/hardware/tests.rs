@@ -214,7 +214,9 @@ fn prefixes_that_share_a_row_under_one_seed_do_not_share_it_under_others() {
         (0..1_u64 << 18).map(|prefix| prefix << 40 | 4).filter(|prefix| row(1, *prefix) == 0).collect();
     for seed in 2..20 {
         let mut counts = alloc::vec![0_u32; 256];
-        chosen.iter().for_each(|prefix| counts[row(seed, *prefix) as usize] += 1);
+        for prefix in &chosen {
+            counts[row(seed, *prefix) as usize] += 1;
+        }
         let found = irregularity(&counts);
         assert!(found.abs() < 5.0, "seed {seed}: {found}");
     }

@@ -301,7 +301,9 @@ mod tests {
         let mut block = CardinalityBlock { slot: 1_000, ..switch.block() };
         block.laps_and_ranks = (0..REGISTERS as u32).map(|register| ((1_000 - register) & !255) | 5).collect();
         let of = |readout: &CardinalityReadout, block: &CardinalityBlock| {
-            readout.synopsis(block).map(|synopsis| synopsis.ranks().iter().filter(|rank| **rank == 5).count())
+            readout
+                .synopsis(block)
+                .map(|synopsis| synopsis.ranks().iter().map(|rank| usize::from(*rank == 5)).sum::<usize>())
         };
 
         assert_eq!(of(&readout, &block), Ok(REGISTERS));
