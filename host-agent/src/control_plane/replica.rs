@@ -150,9 +150,9 @@ impl Replica {
         self.declared.get(key).cloned().unwrap_or(Declaration::NONE)
     }
 
-    /// What the values of `metric` are about at present.
-    pub fn subject(&self, metric: &MetricName) -> Option<&str> {
-        self.subjects.get(metric).map(Subject::text)
+    /// What the values of its metrics are about at present, of at most [`MAX_SUBJECTS`].
+    pub fn subjects(&self) -> impl Iterator<Item = (&MetricName, &str)> {
+        self.subjects.iter().map(|(metric, subject)| (metric, subject.text()))
     }
 
     /// Takes a subject; one without text takes that of its metric away. Metrics beyond the limit have none.

@@ -3,7 +3,6 @@
 use wire::control::{GroupShare, MetricSpec, Reason};
 use wire::id::{Epoch, LmapId, ReplicaId, WorkerId};
 use wire::metric::{Aggregation, Series};
-use wire::name::MetricName;
 use wire::proto::{control, operators as proto};
 use wire::time::{Nanos, UnixNanos};
 
@@ -15,7 +14,7 @@ use super::replica::Replica;
 use super::selection::Watch;
 use super::sent_config::SentConfig;
 use super::state::ControlPlane;
-use super::verdicts::{named, named_one};
+use super::verdicts::{Subjects, named, named_one};
 use super::worker::Worker;
 
 /// Lines of the status about what replicas declare differently, at most.
@@ -151,11 +150,12 @@ impl ControlPlane {
         let (Some(summary), Some(sent)) = (&lmap.health.summary, &lmap.sent) else {
             return Some((UnixNanos(0), Vec::new()));
         };
+        let subjects = self.subjects(lmap);
         let each = summary
             .each
             .iter()
             .filter_map(Reason::decode)
-            .filter_map(|reason| named_one(sent, |metric| self.subject(lmap, metric), &reason));
+            .filter_map(|reason| named_one(sent, &subjects, &reason));
         Some((lmap.health.at, each.map(|reason| proto::Reason::from(&reason)).collect()))
     }
 
@@ -211,6 +211,7 @@ impl ControlPlane {
                 bytes: replica.regions().map(|(_, region)| region.size.bytes() as u64).sum(),
             })
         });
+        let subjects = self.subjects(lmap);
         let info = |metric: u32, series: &Series, watch: &Watch| proto::MetricInfo {
             metric,
             name: series.name.to_string(),
@@ -222,7 +223,7 @@ impl ControlPlane {
             every: watch.every.get(),
             decided_by: watch.decided_by.to_owned(),
             derived: matches!(watch.aggregation, Aggregation::Derived(_)),
-            about: self.subject(lmap, &series.name).unwrap_or_default(),
+            about: subjects.get(&series.name).copied().unwrap_or_default().to_owned(),
         };
         let metrics = lmap.numbers().iter().filter_map(|(key, number)| {
             let catalogue = &service?.catalogue;
@@ -274,7 +275,7 @@ impl ControlPlane {
         };
         match (&lmap.health.summary, &lmap.sent) {
             (Some(summary), Some(sent)) => {
-                with_summary(status, lmap.health.at, summary, sent, |metric| self.subject(lmap, metric))
+                with_summary(status, lmap.health.at, summary, sent, &self.subjects(lmap))
             }
             _ => status,
         }
@@ -340,7 +341,7 @@ fn with_summary(
     at: UnixNanos,
     summary: &control::LmapSummary,
     sent: &SentConfig,
-    about: impl Fn(&MetricName) -> Option<String>,
+    subjects: &Subjects<'_>,
 ) -> proto::LmapStatus {
     let reasons: Vec<Reason> = summary.reasons.iter().filter_map(Reason::decode).collect();
     let silent = summary.silent_replicas.iter().filter_map(|&replica| sent.replicas.get(&ReplicaId(replica)));
@@ -358,7 +359,7 @@ fn with_summary(
         gamma_factor: summary.gamma_factor,
         threshold_noise: summary.threshold_noise,
         silent_replicas: silent.map(ToString::to_string).collect(),
-        reasons: named(sent, about, reasons.iter()).iter().map(proto::Reason::from).collect(),
+        reasons: named(sent, subjects, reasons.iter()).iter().map(proto::Reason::from).collect(),
         groups: group_shares(&GroupShare::decode_all(&summary.groups)),
         judged_us: summary.interval_us,
         fetch_us: summary.fetch_us,

@@ -1,5 +1,7 @@
 //! Messages of workers about LMAPs. Those about an outdated configuration are dropped.
 
+use std::collections::BTreeMap;
+
 use hooks::tracing::ScoreBreakdown;
 use wire::control::{Episode, Verdict};
 use wire::id::{Epoch, LmapId, WorkerId};
@@ -12,6 +14,7 @@ use super::incidents::AlarmVerdict;
 use super::lmap::Lmap;
 use super::memory_accounts::bounded;
 use super::named_reason::NamedReason;
+use super::replica::Replica;
 use super::sent_config::SentConfig;
 use super::state::ControlPlane;
 
@@ -19,6 +22,9 @@ use super::state::ControlPlane;
 const REASONS: usize = 16;
 /// Scores kept of one summary.
 const SCORES: usize = 16;
+
+/// What the values of metrics are about.
+pub(super) type Subjects<'a> = BTreeMap<&'a MetricName, &'a str>;
 
 /// Why a message about an LMAP is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,34 +35,38 @@ enum DropReason {
     Stale,
 }
 
-/// The reasons by name, without metrics that are unknown. `about` says what the values of a metric are about.
+/// The reasons by name, without metrics that are unknown.
 pub(super) fn named<'a>(
     sent: &SentConfig,
-    about: impl Fn(&MetricName) -> Option<String>,
+    subjects: &Subjects<'_>,
     reasons: impl Iterator<Item = &'a wire::control::Reason>,
 ) -> Vec<NamedReason> {
-    reasons.filter_map(|reason| named_one(sent, &about, reason)).take(REASONS).collect()
+    reasons.filter_map(|reason| named_one(sent, subjects, reason)).take(REASONS).collect()
 }
 
 /// A reason by name; `None` if its metric is unknown.
 pub(super) fn named_one(
     sent: &SentConfig,
-    about: impl Fn(&MetricName) -> Option<String>,
+    subjects: &Subjects<'_>,
     reason: &wire::control::Reason,
 ) -> Option<NamedReason> {
     let series = sent.metric(reason.metric)?.series.clone();
-    let about = about(&series.name).unwrap_or_default();
+    let about = subjects.get(&series.name).copied().unwrap_or_default().to_owned();
     let replica = reason.replica.and_then(|replica| sent.replica_name(replica)).unwrap_or_default();
     Some(NamedReason::new(series, reason, about, replica.to_owned()))
 }
 
 impl ControlPlane {
-    /// What the values of a metric of a service are about at present, as its replicas say; nothing for an LMAP over
-    /// several services.
-    pub(super) fn subject(&self, lmap: &Lmap, metric: &MetricName) -> Option<String> {
-        let service = self.services.get(&lmap.service).filter(|_| lmap.members.is_none())?;
-        let replicas = self.connections.replicas_of(&service.replicas);
-        replicas.into_iter().find_map(|replica| replica.subject(metric)).map(str::to_owned)
+    /// What the values of metrics of a service are about at present, as the first of its replicas says that says
+    /// anything; nothing for an LMAP over several services. O(replicas).
+    pub(super) fn subjects(&self, lmap: &Lmap) -> Subjects<'_> {
+        let service = self.services.get(&lmap.service).filter(|_| lmap.members.is_none());
+        let replicas = service.into_iter().flat_map(|service| self.connections.replicas_of(&service.replicas));
+        let mut subjects = Subjects::new();
+        for (metric, subject) in replicas.flat_map(Replica::subjects) {
+            subjects.entry(metric).or_insert(subject);
+        }
+        subjects
     }
 
     pub(super) fn verdicts(&mut self, worker: WorkerId, message: &proto::Verdicts) {
@@ -160,7 +170,7 @@ impl ControlPlane {
         verdict.features = verdict.features.filter(|features| features.has(sent.columns.len()));
         let columns = verdict.features.as_ref().map(|_| std::sync::Arc::clone(&sent.columns));
         let silent = verdict.silent.iter().filter_map(|replica| sent.replicas.get(replica).cloned()).collect();
-        let reasons = named(sent, |metric| self.subject(lmap, metric), verdict.reasons.iter());
+        let reasons = named(sent, &self.subjects(lmap), verdict.reasons.iter());
         let series = |metric| sent.metric(metric).map(|metric| &metric.series);
         let row = verdict.row.as_ref().zip(verdict.gamma).filter(|_| verdict.silent.is_empty());
         // Operations of one service are not those of another.
