@@ -91,7 +91,8 @@ pub struct Plan {
     /// Length of an interval.
     #[prost(uint64, tag = "2")]
     pub length_ns: u64,
-    /// Secret key for packet digests, 16 bytes.
+    /// Secret key for packet digests, 16 bytes. Empty if there is a fingerprint: receivers that do not know that field
+    /// refuse a plan without a key.
     #[prost(bytes = "vec", tag = "3")]
     pub key: ::prost::alloc::vec::Vec<u8>,
     #[prost(fixed64, tag = "4")]
@@ -100,8 +101,8 @@ pub struct Plan {
     /// run.
     #[prost(uint64, tag = "7")]
     pub intervals_per_key: u64,
-    /// Both ends are switches, whose programs have constants with this fingerprint; `key` and `seed` name no packet then.
-    /// 0: the agents themselves measure.
+    /// Both ends are switches, whose programs have constants with this fingerprint; `seed` names no packet then, and
+    /// `key` is empty. 0: the agents themselves measure.
     #[prost(fixed64, tag = "8")]
     pub fingerprint: u64,
     #[prost(oneof = "plan::Synopsis", tags = "5, 6")]

@@ -27,15 +27,17 @@ impl Sender {
     pub(super) fn plan(&self, now: UnixNanos, random: &mut dyn FnMut() -> u64) -> Plan {
         // Multiples of the length, so that all runs have the same interval boundaries.
         let length = self.settings.length.max(Nanos(1));
+        let fingerprint = self.settings.fingerprint;
         let soonest = now.plus(self.ahead).plus(self.settings.start_margin);
         Plan {
             begins: UnixNanos(soonest.0.div_ceil(length.0).saturating_mul(length.0)),
             length,
-            key: u128::from(random()) << 64 | u128::from(random()),
+            // Switches have one of their own.
+            key: if fingerprint.is_some() { 0 } else { u128::from(random()) << 64 | u128::from(random()) },
             seed: random(),
             synopsis: self.settings.synopsis.clone(),
             intervals_per_key: self.settings.intervals_per_key,
-            fingerprint: self.settings.fingerprint,
+            fingerprint,
         }
     }
 
