@@ -151,11 +151,8 @@ impl ControlPlane {
             return Some((UnixNanos(0), Vec::new()));
         };
         let subjects = self.subjects(lmap);
-        let each = summary
-            .each
-            .iter()
-            .filter_map(Reason::decode)
-            .filter_map(|reason| named_one(sent, &subjects, &reason));
+        let each =
+            summary.each.iter().filter_map(Reason::decode).filter_map(|reason| named_one(sent, &subjects, &reason));
         Some((lmap.health.at, each.map(|reason| proto::Reason::from(&reason)).collect()))
     }
 
@@ -274,9 +271,7 @@ impl ControlPlane {
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.sent) {
-            (Some(summary), Some(sent)) => {
-                with_summary(status, lmap.health.at, summary, sent, &self.subjects(lmap))
-            }
+            (Some(summary), Some(sent)) => with_summary(status, lmap.health.at, summary, sent, &self.subjects(lmap)),
             _ => status,
         }
     }
