@@ -311,10 +311,12 @@ impl Receiver {
         self.effects.push_back(Effect::Report(report));
     }
 
-    /// Adds the packets of an interval that has ended.
+    /// Adds the packets of an interval that has ended. One that has not, by the plan, is of the run before: taken, it
+    /// would cost all intervals before it.
     pub fn add_interval(&mut self, interval: IntervalPackets, now: UnixNanos) {
         let IntervalPackets { interval, counters, packets, .. } = interval;
-        if self.run.is_none() || interval < self.next {
+        let ends = |plan: &Plan| plan.begin_of(interval.saturating_add(1));
+        if interval < self.next || self.run.as_ref().is_none_or(|(_, plan)| ends(plan) > now) {
             if let Packets::Each(cache) = packets {
                 give_back(cache, &mut self.effects);
             }
@@ -325,14 +327,13 @@ impl Receiver {
             self.next = interval + 1;
             return self.publish(Report::unknown(interval, Flags::MISSED));
         }
-        let ends = self.run.as_ref().map_or(now, |(_, plan)| plan.begin_of(interval + 1));
         self.next = interval + 1;
         while self.stored.len() >= MAX_STORED
             && let Some((_, oldest)) = self.stored.pop_first()
         {
             self.release(oldest);
         }
-        let expires = ends.max(now).plus(self.settings.deadline).plus(self.settings.deadline);
+        let expires = now.plus(self.settings.deadline).plus(self.settings.deadline);
         self.pending.insert(interval, PendingReport { received: counters.packets, expires, report: None });
         while self.pending.len() > MAX_PENDING {
             self.pending.pop_first();

@@ -114,9 +114,13 @@ impl Ends {
 }
 
 #[test]
-fn an_interval_that_one_end_has_not_read_has_no_figures_and_the_next_one_has() {
+fn an_interval_that_is_not_read_or_of_the_run_before_costs_no_other_one() {
     let mut ends = Ends::start();
     let _ = ends.reports();
+    // The agent that reads a switch has not heard yet that this run follows another one.
+    let (counters, packets) = (EndCounters::default(), Packets::Unread);
+    let of_before = IntervalPackets { interval: 5_000, counters, packets, rekeyed: Vec::new() };
+    ends.receiver.add_interval(of_before, ends.plan.begin_of(1));
     ends.end(0, [false, true]);
     let flags = ends.reports().map(|reports| reports.iter().map(|report| report.flags).collect::<Vec<_>>());
     assert_eq!(flags, [[Flags::NO_PEER_DATA], [Flags::MISSED]]);
