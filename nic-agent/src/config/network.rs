@@ -1,5 +1,6 @@
 //! Packet measurement: interfaces, streams, and the NIC agents at the other end.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use agent_runtime::ConfigError;
@@ -161,6 +162,7 @@ impl NetworkConfig {
         for (index, stream) in self.streams.iter().enumerate() {
             self.check_stream(stream, self.streams.iter().take(index).map(|other| &*other.name))?;
         }
+        self.check_markers()?;
         let is_possible = self.policy_interfaces <= MAX_POLICY_INTERFACES;
         range(is_possible, "network.policy_interfaces", &self.policy_interfaces, "0 to 64 are possible")?;
         if let Some(fragment) = &self.fragment {
@@ -183,6 +185,21 @@ impl NetworkConfig {
             drop(tls.client().map_err(|cause| ConfigError::value("network.peers.peers_tls", cause))?);
         }
         if self.asks_others() { self.peers.check_calls() } else { Ok(()) }
+    }
+
+    /// Checks that an interface sends the markers of one length of intervals: switches cannot tell them apart.
+    fn check_markers(&self) -> Result<(), ConfigError> {
+        let mut lengths = BTreeMap::new();
+        for stream in &self.streams {
+            let interface = stream.switch.as_ref().and_then(|switch| switch.marker_interface.as_deref());
+            let Some(interface) = interface else { continue };
+            let length = stream.interval_ms;
+            let first = *lengths.entry(interface).or_insert(length);
+            let found = format!("{length} (stream {:?}), {first} of another one", stream.name);
+            let wanted = "streams whose markers are sent from one marker_interface need the same";
+            range(length == first, "network.streams.interval_ms", &found, wanted)?;
+        }
+        Ok(())
     }
 
     /// Checks a stream. `others` are the names that it must not have.

@@ -315,6 +315,13 @@ mod tests {
             assert_eq!((switch.clock_offset_ns, switch.marker_interface.as_deref()), (offset, interface));
             assert_eq!(stream.all_bytes(), 8 << 20, "as at an interface");
         }
+        let source = "switch: {control: 'a:2', constants: /nowhere, marker_interface: eth0}";
+        let other = more.replace("}]}", &format!("}}, {{name: b, interval_ms: 500, {source}, {one_way}}}]}}"));
+        let error = Config::parse(&other).unwrap_err().to_string();
+        assert!(error.contains("network.streams.interval_ms is 500 (stream \"b\"), 1000 of another one"), "{error}");
+        for text in [other.replace("500", "1000"), other.replace("/nowhere, marker_interface: eth0", "/nowhere")] {
+            assert_eq!(Config::parse(&text).unwrap().network.streams.len(), 2);
+        }
         let nameless = text.replace("}, o", ", marker_interface: ''}, o");
         let error = Config::parse(&nameless).unwrap_err().to_string();
         assert!(error.contains("network.streams.switch.marker_interface is \"\""), "{error}");
