@@ -295,13 +295,15 @@ impl<R: Read> Reader<R> {
         if self.byte()? == STOP { Ok(()) } else { Err(ThriftError::Protocol("it does not end")) }
     }
 
-    /// The code of a refusal, and the end of the message.
+    /// The code of a refusal, if it has one, and the end of the message.
     fn skip_code(&mut self) -> Result<(), ThriftError> {
-        while let Some((kind, _)) = self.field()? {
-            if kind != I32 {
-                return Err(ThriftError::Protocol("a refusal without a code"));
+        match self.field()? {
+            None => {}
+            Some((I32, _)) => {
+                self.word()?;
+                self.stop()?;
             }
-            self.word()?;
+            Some(_) => return Err(ThriftError::Protocol("a refusal without a code")),
         }
         self.stop()
     }
@@ -409,6 +411,21 @@ mod tests {
         assert_eq!(answer(&*registers, "a", 7).expect("registers"), [0xe362_e0da]);
         assert!(matches!(answer(&*none, "a", 7), Err(ThriftError::NoRegisters(name)) if name == "a"));
         assert_eq!((replied(Some(&[0xe362_e0da])), replied(None)), (registers, none));
+    }
+
+    #[test]
+    fn a_refusal_has_one_code_or_none_and_is_not_read_any_further() {
+        let name = b"bm_register_read_all";
+        let head = [&[0x80_u8, 1, 0, 2, 0, 0, 0, 20][..], name, &[0, 0, 0, 7, STRUCT, 0, 1]].concat();
+        let code = [I32, 0, 1, 0, 0, 0, 1];
+        for (codes, is_refusal) in [(0, true), (1, true), (2, false)] {
+            let sent = [&head[..], &code.repeat(codes)[..], &[STOP, STOP]].concat();
+            let error = answer(&*sent, "a", 7).expect_err("no registers");
+            assert_eq!(matches!(error, ThriftError::NoRegisters(_)), is_refusal, "{codes}: {error}");
+        }
+        // A switch that sends codes without end.
+        let endless = head.as_slice().chain(io::repeat(I32));
+        assert!(matches!(answer(endless, "a", 7), Err(ThriftError::Protocol("it does not end"))));
     }
 
     #[test]
