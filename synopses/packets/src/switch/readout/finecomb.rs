@@ -5,6 +5,14 @@
 //! difference to what the same entries had when the interval before it ended; they stay until the next interval but
 //! one begins. So there is as long as an interval to read them. A poll that is missing costs two intervals, the one
 //! that had ended and the one after the next, and no other one.
+//!
+//! Of a switch that started again, nothing from before is subtracted. Its count of intervals went back, or has been
+//! overtaken by the numbers of markers, which go on; or the connection broke, which the caller knows
+//! ([`BucketReadout::forget`]).
+//!
+//! The stash after an end is read with the interval that ended there, soon after the end. So it has the packets up to
+//! then, which are fewer than have room if traffic is thin. A packet that was overtaken by the marker and comes later
+//! is not found, as one that comes behind a full stash.
 
 use core::num::NonZeroU64;
 
@@ -80,6 +88,8 @@ pub struct BucketReading {
     pub current: u32,
     /// The interval before it, if it is known as a whole.
     pub interval: Option<Box<BucketInterval>>,
+    /// Whether the switch has started again since the poll before, as its counts show.
+    pub started_again: bool,
 }
 
 /// An interval of one end, by the switch's clock.
@@ -209,7 +219,7 @@ impl BucketReadout {
     /// That of the registers.
     pub fn poll<R: SwitchRegisters>(&self, switch: &mut R) -> Result<Option<BucketPoll>, R::Error> {
         let begun = switch.begun(&self.names)?;
-        if self.latest.is_some_and(|(latest, _)| latest.begun == begun.begun) {
+        if self.latest.is_some_and(|(latest, _)| latest == begun) {
             return Ok(None);
         }
         let buckets = switch.buckets(&self.names, 2 * self.banks * self.settings.buckets)?;
@@ -232,12 +242,13 @@ impl BucketReadout {
         }
         let refused = self.latest.map_or(0, |(_, before)| RefusedFrames::between(&before, frames).broken);
         if poll.begun_after != begun.begun {
-            return Ok(BucketReading { refused: 0, current: begun.number, interval: None });
+            return Ok(BucketReading { refused: 0, current: begun.number, interval: None, started_again: false });
         }
-        let before = self.latest.replace((*begun, *frames)).map(|(before, _)| before);
-        let started_again = before.is_some_and(|before| begun.begun.wrapping_sub(before.begun) >= BACK);
-        if started_again {
-            self.parities = [None, None];
+        let before = self.latest.replace((*begun, *frames));
+        let started_again = before.is_some_and(|before| has_started_again(before, (*begun, *frames)));
+        let before = before.map(|(before, _)| before);
+        if started_again || before.is_some_and(|before| missing(before, *begun) > 1) {
+            self.forget();
         }
         let refused = if started_again { 0 } else { refused };
         let now = self.entries(poll);
@@ -254,7 +265,12 @@ impl BucketReadout {
             })
         });
         *parity = Some(now);
-        Ok(BucketReading { refused, current: begun.number, interval })
+        Ok(BucketReading { refused, current: begun.number, interval, started_again })
+    }
+
+    /// Forgets what entries had in polls before. For a connection that broke: the switch may have started again.
+    pub fn forget(&mut self) {
+        self.parities = [None, None];
     }
 
     /// The entries of the interval that has ended.
@@ -285,6 +301,21 @@ fn fingerprint(constants: &Constants) -> NonZeroU64 {
     let lines = names.filter_map(|name| Some(format!("{name} {:#x}\n", constants.value(&name)?)));
     let digest = DigestKey::new(0).digest(lines.collect::<String>().as_bytes()).0;
     NonZeroU64::new(digest).unwrap_or(NonZeroU64::MIN)
+}
+
+/// Markers between two polls that began no interval, modulo 2³². One may be lost on its way; if there are more, the
+/// switch may have started again, which counts two intervals for its first marker.
+const fn missing(before: BegunBlock, now: BegunBlock) -> u32 {
+    let begun = now.begun.wrapping_sub(before.begun);
+    now.number.wrapping_sub(before.number).wrapping_sub(begun)
+}
+
+/// Whether a switch has certainly started again between two polls: its intervals went back; or fewer began than there
+/// were markers, and none at all, or its frames went back.
+const fn has_started_again(before: (BegunBlock, FrameBlock), now: (BegunBlock, FrameBlock)) -> bool {
+    let begun = now.0.begun.wrapping_sub(before.0.begun);
+    let fewer_frames = now.1.frames.wrapping_sub(before.1.frames) >= BACK;
+    begun >= BACK || (missing(before.0, now.0) > 0 && (begun == 0 || fewer_frames))
 }
 
 /// Whether the interval that ended last began with the marker before that of the current one: no marker is missing.

@@ -166,7 +166,55 @@ fn a_switch_that_started_again_begins_anew() {
     switch.frames.refusals[ParseError::CutTcp as usize] = 5;
 
     let reading = readout.read(&switch.poll()).expect("its own program");
-    assert_eq!((reading.interval, reading.refused), (None, 0));
+    assert_eq!((reading.interval, reading.refused, reading.started_again), (None, 0, true));
+}
+
+#[test]
+fn a_switch_that_started_again_and_has_counted_further_gives_nothing_of_before() {
+    for frames in [1, 0] {
+        let (mut readout, mut switch) = sender();
+        switch.begun = BegunBlock { begun: 3, number: 1_003 };
+        for packets in 1..=3 {
+            let _ = read(&mut readout, &switch);
+            switch.begin();
+            switch.pass(packets, 5);
+        }
+        // It was read last at its fifth interval. Now it is in the sixth one of its own again.
+        let BucketBlock { counts, sums, values, .. } = &mut switch.buckets;
+        counts.fill(0);
+        sums.fill(0);
+        values.fill(0);
+        switch.buckets.packets = [0; 2];
+        switch.begun = BegunBlock { begun: 6, number: 1_013 };
+        switch.frames.frames = frames;
+
+        let reading = readout.read(&switch.poll()).expect("its own program");
+        assert_eq!((reading.interval, reading.started_again), (None, frames == 0), "by its frames");
+        switch.begin();
+        switch.pass(4, 5);
+        assert_eq!(read(&mut readout, &switch), None, "its entries of before are forgotten");
+        switch.begin();
+        assert_eq!(read(&mut readout, &switch), Some((1_014, 4)));
+
+        switch.begun.number += 2;
+        assert!(readout.read(&switch.poll()).expect("its own program").started_again, "no interval began");
+    }
+}
+
+#[test]
+fn after_a_connection_that_broke_the_first_intervals_begin_two_polls_later() {
+    let (mut readout, mut switch) = sender();
+    let mut known = Vec::new();
+    for packets in 1..=7 {
+        if packets == 4 {
+            readout.forget();
+        }
+        known.push(read(&mut readout, &switch).map(|(_, packets)| packets));
+        switch.begin();
+        switch.pass(packets, 5);
+    }
+
+    assert_eq!(known, [None, None, Some(1), None, None, Some(4), Some(5)]);
 }
 
 #[test]
