@@ -64,6 +64,7 @@ use interface::{MonitoredStream, Stop};
 pub(crate) use interface_stats::{InterfaceSnapshot, Interfaces};
 use keeper::Keeper;
 pub(crate) use keeper::Report;
+use marker_sender::MarkerSender;
 use one_way::Synopsis;
 use one_way_metrics::OneWayMetrics;
 use one_way_stream::{OneWayStream, Queues};
@@ -75,6 +76,7 @@ use switch_stream::SwitchStream;
 use synopses::digest::DigestKey;
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::proto::control::SetStreams;
+use wire::time::Nanos;
 
 /// Most collected intervals of a stream that are queued for the thread that talks to other agents.
 pub(crate) const QUEUED_INTERVALS: usize = 8;
@@ -195,8 +197,8 @@ pub(crate) fn start(
     Ok(Network { stop, interfaces, events, _peers: peers_stop })
 }
 
-/// Starts the thread that reads a switch. Returns what the thread that talks to other agents needs, if the switch is an
-/// end of a one-way measurement.
+/// Starts the thread that reads a switch, and one that sends markers, which a slow switch does not hold up. Returns what
+/// the thread that talks to other agents needs, if the switch is an end of a one-way measurement.
 fn start_switch(
     stream: &StreamConfig,
     switch: &SwitchConfig,
@@ -216,6 +218,11 @@ fn start_switch(
     let fingerprint = Some(readout.fingerprint());
     let (queues, metrics, task) = one_way_task((stream, one_way), synopsis, fingerprint, socket);
     let measured = SwitchEnd::new(stream, (switch, readout), one_way, queues, metrics);
+    if let Some(interface) = &switch.marker_interface {
+        let markers = MarkerSender::new(interface, Nanos::from_millis(stream.interval_ms.get().into()));
+        let stop = stop.clone();
+        drop(thread::Builder::new().name("markers".to_owned()).spawn(move || markers.run(&stop))?);
+    }
     drop(thread.spawn(move || measured.run(&stop))?);
     Ok(Some(task))
 }

@@ -1,12 +1,19 @@
 //! Sends the frames that begin intervals in switches, at the ends of the clock's intervals.
 
+use std::thread;
+use std::time::Duration;
+
+use agent_runtime::clock::unix_now;
 use packets::ring::FrameSender;
 use packets::switch::markers;
 use wire::time::{Nanos, UnixNanos};
 
+use super::interface::Stop;
 use super::interval::{WallInterval, interval_number};
 use crate::error::chain;
 
+/// The longest sleep, which bounds how long the agent takes to end, and how late a step of the clock is noticed.
+const WAIT: Duration = Duration::from_millis(20);
 /// An interface that takes no frames is logged at the first interval and every so many intervals.
 const WARN_EVERY: u32 = 60;
 
@@ -28,13 +35,21 @@ impl MarkerSender {
         Self { interface: interface.to_owned(), length, interval, sender: None, failed: 0 }
     }
 
+    /// Sends them at the begin of each interval, until `stop` is set.
+    pub(super) fn run(mut self, stop: &Stop) {
+        while !stop.is_set() {
+            self.poll(unix_now());
+            thread::sleep(WAIT.min(self.left(unix_now()).into()));
+        }
+    }
+
     /// The time from `now` until the next ones are due.
-    pub(super) fn left(&self, now: UnixNanos) -> Nanos {
+    fn left(&self, now: UnixNanos) -> Nanos {
         self.interval.left(now)
     }
 
     /// Sends those of the interval that `now` is in, once.
-    pub(super) fn poll(&mut self, now: UnixNanos) {
+    fn poll(&mut self, now: UnixNanos) {
         if self.interval.end(now).is_none() {
             return;
         }

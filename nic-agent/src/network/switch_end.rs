@@ -20,21 +20,20 @@ use wire::time::{Nanos, UnixNanos};
 
 use super::interface::Stop;
 use super::interval::interval_number;
-use super::marker_sender::MarkerSender;
 use super::one_way_metrics::OneWayMetrics;
 use super::one_way_stream::{Command, GRACE, Queues};
 use super::switch_registers::{RemoteSwitch, SwitchError};
 use crate::config::{OneWayConfig, StreamConfig, SwitchConfig};
 use crate::error::chain;
 
-/// The longest sleep, which bounds how long the agent takes to end, and how late a marker is noticed.
+/// The sleep between two looks, which bounds how long the agent takes to end, and how late a marker is noticed.
 const WAIT: Duration = Duration::from_millis(20);
 /// A switch that cannot be read is logged at the first interval and every so many intervals.
 const WARN_EVERY: u32 = 60;
 /// Most intervals that are given as missing after a pause; others are skipped.
 const MAX_BEHIND: u64 = 4;
-/// Most intervals by which markers may be apart from this clock.
-const MAX_APART: u64 = 2;
+/// By so much the clock of whoever sends markers may be ahead: an interval that it ends earlier is not over here.
+const MAX_AHEAD: Nanos = Nanos::from_millis(20);
 
 /// Why an interval is not known.
 #[derive(Debug, Error)]
@@ -59,6 +58,12 @@ enum EndError {
     /// No interval has begun for as long as an interval.
     #[error("no interval begins in it: a frame of kind 0x88b6 has to pass at the begin of each (p4/README.md)")]
     NoMarker,
+    /// The configured offset was that of the time before.
+    #[error(
+        "it has started again, so network.streams.switch.clock_offset_ns is not that of its time any more: correct it, \
+         and start the agent again"
+    )]
+    Offset,
     /// Whoever sends markers has another clock, or another length of intervals.
     #[error("its markers are of interval {found}, by this clock it is {expected}: clocks or interval_ms differ")]
     Apart {
@@ -92,19 +97,24 @@ pub(super) struct SwitchEnd {
     sends: bool,
     length: Nanos,
     clock_offset_ns: Option<i64>,
+    /// Whether the switch has started again, which makes a configured offset wrong.
+    started_again: bool,
     max_clock_error: Nanos,
     readout: BucketReadout,
     connection: Option<OpenSwitch>,
-    markers: Option<MarkerSender>,
     run: Option<Run>,
     queues: Queues,
     metrics: Arc<OneWayMetrics>,
-    /// The interval of the clock at whose begin the switch was read, or could not be.
+    /// The interval that had begun when the switch was read, or of the clock when it could not be.
     settled: Option<u64>,
     /// The interval of the clock whose marker has not come yet.
     awaited: Option<u64>,
+    /// The marker of an earlier one that came instead.
+    behind: Option<u64>,
     /// Intervals in a row that were not read.
     failed: u32,
+    /// Intervals that were dropped because the queue was full.
+    lost_intervals: u64,
 }
 
 impl SwitchEnd {
@@ -117,23 +127,24 @@ impl SwitchEnd {
         metrics: Arc<OneWayMetrics>,
     ) -> Self {
         let length = Nanos::from_millis(stream.interval_ms.get().into());
-        let markers = switch.marker_interface.as_ref().map(|interface| MarkerSender::new(interface, length));
         Self {
             name: stream.name.clone(),
             control: switch.control.clone(),
             sends: one_way.peer.is_some(),
             length,
             clock_offset_ns: switch.clock_offset_ns,
+            started_again: false,
             max_clock_error: Nanos::from_micros(one_way.max_clock_error_us.into()),
             readout,
             connection: None,
-            markers,
             run: None,
             queues,
             metrics,
             settled: None,
             awaited: None,
+            behind: None,
             failed: 0,
+            lost_intervals: 0,
         }
     }
 
@@ -141,22 +152,28 @@ impl SwitchEnd {
     pub(super) fn run(mut self, stop: &Stop) {
         while !stop.is_set() {
             self.poll(unix_now());
-            let left = self.markers.as_ref().map_or(Nanos::NEVER, |markers| markers.left(unix_now()));
-            thread::sleep(WAIT.min(left.into()));
+            thread::sleep(WAIT);
         }
     }
 
-    /// What is due at `now`: markers, a look at the switch, and intervals that will not be read any more.
+    /// What is due at `now`: a look at the switch, and intervals that will not be read any more.
     fn poll(&mut self, now: UnixNanos) {
         self.take_commands();
-        if let Some(markers) = &mut self.markers {
-            markers.poll(now);
+        let current = self.current(now);
+        // A marker that was awaited for long may come with the next one.
+        let is_settled = self.settled.is_some_and(|settled| settled == current || settled == current + 1);
+        let ends_soon = interval_number(now.plus(MAX_AHEAD), self.length) != interval_number(now, self.length);
+        if !is_settled && !ends_soon {
+            self.look(now);
         }
-        let current = interval_number(now.minus(GRACE), self.length);
-        if self.settled != Some(current) {
-            self.look(current);
-        }
+        // A look takes a while: intervals of a run that is over are nobody's.
+        self.take_commands();
         self.expire(now);
+    }
+
+    /// The clock's interval of which a marker should have come.
+    const fn current(&self, now: UnixNanos) -> u64 {
+        interval_number(now.minus(GRACE), self.length)
     }
 
     fn take_commands(&mut self) {
@@ -175,14 +192,18 @@ impl SwitchEnd {
     }
 
     /// Reads the switch, if the interval that goes on by the clock has begun there, or an earlier one.
-    fn look(&mut self, current: u64) {
-        if self.awaited.is_some_and(|awaited| awaited != current) {
-            self.awaited = None;
-            self.fail(&EndError::NoMarker);
+    fn look(&mut self, now: UnixNanos) {
+        let current = self.current(now);
+        if let Some(expected) = self.awaited.take_if(|awaited| *awaited != current) {
+            let apart = |found| EndError::Apart { found, expected };
+            let error = self.behind.take().map_or(EndError::NoMarker, apart);
+            self.fail(&error);
         }
-        match self.read(current) {
-            Ok(true) => (self.settled, self.awaited, self.failed) = (Some(current), None, 0),
-            Ok(false) => (self.settled, self.awaited) = (None, Some(current)),
+        match self.read(now) {
+            Ok(Some(found)) => {
+                (self.settled, self.awaited, self.behind, self.failed) = (Some(found), None, None, 0);
+            }
+            Ok(None) => (self.settled, self.awaited) = (None, Some(current)),
             Err(error) => {
                 // It may be in the middle of an answer.
                 self.connection = None;
@@ -200,33 +221,50 @@ impl SwitchEnd {
         self.failed = self.failed.saturating_add(1);
     }
 
-    /// Reads the switch, and gives the interval that has ended there. Returns whether that is the one before `current`,
-    /// or a later one.
-    fn read(&mut self, current: u64) -> Result<bool, EndError> {
+    /// Reads the switch, and gives the interval that has ended there. Returns the one that goes on there, if it is the
+    /// clock's or the next one.
+    fn read(&mut self, now: UnixNanos) -> Result<Option<u64>, EndError> {
         let open = match self.connection.take() {
-            Some(open) => open,
+            Some(mut open) => {
+                open.registers.begin_poll();
+                open
+            }
             None => self.connect()?,
         };
         let OpenSwitch { registers, offset_ns } = self.connection.insert(open);
         let offset_ns = *offset_ns;
-        let Some(poll) = self.readout.poll(registers)? else { return Ok(false) };
-        let BucketReading { refused, current: number, interval } = self.readout.read(&poll)?;
+        let Some(poll) = self.readout.poll(registers)? else { return Ok(None) };
+        let BucketReading { refused, current: number, interval, started_again } = self.readout.read(&poll)?;
         self.metrics.refused(refused);
+        if started_again && self.clock_offset_ns.is_some() {
+            // At once in the log, whatever was there before.
+            (self.started_again, self.failed) = (true, 0);
+            return Err(EndError::Offset);
+        }
         if poll.begun.begun == 0 {
             // The first marker has not come yet.
-            return Ok(false);
+            return Ok(None);
         }
+        let current = self.current(now);
         let found = markers::interval(number, current);
-        if found.abs_diff(current) > MAX_APART {
+        if found > interval_number(now, self.length) {
             return Err(EndError::Apart { found, expected: current });
         }
+        // An interval that is ended so late was given as missing. If this one's marker does not come, the log says why.
+        self.behind = Some(found).filter(|found| *found < current);
+        // The run may be another one since.
+        self.take_commands();
         if let Some(interval) = interval {
             self.give(&interval, markers::interval(interval.number, current), offset_ns)?;
         }
-        Ok(found >= current)
+        Ok(Some(found).filter(|found| *found >= current))
     }
 
-    fn connect(&self) -> Result<OpenSwitch, EndError> {
+    fn connect(&mut self) -> Result<OpenSwitch, EndError> {
+        if self.started_again {
+            return Err(EndError::Offset);
+        }
+        self.readout.forget();
         let mut registers = RemoteSwitch::connect(&self.control, self.readout.program())?;
         let (stream, switch) = (&self.name, &self.control);
         let offset_ns = if let Some(offset_ns) = self.clock_offset_ns {
@@ -280,7 +318,9 @@ impl SwitchEnd {
             run.next = interval.interval + 1;
         }
         // If the other thread is this far behind, one interval more does not help it.
-        drop(self.queues.intervals.try_send(interval));
+        if self.queues.intervals.try_send(interval).is_err() {
+            self.lost_intervals += 1;
+        }
     }
 
     /// Gives the intervals that nobody can read any more as missing: the next one but one has begun, with their

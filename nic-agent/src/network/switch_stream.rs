@@ -102,7 +102,10 @@ impl SwitchStream {
 
     fn poll(&mut self, now: UnixNanos) -> Result<PollOutcome, PollError> {
         let open = match self.connection.take() {
-            Some(open) => open,
+            Some(mut open) => {
+                open.begin_poll();
+                open
+            }
             None => RemoteSwitch::connect(&self.control, self.measured.program())?,
         };
         self.measured.poll(self.connection.insert(open), now)

@@ -53,9 +53,14 @@ impl World {
 
     /// Begins a run.
     fn collect(&self, banks: Vec<synopses::finecomb::Bank>) {
+        self.collect_from(BEGIN, banks);
+    }
+
+    /// Begins one that begins at `begins`.
+    fn collect_from(&self, begins: UnixNanos, banks: Vec<synopses::finecomb::Bank>) {
         let synopsis = Synopsis::FineComb { digests: true, buckets: 64, banks };
         let (key, fingerprint) = (1, Some(self.end.readout.fingerprint()));
-        let plan = Plan { begins: BEGIN, length: SECOND, key, seed: 2, synopsis, intervals_per_key: 0, fingerprint };
+        let plan = Plan { begins, length: SECOND, key, seed: 2, synopsis, intervals_per_key: 0, fingerprint };
         self.commands.send(Command::Collect(Box::new(plan))).unwrap();
     }
 
@@ -157,6 +162,89 @@ fn a_configured_offset_is_taken_in_place_of_the_switchs() {
 }
 
 #[test]
+fn a_configured_offset_is_refused_once_the_switch_has_started_again() {
+    let mut world = World::new("finecomb-sender", ", peer: 'b:1'", ", clock_offset_ns: -7");
+    for second in 0..2 {
+        world.mark(after(1_000 * second));
+        world.end.poll(after(1_000 * second + 61));
+    }
+    assert_eq!(world.end.failed, 0);
+
+    world.switch.start_again();
+    world.mark(after(2_000));
+    world.end.poll(after(2_061));
+
+    assert!(world.end.failed == 1 && world.end.connection.is_none());
+    world.mark(after(3_000));
+    let error = world.end.read(after(3_061)).unwrap_err().to_string();
+    assert!(error.starts_with("it has started again, so network.streams.switch.clock_offset_ns is not"), "{error}");
+}
+
+#[test]
+fn an_interval_of_a_run_that_ended_while_the_switch_was_read_is_not_given() {
+    let mut world = World::new("finecomb-sender", ", peer: 'b:1'", "");
+    world.collect(world.end.readout.settings().banks.clone());
+    for second in 0..3 {
+        world.mark(after(1_000 * second));
+        world.end.poll(after(1_000 * second + 61));
+    }
+    assert_eq!(world.given(), [(0, false), (1, true)]);
+
+    // It comes after the commands were looked at.
+    world.collect_from(after(10_000), world.end.readout.settings().banks.clone());
+    world.mark(after(3_000));
+    assert!(world.end.read(after(3_061)).is_ok_and(|found| found.is_some()));
+
+    assert!(world.given().is_empty());
+}
+
+#[test]
+fn markers_that_come_an_interval_late_are_the_reason() {
+    let mut world = World::new("finecomb-sender", ", peer: 'b:1'", "");
+    world.collect(world.end.readout.settings().banks.clone());
+    for second in 1..4 {
+        world.end.poll(after(1_000 * second + 10));
+        world.mark(after(1_000 * second - 1_000));
+        world.end.poll(after(1_000 * second + 61));
+    }
+
+    let late = interval_number(after(2_000), SECOND);
+    assert_eq!((world.end.failed, world.end.behind), (3, Some(late)));
+    assert_eq!(world.given(), [(0, false), (1, false)]);
+}
+
+#[test]
+fn a_marker_that_comes_with_the_next_one_does_not_make_later_ones_late() {
+    let mut world = World::new("finecomb-sender", ", peer: 'b:1'", "");
+    world.mark(after(0));
+    world.end.poll(after(61));
+    world.end.poll(after(1_500));
+    world.mark(after(2_000));
+    // Shortly before the end nothing is read: a marker might be early.
+    world.end.poll(after(1_990));
+    assert_eq!(world.end.settled, None);
+
+    world.end.poll(after(2_010));
+    assert_eq!(world.end.settled, Some(interval_number(after(2_000), SECOND)));
+    for millis in [2_061, 2_500, 3_010] {
+        world.end.poll(after(millis));
+        assert_eq!((world.end.awaited, world.end.failed), (None, 0), "{millis}");
+    }
+}
+
+#[test]
+fn intervals_for_which_the_queue_has_no_room_are_counted() {
+    let world = World::new("finecomb-sender", ", peer: 'b:1'", "");
+    world.collect(Vec::new());
+    let World { switch: _switch, mut end, intervals, .. } = world;
+    drop(intervals);
+
+    end.poll(after(5_061));
+
+    assert_eq!(end.lost_intervals, 4);
+}
+
+#[test]
 fn without_markers_or_with_those_of_another_clock_intervals_are_missing_and_the_reason_is_known() {
     let mut world = World::new("finecomb-sender", ", peer: 'b:1'", "");
     world.collect(Vec::new());
@@ -170,7 +258,7 @@ fn without_markers_or_with_those_of_another_clock_intervals_are_missing_and_the_
 
     // An hour ahead.
     world.mark(after(3_600_000));
-    let error = world.end.read(interval_number(after(4_061), SECOND)).unwrap_err().to_string();
+    let error = world.end.read(after(4_061)).unwrap_err().to_string();
     assert!(error.starts_with("its markers are of interval 1700003600, by this clock it is 1700000004"), "{error}");
 }
 
@@ -206,6 +294,6 @@ fn another_secret_is_refused_with_both_checksums() {
     let readout = BucketReadout::new(&other).unwrap();
 
     let mut end = SwitchEnd { readout, ..world.end };
-    let error = end.read(interval_number(after(61), SECOND)).unwrap_err().to_string();
+    let error = end.read(after(61)).unwrap_err().to_string();
     assert!(error.contains("finecomb-sender with the agent's constants has 0x"), "{error}");
 }
