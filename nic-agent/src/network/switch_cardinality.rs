@@ -147,6 +147,7 @@ mod tests {
             assert_eq!(measured.poll(&mut remote, at(1)).unwrap(), PollOutcome::Begun);
 
             let _ = send(&switch, 1_000);
+            remote.begin_poll();
             assert_eq!(measured.poll(&mut remote, at(2)).unwrap(), PollOutcome::Written { overrun: 0 });
             let flows = measured.flows.get();
             assert!(flows > 20.0 && flows < 1_000.0, "{program}: {flows}");
@@ -170,6 +171,7 @@ mod tests {
         assert_eq!(measured.poll(&mut remote, at(1)).unwrap(), PollOutcome::Begun);
 
         let latest = send(&switch, 1_000);
+        remote.begin_poll();
         assert_eq!(measured.poll(&mut remote, latest).unwrap(), PollOutcome::Written { overrun: 0 });
         assert!(measured.flows.get() > 20.0, "{}", measured.flows.get());
         // By this clock, there was no packet for seconds.

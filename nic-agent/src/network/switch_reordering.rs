@@ -119,6 +119,7 @@ mod tests {
         for captured in Streams::new(9).take(800) {
             switch.process(&captured).unwrap();
         }
+        remote.begin_poll();
         let polled = measured.poll(&mut remote, UnixNanos::from_secs(2)).unwrap();
         assert_eq!(polled, PollOutcome::Written { overrun: 0 });
         let values = measured.metrics.values();
