@@ -207,7 +207,7 @@ impl SwitchEnd {
             Err(error) => {
                 // It may be in the middle of an answer.
                 self.connection = None;
-                (self.settled, self.awaited) = (Some(current), None);
+                (self.settled, self.awaited, self.behind) = (Some(current), None, None);
                 self.fail(&error);
             }
         }
