@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// What runs the programs of the switches.
 #[derive(Clone, Debug)]
 pub enum SwitchProgram {
-    /// `simple_switch`.
+    /// The program `simple_switch`.
     Reference(PathBuf),
     /// The interpreter's program, `equality`.
     Interpreter(PathBuf),

@@ -17,6 +17,7 @@
 //! # Guarantee
 //!
 //! - Rounds are bijective, so that a digest is as good as the 64 bits of the two CRCs.
+//! - Fingerprints of one digest by two seeds depend on each other: CRC-32 of two keys differ by a constant.
 //! - Bytes of one length that differ in one word of 32 bits have different digests, whatever the key is.
 //! - The CRC alone is linear over XOR, a round is not: carries depend on the data. A difference in one half, and what
 //!   its CRC makes of it in the next round, have ten bits or more together (the distance of CRC-32 for 32 bits), and

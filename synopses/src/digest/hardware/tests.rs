@@ -195,15 +195,23 @@ fn both_halves_of_a_mixed_counter_or_prefix_are_even_and_neighbours_are_independ
 }
 
 #[test]
-fn the_lowest_bits_of_two_fingerprints_of_one_digest_are_independent() {
-    let mut counts = alloc::vec![0_u32; 1 << 10];
-    for number in 0..1 << 18 {
-        let digest = key(SECRET).digest(&request(number));
-        let [one, other] = [mixer(1), mixer(2)].map(|mixer| mixer.fingerprint(digest) as usize & 31);
-        counts[one * 32 + other] += 1;
+fn the_lowest_bits_of_a_fingerprint_are_independent_of_the_digest_and_of_what_else_is_derived() {
+    type Other = fn(Digest) -> u64;
+    let others: [(&str, Other); 4] = [
+        ("digest, low", |digest| digest.0),
+        ("digest, high", |digest| digest.0 >> 32),
+        ("mixed, low", |digest| mixer(1).mix(digest)),
+        ("mixed, high", |digest| mixer(1).mix(digest) >> 32),
+    ];
+    for (what, other) in others {
+        let mut counts = alloc::vec![0_u32; 1 << 10];
+        for number in 0..1 << 18 {
+            let digest = key(SECRET).digest(&request(number));
+            counts[(mixer(1).fingerprint(digest) as usize & 31) * 32 + (other(digest) as usize & 31)] += 1;
+        }
+        let found = irregularity(&counts);
+        assert!(found.abs() < 4.0, "{what}: {found}");
     }
-    let found = irregularity(&counts);
-    assert!(found.abs() < 4.0, "{found}");
 }
 
 #[test]
