@@ -197,8 +197,8 @@ pub(crate) fn start(
     Ok(Network { stop, interfaces, events, _peers: peers_stop })
 }
 
-/// Starts the thread that reads a switch, and one that sends markers, which a slow switch does not hold up. Returns what
-/// the thread that talks to other agents needs, if the switch is an end of a one-way measurement.
+/// Starts the thread that reads a switch, and one that sends markers, which a slow switch does not hold up. Returns
+/// what the thread that talks to other agents needs, if the switch is an end of a one-way measurement.
 fn start_switch(
     stream: &StreamConfig,
     switch: &SwitchConfig,
