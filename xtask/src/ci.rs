@@ -132,7 +132,7 @@ fn pages_and_bindings(steps: &mut Steps, programs: &Programs) -> Result<()> {
 fn interpreters_and_fuzzing(steps: &mut Steps) -> Result<()> {
     match p4::missing() {
         None => steps
-            .in_time("P4 programs in the reference switch", Duration::from_mins(8), || p4::run(&p4::Plan::default()))?,
+            .in_time("P4 programs in the reference switch", Duration::from_mins(12), || p4::run(&p4::Plan::default()))?,
         Some(why) => steps.cannot("P4 programs in the reference switch", &why),
     }
     unsafe_code(steps)?;
