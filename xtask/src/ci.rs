@@ -131,8 +131,9 @@ fn pages_and_bindings(steps: &mut Steps, programs: &Programs) -> Result<()> {
 /// What needs processors only, and measures no time.
 fn interpreters_and_fuzzing(steps: &mut Steps) -> Result<()> {
     match p4::missing() {
-        None => steps
-            .in_time("P4 programs in the reference switch", Duration::from_mins(12), || p4::run(&p4::Plan::default()))?,
+        None => steps.in_time("P4 programs in the reference switch", Duration::from_mins(12), || {
+            p4::run(&p4::Plan::default())
+        })?,
         Some(why) => steps.cannot("P4 programs in the reference switch", &why),
     }
     unsafe_code(steps)?;
