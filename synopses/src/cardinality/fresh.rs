@@ -10,8 +10,10 @@ pub(super) struct Comparison {
     /// b, from 2 to 24.
     bits: u32,
     fields: usize,
-    /// The highest bit of each field.
-    guards: u64,
+    /// The lowest bit of each field.
+    ones: u64,
+    /// The same, and the bit behind the last field.
+    ends: u64,
     /// All but the highest bit of each field.
     slots: u64,
     /// The slot that ages are counted from, in each field, with the highest bit set.
@@ -32,7 +34,9 @@ impl Comparison {
         Self {
             bits,
             fields,
-            guards,
+            ones,
+            // None if the fields fill a word.
+            ends: ones | 1_u64.checked_shl(fields as u32 * bits).unwrap_or_default(),
             slots: guards - ones,
             reference: (ones * (reference & largest)) | guards,
             limit: (ones * limit.min(largest)) | guards,
@@ -44,34 +48,37 @@ impl Comparison {
         self.fields
     }
 
-    /// The highest bits of all fields.
-    pub(super) const fn guards(&self) -> u64 {
-        self.guards
+    /// The lowest bits of all fields.
+    pub(super) const fn ones(&self) -> u64 {
+        self.ones
     }
 
-    /// The highest bit of each field whose cell is fresh.
+    /// The lowest bit of each field whose cell is fresh.
     #[inline]
     pub(super) const fn fresh(&self, word: u64) -> u64 {
         // The highest bits are set, so that nothing is borrowed from the next field.
         let ages = (self.reference - (word >> 1 & self.slots)) & self.slots;
-        (self.limit - ages) & word << (self.bits - 1) & self.guards
+        (self.limit - ages) >> (self.bits - 1) & word & self.ones
     }
 
-    /// A 1 in each field before the first cell that is not fresh.
+    /// Bits before the first cell that is not fresh: b times the run.
     #[inline]
-    pub(super) const fn run(&self, fresh: u64) -> u64 {
-        let stale = fresh ^ self.guards;
-        (stale.wrapping_sub(1) & !stale & self.guards) >> (self.bits - 1)
+    pub(super) fn place(&self, fresh: u64) -> u64 {
+        u64::from((fresh ^ self.ends).trailing_zeros())
     }
 
-    /// How many words of [`Self::run`] can be added before a field is full.
-    pub(super) const fn most_runs(&self) -> usize {
-        (1 << self.bits) - 1
-    }
-
-    /// The sum of all fields.
-    pub(super) fn sum(&self, word: u64) -> u64 {
-        (0..self.fields).map(|field| word >> (field * self.bits as usize) & ((1 << self.bits) - 1)).sum()
+    /// The runs of all registers, each of which is one of `words`, and the number of registers without a fresh cell. Not
+    /// inlined, so that the loop has the processor's registers to itself.
+    #[inline(never)]
+    pub(super) fn runs(self, words: impl Iterator<Item = u64>) -> (u64, usize) {
+        // Places are added up, and divided once.
+        let (mut places, mut empty) = (0, 0);
+        for word in words {
+            let fresh = self.fresh(word);
+            places += self.place(fresh);
+            empty += usize::from(fresh == 0);
+        }
+        (places / u64::from(self.bits), empty)
     }
 }
 
@@ -98,12 +105,13 @@ mod tests {
 
             let fresh = comparison.fresh(word);
             for field in 0..comparison.fields() {
-                let guard = 1 << (field * bits as usize + bits as usize - 1);
-                prop_assert_eq!(fresh & guard == guard, is_fresh(&field), "field {}", field);
+                let lowest = fresh >> (field * bits as usize) & 1;
+                prop_assert_eq!(lowest == 1, is_fresh(&field), "field {}", field);
             }
-            prop_assert_eq!(fresh & !comparison.guards(), 0);
+            prop_assert_eq!(fresh & !comparison.ones(), 0);
             let run = (0..comparison.fields()).take_while(is_fresh).count();
-            prop_assert_eq!(comparison.sum(comparison.run(fresh)), run as u64);
+            prop_assert_eq!(comparison.place(fresh), run as u64 * u64::from(bits));
+            prop_assert_eq!(comparison.runs([word, 0].into_iter()), (run as u64, 1 + usize::from(fresh == 0)));
         }
     }
 

@@ -21,6 +21,8 @@ pub struct TsPcsa {
     stamp: u32,
     /// First time with another stamp.
     next_ns: u64,
+    /// First time at which an insertion has more to do than to write its stamp.
+    due_ns: u64,
     pub(super) latest_ns: u64,
     pub(super) pruned_ns: u64,
     pub(super) tally: Tally,
@@ -73,6 +75,7 @@ impl TsPcsa {
             cells: Cells::new(registers * settings.positions, settings.bits),
             stamp: 0,
             next_ns: 0,
+            due_ns: 0,
             latest_ns: start_ns,
             pruned_ns: start_ns,
             tally: Tally::default(),
@@ -151,6 +154,20 @@ impl TsPcsa {
             Rounding::Down => begins_ns.saturating_add(slot_ns),
             Rounding::Up => begins_ns.saturating_add(1),
         };
+        self.due_ns = self.next_ns.min(self.pruned_ns.saturating_add(self.settings.prune_ns).saturating_add(1));
+    }
+
+    /// Prunes, or takes the next stamp, before an item that is not before the latest time. So long a pause that slot
+    /// numbers may have come round is longer than a slot, and ends behind `due_ns`.
+    #[cold]
+    fn catch_up(&mut self, now_ns: u64) {
+        let Settings { window_ns, .. } = self.settings.common;
+        let is_pause = now_ns - self.latest_ns > window_ns + self.settings.slot_ns;
+        if now_ns - self.pruned_ns > self.settings.prune_ns || is_pause && self.settings.pruning == Pruning::OnInsert {
+            self.maintain(now_ns);
+        } else {
+            self.begin_slot(now_ns);
+        }
     }
 
     /// The limits of age at a time for a window. An item counts if its slot, plus its register's offset of −τ/2 to τ/2,
@@ -252,26 +269,23 @@ impl TsPcsa {
         let TsPcsaSettings { positions, bits, .. } = self.settings;
         let Ok(largest) = u64::try_from(limit) else { return (0, end - start) };
         let comparison = Comparison::new(bits, positions, reference, largest);
-        let (fields, all) = (comparison.fields(), comparison.guards());
-        let is_fresh = |at: &usize| self.is_fresh(self.cells.get(*at), reference, limit);
-        let (mut runs, mut empty, mut begin) = (0, 0, start);
-        while begin < end {
-            let next = end.min(begin + comparison.most_runs());
-            let mut sums = 0;
-            for register in begin..next {
-                let first = register * positions;
-                let fresh = comparison.fresh(self.cells.bits_from(first));
-                sums += comparison.run(fresh);
-                if fresh == 0 {
-                    empty += usize::from(!(first + fields..first + positions).any(|at| is_fresh(&at)));
-                } else if fresh == all {
-                    runs += (first + fields..first + positions).take_while(is_fresh).count() as u64;
-                }
-            }
-            runs += comparison.sum(sums);
-            begin = next;
+        let words = (start..end).map(|register| self.cells.bits_from(register * positions));
+        let fields = comparison.fields();
+        if fields == positions {
+            return comparison.runs(words);
         }
-        (runs, empty)
+        let is_fresh = |at: &usize| self.is_fresh(self.cells.get(*at), reference, limit);
+        let (mut places, mut runs, mut empty) = (0, 0, 0);
+        for (register, word) in (start..end).zip(words) {
+            let (fresh, first) = (comparison.fresh(word), register * positions);
+            places += comparison.place(fresh);
+            if fresh == 0 {
+                empty += usize::from(!(first + fields..first + positions).any(|at| is_fresh(&at)));
+            } else if fresh == comparison.ones() {
+                runs += (first + fields..first + positions).take_while(is_fresh).count() as u64;
+            }
+        }
+        (runs + places / u64::from(bits), empty)
     }
 }
 
@@ -282,13 +296,8 @@ impl Cardinality for TsPcsa {
             self.insert_late(digest, now_ns);
             return;
         }
-        let window_ns = self.settings.common.window_ns;
-        if now_ns - self.pruned_ns > self.settings.prune_ns
-            || now_ns - self.latest_ns > window_ns + self.settings.slot_ns && self.settings.pruning == Pruning::OnInsert
-        {
-            self.maintain(now_ns);
-        } else if now_ns >= self.next_ns {
-            self.begin_slot(now_ns);
+        if now_ns >= self.due_ns {
+            self.catch_up(now_ns);
         }
         self.latest_ns = now_ns;
         self.tally.inserted = self.tally.inserted.saturating_add(1);
