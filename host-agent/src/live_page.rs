@@ -3,7 +3,7 @@
 //! One task looks at the status twice a second, and takes traces that were kept. A viewer has a task that sends what is
 //! new, one piece at a time: who does not read holds up nobody, and is closed.
 
-mod map_look;
+mod map_snapshot;
 mod node_look;
 mod older_scores;
 mod viewers;
@@ -27,11 +27,11 @@ use page::documents::{self, Keeping};
 use page::feed::{Feed, News, Revisions};
 use page::fetch_metadata::FetchMetadata;
 use page::history::History;
-use page::looked::Looked;
 use page::map::Map;
 use page::older::Reach;
 use page::routing::{self, Answer, Document, Doorkeeper, Method};
 use page::sessions::{Secret, Sessions, TOKEN_LIFETIME, TooManyTokens};
+use page::viewed::ViewedLmaps;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 use wire::id::LmapId;
@@ -74,7 +74,7 @@ pub(crate) struct LivePage {
     sessions: Mutex<Sessions<Identity>>,
     feed: Mutex<Feed>,
     map: Mutex<Map>,
-    looked: Mutex<Looked>,
+    viewed: Mutex<ViewedLmaps>,
     /// Says that there is an event.
     changed: watch::Sender<()>,
     /// Viewers that may still begin.
@@ -98,7 +98,7 @@ impl LivePage {
             sessions: Mutex::default(),
             feed: Mutex::new(Feed::new(History::new(config.history_bytes))),
             map: Mutex::default(),
-            looked: Mutex::default(),
+            viewed: Mutex::default(),
             changed: watch::Sender::new(()),
             free: Arc::new(Semaphore::new(MAX_VIEWERS)),
         })
@@ -128,8 +128,8 @@ impl LivePage {
         let status = status(&self.node, &self.sources.problems);
         let now = self.node.clock().now();
         lock(&self.map).forget(now);
-        let looked = lock(&self.looked).current(now);
-        self.node.look_at(Onlooker::Page, looked.into_iter().map(LmapId).collect());
+        let viewed = lock(&self.viewed).current(now);
+        self.node.look_at(Onlooker::Page, viewed.into_iter().map(LmapId).collect());
         let news = lock(&self.feed).look(&status, Revisions { traces, incidents }, clock::steady_now());
         if news == News::Event {
             self.changed.send_replace(());
@@ -180,8 +180,8 @@ impl LivePage {
     fn metrics(&self, lmap: LmapId) -> Option<String> {
         let (each, ratio) = self.node.inspect(|plane, _| (plane.each_column(lmap), plane.last_ratio(lmap)));
         let (at, each) = each?;
-        let room = lock(&self.looked).ask(lmap.0, self.node.clock().now());
-        Some(documents::metrics(at, ratio, &each, room))
+        let availability = lock(&self.viewed).ask(lmap.0, self.node.clock().now());
+        Some(documents::metrics(at, ratio, &each, availability))
     }
 
     /// The map, as of the last look. All that ask wait for whoever looks.
@@ -193,7 +193,7 @@ impl LivePage {
         let mut map = lock(&self.map);
         let now = self.node.clock().now();
         if map.ask(now) {
-            map.take(map_look::look(self.sources.problems.edge.as_deref()), now);
+            map.take(map_snapshot::snapshot(self.sources.problems.edge.as_deref()), now);
         }
         map.json(|service| urgent.contains(service), &streams)
     }

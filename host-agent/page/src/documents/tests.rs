@@ -32,7 +32,7 @@ fn a_metric_that_is_not_judged_has_nothing_expected() {
         ..Reason::default()
     };
 
-    let text = metrics(UnixNanos(5_000_000), Some(2.5), &[reason(0.5), reason(f64::NAN)], Room::Free);
+    let text = metrics(UnixNanos(5_000_000), Some(2.5), &[reason(0.5), reason(f64::NAN)], Availability::Free);
 
     let drawn: serde_json::Value = serde_json::from_str(&text).unwrap();
     let [judged, other] = [&drawn["metrics"][0], &drawn["metrics"][1]];
