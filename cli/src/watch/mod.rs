@@ -134,7 +134,7 @@ pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
         let pid = named.pid;
         let by_program = || started.as_ref().map(|started| started.service().to_owned());
         let service = args.service.or_else(by_program).unwrap_or_else(|| service_name(named.tracker.selector(), pid));
-        let watch = Watch::new(named, service, &target.runtime_dir, interval);
+        let watch = WatchSession::new(named, service, &target.runtime_dir, interval);
         watch.greet(pid, own.is_some(), &target.runtime_dir)?;
         watch.run(connection, events, own, signal).await
     })
@@ -194,7 +194,8 @@ fn service_name(selector: &Selector, pid: u32) -> String {
     name.trim().chars().map(letter).take(100).collect()
 }
 
-struct Watch {
+/// A run of `uview watch`: the program, what was measured last, and what was printed.
+struct WatchSession {
     tracker: ProcessTracker,
     service: String,
     roots: BTreeSet<(u32, u64)>,
@@ -212,7 +213,7 @@ struct Watch {
     in_alarm: bool,
 }
 
-impl Watch {
+impl WatchSession {
     fn new(running: Running, service: String, runtime_dir: &Path, interval: Duration) -> Self {
         let family = Family::new(Nanos::from(interval));
         let socket = runtime_dir.join("services.sock");

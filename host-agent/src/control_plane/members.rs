@@ -18,7 +18,7 @@ use super::catalogue::Catalogue;
 use super::lmap_options::MemberChoices;
 use super::operator_error::OperatorError;
 use super::replica::{Replica, SeriesKey};
-use super::selection::{Choice, Selection, Watch, stands_for};
+use super::selection::{Choice, Selection, WatchRule, stands_for};
 
 /// Services of one LMAP.
 pub const MAX_MEMBERS: usize = 16;
@@ -45,7 +45,7 @@ pub struct MemberSeries {
     /// As a column of the LMAP.
     pub series: Series,
     /// How it is watched, also while its service is missing.
-    pub watch: Watch,
+    pub watch: WatchRule,
 }
 
 /// What an operator sees of a member.
@@ -190,7 +190,7 @@ impl Members {
         &mut self,
         selection: &Selection,
         registered: impl Fn(&ServiceName) -> (Option<&'a Catalogue>, Vec<&'a Replica>),
-        watch: impl Fn((&ServiceName, Option<&Choice>), (&SeriesKey, &Series), &Catalogue, &[&Replica]) -> Watch,
+        watch: impl Fn((&ServiceName, Option<&Choice>), (&SeriesKey, &Series), &Catalogue, &[&Replica]) -> WatchRule,
         now: Nanos,
     ) {
         let (mut found, mut text, mut left_out) = (BTreeMap::new(), 0, 0);
