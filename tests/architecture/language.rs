@@ -10,7 +10,7 @@ const WIDTH: usize = 120;
 /// Words that name nothing: no type is called by one of them alone.
 const NO_NOUNS: [&str; 49] = [
     "About", "Asked", "At", "Beside", "Both", "By", "Came", "Departed", "During", "Exposed", "Found", "Four", "From",
-    "Given", "Gone", "Half", "Handed", "Heard", "Held", "Here", "Judged", "Kept", "Known", "Made", "Met", "Noted",
+    "Given", "Gone", "Half", "Handed", "Heard", "Held", "Here", "Judged", "Kept", "Known", "Look", "Looked", "Made", "Met", "Noted",
     "Nothing", "Off", "Offered", "One", "Out", "Part", "Passed", "Place", "Rest", "Said", "Seen", "Shown", "Since",
     "Spoken", "Taken", "Told", "Together", "Tried", "Untold", "Until", "Waiting", "What", "Whole",
 ];
