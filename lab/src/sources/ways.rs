@@ -185,7 +185,7 @@ pub fn listen(agents: &Agents, programs: &[Program], (clock, heard): (Stopwatch,
             let at = Nanos::from(clock.elapsed());
             let Some(&program) = programs.iter().find(|program| program.name() == event.service) else { continue };
             let said = |word| Statement { at, way: Way::Endpoint, program, word };
-            if event.state == "armed" && !armed.contains(&program) {
+            if event.judges() && !armed.contains(&program) {
                 armed.push(program);
                 _ = heard.send(said(Word::Armed));
             }
