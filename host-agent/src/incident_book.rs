@@ -13,9 +13,10 @@ pub(crate) use self::store::FURTHER_BYTES;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_runtime::lock;
 use incidents::recorder::{FindError, Phase, Recorder, Step, Verdict};
 use page::dates::Dates;
 use tokio::runtime::Handle;
@@ -69,11 +70,6 @@ pub(crate) struct IncidentBook {
     reloads: Mutex<u64>,
     /// What the wall clock does.
     dates: Mutex<Dates>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks panics; if something did, the state would still be usable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl IncidentBook {

@@ -12,10 +12,11 @@ pub(crate) use self::node_look::NodeLook;
 pub(crate) use self::older_scores::{BYTES as OLDER_BYTES, OlderScores};
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::lock;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{Limits, Traffic};
 use axum::Router;
@@ -79,11 +80,6 @@ pub(crate) struct LivePage {
     changed: watch::Sender<()>,
     /// Viewers that may still begin.
     free: Arc<Semaphore>,
-}
-
-/// The state behind `mutex`. Nothing under these locks panics; if something did, the state would still be usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LivePage {

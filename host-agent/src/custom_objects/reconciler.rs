@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use agent_runtime::lock;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use resources::NodeReport;
@@ -14,7 +15,7 @@ use wire::name::ServiceName;
 use wire::time::Nanos;
 
 use super::apply::apply;
-use super::known::{Knowledge, Versions, lock};
+use super::known::{Knowledge, Versions};
 use super::objects::CustomObjects;
 use super::sampling::PolicyReconciler;
 use super::synopses::SynopsisReconciler;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_runtime::lock;
 use profile::take::{MAX_THREADS, ROUND};
 use profile::{Event, Plan, ProfileError};
 use wire::incident::IncidentId;
 use wire::proto::operators::IncidentProfile;
 use wire::time::UnixNanos;
 
-use super::lock;
 use crate::config::ProfileConfig;
 use crate::control_plane::ReplicaFacts;
 use crate::node::CgroupFiles;

@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::lock;
 use axum::body::{Body, Bytes};
 use page::routing;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{LivePage, lock};
+use super::LivePage;
 
 /// Bytes of a piece. A viewer that does not read holds few of them, however long the whole is.
 const PIECE: usize = 16 << 10;
