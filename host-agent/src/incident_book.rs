@@ -28,7 +28,7 @@ use wire::proto::operators as proto;
 use wire::time::{Timestamp, UnixNanos};
 
 use self::facts::ProcessFacts;
-use self::profiling::{Profiler, Wish};
+use self::profiling::{ProfileRequest, Profiler};
 use self::store::Store;
 use crate::clock;
 use crate::config::IncidentsConfig;
@@ -168,7 +168,7 @@ impl IncidentBook {
         let first = event.reasons.first().filter(|reason| is_on && reason.seen > reason.expected);
         let event_of = first.and_then(|reason| profile::Event::of_metric(reason.series.name.as_str()));
         if let (Some(incident), Some(sampled)) = (incident, event_of) {
-            self.profiler.wish(Wish { incident, service: event.service.to_string(), event: sampled });
+            self.profiler.wish(ProfileRequest { incident, service: event.service.to_string(), event: sampled });
         }
     }
 
@@ -219,7 +219,7 @@ impl IncidentBook {
             count.one_more();
             lock(&self.recorder).profile(taken.incident, &taken.profile);
         }
-        let is_wanted = |wish: &Wish| lock(&self.recorder).wants_profile(wish.incident, &wish.service);
+        let is_wanted = |wish: &ProfileRequest| lock(&self.recorder).wants_profile(wish.incident, &wish.service);
         self.profiler.go_on((replicas, &node.cgroup_files), is_wanted, now);
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use agent_runtime::clock::Clock;
 use agent_runtime::stop;
 use host_agent::process_metrics::{Family, ProcessTracker, denied};
-use sources::selection::{Selected, Selector};
+use sources::selection::{SelectedProcesses, Selector};
 use tokio::time::{MissedTickBehavior, interval};
 use wire::proto::operators::{HookEvent, LmapStatus};
 use wire::time::Nanos;
@@ -151,19 +151,19 @@ fn unlisted(error: &std::io::Error) -> Failure {
 }
 
 /// A program that runs.
-struct Running {
+struct RunningProgram {
     tracker: ProcessTracker,
-    processes: Selected,
+    processes: SelectedProcesses,
     /// Its first process.
     pid: u32,
 }
 
 /// What the selector names.
-fn running(selector: Selector) -> Result<Running, Failure> {
+fn running(selector: Selector) -> Result<RunningProgram, Failure> {
     let mut tracker = ProcessTracker::new(selector, std::process::id());
     let processes = tracker.look(Nanos::ZERO).map_err(|error| unlisted(&error))?.clone();
     let Some(&(pid, _)) = processes.roots.first() else { return Err(missing(tracker.selector())) };
-    Ok(Running { tracker, processes, pid })
+    Ok(RunningProgram { tracker, processes, pid })
 }
 
 fn missing(selector: &Selector) -> Failure {
@@ -214,10 +214,10 @@ struct WatchSession {
 }
 
 impl WatchSession {
-    fn new(running: Running, service: String, runtime_dir: &Path, interval: Duration) -> Self {
+    fn new(running: RunningProgram, service: String, runtime_dir: &Path, interval: Duration) -> Self {
         let family = Family::new(Nanos::from(interval));
         let socket = runtime_dir.join("services.sock");
-        let Running { tracker, processes: Selected { roots, all }, .. } = running;
+        let RunningProgram { tracker, processes: SelectedProcesses { roots, all }, .. } = running;
         let (clock, state, replica, problem, in_alarm) = (Clock::start(), String::new(), None, None, false);
         Self { tracker, service, roots, all, family, replica, socket, interval, clock, state, problem, in_alarm }
     }

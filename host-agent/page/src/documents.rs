@@ -12,11 +12,11 @@ use wire::quantity::quantity;
 use wire::time::UnixNanos;
 
 pub use self::incidents::{incident, incidents};
-pub use self::node::{Bounded, Contact, NodeBudget, OtherNode, Unit, Use, node};
+pub use self::node::{BudgetRow, Contact, NodeBudget, OtherNode, Unit, Use, node};
 pub use self::sources::sources;
 use crate::feed::Feed;
 use crate::history::{Alarm, Bucket, Episode, HeatCell, HeatRow};
-use crate::older::{Past, PastAlarm, Reach};
+use crate::older::{PastAlarm, PastScores, Reach};
 use crate::shown;
 use crate::traces::{Outcome, Side, Span, Trace, Traces};
 use crate::viewed::Availability;
@@ -63,7 +63,7 @@ pub fn service(feed: &Feed, lmap: u32, older: OlderScores) -> Option<String> {
 /// What a Prometheus has, in steps of `reach`, or why there is nothing. A score is an array: its first second, and the
 /// multiple of γ. So is an alarm: its first second, the first one after it, and its largest score or null.
 #[must_use]
-pub fn older(found: Result<&Past, &str>, reach: Reach) -> String {
+pub fn older(found: Result<&PastScores, &str>, reach: Reach) -> String {
     let past = found.ok();
     let scores: Vec<_> = past.iter().flat_map(|past| &past.scores).map(|of| json!([of.second, of.ratio])).collect();
     let alarm = |PastAlarm { from, to, peak }: &PastAlarm| json!([from, to, peak]);

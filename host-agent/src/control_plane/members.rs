@@ -200,7 +200,7 @@ impl Members {
                 member.missing_since.get_or_insert(now);
                 continue;
             };
-            let wanted = Wanted::new(service, member.is_whole, selection);
+            let wanted = MemberSelection::new(service, member.is_whole, selection);
             for (key, series) in catalogue.iter().filter(|(_, series)| wanted.may_have(series)) {
                 let Some(column) = wanted.column(series) else {
                     left_out += usize::from(column_name(service, &series.name).is_err());
@@ -240,7 +240,7 @@ fn selects(selection: &Selection, is_whole: bool, series: &Series) -> bool {
 }
 
 /// Which series of one member are watched.
-struct Wanted<'a> {
+struct MemberSelection<'a> {
     service: &'a ServiceName,
     is_whole: bool,
     selection: &'a Selection,
@@ -250,7 +250,7 @@ struct Wanted<'a> {
     needed: Vec<&'a str>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> MemberSelection<'a> {
     fn new(service: &'a ServiceName, is_whole: bool, selection: &'a Selection) -> Self {
         let own = |name: &'a str| name.strip_prefix(service.as_str())?.strip_prefix('/');
         let chosen = selection.chosen().filter_map(|name| own(name.as_str())).collect();

@@ -24,7 +24,7 @@ use crate::node::Node;
 use crate::pod_watch::PodWatch;
 
 /// What was refused, why, and when it is tried again.
-type Refused = (Arc<Settings>, String, Nanos);
+type RefusedSettings = (Arc<Settings>, String, Nanos);
 
 /// What was done so far about `Lmap`s.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ struct LmapReconciler {
     versions: Option<Versions>,
     plan: Plan,
     applied: BTreeMap<String, Applied>,
-    refused: BTreeMap<String, Refused>,
+    refused: BTreeMap<String, RefusedSettings>,
 }
 
 /// Applies `objects` to `node` for ever.

@@ -44,13 +44,13 @@ struct Reading {
 }
 
 /// The address of an agent, and its last reading.
-type Located = (IpAddr, Arc<Mutex<Reading>>);
+type LocatedAgent = (IpAddr, Arc<Mutex<Reading>>);
 
 /// Where the agents are, when that was asked, and their readings.
 #[derive(Debug, Default)]
 struct Agents {
     asked: Option<Duration>,
-    readings: BTreeMap<String, Located>,
+    readings: BTreeMap<String, LocatedAgent>,
 }
 
 /// Reads the agents of one namespace.
@@ -124,8 +124,8 @@ impl Reader {
     fn agent(
         &self,
         (node, address): (String, IpAddr),
-        before: &mut BTreeMap<String, Located>,
-    ) -> Option<(String, Located)> {
+        before: &mut BTreeMap<String, LocatedAgent>,
+    ) -> Option<(String, LocatedAgent)> {
         if let Some(known) = before.remove(&node).filter(|(known, _)| *known == address) {
             return Some((node, known));
         }

@@ -109,7 +109,7 @@ fn older_scores_and_alarms_come_with_their_step_or_with_why_there_are_none() {
     let (scores, alarms) = (vec![Score { second: 120, ratio: 2.5 }], vec![(120, 240, Some(2.5)), (960, 1_080, None)]);
     let alarms = alarms.into_iter().map(|(from, to, peak)| PastAlarm { from, to, peak }).collect();
 
-    let found = parsed(&older(Ok(&Past { scores, alarms }), Reach::Day));
+    let found = parsed(&older(Ok(&PastScores { scores, alarms }), Reach::Day));
     let failed = parsed(&older(Err(HOSTILE), Reach::Week));
 
     let alarms = json!([[120, 240, 2.5], [960, 1_080, null]]);
