@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks `mutex`, also after a thread has panicked with it.
 ///
-/// For state that is whole at each moment: no code under such a lock panics. If some did, its thread would end, and what
-/// it leaves behind would still be usable.
+/// For state that is whole at each moment: no code under such a lock panics. If some did, its thread would end, and
+/// what it leaves behind would still be usable.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
