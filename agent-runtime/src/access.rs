@@ -222,13 +222,13 @@ fn resolve_group(role: Role, group: &NameOrId) -> Result<u32, UnknownName> {
 
 /// Members with names resolved to numbers.
 #[derive(Clone, Debug, Default)]
-struct Granted {
+struct RoleMembers {
     users: Vec<u32>,
     groups: Vec<u32>,
     certificates: Vec<String>,
 }
 
-impl Granted {
+impl RoleMembers {
     fn resolve(role: Role, members: &Members) -> Result<Self, UnknownName> {
         let groups = members.groups.iter().map(|group| resolve_group(role, group));
         Ok(Self {
@@ -268,10 +268,10 @@ pub struct Denied {
 #[derive(Clone, Debug)]
 pub struct Access {
     own_uid: u32,
-    workers: Granted,
-    operators: Granted,
-    viewers: Granted,
-    peers: Granted,
+    workers: RoleMembers,
+    operators: RoleMembers,
+    viewers: RoleMembers,
+    peers: RoleMembers,
     config: AccessConfig,
 }
 
@@ -285,10 +285,10 @@ impl Access {
     pub fn resolve(config: &AccessConfig) -> Result<Self, UnknownName> {
         Ok(Self {
             own_uid: nix::unistd::geteuid().as_raw(),
-            workers: Granted::resolve(Role::Worker, &config.workers)?,
-            operators: Granted::resolve(Role::Operator, &config.operators)?,
-            viewers: Granted::resolve(Role::Viewer, &config.viewers)?,
-            peers: Granted::resolve(Role::Peer, &config.peers)?,
+            workers: RoleMembers::resolve(Role::Worker, &config.workers)?,
+            operators: RoleMembers::resolve(Role::Operator, &config.operators)?,
+            viewers: RoleMembers::resolve(Role::Viewer, &config.viewers)?,
+            peers: RoleMembers::resolve(Role::Peer, &config.peers)?,
             config: config.clone(),
         })
     }

@@ -16,16 +16,16 @@ use tower_service::Service;
 #[must_use]
 pub fn bounded(client: Client, most: usize, selects: fn(query: &str) -> bool) -> Client {
     let namespace = client.default_namespace().to_owned();
-    Client::new(Bounded { client, most, selects }, namespace)
+    Client::new(BoundedClient { client, most, selects }, namespace)
 }
 
-struct Bounded {
+struct BoundedClient {
     client: Client,
     most: usize,
     selects: fn(&str) -> bool,
 }
 
-impl Service<Request<Body>> for Bounded {
+impl Service<Request<Body>> for BoundedClient {
     type Response = Response<Limited<Body>>;
     type Error = kube::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;

@@ -5,7 +5,7 @@ mod usage;
 
 use core::fmt;
 
-pub use self::usage::{Counted, Metered, Unit, Use, UsedBound};
+pub use self::usage::{Metered, Unit, UsageCount, Use, UsedBound};
 
 /// Bytes in a MiB.
 pub const MIB: u64 = 1 << 20;

@@ -18,6 +18,7 @@
 //! | [`tls`] | certificates of a server and of a client |
 //! | [`live_tls`] | certificates that are replaced while their listener listens |
 //! | [`logs`] | logs to standard error, as text or JSON |
+//! | [`lock`] | a lock that a panic has not broken |
 //! | [`listen`] | TCP listeners, whose errors name the configuration key; the pause after a failed accept |
 //! | [`page`] | `/metrics` as OpenMetrics text |
 //! | [`peers`] | who connects by TCP: a user of this machine, or another machine; fair places for connections |
@@ -47,6 +48,7 @@ pub mod http_client;
 pub mod listen;
 pub mod live_tls;
 pub mod logs;
+mod mutex;
 pub mod page;
 pub mod peers;
 pub mod program;
@@ -63,4 +65,5 @@ pub mod tls;
 pub use config::{ConfigError, LogConfig, LogFormat, Rdma, Settings};
 pub use count::Count;
 pub use error::chain;
+pub use mutex::lock;
 pub use tls::{ClientConfigs, ClientTls, OutwardTls, ServerTls, TlsError, tls_builder};

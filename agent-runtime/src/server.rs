@@ -112,7 +112,7 @@ impl Server {
                 next = admitted.recv() => next,
                 () = &mut stop => None,
             };
-            let Some(Admitted { stream, identity, place }) = next else { break };
+            let Some(AdmittedConnection { stream, identity, place }) = next else { break };
             let (server, tls) = (self.clone(), tls.clone());
             let (builder, watcher) = (builder.clone(), graceful.watcher());
             tokio::spawn(async move {
@@ -126,7 +126,7 @@ impl Server {
     }
 
     /// Accepts for ever.
-    async fn accept(self, listener: Listener, places: Arc<Places>, admitted: mpsc::Sender<Admitted>) {
+    async fn accept(self, listener: Listener, places: Arc<Places>, admitted: mpsc::Sender<AdmittedConnection>) {
         let (failures, clock) = (RepeatedEvents::default(), Clock::start());
         loop {
             let stream = match listener.accept().await {
@@ -162,7 +162,7 @@ impl Server {
                 self.counts.refused.one_more();
                 continue;
             };
-            if admitted.send(Admitted { stream, identity, place }).await.is_err() {
+            if admitted.send(AdmittedConnection { stream, identity, place }).await.is_err() {
                 return;
             }
         }
@@ -270,7 +270,7 @@ struct Caller {
 }
 
 /// A connection that has a place.
-struct Admitted {
+struct AdmittedConnection {
     stream: Stream,
     identity: Identity,
     place: ConnectionPermit,

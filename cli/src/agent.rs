@@ -123,7 +123,7 @@ fn certificates(error: &TlsError) -> Failure {
 
 /// The content of [`READY_FILE`]. Unknown fields are ignored: the agent may be newer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Ready {
+pub struct ReadyAgent {
     /// The process id of the agent.
     pub pid: u32,
     /// The address of the operators' API on this machine.
@@ -133,7 +133,7 @@ pub struct Ready {
     pub operators_listen: Option<String>,
 }
 
-impl Ready {
+impl ReadyAgent {
     /// The address to connect to: with `tls` that for other machines, if there is one.
     fn address(self, tls: bool) -> String {
         self.operators_listen.filter(|_| tls).unwrap_or(self.operators)
@@ -230,7 +230,7 @@ impl AgentError {
 /// # Errors
 ///
 /// [`AgentError`] if it does not exist, cannot be read, or has another content.
-pub fn ready(runtime_dir: &Path) -> Result<Ready, AgentError> {
+pub fn ready(runtime_dir: &Path) -> Result<ReadyAgent, AgentError> {
     let path = runtime_dir.join(READY_FILE);
     match std::fs::read(&path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|cause| AgentError::Malformed { path, cause }),
@@ -509,7 +509,7 @@ mod tests {
 
         assert_eq!(
             ready(directory.path()).unwrap(),
-            Ready { pid: 12, operators: "unix:/a/operators.sock".to_owned(), operators_listen: None }
+            ReadyAgent { pid: 12, operators: "unix:/a/operators.sock".to_owned(), operators_listen: None }
         );
     }
 }

@@ -6,14 +6,12 @@
 use std::sync::OnceLock;
 
 use region::SlotRun;
+use wire::histogram::BELOW_ZERO;
 
 use crate::client::WeakClient;
 use crate::handles::{Binding, Histogram};
 use crate::metric_spec::MetricSpec;
 use crate::registration::{Registration, Sealed as _};
-
-/// Ends the name of the histogram that has a histogram's values below 0, without their sign.
-const BELOW_ZERO: &str = ".below_zero";
 
 /// A histogram, and one for its values below 0 as soon as there are some.
 #[derive(Debug)]

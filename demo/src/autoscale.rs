@@ -253,7 +253,7 @@ impl Run {
     /// Takes γ from a status reply. Subscribes to the rows as soon as the LMAP exists.
     async fn on_status(&mut self, status: &StatusReply) -> Result<(), DemoError> {
         let Some(lmap) = status.lmaps.iter().find(|lmap| lmap.service == SERVICE.name()) else { return Ok(()) };
-        if matches!(lmap.state.as_str(), "armed" | "drifted") {
+        if lmap.judges() {
             self.gamma = lmap.gamma;
         }
         if self.rows.is_none() {

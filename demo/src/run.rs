@@ -247,7 +247,7 @@ impl Run<'_> {
         for lmap in &status.lmaps {
             let Some(service) = Target::named(&lmap.service) else { continue };
             let state = State { name: lmap.state.clone(), rows: lmap.rows, rows_needed: lmap.rows_needed };
-            if matches!(lmap.state.as_str(), "armed" | "drifted") {
+            if lmap.judges() {
                 let now = self.clock.now();
                 self.record.armed.entry(service).or_insert(now);
                 // The provisional threshold before that is of few rows, and soon replaced.

@@ -19,12 +19,12 @@ use core::time::Duration;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agent_runtime::lock;
 use kube::Client;
 use kube::api::ApiResource;
 use resources::{Lmap, SamplingPolicy, SynopsisPolicy};
 use tokio::runtime::Handle;
 
-use self::known::lock;
 use self::objects::Pace;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;

@@ -12,7 +12,7 @@ use wire::id::RegionId;
 
 use crate::node::Node;
 
-/// Interval between two looks.
+/// Interval between two steps of the sweep.
 const EVERY: Duration = Duration::from_secs(1);
 /// Regions that are looked at at a time: a system call each.
 const ROUND: usize = 1_024;
@@ -24,23 +24,23 @@ const FIRST: RegionId = RegionId(0);
 pub(crate) async fn watch(node: Arc<Node>) {
     let mut beat = interval(EVERY);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut look = Look { after: FIRST, reported: BTreeSet::new() };
+    let mut sweep = RegionSweep { after: FIRST, reported: BTreeSet::new() };
     loop {
         beat.tick().await;
-        look.go_on(&node);
+        sweep.go_on(&node);
     }
 }
 
-/// A look at all regions, under way.
+/// A sweep over all regions, under way.
 #[derive(Debug)]
-struct Look {
+struct RegionSweep {
     /// The last region that was looked at.
     after: RegionId,
     /// Regions that were reported and are there: each is reported once.
     reported: BTreeSet<RegionId>,
 }
 
-impl Look {
+impl RegionSweep {
     /// Looks at the next regions.
     fn go_on(&mut self, node: &Node) {
         let regions = node.regions_after(self.after, ROUND);

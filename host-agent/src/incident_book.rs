@@ -13,9 +13,10 @@ pub(crate) use self::store::FURTHER_BYTES;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_runtime::lock;
 use incidents::recorder::{FindError, Phase, Recorder, Step, Verdict};
 use page::dates::Dates;
 use tokio::runtime::Handle;
@@ -27,7 +28,7 @@ use wire::proto::operators as proto;
 use wire::time::{Timestamp, UnixNanos};
 
 use self::facts::ProcessFacts;
-use self::profiling::{Profiler, Wish};
+use self::profiling::{ProfileRequest, Profiler};
 use self::store::Store;
 use crate::clock;
 use crate::config::IncidentsConfig;
@@ -69,11 +70,6 @@ pub(crate) struct IncidentBook {
     reloads: Mutex<u64>,
     /// What the wall clock does.
     dates: Mutex<Dates>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks panics; if something did, the state would still be usable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl IncidentBook {
@@ -172,7 +168,7 @@ impl IncidentBook {
         let first = event.reasons.first().filter(|reason| is_on && reason.seen > reason.expected);
         let event_of = first.and_then(|reason| profile::Event::of_metric(reason.series.name.as_str()));
         if let (Some(incident), Some(sampled)) = (incident, event_of) {
-            self.profiler.wish(Wish { incident, service: event.service.to_string(), event: sampled });
+            self.profiler.wish(ProfileRequest { incident, service: event.service.to_string(), event: sampled });
         }
     }
 
@@ -223,7 +219,7 @@ impl IncidentBook {
             count.one_more();
             lock(&self.recorder).profile(taken.incident, &taken.profile);
         }
-        let is_wanted = |wish: &Wish| lock(&self.recorder).wants_profile(wish.incident, &wish.service);
+        let is_wanted = |wish: &ProfileRequest| lock(&self.recorder).wants_profile(wish.incident, &wish.service);
         self.profiler.go_on((replicas, &node.cgroup_files), is_wanted, now);
     }
 

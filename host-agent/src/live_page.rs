@@ -3,7 +3,7 @@
 //! One task looks at the status twice a second, and takes traces that were kept. A viewer has a task that sends what is
 //! new, one piece at a time: who does not read holds up nobody, and is closed.
 
-mod map_look;
+mod map_snapshot;
 mod node_look;
 mod older_scores;
 mod viewers;
@@ -12,10 +12,11 @@ pub(crate) use self::node_look::NodeLook;
 pub(crate) use self::older_scores::{BYTES as OLDER_BYTES, OlderScores};
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_runtime::access::{Access, Identity, Role};
+use agent_runtime::lock;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{Limits, Traffic};
 use axum::Router;
@@ -27,11 +28,11 @@ use page::documents::{self, Keeping};
 use page::feed::{Feed, News, Revisions};
 use page::fetch_metadata::FetchMetadata;
 use page::history::History;
-use page::looked::Looked;
 use page::map::Map;
 use page::older::Reach;
 use page::routing::{self, Answer, Document, Doorkeeper, Method};
 use page::sessions::{Secret, Sessions, TOKEN_LIFETIME, TooManyTokens};
+use page::viewed::ViewedLmaps;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 use wire::id::LmapId;
@@ -74,16 +75,11 @@ pub(crate) struct LivePage {
     sessions: Mutex<Sessions<Identity>>,
     feed: Mutex<Feed>,
     map: Mutex<Map>,
-    looked: Mutex<Looked>,
+    viewed: Mutex<ViewedLmaps>,
     /// Says that there is an event.
     changed: watch::Sender<()>,
     /// Viewers that may still begin.
     free: Arc<Semaphore>,
-}
-
-/// The state behind `mutex`. Nothing under these locks panics; if something did, the state would still be usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LivePage {
@@ -98,7 +94,7 @@ impl LivePage {
             sessions: Mutex::default(),
             feed: Mutex::new(Feed::new(History::new(config.history_bytes))),
             map: Mutex::default(),
-            looked: Mutex::default(),
+            viewed: Mutex::default(),
             changed: watch::Sender::new(()),
             free: Arc::new(Semaphore::new(MAX_VIEWERS)),
         })
@@ -128,8 +124,8 @@ impl LivePage {
         let status = status(&self.node, &self.sources.problems);
         let now = self.node.clock().now();
         lock(&self.map).forget(now);
-        let looked = lock(&self.looked).current(now);
-        self.node.look_at(Onlooker::Page, looked.into_iter().map(LmapId).collect());
+        let viewed = lock(&self.viewed).current(now);
+        self.node.look_at(Onlooker::Page, viewed.into_iter().map(LmapId).collect());
         let news = lock(&self.feed).look(&status, Revisions { traces, incidents }, clock::steady_now());
         if news == News::Event {
             self.changed.send_replace(());
@@ -180,8 +176,8 @@ impl LivePage {
     fn metrics(&self, lmap: LmapId) -> Option<String> {
         let (each, ratio) = self.node.inspect(|plane, _| (plane.each_column(lmap), plane.last_ratio(lmap)));
         let (at, each) = each?;
-        let room = lock(&self.looked).ask(lmap.0, self.node.clock().now());
-        Some(documents::metrics(at, ratio, &each, room))
+        let availability = lock(&self.viewed).ask(lmap.0, self.node.clock().now());
+        Some(documents::metrics(at, ratio, &each, availability))
     }
 
     /// The map, as of the last look. All that ask wait for whoever looks.
@@ -193,7 +189,7 @@ impl LivePage {
         let mut map = lock(&self.map);
         let now = self.node.clock().now();
         if map.ask(now) {
-            map.take(map_look::look(self.sources.problems.edge.as_deref()), now);
+            map.take(map_snapshot::snapshot(self.sources.problems.edge.as_deref()), now);
         }
         map.json(|service| urgent.contains(service), &streams)
     }

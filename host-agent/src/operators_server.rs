@@ -27,8 +27,8 @@ use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::time::Nanos;
 
 pub(crate) use self::calls::Callers;
-use self::calls::{Allowed, Call, allowed};
-use self::streams::{Next, stream};
+use self::calls::{AllowedCall, Call, allowed};
+use self::streams::{NextItem, stream};
 use self::translate::SentTitles;
 use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
 use crate::dispatch::StreamId;
@@ -160,10 +160,10 @@ fn events(
     stream(&node, notified, withdrawn, move || {
         let HookStream { node, id, stream } = &attached;
         match node.next_event_for(*id, *stream) {
-            Ok(Some(taken)) => Next::Item(translate::event(*id, &taken, &mut titles)),
-            Ok(None) if node.is_over(*id) => Next::End(None),
-            Ok(None) => Next::Wait,
-            Err(_) => Next::End(Some(Status::aborted("another stream has taken over this hook"))),
+            Ok(Some(taken)) => NextItem::Item(translate::event(*id, &taken, &mut titles)),
+            Ok(None) if node.is_over(*id) => NextItem::End(None),
+            Ok(None) => NextItem::Wait,
+            Err(_) => NextItem::End(Some(Status::aborted("another stream has taken over this hook"))),
         }
     })
 }
@@ -265,7 +265,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::RegisterHookRequest>,
     ) -> Result<Response<Self::RegisterHookStream>, Status> {
-        let Allowed { by, call } = allowed(&request)?;
+        let AllowedCall { by, call } = allowed(&request)?;
         let withdrawn = self.withdrawn(&request, &by, call);
         let request = request.into_inner();
         let filter = translate::filter(&request)?;
@@ -293,7 +293,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::ResumeHookRequest>,
     ) -> Result<Response<Self::ResumeHookStream>, Status> {
-        let Allowed { by, call } = allowed(&request)?;
+        let AllowedCall { by, call } = allowed(&request)?;
         let withdrawn = self.withdrawn(&request, &by, call);
         let proto::ResumeHookRequest { hook, after } = request.into_inner();
         let resumed = self.node.resume_hook(HookId(hook), after);
@@ -307,7 +307,7 @@ impl Operators for OperatorsService {
         &self,
         request: Request<proto::WatchRowsRequest>,
     ) -> Result<Response<Self::WatchRowsStream>, Status> {
-        let Allowed { by, call } = allowed(&request)?;
+        let AllowedCall { by, call } = allowed(&request)?;
         let withdrawn = self.withdrawn(&request, &by, call);
         let request = request.into_inner();
         let watched = self.node.for_operator(&by, self.hooks, |node| {
@@ -322,9 +322,9 @@ impl Operators for OperatorsService {
         let mut sent_columns: Option<Arc<[String]>> = None;
         let rows =
             stream(&self.node, notified, withdrawn, move || match registered.node.next_row_item(registered.id) {
-                Some(taken) => Next::Item(translate::row(taken, &mut sent_columns)),
-                None if registered.node.is_over(registered.id) => Next::End(None),
-                None => Next::Wait,
+                Some(taken) => NextItem::Item(translate::row(taken, &mut sent_columns)),
+                None if registered.node.is_over(registered.id) => NextItem::End(None),
+                None => NextItem::Wait,
             });
         Ok(Response::new(rows))
     }

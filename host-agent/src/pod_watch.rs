@@ -8,10 +8,10 @@ mod monitors;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use agent_runtime::Count;
 use agent_runtime::reload::Reloadable;
+use agent_runtime::{Count, lock};
 use k8s_openapi::api::core::v1 as api;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
@@ -230,11 +230,6 @@ fn take(pods: &mut Pods, event: Event<api::Pod>, now: Duration) -> Option<Rollou
         Event::InitDone => pods.end_list(),
     }
     None
-}
-
-/// No code under these locks panics. If one did, the tables would still be usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Watches the pods of `plan` with `client` on `threads`, until `node` drains.

@@ -25,7 +25,7 @@ use wire::time::Nanos;
 
 use crate::clock::Clock;
 use crate::control_plane::ConnectionId;
-pub use candidates::{Denied, denied};
+pub use candidates::{UnreadableMetrics, denied};
 pub use family::Family;
 pub use measures::{Measure, Values, periods};
 use process::MeasuredProcess;

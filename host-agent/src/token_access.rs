@@ -24,9 +24,10 @@ mod testing;
 mod tests;
 
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use agent_runtime::access::Identity;
+use agent_runtime::lock;
 use kube::Client;
 use tokio::sync::Semaphore;
 
@@ -199,9 +200,4 @@ impl TokenAccess {
     fn now(&self) -> Duration {
         self.clock.now().into()
     }
-}
-
-/// No code under these locks panics. If one did, what they hold would still be usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

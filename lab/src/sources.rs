@@ -35,7 +35,7 @@ use probe::Felt;
 use programs::RunningProgram;
 use schedule::{Fault, Pace, PlannedFault, Program};
 use tables::{Cost, Report, Run};
-use ways::{Agents, Watch};
+use ways::{Agents, WatchProcess};
 
 /// How often loads are looked after, and words are taken.
 const TURN: Duration = Duration::from_millis(50);
@@ -163,7 +163,7 @@ fn write(report: &Report, text: &str) -> Result<()> {
 
 /// Everything that runs. Fields are dropped in this order.
 struct Testbed {
-    watches: Vec<Watch>,
+    watches: Vec<WatchProcess>,
     watch_agents: Agents,
     endpoint_agents: Agents,
     prometheus: Option<Process>,
@@ -236,7 +236,7 @@ impl Testbed {
         let sources = ways::sources(&programs, pace);
         let endpoint_agents = Agents::start(uview, &folder.join("endpoint"), pace, &sources)?;
         ways::listen(&endpoint_agents, present, (clock, heard.clone()))?;
-        let watch = |running| Watch::start(uview, &watch_agents, running, pace, (clock, heard.clone()));
+        let watch = |running| WatchProcess::start(uview, &watch_agents, running, pace, (clock, heard.clone()));
         let watches = programs.iter().map(watch).collect::<Result<_>>()?;
         let (record, since) = (Record::default(), Nanos::ZERO);
         Ok(Self { watches, watch_agents, endpoint_agents, prometheus, programs, clock, words, felt, record, since })
@@ -365,7 +365,7 @@ impl Testbed {
         let agents = |agents: &Agents| vec![agents.host.id(), agents.nic.id()];
         Ok([
             Some(of(agents(&self.watch_agents))?),
-            Some(of(self.watches.iter().map(Watch::id).collect())?),
+            Some(of(self.watches.iter().map(WatchProcess::id).collect())?),
             Some(of(agents(&self.endpoint_agents))?),
             self.prometheus.as_ref().map(|prometheus| of(vec![prometheus.id()])).transpose()?,
             Some(of(self.programs.iter().map(|running| running.exporter_process.id()).collect())?),

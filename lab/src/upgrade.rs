@@ -21,7 +21,7 @@ use wire::time::UnixNanos;
 use action::{Action, PLAN, Release, SECOND};
 use node::{Node, SERVICES, ShopService};
 use outcome::{Outcome, table};
-use viewer::{Snapshot, Viewer, is_armed};
+use viewer::{Snapshot, Viewer};
 
 /// Rows that a detector without a model learns before it judges any.
 const WARM_UP: u32 = 120;
@@ -90,8 +90,7 @@ fn learn(node: &mut Node, viewer: &Viewer, interval: Duration) -> Result<()> {
     let clock = Stopwatch::start();
     loop {
         let now = viewer.look()?;
-        let has_learnt =
-            |lmap: &LmapStatus| is_armed(&lmap.state) && !lmap.alarm && lmap.samples >= u64::from(2 * WARM_UP);
+        let has_learnt = |lmap: &LmapStatus| lmap.judges() && !lmap.alarm && lmap.samples >= u64::from(2 * WARM_UP);
         let learns = |service: &&ShopService| now.lmap(service.name).is_none_or(|lmap| !has_learnt(lmap));
         let Some(service) = SERVICES.iter().find(learns) else { return Ok(()) };
         node.check()?;
@@ -155,7 +154,7 @@ fn is_unknown_call(error: &anyhow::Error) -> bool {
 /// Services whose detectors learn without a model.
 fn learning_anew(now: &Snapshot) -> Vec<String> {
     let lmaps = SERVICES.iter().filter_map(|service| now.lmap(service.name));
-    let anew = lmaps.filter(|lmap| !is_armed(&lmap.state) && lmap.rows_needed > SETTLE_ROWS);
+    let anew = lmaps.filter(|lmap| !lmap.judges() && lmap.rows_needed > SETTLE_ROWS);
     anew.map(|lmap| lmap.service.clone()).collect()
 }
 
@@ -181,10 +180,12 @@ fn lacking(before: &Snapshot, now: &Snapshot, (action, workers): (Action, Vec<u3
     }
     let mut placed = BTreeSet::new();
     for service in SERVICES.map(|service| service.name) {
-        let state = now.lmap(service).map(|lmap| lmap.state.as_str());
-        match (state, now.worker_of(service)) {
-            (Some(state), Some(worker)) if is_armed(state) => _ = placed.insert(worker),
-            (state, _) => return Some(format!("{service} is {}", state.unwrap_or("not there"))),
+        match (now.lmap(service), now.worker_of(service)) {
+            (Some(lmap), Some(worker)) if lmap.judges() => _ = placed.insert(worker),
+            (lmap, _) => {
+                let state = lmap.map_or("not there", |lmap| lmap.state.as_str());
+                return Some(format!("{service} is {state}"));
+            }
         }
         let (had, has) = (before.registered(service), now.registered(service));
         if had != has {

@@ -50,7 +50,7 @@
 mod look;
 mod report;
 
-pub use look::{BetweenRow, Look, LookBuffer};
+pub use look::{BetweenRow, InterimBuffer, InterimScore};
 
 use crate::basis::Basis;
 use crate::budget::Budget;

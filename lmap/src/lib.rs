@@ -122,7 +122,7 @@ mod verdict;
 pub use canary::{Canary, CanaryError, Difference, DifferenceKind, Tolerance};
 pub use column::{Column, ColumnKind};
 pub use counts::Counts;
-pub use detector::{BetweenRow, Detector, Look, LookBuffer};
+pub use detector::{BetweenRow, Detector, InterimBuffer, InterimScore};
 pub use episode::Episode;
 pub use explain::{Direction, Reason};
 pub use expression::{

@@ -46,7 +46,7 @@ pub struct Saturation {
 /// The columns of a detector that have the rule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Saturations {
-    columns: Vec<Watched>,
+    columns: Vec<WatchedColumn>,
     /// Rows that a column needs before it is judged.
     learn: u64,
     /// Whether one of them was too much in the newest row.
@@ -57,7 +57,7 @@ pub(crate) struct Saturations {
 
 /// One column with the rule.
 #[derive(Clone, Debug)]
-struct Watched {
+struct WatchedColumn {
     column: usize,
     rule: Saturation,
     /// The last values; a ring. A value is learnt when it leaves it.
@@ -73,12 +73,12 @@ struct Watched {
 
 impl Saturations {
     /// The most memory of any number of columns.
-    pub(crate) const MAX_BYTES: usize = MAX_COLUMNS * (size_of::<Watched>() + MAX_ROWS * size_of::<f32>());
+    pub(crate) const MAX_BYTES: usize = MAX_COLUMNS * (size_of::<WatchedColumn>() + MAX_ROWS * size_of::<f32>());
 
     /// Of `columns`; each is judged after `learn` rows.
     pub(crate) fn new(columns: &[Column], learn: usize) -> Self {
         let with_rule = columns.iter().enumerate().filter_map(|(at, column)| Some((at, column.saturation?)));
-        let watched = with_rule.take(MAX_COLUMNS).map(|(column, rule)| Watched::new(column, rule));
+        let watched = with_rule.take(MAX_COLUMNS).map(|(column, rule)| WatchedColumn::new(column, rule));
         let mut columns: Vec<_> = watched.collect();
         columns.shrink_to_fit();
         Self { columns, learn: learn as u64, any: false, held: false }
@@ -114,7 +114,7 @@ impl Saturations {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let each = |of: &Watched| size_of::<Watched>() + size_of::<f32>() * of.recent.capacity();
+        let each = |of: &WatchedColumn| size_of::<WatchedColumn>() + size_of::<f32>() * of.recent.capacity();
         self.columns.iter().map(each).sum()
     }
 
@@ -128,7 +128,7 @@ impl Saturations {
     }
 }
 
-impl Watched {
+impl WatchedColumn {
     fn new(column: usize, rule: Saturation) -> Self {
         let rows = (rule.rows as usize).clamp(1, MAX_ROWS);
         let recent = Vec::with_capacity(rows);

@@ -45,6 +45,14 @@ pub enum State {
     },
 }
 
+impl State {
+    /// Whether rows are judged: episodes begin and end. A detector that has drifted judges as before.
+    #[must_use]
+    pub const fn judges(self) -> bool {
+        matches!(self, Self::Armed | Self::Drifted { .. })
+    }
+}
+
 /// The verdict of an LMAP on one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use = "an unhandled verdict is a missed anomaly"]

@@ -260,7 +260,7 @@ impl LmapRuntime {
         self.keep_pace(scored, changed, silent || self.in_episode);
         let state = if silent { State::Silent } else { self.state() };
         let near = scored.is_some_and(|verdict| {
-            let gamma = verdict.gamma.filter(|_| is_armed(verdict.state));
+            let gamma = verdict.gamma.filter(|_| verdict.state.judges());
             gamma.is_some_and(|gamma| verdict.score >= shared.lowest_share * gamma)
         });
         let changed = self.reported_state.replace(state) != Some(state);
@@ -294,7 +294,7 @@ impl LmapRuntime {
 
     /// Whether the model of the interval that judges can be kept: not while its sketch is being decomposed.
     fn can_be_succeeded(&self) -> bool {
-        let has_model = |of: &Detectors| !is_armed(of.state()) || of.learned_model().is_some();
+        let has_model = |of: &Detectors| !of.state().judges() || of.learned_model().is_some();
         self.detectors.as_ref().is_none_or(has_model)
     }
 
@@ -441,7 +441,7 @@ impl LmapRuntime {
     /// Whether the host agent is due to get the model: when the detector is first armed, and `every` so often.
     pub(crate) fn model_is_due(&mut self, now: Nanos, every: Nanos) -> bool {
         let recent = self.model_given.and_then(|at| now.since(at)).is_some_and(|length| length < every);
-        let is_due = !recent && matches!(self.state(), State::Armed | State::Drifted);
+        let is_due = !recent && self.state().judges();
         if is_due {
             self.model_given = Some(now);
         }
@@ -495,8 +495,4 @@ impl LmapRuntime {
     pub(crate) fn reported_state(&self) -> State {
         self.reported_state.unwrap_or(State::Learning)
     }
-}
-
-fn is_armed(state: lmap::State) -> bool {
-    matches!(state, lmap::State::Armed | lmap::State::Drifted { .. })
 }

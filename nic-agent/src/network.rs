@@ -59,7 +59,7 @@ use std::thread;
 
 use crate::config::{FragmentConfig, NetworkConfig, OneWayConfig, StreamConfig, SwitchConfig, SwitchFileError};
 use agent_runtime::listen::BindError;
-use fragment::{Book, FragmentMetrics, FragmentStream};
+use fragment::{FragmentMetrics, FragmentState, FragmentStream};
 use interface::{MonitoredStream, Stop};
 pub(crate) use interface_stats::{InterfaceSnapshot, Interfaces};
 use keeper::Keeper;
@@ -249,9 +249,9 @@ fn one_way_task(
 fn counted(config: &FragmentConfig, socket: &Path) -> Result<(FragmentStream, FragmentTask), StartError> {
     let key = DigestKey::new(rand::random());
     let now = epoch_now(config.epoch_ms.get());
-    let book = Arc::new(Mutex::new(Book::new(config, key.clone(), rand::random(), now)));
+    let state = Arc::new(Mutex::new(FragmentState::new(config, key.clone(), rand::random(), now)));
     let (sender, ended_epoch) = watch::channel(0);
-    let stream = FragmentStream::new(config, key, rand::random(), Arc::clone(&book), sender)?;
+    let stream = FragmentStream::new(config, key, rand::random(), Arc::clone(&state), sender)?;
     let metrics = FragmentMetrics::new(config, socket);
-    Ok((stream, FragmentTask { config: config.clone(), book, ended_epoch, metrics }))
+    Ok((stream, FragmentTask { config: config.clone(), state, ended_epoch, metrics }))
 }

@@ -29,7 +29,7 @@ const GROUPS: [&[Count]; 4] = [
 
 /// What is always registered, but the counters.
 #[derive(Debug)]
-struct Levelled {
+struct LevelMeters {
     connections: UpDownCounter,
     waiting: UpDownCounter,
 }
@@ -39,7 +39,7 @@ struct Levelled {
 pub(crate) struct Meters {
     counters: [OnceLock<Counter>; COUNTS],
     duration: OnceLock<Histogram>,
-    levels: OnceLock<Levelled>,
+    levels: OnceLock<LevelMeters>,
     off: OnceLock<UpDownCounter>,
 }
 
@@ -112,7 +112,7 @@ impl Meters {
         let handles = self.levels.get_or_init(|| {
             let connections = client.up_down_counter("server.connection.count").unit("{connection}");
             let waiting = client.up_down_counter("server.active_requests").unit("{request}");
-            Levelled { connections: connections.group(Group::Network).register(), waiting: waiting.register() }
+            LevelMeters { connections: connections.group(Group::Network).register(), waiting: waiting.register() }
         });
         handles.connections.add(levels.connections.wrapping_sub(handles.connections.get()));
         handles.waiting.add(levels.waiting.wrapping_sub(handles.waiting.get()));

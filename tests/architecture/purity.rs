@@ -58,7 +58,7 @@ const PURE_MODULES: [(&str, &[&str]); 8] = [
     ),
     ("host-agent/src", &["control_plane", "findings", "span_columns"]),
     ("hooks/otlp/src", &["codec", "gzip"]),
-    ("k8s/controller/src", &["election", "events", "pace", "room", "scores"]),
+    ("k8s/controller/src", &["election", "events", "memory_budget", "pace", "scores"]),
     ("k8s/csi/src", &["mounts"]),
     (
         "hooks/remote-write/src",

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use host_agent::control_plane::{ConnectionId, Event, RowBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use wire::control::State;
 use wire::id::{LmapId, WorkerId};
 use wire::metric::Statistic;
 use wire::name::ServiceName;
@@ -479,7 +478,7 @@ impl World {
 
     fn check_verdict(&mut self, event: &Event) {
         self.stats.verdicts += 1;
-        if self.is_quiet && matches!(event.verdict.state, State::Armed | State::Drifted) {
+        if self.is_quiet && event.verdict.state.judges() {
             let (at, service) = (self.now, event.service.clone());
             self.judged.push(Judgement { at, service, row_unix_ns: event.at.0 });
         }

@@ -17,7 +17,7 @@ use crate::proto::{control, fragments, gossip, one_way, operators};
 type Limit = (&'static [u32], usize);
 
 /// A message whose repeated fields are bounded.
-pub trait Bounded {
+pub trait BoundedMessage {
     /// The fields that repeat, and their limits; the outer ones come first.
     const REPEATED: &'static [Limit];
 }
@@ -37,10 +37,10 @@ const OF_STREAM: usize = 1_024;
 /// Flows of one request about fragments. An end asks for 16 at most.
 const FLOWS: usize = 16;
 
-/// Implements [`Bounded`]: fields and limits of each message.
+/// Implements [`BoundedMessage`]: fields and limits of each message.
 macro_rules! bounded {
     ($($message:ty: [$($limit:expr),* $(,)?];)*) => {
-        $(impl Bounded for $message {
+        $(impl BoundedMessage for $message {
             const REPEATED: &'static [Limit] = &[$($limit),*];
         })*
     };
@@ -106,7 +106,7 @@ pub enum BoundError {
 /// # Errors
 ///
 /// [`BoundError`]: the first limit that does not hold, or bytes that are no message.
-pub fn check<M: Bounded>(message: &[u8]) -> Result<(), BoundError> {
+pub fn check<M: BoundedMessage>(message: &[u8]) -> Result<(), BoundError> {
     for &(path, limit) in M::REPEATED {
         let found = entries::count(message, path)?;
         if found > limit {
@@ -130,7 +130,7 @@ impl<T, U> Default for BoundedCodec<T, U> {
 impl<T, U> Codec for BoundedCodec<T, U>
 where
     T: Message + Send + 'static,
-    U: Message + Default + Bounded + Send + 'static,
+    U: Message + Default + BoundedMessage + Send + 'static,
 {
     type Encode = T;
     type Decode = U;
@@ -150,7 +150,7 @@ where
 #[derive(Clone, Debug)]
 pub struct BoundedDecoder<U>(PhantomData<U>);
 
-impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
+impl<U: Message + Default + BoundedMessage> Decoder for BoundedDecoder<U> {
     type Item = U;
     type Error = Status;
 
@@ -171,7 +171,7 @@ mod tests {
     use crate::proto::gossip::{Entries, Entry, GossipMessage, OperationRef, PathPiece};
     use crate::proto::operators::{ConfigLmapRequest, MetricConfig, NewLmapRequest, ServiceMetrics};
 
-    fn refused<M: Message + Bounded>(message: &M) -> Option<String> {
+    fn refused<M: Message + BoundedMessage>(message: &M) -> Option<String> {
         check::<M>(&message.encode_to_vec()).err().map(|error| error.to_string())
     }
 

@@ -4,11 +4,13 @@
 
 mod detector;
 mod lmap;
+mod state;
 mod verdict;
 
 pub use detector::{DetectorSpec, DetectorSpecError, ScoreForm};
 pub use lmap::{LmapError, LmapSpec, MetricPlace, MetricSpec, RegionSpec, ReplicaSpec};
-pub use verdict::{Episode, Features, GroupShare, MetricShare, Reason, RowScore, State, Verdict};
+pub use state::State;
+pub use verdict::{Episode, Features, GroupShare, MetricShare, Reason, RowScore, Verdict};
 
 /// The newest version of the protocol that this release speaks.
 pub const PROTOCOL: u32 = 1;

@@ -8,6 +8,9 @@
 //! derived. It is not a snapshot: buckets and sum are read one after the other while others write, so they agree only
 //! up to the writes in between.
 
+/// Ends the name of the histogram that has the values below 0 of another one, without their sign: no bucket holds them.
+pub const BELOW_ZERO: &str = ".below_zero";
+
 /// The buckets of a histogram. Always `sub_bits` ≤ 5 and `sub_bits` < `max_bits` ≤ 48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scale {

@@ -30,15 +30,15 @@ pub struct Metered {
 
 impl Metered {
     /// What is counted by now, if a `value` of one of the metrics is known.
-    fn counted(&self, value: &impl Fn(&str) -> Option<u64>) -> Option<Counted> {
+    fn counted(&self, value: &impl Fn(&str) -> Option<u64>) -> Option<UsageCount> {
         let used = self.metrics.iter().filter_map(|name| value(name)).reduce(u64::saturating_add)?;
-        Some(Counted { row: self.row, what: self.what, used, most: self.most, unit: self.unit })
+        Some(UsageCount { row: self.row, what: self.what, used, most: self.most, unit: self.unit })
     }
 }
 
 /// What the agent counts of a row of its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct UsageCount {
     /// How the row begins.
     pub row: &'static str,
     /// What is counted.
@@ -79,13 +79,18 @@ impl Budget {
     /// The rows, with what is `counted` of them, and then what the agent's metrics count: `values` by their names as
     /// they are exported.
     #[must_use]
-    pub fn used(&self, counted: &[Counted], metered: &[Metered], values: &BTreeMap<String, u64>) -> Vec<UsedBound<'_>> {
+    pub fn used(
+        &self,
+        counted: &[UsageCount],
+        metered: &[Metered],
+        values: &BTreeMap<String, u64>,
+    ) -> Vec<UsedBound<'_>> {
         let value = |name: &str| values.get(&format!("{}_{name}", self.prefix)).copied();
         let of_metrics = metered.iter().filter_map(|metered| metered.counted(&value));
-        let all: Vec<Counted> = counted.iter().copied().chain(of_metrics).collect();
+        let all: Vec<UsageCount> = counted.iter().copied().chain(of_metrics).collect();
         let used = self.bounds.iter().map(|bound| {
             let of_row = all.iter().filter(|counted| bound.what.starts_with(counted.row));
-            let uses = of_row.map(|&Counted { what, used, most, unit, .. }| {
+            let uses = of_row.map(|&UsageCount { what, used, most, unit, .. }| {
                 let most = most.unwrap_or(bound.bytes);
                 Use { what, used, most, unit }
             });
@@ -105,7 +110,7 @@ mod tests {
         let bound = |what, bytes, metric| Bound { what, bytes, from: "", payer: "", full: "", metric };
         let bounds = vec![bound("rows for hooks", 100, "lost_rows"), bound("models", 50, "(others wait)")];
         let budget = Budget { agent: "NIC agent", prefix: "uview_nic", load: None, bounds, on_disk: Vec::new() };
-        let counted = [Counted { row: "models", what: "files", used: 3, most: Some(8), unit: Unit::Number }];
+        let counted = [UsageCount { row: "models", what: "files", used: 3, most: Some(8), unit: Unit::Number }];
         let metered = |what, metrics: &'static [&'static str], most| {
             let (row, unit) = ("rows", Unit::Bytes);
             Metered { row, what, metrics, most, unit }

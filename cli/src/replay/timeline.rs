@@ -104,8 +104,7 @@ impl Timeline {
         let learning = verdict.gamma.is_none();
         self.scores.push(if learning { f64::NAN } else { verdict.score });
         self.gammas.push(verdict.gamma.unwrap_or(f64::NAN));
-        let armed = matches!(verdict.state, lmap::State::Armed | lmap::State::Drifted { .. });
-        if armed {
+        if verdict.state.judges() {
             self.armed.get_or_insert(number);
             self.over += usize::from(verdict.over);
         }

@@ -22,7 +22,7 @@ const NIC_AGENT: &str = "nic-agent";
 
 /// What the host agent writes into its directory when it is ready.
 #[derive(Deserialize)]
-struct Ready {
+struct ReadyAgent {
     control: String,
     regions: PathBuf,
 }
@@ -79,7 +79,7 @@ impl OwnAgents {
         self.processes.start(name, &[name.to_owned(), "--config".to_owned(), path.display().to_string()], &[])
     }
 
-    async fn ready(&mut self) -> Result<Ready, Failure> {
+    async fn ready(&mut self) -> Result<ReadyAgent, Failure> {
         let (clock, file) = (Clock::start(), self.runtime_dir().join(READY_FILE));
         while Duration::from(clock.now()) < READY_WITHIN {
             let found = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());

@@ -14,7 +14,7 @@ use std::time::Duration;
 use agent_runtime::clock::Clock;
 use agent_runtime::stop;
 use host_agent::process_metrics::{Family, ProcessTracker, denied};
-use sources::selection::{Selected, Selector};
+use sources::selection::{SelectedProcesses, Selector};
 use tokio::time::{MissedTickBehavior, interval};
 use wire::proto::operators::{HookEvent, LmapStatus};
 use wire::time::Nanos;
@@ -134,7 +134,7 @@ pub fn run(args: WatchArgs, environment: Environment) -> Result<Exit, Failure> {
         let pid = named.pid;
         let by_program = || started.as_ref().map(|started| started.service().to_owned());
         let service = args.service.or_else(by_program).unwrap_or_else(|| service_name(named.tracker.selector(), pid));
-        let watch = Watch::new(named, service, &target.runtime_dir, interval);
+        let watch = WatchSession::new(named, service, &target.runtime_dir, interval);
         watch.greet(pid, own.is_some(), &target.runtime_dir)?;
         watch.run(connection, events, own, signal).await
     })
@@ -151,19 +151,19 @@ fn unlisted(error: &std::io::Error) -> Failure {
 }
 
 /// A program that runs.
-struct Running {
+struct RunningProgram {
     tracker: ProcessTracker,
-    processes: Selected,
+    processes: SelectedProcesses,
     /// Its first process.
     pid: u32,
 }
 
 /// What the selector names.
-fn running(selector: Selector) -> Result<Running, Failure> {
+fn running(selector: Selector) -> Result<RunningProgram, Failure> {
     let mut tracker = ProcessTracker::new(selector, std::process::id());
     let processes = tracker.look(Nanos::ZERO).map_err(|error| unlisted(&error))?.clone();
     let Some(&(pid, _)) = processes.roots.first() else { return Err(missing(tracker.selector())) };
-    Ok(Running { tracker, processes, pid })
+    Ok(RunningProgram { tracker, processes, pid })
 }
 
 fn missing(selector: &Selector) -> Failure {
@@ -194,7 +194,8 @@ fn service_name(selector: &Selector, pid: u32) -> String {
     name.trim().chars().map(letter).take(100).collect()
 }
 
-struct Watch {
+/// A run of `uview watch`: the program, what was measured last, and what was printed.
+struct WatchSession {
     tracker: ProcessTracker,
     service: String,
     roots: BTreeSet<(u32, u64)>,
@@ -212,11 +213,11 @@ struct Watch {
     in_alarm: bool,
 }
 
-impl Watch {
-    fn new(running: Running, service: String, runtime_dir: &Path, interval: Duration) -> Self {
+impl WatchSession {
+    fn new(running: RunningProgram, service: String, runtime_dir: &Path, interval: Duration) -> Self {
         let family = Family::new(Nanos::from(interval));
         let socket = runtime_dir.join("services.sock");
-        let Running { tracker, processes: Selected { roots, all }, .. } = running;
+        let RunningProgram { tracker, processes: SelectedProcesses { roots, all }, .. } = running;
         let (clock, state, replica, problem, in_alarm) = (Clock::start(), String::new(), None, None, false);
         Self { tracker, service, roots, all, family, replica, socket, interval, clock, state, problem, in_alarm }
     }

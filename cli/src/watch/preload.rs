@@ -50,7 +50,7 @@ impl Program {
     }
 
     /// Starts it, so that it is watched as `service` by the agent in `runtime_dir`.
-    pub(super) fn start(self, service: Option<&str>, runtime_dir: &Path) -> Result<Started, Failure> {
+    pub(super) fn start(self, service: Option<&str>, runtime_dir: &Path) -> Result<StartedProgram, Failure> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let service = service.map_or_else(|| service_name(&Selector::Name(name), 0), str::to_owned);
         let mut command = Command::new(&self.path);
@@ -58,17 +58,17 @@ impl Program {
         // This program measures the processes.
         command.env("UVIEW_PRELOAD", "traffic").env("UVIEW_SOCKET", runtime_dir.join("services.sock"));
         let child = command.spawn().map_err(|error| because(&self.path, "does not start").caused_by(&error))?;
-        Ok(Started { child, service })
+        Ok(StartedProgram { child, service })
     }
 }
 
 /// A program that runs. Dropping it ends it.
-pub(super) struct Started {
+pub(super) struct StartedProgram {
     child: Child,
     service: String,
 }
 
-impl Started {
+impl StartedProgram {
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -78,7 +78,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedProgram {
     fn drop(&mut self) {
         let clock = Clock::start();
         // Fails if it has ended already.

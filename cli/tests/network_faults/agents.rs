@@ -71,8 +71,7 @@ impl<'a> Agents<'a> {
         let runtime_dir = at.join("run");
         let run = runtime_dir.display();
         for space in [HERE, THERE] {
-            let up = network.run(space, || Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap());
-            assert!(up.success());
+            network.set_up_loopback(space);
         }
         let any = "{listen: '127.0.0.1:0'}";
         let host = format!(

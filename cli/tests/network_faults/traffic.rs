@@ -5,8 +5,9 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use support::clock::Stopwatch;
 use support::network::{HERE, Network, THERE};
 
 /// Time between two sends.
@@ -38,13 +39,12 @@ impl Traffic {
 }
 
 /// Calls `send` with each beat until `stop` is set. A slow call delays no later beat.
-#[expect(clippy::disallowed_methods, reason = "traffic goes by the clock")]
 fn beats(stop: &AtomicBool, mut send: impl FnMut()) {
-    let mut next = Instant::now();
+    let (clock, mut next) = (Stopwatch::start(), Duration::ZERO);
     while !stop.load(Ordering::Acquire) {
         send();
         next += BEAT;
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+        thread::sleep(next.saturating_sub(clock.elapsed()));
     }
 }
 

@@ -13,7 +13,6 @@ mod senders;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::process::Command;
 
 use serde_json::Value;
 use support::network::{HERE, Network, THERE};
@@ -126,8 +125,7 @@ fn attacks_are_named(agents: &Agents, senders: &Senders) {
 fn reordering_and_attacks_are_alarms_that_name_who_it_was_and_rollouts_are_none() {
     let Some(network) = Network::create() else { return };
     for space in [HERE, THERE] {
-        let up = network.run(space, || Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap());
-        assert!(up.success());
+        network.set_up_loopback(space);
     }
     let relay = Relay::start_in_order(&network, USUAL);
     let senders = Senders::start(&network);

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use crate::WAIT;
-use crate::operator_calls::{RunningService, is_armed};
+use crate::operator_calls::RunningService;
 use crate::restarts::{Host, WARM_UP};
 
 /// Runs the command against the host agent, and returns it with what it printed and its errors.
@@ -21,7 +21,7 @@ fn a_drained_nic_agent_hands_everything_over_and_gets_nothing_until_it_is_undrai
     let first = host.nic_agent(0);
     let _services = ["cart", "store"].map(|name| RunningService::start(name, &host.services));
     for service in ["cart", "store"] {
-        host.operators.when(service, "it has learnt", |lmap| is_armed(lmap) && lmap.samples > WARM_UP);
+        host.operators.when(service, "it has learnt", |lmap| lmap.judges() && lmap.samples > WARM_UP);
     }
     let (code, text) = uview(&host, &["drain", "0"]);
     assert!(code == Some(1) && text.contains("no other worker takes the LMAPs of worker 0"), "{code:?}: {text}");
@@ -35,7 +35,7 @@ fn a_drained_nic_agent_hands_everything_over_and_gets_nothing_until_it_is_undrai
     assert!(code == Some(0) && text.contains("worker 0 runs nothing any more"), "{code:?}: {text}");
     assert!(host.operators.placed().values().all(|worker| *worker == 1));
     for service in ["cart", "store"] {
-        let after = host.operators.when(service, "judged by the other one", |lmap| is_armed(lmap) && lmap.samples > 0);
+        let after = host.operators.when(service, "judged by the other one", |lmap| lmap.judges() && lmap.samples > 0);
         println!("{service}: armed after {} rows", after.samples);
     }
     let who = format!("DRAINED by user {}", rustix::process::geteuid().as_raw());

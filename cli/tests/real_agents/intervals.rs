@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use wire::proto::operators::Detector;
 
-use crate::operator_calls::{RunningService, is_armed};
+use crate::operator_calls::RunningService;
 use crate::restarts::{Host, WARM_UP};
 
 /// A service whose queue can grow, when it has more to do. The rate of requests does not latch, as a gauge would.
@@ -83,14 +83,14 @@ fn what_a_service_does_in_an_alarm_is_normal_once_an_operator_says_so() {
     let _nic = host.nic_agent(0);
     host.operators.new_lmap("shop", Detector::default(), Vec::new(), 100);
     let service = Queue::start(&host.services);
-    host.operators.when("shop", "armed and calm", |lmap| is_armed(lmap) && !lmap.alarm);
+    host.operators.when("shop", "armed and calm", |lmap| lmap.judges() && !lmap.alarm);
     service.is_long.store(true, Relaxed);
     let alarm = host.operators.when("shop", "in alarm", |lmap| lmap.alarm);
 
     let (code, text) = host.uview(&["lmap", "shop", "--normal-now"]);
 
     assert!(code == Some(0) && text.contains("shop: what it does now is learnt as normal"), "{code:?}: {text}");
-    let calm = host.operators.when("shop", "calm with a long queue", |lmap| is_armed(lmap) && !lmap.alarm);
+    let calm = host.operators.when("shop", "calm with a long queue", |lmap| lmap.judges() && !lmap.alarm);
     assert!(calm.samples - alarm.samples >= WARM_UP, "it learns from rows that follow: {alarm:?} {calm:?}");
     // The other way round, it is an anomaly now.
     service.is_long.store(false, Relaxed);

@@ -24,7 +24,7 @@ use wire::proto::operators::{LmapInfo, LmapStatus};
 
 use viewer::Viewer;
 
-use crate::operator_calls::{RunningService, is_armed};
+use crate::operator_calls::RunningService;
 use crate::{ANY, Agent, WAIT, addresses};
 
 const SEED: u64 = 17;
@@ -244,7 +244,7 @@ impl Node {
                 drop(self.services.remove(GUEST));
             }
             Moment::HandingOver => WAIT.until("LMAPs are on their way to the other NIC agent", || {
-                let can_move = self.viewer.which(|lmap| is_armed(lmap) && !lmap.alarm).len() == SERVICES.len();
+                let can_move = self.viewer.which(|lmap| lmap.judges() && !lmap.alarm).len() == SERVICES.len();
                 if !can_move || !self.viewer.hand_over(self.worker, self.next_worker()) {
                     return None;
                 }
@@ -257,7 +257,7 @@ impl Node {
                 Some(())
             }),
             Moment::Leaving => WAIT.until("LMAPs are on their way from a NIC agent that ends", || {
-                let can_move = self.viewer.which(|lmap| is_armed(lmap) && !lmap.alarm).len() == SERVICES.len();
+                let can_move = self.viewer.which(|lmap| lmap.judges() && !lmap.alarm).len() == SERVICES.len();
                 // A host agent that is killed before it has stored that nobody is drained any more would give the other
                 // one nothing.
                 let is_stored = !self.directory.path().join("models/drained-workers").exists();
@@ -386,7 +386,7 @@ fn kill_fifty() -> Vec<Cost> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut node = Node::start();
     for service in SERVICES {
-        let is_judged = |lmap: &LmapStatus| lmap.service == service && is_armed(lmap);
+        let is_judged = |lmap: &LmapStatus| lmap.service == service && lmap.judges();
         WAIT.until("every service is judged", || (node.viewer.which(is_judged).len() == 1).then_some(()));
     }
     node.viewer.all_judged_since(unix_now());

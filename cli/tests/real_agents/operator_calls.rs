@@ -129,13 +129,8 @@ impl Operators {
     }
 
     pub(crate) fn armed(&mut self, service: &str) -> LmapStatus {
-        self.when(service, "armed", |lmap| is_armed(lmap) && lmap.columns == 5 && !lmap.scores.is_empty())
+        self.when(service, "armed", |lmap| lmap.judges() && lmap.columns == 5 && !lmap.scores.is_empty())
     }
-}
-
-/// Whether the LMAP judges rows; after a long alarm its state is drifted.
-pub(crate) fn is_armed(lmap: &LmapStatus) -> bool {
-    ["armed", "drifted"].contains(&lmap.state.as_str())
 }
 
 /// What `uview model fetch` says about a service, and the model in `out`.
@@ -211,7 +206,7 @@ fn operator_calls_take_effect_in_the_real_agents() {
     // The agent's default of three alarms a day; no budget; a budget so large that γ falls at once.
     assert!((found.alarms_per_day - 3.0).abs() < 1e-6 && found.gamma_factor > 0.99, "{found:?}");
     assert_eq!(operators.armed("relative").alarms_per_day, 0.0);
-    let found = operators.when("budget", "γ falls", |lmap| is_armed(lmap) && lmap.gamma_factor < 0.9);
+    let found = operators.when("budget", "γ falls", |lmap| lmap.judges() && lmap.gamma_factor < 0.9);
     assert!((found.alarms_per_day - 864_000.0).abs() < 1.0, "{found:?}");
     assert_eq!(found.detector, Some(budget));
 
@@ -242,7 +237,7 @@ fn operator_calls_take_effect_in_the_real_agents() {
     // One that is back before the worker has heard that it left goes on as if nothing had been.
     WAIT.until("the worker has heard of it", || (operators.acknowledged() > epoch).then_some(()));
     let _again = start("again");
-    let warm = operators.when("again", "judged again", |lmap| is_armed(lmap) && lmap.samples < before.samples);
+    let warm = operators.when("again", "judged again", |lmap| lmap.judges() && lmap.samples < before.samples);
     // It may have been fitted once more between the last status and its end.
     assert!(warm.gamma > 0.0 && [before.gamma, gone.gamma].contains(&warm.gamma), "{before:?} {gone:?} {warm:?}");
 }

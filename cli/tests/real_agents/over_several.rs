@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use wire::proto::operators::{HookEvent, RegisterHookRequest};
+use wire::proto::operators::{HookEvent, LmapStatus, RegisterHookRequest};
 
 use crate::WAIT;
-use crate::operator_calls::{Noise, is_armed};
+use crate::operator_calls::Noise;
 use crate::restarts::{Host, WARM_UP};
 
 /// Two services: requests to the front make requests to stock, but for some noise, as long as they are not `apart`.
@@ -90,7 +90,8 @@ fn watched(host: &mut Host, shop: &Shop) {
     host.operators.when("both", "it goes on with one of them", |lmap| lmap.columns == 1 && lmap.samples > 0);
     shop.stocked.store(true, Relaxed);
     for service in ["both", "front", "stock"] {
-        let learnt = |lmap: &_| is_armed(lmap) && lmap.samples > 3 * WARM_UP && lmap.unwatched == 0 && !lmap.alarm;
+        let learnt =
+            |lmap: &LmapStatus| lmap.judges() && lmap.samples > 3 * WARM_UP && lmap.unwatched == 0 && !lmap.alarm;
         host.operators.when(service, "it has learnt", learnt);
     }
 }
@@ -110,14 +111,14 @@ fn an_lmap_over_two_services_notices_what_neither_shows_alone() {
     };
     let hook = RegisterHookRequest { lmaps: vec![id], min_share: 1.0, ..RegisterHookRequest::default() };
     let mut hook = runtime.block_on(client.register_hook(hook)).unwrap().into_inner();
-    let before = ["front", "stock"].map(|service| host.operators.when(service, "judged", is_armed).alarms);
+    let before = ["front", "stock"].map(|service| host.operators.when(service, "judged", LmapStatus::judges).alarms);
 
     shop.apart.store(true, Relaxed);
 
     let noticed = host.operators.when("both", "requests do not belong together", |lmap| {
         lmap.alarm && lmap.reasons.iter().any(|reason| reason.column == "stock/requests")
     });
-    let after = ["front", "stock"].map(|service| host.operators.when(service, "judged", is_armed));
+    let after = ["front", "stock"].map(|service| host.operators.when(service, "judged", LmapStatus::judges));
     println!("{noticed:?}\n{after:?}");
     let alone: Vec<_> = after.iter().zip(before).map(|(lmap, before)| lmap.alarms - before).collect();
     assert_eq!(alone, [0, 0], "each has as many requests as ever: {after:?}");
@@ -148,16 +149,16 @@ fn it_goes_on_without_a_service_and_by_its_name_on_another_worker_until_it_is_de
     };
     let gone = host.operators.when("both", "stock is missing", |lmap| missing(lmap) && lmap.replicas == 1);
     let on = host.operators.when("both", "it goes on", |lmap| lmap.samples > gone.samples + 20);
-    assert!(is_armed(&on) && on.columns == 2 && !on.alarm, "columns without values are as expected: {on:?}");
+    assert!(on.judges() && on.columns == 2 && !on.alarm, "columns without values are as expected: {on:?}");
     shop.stocked.store(true, Relaxed);
     let back = host.operators.when("both", "stock is back", |lmap| !missing(lmap) && lmap.replicas == 2);
     let on = host.operators.when("both", "it goes on", |lmap| lmap.samples > back.samples + 20);
-    assert!(is_armed(&on) && on.unwatched == 0, "nothing is learnt anew: {on:?}");
+    assert!(on.judges() && on.unwatched == 0, "nothing is learnt anew: {on:?}");
 
     // Another worker goes on with what was learnt, also after the host agent has started anew.
     drop(nic);
     let _nic = host.nic_agent(1);
-    let moved = host.operators.when("both", "judged elsewhere", |lmap| is_armed(lmap) && lmap.worker == Some(1));
+    let moved = host.operators.when("both", "judged elsewhere", |lmap| lmap.judges() && lmap.worker == Some(1));
     println!("armed after {} rows", moved.samples);
     host.kill();
     host.restart();
@@ -165,7 +166,7 @@ fn it_goes_on_without_a_service_and_by_its_name_on_another_worker_until_it_is_de
     assert!(code == Some(1) && text.contains("no LMAP has that name"), "{code:?}: {text}");
     let (code, text) = host.uview(&["lmap", "both", "front/requests", "stock", "--interval", "50ms"]);
     assert_eq!(code, Some(0), "{text}");
-    host.operators.when("both", "judged again", is_armed);
+    host.operators.when("both", "judged again", LmapStatus::judges);
 
     let (code, text) = host.uview(&["lmap", "both", "--interval", "60ms", "front"]);
     assert!(code == Some(0) && text.contains("both: a row every 60 ms, set by"), "{code:?}: {text}");

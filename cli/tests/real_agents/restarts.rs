@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::operator_calls::{Operators, RunningService, is_armed};
+use crate::operator_calls::{Operators, RunningService};
 use crate::{ANY, Agent, HEARTBEAT_MS, WAIT, addresses};
 
 /// Rows that a detector needs before it is armed, unless it goes on with a model.
@@ -105,13 +105,13 @@ fn a_nic_agent_that_restarts_or_is_killed_goes_on_with_what_was_learnt() {
     assert_eq!(nic.end(), Some(0));
     let nic = host.nic_agent(0);
     // A detector without a model needs more rows than this one has ever had.
-    let after = host.operators.when("shop", "judged again", |lmap| is_armed(lmap) && lmap.samples < before.samples);
+    let after = host.operators.when("shop", "judged again", |lmap| lmap.judges() && lmap.samples < before.samples);
     assert!(after.samples < WARM_UP, "after a restart: {before:?} {after:?}");
 
     let grown = host.operators.when("shop", "a model was handed over", |lmap| lmap.samples > 2 * WARM_UP);
     drop(nic); // SIGKILL
     let _nic = host.nic_agent(0);
-    let after = host.operators.when("shop", "judged again", |lmap| is_armed(lmap) && lmap.samples < grown.samples);
+    let after = host.operators.when("shop", "judged again", |lmap| lmap.judges() && lmap.samples < grown.samples);
     assert!(after.samples < WARM_UP, "after a kill: {grown:?} {after:?}");
 }
 
@@ -131,7 +131,7 @@ fn both_agents_that_restart_in_good_order_go_on_with_what_was_learnt() {
     host.restart();
     let _nic = host.nic_agent(0);
 
-    let after = host.operators.when("shop", "judged again", |lmap| is_armed(lmap) && lmap.samples > 0);
+    let after = host.operators.when("shop", "judged again", |lmap| lmap.judges() && lmap.samples > 0);
     assert!(after.samples < WARM_UP, "{after:?}");
 }
 
@@ -141,7 +141,7 @@ fn both_agents_that_are_killed_go_on_with_what_was_handed_over() {
     let nic = host.nic_agent(0);
     let _service = RunningService::start("shop", &host.services);
     // One that was written earlier may be provisional.
-    host.operators.when("shop", "it has learnt", |lmap| is_armed(lmap) && lmap.samples > 2 * WARM_UP);
+    host.operators.when("shop", "it has learnt", |lmap| lmap.judges() && lmap.samples > 2 * WARM_UP);
     let before = host.written();
     WAIT.until("its model is written", || host.written().filter(|written| Some(*written) > before));
 
@@ -150,7 +150,7 @@ fn both_agents_that_are_killed_go_on_with_what_was_handed_over() {
     host.restart();
     let _nic = host.nic_agent(0);
 
-    let after = host.operators.when("shop", "judged again", |lmap| is_armed(lmap) && lmap.samples > 0);
+    let after = host.operators.when("shop", "judged again", |lmap| lmap.judges() && lmap.samples > 0);
     assert!(after.samples < WARM_UP, "{after:?}");
 }
 
@@ -167,10 +167,10 @@ fn a_nic_agent_that_joins_takes_its_share_and_gives_it_back_when_it_ends() {
     let moved = WAIT.until("a service has moved", || {
         host.operators.placed().into_iter().find(|(_, worker)| *worker == 1).map(|(service, _)| service)
     });
-    let after = host.operators.when(&moved, "judged by the second worker", |lmap| is_armed(lmap) && lmap.samples > 0);
+    let after = host.operators.when(&moved, "judged by the second worker", |lmap| lmap.judges() && lmap.samples > 0);
     assert!(after.samples < WARM_UP, "{after:?}");
 
     assert_eq!(second.end(), Some(0));
     assert_eq!(host.operators.placed()[&moved], 0, "it moved before the agent ended");
-    host.operators.when(&moved, "judged by the first one", |lmap| is_armed(lmap) && lmap.samples > 0);
+    host.operators.when(&moved, "judged by the first one", |lmap| lmap.judges() && lmap.samples > 0);
 }

@@ -48,13 +48,13 @@ fn feed(mut input: ChildStdin) {
 }
 
 /// A running `uview watch`, and its lines.
-struct Watch {
+struct WatchProcess {
     child: Program,
     lines: Receiver<String>,
     seen: Vec<String>,
 }
 
-impl Watch {
+impl WatchProcess {
     fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
         Self::of(command.args(["watch", "--interval-ms", "100"]).args(arguments).env_remove("UVIEW_RUNTIME_DIR"))
@@ -106,7 +106,7 @@ fn a_program_that_hangs_is_named_and_after_ctrl_c_nothing_is_left() {
     let mut program = Program::start(&mut Command::new("cat"));
     feed(program.0.stdin.take().unwrap());
     let pid = program.pid().to_string();
-    let mut watch = Watch::start(&["--pid", &pid, "--service", "hung", "--private"]);
+    let mut watch = WatchProcess::start(&["--pid", &pid, "--service", "hung", "--private"]);
     let greeting = watch.line("hung: watching pid");
     let directory = PathBuf::from(greeting.rsplit(' ').next().unwrap());
     watch.line("hung: armed");
@@ -144,7 +144,7 @@ fn a_program_that_restarts_is_watched_on_by_agents_that_run_and_go_on() {
     assert!(Command::new("cp").args(["/bin/cat".as_ref(), path.as_os_str()]).status().unwrap().success());
     let program = Program::start(&mut Command::new(&path));
 
-    let mut watch = Watch::start(&["--name", &name, "--runtime-dir", run.to_str().unwrap()]);
+    let mut watch = WatchProcess::start(&["--name", &name, "--runtime-dir", run.to_str().unwrap()]);
     let greeting = watch.line("watching pid");
     assert!(greeting.contains(&format!("pid {}, other processes: 0, with the agents in", program.pid())), "{greeting}");
     watch.line("learning what is normal");
@@ -188,7 +188,7 @@ fn a_unit_is_the_processes_of_its_cgroup() {
     let program = Program::start(&mut Command::new("cat"));
     fs::write(folder.join("cgroup.procs"), program.pid().to_string()).unwrap();
 
-    let mut watch = Watch::start(&["--unit", &unit, "--private"]);
+    let mut watch = WatchProcess::start(&["--unit", &unit, "--private"]);
     let greeting = watch.line("watching pid");
     let code = watch.interrupt();
     let pid = program.pid();
@@ -214,7 +214,7 @@ fn of_another_users_program_the_metrics_that_are_missing_are_named_with_what_to_
     let program = Program::start(&mut Command::new("cat"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
     command.uid(USER).gid(USER).current_dir("/").env_remove("UVIEW_RUNTIME_DIR");
-    let mut watch = Watch::of(command.args(["watch", "--private", "--pid", &program.pid().to_string()]));
+    let mut watch = WatchProcess::of(command.args(["watch", "--private", "--pid", &program.pid().to_string()]));
 
     let lacks = watch.line("not readable");
 

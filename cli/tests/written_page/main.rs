@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use page::documents;
 use page::feed::Stream;
-use page::looked::Room;
-use page::map::{Counts, Look, Map};
+use page::map::{Counts, Map, MapSnapshot};
 use page::traces::{Outcome, Side, Span, Traces};
+use page::viewed::Availability;
 use serde_json::{Value, json};
 use support::wait::Wait;
 use support::webdriver::{Browser, Driver, ESCAPE};
@@ -154,15 +154,15 @@ fn a_sparkline_begins_with_the_first_score_that_has_a_threshold() {
 /// A map of two services where requests are not counted, and a stream of packets between them that loses half.
 fn map() -> String {
     let counts = |requests| Counts { requests, ..Counts::default() };
-    let look = |requests| Look {
+    let snapshot = |requests| MapSnapshot {
         calls: Some([(("shop".into(), "depot".into()), counts(requests))].into()),
         calls_from: 16,
         paths: [(("shop".into(), "GET /".into()), vec!["shop".into(), "depot".into()])].into(),
-        ..Look::default()
+        ..MapSnapshot::default()
     };
     let mut map = Map::default();
-    map.take(look(0), Nanos(0));
-    map.take(look(16), Nanos::from_secs(10));
+    map.take(snapshot(0), Nanos(0));
+    map.take(snapshot(16), Nanos::from_secs(10));
     map.json(|_| false, &[Stream { lmap: 3, service: "network.shop-depot".to_owned() }])
 }
 
@@ -181,7 +181,7 @@ fn a_stream_in_alarm_is_an_alarm_on_the_map_beside_the_calls_and_boxes_without_f
         expected: 0.01,
         ..Reason::default()
     };
-    stage.write("/api/metrics/3", documents::metrics(BEGAN, None, &[loss], Room::Free));
+    stage.write("/api/metrics/3", documents::metrics(BEGAN, None, &[loss], Availability::Free));
     let browser = driver.browser();
     browser.open(&stage.url());
 

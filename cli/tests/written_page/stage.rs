@@ -9,8 +9,8 @@ use page::assets::asset;
 use page::documents::{self, OlderScores};
 use page::feed::{Feed, News, Revisions};
 use page::history::History;
-use page::looked::Room;
 use page::routing::{EVENTS, HEADERS, JSON};
+use page::viewed::Availability;
 use wire::proto::operators::{IncidentsReply, LmapStatus, StatusReply};
 use wire::time::{Nanos, Timestamp, UnixNanos};
 
@@ -50,7 +50,7 @@ impl Play {
         match path.strip_prefix("/api/")?.split_once('/') {
             None if path == "/api/incidents" => Some(documents::incidents(&IncidentsReply::default())),
             Some(("service", lmap)) => documents::service(&self.feed, lmap.parse().ok()?, OlderScores::Nowhere),
-            Some(("metrics", _)) => Some(documents::metrics(BEGAN, None, &[], Room::Free)),
+            Some(("metrics", _)) => Some(documents::metrics(BEGAN, None, &[], Availability::Free)),
             _ => None,
         }
     }

@@ -72,13 +72,13 @@ impl SpanKind {
 #[derive(Debug)]
 #[must_use = "a span that is dropped at once has no duration"]
 pub struct Span {
-    recorded: Option<Recorded>,
+    recorded: Option<RecordedSpan>,
     /// Without a record: the context to pass on as it came.
     passed_on: Option<TraceContext>,
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct RecordedSpan {
     ring: Arc<SpanRing>,
     process: u32,
     span: BegunSpan,
@@ -92,7 +92,7 @@ impl Span {
         let recorded = ring.map(|ring| {
             let mut span = BegunSpan::new(&ring, name, above);
             span.start = clock::unix_now();
-            Recorded { ring, process: environment::process(), span }
+            RecordedSpan { ring, process: environment::process(), span }
         });
         let passed_on = if recorded.is_some() { None } else { above };
         Self { recorded, passed_on }
@@ -201,7 +201,7 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        if let Some(Recorded { ring, process, span }) = &mut self.recorded
+        if let Some(RecordedSpan { ring, process, span }) = &mut self.recorded
             && *process == environment::process()
         {
             span.end(ring);

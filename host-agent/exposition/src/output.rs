@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use wire::histogram::BELOW_ZERO;
 use wire::layout::Slot;
 use wire::metric::{Declaration, Kind, Series as ColumnSeries};
 use wire::name::{Labels, MetricName, Unit};
@@ -17,9 +18,6 @@ use crate::sides::Sides;
 
 /// Label of the sum of those series of a name that have no column of their own.
 pub const REST: (&str, &str) = ("series", "other");
-
-/// Ends the name of the histogram that has a histogram's values below 0, without their sign.
-const BELOW_ZERO: &str = ".below_zero";
 
 /// What has been counted, or is measured.
 #[derive(Clone, Debug)]

@@ -9,18 +9,18 @@ const REASON: usize = 200;
 
 /// An address that is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Called {
+pub struct CallState {
     /// As it is configured: `host:port`.
     pub configured: String,
     /// Who replied there last.
-    pub replied: Replied,
+    pub replied: Responder,
     /// Why the last call failed; `None` if it did not.
     pub problem: Option<String>,
 }
 
 /// Who replied at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Replied {
+pub enum Responder {
     /// Nobody so far.
     #[default]
     Nobody,
@@ -32,18 +32,18 @@ pub enum Replied {
 
 /// All addresses that are called. It is written when something changes, and not with each call.
 #[derive(Debug, Default)]
-pub struct Calls(Mutex<BTreeMap<SocketAddr, Called>>);
+pub struct Calls(Mutex<BTreeMap<SocketAddr, CallState>>);
 
 impl Calls {
     /// Each address, and what became of the calls to it.
     #[must_use]
-    pub fn list(&self) -> Vec<(SocketAddr, Called)> {
+    pub fn list(&self) -> Vec<(SocketAddr, CallState)> {
         self.lock().iter().map(|(address, called)| (*address, called.clone())).collect()
     }
 
     /// `address`, which `configured` stands for, is called from now on.
     pub(crate) fn begin(&self, address: SocketAddr, configured: String) {
-        self.lock().insert(address, Called { configured, ..Called::default() });
+        self.lock().insert(address, CallState { configured, ..CallState::default() });
     }
 
     /// `address` is not called any more.
@@ -52,7 +52,7 @@ impl Calls {
     }
 
     /// Somebody replied at `address`.
-    pub(crate) fn replied(&self, address: SocketAddr, who: Replied) {
+    pub(crate) fn replied(&self, address: SocketAddr, who: Responder) {
         if let Some(called) = self.lock().get_mut(&address) {
             (called.replied, called.problem) = (who, None);
         }
@@ -65,7 +65,7 @@ impl Calls {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Called>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, CallState>> {
         // Nothing under this lock panics; if something did, the list would still be usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -23,7 +23,7 @@ mod local_node;
 mod peer;
 mod server;
 
-pub use calls::{Called, Calls, Replied};
+pub use calls::{CallState, Calls, Responder};
 pub use counts::Counts;
 pub use exchange::{Exchange, PeerSettings, StartError, start};
 pub use local_node::LocalNode;

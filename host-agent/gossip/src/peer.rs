@@ -15,7 +15,7 @@ use wire::backoff::Backoff;
 use wire::proto::gossip::gossip_client::GossipClient;
 use wire::time::Nanos;
 
-use crate::calls::{Calls, Replied};
+use crate::calls::{Calls, Responder};
 use crate::connected_peer::take;
 use crate::counts::Counts;
 use crate::local_node::LocalNode;
@@ -120,8 +120,8 @@ impl<L: LocalNode> Peer<L> {
             Ok(answer) => {
                 if self.backoff.failures() > 0 || before != self.name || answer == Answer::ThisNode {
                     let who = match answer {
-                        Answer::ThisNode => Replied::ThisNode,
-                        Answer::Other => self.name.clone().map_or(Replied::Nobody, Replied::Node),
+                        Answer::ThisNode => Responder::ThisNode,
+                        Answer::Other => self.name.clone().map_or(Responder::Nobody, Responder::Node),
                     };
                     self.shared.calls.replied(address, who);
                 }

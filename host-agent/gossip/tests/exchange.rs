@@ -9,7 +9,7 @@ use agent_runtime::access::{Access, AccessConfig};
 use agent_runtime::clock::{Clock, unix_now};
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{self, Limits, Listener, Server, Traffic};
-use gossip::{Counts, Exchange, LocalNode, PeerSettings, Replied};
+use gossip::{Counts, Exchange, LocalNode, PeerSettings, Responder};
 use hooks::coherence::{
     Decision, Effect, GossipMessage, Member, MemberSettings, ReceiveError, Refusal, Run, RunId, Speaker,
 };
@@ -127,7 +127,7 @@ async fn decisions_reach_all_nodes_and_a_node_that_comes_back() {
     WAIT.until_async("everyone to know everyone", async || [&a, &b, &c].iter().all(|running| known(running) == (2, 2)))
         .await;
 
-    let expected = [Replied::ThisNode, Replied::Node("b".into()), Replied::Node("c".into())];
+    let expected = [Responder::ThisNode, Responder::Node("b".into()), Responder::Node("c".into())];
     let called = || a.calls.calls().list().into_iter().map(|(_, called)| called);
     WAIT.until_async("the name at each address", async || called().map(|called| called.replied).eq(expected.clone()))
         .await;

@@ -32,7 +32,7 @@ pub struct Scene<'a> {
 
 /// How good a trace is as evidence; larger is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Worth {
+struct TraceWorth {
     passes_cause: bool,
     is_named: bool,
     failed: bool,
@@ -43,7 +43,7 @@ struct Worth {
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     counted: BTreeSet<u128>,
-    best: Vec<(Worth, u128, Trace)>,
+    best: Vec<(TraceWorth, u128, Trace)>,
 }
 
 impl Evidence {
@@ -95,7 +95,7 @@ impl Evidence {
 }
 
 /// How good `trace` is; `None` if it does not belong to the incident.
-fn worth(trace: &Trace, scene: &Scene<'_>) -> Option<Worth> {
+fn worth(trace: &Trace, scene: &Scene<'_>) -> Option<TraceWorth> {
     let reason = trace.kept();
     let passes = |service: &&str| trace.spans.iter().any(|span| *span.service == **service);
     let is_named = reason.is_some_and(|reason| *reason.incident == *scene.address);
@@ -106,7 +106,7 @@ fn worth(trace: &Trace, scene: &Scene<'_>) -> Option<Worth> {
     if !(is_named || (is_during && is_chosen && scene.services.iter().any(passes))) {
         return None;
     }
-    Some(Worth { passes_cause, is_named, failed: trace.outcome() == Outcome::Failed, took: end.since(start).0 })
+    Some(TraceWorth { passes_cause, is_named, failed: trace.outcome() == Outcome::Failed, took: end.since(start).0 })
 }
 
 fn kept(id: u128, trace: &Trace) -> IncidentTrace {

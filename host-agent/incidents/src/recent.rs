@@ -18,7 +18,7 @@ pub struct Recent(BTreeMap<Box<str>, VecDeque<(u32, f32)>>);
 
 /// What was normal for a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usual {
+pub struct UsualScores {
     /// The median of the scores, as a multiple of γ.
     pub median: f32,
     /// The largest of them.
@@ -76,15 +76,15 @@ impl Recent {
 
     /// What was normal for `service` in the `seconds` before `until`.
     #[must_use]
-    pub fn usual(&self, service: &str, until: u32, seconds: u32) -> Usual {
+    pub fn usual(&self, service: &str, until: u32, seconds: u32) -> UsualScores {
         let from = until.saturating_sub(seconds);
         let before = self.since(service, from).filter(|(at, _)| *at < until);
         let mut ratios: Vec<f32> = before.map(|(_, ratio)| ratio).collect();
         ratios.sort_unstable_by(f32::total_cmp);
         let (Some(median), Some(maximum)) = (ratios.get(ratios.len() / 2), ratios.last()) else {
-            return Usual::default();
+            return UsualScores::default();
         };
-        Usual { median: *median, maximum: *maximum, seconds: ratios.len() as u32 }
+        UsualScores { median: *median, maximum: *maximum, seconds: ratios.len() as u32 }
     }
 }
 
@@ -114,8 +114,8 @@ mod tests {
 
         let usual = recent.usual("cart", 90, 40);
 
-        assert_eq!(usual, Usual { median: 0.7, maximum: 0.89, seconds: 40 });
-        assert_eq!(recent.usual("nobody", 90, 40), Usual::default());
+        assert_eq!(usual, UsualScores { median: 0.7, maximum: 0.89, seconds: 40 });
+        assert_eq!(recent.usual("nobody", 90, 40), UsualScores::default());
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
 
         let seconds: Vec<u32> = recent.since("cart", 0).map(|(second, _)| second).collect();
         assert_eq!(seconds, (1_000..1_080).collect::<Vec<_>>());
-        assert_eq!(recent.usual("cart", 1_080, 80), Usual { median: 0.3, maximum: 0.4, seconds: 80 });
+        assert_eq!(recent.usual("cart", 1_080, 80), UsualScores { median: 0.3, maximum: 0.4, seconds: 80 });
         recent.shift(i64::MIN);
         assert_eq!(recent.since("cart", 0).count(), 80, "1970 at the earliest");
     }

@@ -112,7 +112,7 @@ pub struct RankedService {
 
 /// A record that may still change.
 #[derive(Clone, Debug, Default)]
-struct Open {
+struct OpenIncident {
     record: Incident,
     evidence: Evidence,
     logs: LogEvidence,
@@ -134,7 +134,7 @@ struct Open {
 #[derive(Clone, Debug)]
 pub struct Recorder {
     node: String,
-    open: BTreeMap<IncidentId, Open>,
+    open: BTreeMap<IncidentId, OpenIncident>,
     shelf: Shelf,
     /// Scores of the last minutes.
     pub recent: Recent,
@@ -227,7 +227,7 @@ impl Recorder {
             began_unix_ns: id.began().0,
             ..Incident::default()
         };
-        self.open.insert(id, Open { record, has_changed: true, ..Open::default() });
+        self.open.insert(id, OpenIncident { record, has_changed: true, ..OpenIncident::default() });
         self.revision += 1;
     }
 
@@ -251,7 +251,7 @@ impl Recorder {
                 self.revision += 1;
             }
         }
-        let over = |open: &Open| open.over.is_some_and(|over| now.since(over) >= SETTLES_AFTER);
+        let over = |open: &OpenIncident| open.over.is_some_and(|over| now.since(over) >= SETTLES_AFTER);
         let settled: Vec<_> = self.open.iter().filter(|(_, open)| over(open)).map(|(id, _)| *id).collect();
         for id in settled {
             if let Some(open) = self.open.remove(&id) {
@@ -266,7 +266,7 @@ impl Recorder {
     pub fn logs(&mut self, recent: &RecentLogs) {
         for (id, open) in &mut self.open {
             let address = id.at(&self.node);
-            let Open { record, evidence, logs, has_changed, .. } = open;
+            let OpenIncident { record, evidence, logs, has_changed, .. } = open;
             let services: Vec<&str> = record.services.iter().map(|service| service.service.as_str()).collect();
             let scene = Scene { address: &address, services: &services, during: during(record) };
             if logs.look(recent, &scene, evidence) {
@@ -416,7 +416,7 @@ fn during(record: &Incident) -> (UnixNanos, UnixNanos) {
     (UnixNanos(record.began_unix_ns).minus(TRACES_BEFORE), UnixNanos(until))
 }
 
-impl Open {
+impl OpenIncident {
     /// The entry of `service`, whose alarm began `at` if it is new; `None` if there is no room.
     fn join(&mut self, service: &str, at: UnixNanos, recent: &Recent) -> Option<&mut IncidentService> {
         let name = record::short(service);

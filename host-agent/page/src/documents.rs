@@ -12,14 +12,14 @@ use wire::quantity::quantity;
 use wire::time::UnixNanos;
 
 pub use self::incidents::{incident, incidents};
-pub use self::node::{Bounded, Contact, NodeBudget, OtherNode, Unit, Use, node};
+pub use self::node::{BudgetRow, Contact, NodeBudget, OtherNode, Unit, Use, node};
 pub use self::sources::sources;
 use crate::feed::Feed;
 use crate::history::{Alarm, Bucket, Episode, HeatCell, HeatRow};
-use crate::looked::Room;
-use crate::older::{Past, PastAlarm, Reach};
+use crate::older::{PastAlarm, PastScores, Reach};
 use crate::shown;
 use crate::traces::{Outcome, Side, Span, Trace, Traces};
+use crate::viewed::Availability;
 
 /// Traces in the list: the newest.
 const LISTED: usize = 500;
@@ -63,7 +63,7 @@ pub fn service(feed: &Feed, lmap: u32, older: OlderScores) -> Option<String> {
 /// What a Prometheus has, in steps of `reach`, or why there is nothing. A score is an array: its first second, and the
 /// multiple of γ. So is an alarm: its first second, the first one after it, and its largest score or null.
 #[must_use]
-pub fn older(found: Result<&Past, &str>, reach: Reach) -> String {
+pub fn older(found: Result<&PastScores, &str>, reach: Reach) -> String {
     let past = found.ok();
     let scores: Vec<_> = past.iter().flat_map(|past| &past.scores).map(|of| json!([of.second, of.ratio])).collect();
     let alarm = |PastAlarm { from, to, peak }: &PastAlarm| json!([from, to, peak]);
@@ -76,7 +76,7 @@ pub fn older(found: Result<&Past, &str>, reach: Reach) -> String {
 /// nothing expected. Values are there as numbers for charts, and as texts with their units; what they are about is
 /// empty for most. The title is to be shown; scripts look metrics up by name, statistic and labels.
 #[must_use]
-pub fn metrics(at: UnixNanos, ratio: Option<f64>, each: &[Reason], room: Room) -> String {
+pub fn metrics(at: UnixNanos, ratio: Option<f64>, each: &[Reason], availability: Availability) -> String {
     let metric = |reason: &Reason| {
         let number = |value: f64| value.is_finite().then_some(value);
         let text = |value: f64| number(value).map(|value| quantity(value, &reason.unit));
@@ -88,7 +88,7 @@ pub fn metrics(at: UnixNanos, ratio: Option<f64>, each: &[Reason], room: Room) -
     };
     let each: Vec<_> = each.iter().map(metric).collect();
     let at = at.0 / 1_000_000;
-    shown::json(json!({ "at": at, "ratio": ratio, "full": room == Room::Full, "metrics": each }))
+    shown::json(json!({ "at": at, "ratio": ratio, "full": availability == Availability::Full, "metrics": each }))
 }
 
 /// The labels of a metric as pairs: names of fields are this crate's own, and keys of labels are not.

@@ -15,7 +15,7 @@
 //! | [`alarm_metrics`] | which metrics made an alarm |
 //! | [`older`] | scores and alarms older than that, as a Prometheus has them: what it is asked, and what it answers |
 //! | [`feed`] | what changed since the last look, written once for all viewers |
-//! | [`looked`] | services at which somebody looks: of these, each metric is fetched |
+//! | [`viewed`] | services at which somebody looks: of these, each metric is fetched |
 //! | [`map`] | services, who calls whom, and operations, with rates of the last seconds |
 //! | [`traces`] | kept traces, within a budget of bytes |
 //! | [`documents`] | JSON of one service, of traces, of incidents, of the receipt and of the node |
@@ -31,10 +31,10 @@ pub mod feed;
 pub mod fetch_metadata;
 pub mod history;
 mod invitation;
-pub mod looked;
 pub mod map;
 pub mod older;
 pub mod routing;
 pub mod sessions;
 pub mod shown;
 pub mod traces;
+pub mod viewed;

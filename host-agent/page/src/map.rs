@@ -1,9 +1,9 @@
 //! The map: services, who calls whom, and operations where requests enter, with rates of the last seconds.
 //!
-//! Counters only rise. Two looks at them, some seconds apart, give rates. The agent looks while somebody sees the map,
-//! at most once in [`LOOK_EVERY`], for all viewers together.
+//! Counters only rise. Two snapshots of them, some seconds apart, give rates. The agent takes one while somebody sees
+//! the map, at most once in [`SNAPSHOT_EVERY`], for all viewers together.
 //!
-//! *Memory*: at most [`MAX_BYTES`], and nothing a minute after the last viewer: four looks with [`MAX_OPERATIONS`]
+//! *Memory*: at most [`MAX_BYTES`], and nothing a minute after the last viewer: four snapshots with [`MAX_OPERATIONS`]
 //! operations, about 256 bytes each. Names and calls of paths are bounded where they are learnt.
 
 mod edges;
@@ -18,19 +18,19 @@ use self::edges::edges;
 use crate::feed::Stream;
 use crate::shown;
 
-/// A look serves all that ask within this time.
-pub const LOOK_EVERY: Nanos = Nanos::from_secs(2);
+/// A snapshot serves all that ask within this time.
+pub const SNAPSHOT_EVERY: Nanos = Nanos::from_secs(2);
 /// Operations that are read one by one; those beyond are read together, by service.
 pub const MAX_OPERATIONS: usize = 4_000;
-/// Bytes of all looks.
+/// Bytes of all snapshots.
 pub const MAX_BYTES: usize = 4 << 20;
 /// Services, operations where requests enter, other operations, and pairs of caller and callee that are shown.
 const SHOWN: [usize; 4] = [250, 300, 700, 2_000];
-/// Rates are over so long at least, if the agent has looked for so long.
+/// Rates are over so long at least, if the oldest snapshot is as old.
 const OVER: Nanos = Nanos::from_secs(8);
-/// Looks are so far apart, but for the newest one.
+/// Snapshots are so far apart, but for the newest one.
 const APART: Nanos = Nanos::from_secs(4);
-/// Looks are dropped when nobody has asked for so long.
+/// Snapshots are dropped when nobody has asked for so long.
 const FORGET_AFTER: Nanos = Nanos::from_secs(60);
 
 /// Counters of requests or calls.
@@ -42,7 +42,8 @@ pub struct Counts {
     pub errors: u64,
     /// Sum of the times that they took.
     pub took: Nanos,
-    /// Number of requests in each class of durations; empty if there are none. All counters of a look have the same.
+    /// Number of requests in each class of durations; empty if there are none. In a snapshot, all counters have the
+    /// same.
     pub classes: Box<[u64]>,
     /// Number of further calls, which nobody answered.
     pub unanswered: u64,
@@ -83,7 +84,7 @@ pub type Pair = (Arc<str>, Arc<str>);
 
 /// What the agent knows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct MapSnapshot {
     /// Requests of each operation, by service and operation; `None` if spans are not counted.
     pub operations: Option<BTreeMap<Pair, Counts>>,
     /// Operations that were not read one by one.
@@ -98,43 +99,43 @@ pub struct Look {
     pub bounds: Vec<Nanos>,
 }
 
-/// Looks of the last seconds.
+/// Snapshots of the last seconds.
 #[derive(Debug, Default)]
 pub struct Map {
-    looks: VecDeque<(Nanos, Look)>,
+    snapshots: VecDeque<(Nanos, MapSnapshot)>,
     asked: Nanos,
     /// The newest as JSON, once somebody needed it.
     written: Option<Arc<str>>,
 }
 
 impl Map {
-    /// Somebody asks for the map at `now`. Returns whether it needs another look.
+    /// Somebody asks for the map at `now`. Returns whether it needs another snapshot.
     pub fn ask(&mut self, now: Nanos) -> bool {
         self.forget(now);
         self.asked = now;
-        self.looks.back().is_none_or(|(at, _)| now.since(*at).is_some_and(|age| age >= LOOK_EVERY))
+        self.snapshots.back().is_none_or(|(at, _)| now.since(*at).is_some_and(|age| age >= SNAPSHOT_EVERY))
     }
 
-    /// Takes a look of `now`.
-    pub fn take(&mut self, look: Look, now: Nanos) {
+    /// Takes a snapshot of `now`.
+    pub fn take(&mut self, snapshot: MapSnapshot, now: Nanos) {
         self.written = None;
         // The newest one stays only if it is not too near to the one before.
-        if let [.., (before, _), (last, _)] = self.looks.make_contiguous()
+        if let [.., (before, _), (last, _)] = self.snapshots.make_contiguous()
             && last.since(*before).is_none_or(|length| length < APART)
         {
-            self.looks.pop_back();
+            self.snapshots.pop_back();
         }
-        self.looks.push_back((now, look));
+        self.snapshots.push_back((now, snapshot));
         // One that is old enough stays.
-        while self.looks.len() > 2 && self.looks.get(1).is_some_and(|(at, _)| is_over(*at, now)) {
-            self.looks.pop_front();
+        while self.snapshots.len() > 2 && self.snapshots.get(1).is_some_and(|(at, _)| is_over(*at, now)) {
+            self.snapshots.pop_front();
         }
     }
 
-    /// Drops all looks if nobody has asked for a minute.
+    /// Drops all snapshots if nobody has asked for a minute.
     pub fn forget(&mut self, now: Nanos) {
         if now.since(self.asked).is_some_and(|length| length >= FORGET_AFTER) {
-            (self.written, self.looks) = (None, VecDeque::new());
+            (self.written, self.snapshots) = (None, VecDeque::new());
         }
     }
 
@@ -148,10 +149,10 @@ impl Map {
     }
 
     fn write(&self, is_urgent: impl Fn(&str) -> bool, streams: &[Stream]) -> String {
-        let Some((at, look)) = self.looks.back() else { return shown::json(Value::Null) };
-        let before = self.looks.front().filter(|(before, _)| before < at);
+        let Some((at, snapshot)) = self.snapshots.back() else { return shown::json(Value::Null) };
+        let before = self.snapshots.front().filter(|(before, _)| before < at);
         let over = before.and_then(|(before, _)| at.since(*before)).map(Nanos::as_secs_f64);
-        drawn((look, before.map(|(_, look)| look)), over, is_urgent, streams)
+        drawn((snapshot, before.map(|(_, snapshot)| snapshot)), over, is_urgent, streams)
     }
 }
 
@@ -178,20 +179,21 @@ fn since(now: &BTreeMap<Pair, Counts>, before: Option<&BTreeMap<Pair, Counts>>) 
 }
 
 fn drawn(
-    (look, before): (&Look, Option<&Look>),
+    (snapshot, before): (&MapSnapshot, Option<&MapSnapshot>),
     over: Option<f64>,
     is_urgent: impl Fn(&str) -> bool,
     streams: &[Stream],
 ) -> String {
     let nothing = BTreeMap::new();
-    let before_of = |of: fn(&Look) -> &Option<BTreeMap<Pair, Counts>>| before.and_then(|look| of(look).as_ref());
-    let mut operations = match &look.operations {
-        Some(now) => since(now, before_of(|look| &look.operations)),
+    let before_of =
+        |of: fn(&MapSnapshot) -> &Option<BTreeMap<Pair, Counts>>| before.and_then(|snapshot| of(snapshot).as_ref());
+    let mut operations = match &snapshot.operations {
+        Some(now) => since(now, before_of(|snapshot| &snapshot.operations)),
         // Requests are not counted: operations of paths, without figures.
-        None => look.paths.keys().map(|pair| (pair.clone(), Counts::default())).collect(),
+        None => snapshot.paths.keys().map(|pair| (pair.clone(), Counts::default())).collect(),
     };
-    let mut calls = since(look.calls.as_ref().unwrap_or(&nothing), before_of(|look| &look.calls));
-    let services = services(&operations, &calls, look, is_urgent);
+    let mut calls = since(snapshot.calls.as_ref().unwrap_or(&nothing), before_of(|snapshot| &snapshot.calls));
+    let services = services(&operations, &calls, snapshot, is_urgent);
     let mut order: Vec<(&Arc<str>, &Service)> = services.iter().collect();
     order.sort_by_key(|(name, of)| (!of.is_urgent, core::cmp::Reverse(of.counts.requests), Arc::clone(name)));
     let [most_services, most_entries, most_others, most_calls] = SHOWN;
@@ -199,22 +201,22 @@ fn drawn(
     order.truncate(most_services);
     let places: BTreeMap<&Arc<str>, usize> =
         order.iter().enumerate().map(|(place, (name, _))| (*name, place)).collect();
-    let counted_over = over.filter(|_| look.operations.is_some());
-    let figures = |counts: &Counts| figures(counts, counted_over, &look.bounds);
+    let counted_over = over.filter(|_| snapshot.operations.is_some());
+    let figures = |counts: &Counts| figures(counts, counted_over, &snapshot.bounds);
     let shown_services: Vec<_> = order
         .iter()
         .map(|(name, of)| json!({ "name": &***name, "operations": of.operations, "figures": figures(&of.counts) }))
         .collect();
 
-    let all_operations = operations.len() + look.unread;
+    let all_operations = operations.len() + snapshot.unread;
     operations.retain(|((service, _), _)| places.contains_key(service));
     operations.sort_by_key(|(_, counts)| core::cmp::Reverse(counts.requests));
     let (mut entries, mut others): (Vec<_>, Vec<_>) =
-        operations.into_iter().partition(|(pair, _)| look.paths.contains_key(pair));
+        operations.into_iter().partition(|(pair, _)| snapshot.paths.contains_key(pair));
     entries.truncate(most_entries);
     others.truncate(most_others);
     let operation = |(pair, counts): &(Pair, Counts)| {
-        let on_path = look.paths.get(pair);
+        let on_path = snapshot.paths.get(pair);
         let path = on_path.map(|on| on.iter().filter_map(|service| places.get(service)).collect::<Vec<_>>());
         json!({ "service": places.get(&pair.0), "name": &*pair.1, "path": path, "figures": figures(counts) })
     };
@@ -225,7 +227,7 @@ fn drawn(
     calls.sort_by_key(|(_, counts)| core::cmp::Reverse(counts.requests + counts.unanswered));
     calls.truncate(most_calls);
     let call = |((caller, callee), counts): &(Pair, Counts)| {
-        let rate = |calls: u64| over.map(|over| rounded((calls * look.calls_from) as f64 / over));
+        let rate = |calls: u64| over.map(|over| rounded((calls * snapshot.calls_from) as f64 / over));
         let (answered, unanswered) = (rate(counts.requests), rate(counts.unanswered));
         json!([places.get(caller), places.get(callee), answered, mean(counts), failed(counts), unanswered])
     };
@@ -235,7 +237,7 @@ fn drawn(
         "calls": all_calls - shown_calls.len(),
     });
     shown::json(json!({
-        "counted": look.operations.is_some(), "learnt": look.calls.is_some(), "over": over.map(rounded),
+        "counted": snapshot.operations.is_some(), "learnt": snapshot.calls.is_some(), "over": over.map(rounded),
         "services": shown_services, "operations": shown_operations, "calls": shown_calls,
         "streams": edges(streams, &places), "left_out": left_out,
     }))
@@ -245,7 +247,7 @@ fn drawn(
 fn services(
     operations: &[(Pair, Counts)],
     calls: &[(Pair, Counts)],
-    look: &Look,
+    snapshot: &MapSnapshot,
     is_urgent: impl Fn(&str) -> bool,
 ) -> BTreeMap<Arc<str>, Service> {
     let mut services: BTreeMap<Arc<str>, Service> = BTreeMap::new();
@@ -254,7 +256,8 @@ fn services(
         of.counts.add(counts);
         of.operations += 1;
     }
-    let named = calls.iter().flat_map(|((caller, callee), _)| [caller, callee]).chain(look.paths.values().flatten());
+    let named =
+        calls.iter().flat_map(|((caller, callee), _)| [caller, callee]).chain(snapshot.paths.values().flatten());
     for service in named {
         services.entry(Arc::clone(service)).or_default();
     }
@@ -265,7 +268,7 @@ fn services(
 }
 
 /// Requests a second, share of errors, mean duration and bound of the 99th percentile in ms; null: unknown. Without an
-/// earlier look, all is of the whole time, and there is no rate (`over`), nor where requests are not counted.
+/// earlier snapshot, all is of the whole time, and there is no rate (`over`), nor where requests are not counted.
 fn figures(counts: &Counts, over: Option<f64>, bounds: &[Nanos]) -> Value {
     let rate = over.map(|over| rounded(counts.requests as f64 / over));
     json!([rate, failed(counts), mean(counts), slowest(counts, bounds)])

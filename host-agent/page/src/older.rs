@@ -123,7 +123,7 @@ pub struct PastAlarm {
 
 /// What a Prometheus has of an LMAP, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Past {
+pub struct PastScores {
     /// Scores, one of each step.
     pub scores: Vec<Score>,
     /// Alarms, as steps show them.
@@ -188,7 +188,7 @@ enum Gauge {
 /// # Errors
 ///
 /// [`AnswerError`] if it is not the answer of a Prometheus, or says that it failed.
-pub fn past(answer: &[u8], reach: Reach) -> Result<Past, AnswerError> {
+pub fn past(answer: &[u8], reach: Reach) -> Result<PastScores, AnswerError> {
     let Answer { status, error, data } = serde_json::from_slice(answer)?;
     if status != "success" {
         return Err(AnswerError::Failed(error.chars().take(MAX_ERROR).collect()));
@@ -197,7 +197,7 @@ pub fn past(answer: &[u8], reach: Reach) -> Result<Past, AnswerError> {
     let steps = |gauge: Gauge| of(gauge).map(|series| steps(&series.values, reach)).unwrap_or_default();
     let scores = steps(Gauge::Score);
     let alarms = alarms(&steps(Gauge::Alarm), &scores, reach);
-    Ok(Past { scores, alarms })
+    Ok(PastScores { scores, alarms })
 }
 
 /// The steps that `values` are of.
@@ -273,7 +273,7 @@ mod tests {
             r#"[1700000040,"0.5"],[1700000160,"NaN"],[1700000280.0,"31.25"],[1700000280,"7"],[-5,"1"],[1e300,"2"]"#;
         let answer = answer(&[("else", r#"[1700000040,"9"]"#), ("score", values)]);
 
-        let Past { scores, alarms } = past(answer.as_bytes(), Reach::Day).unwrap();
+        let PastScores { scores, alarms } = past(answer.as_bytes(), Reach::Day).unwrap();
 
         let score = |second, ratio| Score { second, ratio };
         assert_eq!(scores, [score(1_699_999_920, 0.5), score(1_700_000_160, 31.25), score(u32::MAX, 2.0)]);
@@ -305,7 +305,7 @@ mod tests {
         let none = br#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
         let failed = br#"{"status":"error","errorType":"bad_data","error":"too many points"}"#;
 
-        assert_eq!(past(none, Reach::Week).unwrap(), Past::default());
+        assert_eq!(past(none, Reach::Week).unwrap(), PastScores::default());
         assert_eq!(past(failed, Reach::Week).unwrap_err().to_string(), "it says: too many points");
         let error = past(b"<html>", Reach::Week).unwrap_err().to_string();
         assert!(error.starts_with("its answer is not that of /api/v1/query_range: "), "{error}");

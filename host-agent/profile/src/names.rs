@@ -11,12 +11,12 @@ const DEEPEST: u32 = 64;
 
 /// A text that takes so much and then refuses: names of some bytes unfold to any length.
 #[derive(Debug, Default)]
-struct Bounded {
+struct BoundedText {
     text: String,
     is_full: bool,
 }
 
-impl Write for Bounded {
+impl Write for BoundedText {
     fn write_str(&mut self, more: &str) -> fmt::Result {
         for character in more.chars() {
             if self.text.chars().count() >= LONGEST {
@@ -29,7 +29,7 @@ impl Write for Bounded {
     }
 }
 
-impl Bounded {
+impl BoundedText {
     fn of(write: impl FnOnce(&mut Self) -> fmt::Result) -> Option<String> {
         let mut bounded = Self::default();
         let ended = write(&mut bounded);
@@ -43,14 +43,14 @@ impl Bounded {
 /// The name of the symbol `symbol`, without parameters and hashes.
 pub(crate) fn readable(symbol: &str) -> String {
     let rust = rustc_demangle::try_demangle(symbol).ok();
-    let rust = rust.and_then(|name| Bounded::of(|text| write!(text, "{name:#}")));
-    rust.or_else(|| cpp(symbol)).or_else(|| Bounded::of(|text| text.write_str(symbol))).unwrap_or_default()
+    let rust = rust.and_then(|name| BoundedText::of(|text| write!(text, "{name:#}")));
+    rust.or_else(|| cpp(symbol)).or_else(|| BoundedText::of(|text| text.write_str(symbol))).unwrap_or_default()
 }
 
 fn cpp(symbol: &str) -> Option<String> {
     let parsed = symbol.starts_with("_Z").then(|| Symbol::new(symbol).ok())??;
     let options = DemangleOptions::new().no_params().no_return_type().recursion_limit(DEEPEST);
-    Bounded::of(|text| parsed.structured_demangle(text, &options))
+    BoundedText::of(|text| parsed.structured_demangle(text, &options))
 }
 
 #[cfg(test)]

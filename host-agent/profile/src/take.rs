@@ -96,7 +96,7 @@ pub fn take(
     proc: &Path,
     pause: &mut dyn FnMut(Duration) -> bool,
 ) -> Result<IncidentProfile, ProfileError> {
-    let mut taking = Taking::new(plan, proc);
+    let mut taking = ProfileRun::new(plan, proc);
     taking.find_threads()?;
     for _ in 0..plan.rounds {
         let goes_on = pause(ROUND);
@@ -144,7 +144,7 @@ impl Code {
 }
 
 #[derive(Debug)]
-struct Taking<'a> {
+struct ProfileRun<'a> {
     plan: &'a Plan,
     proc: PathBuf,
     threads: BTreeMap<(u32, u32), Thread>,
@@ -159,7 +159,7 @@ struct Taking<'a> {
     lost: u64,
 }
 
-impl<'a> Taking<'a> {
+impl<'a> ProfileRun<'a> {
     fn new(plan: &'a Plan, proc: &Path) -> Self {
         Self {
             plan,

@@ -39,7 +39,7 @@ pub struct Candidate {
 
 /// The processes of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selected {
+pub struct SelectedProcesses {
     /// Those that the selector names and whose parents it does not name: process id and start.
     pub roots: BTreeSet<(u32, u64)>,
     /// These and all their descendants: process ids.
@@ -107,7 +107,7 @@ fn is_called(candidate: &Candidate, name: &str) -> bool {
 /// The processes that `selector` names among `candidates`, and their descendants; never `own`, the process that asks,
 /// nor its ancestors, whose command lines have the same words.
 #[must_use]
-pub fn select(selector: &Selector, candidates: &[Candidate], own: u32) -> Selected {
+pub fn select(selector: &Selector, candidates: &[Candidate], own: u32) -> SelectedProcesses {
     let parents: BTreeMap<u32, u32> = candidates.iter().map(|candidate| (candidate.pid, candidate.parent)).collect();
     let excluded: BTreeSet<u32> =
         if matches!(selector, Selector::Pid(_)) { BTreeSet::new() } else { ancestors(own, &parents).collect() };
@@ -117,7 +117,7 @@ pub fn select(selector: &Selector, candidates: &[Candidate], own: u32) -> Select
     let roots: BTreeSet<_> = matched.values().filter(is_root).map(|root| (root.pid, root.started)).collect();
     let descends = |pid: &u32| *pid != own && ancestors(*pid, &parents).any(|pid| matched.contains_key(&pid));
     let all = parents.keys().copied().filter(descends).collect();
-    Selected { roots, all }
+    SelectedProcesses { roots, all }
 }
 
 /// `pid`, its parent, and so on. Ends although a list that was read while processes ended may have a circle.

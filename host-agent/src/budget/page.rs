@@ -2,7 +2,7 @@
 
 use agent_runtime::budget::{Bound, Load};
 use page::feed::MAX_EVENT_BYTES;
-use page::{looked, map};
+use page::{map, viewed};
 
 use crate::config::Config;
 use crate::kept_traces::KEPT_BYTES;
@@ -18,7 +18,7 @@ pub(super) fn bound(config: &Config, load: Load) -> Bound {
     let page = &config.page;
     // Traces are for incidents, too.
     let traces = page.trace_bytes as u64 + KEPT_BYTES as u64;
-    let fixed = page.history_bytes as u64 + (MAX_EVENT_BYTES + map::MAX_BYTES + looked::MAX_BYTES) as u64;
+    let fixed = page.history_bytes as u64 + (MAX_EVENT_BYTES + map::MAX_BYTES + viewed::MAX_BYTES) as u64;
     let older = if page.prometheus.is_some() { OLDER_BYTES as u64 } else { 0 };
     let shown = if page.enabled { fixed + older + load.services * CARD_BYTES * (1 + SNAPSHOTS) } else { 0 };
     Bound {

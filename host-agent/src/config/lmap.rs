@@ -127,8 +127,9 @@ impl LmapConfig {
 
 impl AggregationConfig {
     fn rule(&self) -> Result<AggregationRule, ConfigError> {
-        let wrong =
-            |cause: String| ConfigError::value("lmap.aggregations", Wrong(format!("{}: {cause}", self.metrics)));
+        let wrong = |cause: String| {
+            ConfigError::value("lmap.aggregations", AggregationFault(format!("{}: {cause}", self.metrics)))
+        };
         let aggregation = Aggregation::parse(&self.aggregation).map_err(|error| wrong(error.to_string()))?;
         if let Aggregation::Formula(formula) = &aggregation {
             ReplicaExpression::new(formula.as_str()).map_err(|error| wrong(error.to_string()))?;
@@ -140,7 +141,7 @@ impl AggregationConfig {
 /// What is wrong with a rule.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Wrong(String);
+struct AggregationFault(String);
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@ use wire::time::Interval;
 
 /// What replicas of one owner declare about one series.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Declared {
+struct OwnerDeclaration {
     owner: Owner,
     declaration: Declaration,
     replicas: u32,
@@ -23,7 +23,7 @@ struct Declared {
 /// What the replicas of a service declare about one series, in the order in which owners came. Mostly one, or none: a
 /// tree would take ten times as much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Declarations(Vec<Declared>);
+pub struct Declarations(Vec<OwnerDeclaration>);
 
 impl Declarations {
     fn find(&mut self, owner: Owner, declaration: &Declaration) -> Option<usize> {
@@ -39,7 +39,7 @@ impl Declarations {
             self.0[at].replicas += 1;
         } else {
             self.0.reserve_exact(1);
-            self.0.push(Declared { owner, declaration: declaration.clone(), replicas: 1 });
+            self.0.push(OwnerDeclaration { owner, declaration: declaration.clone(), replicas: 1 });
         }
     }
 
@@ -55,7 +55,7 @@ impl Declarations {
 
     /// Bytes that they take, as they were asked for.
     pub fn kept_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<Declared>()
+        self.0.capacity() * size_of::<OwnerDeclaration>()
     }
 
     /// Whether replicas declare different things.

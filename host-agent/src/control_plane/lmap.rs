@@ -19,7 +19,7 @@ use super::lmap_move::Move;
 use super::lmap_options::TrainedModel;
 use super::members::{Members, concerned_by};
 use super::replica::{Replica, SeriesKey};
-use super::selection::{Choice, Selection, Watch};
+use super::selection::{Choice, Selection, WatchRule};
 use super::sent_config::SentConfig;
 use super::settings::Settings;
 use super::slowdown::Slowdown;
@@ -187,7 +187,7 @@ impl Lmap {
 
     /// How `series` is watched: as an operator chose, else as the configuration has it, else as the service declares,
     /// else by its kind.
-    pub fn watch(&self, key: &SeriesKey, series: &Series, catalogue: &Catalogue, settings: &Settings) -> Watch {
+    pub fn watch(&self, key: &SeriesKey, series: &Series, catalogue: &Catalogue, settings: &Settings) -> WatchRule {
         let chosen = self.selection.choice(&series.name);
         self.watch_of((&self.service, chosen), (key, series), catalogue, settings)
     }
@@ -199,7 +199,7 @@ impl Lmap {
         (key, series): (&SeriesKey, &Series),
         catalogue: &Catalogue,
         settings: &Settings,
-    ) -> Watch {
+    ) -> WatchRule {
         let declared = catalogue.declared(key).map(Declarations::in_effect);
         let (declared, period) = declared.unwrap_or_default();
         let by = |decided_by: &'static str| move |aggregation: Aggregation| (aggregation, decided_by);
@@ -211,7 +211,7 @@ impl Lmap {
         let asked = chosen.and_then(|choice| choice.every);
         let asked = asked.or_else(|| period.map(|period| stride(period.length(), self.interval)));
         let every = asked.unwrap_or(TickDivider::MIN).max(settings.every(&series.name, self.interval));
-        Watch { aggregation, every, decided_by }
+        WatchRule { aggregation, every, decided_by }
     }
 
     /// The columns that are derived from others, with their metric ids.
@@ -279,7 +279,7 @@ impl Lmap {
             .iter()
             .filter_map(|(key, &id)| {
                 let series = catalogue.get(key)?.clone();
-                let Watch { aggregation, every, .. } = self.watch(key, &series, catalogue, settings);
+                let WatchRule { aggregation, every, .. } = self.watch(key, &series, catalogue, settings);
                 let every = every.max(self.changes_every(key, &replicas));
                 Some(MetricSpec { id, series, aggregation, every })
             })

@@ -18,7 +18,7 @@ use super::catalogue::Catalogue;
 use super::lmap_options::MemberChoices;
 use super::operator_error::OperatorError;
 use super::replica::{Replica, SeriesKey};
-use super::selection::{Choice, Selection, Watch, stands_for};
+use super::selection::{Choice, Selection, WatchRule, stands_for};
 
 /// Services of one LMAP.
 pub const MAX_MEMBERS: usize = 16;
@@ -45,7 +45,7 @@ pub struct MemberSeries {
     /// As a column of the LMAP.
     pub series: Series,
     /// How it is watched, also while its service is missing.
-    pub watch: Watch,
+    pub watch: WatchRule,
 }
 
 /// What an operator sees of a member.
@@ -190,7 +190,7 @@ impl Members {
         &mut self,
         selection: &Selection,
         registered: impl Fn(&ServiceName) -> (Option<&'a Catalogue>, Vec<&'a Replica>),
-        watch: impl Fn((&ServiceName, Option<&Choice>), (&SeriesKey, &Series), &Catalogue, &[&Replica]) -> Watch,
+        watch: impl Fn((&ServiceName, Option<&Choice>), (&SeriesKey, &Series), &Catalogue, &[&Replica]) -> WatchRule,
         now: Nanos,
     ) {
         let (mut found, mut text, mut left_out) = (BTreeMap::new(), 0, 0);
@@ -200,7 +200,7 @@ impl Members {
                 member.missing_since.get_or_insert(now);
                 continue;
             };
-            let wanted = Wanted::new(service, member.is_whole, selection);
+            let wanted = MemberSelection::new(service, member.is_whole, selection);
             for (key, series) in catalogue.iter().filter(|(_, series)| wanted.may_have(series)) {
                 let Some(column) = wanted.column(series) else {
                     left_out += usize::from(column_name(service, &series.name).is_err());
@@ -240,7 +240,7 @@ fn selects(selection: &Selection, is_whole: bool, series: &Series) -> bool {
 }
 
 /// Which series of one member are watched.
-struct Wanted<'a> {
+struct MemberSelection<'a> {
     service: &'a ServiceName,
     is_whole: bool,
     selection: &'a Selection,
@@ -250,7 +250,7 @@ struct Wanted<'a> {
     needed: Vec<&'a str>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> MemberSelection<'a> {
     fn new(service: &'a ServiceName, is_whole: bool, selection: &'a Selection) -> Self {
         let own = |name: &'a str| name.strip_prefix(service.as_str())?.strip_prefix('/');
         let chosen = selection.chosen().filter_map(|name| own(name.as_str())).collect();

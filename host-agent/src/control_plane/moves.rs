@@ -27,14 +27,14 @@ const EQUAL_SHARE: f64 = 0.1;
 
 /// An LMAP that may move: its worker and its load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Movable {
+struct MovableLmap {
     lmap: LmapId,
     worker: WorkerId,
     load: f64,
 }
 
 /// The moves from the workers with the most to do to those with the least, until none makes a difference.
-fn plan(mut loads: Loads, mut movable: Vec<Movable>) -> Vec<(LmapId, WorkerId)> {
+fn plan(mut loads: Loads, mut movable: Vec<MovableLmap>) -> Vec<(LmapId, WorkerId)> {
     let mut moves = Vec::new();
     loop {
         let by_load =
@@ -48,11 +48,11 @@ fn plan(mut loads: Loads, mut movable: Vec<Movable>) -> Vec<(LmapId, WorkerId)> 
             return moves;
         }
         // The best move leaves both with the same load.
-        let rest = |of: &Movable| (gap - 2.0 * of.load).abs();
+        let rest = |of: &MovableLmap| (gap - 2.0 * of.load).abs();
         let candidates = movable.iter().enumerate().filter(|(_, of)| of.worker == from && rest(of) < gap);
         let best = candidates.min_by(|(_, one), (_, other)| rest(one).total_cmp(&rest(other))).map(|(at, _)| at);
         let Some(best) = best else { return moves };
-        let Movable { lmap, load, .. } = movable.swap_remove(best);
+        let MovableLmap { lmap, load, .. } = movable.swap_remove(best);
         for (worker, change, count) in [(from, -load, -1), (to, load, 1)] {
             if let Some((load, lmaps)) = loads.get_mut(&worker) {
                 (*load, *lmaps) = (*load + change, lmaps.saturating_add_signed(count));
@@ -96,7 +96,7 @@ impl ControlPlane {
         let loads = self.loads();
         let movable = |can_move: bool| {
             let of = self.lmaps.values().filter(move |lmap| !can_move || lmap.may_move());
-            of.filter_map(|lmap| Some(Movable { lmap: lmap.id, worker: lmap.worker?, load: lmap.load() }))
+            of.filter_map(|lmap| Some(MovableLmap { lmap: lmap.id, worker: lmap.worker?, load: lmap.load() }))
         };
         let moves = plan(loads.clone(), movable(true).collect());
         if moves.len() < plan(loads, movable(false).collect()).len() {
@@ -305,8 +305,10 @@ mod tests {
         of.iter().map(|&(id, load)| (WorkerId(id), (load, 1))).collect()
     }
 
-    fn lmaps(of: &[(u32, u32, f64)]) -> Vec<Movable> {
-        of.iter().map(|&(lmap, worker, load)| Movable { lmap: LmapId(lmap), worker: WorkerId(worker), load }).collect()
+    fn lmaps(of: &[(u32, u32, f64)]) -> Vec<MovableLmap> {
+        of.iter()
+            .map(|&(lmap, worker, load)| MovableLmap { lmap: LmapId(lmap), worker: WorkerId(worker), load })
+            .collect()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::lmap::Lmap;
 use super::members::{MemberState, Members};
 use super::named_reason::NamedReason;
 use super::replica::Replica;
-use super::selection::Watch;
+use super::selection::WatchRule;
 use super::sent_config::SentConfig;
 use super::state::ControlPlane;
 use super::verdicts::{Subjects, named, named_one};
@@ -209,7 +209,7 @@ impl ControlPlane {
             })
         });
         let subjects = self.subjects(lmap);
-        let info = |metric: u32, series: &Series, watch: &Watch| proto::MetricInfo {
+        let info = |metric: u32, series: &Series, watch: &WatchRule| proto::MetricInfo {
             metric,
             name: series.name.to_string(),
             labels: series.labels.to_string(),
@@ -233,7 +233,7 @@ impl ControlPlane {
             .flat_map(Members::series)
             .filter_map(|(key, of)| Some(info(lmap.numbers().get(key)?.0, &of.series, &of.watch)));
         let derived = lmap.derived().map(|MetricSpec { id, series, aggregation, every }| {
-            info(id.0, &series, &Watch { aggregation, every, decided_by: "operator" })
+            info(id.0, &series, &WatchRule { aggregation, every, decided_by: "operator" })
         });
         proto::LmapInfo {
             lmap: lmap.id.0,

@@ -25,9 +25,9 @@ pub struct Choice {
     pub unit: Option<Unit>,
 }
 
-/// How a series is watched.
+/// The rule by which a series is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watch {
+pub struct WatchRule {
     pub aggregation: Aggregation,
     /// It is read every so many rows.
     pub every: TickDivider,

@@ -6,10 +6,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agent_runtime::lock;
 use resources::check;
 use resources::files::{FileError, FileObjects, MAX_FILE_BYTES, merge, parse};
 
-use super::known::lock;
 use super::objects::CustomObjects;
 
 /// Why a folder cannot be read. What was read before stays in effect.

@@ -1,9 +1,10 @@
 //! The objects of one kind, as the API server tells of them: a list and a watch.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use agent_runtime::api_server::is_missing;
+use agent_runtime::lock;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
@@ -195,9 +196,4 @@ impl<S: DeserializeOwned + Clone + PartialEq> WatchedKind<S> {
             self.take(event, &mut listed);
         }
     }
-}
-
-/// No code under these locks panics. If one did, the tables would still be usable.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

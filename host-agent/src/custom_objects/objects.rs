@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use agent_runtime::lock;
 use otlp::Edge;
 use resources::plan::{MAX_OBJECT_BYTES, MAX_OBJECTS};
 use resources::sampling_plan::{MAX_POLICIES, MAX_POLICY_BYTES};
@@ -10,7 +11,7 @@ use resources::synopsis_plan::{MAX_SYNOPSIS_POLICIES, MAX_SYNOPSIS_POLICY_BYTES}
 use resources::{LmapSpec, NodeReport, SamplingPolicySpec, SynopsisPolicySpec};
 use tokio::sync::Notify;
 
-use super::known::{ObjectKind, WatchedKind, lock};
+use super::known::{ObjectKind, WatchedKind};
 
 const LMAPS: ObjectKind =
     ObjectKind { one: "Lmap", many: "Lmaps", resource: "lmaps", objects: MAX_OBJECTS, bytes: MAX_OBJECT_BYTES };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use agent_runtime::lock;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use resources::NodeReport;
@@ -14,7 +15,7 @@ use wire::name::ServiceName;
 use wire::time::Nanos;
 
 use super::apply::apply;
-use super::known::{Knowledge, Versions, lock};
+use super::known::{Knowledge, Versions};
 use super::objects::CustomObjects;
 use super::sampling::PolicyReconciler;
 use super::synopses::SynopsisReconciler;
@@ -23,7 +24,7 @@ use crate::node::Node;
 use crate::pod_watch::PodWatch;
 
 /// What was refused, why, and when it is tried again.
-type Refused = (Arc<Settings>, String, Nanos);
+type RefusedSettings = (Arc<Settings>, String, Nanos);
 
 /// What was done so far about `Lmap`s.
 #[derive(Debug, Default)]
@@ -32,7 +33,7 @@ struct LmapReconciler {
     versions: Option<Versions>,
     plan: Plan,
     applied: BTreeMap<String, Applied>,
-    refused: BTreeMap<String, Refused>,
+    refused: BTreeMap<String, RefusedSettings>,
 }
 
 /// Applies `objects` to `node` for ever.

@@ -1,11 +1,11 @@
 //! Writes what came of custom resources on this node into the object that has the node's name: when it has changed, and
 //! at most every 30 s.
 
+use agent_runtime::lock;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use resources::{LmapNodeStatus, NodeReport};
 
-use super::known::lock;
 use super::objects::CustomObjects;
 
 /// Who owns the fields, for the API server.

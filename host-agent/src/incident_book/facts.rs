@@ -43,7 +43,7 @@ type Limits = BTreeMap<&'static str, String>;
 
 /// What was read of a replica.
 #[derive(Clone, Debug, Default)]
-struct Read {
+struct ReplicaReading {
     program: Option<Program>,
     limits: Limits,
 }
@@ -53,7 +53,7 @@ struct Read {
 pub(super) struct ProcessFacts {
     proc: PathBuf,
     hierarchies: Vec<Hierarchy>,
-    known: BTreeMap<u32, Read>,
+    known: BTreeMap<u32, ReplicaReading>,
     /// The replica whose files were read last.
     last: u32,
 }
@@ -85,7 +85,7 @@ impl ProcessFacts {
         let (new, old): (Vec<_>, Vec<_>) = readable.partition(|facts| !self.known.contains_key(&facts.number));
         for facts in new.iter().take(READ_AT_ONCE) {
             let process = self.proc.join(facts.process.to_string());
-            let read = Read { program: program(&process), limits: self.limits(&process) };
+            let read = ReplicaReading { program: program(&process), limits: self.limits(&process) };
             self.known.insert(facts.number, read);
         }
         let left = READ_AT_ONCE.saturating_sub(new.len());
@@ -102,7 +102,7 @@ impl ProcessFacts {
             if instance.as_str() == crate::span_columns::INSTANCE || instance.as_str().ends_with(OWN) {
                 continue;
             }
-            let Read { program, limits } = self.known.get(&number).cloned().unwrap_or_default();
+            let ReplicaReading { program, limits } = self.known.get(&number).cloned().unwrap_or_default();
             let replica = Replica { number, instance: instance.to_string(), process, program, limits };
             services.entry(service.to_string()).or_default().push(replica);
         }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_runtime::lock;
 use profile::take::{MAX_THREADS, ROUND};
 use profile::{Event, Plan, ProfileError};
 use wire::incident::IncidentId;
 use wire::proto::operators::IncidentProfile;
 use wire::time::UnixNanos;
 
-use super::lock;
 use crate::config::ProfileConfig;
 use crate::control_plane::ReplicaFacts;
 use crate::node::CgroupFiles;
@@ -24,7 +24,7 @@ const MAX_PROCESSES: usize = 8;
 
 /// A service whose alarm a stack would explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct ProfileRequest {
     pub(super) incident: IncidentId,
     pub(super) service: String,
     pub(super) event: Event,
@@ -39,7 +39,7 @@ pub(super) struct ProfileOutcome {
 
 #[derive(Debug, Default)]
 struct State {
-    wishes: Vec<Wish>,
+    wishes: Vec<ProfileRequest>,
     taken: Vec<ProfileOutcome>,
     /// The kernel's refusal was said.
     is_refusal_said: bool,
@@ -102,7 +102,7 @@ impl Profiler {
     }
 
     /// Notes a wish, unless it is known, or too many are.
-    pub(super) fn wish(&self, wish: Wish) {
+    pub(super) fn wish(&self, wish: ProfileRequest) {
         let mut state = lock(&self.state);
         let is_known = state.wishes.iter().any(|of| of.incident == wish.incident && of.service == wish.service);
         if self.config.seconds > 0 && !is_known && state.wishes.len() < MAX_WISHES {
@@ -115,7 +115,7 @@ impl Profiler {
     pub(super) fn go_on(
         &self,
         (replicas, cgroups): (&[ReplicaFacts], &CgroupFiles),
-        is_wanted: impl Fn(&Wish) -> bool,
+        is_wanted: impl Fn(&ProfileRequest) -> bool,
         now: UnixNanos,
     ) {
         let mut state = lock(&self.state);

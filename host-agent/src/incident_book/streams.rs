@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use agent_runtime::lock;
 use incidents::streams::StreamLook;
 use wire::id::LmapId;
 
-use super::{IncidentBook, lock};
+use super::IncidentBook;
 use crate::node::{Node, Onlooker};
 
 impl IncidentBook {

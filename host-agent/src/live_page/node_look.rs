@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_runtime::budget::{self as budgets, Budget, Counted, Load, Metered, UsedBound};
-use gossip::{Called, Calls, Replied};
+use agent_runtime::budget::{self as budgets, Budget, Load, Metered, UsageCount, UsedBound};
+use gossip::{CallState, Calls, Responder};
 use hooks::coherence::MemberSettings;
 use otlp::Edge;
-use page::documents::{Bounded, Contact, NodeBudget, OtherNode, Unit, Use};
+use page::documents::{BudgetRow, Contact, NodeBudget, OtherNode, Unit, Use};
 use wire::proto::control::MemoryAccount;
 use wire::time::Nanos;
 
@@ -74,7 +74,7 @@ impl NodeLook {
     }
 
     /// What is counted and no metric says.
-    fn counted(&self, node: &Node, sources: &ProblemSources, (scores, traces): (usize, usize)) -> Vec<Counted> {
+    fn counted(&self, node: &Node, sources: &ProblemSources, (scores, traces): (usize, usize)) -> Vec<UsageCount> {
         let (held, (verdicts, rows)) = node.inspect(|plane, dispatch| (plane.held(), dispatch.bytes()));
         let held = held.into_iter().map(|(bound, used, most)| {
             let (row, what, unit) = match bound {
@@ -82,11 +82,11 @@ impl NodeLook {
                 "region_bytes" => (CONNECTIONS, "bytes of regions", budgets::Unit::Bytes),
                 other => (CONNECTIONS, other, budgets::Unit::Number),
             };
-            Counted { row, what, used, most: Some(most), unit }
+            UsageCount { row, what, used, most: Some(most), unit }
         });
         let bytes = |row, what, used: usize, most: usize| {
             let (used, most, unit) = (used as u64, Some(most as u64), budgets::Unit::Bytes);
-            Counted { row, what, used, most, unit }
+            UsageCount { row, what, used, most, unit }
         };
         let [most_scores, most_traces, most_incidents] = self.most;
         let incidents = sources.incidents.as_ref().map_or(0, |incidents| incidents.bytes());
@@ -112,7 +112,7 @@ impl NodeLook {
 }
 
 /// A row of the host agent's budget, as the page has it.
-fn bounded(UsedBound { bound, uses, metric }: UsedBound<'_>) -> Bounded<'_> {
+fn bounded(UsedBound { bound, uses, metric }: UsedBound<'_>) -> BudgetRow<'_> {
     let of = |budgets::Use { what, used, most, unit }| {
         let unit = match unit {
             budgets::Unit::Bytes => Unit::Bytes,
@@ -121,7 +121,7 @@ fn bounded(UsedBound { bound, uses, metric }: UsedBound<'_>) -> Bounded<'_> {
         Use { what, used, most, unit }
     };
     let uses = uses.into_iter().map(of).collect();
-    Bounded { what: bound.what, bytes: bound.bytes, uses, full: bound.full, metric }
+    BudgetRow { what: bound.what, bytes: bound.bytes, uses, full: bound.full, metric }
 }
 
 /// What a NIC agent says of itself, as the page has it.
@@ -132,7 +132,7 @@ pub(super) fn of_nic(account: &MemoryAccount) -> NodeBudget<'_> {
             Use { what: &of.what, used: of.used, most: of.most, unit }
         });
         let metric = (!row.metric.is_empty()).then(|| (row.metric.clone(), row.value));
-        Bounded { what: &row.what, bytes: row.bytes, uses: uses.collect(), full: &row.full, metric }
+        BudgetRow { what: &row.what, bytes: row.bytes, uses: uses.collect(), full: &row.full, metric }
     });
     NodeBudget {
         load: (account.services, account.columns),
@@ -162,7 +162,7 @@ fn resident(status: &str) -> Option<u64> {
 }
 
 /// Nodes that are called or heard, by name; then addresses at which nobody has replied.
-fn joined(calls: Vec<(core::net::SocketAddr, Called)>, heard: &BTreeMap<String, (Nanos, bool)>) -> Vec<OtherNode> {
+fn joined(calls: Vec<(core::net::SocketAddr, CallState)>, heard: &BTreeMap<String, (Nanos, bool)>) -> Vec<OtherNode> {
     let of = |name: &str| {
         let (contact, silent) = match heard.get(name) {
             Some((silent, true)) => (Contact::Live, Some(silent)),
@@ -174,16 +174,16 @@ fn joined(calls: Vec<(core::net::SocketAddr, Called)>, heard: &BTreeMap<String, 
     };
     let mut named: BTreeMap<String, OtherNode> = heard.keys().map(|name| (name.clone(), of(name))).collect();
     let mut unnamed = Vec::new();
-    for (address, Called { configured, replied, problem }) in calls {
+    for (address, CallState { configured, replied, problem }) in calls {
         let address = address.to_string();
         let address = if configured == address { address } else { format!("{configured} ({address})") };
         match replied {
-            Replied::ThisNode => {}
-            Replied::Nobody => {
+            Responder::ThisNode => {}
+            Responder::Nobody => {
                 let (addresses, contact) = (vec![address], Contact::Unheard);
                 unnamed.push(OtherNode { name: None, addresses, contact, silent_ms: None, problem });
             }
-            Replied::Node(name) => {
+            Responder::Node(name) => {
                 let node = named.entry(name.to_string()).or_insert_with(|| of(&name));
                 node.addresses.push(address);
                 node.problem = node.problem.take().or(problem);
@@ -221,14 +221,14 @@ mod tests {
     fn nodes_are_joined_by_name_and_those_that_nobody_has_seen_come_last() {
         let called = |address: &str, configured: &str, replied, problem: Option<&str>| {
             let problem = problem.map(ToOwned::to_owned);
-            (address.parse().unwrap(), Called { configured: configured.to_owned(), replied, problem })
+            (address.parse().unwrap(), CallState { configured: configured.to_owned(), replied, problem })
         };
-        let node = |name: &str| Replied::Node(name.into());
+        let node = |name: &str| Responder::Node(name.into());
         let calls = vec![
-            called("10.0.0.1:9704", "nodes:9704", Replied::ThisNode, None),
+            called("10.0.0.1:9704", "nodes:9704", Responder::ThisNode, None),
             called("10.0.0.2:9704", "nodes:9704", node("b"), None),
             called("10.0.0.3:9704", "10.0.0.3:9704", node("c"), Some("no reply within 1 s")),
-            called("10.0.0.4:9704", "nodes:9704", Replied::Nobody, Some("connection refused")),
+            called("10.0.0.4:9704", "nodes:9704", Responder::Nobody, Some("connection refused")),
             called("10.0.0.5:9704", "nodes:9704", node("e"), None),
         ];
         let heard = [("a", 1, true), ("b", 20, true), ("c", 4_000, false)];

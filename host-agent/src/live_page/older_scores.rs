@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use agent_runtime::ConfigError;
 use agent_runtime::http_client::{Client, GetError};
 use otlp::gzip::{self, GzipError};
-use page::older::{self, AnswerError, MAX_ANSWER_BYTES, Past, Reach};
+use page::older::{self, AnswerError, MAX_ANSWER_BYTES, PastScores, Reach};
 use tokio::sync::Mutex as AsyncMutex;
 use wire::time::Nanos;
 
@@ -23,7 +23,7 @@ pub(crate) const BYTES: usize = 6 << 20;
 const FAILED_FOR: Nanos = Nanos::from_secs(10);
 
 /// Scores and alarms, or why there are none.
-type Answer = Arc<Result<Past, String>>;
+type Answer = Arc<Result<PastScores, String>>;
 
 /// Why there are none.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ impl OlderScores {
     }
 }
 
-async fn ask(client: &mut Client, query: &str, reach: Reach) -> Result<Past, AskError> {
+async fn ask(client: &mut Client, query: &str, reach: Reach) -> Result<PastScores, AskError> {
     let mut body = Vec::new();
     let page = client.get_for(query, "application/json", &mut body, MAX_ANSWER_BYTES).await?;
     match page.encoding.as_deref() {

@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::lock;
 use axum::body::{Body, Bytes};
 use page::routing;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{LivePage, lock};
+use super::LivePage;
 
 /// Bytes of a piece. A viewer that does not read holds few of them, however long the whole is.
 const PIECE: usize = 16 << 10;
@@ -23,7 +24,7 @@ type Pieces = mpsc::Sender<Result<Bytes, Infallible>>;
 
 /// Why a viewer's stream ends.
 #[derive(Debug, PartialEq, Eq)]
-enum Ended {
+enum StreamEnd {
     /// It has gone, or the agent stops, or its session is over.
     Over,
     /// It does not read.
@@ -36,7 +37,7 @@ pub(super) fn begin(page: &Arc<LivePage>, cookies: String) -> Option<Body> {
     let (sender, receiver) = mpsc::channel(1);
     let page = Arc::clone(page);
     tokio::spawn(async move {
-        if let Ended::Slow = send(&page, &cookies, &sender).await {
+        if let StreamEnd::Slow = send(&page, &cookies, &sender).await {
             page.node.counts.slow_page_viewers.one_more();
         }
         drop(place);
@@ -45,11 +46,11 @@ pub(super) fn begin(page: &Arc<LivePage>, cookies: String) -> Option<Body> {
 }
 
 /// Sends everything, then what changes.
-async fn send(page: &LivePage, cookies: &str, to: &Pieces) -> Ended {
+async fn send(page: &LivePage, cookies: &str, to: &Pieces) -> StreamEnd {
     let (mut seen, mut changed, mut draining) = (None, page.changed.subscribe(), page.node.draining());
     loop {
         if !has_session(page, cookies) || *draining.borrow() {
-            return Ended::Over;
+            return StreamEnd::Over;
         }
         let next = lock(&page.feed).next(seen);
         if let Some(event) = next {
@@ -62,7 +63,7 @@ async fn send(page: &LivePage, cookies: &str, to: &Pieces) -> Ended {
         tokio::select! {
             _ = changed.changed() => {}
             _ = draining.changed() => {}
-            () = to.closed() => return Ended::Over,
+            () = to.closed() => return StreamEnd::Over,
             () = tokio::time::sleep(HEARTBEAT) => {
                 if let Some(ended) = in_pieces(b":\n\n", to, STALLED).await {
                     return ended;
@@ -80,12 +81,12 @@ fn has_session(page: &LivePage, cookies: &str) -> bool {
 }
 
 /// Sends `text`, each piece `within` so long. Returns why the stream ends, if it does.
-async fn in_pieces(text: &[u8], to: &Pieces, within: Duration) -> Option<Ended> {
+async fn in_pieces(text: &[u8], to: &Pieces, within: Duration) -> Option<StreamEnd> {
     for piece in text.chunks(PIECE) {
         match timeout(within, to.send(Ok(Bytes::copy_from_slice(piece)))).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return Some(Ended::Over),
-            Err(_) => return Some(Ended::Slow),
+            Ok(Err(_)) => return Some(StreamEnd::Over),
+            Err(_) => return Some(StreamEnd::Slow),
         }
     }
     None
@@ -102,7 +103,7 @@ mod tests {
         let (sender, mut receiver) = mpsc::channel(1);
         let text = vec![b'x'; 3 * PIECE + 1];
 
-        assert_eq!(in_pieces(&text, &sender, SOON).await, Some(Ended::Slow));
+        assert_eq!(in_pieces(&text, &sender, SOON).await, Some(StreamEnd::Slow));
         assert_eq!(receiver.recv().await.map(|piece| piece.unwrap().len()), Some(PIECE));
 
         let reader = tokio::spawn(async move {
@@ -122,6 +123,6 @@ mod tests {
         let (sender, receiver) = mpsc::channel(1);
         drop(receiver);
 
-        assert_eq!(in_pieces(b"text", &sender, SOON).await, Some(Ended::Over));
+        assert_eq!(in_pieces(b"text", &sender, SOON).await, Some(StreamEnd::Over));
     }
 }

@@ -10,7 +10,7 @@ use wire::id::HookId;
 use super::Node;
 
 /// A new hook or watcher, and what says that something is queued for it.
-pub type Registered<E> = Result<(HookId, Arc<Notify>), E>;
+pub type HookRegistration<E> = Result<(HookId, Arc<Notify>), E>;
 
 impl Node {
     /// Gives `by` a hook or watcher by `register`, if it may have one more of the `limit` of all operators and viewers.
@@ -22,8 +22,8 @@ impl Node {
         &self,
         by: &Identity,
         limit: usize,
-        register: impl FnOnce(&Self) -> Registered<E>,
-    ) -> Result<Registered<E>, ShareError<String>> {
+        register: impl FnOnce(&Self) -> HookRegistration<E>,
+    ) -> Result<HookRegistration<E>, ShareError<String>> {
         let by = by.to_string();
         self.lock().dispatch.check_share(&by, limit)?;
         let registered = register(self);

@@ -27,7 +27,7 @@ pub(super) fn with_logged_calls(router: Router, clock: Clock) -> Router {
     router.layer(from_fn(move |request: Request, next: Next| {
         let reading = Arc::clone(&reading);
         async move {
-            let allowed = request.extensions().get::<Allowed>().cloned();
+            let allowed = request.extensions().get::<AllowedCall>().cloned();
             let response = next.run(request).await;
             if let Some(allowed) = allowed {
                 log(&allowed, &response, &reading, clock.now());
@@ -37,7 +37,7 @@ pub(super) fn with_logged_calls(router: Router, clock: Clock) -> Router {
     }))
 }
 
-fn log(Allowed { by, call }: &Allowed, response: &Response, reading: &RepeatedEvents, now: Nanos) {
+fn log(AllowedCall { by, call }: &AllowedCall, response: &Response, reading: &RepeatedEvents, now: Nanos) {
     let failed = Status::from_header_map(response.headers()).filter(|status| status.code() != Code::Ok);
     let code = failed.as_ref().map_or(Code::Ok, Status::code);
     tracing::debug!(%by, call = call.name, ?code, "call");

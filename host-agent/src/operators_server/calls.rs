@@ -73,7 +73,7 @@ static CALLS: [Call; 20] = [
 
 /// Who called, and that they may.
 #[derive(Clone, Debug)]
-pub(super) struct Allowed {
+pub(super) struct AllowedCall {
     pub(super) by: Identity,
     pub(super) call: &'static Call,
 }
@@ -83,9 +83,9 @@ pub(super) struct Allowed {
 /// # Errors
 ///
 /// An internal error if nobody has looked at that: nothing is done for somebody unknown.
-pub(super) fn allowed<T>(request: &Request<T>) -> Result<Allowed, Status> {
+pub(super) fn allowed<T>(request: &Request<T>) -> Result<AllowedCall, Status> {
     let unchecked = || Status::internal("nobody has looked at who sent this call");
-    request.extensions().get::<Allowed>().cloned().ok_or_else(unchecked)
+    request.extensions().get::<AllowedCall>().cloned().ok_or_else(unchecked)
 }
 
 /// Who decides what callers may.
@@ -118,7 +118,7 @@ impl Callers {
         })?;
         // Whose share it is of.
         head.extensions.insert(by.clone());
-        head.extensions.insert(Allowed { by, call });
+        head.extensions.insert(AllowedCall { by, call });
         Ok(AdmittedRequest { head, bytes: call.bytes })
     }
 

@@ -9,7 +9,7 @@ use tonic::Status;
 use crate::node::Node;
 
 /// What is next for a stream.
-pub(super) enum Next<T> {
+pub(super) enum NextItem<T> {
     Item(T),
     /// Nothing is queued now.
     Wait,
@@ -23,7 +23,7 @@ pub(super) fn stream<T: Send + 'static>(
     node: &Node,
     notified: Arc<Notify>,
     withdrawn: impl Future<Output = Status> + Send + 'static,
-    mut next: impl FnMut() -> Next<T> + Send + 'static,
+    mut next: impl FnMut() -> NextItem<T> + Send + 'static,
 ) -> ReceiverStream<Result<T, Status>> {
     // One item in flight. All others stay in the hook's own queue, where losses are counted.
     let (sender, receiver) = mpsc::channel(1);
@@ -33,10 +33,10 @@ pub(super) fn stream<T: Send + 'static>(
         loop {
             loop {
                 let item = match next() {
-                    Next::Item(item) => Ok(item),
-                    Next::Wait => break,
-                    Next::End(None) => return,
-                    Next::End(Some(status)) => Err(status),
+                    NextItem::Item(item) => Ok(item),
+                    NextItem::Wait => break,
+                    NextItem::End(None) => return,
+                    NextItem::End(Some(status)) => Err(status),
                 };
                 let is_last = item.is_err();
                 tokio::select! {

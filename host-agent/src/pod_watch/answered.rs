@@ -13,16 +13,16 @@ use tower_service::Service;
 /// `client`, which calls `answered` each time that the API server accepts a watch of `path`.
 pub(super) fn telling(client: Client, path: &'static str, answered: impl Fn() + Send + Sync + 'static) -> Client {
     let namespace = client.default_namespace().to_owned();
-    Client::new(Telling { client, path, answered: Arc::new(answered) }, namespace)
+    Client::new(AnsweredClient { client, path, answered: Arc::new(answered) }, namespace)
 }
 
-struct Telling<F> {
+struct AnsweredClient<F> {
     client: Client,
     path: &'static str,
     answered: Arc<F>,
 }
 
-impl<F: Fn() + Send + Sync + 'static> Service<Request<Body>> for Telling<F> {
+impl<F: Fn() + Send + Sync + 'static> Service<Request<Body>> for AnsweredClient<F> {
     type Response = Response<Body>;
     type Error = kube::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, kube::Error>> + Send>>;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use agent_runtime::lock;
 use kube::api::{ApiResource, NotUsed, Object};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::Event;
@@ -10,7 +11,7 @@ use pods::Monitor;
 use pods::monitor::MonitorSpec;
 use tokio_stream::StreamExt as _;
 
-use super::{PodWatch, lock};
+use super::PodWatch;
 use crate::cached_lists::{bounded, cached};
 
 /// Most `PodMonitor`s that are kept.

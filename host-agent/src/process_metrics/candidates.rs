@@ -9,7 +9,7 @@ use sources::selection::{Candidate, Selector};
 
 /// What cannot be read of a process for lack of rights: metrics that are missing therefore, in the order of the field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Denied(pub Vec<&'static str>);
+pub struct UnreadableMetrics(pub Vec<&'static str>);
 
 /// The processes of this machine that this user may see, with what `selector` asks of them. One that ends meanwhile is
 /// left out.
@@ -40,9 +40,9 @@ pub fn candidate(pid: u32, selector: &Selector) -> Option<Candidate> {
 
 /// What this user may not read of process `pid`.
 #[must_use]
-pub fn denied(pid: u32) -> Denied {
+pub fn denied(pid: u32) -> UnreadableMetrics {
     let is_denied = |result: io::Result<()>| result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-    let mut denied = Denied::default();
+    let mut denied = UnreadableMetrics::default();
     if is_denied(fs::File::open(format!("/proc/{pid}/io")).map(drop)) {
         denied.0.extend(["process.disk.io", "process.io.bytes", "process.io.operations"]);
     }
@@ -84,6 +84,6 @@ mod tests {
 
     #[test]
     fn nothing_of_ones_own_process_is_denied() {
-        assert_eq!(denied(std::process::id()), Denied::default());
+        assert_eq!(denied(std::process::id()), UnreadableMetrics::default());
     }
 }

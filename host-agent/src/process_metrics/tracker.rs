@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 
 use procfs::process::Process;
-use sources::selection::{Candidate, Selected, Selector, select};
+use sources::selection::{Candidate, SelectedProcesses, Selector, select};
 use wire::time::Nanos;
 
 use super::candidates::{candidate, candidates};
@@ -27,7 +27,7 @@ pub struct ProcessTracker {
     selector: Selector,
     own: u32,
     known: BTreeMap<u32, Candidate>,
-    selected: Selected,
+    selected: SelectedProcesses,
     /// The newest id at the last look; `None` if the kernel does not tell.
     newest: Option<u32>,
     /// Those that were new at the last look, or have no words yet, and since when. They may have executed their program
@@ -45,7 +45,7 @@ impl ProcessTracker {
             selector,
             own,
             known: BTreeMap::new(),
-            selected: Selected::default(),
+            selected: SelectedProcesses::default(),
             newest: None,
             young: Vec::new(),
             next_list: Nanos::ZERO,
@@ -64,7 +64,7 @@ impl ProcessTracker {
     /// # Errors
     ///
     /// The error of the operating system if /proc cannot be listed.
-    pub fn look(&mut self, now: Nanos) -> io::Result<&Selected> {
+    pub fn look(&mut self, now: Nanos) -> io::Result<&SelectedProcesses> {
         let newest = newest();
         let new = self.newest.zip(newest).and_then(|(before, newest)| Some((before, newest.checked_sub(before)?)));
         self.newest = newest;

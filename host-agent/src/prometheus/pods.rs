@@ -19,11 +19,11 @@ use crate::pod_watch::PodWatch;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A scraper that ends when this is dropped.
-type Running = (Arc<TargetView>, oneshot::Sender<()>);
+type RunningScraper = (Arc<TargetView>, oneshot::Sender<()>);
 
 /// Scrapes the endpoints of `pods` until `node` drains.
 pub(super) async fn run(pods: Arc<PodWatch>, targets: Targets, node: Arc<Node>) {
-    let mut running: BTreeMap<Endpoint, Option<Running>> = BTreeMap::new();
+    let mut running: BTreeMap<Endpoint, Option<RunningScraper>> = BTreeMap::new();
     let mut version = None;
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     loop {
@@ -54,7 +54,7 @@ pub(super) async fn run(pods: Arc<PodWatch>, targets: Targets, node: Arc<Node>) 
 }
 
 /// Starts to scrape `endpoint`; `None` if no service may have its name.
-fn start(endpoint: &Endpoint, targets: &Targets, node: &Arc<Node>) -> Option<Running> {
+fn start(endpoint: &Endpoint, targets: &Targets, node: &Arc<Node>) -> Option<RunningScraper> {
     let Endpoint { service, instance, url } = endpoint.clone();
     tracing::info!(service, instance, url, "a pod is scraped");
     let plan = match pod_target(service, instance, url).plan() {

@@ -1,8 +1,8 @@
 //! What operators see of a target.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use agent_runtime::Count;
+use agent_runtime::{Count, lock};
 use exposition::{RefusedSamples, Target};
 use wire::proto::operators as proto;
 use wire::time::Nanos;
@@ -70,10 +70,6 @@ pub(crate) struct TargetView {
     target: Mutex<Target>,
     state: Mutex<ScrapeState>,
     pub(super) counts: ScrapeCounts,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TargetView {

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 
 use crate::clock::{self, Clock};
 use crate::counts::Counts;
+use crate::memory_budget::MemoryBudget;
 use crate::questions::Questions;
-use crate::room::Room;
 use crate::scores::{Page, Pages};
 
 /// How long a page is good, and the list of agents.
@@ -44,20 +44,20 @@ struct Reading {
 }
 
 /// The address of an agent, and its last reading.
-type Located = (IpAddr, Arc<Mutex<Reading>>);
+type LocatedAgent = (IpAddr, Arc<Mutex<Reading>>);
 
 /// Where the agents are, when that was asked, and their readings.
 #[derive(Debug, Default)]
 struct Agents {
     asked: Option<Duration>,
-    readings: BTreeMap<String, Located>,
+    readings: BTreeMap<String, LocatedAgent>,
 }
 
 /// Reads the agents of one namespace.
 pub(crate) struct Reader {
     clock: Clock,
     questions: Questions,
-    room: Room,
+    budget: MemoryBudget,
     namespace: String,
     port: u16,
     slots: Arc<Semaphore>,
@@ -69,8 +69,8 @@ impl Reader {
     /// Reads the agents of `namespace`, which listen on `port`.
     pub(crate) fn new(questions: Questions, namespace: String, port: u16, counts: Arc<Counts>) -> Self {
         let slots = Arc::new(Semaphore::new(AT_A_TIME));
-        let room = Room::new(MAX_PAGE_BYTES);
-        Self { clock: Clock::start(), questions, room, namespace, port, slots, agents: Mutex::default(), counts }
+        let budget = MemoryBudget::new(MAX_PAGE_BYTES);
+        Self { clock: Clock::start(), questions, budget, namespace, port, slots, agents: Mutex::default(), counts }
     }
 
     /// The pages of `nodes`. A node without an agent is not in it.
@@ -85,12 +85,12 @@ impl Reader {
         // Aborted on drop.
         let mut reading = JoinSet::new();
         for (node, agent) in readings {
-            let (slots, counts, room) = (Arc::clone(&self.slots), Arc::clone(&self.counts), self.room.clone());
+            let (slots, counts, budget) = (Arc::clone(&self.slots), Arc::clone(&self.counts), self.budget.clone());
             let clock = self.clock;
             reading.spawn(async move {
                 // Nobody closes it.
                 let _slot = slots.acquire().await;
-                (node, agent.lock().await.fresh(clock, &counts, &room).await)
+                (node, agent.lock().await.fresh(clock, &counts, &budget).await)
             });
         }
         let all = async {
@@ -124,8 +124,8 @@ impl Reader {
     fn agent(
         &self,
         (node, address): (String, IpAddr),
-        before: &mut BTreeMap<String, Located>,
-    ) -> Option<(String, Located)> {
+        before: &mut BTreeMap<String, LocatedAgent>,
+    ) -> Option<(String, LocatedAgent)> {
         if let Some(known) = before.remove(&node).filter(|(known, _)| *known == address) {
             return Some((node, known));
         }
@@ -153,12 +153,12 @@ impl Reading {
     }
 
     /// The page, read anew unless it is fresh.
-    async fn fresh(&mut self, clock: Clock, counts: &Counts, room: &Room) -> Result<Arc<Page>, String> {
+    async fn fresh(&mut self, clock: Clock, counts: &Counts, budget: &MemoryBudget) -> Result<Arc<Page>, String> {
         self.forget_old(clock.now());
         if let Some((_, page)) = &self.page {
             return page.clone();
         }
-        let read = self.read(room).await;
+        let read = self.read(budget).await;
         if let Err(error) = &read {
             counts.unread.one_more();
             tracing::debug!(error, client = ?self.client, "a host agent cannot be read");
@@ -167,7 +167,7 @@ impl Reading {
         read
     }
 
-    async fn read(&mut self, room: &Room) -> Result<Arc<Page>, String> {
+    async fn read(&mut self, budget: &MemoryBudget) -> Result<Arc<Page>, String> {
         let mut body = Vec::new();
         let page = self.client.get("application/openmetrics-text;version=1.0.0", &mut body, MAX_BYTES).await;
         let page = page.map_err(|error| error.to_string())?;
@@ -175,6 +175,6 @@ impl Reading {
             return Err(format!("its answer is compressed ({encoding}), as no host agent does"));
         }
         let page = Page::read(&body, clock::wall()).map_err(|error| error.to_string())?;
-        Ok(Arc::new(page.within(room)?))
+        Ok(Arc::new(page.within(budget)?))
     }
 }

@@ -15,7 +15,7 @@
 //! | `agents`, `scores` | what host agents say of their LMAPs; `scores` is pure |
 //! | `openapi` | what that API consists of, for the API server and kubectl |
 //! | `calls` | requests whose refusal says when to ask again |
-//! | `bounded`, `questions`, `room` | what answers, lists and pages may take in memory |
+//! | `bounded`, `questions`, `memory_budget` | what answers, lists and pages may take in memory |
 //! | `budget` | all that may be kept, as `--budget` prints it |
 //! | `counts`, `health` | its own metrics, and whether it is ready |
 //!
@@ -36,12 +36,12 @@ mod gone;
 mod health;
 mod known;
 mod lease;
+mod memory_budget;
 mod metrics_api;
 mod objects;
 mod openapi;
 mod pace;
 mod questions;
-mod room;
 mod run;
 mod scores;
 mod serving;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use exposition::{Description, Format, FormatError, Role, Sink};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::room::{Reservation, Room};
+use crate::memory_budget::{MemoryBudget, Reservation};
 
 /// Most LMAPs of one node.
 const MAX_LMAPS: usize = 4096;
@@ -62,7 +62,7 @@ pub(crate) struct Page {
     /// Values by metric and name of the LMAP.
     values: BTreeMap<(Metric, String), f64>,
     /// The bytes that it takes, of those that all pages may.
-    taken: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 /// What each node said, or why it cannot be read.
@@ -75,22 +75,22 @@ impl Page {
     ///
     /// [`FormatError`]: a line that is no sample, or a page that was cut.
     pub(crate) fn read(body: &[u8], at: Timestamp) -> Result<Self, FormatError> {
-        let mut page = Self { at, values: BTreeMap::new(), taken: None };
+        let mut page = Self { at, values: BTreeMap::new(), reservation: None };
         exposition::read(body, Format::OpenMetrics, &mut page)?;
         Ok(page)
     }
 
-    /// The page, if all have `room` for it.
+    /// The page, if it fits into the `budget` of all.
     ///
     /// # Errors
     ///
     /// There is none, as a sentence.
-    pub(crate) fn within(mut self, room: &Room) -> Result<Self, String> {
+    pub(crate) fn within(mut self, budget: &MemoryBudget) -> Result<Self, String> {
         let one = |(_, name): &(Metric, String)| ENTRY_BYTES + name.len();
         let bytes = ENTRY_BYTES + self.values.keys().map(one).sum::<usize>();
         let none =
-            || format!("{bytes} bytes do not fit: pages of other agents take what there is, {} bytes", room.most());
-        self.taken = Some(room.take(bytes).ok_or_else(none)?);
+            || format!("{bytes} bytes do not fit: pages of other agents take what there is, {} bytes", budget.limit());
+        self.reservation = Some(budget.reserve(bytes).ok_or_else(none)?);
         Ok(self)
     }
 }

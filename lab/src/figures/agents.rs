@@ -210,7 +210,7 @@ impl Agents {
         let clock = Stopwatch::start();
         let all_armed = || {
             let status = self.status()?;
-            let armed = status.lmaps.iter().filter(|lmap| lmap.state == "armed" || lmap.state == "drifted").count();
+            let armed = status.lmaps.iter().filter(|lmap| lmap.judges()).count();
             anyhow::Ok(armed == case.services)
         };
         while !all_armed()? {
@@ -364,7 +364,7 @@ fn tick_counts(case: Case, program: &Path, folder: &Path) -> Result<TickCounts> 
     let ([then], [now]) = (&before.workers[..], &after.workers[..]) else { bail!("one worker, not {after:?}") };
     ensure!(now.failed_regions == then.failed_regions, "regions were not fetched: {after:?}");
     let ours = Rounds { done: now.ticks - then.ticks, late: now.late_ticks - then.late_ticks };
-    let armed = after.lmaps.iter().filter(|lmap| lmap.state == "armed" || lmap.state == "drifted").count();
+    let armed = after.lmaps.iter().filter(|lmap| lmap.judges()).count();
     Ok(TickCounts { ours, peer, armed, columns: after.lmaps.first().map_or(0, |lmap| lmap.columns) })
 }
 

@@ -65,7 +65,7 @@ const BUILDS: [&str; 3] = ["target/release", "target/debug/deps", "target"];
 /// Folders of the clone that pages name.
 const OF_THE_CLONE: [&str; 3] = ["bindings", "deploy", "examples"];
 /// All pages whose lines are run.
-const PAGES: [Page; 29] = [
+const PAGES: [Page; 30] = [
     alone("start/redis", &["redis-server", "redis-benchmark", "redis-cli"]),
     alone("start/nginx", &["nginx", "wrk", "curl"]),
     alone("start/postgres", &["postgres", "pgbench", "setpriv"]),
@@ -88,6 +88,7 @@ const PAGES: [Page; 29] = [
     beside("systemd", &["systemd-analyze"]),
     beside("receipt", &["curl"]),
     beside("upgrade", &[]),
+    beside("measure-in-a-switch", &[]),
     beside("sources-prometheus", &["python3"]),
     beside("sources-otlp", &["curl"]),
     beside("remote-write", &["prometheus", "curl"]),

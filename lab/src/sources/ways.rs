@@ -85,9 +85,9 @@ fn agent(uview: &Path, name: &str, folder: &Path, config: &serde_json::Value) ->
 
 /// A running `uview watch`. Dropping it kills it.
 #[derive(Debug)]
-pub struct Watch(Child);
+pub struct WatchProcess(Child);
 
-impl Watch {
+impl WatchProcess {
     /// Watches `running`, and sends what the command prints.
     pub fn start(
         uview: &Path,
@@ -118,7 +118,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WatchProcess {
     fn drop(&mut self) {
         _ = self.0.kill();
         _ = self.0.wait();
@@ -185,7 +185,7 @@ pub fn listen(agents: &Agents, programs: &[Program], (clock, heard): (Stopwatch,
             let at = Nanos::from(clock.elapsed());
             let Some(&program) = programs.iter().find(|program| program.name() == event.service) else { continue };
             let said = |word| Statement { at, way: Way::Endpoint, program, word };
-            if event.state == "armed" && !armed.contains(&program) {
+            if event.judges() && !armed.contains(&program) {
                 armed.push(program);
                 _ = heard.send(said(Word::Armed));
             }

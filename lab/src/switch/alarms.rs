@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use wire::control::State;
 
 use super::setting::STREAMS;
 
@@ -28,7 +29,7 @@ pub fn lmaps(status: &Value) -> [Value; 2] {
 
 /// Whether both LMAPs judge rows.
 pub fn are_armed(lmaps: &[Value; 2]) -> bool {
-    lmaps.iter().all(|lmap| lmap["state"] == "armed")
+    lmaps.iter().all(|lmap| lmap["state"].as_str().and_then(State::named).is_some_and(State::judges))
 }
 
 /// Whether neither LMAP is in alarm.

@@ -67,8 +67,7 @@ impl Processes {
         let log = folder.join("here.log");
         let mut all = Self { uview: programs.uview.clone(), runtime_dir, log, running: Vec::new() };
         for space in [HERE, THERE] {
-            let up = network.run(space, || Command::new("ip").args(["link", "set", "lo", "up"]).status())?;
-            ensure!(up.success(), "the loopback interface of a namespace cannot be set up");
+            network.set_up_loopback(space);
         }
         for (space, program) in measure.programs() {
             let command = switch(&programs.switch, space, program);

@@ -51,11 +51,6 @@ impl Snapshot {
     }
 }
 
-/// Whether an LMAP judges rows; after a long alarm its state is drifted.
-pub fn is_armed(state: &str) -> bool {
-    ["armed", "drifted"].contains(&state)
-}
-
 /// A client of the operators' API, and a hook of all verdicts.
 #[derive(Debug)]
 pub struct Viewer {
@@ -148,7 +143,7 @@ async fn follow(channel: Channel, rows: Arc<Mutex<RowTimes>>) {
             while let Ok(Some(event)) = stream.message().await {
                 // What became of a deleted LMAP is no row.
                 if event.change.is_none() {
-                    lock(&rows).take(&event.service, UnixNanos(event.at_unix_ns), is_armed(&event.state));
+                    lock(&rows).take(&event.service, UnixNanos(event.at_unix_ns), event.judges());
                 }
             }
         }

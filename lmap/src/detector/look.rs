@@ -1,4 +1,4 @@
-//! Looks between rows: what a detector would say about a row that is not one of its sequence.
+//! Interim scores: what a detector would say about a row that is not one of its sequence.
 //!
 //! While a service seems to be in trouble, its metrics may be fetched more often than a row is due. Two kinds of rows
 //! come of it, both of which the model that was learnt from rows can judge:
@@ -8,7 +8,7 @@
 //!   distance counts `part` times. It stands for the next row, before that is complete.
 //! - A *sliding* row covers a whole interval, but ends between two rows. It has the distribution of any other row.
 //!
-//! A look changes nothing but its own buffer: rows are scored, smoothed and learnt as if nobody had looked.
+//! Such a score changes nothing but its own buffer: rows are scored, smoothed and learnt as if nobody had asked.
 
 use super::Detector;
 use crate::column::ColumnKind;
@@ -30,8 +30,8 @@ pub struct BetweenRow<'a> {
 
 /// What a detector says about a row between two others.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[must_use = "a look that nobody uses costs as much as a score"]
-pub struct Look {
+#[must_use = "an interim score that nobody uses costs as much as a row's"]
+pub struct InterimScore {
     /// Its score, comparable with γ: finite, at least 0.
     pub score: f64,
     /// Whether it is at or above the threshold of alarms, not smoothed.
@@ -40,16 +40,16 @@ pub struct Look {
     pub begins: bool,
 }
 
-/// Memory of looks, so that they allocate nothing after the first.
+/// Memory of interim scores, so that they allocate nothing after the first.
 #[derive(Debug, Default)]
-pub struct LookBuffer {
+pub struct InterimBuffer {
     values: Vec<f64>,
     /// Columns without a value.
     missing: Vec<u32>,
     projection: Option<Projection>,
 }
 
-impl LookBuffer {
+impl InterimBuffer {
     /// Memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -61,14 +61,14 @@ impl LookBuffer {
 impl Detector {
     /// Judges a row between the last one and the next. `None` unless the detector is armed and `row` has one value per
     /// column. O(m k); allocates the first time only, and after a fit.
-    pub fn look(&self, row: BetweenRow<'_>, buffer: &mut LookBuffer) -> Option<Look> {
+    pub fn look(&self, row: BetweenRow<'_>, buffer: &mut InterimBuffer) -> Option<InterimScore> {
         let pipeline = self.pipeline.as_ref().filter(|_| !self.provisional && !self.is_settling())?;
         let columns = self.columns.len();
         if !(row.values.len() == columns && row.before.len() == columns && row.part > 0.0 && row.part <= 1.0) {
             return None;
         }
         buffer.fill(row.values, &self.intake);
-        let LookBuffer { values, missing, projection } = buffer;
+        let InterimBuffer { values, missing, projection } = buffer;
         if !projection.as_ref().is_some_and(|projection| projection.fits(&pipeline.scorer)) {
             *projection = Some(Projection::of(&pipeline.scorer));
         }
@@ -90,7 +90,7 @@ impl Detector {
         let score = (row.part * square + constants).max(group).sqrt().min(f64::MAX);
         let threshold = pipeline.gamma_in_force() * self.settings.episode_margin;
         let begins = self.episodes.would_begin() && self.steady_after(score, pipeline) >= threshold;
-        Some(Look { score, over: score >= threshold, begins })
+        Some(InterimScore { score, over: score >= threshold, begins })
     }
 
     /// z of the row, in `projection`.
@@ -153,8 +153,8 @@ impl Detector {
         self.episodes.rows() > 0
     }
 
-    /// Begins an episode between two rows, as [`Look::begins`] says. It goes on and ends by the rule of episodes.
-    /// Returns false if one is on already, or the detector is not armed.
+    /// Begins an episode between two rows, as [`InterimScore::begins`] says. It goes on and ends by the rule of
+    /// episodes. Returns false if one is on already, or the detector is not armed.
     pub fn begin_episode(&mut self) -> bool {
         if self.pipeline.is_none() || self.provisional || self.is_in_episode() {
             return false;
@@ -178,7 +178,7 @@ impl Detector {
     }
 }
 
-impl LookBuffer {
+impl InterimBuffer {
     /// Copies a row, and lists what is missing or not finite; there it is as the last row of `intake`.
     fn fill(&mut self, row: &[f64], intake: &Intake) {
         self.values.clear();

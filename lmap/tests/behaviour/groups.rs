@@ -1,7 +1,7 @@
 //! Groups of columns, each with a limit of its own.
 
 use crate::support::{Noise, run};
-use lmap::{BetweenRow, Column, ColumnKind, Detector, Episode, LookBuffer, Model, Settings};
+use lmap::{BetweenRow, Column, ColumnKind, Detector, Episode, InterimBuffer, Model, Settings};
 
 /// Columns of the process, which are restless, and of the service itself, which are calm.
 const RESTLESS: usize = 24;
@@ -98,7 +98,7 @@ fn a_look_between_two_rows_sees_it() {
         let (detector, mut noise) = armed(group_margin);
         let (before, values) = (row(&mut noise), jump(&mut noise));
         let look = BetweenRow { values: &values, before: &before, part: 1.0 };
-        detector.look(look, &mut LookBuffer::default()).expect("armed").over
+        detector.look(look, &mut InterimBuffer::default()).expect("armed").over
     };
 
     assert_eq!((over(None), over(Some(3.0))), (false, true));

@@ -1,7 +1,7 @@
 //! Looks between rows.
 
 use crate::support::{Noise, Service, detector, run};
-use lmap::{BetweenRow, Column, ColumnKind, Detector, Episode, LookBuffer, Settings};
+use lmap::{BetweenRow, Column, ColumnKind, Detector, Episode, InterimBuffer, Settings};
 
 const COLUMNS: usize = 12;
 
@@ -16,7 +16,7 @@ fn armed(seed: u64) -> (Detector, Service) {
 #[test]
 fn a_look_at_a_whole_row_sees_the_rows_own_score_and_changes_nothing() {
     let ((mut looked, mut service), (mut alone, _)) = (armed(3), armed(3));
-    let (mut buffer, mut before) = (LookBuffer::default(), service.row());
+    let (mut buffer, mut before) = (InterimBuffer::default(), service.row());
     let _ = (run(&mut looked, &before), run(&mut alone, &before));
 
     for t in 0..200 {
@@ -43,7 +43,7 @@ fn counts(noise: &mut Noise, ticks: u32) -> Vec<f64> {
 fn a_part_of_a_healthy_row_is_over_about_as_rarely_as_a_whole_one() {
     let columns = (0..3).map(|fingerprint| Column::new(ColumnKind::Increment, fingerprint)).collect();
     let mut detector = Detector::new(columns, Settings::default(), 1).unwrap();
-    let (mut noise, mut buffer) = (Noise::new(5), LookBuffer::default());
+    let (mut noise, mut buffer) = (Noise::new(5), InterimBuffer::default());
     for _ in 0..2_500 {
         let _ = run(&mut detector, &counts(&mut noise, 10));
     }
@@ -67,7 +67,7 @@ fn a_part_of_a_healthy_row_is_over_about_as_rarely_as_a_whole_one() {
 #[test]
 fn an_episode_that_begins_between_rows_goes_on_is_counted_once_and_ends_by_the_rule() {
     let (mut detector, mut service) = armed(4);
-    let mut buffer = LookBuffer::default();
+    let mut buffer = InterimBuffer::default();
     let counted = detector.counts().episodes;
     let faulty = |mut row: Vec<f64>| {
         row[5] += 60.0;
@@ -108,7 +108,7 @@ fn an_episode_that_ends_between_rows_does_not_begin_again_with_the_next() {
 
 #[test]
 fn what_is_not_armed_or_of_another_width_is_not_judged() {
-    let mut buffer = LookBuffer::default();
+    let mut buffer = InterimBuffer::default();
     let young = detector(COLUMNS, Settings::default());
     let (armed, mut service) = armed(7);
     let row = service.row();

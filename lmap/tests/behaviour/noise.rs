@@ -1,7 +1,7 @@
 //! Independent noise with nothing wrong in it: how often a detector says so all the same.
 
 use crate::support::{Noise, Service, gauges, run};
-use lmap::{Detector, Episode, Settings, State};
+use lmap::{Detector, Episode, Settings};
 
 const ROWS: usize = 6_000;
 const SEEDS: u64 = 4;
@@ -25,7 +25,7 @@ fn alarms(columns: usize, settings: &Settings) -> Alarms {
         for at in 0..ROWS {
             let row: Vec<f64> = (0..columns).map(|_| noise.normal()).collect();
             let verdict = run(&mut detector, &row);
-            if matches!(verdict.state, State::Armed | State::Drifted { .. }) {
+            if verdict.state.judges() {
                 let phase = usize::from(at >= 600) + usize::from(at >= 2_000);
                 judged[phase] += 1;
                 over[phase] += u32::from(verdict.over);

@@ -1,13 +1,13 @@
 //! Looks of an LMAP's detectors between its rows.
 
-use lmap::{BetweenRow, Look, LookBuffer};
+use lmap::{BetweenRow, InterimBuffer, InterimScore};
 
 use super::Detectors;
 
 impl Detectors {
     /// Judges a row between two others; `None` unless the current detector is armed and watches exactly the LMAP's
     /// columns. See [`lmap::Detector::look`].
-    pub(crate) fn look(&self, row: BetweenRow<'_>, buffer: &mut LookBuffer) -> Option<Look> {
+    pub(crate) fn look(&self, row: BetweenRow<'_>, buffer: &mut InterimBuffer) -> Option<InterimScore> {
         if self.current.exact { self.current.detector.look(row, buffer) } else { None }
     }
 

@@ -6,8 +6,8 @@ use wire::control::LmapSpec;
 use wire::id::{Epoch, Owner};
 use wire::time::Interval;
 
+use super::LmapRuntime;
 use super::successor::{self, Shelf, Strides, Successor};
-use super::{LmapRuntime, is_armed};
 use crate::alarm::Alarm;
 use crate::columns::Columns;
 use crate::detector_slot::{DetectorFactory, Detectors};
@@ -163,7 +163,7 @@ fn begin_successor(
 impl RetainedLmap {
     /// Whether its detectors go on judging for `spec`, which has another interval, until that is learnt.
     fn judges_on_for(&self, spec: &LmapSpec) -> bool {
-        let is_known = |detectors: &Detectors| is_armed(detectors.state()) && detectors.has_model(&[]);
+        let is_known = |detectors: &Detectors| detectors.state().judges() && detectors.has_model(&[]);
         self.lmap == Some(spec.id)
             && self.interval != spec.interval
             && self.detector == spec.detector

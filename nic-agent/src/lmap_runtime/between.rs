@@ -8,7 +8,7 @@
 
 use core::num::NonZeroU32;
 
-use lmap::{BetweenRow, LookBuffer};
+use lmap::{BetweenRow, InterimBuffer};
 use wire::control::{Episode, State};
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos};
@@ -26,7 +26,7 @@ const END_INTERVALS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct FastRows {
     rows: SlidingRows,
-    buffer: LookBuffer,
+    buffer: InterimBuffer,
     /// Partial rows over γ in succession.
     over: u32,
     /// Quiet sliding rows in succession.
@@ -106,7 +106,7 @@ impl LmapRuntime {
     /// It is fetched `parts` times per interval from now on.
     pub(crate) fn go_fast(&mut self, parts: NonZeroU32, extra: ExtraReads) {
         let rows = SlidingRows::new(self.interval, parts);
-        self.fast = Some(FastRows { rows, buffer: LookBuffer::default(), over: 0, quiet: 0, extra });
+        self.fast = Some(FastRows { rows, buffer: InterimBuffer::default(), over: 0, quiet: 0, extra });
     }
 
     /// It is fetched for its rows only. Returns what it had added.

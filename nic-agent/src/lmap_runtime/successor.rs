@@ -154,11 +154,10 @@ impl Successor {
         // What is learnt in an alarm is no normal.
         let Some((verdict, _)) = self.detectors.step(row, learn && !in_alarm, jobs) else { return false };
         self.rows = self.rows.saturating_add(1);
-        let is_armed = matches!(verdict.state, lmap::State::Armed | lmap::State::Drifted { .. });
         let is_quiet = !verdict.over && verdict.episode == lmap::Episode::Quiet && !in_alarm;
         if is_quiet {
             self.columns.learn_usual();
         }
-        is_armed && self.rows >= JUDGED_ROWS && (self.is_warm || is_quiet)
+        verdict.state.judges() && self.rows >= JUDGED_ROWS && (self.is_warm || is_quiet)
     }
 }

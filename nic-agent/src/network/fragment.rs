@@ -1,10 +1,10 @@
 //! This node's fragment: counts the packets of flows in epochs, by the tables on which both ends of a path agreed. It
-//! is fed by the ring of its interface; what it shares with the thread that talks to other agents is in a `Book`, which
-//! it looks into at the ends of epochs only.
+//! is fed by the ring of its interface. What it shares with the thread that talks to other agents is a `FragmentState`,
+//! which it looks into at the ends of epochs only.
 
-mod book;
 mod heaviest;
 mod metrics;
+mod state;
 
 use std::sync::{Arc, Mutex};
 
@@ -15,10 +15,10 @@ use synopses::disaggregated::{Counting, EpochTable, Fragment, Settings, Settings
 use tokio::sync::watch;
 use wire::time::{Nanos, UnixNanos};
 
-pub(super) use book::{Book, EpochResult, locked};
-use book::{EndedEpoch, choice_key};
 use heaviest::{Heaviest, HeavyFlow};
 pub(super) use metrics::FragmentMetrics;
+use state::{EndedEpoch, choice_key};
+pub(super) use state::{EpochResult, FragmentState, locked};
 
 use super::interval::{WallInterval, interval_number};
 use crate::config::{FragmentConfig, FragmentPeer};
@@ -54,13 +54,13 @@ pub(super) struct FragmentStream {
     whole: bool,
     /// An epoch that has ended in this block of packets.
     ended: Option<EndedEpoch>,
-    book: Arc<Mutex<Book>>,
+    state: Arc<Mutex<FragmentState>>,
     /// Tells the other thread which epoch has ended.
     ended_epoch: watch::Sender<u32>,
 }
 
 impl FragmentStream {
-    /// An empty fragment, which `book` knows by the same key.
+    /// An empty fragment, which `state` knows by the same key.
     ///
     /// # Errors
     ///
@@ -69,13 +69,13 @@ impl FragmentStream {
         config: &FragmentConfig,
         key: DigestKey,
         seed: u64,
-        book: Arc<Mutex<Book>>,
+        state: Arc<Mutex<FragmentState>>,
         ended_epoch: watch::Sender<u32>,
     ) -> Result<Self, SettingsError> {
         let settings = Settings { id: config.id, counters: config.counters.get(), rows: config.rows.get(), seed };
         let length = Nanos::from_millis(config.epoch_ms.get().into());
         let path = |(place, filters): (usize, Vec<Filter>)| {
-            let position = locked(&book).position(place);
+            let position = locked(&state).position(place);
             ActivePath { addresses: filters, position, table: None }
         };
         Ok(Self {
@@ -91,7 +91,7 @@ impl FragmentStream {
             passed: 0,
             whole: false,
             ended: None,
-            book,
+            state,
             ended_epoch,
         })
     }
@@ -141,7 +141,7 @@ impl FragmentStream {
             self.publish();
             self.ended = Some(ended);
         }
-        let tables = locked(&self.book).tables(epoch);
+        let tables = locked(&self.state).tables(epoch);
         for (path, table) in self.paths.iter_mut().zip(tables) {
             path.table = table.map(|table| {
                 let key = choice_key(&table);
@@ -179,7 +179,7 @@ impl FragmentStream {
     fn publish(&mut self) {
         let Some(ended) = self.ended.take() else { return };
         let epoch = ended.fragment.epoch();
-        locked(&self.book).end(ended);
+        locked(&self.state).end(ended);
         // Nobody listens when the agent ends.
         self.ended_epoch.send_replace(epoch);
     }

@@ -239,8 +239,8 @@ async fn run(peers: Peers, streams: Vec<OneWayTask>, fragment: Option<FragmentTa
         }
     }
     let counts = fragment.as_ref().map(|task| {
-        let (book, epoch_ms) = (Arc::clone(&task.book), task.config.epoch_ms.get());
-        FragmentsServer::new(FragmentsService { book, epoch_ms, access: access.clone() })
+        let (state, epoch_ms) = (Arc::clone(&task.state), task.config.epoch_ms.get());
+        FragmentsServer::new(FragmentsService { state, epoch_ms, access: access.clone() })
             .max_decoding_message_size(fragments::MAX_MESSAGE_BYTES)
             .max_encoding_message_size(fragments::MAX_MESSAGE_BYTES)
     });

@@ -19,11 +19,11 @@ use crate::pages::Pages;
 /// An attached region costs address space and a descriptor. It stays readable after its service has ended.
 #[derive(Debug, Default)]
 pub struct ShmReader {
-    regions: HashMap<RegionId, Attached>,
+    regions: HashMap<RegionId, AttachedRegion>,
 }
 
 #[derive(Debug)]
-struct Attached {
+struct AttachedRegion {
     memory: SparseMapping,
     pages: Pages,
 }
@@ -36,7 +36,7 @@ impl ShmReader {
     }
 
     fn fetch_one(&mut self, buffer: &mut RegionBuffer) -> Result<(), RegionError> {
-        let Attached { memory, pages } = self.regions.get_mut(&buffer.region).ok_or(RegionError::NotAttached)?;
+        let AttachedRegion { memory, pages } = self.regions.get_mut(&buffer.region).ok_or(RegionError::NotAttached)?;
         buffer.check(memory.size().words())?;
         pages.copy(memory, buffer)
     }
@@ -55,7 +55,7 @@ impl RegionReader for ShmReader {
             return Err(AttachError::Access { reader: "shm", needed: "a descriptor", given: access.name() });
         };
         let memory = SparseMapping::map(memory, size)?;
-        place.insert(Attached { memory, pages: Pages::new(size.words()) });
+        place.insert(AttachedRegion { memory, pages: Pages::new(size.words()) });
         Ok(())
     }
 

@@ -86,6 +86,11 @@ impl Network {
         assert!(ip(&["-n", &self.name(space), "address", "add", &address, "dev", interface]));
     }
 
+    /// Sets up the loopback interface of a namespace: programs in it can talk to each other.
+    pub fn set_up_loopback(&self, space: &str) {
+        assert!(ip(&["-n", &self.name(space), "link", "set", "lo", "up"]), "a namespace has a loopback interface");
+    }
+
     /// The ports of the switch between a namespace and the relay, which are in that namespace: towards its own end, and
     /// towards the relay.
     pub fn switch_ports(space: &str) -> [String; 2] {

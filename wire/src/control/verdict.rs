@@ -1,36 +1,11 @@
 //! Verdicts of an LMAP, for the host agent and its hooks.
 
+use super::state::State;
 use crate::id::{Epoch, LmapId, MetricId, ReplicaId};
 use crate::metric::{Group, Statistic};
 use crate::proto::control as proto;
 use crate::registration;
 use crate::time::Nanos;
-
-/// State of an LMAP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Too few rows were seen to fit a model.
-    Learning,
-    /// It has a model and judges every row.
-    Armed,
-    /// In alarm for so long that normal has probably changed: check, or fit again.
-    Drifted,
-    /// The heartbeat or the data of a replica stopped; the verdict names the replica.
-    Silent,
-}
-
-impl State {
-    /// Its name in output.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Learning => "learning",
-            Self::Armed => "armed",
-            Self::Drifted => "drifted",
-            Self::Silent => "silent",
-        }
-    }
-}
 
 /// Position of a row in an alarm. An alarm is an episode of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,29 +166,6 @@ fn statistic(message: proto::Statistic) -> Option<Statistic> {
         proto::Statistic::Mean => Statistic::Mean,
         proto::Statistic::P99 => Statistic::P99,
     })
-}
-
-impl From<State> for proto::State {
-    fn from(state: State) -> Self {
-        match state {
-            State::Learning => Self::Learning,
-            State::Armed => Self::Armed,
-            State::Drifted => Self::Drifted,
-            State::Silent => Self::Silent,
-        }
-    }
-}
-
-impl From<proto::State> for State {
-    /// What is not known counts as learning: it raises no alarm.
-    fn from(state: proto::State) -> Self {
-        match state {
-            proto::State::Unspecified | proto::State::Learning => Self::Learning,
-            proto::State::Armed => Self::Armed,
-            proto::State::Drifted => Self::Drifted,
-            proto::State::Silent => Self::Silent,
-        }
-    }
 }
 
 impl From<Episode> for proto::Episode {

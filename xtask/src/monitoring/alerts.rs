@@ -297,10 +297,6 @@ pub fn runbook() -> String {
          [deploy/prometheus/uview-alerts.yaml](../deploy/prometheus/uview-alerts.yaml) has the rules,\n\
          [deploy/grafana](../deploy/grafana) dashboards of the same metrics ([all of them](metrics.md)). `cargo xtask monitoring`\n\
          makes these files, and this page.\n\n\
-         ```yaml\n# prometheus.yml\nrule_files: [uview-alerts.yaml]\nscrape_configs:\n  - job_name: uview-host-agent\n    \
-         static_configs: [{targets: ['node-3:9702']}]\n  - job_name: uview-lmaps\n    metrics_path: /metrics/lmaps\n    \
-         static_configs: [{targets: ['node-3:9702']}]\n  - job_name: uview-nic-agent\n    \
-         static_configs: [{targets: ['node-3:9703']}]\n```\n\n\
          | alert | severity | raised when |\n| --- | --- | --- |\n",
     );
     for Alert { name, query, condition, lasts, severity, .. } in &ALERTS {
@@ -309,7 +305,11 @@ pub fn runbook() -> String {
     }
     text.push_str(
         "\n*page*: somebody should look at once. *ticket*: today. That an agent is down altogether is `up == 0` of its job,\n\
-         which every Prometheus has a rule for.\n",
+         which every Prometheus has a rule for.\n\n\
+         ```yaml\n# prometheus.yml\nrule_files: [uview-alerts.yaml]\nscrape_configs:\n  - job_name: uview-host-agent\n    \
+         static_configs: [{targets: ['node-3:9702']}]\n  - job_name: uview-lmaps\n    metrics_path: /metrics/lmaps\n    \
+         static_configs: [{targets: ['node-3:9702']}]\n  - job_name: uview-nic-agent\n    \
+         static_configs: [{targets: ['node-3:9703']}]\n```\n",
     );
     for Alert { name, means, todo, .. } in &ALERTS {
         _ = write!(text, "\n## {name}\n\n{means}\n\n");

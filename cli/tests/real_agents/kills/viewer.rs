@@ -16,7 +16,6 @@ use wire::proto::operators::{
 use wire::time::{Nanos, UnixNanos};
 
 use super::{LIMIT, SERVICES, SETTLE_ROWS};
-use crate::operator_calls::is_armed;
 
 /// When rows of each service were judged: by the rows' own times, and when that arrived here.
 type Verdicts = BTreeMap<String, Vec<(UnixNanos, Instant)>>;
@@ -102,7 +101,7 @@ impl Viewer {
                 }
                 SERVICES.map(|service| (service, latest(service).last().copied()))
             };
-            let anew = self.which(|lmap| !is_armed(lmap) && lmap.rows_needed > SETTLE_ROWS);
+            let anew = self.which(|lmap| !lmap.judges() && lmap.rows_needed > SETTLE_ROWS);
             assert!(anew.is_empty(), "what was learnt is lost: {anew:?}");
             Err(Box::new(latest))
         })
@@ -129,7 +128,7 @@ async fn follow(channel: Channel, judged: Arc<Mutex<Verdicts>>) {
         if let Ok(stream) = OperatorsClient::new(channel.clone()).register_hook(request).await {
             let mut stream = stream.into_inner();
             while let Ok(Some(event)) = stream.message().await {
-                if matches!(event.state.as_str(), "armed" | "drifted") {
+                if event.judges() {
                     let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);
                     judged.entry(event.service).or_default().push((UnixNanos(event.at_unix_ns), timer_now()));
                 }

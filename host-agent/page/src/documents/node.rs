@@ -28,7 +28,7 @@ pub struct Use<'a> {
 
 /// A row of the budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bounded<'a> {
+pub struct BudgetRow<'a> {
     /// What is kept.
     pub what: &'a str,
     /// Bytes at most.
@@ -47,7 +47,7 @@ pub struct NodeBudget<'a> {
     /// Services that the sums assume, and columns of each.
     pub load: (u64, u64),
     /// Each row; those without bytes are off.
-    pub rows: Vec<Bounded<'a>>,
+    pub rows: Vec<BudgetRow<'a>>,
     /// The sum of all rows, in bytes.
     pub total: u64,
     /// Bytes of the process that are in memory; `None` if that cannot be read.
@@ -94,7 +94,7 @@ fn budget(NodeBudget { load: (services, columns), rows, total, resident }: &Node
     json!({ "services": services, "columns": columns, "rows": rows, "total": total, "resident": resident })
 }
 
-fn row(Bounded { what, bytes, uses, full, metric }: &Bounded<'_>) -> Value {
+fn row(BudgetRow { what, bytes, uses, full, metric }: &BudgetRow<'_>) -> Value {
     let one = |Use { what, used, most, unit }: &Use<'_>| {
         let bytes = *unit == Unit::Bytes;
         json!({ "what": what, "used": used, "most": most, "bytes": bytes })
@@ -127,7 +127,7 @@ mod tests {
         let series = Use { what: "series", used: 7, most: 10, unit: Unit::Number };
         let row = |what, bytes, uses| {
             let metric = Some(("uview_host_refused_series".to_owned(), 3));
-            Bounded { what, bytes, uses, full: "refused", metric }
+            BudgetRow { what, bytes, uses, full: "refused", metric }
         };
         let rows = vec![row("series", 24, vec![series]), row("pods", 0, vec![])];
         NodeBudget { load: (600, 100), rows, total: 24, resident: None }
@@ -149,7 +149,7 @@ mod tests {
     fn what_a_nic_agent_says_stands_beside_and_is_printable() {
         let uses = vec![Use { what: HOSTILE, used: 1, most: 2, unit: Unit::Bytes }];
         let rows =
-            vec![Bounded { what: HOSTILE, bytes: 9, uses, full: HOSTILE, metric: Some((HOSTILE.to_owned(), 0)) }];
+            vec![BudgetRow { what: HOSTILE, bytes: 9, uses, full: HOSTILE, metric: Some((HOSTILE.to_owned(), 0)) }];
         let nic = NodeBudget { load: (5, 7), rows, total: 9, resident: Some(3) };
 
         let document = parsed(&node(&budget(), &[(2, nic)], None));

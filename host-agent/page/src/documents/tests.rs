@@ -32,7 +32,7 @@ fn a_metric_that_is_not_judged_has_nothing_expected() {
         ..Reason::default()
     };
 
-    let text = metrics(UnixNanos(5_000_000), Some(2.5), &[reason(0.5), reason(f64::NAN)], Room::Free);
+    let text = metrics(UnixNanos(5_000_000), Some(2.5), &[reason(0.5), reason(f64::NAN)], Availability::Free);
 
     let drawn: serde_json::Value = serde_json::from_str(&text).unwrap();
     let [judged, other] = [&drawn["metrics"][0], &drawn["metrics"][1]];
@@ -109,7 +109,7 @@ fn older_scores_and_alarms_come_with_their_step_or_with_why_there_are_none() {
     let (scores, alarms) = (vec![Score { second: 120, ratio: 2.5 }], vec![(120, 240, Some(2.5)), (960, 1_080, None)]);
     let alarms = alarms.into_iter().map(|(from, to, peak)| PastAlarm { from, to, peak }).collect();
 
-    let found = parsed(&older(Ok(&Past { scores, alarms }), Reach::Day));
+    let found = parsed(&older(Ok(&PastScores { scores, alarms }), Reach::Day));
     let failed = parsed(&older(Err(HOSTILE), Reach::Week));
 
     let alarms = json!([[120, 240, 2.5], [960, 1_080, null]]);

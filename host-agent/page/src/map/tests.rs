@@ -16,7 +16,7 @@ fn stream(name: &str) -> Stream {
     Stream { lmap: 9, service: format!("network.{name}") }
 }
 
-fn look(requests: u64) -> Look {
+fn snapshot(requests: u64) -> MapSnapshot {
     let operations = [
         (pair("frontend", "GET /"), counts(requests, 0, requests * 6)),
         (pair("payment", "charge"), counts(requests, requests / 4, requests * 4)),
@@ -25,13 +25,13 @@ fn look(requests: u64) -> Look {
         pair("frontend", "payment"),
         Counts { classes: [].into(), ..counts(requests / 16, requests / 64, requests / 4) },
     )];
-    Look {
+    MapSnapshot {
         operations: Some(operations.into()),
         calls: Some(calls.into()),
         calls_from: 16,
         paths: [(pair("frontend", "GET /"), vec!["frontend".into(), "payment".into()])].into(),
         bounds: vec![Nanos::from_millis(1), Nanos::from_millis(10)],
-        ..Look::default()
+        ..MapSnapshot::default()
     }
 }
 
@@ -47,14 +47,14 @@ fn rates_are_of_the_last_seconds() {
     for second in 0..20 {
         if map.ask(Nanos::from_secs(second)) {
             // 160 requests a second, and 1,600 more in the first two.
-            map.take(look(160 * second + 1_600 * second.min(2)), Nanos::from_secs(second));
+            map.take(snapshot(160 * second + 1_600 * second.min(2)), Nanos::from_secs(second));
         }
     }
 
     let drawn = json(&mut map);
 
-    assert!(map.looks.len() <= 4, "{}", map.looks.len());
-    assert_eq!(drawn["over"], 10.0, "the look at 8 s is compared with that at 18 s");
+    assert!(map.snapshots.len() <= 4, "{}", map.snapshots.len());
+    assert_eq!(drawn["over"], 10.0, "the snapshot at 8 s is compared with that at 18 s");
     // The one that stands out is first.
     assert_eq!(
         drawn["services"][0],
@@ -73,7 +73,7 @@ fn calls_that_nobody_answers_have_a_rate_when_nobody_answers_any_more() {
     let mut map = Map::default();
     let calls = |unanswered| {
         let counts = Counts { unanswered, ..counts(80, 0, 400) };
-        Look { calls: Some([(pair("frontend", "payment"), counts)].into()), ..look(160) }
+        MapSnapshot { calls: Some([(pair("frontend", "payment"), counts)].into()), ..snapshot(160) }
     };
     map.take(calls(0), Nanos::from_secs(0));
     map.take(calls(5), Nanos::from_secs(8));
@@ -85,10 +85,10 @@ fn calls_that_nobody_answers_have_a_rate_when_nobody_answers_any_more() {
 }
 
 #[test]
-fn the_first_look_has_no_rates_and_one_that_nobody_asks_for_is_dropped() {
+fn the_first_snapshot_has_no_rates_and_one_that_nobody_asks_for_is_dropped() {
     let mut map = Map::default();
     assert!(map.ask(Nanos::from_secs(100)));
-    map.take(look(160), Nanos::from_secs(100));
+    map.take(snapshot(160), Nanos::from_secs(100));
     assert!(!map.ask(Nanos::from_secs(101)), "it serves all that ask soon");
 
     let drawn = json(&mut map);
@@ -103,8 +103,8 @@ fn the_first_look_has_no_rates_and_one_that_nobody_asks_for_is_dropped() {
 #[test]
 fn counters_that_begin_anew_are_no_negative_rates() {
     let mut map = Map::default();
-    map.take(look(1_000), Nanos::from_secs(1));
-    map.take(look(16), Nanos::from_secs(9));
+    map.take(snapshot(1_000), Nanos::from_secs(1));
+    map.take(snapshot(16), Nanos::from_secs(9));
 
     assert_eq!(json(&mut map)["services"][1]["figures"], json!([2.0, 0.0, 6.0, 10.0]));
 }
@@ -118,7 +118,10 @@ fn what_is_shown_is_bounded_and_the_rest_is_counted() {
     let hostile = "<script>\n\u{202e}";
     let paths = (0..1_000).map(|number| (pair(&service(number), &format!("o{number}")), vec![hostile.into(); 3]));
     let (operations, calls, paths) = (operations.collect(), calls.collect(), paths.collect());
-    map.take(Look { operations: Some(operations), calls: Some(calls), paths, ..Look::default() }, Nanos(0));
+    map.take(
+        MapSnapshot { operations: Some(operations), calls: Some(calls), paths, ..MapSnapshot::default() },
+        Nanos(0),
+    );
 
     let text = map.json(|service| service == hostile, &[]);
     let drawn: Value = serde_json::from_str(&text).unwrap();
@@ -135,7 +138,7 @@ fn what_is_shown_is_bounded_and_the_rest_is_counted() {
 #[test]
 fn nothing_is_known_where_spans_are_not_counted() {
     let mut map = Map::default();
-    map.take(Look::default(), Nanos(0));
+    map.take(MapSnapshot::default(), Nanos(0));
 
     let drawn = json(&mut map);
 
@@ -145,10 +148,10 @@ fn nothing_is_known_where_spans_are_not_counted() {
 #[test]
 fn operations_of_paths_are_drawn_without_figures_where_requests_are_not_counted() {
     let mut map = Map::default();
-    let seen = |calls| Look {
+    let seen = |calls| MapSnapshot {
         operations: None,
         calls: Some([(pair("shop", "store"), counts(calls, 0, 1))].into()),
-        ..look(0)
+        ..snapshot(0)
     };
     map.take(seen(0), Nanos(0));
     map.take(seen(8), Nanos::from_secs(1));

@@ -49,9 +49,9 @@ impl Sampler for Refusing {
     }
 }
 
-fn wish(service: &str) -> Wish {
+fn wish(service: &str) -> ProfileRequest {
     let incident = "20261127-064215-123".parse().unwrap();
-    Wish { incident, service: service.to_owned(), event: Event::ProcessorTime }
+    ProfileRequest { incident, service: service.to_owned(), event: Event::ProcessorTime }
 }
 
 fn facts(service: &str, process: u32) -> ReplicaFacts {

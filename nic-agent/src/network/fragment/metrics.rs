@@ -6,7 +6,7 @@ use std::path::Path;
 use client::{Client, Counter, Gauge, Group};
 
 use super::super::stream_service::stream_service;
-use super::book::EpochResult;
+use super::state::EpochResult;
 use crate::config::FragmentConfig;
 
 const HEAVIEST: &str = "network.fragment.heaviest";

@@ -1,4 +1,4 @@
-//! Two fragments in one process: their rings are fed with frames, and their books exchange messages as agents do.
+//! Two fragments in one process: their rings are fed with frames, and their states exchange messages as agents do.
 
 use std::collections::BTreeMap;
 use std::f64::consts::E;
@@ -21,7 +21,7 @@ const NODES: [Ipv4Addr; 3] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 2, 0
 
 struct Agent {
     stream: FragmentStream,
-    book: Arc<Mutex<Book>>,
+    state: Arc<Mutex<FragmentState>>,
 }
 
 impl Agent {
@@ -34,10 +34,10 @@ impl Agent {
         );
         let config = Config::parse(&text).unwrap().network.fragment.unwrap();
         let key = DigestKey::new(u128::from(id) << 70 | u128::from(epoch));
-        let book = Arc::new(Mutex::new(Book::new(&config, key.clone(), u64::from(epoch), epoch)));
+        let state = Arc::new(Mutex::new(FragmentState::new(&config, key.clone(), u64::from(epoch), epoch)));
         let (sender, _) = watch::channel(0);
-        let stream = FragmentStream::new(&config, key, id.into(), Arc::clone(&book), sender).unwrap();
-        Self { stream, book }
+        let stream = FragmentStream::new(&config, key, id.into(), Arc::clone(&state), sender).unwrap();
+        Self { stream, state }
     }
 
     fn insert(&mut self, bytes: &[u8], time_ns: u64) {
@@ -49,7 +49,7 @@ impl Agent {
         let ended = UnixNanos::from_secs(u64::from(epoch) + 1);
         assert!(!self.stream.is_due(ended), "packets of the epoch may be in the ring");
         self.stream.poll(ended.plus(GRACE));
-        locked(&self.book).result(epoch).unwrap()
+        locked(&self.state).result(epoch).unwrap()
     }
 }
 
@@ -87,33 +87,33 @@ fn traffic([one, two]: &mut [Agent; 2], epoch: u32, alone: u16) -> u64 {
 
 /// The messages after the end of `epoch`, of which the first `arrive` arrive: questions both ways, then the table.
 fn exchange([one, two]: &mut [Agent; 2], epoch: u32, arrive: u32) {
-    for (number, asks, replies) in [(1, &one.book, &two.book), (2, &two.book, &one.book)] {
+    for (number, asks, replies) in [(1, &one.state, &two.state), (2, &two.state, &one.state)] {
         let question = locked(asks).question(0, epoch);
         if number <= arrive {
             let reply = locked(replies).reply(&question, epoch + 1).unwrap();
             assert!(locked(asks).take_reply(0, &question, reply));
         }
     }
-    assert!(locked(&two.book).table_to_send(0, epoch + 1, 1).is_none(), "the first node owns the path");
-    let Some(request) = locked(&one.book).table_to_send(0, epoch + 1, epoch.into()) else { return };
+    assert!(locked(&two.state).table_to_send(0, epoch + 1, 1).is_none(), "the first node owns the path");
+    let Some(request) = locked(&one.state).table_to_send(0, epoch + 1, epoch.into()) else { return };
     if arrive >= 3 {
-        let reply = locked(&two.book).reply(&request, epoch + 1).unwrap();
+        let reply = locked(&two.state).reply(&request, epoch + 1).unwrap();
         assert!(reply.taken, "{}", reply.refused);
         if arrive >= 4 {
-            locked(&one.book).acknowledged(0, epoch + 1, epoch + 1);
+            locked(&one.state).acknowledged(0, epoch + 1, epoch + 1);
         }
     }
 }
 
 /// Errors of all flows between both nodes at one end, in packets.
 fn errors(agent: &Agent) -> Vec<u32> {
-    let book = locked(&agent.book);
-    let fragment = &book.ended.back().unwrap().fragment;
+    let state = locked(&agent.state);
+    let fragment = &state.ended.back().unwrap().fragment;
     let error = |port| {
         let bytes = datagram(NODES[0], NODES[1], port);
         let frame = Frame { bytes: &bytes, length: bytes.len() as u32, time_ns: 0, link: Link::Ethernet };
         let key = FlowKey::of(&parse(&frame, View::Outer).unwrap());
-        fragment.estimate(key.digest(&book.key)).checked_sub(size(port)).expect("at least the truth")
+        fragment.estimate(key.digest(&state.key)).checked_sub(size(port)).expect("at least the truth")
     };
     (1..=FLOWS).map(error).collect()
 }
@@ -163,7 +163,7 @@ fn whichever_messages_are_lost_heavy_flows_have_estimates_of_at_least_their_size
         if epoch == FIRST {
             continue;
         }
-        let results = agents.each_mut().map(|agent| locked(&agent.book).result(epoch).unwrap());
+        let results = agents.each_mut().map(|agent| locked(&agent.state).result(epoch).unwrap());
         for (found, before) in results.iter().zip(&counted) {
             check(found);
             // An end that counted a flow knows by itself that it did.
@@ -188,7 +188,7 @@ fn an_epoch_that_was_not_read_from_its_begin_or_lost_frames_is_nobodys_estimate(
     assert!(one.whole && !two.whole && two.heaviest.is_empty());
     exchange(&mut agents, FIRST + 1, 2);
     // The other end counted everything, too.
-    let found = locked(&agents[1].book).result(FIRST + 1).unwrap();
+    let found = locked(&agents[1].state).result(FIRST + 1).unwrap();
     assert!(check(&found) > 10 && found.unknown == 0, "{found:?}");
 
     // A clock that jumps ahead, then back.
@@ -208,8 +208,8 @@ fn a_question_that_is_none_for_this_end_is_refused_and_so_is_a_table_of_the_wron
             agent.ends(epoch);
         }
     }
-    let good = locked(&agents[1].book).question(0, FIRST + 1);
-    let mut book = locked(&agents[0].book);
+    let good = locked(&agents[1].state).question(0, FIRST + 1);
+    let mut state = locked(&agents[0].state);
     for (bad, why) in [
         (proto::FragmentRequest { from: 3, ..good.clone() }, "no fragment 3 is in network.fragment.peers"),
         (proto::FragmentRequest { to: 3, ..good.clone() }, "this is fragment 1, not 3"),
@@ -217,16 +217,16 @@ fn a_question_that_is_none_for_this_end_is_refused_and_so_is_a_table_of_the_wron
         (proto::FragmentRequest { flows: vec![vec![0; 36]], ..good.clone() }, "at most 16 of 37 bytes"),
         (proto::FragmentRequest { flows: vec![vec![0; 37]; 17], ..good.clone() }, "17 flows"),
     ] {
-        assert!(book.reply(&bad, FIRST + 2).unwrap_err().contains(why), "{bad:?}");
+        assert!(state.reply(&bad, FIRST + 2).unwrap_err().contains(why), "{bad:?}");
     }
-    let reply = book.reply(&proto::FragmentRequest { table: vec![1, 2, 3], ..good.clone() }, FIRST + 2).unwrap();
+    let reply = state.reply(&proto::FragmentRequest { table: vec![1, 2, 3], ..good.clone() }, FIRST + 2).unwrap();
     assert_eq!((reply.taken, &*reply.refused), (false, "fragment 1 makes the tables of this path"));
     assert!(reply.report.is_some_and(|report| report.whole && report.counts.len() == good.flows.len()));
-    let unknown = book.reply(&proto::FragmentRequest { epoch: FIRST + 7, ..good }, FIRST + 2).unwrap();
+    let unknown = state.reply(&proto::FragmentRequest { epoch: FIRST + 7, ..good }, FIRST + 2).unwrap();
     assert_eq!(unknown.report, None);
-    let asked = book.question(0, FIRST + 1);
-    drop(book);
-    let mut other = locked(&agents[1].book);
+    let asked = state.question(0, FIRST + 1);
+    drop(state);
+    let mut other = locked(&agents[1].state);
     let reply = other.reply(&proto::FragmentRequest { table: vec![1, 2, 3], ..asked.clone() }, FIRST + 2).unwrap();
     assert!(!reply.taken && !reply.refused.is_empty());
     assert_eq!((other.host(1), other.host(2)), (Some("b"), None));
@@ -234,8 +234,8 @@ fn a_question_that_is_none_for_this_end_is_refused_and_so_is_a_table_of_the_wron
     let lie = proto::EndReport { epoch: FIRST + 1, passed: u64::MAX, whole: true, run: Some(9), ..Default::default() };
     let reply = proto::FragmentReply { report: Some(lie), taken: true, refused: String::new() };
     drop(other);
-    let mut book = locked(&agents[0].book);
-    assert!(book.take_reply(0, &asked, reply));
-    assert!(book.table_to_send(0, FIRST + 2, 1).is_some());
-    assert_eq!(check(&book.result(FIRST + 1).unwrap()), book.result(FIRST + 1).unwrap().heaviest.len());
+    let mut state = locked(&agents[0].state);
+    assert!(state.take_reply(0, &asked, reply));
+    assert!(state.table_to_send(0, FIRST + 2, 1).is_some());
+    assert_eq!(check(&state.result(FIRST + 1).unwrap()), state.result(FIRST + 1).unwrap().heaviest.len());
 }

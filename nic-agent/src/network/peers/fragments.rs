@@ -15,7 +15,7 @@ use wire::proto::fragments::fragments_client::FragmentsClient;
 use wire::proto::fragments::fragments_server::Fragments;
 use wire::time::Nanos;
 
-use super::super::fragment::{Book, EpochResult, FragmentMetrics, locked};
+use super::super::fragment::{EpochResult, FragmentMetrics, FragmentState, locked};
 use super::super::interval::interval_number;
 use super::access::PeerAccess;
 use super::certificates::PeerCertificates;
@@ -31,7 +31,7 @@ const TRIES: u32 = 6;
 #[derive(Debug)]
 pub(crate) struct FragmentTask {
     pub(crate) config: FragmentConfig,
-    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) state: Arc<Mutex<FragmentState>>,
     pub(crate) ended_epoch: watch::Receiver<u32>,
     pub(crate) metrics: FragmentMetrics,
 }
@@ -62,7 +62,7 @@ pub(super) async fn run(
             let client = FragmentsClient::new(peer.current())
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES);
-            let exchange = exchange(Arc::clone(&task.book), client, place, epoch, epoch_ms);
+            let exchange = exchange(Arc::clone(&task.state), client, place, epoch, epoch_ms);
             calls.spawn(async move { (place, exchange.await) });
         }
         while let Some(Ok((place, outcome))) = calls.join_next().await {
@@ -74,7 +74,7 @@ pub(super) async fn run(
             }
             failing.get_mut(place).into_iter().for_each(|failed| *failed = outcome.is_err());
         }
-        if let Some(found) = locked(&task.book).result(epoch) {
+        if let Some(found) = locked(&task.state).result(epoch) {
             task.metrics.write(&found);
             log(&found);
         }
@@ -99,7 +99,7 @@ fn log(found: &EpochResult) {
 
 /// Asks the other end of a path about `epoch`, and gives it the next table if this end makes it.
 async fn exchange(
-    book: Arc<Mutex<Book>>,
+    state: Arc<Mutex<FragmentState>>,
     mut client: FragmentsClient<Channel>,
     place: usize,
     epoch: u32,
@@ -107,12 +107,12 @@ async fn exchange(
 ) -> Result<(), String> {
     // A sixteenth of the epoch: what comes later than its end is of no use.
     let patience = Duration::from_millis(u64::from(epoch_ms) / 16);
-    let question = locked(&book).question(place, epoch);
+    let question = locked(&state).question(place, epoch);
     let mut outcome = Err("it has not ended the epoch: clocks differ, or no packet is read there".to_owned());
     for _ in 0..TRIES {
         match call(&mut client, question.clone(), patience).await {
             Ok(reply) => {
-                if locked(&book).take_reply(place, &question, reply) {
+                if locked(&state).take_reply(place, &question, reply) {
                     outcome = Ok(());
                     break;
                 }
@@ -123,13 +123,13 @@ async fn exchange(
     }
     outcome?;
     let made = epoch_now(epoch_ms);
-    let request = locked(&book).table_to_send(place, made, rand::random());
+    let request = locked(&state).table_to_send(place, made, rand::random());
     let Some(request) = request else { return Ok(()) };
     let mut why = String::new();
     for _ in 0..TRIES {
         match call(&mut client, request.clone(), patience).await {
             Ok(reply) if reply.taken => {
-                locked(&book).acknowledged(place, epoch_now(epoch_ms), made);
+                locked(&state).acknowledged(place, epoch_now(epoch_ms), made);
                 return Ok(());
             }
             Ok(reply) => return Err(reply.refused),
@@ -154,7 +154,7 @@ async fn call(
 /// The gRPC service: answers the other ends of this fragment's paths.
 #[derive(Debug)]
 pub(super) struct FragmentsService {
-    pub(super) book: Arc<Mutex<Book>>,
+    pub(super) state: Arc<Mutex<FragmentState>>,
     pub(super) epoch_ms: u32,
     pub(super) access: PeerAccess,
 }
@@ -171,15 +171,15 @@ impl Fragments for FragmentsService {
         let denied = |denied: Denied| Status::permission_denied(denied.to_string());
         self.access.require(who, "count flows together with this agent").map_err(denied)?;
         let from = request.get_ref().from;
-        let mut book = locked(&self.book);
+        let mut state = locked(&self.state);
         // Whoever has a certificate speaks for its own fragment only.
         let speaks = |host: &str| *who == Identity::Anyone || who.node_names().any(|name| name == host);
-        if book.host(from).is_some_and(|host| !speaks(host)) {
+        if state.host(from).is_some_and(|host| !speaks(host)) {
             let text =
                 format!("{who} does not speak for fragment {from}: no name of it is in network.fragment.peers.at");
             return Err(Status::permission_denied(text));
         }
-        let reply = book.reply(request.get_ref(), epoch_now(self.epoch_ms)).map_err(Status::invalid_argument)?;
+        let reply = state.reply(request.get_ref(), epoch_now(self.epoch_ms)).map_err(Status::invalid_argument)?;
         Ok(tonic::Response::new(reply))
     }
 }

@@ -86,7 +86,7 @@ impl PathState {
 
 /// The state that ring and peers share.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct FragmentState {
     id: u32,
     epoch_ms: u32,
     /// Key of the digests by which this fragment counts. Nobody else has it.
@@ -95,8 +95,8 @@ pub(crate) struct Book {
     pub(super) ended: VecDeque<EndedEpoch>,
 }
 
-impl Book {
-    /// A book without any epoch, of an agent that starts in epoch `now`. `random` draws this run's number.
+impl FragmentState {
+    /// A state without any epoch, of an agent that starts in epoch `now`. `random` draws this run's number.
     pub(crate) fn new(config: &FragmentConfig, key: DigestKey, run: u64, now: u32) -> Self {
         let plan = PlanSettings { counters: config.counters.get(), error: config.error_packets.get().into() };
         let paths = config.peers.iter().map(|peer| PathState {
@@ -279,9 +279,9 @@ impl Book {
     }
 }
 
-/// The book that a ring and the thread with other agents share. A thread that panicked left it whole.
-pub(crate) fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+/// The state that a ring and the thread with other agents share. A thread that panicked left it whole.
+pub(crate) fn locked(state: &Mutex<FragmentState>) -> MutexGuard<'_, FragmentState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The key of the digests by which flows choose their ends: both ends have the table.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use hooks::paths::{BOUNDS, CALLS_FROM, OTHER};
 use otlp::{Edge, TenantId};
-use page::map::{Counts, Look, MAX_OPERATIONS, Pair};
+use page::map::{Counts, MAX_OPERATIONS, MapSnapshot, Pair};
 
 /// What `edge` knows now; nothing without an endpoint. Spans wait while counters and names are copied.
-pub(super) fn look(edge: Option<&Edge>) -> Look {
-    let mut look = Look { calls_from: CALLS_FROM, bounds: BOUNDS.to_vec(), ..Look::default() };
-    let Some(edge) = edge else { return look };
-    read_operations(edge, &mut look);
-    look.calls = edge.with_tail(|tail, _| {
+pub(super) fn snapshot(edge: Option<&Edge>) -> MapSnapshot {
+    let mut snapshot = MapSnapshot { calls_from: CALLS_FROM, bounds: BOUNDS.to_vec(), ..MapSnapshot::default() };
+    let Some(edge) = edge else { return snapshot };
+    read_operations(edge, &mut snapshot);
+    snapshot.calls = edge.with_tail(|tail, _| {
         let call = |(caller, callee, counted): (&str, &str, hooks::paths::CallCounts)| {
             let hooks::paths::CallCounts { calls, failed, took, unanswered } = counted;
             let counts = Counts { requests: calls, errors: failed, took, unanswered, ..Counts::default() };
@@ -22,11 +22,11 @@ pub(super) fn look(edge: Option<&Edge>) -> Look {
     });
     // Names of services are shared by all tenants, paths are not: as in `uview paths`, the default one comes first.
     let default = edge.tenants().next().map(|(tenant, _)| tenant);
-    look.paths = default.map(|tenant| paths(edge, tenant)).unwrap_or_default();
-    look
+    snapshot.paths = default.map(|tenant| paths(edge, tenant)).unwrap_or_default();
+    snapshot
 }
 
-fn read_operations(edge: &Edge, look: &mut Look) {
+fn read_operations(edge: &Edge, snapshot: &mut MapSnapshot) {
     let read = edge.with_span_metrics(|metrics| {
         let mut unread = 0;
         let mut operations = BTreeMap::new();
@@ -45,7 +45,7 @@ fn read_operations(edge: &Edge, look: &mut Look) {
         (operations, unread)
     });
     if let Some((operations, unread)) = read {
-        (look.operations, look.unread) = (Some(operations), unread);
+        (snapshot.operations, snapshot.unread) = (Some(operations), unread);
     }
 }
 
