@@ -15,8 +15,8 @@ impl Coins {
         Self { mixer: Mixer::new(seed, 2), drawn: 0 }
     }
 
-    /// Draws by another seed from the next coin on. Coins go on, so that a state that is decoded, which has the coins of
-    /// its seed, goes on with the same one.
+    /// Draws by another seed from the next coin on. Coins go on: a state that is decoded has the coins of its seed, and
+    /// goes on with the next one.
     pub(crate) const fn reseed(&mut self, seed: u64) {
         self.mixer = Mixer::new(seed, 2);
     }
