@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::args::{Kind, SynopsisArgs};
 use super::fridge::rand_seed;
-use super::source::open;
+use super::source::{PacketSource, open, write_merged};
 use crate::failure::Failure;
 
 /// More intervals are refused.
@@ -24,6 +24,8 @@ pub struct FlowsReport {
     memory_bytes: usize,
     packets: u64,
     dropped_by_kernel: u64,
+    /// Merged frames (TSO, GSO, GRO), if they bias what is measured.
+    oversized: u64,
     #[serde(flatten)]
     found: Findings,
 }
@@ -86,6 +88,13 @@ struct DistinctRow {
 ///
 /// [`Failure`] if the packets cannot be read, or an argument is out of range.
 pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
+    measure_of(args, open)
+}
+
+fn measure_of(
+    args: &SynopsisArgs,
+    open: impl FnOnce(&SynopsisArgs) -> Result<PacketSource, Failure>,
+) -> Result<FlowsReport, Failure> {
     let what = || Failure::to("measure who is in the packets");
     // Also false for NaN.
     if !(args.interval >= 1.0 && args.interval <= 1e9) {
@@ -137,6 +146,7 @@ pub fn measure(args: &SynopsisArgs) -> Result<FlowsReport, Failure> {
         memory_bytes: flows.memory_bytes(),
         packets,
         dropped_by_kernel: seen.frames.dropped,
+        oversized: if settings.is_affected_by_offloads() { seen.oversized } else { 0 },
         found: Findings::new(args, &last, rows),
     })
 }
@@ -192,10 +202,10 @@ fn row(of: &FlowsInterval) -> Option<DistinctRow> {
 }
 
 impl FlowsReport {
-    /// Whether there were packets of the stream, and none was dropped.
+    /// Whether there were packets of the stream, none was dropped, and no merged frame biases the result.
     #[must_use]
     pub const fn is_trusted(&self) -> bool {
-        self.packets > 0 && self.dropped_by_kernel == 0
+        self.packets > 0 && self.dropped_by_kernel == 0 && self.oversized == 0
     }
 }
 
@@ -210,6 +220,7 @@ impl fmt::Display for FlowsReport {
                 self.dropped_by_kernel
             )?;
         }
+        write_merged(f, self.oversized)?;
         if self.packets == 0 {
             return writeln!(f, "CAUTION: no packet matches the filter");
         }
@@ -252,4 +263,36 @@ fn distinct(f: &mut fmt::Formatter<'_>, intervals: &[DistinctRow]) -> fmt::Resul
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use packets::generator::{Traffic, TrafficSettings};
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SynopsisArgs,
+    }
+
+    #[test]
+    fn merged_segments_are_reported_where_they_bias_what_is_measured() {
+        let measured = |kind: &str, mtu: u32| {
+            let args = Line::parse_from(["synopsis", kind, "--interface", "eth0"]).args;
+            let traffic = Traffic::new(&TrafficSettings::default());
+            measure_of(&args, |_| Ok(PacketSource::of(traffic, mtu))).unwrap()
+        };
+        for kind in ["reordering", "heavy-hitters"] {
+            let (harmed, whole) = (measured(kind, 1_000), measured(kind, 1_500));
+            assert!(harmed.oversized > 100 && whole.oversized == 0);
+            assert!(harmed.to_string().contains("CAUTION") && harmed.to_string().contains("ethtool -K"), "{harmed}");
+            assert!(!whole.to_string().contains("CAUTION") && whole.is_trusted() && !harmed.is_trusted());
+        }
+        // Distinct items stay the same.
+        let distinct = measured("cardinality", 1_000);
+        assert!(distinct.oversized == 0 && distinct.is_trusted(), "{distinct}");
+    }
 }

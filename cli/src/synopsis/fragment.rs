@@ -12,7 +12,7 @@ use synopses::disaggregated::{Fragment, Path, PathTable, Settings};
 
 use super::args::SynopsisArgs;
 use super::fridge::rand_seed;
-use super::source::{PacketSource, file, open};
+use super::source::{PacketSource, file, open, write_merged};
 use crate::failure::Failure;
 
 /// d, rows of a fragment.
@@ -48,6 +48,8 @@ struct PointRow {
     /// Share of the counters that are not 0.
     occupancy: f64,
     dropped_by_kernel: u64,
+    /// Merged frames (TSO, GSO, GRO), each of which counts as one packet.
+    oversized: u64,
 }
 
 /// A flow. Its packets are those that passed all points.
@@ -100,6 +102,7 @@ struct Point {
     fragment: Fragment,
     largest: LargestFlows,
     dropped: u64,
+    oversized: u64,
 }
 
 impl Point {
@@ -118,7 +121,7 @@ impl Point {
                 largest.see(flow, count);
             }
         })?;
-        Ok(Self { fragment, largest, dropped: seen.frames.dropped })
+        Ok(Self { fragment, largest, dropped: seen.frames.dropped, oversized: seen.oversized })
     }
 }
 
@@ -152,6 +155,7 @@ impl FragmentReport {
             packets: point.fragment.load(),
             occupancy: point.fragment.occupancy(),
             dropped_by_kernel: point.dropped,
+            oversized: point.oversized,
         };
         let rows = points.iter().map(row).collect();
         let names: BTreeSet<FlowKey> = points.iter().flat_map(|point| point.largest.counts.keys().copied()).collect();
@@ -180,10 +184,11 @@ impl FragmentReport {
         Ok(Self { synopsis: "fragment", counters, rows: ROWS, memory_bytes, points: rows, margin, flows })
     }
 
-    /// Whether packets passed each point, none was dropped, and the largest flow stands out.
+    /// Whether packets passed each point, none was dropped or merged with others, and the largest flow stands out.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
-        self.points.iter().all(|point| point.packets > 0 && point.dropped_by_kernel == 0) && self.stands_out()
+        let is_whole = |point: &PointRow| point.packets > 0 && point.dropped_by_kernel == 0 && point.oversized == 0;
+        self.points.iter().all(is_whole) && self.stands_out()
     }
 
     /// Whether the largest flow is larger than the margin.
@@ -218,7 +223,7 @@ impl fmt::Display for FragmentReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kib, each) = (self.memory_bytes.div_ceil(1024), if self.points.len() > 1 { " at each end" } else { "" });
         writeln!(f, "fragment: {} rows of {} counters, {kib} KiB{each}", self.rows, self.counters)?;
-        for (place, PointRow { packets, occupancy, dropped_by_kernel }) in self.points.iter().enumerate() {
+        for (place, PointRow { packets, occupancy, dropped_by_kernel, oversized }) in self.points.iter().enumerate() {
             let (name, used) = (self.name(place), 100.0 * occupancy);
             writeln!(f, "{name}: {packets} packets, {used:.1} % of counters in use")?;
             if *packets == 0 {
@@ -230,6 +235,7 @@ impl fmt::Display for FragmentReport {
                     "CAUTION: the kernel dropped {dropped_by_kernel} frames because they were not read in time; they are missing below"
                 )?;
             }
+            write_merged(f, *oversized)?;
         }
         if self.flows.is_empty() {
             return Ok(());
@@ -274,6 +280,20 @@ mod tests {
         let mut found: Vec<u32> = largest.counts.into_values().collect();
         found.sort_unstable();
         assert_eq!(found, (1_000 - MAX_LINES as u32 + 1..=1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn merged_frames_at_a_point_are_reported() {
+        let point = |oversized| {
+            let mut fragment = Fragment::new(Settings { counters: 64, rows: ROWS, ..Settings::default() }).unwrap();
+            fragment.insert(FlowKey::from_bytes([1; 37]).digest(&DigestKey::new(1)), 9);
+            let counts = HashMap::from([(FlowKey::from_bytes([1; 37]), 9)]);
+            Point { fragment, largest: LargestFlows { counts, least: 0 }, dropped: 0, oversized }
+        };
+        for (oversized, is_trusted) in [(0, true), (2, false)] {
+            let report = FragmentReport::new(vec![point(oversized)], 64, &DigestKey::new(1), 10).unwrap();
+            assert_eq!((report.is_trusted(), report.to_string().contains("ethtool -K")), (is_trusted, !is_trusted));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The source of packets: a capture or an interface, with counts of the frames that were read.
 
+use core::fmt;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
@@ -39,6 +40,22 @@ pub struct FrameTotals {
     /// TCP frames that match the filter and that a card or the kernel merged (TSO, GSO, GRO); 0 for captures, where it
     /// is unknown.
     pub oversized: u64,
+}
+
+/// Says that each of so many merged frames counts as one packet; nothing without any.
+///
+/// # Errors
+///
+/// Those of the formatter.
+pub fn write_merged(f: &mut fmt::Formatter<'_>, oversized: u64) -> fmt::Result {
+    if oversized == 0 {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "CAUTION: {oversized} frames had been merged by offloads (TSO, GSO, GRO): each of them counts as one packet, with one header.\n         \
+         To switch offloads off: ethtool -K INTERFACE tso off gso off gro off"
+    )
 }
 
 /// Opens the interface or the capture of `args`.

@@ -31,6 +31,8 @@ pub(super) struct FlowMetrics {
     packets: Counter,
     refused: Counter,
     dropped: Counter,
+    merged_flag: Gauge,
+    oversized: Counter,
     pub(super) clock_steps: Counter,
     // Last: dropping it unregisters the metrics.
     client: Client,
@@ -52,6 +54,8 @@ impl FlowMetrics {
             [flows, sources, gauge(PORTS, "{port}"), gauge(FAN_OUT, "{destination}"), gauge(FAN_IN, "{flow}")]
         };
         let checked = client.gauge("network.reordering.checked").unit("{packet}").group(Group::Measurement);
+        // Delays of this stream have a flag of their own, for other frames.
+        let merged_flag = client.gauge("network.flag.synopses_oversized").unit("1").group(Group::Measurement);
         let steps = client.counter("network.synopses.clock_steps");
         Self {
             reordering: settings.reordering.is_some().then(reordering),
@@ -61,9 +65,17 @@ impl FlowMetrics {
             packets: measurement("network.synopses.packets"),
             refused: measurement("network.synopses.refused"),
             dropped: measurement("network.synopses.dropped_by_kernel"),
+            merged_flag: merged_flag.register(),
+            oversized: measurement("network.synopses.oversized"),
             clock_steps: steps.unit("{step}").group(Group::Measurement).register(),
             client,
         }
+    }
+
+    /// Adds merged frames that bias the figures of the interval that is written next, and flags it if there are any.
+    pub(super) fn oversized(&self, frames: u64) {
+        self.merged_flag.set(f64::from(u8::from(frames > 0)));
+        self.oversized.add(frames);
     }
 
     /// Writes one interval: whom its values are about, then the values.
@@ -185,6 +197,11 @@ impl FlowMetrics {
     /// What a metric is about.
     pub(super) fn subject(&self, metric: &str) -> Option<String> {
         self.client.subject(metric)
+    }
+
+    /// The flag of merged frames, and their number.
+    pub(super) fn merged(&self) -> (f64, u64) {
+        (self.merged_flag.get(), self.oversized.get())
     }
 
     /// Packets, unparsable frames and dropped ones.

@@ -6,6 +6,7 @@ use packets::{Flows, FlowsError, Packet, ParseError, View};
 use wire::time::{Nanos, UnixNanos};
 
 use super::flow_metrics::FlowMetrics;
+use super::frame_info::FrameInfo;
 use super::interval::{Ending, WallInterval};
 use super::pending_change::PendingChange;
 use crate::config::{StreamConfig, SynopsesConfig};
@@ -17,6 +18,10 @@ pub(super) struct FlowStream {
     view: View,
     interval: WallInterval,
     refused: u64,
+    /// Whether merged frames bias its figures.
+    is_affected_by_offloads: bool,
+    /// Merged frames of this interval that do.
+    oversized: u64,
     metrics: FlowMetrics,
     /// What becomes of it at the end of its interval.
     pub(super) pending: PendingChange,
@@ -40,6 +45,8 @@ impl FlowStream {
             view: if config.inner { View::Inner } else { View::Outer },
             interval: WallInterval::new(Nanos::from_millis(config.interval_ms.get().into())),
             refused: 0,
+            is_affected_by_offloads: settings.is_affected_by_offloads(),
+            oversized: 0,
             metrics: FlowMetrics::new(&config.service(), socket, config.interval_ms, &settings),
             pending: PendingChange::of(&config.name),
         })
@@ -52,10 +59,11 @@ impl FlowStream {
 
     /// Takes a packet of the interface, parsed for this stream's view. It may belong to another stream.
     #[inline]
-    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, ParseError>) {
+    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, ParseError>, info: FrameInfo) {
         match packet {
             Ok(packet) => {
-                let _ = self.flows.insert(packet);
+                let is_of_stream = self.flows.insert(packet);
+                self.oversized += u64::from(is_of_stream && info.merged && self.is_affected_by_offloads);
             }
             Err(reason) => self.refused += u64::from(!reason.is_harmless()),
         }
@@ -80,6 +88,7 @@ impl FlowStream {
             Ending::Cut(ended) | Ending::Whole(ended) => ended,
         };
         let interval = self.flows.end_interval(ended.0, 1);
+        self.metrics.oversized(core::mem::take(&mut self.oversized));
         match ending {
             // Its length is unknown.
             Ending::First => {}

@@ -20,6 +20,7 @@ pub(super) use metrics::FragmentMetrics;
 use state::{EndedEpoch, choice_key};
 pub(super) use state::{EpochResult, FragmentState, locked};
 
+use super::frame_info::FrameInfo;
 use super::interval::{WallInterval, interval_number};
 use crate::config::{FragmentConfig, FragmentPeer};
 
@@ -50,8 +51,12 @@ pub(super) struct FragmentStream {
     fragment: Fragment,
     heaviest: Heaviest,
     passed: u64,
+    /// Merged frames of this epoch: each counts as one packet where several passed.
+    oversized: u64,
     /// Whether all packets of the epoch were looked at.
     whole: bool,
+    /// By when it was last noticed that packets had not been looked at.
+    missed_until: UnixNanos,
     /// An epoch that has ended in this block of packets.
     ended: Option<EndedEpoch>,
     state: Arc<Mutex<FragmentState>>,
@@ -89,7 +94,9 @@ impl FragmentStream {
             fragment: Fragment::new(settings)?,
             heaviest: Heaviest::new(),
             passed: 0,
+            oversized: 0,
             whole: false,
+            missed_until: UnixNanos(0),
             ended: None,
             state,
             ended_epoch,
@@ -103,7 +110,7 @@ impl FragmentStream {
 
     /// Takes a packet of the interface, parsed for this view. Counts it if its flow chose this end.
     #[inline]
-    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, ParseError>) {
+    pub(super) fn insert(&mut self, packet: &Result<Packet<'_>, ParseError>, info: FrameInfo) {
         let Ok(packet) = packet else { return };
         if !self.filter.matches(packet) {
             return;
@@ -114,6 +121,7 @@ impl FragmentStream {
             self.begin(at);
         }
         self.passed += 1;
+        self.oversized += u64::from(info.merged);
         let key = FlowKey::of(packet);
         let peer = self.paths.iter().position(|path| path.addresses.iter().any(|filter| filter.matches(packet)));
         if peer.and_then(|peer| self.paths.get(peer)).is_none_or(|path| path.chooses(&key)) {
@@ -126,14 +134,20 @@ impl FragmentStream {
     fn begin(&mut self, at: UnixNanos) {
         // In seconds, 32 bits last until 2106.
         let epoch = interval_number(at, self.length) as u32;
+        if self.epoch.was_set_back(at) {
+            // What was missed is of a time that is still to come.
+            self.missed_until = self.missed_until.min(at);
+        }
         let before = self.epoch.enter(at);
-        let follows = before == Some(self.epoch.begins());
+        // Some of what was missed since the epoch began may have been of it.
+        let is_whole = before == Some(self.epoch.begins()) && self.missed_until < self.epoch.begins();
         let mut fragment = self.fragment.clone();
         fragment.rotate(epoch);
         let ended = EndedEpoch {
             fragment: core::mem::replace(&mut self.fragment, fragment),
             passed: core::mem::take(&mut self.passed),
-            whole: core::mem::replace(&mut self.whole, follows),
+            oversized: core::mem::take(&mut self.oversized),
+            whole: core::mem::replace(&mut self.whole, is_whole),
             countings: self.paths.iter().map(ActivePath::counting).collect(),
             heaviest: core::mem::replace(&mut self.heaviest, Heaviest::new()).into_flows(),
         };
@@ -155,17 +169,19 @@ impl FragmentStream {
         self.ended.is_some() || read >= self.epoch.ends().plus(GRACE) || self.epoch.was_set_back(read)
     }
 
-    /// Adds frames of the interface that the kernel dropped. They may be of this epoch, or of the one that has ended.
-    pub(super) fn add_dropped(&mut self, frames: u64) {
+    /// Adds frames of the interface that the kernel had dropped by `noticed`, since the last call. They may be of this
+    /// epoch, of one that has ended, or of any until then.
+    pub(super) fn add_dropped(&mut self, frames: u64, noticed: UnixNanos) {
         if frames > 0 {
             self.whole = false;
             self.ended.iter_mut().for_each(|ended| ended.whole = false);
+            self.missed_until = self.missed_until.max(noticed);
         }
     }
 
-    /// The interface could not be read for some time, so packets may be missing.
-    pub(super) fn unreadable(&mut self) {
-        self.add_dropped(1);
+    /// The interface could not be read for some time until `now`, so packets may be missing.
+    pub(super) fn unread_until(&mut self, now: UnixNanos) {
+        self.add_dropped(1, now);
     }
 
     /// Ends an epoch if it is over, and passes on what has ended. Called between blocks of packets.

@@ -121,6 +121,8 @@ impl InterfaceReader {
                     tracing::info!(interface, streams = number, rings, "reading packets");
                     tries = 0;
                     self.stats.set_problem("");
+                    let opened = unix_now();
+                    shards.iter_mut().for_each(|streams| streams.unread_until(opened));
                     self.read(open, &mut shards, stop);
                     self.stats.set_rings(0, false);
                 }
@@ -133,13 +135,13 @@ impl InterfaceReader {
                     tries = tries.wrapping_add(1);
                 }
             }
-            shards.iter_mut().for_each(Streams::unreadable);
+            give_up(&mut shards);
             if !stop.is_set() {
                 thread::sleep(PAUSE);
             }
         }
         // What came meanwhile is given back, so that whoever waits for its end learns of it.
-        shards.iter_mut().for_each(Streams::unreadable);
+        give_up(&mut shards);
     }
 
     /// Reads all rings, the first one on this thread, until `stop` is set or one fails.
@@ -190,10 +192,13 @@ impl InterfaceReader {
             let now = unix_now();
             let read = read_until(latest, now);
             streams.last = latest.or(streams.last);
-            if streams.shared_end_is_due(read) {
-                // Dropped frames have to be added before their interval ends.
+            if streams.has_shared() {
+                // When a frame was dropped is not known, but since when: the counter is read after each block, and
+                // before an interval ends.
                 let total = ring.counts().dropped;
-                streams.add_dropped_to_shared(total - dropped_one_way);
+                // A card's clock may be ahead.
+                let noticed = latest.map_or_else(unix_now, |latest| latest.max(unix_now()));
+                streams.add_dropped_to_shared(total - dropped_one_way, noticed);
                 dropped_one_way = total;
             }
             streams.poll_shared(read);
@@ -206,6 +211,12 @@ impl InterfaceReader {
         }
         Ok(())
     }
+}
+
+/// The interface cannot be read now.
+fn give_up(shards: &mut [Streams]) {
+    let now = unix_now();
+    shards.iter_mut().for_each(|streams| streams.unreadable(now));
 }
 
 /// The time up to which the interface has been read, if the last frame is of `latest`. After a pause of the thread,

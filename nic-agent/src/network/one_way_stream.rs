@@ -96,33 +96,26 @@ impl OneWayStream {
             }
         };
         let Some(collector) = self.collector.as_mut().filter(|_| self.filter.matches(packet)) else { return };
+        let at = UnixNanos(packet.time_ns);
         if info.merged {
-            collector.oversized();
+            collector.oversized(at);
             self.oversized = true;
         }
-        collector.insert(
-            UnixNanos(packet.time_ns),
-            |key| identity::digest(packet, key),
-            |key| identity::flow(packet, key),
-        );
+        collector.insert(at, |key| identity::digest(packet, key), |key| identity::flow(packet, key));
     }
 
-    /// Adds frames of the interface that the kernel dropped. They may be of this stream.
-    pub(super) fn add_dropped(&mut self, frames: u64) {
+    /// Adds frames of the interface that the kernel had dropped by `noticed`, since the last call. They may be of this
+    /// stream.
+    pub(super) fn add_dropped(&mut self, frames: u64, noticed: UnixNanos) {
         self.metrics.dropped(frames);
         if let Some(collector) = &mut self.collector {
-            collector.missed(frames);
+            collector.missed(frames, noticed);
         }
     }
 
-    /// The interface could not be read for some time, so packets may be missing.
-    pub(super) fn unreadable(&mut self) {
-        self.collector.iter_mut().for_each(|collector| collector.missed(1));
-    }
-
-    /// Whether an interval is over at `now`.
-    pub(super) fn is_due(&self, now: UnixNanos) -> bool {
-        self.collector.as_ref().is_some_and(|collector| now >= collector.due())
+    /// The interface could not be read for some time until `now`, so packets may be missing.
+    pub(super) fn unread_until(&mut self, now: UnixNanos) {
+        self.collector.iter_mut().for_each(|collector| collector.missed(1, now));
     }
 
     /// Carries out commands of the other thread, and passes it the intervals that are over at `now`. Called between

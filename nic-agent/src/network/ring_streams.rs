@@ -82,23 +82,25 @@ impl Streams {
             packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, info));
         }
         for stream in &mut self.flows {
-            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet));
+            packets[stream.view() as usize].iter().for_each(|packet| stream.insert(packet, info));
         }
         if let Some(fragment) = &mut self.fragment {
-            packets[fragment.view() as usize].iter().for_each(|packet| fragment.insert(packet));
+            packets[fragment.view() as usize].iter().for_each(|packet| fragment.insert(packet, info));
         }
     }
 
-    /// Whether an interval that is measured with other agents has ended, when the interface was read until `read`.
-    pub(super) fn shared_end_is_due(&self, read: UnixNanos) -> bool {
-        self.one_way.iter().any(|stream| stream.is_due(read))
-            || self.fragment.iter().any(|fragment| fragment.is_due(read))
+    /// Whether anything is measured with other agents.
+    pub(super) const fn has_shared(&self) -> bool {
+        !self.one_way.is_empty() || self.fragment.is_some()
     }
 
-    /// Adds frames of the interface that the kernel dropped to what is measured with other agents.
-    pub(super) fn add_dropped_to_shared(&mut self, frames: u64) {
-        self.one_way.iter_mut().for_each(|stream| stream.add_dropped(frames));
-        self.fragment.iter_mut().for_each(|fragment| fragment.add_dropped(frames));
+    /// Adds frames of the interface that the kernel dropped to what is measured with other agents. That was noticed at
+    /// `noticed`, and since the last call.
+    pub(super) fn add_dropped_to_shared(&mut self, frames: u64, noticed: UnixNanos) {
+        if frames > 0 {
+            self.one_way.iter_mut().for_each(|stream| stream.add_dropped(frames, noticed));
+            self.fragment.iter_mut().for_each(|fragment| fragment.add_dropped(frames, noticed));
+        }
     }
 
     /// Ends intervals that are measured with other agents.
@@ -139,10 +141,15 @@ impl Streams {
         }
     }
 
-    /// The interface cannot be read: packets since the last one may be missing.
-    pub(super) fn unreadable(&mut self) {
-        self.one_way.iter_mut().for_each(OneWayStream::unreadable);
-        self.fragment.iter_mut().for_each(FragmentStream::unreadable);
+    /// The interface was not read until `now`: packets since the last one may be missing.
+    pub(super) fn unread_until(&mut self, now: UnixNanos) {
+        self.one_way.iter_mut().for_each(|stream| stream.unread_until(now));
+        self.fragment.iter_mut().for_each(|fragment| fragment.unread_until(now));
+    }
+
+    /// The interface cannot be read at `now`.
+    pub(super) fn unreadable(&mut self, now: UnixNanos) {
+        self.unread_until(now);
         self.take_commands();
         self.all_pending().for_each(PendingChange::unreadable);
         self.return_ended();

@@ -11,6 +11,7 @@ use crate::bucket_receiver::BucketReceiver;
 use crate::end_counters::EndCounters;
 use crate::keys::KeySchedule;
 use crate::plan::{Plan, Synopsis};
+use crate::unplaced_count::UnplacedCount;
 
 /// Number of intervals whose packets are stored at a time, including those that are being compared.
 pub const GENERATIONS: usize = 6;
@@ -109,9 +110,9 @@ pub struct Collector {
     samples: bool,
     /// When the interval that ends next begins. Earlier packets are too late.
     open: UnixNanos,
-    missed: u64,
+    missed: UnplacedCount,
     late: u64,
-    oversized: u64,
+    oversized: UnplacedCount,
     /// The capture's count of packets outside open intervals, at the last close.
     outside: u64,
 }
@@ -149,9 +150,9 @@ impl Collector {
             samplings: vec![(0, u32::MAX, FlowSampling::new(1.0, plan.seed))],
             samples: false,
             open: plan.begins,
-            missed: 0,
+            missed: UnplacedCount::default(),
             late: 0,
-            oversized: 0,
+            oversized: UnplacedCount::default(),
             outside: 0,
             plan,
         };
@@ -194,7 +195,9 @@ impl Collector {
             Storage::Received(buckets) => {
                 let interval = at.since(self.plan.begins).0 / self.plan.length.0;
                 let inserted = buckets.insert((interval, self.next), at, &self.keys, digest);
-                self.missed += u64::from(!inserted);
+                if !inserted {
+                    self.miss_at(at);
+                }
             }
         }
     }
@@ -215,8 +218,20 @@ impl Collector {
         if at >= before && matches!(self.storage, Storage::Each(_)) {
             self.late += 1;
         } else if at >= self.plan.begins {
-            self.missed += 1;
+            self.miss_at(at);
         }
+    }
+
+    /// Counts a packet that passed at `at` and is not collected.
+    #[cold]
+    fn miss_at(&mut self, at: UnixNanos) {
+        let until = self.latest_of(at);
+        self.missed.add(1, until);
+    }
+
+    /// The interval of a packet. Of a false timestamp, the latest that is open at a time: no flag stays for ever.
+    fn latest_of(&self, at: UnixNanos) -> u64 {
+        self.plan.interval_of(at).unwrap_or(0).min(self.next + GENERATIONS as u64)
     }
 
     #[cold]
@@ -228,7 +243,7 @@ impl Collector {
                 finecomb.insert(digest, at.0);
                 finecombs.push((interval, finecomb));
             }
-            _ => self.missed += 1,
+            _ => self.miss_at(at),
         }
     }
 
@@ -260,14 +275,22 @@ impl Collector {
         self.samples = self.samplings.iter().any(|(_, share, _)| *share != u32::MAX);
     }
 
-    /// Counts packets of the interface, perhaps of this stream, that were dropped before they could be captured.
-    pub const fn missed(&mut self, packets: u64) {
-        self.missed += packets;
+    /// Counts packets of the interface, perhaps of this stream, that were dropped before they could be captured. That
+    /// was noticed at `noticed`.
+    ///
+    /// When they passed is not known: after the last interval was closed, if counts are read right before
+    /// [`Self::poll`], and until they were noticed. So they count for each interval from the one that ends next to the
+    /// one that contains `noticed`. Within the grace period after an interval's end these are that interval and the
+    /// next one; after a pause of whoever reads them, as many as it took.
+    pub fn missed(&mut self, packets: u64, noticed: UnixNanos) {
+        self.missed.add(packets, self.plan.interval_of(noticed).unwrap_or(0));
     }
 
-    /// Counts a packet of the stream that is larger than the link's MTU.
-    pub const fn oversized(&mut self) {
-        self.oversized += 1;
+    /// Counts a packet of the stream that passed at `at` and is larger than the link's MTU. It counts for each interval
+    /// from the one that ends next to its own.
+    pub fn oversized(&mut self, at: UnixNanos) {
+        let until = self.latest_of(at);
+        self.oversized.add(1, until);
     }
 
     /// When [`Self::poll`] will next return an interval.
@@ -287,16 +310,16 @@ impl Collector {
         }
         let interval = self.next;
         let sampled = self.sampling_at(self.plan.begin_of(interval)).0;
-        let closed = self.close(interval);
+        let closed = self.close(interval, now);
         let is_last = self.keys.until_rotation(interval) == 1;
         let rekeyed = if is_last { self.rekeyed.take().unwrap_or_default() } else { Vec::new() };
         // Without a new id they cannot be found in the next interval if they are late.
-        self.missed += if is_last { core::mem::take(&mut self.rekey_overflow) } else { 0 };
+        self.missed.add(if is_last { core::mem::take(&mut self.rekey_overflow) } else { 0 }, interval);
         self.advance(interval + 1);
         self.forget_samplings();
         let (packets, counters) = closed?;
-        let (missed, oversized) = (core::mem::take(&mut self.missed), core::mem::take(&mut self.oversized));
-        let (missed, late) = (missed + counters.missed, core::mem::take(&mut self.late));
+        let (missed, oversized) = (self.missed.close(interval), self.oversized.close(interval));
+        let late = core::mem::take(&mut self.late);
         let counters = EndCounters { missed, late, oversized, sampled, ..counters };
         Some(IntervalPackets { interval, counters, packets, rekeyed })
     }
@@ -326,16 +349,21 @@ impl Collector {
         }
     }
 
-    fn close(&mut self, interval: u64) -> Option<(Packets, EndCounters)> {
+    /// Takes the packets of an interval, at `now`, with their counters.
+    fn close(&mut self, interval: u64, now: UnixNanos) -> Option<(Packets, EndCounters)> {
         let counters = EndCounters::default();
         match &mut self.storage {
             Storage::Each(capture) => {
+                // Without a free cache, an interval gives way to a later one.
+                let is_evicted = capture.first_open() > interval;
                 let cache = capture.close(interval);
                 let outside = capture.outside();
-                let late = outside - core::mem::replace(&mut self.outside, outside);
+                let missed = outside - core::mem::replace(&mut self.outside, outside);
+                self.missed.add(missed, self.plan.interval_of(now).unwrap_or(0));
+                self.missed.add(u64::from(is_evicted), interval);
                 let (packets, duplicates, overflowed) =
                     cache.as_ref().map_or((0, 0, 0), |cache| (cache.packets(), cache.duplicates(), cache.overflowed()));
-                Some((Packets::Each(cache), EndCounters { packets, duplicates, overflowed, missed: late, ..counters }))
+                Some((Packets::Each(cache), EndCounters { packets, duplicates, overflowed, ..counters }))
             }
             Storage::Sent(finecombs) => {
                 let at = finecombs.iter().position(|(stored, _)| *stored == interval);

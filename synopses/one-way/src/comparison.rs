@@ -18,8 +18,8 @@ pub(crate) struct Comparison {
     pub(crate) unsent: Vec<(u64, Option<u64>)>,
     /// Whether every difference was found.
     pub(crate) complete: bool,
-    /// Whether an end was delivered packets of the previous interval after that had ended.
-    pub(crate) late: bool,
+    /// Flags of the previous interval that follow from the packet counters of this one.
+    pub(crate) before: Flags,
 }
 
 impl Comparison {
@@ -45,7 +45,7 @@ impl Comparison {
             ..Report::unknown(interval, flags)
         };
         let unsettled = UnsettledLoss::new(lost, estimate.sent, estimate.complete);
-        Self { report, unsettled, unsent, complete: estimate.complete, late: false }
+        Self { report, unsettled, unsent, complete: estimate.complete, before: Flags::NONE }
     }
 
     /// From all packets of both ends. Nothing is estimated.
@@ -80,7 +80,8 @@ impl Comparison {
         };
         let mut unsent: Vec<_> = arrived.into_iter().map(|(id, time)| (id, Some(time))).collect();
         unsent.sort_unstable();
-        Self { report, unsettled: UnsettledLoss::new(lost, sent, true), unsent, complete: true, late: false }
+        let unsettled = UnsettledLoss::new(lost, sent, true);
+        Self { report, unsettled, unsent, complete: true, before: Flags::NONE }
     }
 
     /// Replaces the ids of lost packets by those under the next interval's key. `rekeyed` has pairs of old and new id.
@@ -117,11 +118,8 @@ impl Comparison {
         report.loss = report.sent.filter(|sent| *sent > 0).map(|sent| report.lost as f64 / sent as f64);
         // Late packets are the slowest ones. Without the times of some, the mean is too low.
         let untimed = settled.late > settled.late_delays_ns.1;
-        report.flags = report
-            .flags
-            .with(Flags::INCOMPLETE, !settled.complete)
-            .with(Flags::PARTIAL, untimed)
-            .with(Flags::MISSED, next.late);
+        let flags = report.flags.with(Flags::INCOMPLETE, !settled.complete).with(Flags::PARTIAL, untimed);
+        report.flags = flags | next.before;
         self.into_report()
     }
 

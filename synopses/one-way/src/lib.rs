@@ -43,7 +43,8 @@
 //! | [`plan`] | what both ends agree on at the start of a run |
 //! | [`message`] | requests and responses, to and from [`wire::proto::one_way`] |
 //! | [`clock`] | offset between the two clocks, and the error of each |
-//! | [`collector`], `end_counters` | packets of one end, by interval; how many it saw, dropped and missed |
+//! | [`collector`] | packets of one end, by interval |
+//! | `end_counters`, `unplaced_count` | how many packets an end saw, dropped and missed |
 //! | `keys`, `bucket_receiver` | key rotation; the receiver's buckets for FineComb and LDA |
 //! | [`sender`], `round`, `comparison`, `conclusions` | the requesting end: runs, intervals, results, reports |
 //! | `sampling_controller` | the sampled share of flows |
@@ -64,6 +65,7 @@ pub mod report;
 mod round;
 mod sampling_controller;
 pub mod sender;
+mod unplaced_count;
 
 pub use clock::{ClockOffset, ClockState};
 pub use collector::{Collector, End, IntervalPackets};

@@ -23,7 +23,8 @@ impl Flags {
     pub const INCOMPLETE: Self = Self(1 << 2);
     /// Some packets' arrival times are missing, or packets exceeded the memory budget.
     pub const PARTIAL: Self = Self(1 << 3);
-    /// An end missed packets that passed: they cannot be told from lost ones.
+    /// An end missed packets that passed, or may have: they cannot be told from lost ones. RDA: also if the receiver
+    /// missed packets of the next interval, in which those of this one arrive that are late.
     pub const MISSED: Self = Self(1 << 4);
     /// A NIC or kernel merged packets (TSO, GSO, GRO), so the ends saw different ones.
     pub const OVERSIZED: Self = Self(1 << 5);
@@ -103,6 +104,17 @@ impl Flags {
             .with(Self::PARAMETER_MISMATCH, ours.sampled != theirs.sampled)
             .with(Self::SAMPLED, ours.sampled != u32::MAX)
             .with(Self::EMPTY, ours.packets == 0 || theirs.packets == 0)
+    }
+
+    /// RDA: flags of the interval before the one that both ends counted. Packets of it that were delivered after it had
+    /// ended are in no interval. What was sent in it and arrived in the next one settles its loss, if the receiver has
+    /// that next one whole.
+    #[must_use]
+    pub(crate) fn of_previous(ours: &EndCounters, theirs: &EndCounters) -> Self {
+        Self::NONE
+            .with(Self::MISSED, ours.late > 0 || theirs.late > 0 || theirs.missed > 0)
+            .with(Self::PARTIAL, theirs.overflowed > 0)
+            .with(Self::OVERSIZED, theirs.oversized > 0)
     }
 }
 

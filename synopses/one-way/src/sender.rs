@@ -378,9 +378,9 @@ impl Sender {
             Outcome::Compared(mut comparison, cache) => {
                 self.effects.extend(cache.map(Effect::GiveBack));
                 round.flag(&mut comparison.report, self.settings.clock_bound, self.clock_state());
-                comparison.late = round.ours.late > 0 || round.theirs.is_some_and(|theirs| theirs.late > 0);
-                let sampling =
-                    self.sampling.update(&round.ours, &round.theirs.unwrap_or_default(), self.last.unwrap_or(0));
+                let theirs = round.theirs.unwrap_or_default();
+                comparison.before = Flags::of_previous(&round.ours, &theirs);
+                let sampling = self.sampling.update(&round.ours, &theirs, self.last.unwrap_or(0));
                 self.effects.extend(sampling.map(Effect::Sample));
                 self.conclusions.add_comparison(*comparison);
                 round.step = Step::Finish;

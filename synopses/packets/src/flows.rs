@@ -43,6 +43,17 @@ pub struct FlowsSettings {
     pub secret: u128,
 }
 
+impl FlowsSettings {
+    /// Whether segment offloads (TSO, GSO, GRO) change its figures, because a NIC or the kernel merges segments before
+    /// they are captured. A merged frame is one packet where several passed, and has one header of theirs: fewer
+    /// packets are checked for their order, all of them in order, and heavy hitters weigh less, also by bytes. Distinct
+    /// items stay the same.
+    #[must_use]
+    pub const fn is_affected_by_offloads(&self) -> bool {
+        self.reordering.is_some() || self.heavy.is_some()
+    }
+}
+
 /// Why settings of flows are not valid.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]

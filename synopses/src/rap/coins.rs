@@ -15,6 +15,12 @@ impl Coins {
         Self { mixer: Mixer::new(seed, 2), drawn: 0 }
     }
 
+    /// Draws by another seed from the next coin on. Coins go on: a state that is decoded has the coins of its seed, and
+    /// goes on with the next one.
+    pub(crate) const fn reseed(&mut self, seed: u64) {
+        self.mixer = Mixer::new(seed, 2);
+    }
+
     /// What the number of a coin is combined with before it is mixed.
     pub(crate) const fn constant(&self) -> u64 {
         self.mixer.constant()

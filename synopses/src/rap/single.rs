@@ -45,6 +45,14 @@ impl Rap {
         self.coins.drawn
     }
 
+    /// Begins an epoch with an empty table and another seed. Coins go on.
+    pub(crate) fn reseed(&mut self, seed: u64) {
+        self.summary.reseed(seed);
+        self.coins.reseed(seed);
+        self.settings.seed = seed;
+        self.tally = Tally::default();
+    }
+
     /// The number of a key's entry.
     pub(crate) fn find(&self, digest: Digest) -> Option<usize> {
         self.summary.find(digest)

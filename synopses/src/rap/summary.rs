@@ -76,6 +76,12 @@ impl StreamSummary {
         self.index.clear();
     }
 
+    /// Empties it, and places digests in its index by another seed.
+    pub(super) fn reseed(&mut self, seed: u64) {
+        self.clear();
+        self.mixer = Mixer::new(seed, 1);
+    }
+
     pub(super) const fn capacity(&self) -> usize {
         self.entries.len()
     }

@@ -129,6 +129,12 @@ impl Capture {
         }
     }
 
+    /// The first interval that is neither closed nor evicted. One before it has no packets, or not all of them.
+    #[must_use]
+    pub const fn first_open(&self) -> u64 {
+        self.first_open
+    }
+
     /// Packets before the start, or of closed intervals.
     #[must_use]
     pub const fn outside(&self) -> u64 {
@@ -194,6 +200,7 @@ mod tests {
         capture.insert(Digest(9), 1_000);
 
         assert_eq!((capture.dropped(), capture.outside(), capture.memory_bytes()), (1, 1, bytes));
+        assert_eq!(capture.first_open(), 1);
         assert!(capture.close(2).is_some_and(|cache| cache.packets() == 1), "interval 1 is dropped with it");
         assert_eq!(capture.dropped(), 2);
         assert!(capture.close(5).is_some());

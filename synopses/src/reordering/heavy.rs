@@ -134,10 +134,7 @@ impl HeavyFlows {
     pub(super) fn reseed(&mut self, seed: u64) {
         self.records.fill(NONE);
         self.mixer = Mixer::new(seed, 4);
-        // A state that is decoded has the coins of its seed, and goes on with the next one.
-        let drawn = self.coins.drawn;
-        self.coins = Coins::new(seed);
-        self.coins.drawn = drawn;
+        self.coins.reseed(seed);
         self.settings.seed = seed;
     }
 }

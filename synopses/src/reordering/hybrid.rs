@@ -43,7 +43,8 @@ impl Reordering {
     }
 
     /// Adds a segment that came at `now_ns`. Returns the report of a record that it evicted, if that is to be sent. A
-    /// clock that goes back is counted, and makes no record stale.
+    /// clock that goes back is counted, and makes no record stale. A record that idles for 2³¹ to 2³² ticks cannot be
+    /// told from that: where no interval ends for so long, begin anew before ([`Boundary::Reseed`]).
     #[inline]
     pub fn insert(&mut self, segment: &Segment, now_ns: u64) -> Option<Report> {
         self.counters.segments += 1;

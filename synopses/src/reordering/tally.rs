@@ -167,6 +167,20 @@ impl PrefixTally {
         self.dropped = 0;
     }
 
+    /// Empties it for the next interval, which has another seed: that of the records, where these have a new one
+    /// ([`super::Boundary::Reseed`]). Allocates nothing.
+    pub fn reseed(&mut self, seed: u64) {
+        self.prefixes.reseed(seed);
+        self.sums.fill(Sums::default());
+        self.dropped = 0;
+    }
+
+    /// The seed in use.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.prefixes.settings().seed
+    }
+
     /// Allocated bytes, whatever was reported.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -227,6 +241,24 @@ mod tests {
         assert!((0..8).all(|prefix| tally.estimate(Prefix(prefix)).is_some_and(|sums| sums.packets == 680)));
         let there: u64 = tally.iter().map(|sums| sums.reports).sum();
         assert_eq!(there + tally.dropped(), 40 * 8 + 5_000);
+    }
+
+    #[test]
+    fn a_tally_with_another_seed_is_empty_and_places_and_draws_by_that_seed() {
+        let mut tally = PrefixTally::new(16, 3).expect("possible");
+        // More prefixes than entries, so that coins are drawn.
+        let insert = |tally: &mut PrefixTally| (0..400).for_each(|prefix| tally.insert(report(prefix % 90, 3, 1)));
+        insert(&mut tally);
+        let bytes = tally.memory_bytes();
+        assert!(tally.dropped() > 0);
+
+        tally.reseed(9);
+        assert_eq!((tally.seed(), tally.iter().count(), tally.dropped()), (9, 0, 0));
+        assert_eq!(tally.memory_bytes(), bytes);
+        // What is decoded has places and coins of the seed that was written.
+        let mut decoded = PrefixTally::decode(&tally.encode(), 16).expect("what was encoded");
+        [&mut tally, &mut decoded].into_iter().for_each(insert);
+        assert!(tally.dropped() > 0 && tally.encode() == decoded.encode());
     }
 
     #[test]

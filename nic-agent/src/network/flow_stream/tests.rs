@@ -8,6 +8,7 @@ use crate::config::Config;
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
+const WHOLE: FrameInfo = FrameInfo { merged: false };
 /// The server of the usual clients.
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 443);
 
@@ -55,7 +56,7 @@ fn interval(
     for (place, (from, to, sequence)) in (0..).zip(all) {
         let (bytes, time_ns) = (frame(from, to, sequence), START + second * SECOND + place * apart_ns);
         let frame = Frame { bytes: &bytes, length: bytes.len() as u32, time_ns, link: Link::Ethernet };
-        stream.insert(&parse(&frame, stream.view()));
+        stream.insert(&parse(&frame, stream.view()), WHOLE);
     }
     assert!(stream.is_due(UnixNanos(START + (second + 1) * SECOND)));
     stream.end_interval(UnixNanos(START + (second + 1) * SECOND));
@@ -157,8 +158,8 @@ fn clients_that_come_back_with_other_addresses_change_nothing_but_who_is_named()
 fn of_few_packets_shares_are_missing_and_broken_packets_are_counted() {
     let mut stream = stream(", filter: dst port 9");
     let few = (0..10).map(|number| (SERVER, SocketAddrV4::new(*SERVER.ip(), 9), number * 100));
-    stream.insert(&Err(ParseError::CutTcp));
-    stream.insert(&Err(ParseError::OtherLink));
+    stream.insert(&Err(ParseError::CutTcp), WHOLE);
+    stream.insert(&Err(ParseError::OtherLink), WHOLE);
     stream.add_dropped(3);
 
     let values = interval(&mut stream, 0, 1, few);
@@ -169,13 +170,45 @@ fn of_few_packets_shares_are_missing_and_broken_packets_are_counted() {
     assert_eq!((stream.metrics.counts(), values["network.destination.flows"].0), ([10, 1, 3], 1.0));
 }
 
+#[test]
+fn merged_frames_flag_shares_and_weights_and_no_distinct_items() {
+    for (synopses, flagged) in [
+        ("reordering: {}", true),
+        ("heavy_hitters: {weight: packets}", true),
+        ("heavy_hitters: {weight: bytes}", true),
+        ("cardinality: {}", false),
+    ] {
+        let text = format!(
+            "network:\n  streams: [{{name: a, interface: lo, filter: dst port 443, synopses: {{{synopses}}}}}]\n"
+        );
+        let config = Config::parse(&text).unwrap().network.streams.remove(0);
+        let settings = config.synopses.as_ref().unwrap();
+        let mut stream = FlowStream::new(&config, settings, Path::new("/nowhere/services.sock"), 7).unwrap();
+        stream.end_interval(UnixNanos(START));
+        let elsewhere = SocketAddrV4::new(*SERVER.ip(), 80);
+        // The second one of another stream.
+        for (to, merged) in [(SERVER, true), (elsewhere, true), (SERVER, false)] {
+            let bytes = frame(SERVER, to, 0);
+            let frame = Frame { bytes: &bytes, length: bytes.len() as u32, time_ns: START, link: Link::Ethernet };
+            stream.insert(&parse(&frame, stream.view()), FrameInfo { merged });
+        }
+        stream.end_interval(UnixNanos(START + SECOND));
+
+        let merged = u64::from(flagged);
+        assert_eq!(stream.metrics.merged(), (merged as f64, merged), "{synopses}");
+        // The next interval has none.
+        stream.end_interval(UnixNanos(START + 2 * SECOND));
+        assert_eq!(stream.metrics.merged(), (0.0, merged), "{synopses}");
+    }
+}
+
 /// So many clients of `network` send a segment each, all at one time.
 fn send(stream: &mut FlowStream, at: UnixNanos, network: u8, clients: u8) {
     for number in 0..clients {
         let client = SocketAddrV4::new(Ipv4Addr::new(10, network, number, 7), 40_000);
         let bytes = frame(client, SERVER, 0);
         let frame = Frame { bytes: &bytes, length: bytes.len() as u32, time_ns: at.0, link: Link::Ethernet };
-        stream.insert(&parse(&frame, stream.view()));
+        stream.insert(&parse(&frame, stream.view()), WHOLE);
     }
 }
 

@@ -19,8 +19,10 @@ pub(crate) struct FragmentMetrics {
     occupancy: Gauge,
     agreed: Gauge,
     unknown: Gauge,
+    pub(super) merged_flag: Gauge,
     passed: Counter,
     counted: Counter,
+    oversized: Counter,
     // Last: dropping it unregisters the metrics.
     client: Client,
 }
@@ -36,8 +38,10 @@ impl FragmentMetrics {
             occupancy: gauge("network.fragment.occupancy", "1", Group::Measurement),
             agreed: gauge("network.fragment.agreed", "1", Group::Measurement),
             unknown: gauge("network.fragment.unknown", "{flow}", Group::Measurement),
+            merged_flag: gauge("network.flag.oversized", "1", Group::Measurement),
             passed: counter("network.fragment.passed"),
             counted: counter("network.fragment.counted"),
+            oversized: counter("network.fragment.oversized"),
             client,
         }
     }
@@ -51,8 +55,10 @@ impl FragmentMetrics {
         self.occupancy.set(found.occupancy);
         self.agreed.set(if found.paths == 0 { f64::NAN } else { found.agreed as f64 / found.paths as f64 });
         self.unknown.set(found.unknown as f64);
+        self.merged_flag.set(f64::from(u8::from(found.oversized > 0)));
         self.passed.add(found.passed);
         self.counted.add(found.counted);
+        self.oversized.add(found.oversized);
         self.client.changed();
     }
 }

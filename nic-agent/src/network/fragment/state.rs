@@ -24,6 +24,8 @@ const KEPT: usize = 2;
 pub(super) struct EndedEpoch {
     pub(super) fragment: Fragment,
     pub(super) passed: u64,
+    /// Merged frames among what passed.
+    pub(super) oversized: u64,
     /// Whether all packets of the epoch were looked at.
     pub(super) whole: bool,
     /// What was counted of each path.
@@ -37,6 +39,8 @@ pub(crate) struct EpochResult {
     pub(crate) epoch: u32,
     pub(crate) passed: u64,
     pub(crate) counted: u64,
+    /// Merged frames (TSO, GSO, GRO) that passed here, each of which counts as one packet.
+    pub(crate) oversized: u64,
     pub(crate) occupancy: f64,
     pub(crate) whole: bool,
     /// Number of paths, and of those whose ends had agreed on a table.
@@ -254,6 +258,7 @@ impl FragmentState {
             epoch,
             passed: ended.passed,
             counted: ended.fragment.load(),
+            oversized: ended.oversized,
             occupancy: ended.fragment.occupancy(),
             whole: ended.whole,
             paths: ended.countings.len(),

@@ -15,6 +15,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The epoch in which the agents start.
 const FIRST: u32 = 1_700_000_000;
 const COUNTERS: u32 = 256;
+const WHOLE: FrameInfo = FrameInfo { merged: false };
 
 /// Addresses of the nodes with fragments 1 and 2, and of what has none.
 const NODES: [Ipv4Addr; 3] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 2, 0, 1), Ipv4Addr::new(10, 9, 0, 1)];
@@ -42,7 +43,7 @@ impl Agent {
 
     fn insert(&mut self, bytes: &[u8], time_ns: u64) {
         let frame = Frame { bytes, length: bytes.len() as u32, time_ns, link: Link::Ethernet };
-        self.stream.insert(&parse(&frame, View::Outer));
+        self.stream.insert(&parse(&frame, View::Outer), WHOLE);
     }
 
     fn ends(&mut self, epoch: u32) -> EpochResult {
@@ -183,7 +184,7 @@ fn an_epoch_that_was_not_read_from_its_begin_or_lost_frames_is_nobodys_estimate(
     agents[0].ends(FIRST);
 
     traffic(&mut agents, FIRST + 1, 0);
-    agents[1].stream.add_dropped(3);
+    agents[1].stream.add_dropped(3, UnixNanos::from_secs((FIRST + 1).into()));
     let [one, two] = [0, 1].map(|place: usize| agents[place].ends(FIRST + 1));
     assert!(one.whole && !two.whole && two.heaviest.is_empty());
     exchange(&mut agents, FIRST + 1, 2);
@@ -196,6 +197,48 @@ fn an_epoch_that_was_not_read_from_its_begin_or_lost_frames_is_nobodys_estimate(
         agents[0].insert(&datagram(NODES[0], NODES[1], 1), u64::from(epoch) * SECOND);
         agents[0].stream.poll(UnixNanos::from_secs(epoch.into()));
         assert!(!agents[0].ends(epoch).whole);
+    }
+}
+
+#[test]
+fn what_is_dropped_after_an_epochs_end_is_missing_in_it_and_in_all_until_that_was_noticed() {
+    for (noticed_ms, expected) in [
+        (500, [false, true, false, true, true, true]),
+        (1_001, [false, true, false, false, true, true]),
+        // Whoever reads the interface was held up.
+        (2_500, [false, true, false, false, false, true]),
+    ] {
+        let mut agent = Agent::new(2, FIRST);
+        let whole = (FIRST..FIRST + 6).map(|epoch| {
+            let begins = UnixNanos::from_secs(epoch.into());
+            agent.insert(&datagram(NODES[0], NODES[1], 1), begins.plus(GRACE).0);
+            if epoch == FIRST + 2 {
+                agent.stream.add_dropped(1, begins.plus(Nanos::from_millis(noticed_ms)));
+            }
+            agent.ends(epoch).whole
+        });
+        assert_eq!(whole.collect::<Vec<_>>(), expected, "noticed after {noticed_ms} ms");
+    }
+}
+
+#[test]
+fn merged_frames_flag_the_epoch_in_which_each_counts_as_one_packet() {
+    let mut agent = Agent::new(2, FIRST);
+    let text = "network:\n  fragment: {id: 2, interface: lo}\n";
+    let config = Config::parse(text).unwrap().network.fragment.unwrap();
+    let metrics = FragmentMetrics::new(&config, std::path::Path::new("/nowhere/services.sock"));
+    let bytes = datagram(NODES[0], NODES[1], 1);
+    for (epoch, merged) in [(FIRST, false), (FIRST + 1, true), (FIRST + 2, false)] {
+        let time_ns = u64::from(epoch) * SECOND;
+        let frame = Frame { bytes: &bytes, length: bytes.len() as u32, time_ns, link: Link::Ethernet };
+        for _ in 0..3 {
+            agent.stream.insert(&parse(&frame, View::Outer), FrameInfo { merged });
+        }
+        let found = agent.ends(epoch);
+        metrics.write(&found);
+
+        let (number, flag) = if merged { (3, 1.0) } else { (0, 0.0) };
+        assert_eq!((found.passed, found.oversized, metrics.merged_flag.get()), (3, number, flag));
     }
 }
 

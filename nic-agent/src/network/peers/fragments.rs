@@ -88,6 +88,7 @@ fn log(found: &EpochResult) {
         epoch = found.epoch,
         passed = found.passed,
         counted = found.counted,
+        oversized = found.oversized,
         whole = found.whole,
         agreed = found.agreed,
         paths = found.paths,

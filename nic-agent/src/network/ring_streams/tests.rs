@@ -167,11 +167,11 @@ fn while_an_interface_cannot_be_read_a_stream_ends_at_once_and_writes_nothing_ha
     add(&commands, "name: b, synopses: {reordering: {}}");
     streams.take_commands();
     commands.send(Command::End("b".to_owned())).unwrap();
-    streams.unreadable();
+    streams.unreadable(UnixNanos(START));
 
     assert_eq!(names(&inbox), ["b"]);
     commands.send(Command::End("a".to_owned())).unwrap();
-    streams.unreadable();
+    streams.unreadable(UnixNanos(START));
     assert_eq!((names(&inbox), streams.views), (vec!["a".to_owned()], [false, false]));
 }
 

@@ -4,6 +4,11 @@ use one_way::{ClockState, Flags, Report, RequestBody, Synopsis};
 
 use crate::world::{Fate, MS, Scenario, World};
 
+/// Intervals with a flag, of the reports of an end.
+fn flagged(reports: &[Report], flag: Flags) -> Vec<u64> {
+    reports.iter().filter(|report| report.flags.any(flag)).map(|report| report.interval).collect()
+}
+
 #[test]
 fn both_clocks_states_are_in_every_report_of_both_ends() {
     let cases = [
@@ -41,9 +46,7 @@ fn a_packet_delivered_after_the_grace_period_flags_its_own_interval_only() {
         world.run(5_000);
 
         for reports in &world.reports {
-            let missed = |report: &&Report| report.flags.any(Flags::MISSED);
-            let flagged: Vec<u64> = reports.iter().filter(missed).map(|report| report.interval).collect();
-            assert_eq!(flagged, [7], "delayed at end {end}");
+            assert_eq!(flagged(reports, Flags::MISSED), [7], "delayed at end {end}");
             assert!(reports.len() > 12 && reports[7].trusted_loss().is_none());
         }
         world.check(0, true);
@@ -57,9 +60,40 @@ fn with_finecomb_such_a_packet_flags_the_interval_in_which_it_is_delivered() {
     world.delayed_handover = Some((0, 7));
     world.run(5_000);
 
-    let missed = |report: &&Report| report.flags.any(Flags::MISSED);
-    let flagged: Vec<u64> = world.reports[1].iter().filter(missed).map(|report| report.interval).collect();
+    let flagged = flagged(&world.reports[1], Flags::MISSED);
     assert!(flagged.iter().all(|interval| [8, 9].contains(interval)) && !flagged.is_empty(), "{flagged:?}");
+}
+
+#[test]
+fn packets_that_the_sender_misses_within_the_grace_flag_the_interval_that_ended_and_their_own() {
+    for synopsis in [Synopsis::RDA, Synopsis::finecomb(2_000, 200), Synopsis::lda(2_000)] {
+        let exact = synopsis == Synopsis::RDA;
+        let mut world = World::new(Scenario { synopsis, ..Scenario::with_seed(45) });
+        world.dropped_at = Some((0, 7, 0..3));
+        world.run(5_000);
+
+        assert_eq!(flagged(&world.reports[1], Flags::MISSED), [6, 7]);
+        assert!(world.reports[1].len() > 12);
+        world.check(0, exact);
+        world.check(1, exact);
+    }
+}
+
+#[test]
+fn packets_that_the_receiver_misses_flag_the_interval_before_in_which_they_may_have_been_sent() {
+    // Within the grace, and after it.
+    for (seed, milliseconds, expected) in [(46, 0..3, &[5, 6, 7][..]), (47, 6..9, &[6, 7])] {
+        let mut world = World::new(Scenario { delay: (MS, 20 * MS), ..Scenario::with_seed(seed) });
+        world.dropped_at = Some((1, 7, milliseconds));
+        world.run(5_000);
+
+        for reports in &world.reports {
+            assert_eq!(flagged(reports, Flags::MISSED), expected);
+            assert!(reports.len() > 12);
+        }
+        world.check(0, true);
+        world.check(1, true);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! lost, duplicated and replayed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use one_way::collector::CollectorSettings;
 use one_way::{
@@ -116,6 +117,8 @@ pub struct World {
     pub requests: BTreeMap<&'static str, u64>,
     /// Packets in a thousand that an end's kernel drops.
     pub dropped: [u64; 2],
+    /// End and interval in which an end's kernel drops all packets of these milliseconds.
+    pub dropped_at: Option<(usize, u64, Range<u64>)>,
     pub oversized: bool,
     /// End and interval in which one packet of a thousand is delivered only when the next interval ends.
     pub delayed_handover: Option<(usize, u64)>,
@@ -168,6 +171,7 @@ impl World {
             runs: 0,
             requests: BTreeMap::new(),
             dropped: [0; 2],
+            dropped_at: None,
             oversized: false,
             delayed_handover: None,
             undelivered: Vec::new(),
@@ -213,6 +217,13 @@ impl World {
         }
     }
 
+    fn drops_at(&self, end: usize, at: u64) -> bool {
+        self.dropped_at.as_ref().is_some_and(|(drops, interval, milliseconds)| {
+            let since = at.wrapping_sub(self.begins).wrapping_sub(interval * LENGTH);
+            *drops == end && milliseconds.contains(&(since / MS))
+        })
+    }
+
     fn traffic(&mut self) {
         for step in 0..self.scenario.rate {
             let sent = self.now + step * (MS / self.scenario.rate);
@@ -221,10 +232,10 @@ impl World {
             if self.silent[0] {
                 continue;
             }
-            let seen = self.random.random_range(0..1000) >= self.dropped[0];
+            let seen = self.random.random_range(0..1000) >= self.dropped[0] && !self.drops_at(0, at);
             if let Some(collector) = &mut self.collector[0] {
                 if !seen {
-                    collector.missed(1);
+                    collector.missed(1, UnixNanos(at));
                 } else if self.delayed_handover.is_some_and(|late| late == (0, at.wrapping_sub(self.begins) / LENGTH))
                     && id % 1_000 == 0
                 {
@@ -233,7 +244,7 @@ impl World {
                     collector.insert(UnixNanos(at), digest_of(id), |_| Digest(flow));
                 }
                 if self.oversized {
-                    collector.oversized();
+                    collector.oversized(UnixNanos(at));
                 }
             }
             let lost = self.chance(self.scenario.loss) || self.silent[1];
@@ -257,10 +268,10 @@ impl World {
         match event {
             Event::Packet { id, flow } => {
                 let now = self.clock(1);
-                let seen = self.random.random_range(0..1000) >= self.dropped[1];
+                let seen = self.random.random_range(0..1000) >= self.dropped[1] && !self.drops_at(1, now);
                 if let Some(collector) = &mut self.collector[1] {
                     if !seen {
-                        collector.missed(1);
+                        collector.missed(1, UnixNanos(now));
                     } else if self
                         .delayed_handover
                         .is_some_and(|late| late == (1, now.wrapping_sub(self.begins) / LENGTH))

@@ -22,6 +22,9 @@ const TIMEOUT_NS: u64 = 100_000_000;
 /// At the first end of an interval after so long, prefixes get other places: who has found out which ones share a
 /// record does not know it for longer. Not after each interval, since a flow's first packet is not checked.
 pub(super) const RESEED_AFTER_NS: u64 = 64_000_000_000;
+/// So long after the first packet since then, places are drawn anew in an interval, too: 18 minutes. Records have ticks
+/// of 32 bits, by which one that idles for 37 to 73 minutes looks fresh.
+const MAX_RECORD_AGE_NS: u64 = 1 << 40;
 /// Packets checked of a prefix below which it is not judged.
 pub const MIN_PACKETS: u64 = 16;
 /// A prefix is heavily reordered above this share of packets out of order.
@@ -40,6 +43,8 @@ pub(super) struct Reordered {
     drawings: u64,
     /// End of the interval after which the last time was; before that, end of the first one.
     drawn_ns: Option<u64>,
+    /// Time of the first packet with these places. All records are of that time, or later.
+    first_ns: Option<u64>,
 }
 
 /// Packets out of order in one interval. Flows are sampled: shares are of the packets that were checked.
@@ -153,6 +158,7 @@ impl Reordered {
             seed,
             drawings: 0,
             drawn_ns: None,
+            first_ns: None,
         })
     }
 
@@ -164,15 +170,28 @@ impl Reordered {
             self.fragments += 1;
             return;
         }
-        if let Some(report) = self.synopsis.insert(&segment, packet.time_ns) {
+        let now_ns = packet.time_ns;
+        if self.first_ns.get_or_insert(now_ns).abs_diff(now_ns) >= MAX_RECORD_AGE_NS {
+            self.give_records_up(now_ns);
+        }
+        if let Some(report) = self.synopsis.insert(&segment, now_ns) {
             self.tally.insert(report);
         }
+    }
+
+    /// Begins anew at a packet of `now_ns`, within an interval, which keeps what was checked.
+    #[cold]
+    fn give_records_up(&mut self, now_ns: u64) {
+        let boundary = self.drawn_anew(now_ns);
+        let Self { synopsis, tally, .. } = self;
+        synopsis.close(boundary, |report| tally.insert(report));
+        self.first_ns = Some(now_ns);
     }
 
     /// Other places than ever before, from `now_ns` on.
     fn drawn_anew(&mut self, now_ns: u64) -> Boundary {
         self.drawings += 1;
-        self.drawn_ns = Some(now_ns);
+        (self.drawn_ns, self.first_ns) = (Some(now_ns), None);
         Boundary::Reseed(self.seed.wrapping_add(self.drawings << 32))
     }
 
@@ -183,7 +202,7 @@ impl Reordered {
         let Self { synopsis, tally, fragments, .. } = self;
         synopsis.close(boundary, |report| tally.insert(report));
         let interval = ReorderingInterval::of(tally, core::mem::take(fragments), most);
-        tally.reset();
+        tally.reseed(synopsis.settings().seed);
         interval
     }
 
@@ -192,6 +211,7 @@ impl Reordered {
     pub(super) fn forget_flows(&mut self, now_ns: u64) {
         let boundary = self.drawn_anew(now_ns);
         self.synopsis.close(boundary, |_| {});
+        self.tally.reseed(self.synopsis.settings().seed);
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -222,6 +242,7 @@ mod tests {
                 let _ = reordered.end_interval(now_ns, 1);
             }
             seeds.push(reordered.synopsis.settings().seed);
+            assert_eq!(reordered.tally.seed(), reordered.synopsis.settings().seed, "one seed changes both");
         }
 
         let is_drawn: Vec<bool> = seeds.windows(2).map(|pair| pair[0] != pair[1]).collect();

@@ -122,6 +122,32 @@ fn flows_are_followed_over_intervals_and_begin_anew_when_places_are_drawn_anew()
 }
 
 #[test]
+fn in_an_interval_of_an_hour_a_flow_that_has_ended_gives_its_record_to_the_next_one_whenever_that_comes() {
+    let reordering = Some(PrefixLengths::default());
+    let settings = FlowsSettings { filter: Filter::default(), reordering, heavy: None, window_ns: None, secret: 3 };
+    // By its ticks of 32 bits, a record that idles for 37 to 73 minutes looks fresh.
+    for minutes in [1, 20, 36, 38, 50, 72, 74] {
+        let mut flows = Flows::new(&settings).expect("possible");
+        let mut send = |begin_ns: u64, port: u16, packets: u32| {
+            for number in 0..packets {
+                let time_ns = begin_ns + u64::from(number);
+                flows.insert(&packet(time_ns, end(0x1_02_03, port), end(1 << 20, 443), number * 100, 100));
+            }
+        };
+        // Two flows that are watched for long, and one that is sampled, of one prefix.
+        send(START, 1, 20_000);
+        send(START, 2, 20_000);
+        send(START, 3, 10);
+        let later = START + minutes * 60 * SECOND;
+        send(later, 4, 100);
+
+        let found = flows.end_interval(later + SECOND, 1).reordering.expect("on");
+        // The first packet of each is compared with none.
+        assert_eq!((found.checked, found.out_of_order), (2 * 19_999 + 9 + 99, 0), "{minutes} minutes");
+    }
+}
+
+#[test]
 fn prefixes_are_as_long_as_was_asked_for() {
     let flows = |v4, v6| {
         let reordering = Some(PrefixLengths { v4, v6 });
