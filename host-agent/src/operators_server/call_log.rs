@@ -18,7 +18,7 @@ use axum::response::Response;
 use tonic::{Code, Status};
 use wire::time::Nanos;
 
-use super::calls::Allowed;
+use super::calls::AllowedCall;
 use crate::clock::Clock;
 
 /// Logs the calls to `router` whose senders were let in.
