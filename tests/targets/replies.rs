@@ -2,7 +2,7 @@
 
 use agent_runtime::http_client::{excerpt, retry_after};
 use otlp::{Encoding, Signal};
-use page::older::{self, Past, Reach};
+use page::older::{self, PastScores, Reach};
 use remote_write::encoding::Version;
 use remote_write::reply::{Reply, ReplyAction, RequestContext, interpret};
 use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Step};
@@ -45,7 +45,7 @@ pub fn receiver_reply(bytes: &[u8]) {
     assert!(text.chars().count() <= 420 && text.chars().all(wire::printable::is_printable), "{text:?}");
 
     for reach in [Reach::Day, Reach::Week] {
-        let Past { scores, alarms } = older::past(body, reach).unwrap_or_default();
+        let PastScores { scores, alarms } = older::past(body, reach).unwrap_or_default();
         assert!(scores.is_sorted_by(|a, b| a.second < b.second) && scores.iter().all(|score| score.ratio.is_finite()));
         assert!(alarms.is_sorted_by(|a, b| a.to <= b.from) && alarms.iter().all(|alarm| alarm.from <= alarm.to));
     }

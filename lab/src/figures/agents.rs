@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use support::clock::Stopwatch;
+use wire::control::State;
 
 use super::figure::{Figure, Goal};
 use super::helpers::Rounds;
@@ -130,6 +131,13 @@ struct Lmap {
     id: u32,
     state: String,
     columns: u32,
+}
+
+impl Lmap {
+    /// Whether it judges rows, by its state.
+    fn judges(&self) -> bool {
+        State::named(&self.state).is_some_and(State::judges)
+    }
 }
 
 impl Agents {
