@@ -1,5 +1,5 @@
 //! Reads the library's encodings, whose forms are in `synopses/src/encoding.rs`. They come from this process: one that
-//! ends too early reads as zeros, which no comparison survives.
+//! ends too early reads as zeros, which no comparison survives. And writes numbers as they have them.
 
 /// Bytes of the header.
 const HEAD: usize = 14;
@@ -41,4 +41,13 @@ impl<'a> Reader<'a> {
         }
         number
     }
+}
+
+/// Appends a number, in as many bytes as it needs.
+pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
 }

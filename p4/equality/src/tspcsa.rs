@@ -144,7 +144,7 @@ impl model::Reference for Reference {
 }
 
 /// What a control plane makes of a switch's registers.
-fn load(registers: &Registers, kind: DigestKind) -> Option<TsPcsa> {
+pub(crate) fn load(registers: &Registers, kind: DigestKind) -> Option<TsPcsa> {
     let one = |name: &str| registers.get(name)?.first().copied();
     let latest_ns = one("latest_high")? << 32 | one("latest_low")?;
     let newest = latest_ns.div_ceil(settings().slot_ns);

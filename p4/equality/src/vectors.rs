@@ -1,5 +1,5 @@
-//! Golden vectors: frames in a capture file, and the registers that each program has after them. And the same as a
-//! running switch needs it.
+//! Golden vectors: frames in a capture file, the registers that each program has after them, what the library estimates
+//! of them, and the digests of the first ones. And the same as a running switch needs it.
 
 use std::fs;
 use std::io;
@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use packets::file::{Capture, Writer};
 use packets::frame::{Frame, Link};
 use packets::source::{Progress, Source as _, SourceError};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::estimates::{self, Estimates, EstimatesError};
 use crate::frames::{AGENT_PORT, Captured};
+use crate::names::{self, FrameDigest};
 use crate::programs::{Subject, Unequal, read, root};
 use crate::registers::Registers;
 use crate::traffic::{Streams, Traffic, edges, wraps};
@@ -28,15 +31,18 @@ pub enum VectorError {
     /// A capture that cannot be read.
     #[error("{0}")]
     Capture(PathBuf, #[source] SourceError),
-    /// Registers that cannot be read.
+    /// Registers, digests and estimates that cannot be read.
     #[error("{0}")]
-    Registers(PathBuf, #[source] serde_json::Error),
+    Outcome(PathBuf, #[source] serde_json::Error),
     /// The program and the library differ.
     #[error(transparent)]
     Unequal(#[from] Unequal),
+    /// The library estimates nothing.
+    #[error(transparent)]
+    Estimates(#[from] EstimatesError),
 }
 
-/// Frames and the registers after them.
+/// Frames, and what comes of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vector {
     /// Name of its files.
@@ -45,6 +51,21 @@ pub struct Vector {
     pub frames: Vec<Captured>,
     /// The library's registers after the last one.
     pub registers: Registers,
+    /// The library's digests of the first ones.
+    pub digests: Vec<FrameDigest>,
+    /// What the library estimates of all of them.
+    pub estimates: Estimates,
+}
+
+/// The file of what comes of a capture's frames in one program, a line for each row. Zeros at the end of an array are
+/// left out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutcomeFile {
+    /// Names of arrays, their sizes, and their entries.
+    registers: Vec<(String, usize, Vec<u64>)>,
+    digests: Vec<FrameDigest>,
+    estimates: Estimates,
 }
 
 /// Traffic of the golden vectors: name, seed, share of damaged frames, number of frames.
@@ -54,13 +75,13 @@ const GOLDEN: [(&str, u64, f64, usize); 3] =
 /// Frames of streams among the golden vectors.
 const STREAMED: usize = 600;
 
-/// The folder of all vectors: captures, and a folder of registers for each program.
+/// The folder of all vectors: captures, and a folder for each program with what comes of them.
 #[must_use]
 pub fn folder() -> PathBuf {
     root().join("vectors")
 }
 
-fn registers_file(subject: &Subject, name: &str) -> PathBuf {
+fn outcome_file(subject: &Subject, name: &str) -> PathBuf {
     folder().join(subject.name).join(name).with_extension("json")
 }
 
@@ -85,42 +106,42 @@ impl Vector {
         GOLDEN.into_iter().map(vector).chain([edges, streams, wraps]).collect()
     }
 
-    /// These frames, with the library's registers.
+    /// These frames, with the library's registers, digests and estimates.
     ///
     /// # Errors
     ///
-    /// [`VectorError::Unequal`] if the library refuses the settings.
+    /// [`VectorError::Unequal`] or [`VectorError::Estimates`] if the library refuses the settings.
     pub fn of(name: &str, subject: &Subject, frames: Vec<Captured>) -> Result<Self, VectorError> {
         let mut reference = subject.library()?;
         for captured in &frames {
             reference.process(captured);
         }
-        Ok(Self { name: name.to_owned(), frames, registers: reference.registers() })
+        let digests = names::of_library(subject, &frames)?;
+        let estimates = estimates::of_frames(subject, &frames)?;
+        Ok(Self { name: name.to_owned(), frames, registers: reference.registers(), digests, estimates })
     }
 
-    /// Writes the capture, which all programs share, and the registers of a program.
+    /// Writes the capture, which all programs share, and what comes of it in a program.
     ///
     /// # Errors
     ///
     /// [`VectorError::File`] if that fails.
     pub fn write(&self, subject: &Subject) -> Result<(), VectorError> {
-        let file = registers_file(subject, &self.name);
-        let (folder, registers) = (folder(), file.parent().unwrap_or(&file));
-        fs::create_dir_all(registers).map_err(at(registers))?;
+        let file = outcome_file(subject, &self.name);
+        let (folder, outcomes) = (folder(), file.parent().unwrap_or(&file));
+        fs::create_dir_all(outcomes).map_err(at(outcomes))?;
         let frames = self.frames.iter().map(|captured| (captured.time_ns, captured.bytes.clone()));
         capture(&folder.join(&self.name).with_extension("pcap"), frames)?;
-        // Zeros at the end are left out.
-        let filled = self.registers.iter().map(|(name, entries)| {
+        let registers = self.registers.iter().map(|(name, entries)| {
             let used = entries.iter().rposition(|entry| *entry != 0).map_or(0, |last| last + 1);
-            (name.clone(), (entries.len(), entries[..used].to_vec()))
+            (name, entries.len(), &entries[..used])
         });
-        let filled: std::collections::BTreeMap<_, _> = filled.collect();
-        let lines: Vec<_> =
-            filled.iter().map(|line| serde_json::json!([line.0, line.1.0, line.1.1]).to_string()).collect();
-        fs::write(&file, format!("[\n{}\n]\n", lines.join(",\n"))).map_err(at(&file))
+        let registers = lines("registers", registers);
+        let (digests, estimates) = (lines("digests", &self.digests), lines("estimates", &self.estimates));
+        fs::write(&file, format!("{{\n{registers},\n{digests},\n{estimates}\n}}\n")).map_err(at(&file))
     }
 
-    /// All vectors that are kept, with the registers of a program.
+    /// All vectors that are kept, with what comes of them in a program.
     ///
     /// # Errors
     ///
@@ -145,14 +166,14 @@ impl Vector {
             |frame: &Frame<'_>| frames.push(Captured { time_ns: frame.time_ns, bytes: frame.bytes.to_vec() });
         while !matches!(capture.read(&mut keep).map_err(in_file)?, Progress::End) {}
         let name = file.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let json = registers_file(subject, &name);
-        let lines: Vec<(String, usize, Vec<u64>)> =
-            serde_json::from_str(&read(&json)?).map_err(|error| VectorError::Registers(json, error))?;
-        let filled = lines.into_iter().map(|(name, size, mut entries)| {
+        let json = outcome_file(subject, &name);
+        let outcome = serde_json::from_str(&read(&json)?).map_err(|error| VectorError::Outcome(json, error))?;
+        let OutcomeFile { registers, digests, estimates } = outcome;
+        let filled = registers.into_iter().map(|(name, size, mut entries)| {
             entries.resize(size, 0);
             (name, entries)
         });
-        Ok(Self { name, frames, registers: filled.collect() })
+        Ok(Self { name, frames, registers: filled.collect(), digests, estimates })
     }
 
     /// Writes what a switch needs to run it: frames that arrive from the agent, those that leave, and the registers,
@@ -171,6 +192,12 @@ impl Vector {
         let file = folder.join("registers.json");
         fs::write(&file, serde_json::json!(self.registers).to_string()).map_err(at(&file))
     }
+}
+
+/// A list of an object in JSON, with a line for each row.
+fn lines<T: Serialize>(name: &str, rows: impl IntoIterator<Item = T>) -> String {
+    let rows: Vec<_> = rows.into_iter().map(|row| serde_json::json!(row).to_string()).collect();
+    format!("\"{name}\": [\n{}\n]", rows.join(",\n"))
 }
 
 fn capture(file: &Path, frames: impl Iterator<Item = (u64, Vec<u8>)>) -> Result<(), VectorError> {

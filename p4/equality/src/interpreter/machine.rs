@@ -156,6 +156,13 @@ impl Machine {
         self.registers[place].iter().map(Number::to_u64).collect()
     }
 
+    /// What a variable of the program had at the end of the latest frame, 0 if the frame did not come to it; `None` if
+    /// there is no such variable, or it has more than 64 bits. `name` is the compiler's, without a number behind it.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<u64> {
+        self.fields[self.program.variable(name)?].to_u64()
+    }
+
     /// Gives the action of a table other data from now on, as a control plane does. `table` is its full name or the
     /// last parts of it.
     ///

@@ -5,6 +5,9 @@ use super::number::Number;
 /// Number of a field, of all fields of all headers.
 pub(crate) type FieldId = usize;
 
+/// The struct in which compilers put all variables of a program.
+const VARIABLES: &str = "scalars";
+
 /// A program for the reference switch, as far as this interpreter knows it.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
@@ -192,5 +195,13 @@ impl Program {
     #[must_use]
     pub fn registers(&self) -> &[RegisterArray] {
         &self.registers
+    }
+
+    /// The field of a variable. Compilers put a number behind most names.
+    pub(crate) fn variable(&self, name: &str) -> Option<FieldId> {
+        let header = self.headers.iter().find(|header| header.name == VARIABLES)?;
+        let is_number = |end: char| end.is_ascii_digit();
+        let is_called = |field: &String| field.trim_end_matches(is_number).trim_end_matches('_') == name;
+        Some(header.first + header.fields.iter().position(is_called)?)
     }
 }
