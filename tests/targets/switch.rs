@@ -129,7 +129,10 @@ fn sketch(mut readout: CardinalityReadout, checksum: u32, bytes: &[u8]) {
     for poll in 0..8 {
         let block = switch.cardinality(buckets).expect("as many as the program has");
         let frames = switch.frames().expect("as many as the program has");
-        let switch_ns = switch.array("StHll.inserted").map_or(0, |words| words.first().map_or(0, |word| word << 28));
+        let word = switch.array("StHll.inserted").map_or(0, |words| words.first().copied().unwrap_or_default());
+        // Any time, or one that agrees with the latest packet's.
+        let latest_ns = block.slot.saturating_mul(2 * readout.window_ns() / buckets as u64);
+        let switch_ns = if word & 1 == 1 { word << 28 } else { latest_ns.saturating_add(word << 14) };
         if let Ok(Some(interval)) = readout.read(&frames, &block, poll, switch_ns) {
             assert!(interval.flows.is_none_or(|flows| flows.is_finite() && flows >= 0.0), "{interval:?}");
         }

@@ -33,7 +33,7 @@ pub struct SwitchConfig {
     /// The constants that its program was compiled with, as `uview p4 constants` wrote them.
     pub constants: PathBuf,
     /// What is added to the switch's time so that it is that since 1970, in nanoseconds; `None`: the switch is asked.
-    /// With `one_way` it is refused once the switch has started again, until the agent does.
+    /// It is refused once the switch has started again, until the agent does.
     pub clock_offset_ns: Option<i64>,
     /// The interface from which the agent sends the frames that begin intervals, into the packets' path before both
     /// ends; `None`: somebody else sends them.

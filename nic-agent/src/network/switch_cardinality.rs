@@ -6,7 +6,7 @@ use std::path::Path;
 use client::Gauge;
 use packets::FlowsSettings;
 use packets::flows::FlowsInterval;
-use packets::switch::readout::{CardinalityInterval, CardinalityReadout};
+use packets::switch::readout::{CardinalityInterval, CardinalityReadout, ReadoutError};
 use packets::switch::registers::SwitchRegisters as _;
 use wire::time::{Nanos, UnixNanos};
 
@@ -20,6 +20,8 @@ use crate::config::{StreamConfig, SwitchConfig, SwitchFileError, SynopsesConfig}
 pub(super) struct SwitchCardinality {
     readout: CardinalityReadout,
     clock_offset_ns: Option<i64>,
+    /// Whether the switch has started again, which makes a configured offset wrong.
+    started_again: bool,
     flows: Gauge,
     lost_polls: Gauge,
     // Last: dropping it unregisters the metrics.
@@ -46,6 +48,7 @@ impl SwitchCardinality {
         Ok(Self {
             readout,
             clock_offset_ns: switch.clock_offset_ns,
+            started_again: false,
             flows: metrics.gauge(FLOWS, "{flow}"),
             lost_polls: metrics.flag("network.flag.lost_polls"),
             metrics,
@@ -68,6 +71,9 @@ impl Measurement for SwitchCardinality {
     }
 
     fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<PollOutcome, PollError> {
+        if self.started_again {
+            return Err(PollError::StartedAgain);
+        }
         // Frames last: a packet whose flow is in a register has been a frame.
         let block = switch.cardinality(self.readout.registers())?;
         let frames = switch.frames()?;
@@ -75,8 +81,14 @@ impl Measurement for SwitchCardinality {
             Some(offset_ns) => now.0.saturating_add_signed(offset_ns.saturating_neg()),
             None => switch.elapsed_ns()?,
         };
-        let Some(interval) = self.readout.read(&frames, &block, now.0, switch_ns)? else {
-            return Ok(PollOutcome::Begun);
+        let is_configured = self.clock_offset_ns.is_some();
+        let read = self.readout.read(&frames, &block, now.0, switch_ns).map_err(|error| match error {
+            ReadoutError::Time { .. } if is_configured => PollError::Offset(error),
+            other => other.into(),
+        });
+        let Some(interval) = read? else {
+            self.started_again = is_configured && self.readout.has_started_again();
+            return if self.started_again { Err(PollError::StartedAgain) } else { Ok(PollOutcome::Begun) };
         };
         self.write(&interval);
         Ok(PollOutcome::Written { overrun: 0 })
@@ -102,6 +114,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::error::chain;
 
     const SOCKET: &str = "/nowhere/services.sock";
 
@@ -126,7 +139,12 @@ mod tests {
 
     /// Sends so many frames, one each tenth of a millisecond. Returns when the last one came.
     fn send(switch: &Switch, frames: usize) -> UnixNanos {
-        let mut latest_ns = START_NS;
+        send_from(UnixNanos(START_NS), switch, frames)
+    }
+
+    /// Likewise, from this time on.
+    fn send_from(begin: UnixNanos, switch: &Switch, frames: usize) -> UnixNanos {
+        let mut latest_ns = begin.0;
         for captured in Traffic::new(7, 0.0).take(frames) {
             latest_ns += 100_000;
             switch.process(&Captured { time_ns: latest_ns, ..captured }).unwrap();
@@ -178,6 +196,88 @@ mod tests {
         let later = latest.plus(Nanos::from_secs(3));
         assert_eq!(measured.poll(&mut remote, later).unwrap(), PollOutcome::Written { overrun: 0 });
         assert_eq!(measured.flows.get(), 0.0);
+    }
+
+    #[test]
+    fn flows_of_a_switch_that_starts_again_are_those_of_its_new_time_once_it_has_run_for_two_windows() {
+        let (switch, stream) = world("st-hll", "");
+        let (mut measured, mut remote) = measured(&stream);
+        assert_eq!(measured.poll(&mut remote, at(1)).unwrap(), PollOutcome::Begun);
+        let latest = send(&switch, 1_000);
+        assert_eq!(measured.poll(&mut remote, at(2)).unwrap(), PollOutcome::Written { overrun: 0 });
+        let before = measured.flows.get();
+
+        switch.start_again_at(latest.0);
+        // A twentieth of a second is less than two windows.
+        let latest = send_from(latest, &switch, 500);
+        remote.begin_poll();
+        assert_eq!(measured.poll(&mut remote, at(3)).unwrap(), PollOutcome::Begun);
+        let latest = send_from(latest, &switch, 100);
+        remote.begin_poll();
+        assert_eq!(measured.poll(&mut remote, at(4)).unwrap(), PollOutcome::Written { overrun: 0 });
+        assert!(measured.flows.get().is_nan(), "{}", measured.flows.get());
+
+        let _ = send_from(latest, &switch, 1_000);
+        remote.begin_poll();
+        assert_eq!(measured.poll(&mut remote, at(5)).unwrap(), PollOutcome::Written { overrun: 0 });
+        let flows = measured.flows.get();
+        assert!(flows > before / 2.0 && flows < before * 2.0, "{flows}, {before} before");
+    }
+
+    #[test]
+    fn an_offset_is_refused_once_the_switch_has_started_again() {
+        let began_ns = START_NS - 5_000_000_000;
+        let (switch, stream) = world("st-hll", &format!(", clock_offset_ns: {began_ns}"));
+        let (mut measured, mut remote) = measured(&stream);
+        assert_eq!(measured.poll(&mut remote, at(0)).unwrap(), PollOutcome::Begun);
+        let latest = send(&switch, 1_000);
+        assert_eq!(measured.poll(&mut remote, latest).unwrap(), PollOutcome::Written { overrun: 0 });
+
+        switch.start_again_at(latest.0);
+        let mut latest = latest;
+        for _ in 0..3 {
+            latest = send_from(latest, &switch, 1_000);
+            remote.begin_poll();
+            let error = measured.poll(&mut remote, latest).unwrap_err();
+            assert!(matches!(error, PollError::StartedAgain), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_offset_of_another_time_is_refused_by_the_first_packets() {
+        // As that of a switch that started again while the agent was away.
+        let began_ns = START_NS - 100_000_000_000;
+        let (switch, stream) = world("st-hll", &format!(", clock_offset_ns: {began_ns}"));
+        let (mut measured, mut remote) = measured(&stream);
+        assert_eq!(measured.poll(&mut remote, at(0)).unwrap(), PollOutcome::Begun);
+
+        let latest = send(&switch, 1_000);
+        remote.begin_poll();
+        let error = measured.poll(&mut remote, latest).unwrap_err();
+        assert!(matches!(error, PollError::Offset(_)), "{error}");
+        assert!(chain(&error).contains("clock_offset_ns is not that of its time: correct it"), "{}", chain(&error));
+        assert!(chain(&error).contains("packets came since the poll before"), "{}", chain(&error));
+    }
+
+    #[test]
+    fn an_agent_that_starts_again_counts_the_packets_of_its_own_intervals_and_all_flows_of_the_window() {
+        let (switch, stream) = world("st-hll", "");
+        let (mut first, mut remote) = measured(&stream);
+        assert_eq!(first.poll(&mut remote, at(1)).unwrap(), PollOutcome::Begun);
+        let latest = send(&switch, 1_000);
+        assert_eq!(first.poll(&mut remote, at(2)).unwrap(), PollOutcome::Written { overrun: 0 });
+        let (flows, [packets, ..]) = (first.flows.get(), first.metrics.counts());
+        drop((first, remote));
+
+        let (mut again, mut remote) = measured(&stream);
+        assert_eq!(again.poll(&mut remote, at(2)).unwrap(), PollOutcome::Begun);
+        assert_eq!(again.metrics.counts(), [0; 3]);
+        // Of the same flows.
+        let _ = send_from(latest, &switch, 500);
+        remote.begin_poll();
+        assert_eq!(again.poll(&mut remote, at(3)).unwrap(), PollOutcome::Written { overrun: 0 });
+        assert!(again.flows.get() > flows / 2.0 && again.flows.get() < flows * 2.0, "{}", again.flows.get());
+        assert!(again.metrics.counts()[0] < packets, "{:?}", again.metrics.counts());
     }
 
     #[test]

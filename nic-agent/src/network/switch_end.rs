@@ -236,10 +236,8 @@ impl SwitchEnd {
         let Some(poll) = self.readout.poll(registers)? else { return Ok(None) };
         let BucketReading { refused, current: number, interval, started_again } = self.readout.read(&poll)?;
         self.metrics.refused(refused);
-        if started_again && self.clock_offset_ns.is_some() {
-            // At once in the log, whatever was there before.
-            (self.started_again, self.failed) = (true, 0);
-            return Err(EndError::Offset);
+        if started_again {
+            self.begin_anew()?;
         }
         if poll.begun.begun == 0 {
             // The first marker has not come yet.
@@ -260,27 +258,46 @@ impl SwitchEnd {
         Ok(Some(found).filter(|found| *found >= current))
     }
 
+    /// The switch has started again on an open connection, so its time has another offset. Nothing was given yet of the
+    /// interval that goes on.
+    fn begin_anew(&mut self) -> Result<(), EndError> {
+        if self.clock_offset_ns.is_some() {
+            // At once in the log, whatever was there before.
+            (self.started_again, self.failed) = (true, 0);
+            return Err(EndError::Offset);
+        }
+        if let Some(OpenSwitch { mut registers, .. }) = self.connection.take() {
+            let offset_ns = self.offset(&mut registers)?;
+            self.connection = Some(OpenSwitch { registers, offset_ns });
+        }
+        Ok(())
+    }
+
     fn connect(&mut self) -> Result<OpenSwitch, EndError> {
         if self.started_again {
             return Err(EndError::Offset);
         }
         self.readout.forget();
         let mut registers = RemoteSwitch::connect(&self.control, self.readout.program())?;
-        let (stream, switch) = (&self.name, &self.control);
-        let offset_ns = if let Some(offset_ns) = self.clock_offset_ns {
-            tracing::info!(stream, switch, offset_ns, "reading the registers of a switch");
-            offset_ns.cast_unsigned()
-        } else {
-            let clock = registers.clock()?;
-            let (most, uncertainty_ns) = (self.max_clock_error, clock.uncertainty_ns);
-            if uncertainty_ns > most.0 {
-                return Err(EndError::Clock { uncertainty_ns, most });
-            }
-            let offset_ns = clock.offset_ns.cast_signed();
-            tracing::info!(stream, switch, offset_ns, uncertainty_ns, "reading the registers of a switch");
-            clock.offset_ns
-        };
+        let offset_ns = self.offset(&mut registers)?;
         Ok(OpenSwitch { registers, offset_ns })
+    }
+
+    /// What is added to the switch's times: what is configured, or what it says.
+    fn offset(&self, registers: &mut RemoteSwitch) -> Result<u64, EndError> {
+        let (stream, switch) = (&self.name, &self.control);
+        if let Some(offset_ns) = self.clock_offset_ns {
+            tracing::info!(stream, switch, offset_ns, "reading the registers of a switch");
+            return Ok(offset_ns.cast_unsigned());
+        }
+        let clock = registers.clock()?;
+        let (most, uncertainty_ns) = (self.max_clock_error, clock.uncertainty_ns);
+        if uncertainty_ns > most.0 {
+            return Err(EndError::Clock { uncertainty_ns, most });
+        }
+        let offset_ns = clock.offset_ns.cast_signed();
+        tracing::info!(stream, switch, offset_ns, uncertainty_ns, "reading the registers of a switch");
+        Ok(clock.offset_ns)
     }
 
     /// Passes on what is known of the clock's interval `number`, after those before it that were not read.

@@ -12,9 +12,18 @@ pub(super) enum PollError {
     /// The switch was not read.
     #[error(transparent)]
     Switch(#[from] SwitchError),
-    /// It runs another program.
+    /// It runs another program, or its registers contradict each other.
     #[error(transparent)]
     Readout(#[from] ReadoutError),
+    /// The configured offset was that of the time before.
+    #[error(
+        "it has started again, so network.streams.switch.clock_offset_ns is not that of its time any more: correct it, \
+         and start the agent again"
+    )]
+    StartedAgain,
+    /// The configured offset is that of another time.
+    #[error("network.streams.switch.clock_offset_ns is not that of its time: correct it, and start the agent again")]
+    Offset(#[source] ReadoutError),
 }
 
 /// What a poll gave.

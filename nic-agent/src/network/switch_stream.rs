@@ -1,6 +1,7 @@
 //! A stream that a switch measures, interval by interval of the agent: its registers are read at the end of each, and
 //! become the metrics that a stream of an interface has.
 
+use core::mem::{Discriminant, discriminant};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::error::chain;
 
 /// The longest sleep, which bounds how long the agent takes to end.
 const WAIT: Duration = Duration::from_millis(20);
-/// A switch that cannot be read is logged at the first interval and every so many intervals.
+/// A switch that cannot be read is logged at the first interval, at every so many, and with each other kind of reason.
 const WARN_EVERY: u32 = 60;
 
 /// A stream of a switch.
@@ -31,8 +32,9 @@ pub(super) struct SwitchStream {
     interval: WallInterval,
     measured: Box<dyn Measurement>,
     connection: Option<RemoteSwitch>,
-    /// Intervals in a row that were not read.
+    /// Intervals in a row that were not read, and the kind of reason at the latest one.
     failed: u32,
+    why: Option<Discriminant<PollError>>,
 }
 
 impl SwitchStream {
@@ -56,6 +58,7 @@ impl SwitchStream {
             measured,
             connection: None,
             failed: 0,
+            why: None,
         })
     }
 
@@ -79,6 +82,7 @@ impl SwitchStream {
         let (stream, switch) = (&self.name, &self.control);
         match outcome {
             Ok(polled) => {
+                self.why = None;
                 if core::mem::take(&mut self.failed) > 0 || polled == PollOutcome::Begun {
                     tracing::info!(stream, switch, "reading the registers of a switch");
                 }
@@ -91,7 +95,9 @@ impl SwitchStream {
             Err(error) => {
                 // It may be in the middle of an answer.
                 self.connection = None;
-                if self.failed.is_multiple_of(WARN_EVERY) {
+                // An operator who waits for a switch to come back has to know if it comes back as another one.
+                let is_other = self.why.replace(discriminant(&error)) != Some(discriminant(&error));
+                if is_other || self.failed.is_multiple_of(WARN_EVERY) {
                     tracing::warn!(stream, switch, why = chain(&error), "the switch is not measured: trying again");
                 }
                 self.failed = self.failed.saturating_add(1);

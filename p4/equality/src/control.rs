@@ -39,7 +39,7 @@ pub struct Switch {
 struct Shared {
     machine: Mutex<Machine>,
     /// When the switch's time began, in nanoseconds since 1970.
-    began_ns: u64,
+    began_ns: AtomicU64,
     /// The time of the latest frame, since then: the interpreter has no clock of its own.
     time_ns: AtomicU64,
     connections: Mutex<Vec<TcpStream>>,
@@ -69,7 +69,7 @@ impl Switch {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             machine: Mutex::new(machine),
-            began_ns,
+            began_ns: AtomicU64::new(began_ns),
             time_ns: AtomicU64::new(0),
             connections: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -91,7 +91,7 @@ impl Switch {
     ///
     /// [`Fault`] if the program does what a switch cannot do.
     pub fn process(&self, captured: &Captured) -> Result<Option<Sent>, Fault> {
-        let began_ns = self.shared.began_ns;
+        let began_ns = self.shared.began_ns.load(Ordering::Relaxed);
         self.shared.time_ns.fetch_max(captured.time_ns.saturating_sub(began_ns), Ordering::Relaxed);
         lock(&self.shared.machine).process(AGENT_PORT, 0, &captured.replayed_since(began_ns))
     }
@@ -103,7 +103,7 @@ impl Switch {
     ///
     /// [`Fault`] if the program does what a switch cannot do.
     pub fn forward(&self, port: u16, captured: &Captured) -> Result<Option<Sent>, Fault> {
-        let elapsed_ns = captured.time_ns.saturating_sub(self.shared.began_ns);
+        let elapsed_ns = captured.time_ns.saturating_sub(self.shared.began_ns.load(Ordering::Relaxed));
         self.shared.time_ns.fetch_max(elapsed_ns, Ordering::Relaxed);
         lock(&self.shared.machine).process(port, elapsed_ns / 1_000, &captured.bytes)
     }
@@ -112,6 +112,13 @@ impl Switch {
     pub fn start_again(&self) {
         let mut machine = lock(&self.shared.machine);
         *machine = machine.empty();
+    }
+
+    /// Likewise, with a time that began anew at `began_ns` since 1970, as that of live packets does. Connections stay.
+    pub fn start_again_at(&self, began_ns: u64) {
+        self.start_again();
+        self.shared.began_ns.store(began_ns, Ordering::Relaxed);
+        self.shared.time_ns.store(0, Ordering::Relaxed);
     }
 
     /// Entries of the first array of registers with this last name; none if there is no such array.
@@ -161,7 +168,7 @@ impl Shared {
                     let elapsed_ns = self.time_ns.load(Ordering::Relaxed);
                     let time_ns = match time {
                         SwitchTime::Elapsed => elapsed_ns,
-                        SwitchTime::Epoch => self.began_ns + elapsed_ns,
+                        SwitchTime::Epoch => self.began_ns.load(Ordering::Relaxed) + elapsed_ns,
                     };
                     reply_time(stream, asked.sequence, time, time_ns / 1_000)?;
                 }

@@ -27,6 +27,20 @@ struct World {
     intervals: Receiver<IntervalPackets>,
     commands: mpsc::Sender<Command>,
     traffic: Traffic,
+    config: Config,
+}
+
+/// An agent that has just started with the only stream of its configuration.
+fn agent(config: &Config) -> (SwitchEnd, Receiver<IntervalPackets>, mpsc::Sender<Command>) {
+    let stream = &config.network.streams[0];
+    let (source, one_way) = (stream.switch.as_ref().unwrap(), stream.one_way.as_ref().unwrap());
+    let readout = stream.switch_end(source, one_way).unwrap();
+    let (commands, command_receiver) = mpsc::channel();
+    let (interval_sender, intervals) = tokio::sync::mpsc::channel(64);
+    let queues = Queues { intervals: interval_sender, commands: command_receiver };
+    let socket = Path::new("/nowhere/services.sock");
+    let metrics = Arc::new(OneWayMetrics::new("network.a", socket, stream.interval_ms));
+    (SwitchEnd::new(stream, (source, readout), one_way, queues, metrics), intervals, commands)
 }
 
 impl World {
@@ -39,16 +53,13 @@ impl World {
         let peers = "peers: {listen: '127.0.0.1:0', insecure: true, peers_insecure: true}";
         let stream = format!("{{name: a, {source}, one_way: {{synopsis: finecomb{peer}}}}}");
         let config = Config::parse(&format!("network: {{{peers}, streams: [{stream}]}}\n")).unwrap();
-        let stream = &config.network.streams[0];
-        let (source, one_way) = (stream.switch.as_ref().unwrap(), stream.one_way.as_ref().unwrap());
-        let readout = stream.switch_end(source, one_way).unwrap();
-        let (commands, command_receiver) = mpsc::channel();
-        let (interval_sender, intervals) = tokio::sync::mpsc::channel(64);
-        let queues = Queues { intervals: interval_sender, commands: command_receiver };
-        let socket = Path::new("/nowhere/services.sock");
-        let metrics = Arc::new(OneWayMetrics::new("network.a", socket, stream.interval_ms));
-        let end = SwitchEnd::new(stream, (source, readout), one_way, queues, metrics);
-        Self { switch, end, intervals, commands, traffic: Traffic::new(5, 0.0) }
+        let (end, intervals, commands) = agent(&config);
+        Self { switch, end, intervals, commands, traffic: Traffic::new(5, 0.0), config }
+    }
+
+    /// The agent ends, and another one starts.
+    fn start_agent_again(&mut self) {
+        (self.end, self.intervals, self.commands) = agent(&self.config);
     }
 
     /// Begins a run.
@@ -79,6 +90,18 @@ impl World {
         for captured in frames {
             self.switch.process(&Captured { time_ns: at.0, ..captured }).unwrap();
         }
+    }
+
+    /// Packets since the switch started.
+    fn passed(&self) -> u64 {
+        self.switch.registers("number")[0]
+    }
+
+    /// What became known since the last call: numbers of intervals, and their packets.
+    fn known(&mut self) -> Vec<(u64, u64)> {
+        let all = core::iter::from_fn(|| self.intervals.try_recv().ok());
+        let known = all.filter(|interval| !matches!(interval.packets, Packets::Unread));
+        known.map(|interval| (interval.interval, interval.counters.packets)).collect()
     }
 
     /// What was given since the last call: numbers of intervals, and whether they are known.
@@ -178,6 +201,56 @@ fn a_configured_offset_is_refused_once_the_switch_has_started_again() {
     world.mark(after(3_000));
     let error = world.end.read(after(3_061)).unwrap_err().to_string();
     assert!(error.starts_with("it has started again, so network.streams.switch.clock_offset_ns is not"), "{error}");
+}
+
+/// Eight intervals, each with another number of packets: `middle` happens in the middle of the fourth one. Returns
+/// which intervals became known with how many packets, and how many each of the clock's had.
+fn known_with(world: &mut World, middle: impl Fn(&mut World, UnixNanos)) -> (Vec<(u64, u64)>, Vec<u64>) {
+    let (mut known, mut passed) = (Vec::new(), Vec::new());
+    for second in 0..8 {
+        let (begins, before) = (after(1_000 * second), world.passed());
+        world.mark(begins);
+        world.pass(10 + second as usize, begins.plus(Nanos::from_millis(10)));
+        world.end.poll(begins.plus(Nanos::from_millis(61)));
+        known.extend(world.known());
+        if second == 3 {
+            middle(world, begins.plus(Nanos::from_millis(500)));
+        }
+        world.pass(5, begins.plus(Nanos::from_millis(700)));
+        passed.push(world.passed().saturating_sub(before));
+    }
+    (known, passed)
+}
+
+#[test]
+fn an_agent_that_starts_again_gives_whole_intervals_from_the_next_marker_on_and_none_twice() {
+    let mut world = World::new("finecomb-sender", ", peer: 'b:1'", "");
+    let banks = world.end.readout.settings().banks.clone();
+    world.collect(banks.clone());
+
+    let (known, passed) = known_with(&mut world, |world, now| {
+        world.start_agent_again();
+        // Both agents agree on a run that begins with the next interval.
+        world.collect_from(after(4_000), banks.clone());
+        world.end.poll(now);
+    });
+
+    // Intervals 0 and 3 went on when an agent began to read.
+    let expected = [(1, 1), (2, 2), (0, 4), (1, 5), (2, 6)].map(|(number, second)| (number, passed[second]));
+    assert_eq!(known, expected);
+}
+
+#[test]
+fn a_switch_that_starts_again_is_read_by_its_new_time_from_its_second_interval_on() {
+    let mut world = World::new("finecomb-sender", ", peer: 'b:1'", "");
+    world.collect(world.end.readout.settings().banks.clone());
+
+    let (known, passed) = known_with(&mut world, |world, now| world.switch.start_again_at(now.0));
+
+    let expected = [(1, 1), (2, 2), (5, 5), (6, 6)].map(|(number, second)| (number, passed[second]));
+    assert_eq!(known, expected);
+    assert_eq!(world.end.connection.as_ref().unwrap().offset_ns, after(3_500).0);
+    assert_eq!(world.end.failed, 0);
 }
 
 #[test]

@@ -2,14 +2,16 @@
 
 use equality::control::Local;
 use equality::frames::{AGENT_PORT, Captured, Frames};
+use equality::interpreter::Machine;
 use equality::model::key;
 use equality::sthll::settings_of;
 use equality::traffic::Traffic;
 use equality::vectors::Vector;
 use packets::identity;
-use packets::switch::readout::{CardinalityInterval, CardinalityReadout};
+use packets::switch::readout::{CardinalityInterval, CardinalityReadout, ReadoutError};
 use packets::switch::registers::SwitchRegisters as _;
 use synopses::cardinality::{Cardinality as _, StHll};
+use synopses::digest::DigestKey;
 
 use crate::{constants, machine, subject};
 
@@ -89,4 +91,112 @@ fn flows_of_a_switch_without_packets_are_gone_after_two_windows() {
     let (intervals, most) = compare("st-hll", &frames, 1_000, two_windows);
 
     assert_eq!((intervals, most), (1, 0.0));
+}
+
+/// A switch, and the library with the same packets.
+struct Counted {
+    program: &'static str,
+    machine: Machine,
+    counts: Frames,
+    library: StHll,
+    key: DigestKey,
+    latest_ns: u64,
+}
+
+impl Counted {
+    fn new(program: &'static str) -> Self {
+        let (constants, program) = (constants(program), subject(program).name);
+        let library = StHll::new(settings_of(constants.kind())).expect("settings of the tested program");
+        let (machine, key, counts) = (machine(program), key(constants.kind()), Frames::new(&constants));
+        Self { program, machine, counts, library, key, latest_ns: 0 }
+    }
+
+    /// Passes these frames at their times since `began_ns`. Returns how many are packets.
+    fn pass(&mut self, frames: &[Captured], began_ns: u64) -> u64 {
+        let mut packets = 0;
+        for captured in frames {
+            let time_ns = captured.time_ns.saturating_sub(began_ns);
+            self.machine.process(AGENT_PORT, 0, &captured.replayed_since(began_ns)).expect("a frame");
+            if let Some(packet) = self.counts.count(captured) {
+                self.library.insert(identity::flow(&packet, &self.key), time_ns);
+                packets += 1;
+            }
+            self.latest_ns = self.latest_ns.max(time_ns);
+        }
+        packets
+    }
+
+    /// Polls it in this second of the agent, at this time of the switch.
+    fn poll_at(
+        &self,
+        agent: &mut CardinalityReadout,
+        second: u64,
+        switch_ns: u64,
+    ) -> Result<Option<CardinalityInterval>, ReadoutError> {
+        let mut switch = Local(&self.machine, self.program);
+        let block = switch.cardinality(agent.registers()).expect("ST-HLL");
+        agent.read(&switch.frames().expect("frames"), &block, second * SECOND, switch_ns)
+    }
+
+    /// Likewise, at the time of the latest frame.
+    fn poll(&self, agent: &mut CardinalityReadout, second: u64) -> Option<CardinalityInterval> {
+        self.poll_at(agent, second, self.latest_ns).expect("its own constants and time")
+    }
+
+    /// What the library estimates at the time of the latest frame.
+    fn flows(&self) -> Option<f64> {
+        let estimate = self.library.estimate(self.latest_ns, self.library.effective_window_ns()).expect("its window");
+        estimate.warm.then_some(estimate.count)
+    }
+}
+
+fn agent(program: &str) -> CardinalityReadout {
+    CardinalityReadout::new(&constants(program), SECOND).expect("constants of ST-HLL")
+}
+
+#[test]
+fn an_agent_that_starts_again_has_all_flows_of_the_window_and_the_packets_that_come_from_then_on() {
+    for program in PROGRAMS {
+        let frames: Vec<_> = Traffic::new(63, 0.0).take(3_000).collect();
+        let (mut switch, mut first) = (Counted::new(program), agent(program));
+        assert_eq!(switch.poll(&mut first, 1), None);
+        switch.pass(&frames[..1_700], 0);
+        assert_eq!(switch.poll(&mut first, 2).and_then(|interval| interval.flows), switch.flows());
+
+        let mut again = agent(program);
+        assert_eq!(switch.poll(&mut again, 2), None);
+        let packets = switch.pass(&frames[1_700..2_000], 0);
+        let interval = switch.poll(&mut again, 3).expect("an interval");
+        assert_eq!((interval.flows, interval.frames.packets), (switch.flows(), packets), "{program}");
+        assert!(interval.flows.is_some_and(|flows| flows > 0.0), "{program}: {interval:?}");
+    }
+}
+
+#[test]
+fn flows_of_a_switch_that_starts_again_are_those_of_its_own_time_and_by_the_one_before_it_is_refused() {
+    for program in PROGRAMS {
+        let frames: Vec<_> = Traffic::new(64, 0.0).take(3_000).collect();
+        let (mut switch, mut asked, mut told) = (Counted::new(program), agent(program), agent(program));
+        assert_eq!((switch.poll(&mut asked, 1), switch.poll(&mut told, 1)), (None, None));
+        switch.pass(&frames[..1_000], 0);
+        let flows = switch.flows();
+        let both = [&mut asked, &mut told].map(|agent| switch.poll(agent, 2).and_then(|interval| interval.flows));
+        assert_eq!(both, [flows; 2], "{program}");
+
+        // Registers are 0, and its time begins anew.
+        let (before_ns, began_ns) = (switch.latest_ns, frames[1_000].time_ns - SECOND / 100);
+        let mut switch = Counted::new(program);
+        switch.pass(&frames[1_000..1_100], began_ns);
+        assert_eq!(switch.poll(&mut asked, 3), None);
+        assert_eq!(switch.poll_at(&mut told, 3, before_ns + SECOND), Ok(None));
+        assert!(asked.has_started_again() && told.has_started_again(), "{program}");
+
+        switch.pass(&frames[1_100..], began_ns);
+        let interval = switch.poll(&mut asked, 4).expect("an interval");
+        assert_eq!(interval.flows, switch.flows(), "{program}");
+        assert!(interval.flows.is_some_and(|flows| flows > 0.0), "{program}: {interval:?}");
+        // By the time before, no packet is of the window: nothing is said, and not that there are no flows.
+        let refused = switch.poll_at(&mut told, 4, before_ns + 2 * SECOND);
+        assert!(matches!(refused, Err(ReadoutError::Time { .. })), "{program}: {refused:?}");
+    }
 }

@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::net::{TcpListener, TcpStream};
 
-use equality::begun::Begun;
+use equality::begun::{Begun, begins};
 use equality::control::{Local, Switch};
 use equality::finecomb::{of_kind, put_buckets, settings};
 use equality::frames::{AGENT_PORT, Captured, Frames};
+use equality::interpreter::Machine;
 use equality::lda;
 use equality::model::key;
 use equality::registers::Registers;
@@ -250,4 +251,110 @@ fn two_switches_whose_times_began_apart_have_the_true_delay_by_their_offsets() {
     let apart = (sender_began - receiver_began) as f64;
     let without = mean(0, 0).expect("packets came");
     assert!((without - DELAY_NS as f64 - apart).abs() < 1.0, "{without}");
+}
+
+/// A switch, an agent near it, and the host with the same packets.
+struct Watched {
+    program: &'static str,
+    settings: Settings,
+    machine: Machine,
+    host: Host,
+    agent: BucketReadout,
+    /// Numbers of the intervals that became known, each of which was the host's.
+    known: Vec<u32>,
+}
+
+impl Watched {
+    fn new((program, settings): (&'static str, Settings)) -> Self {
+        let host = Host::new(&constants(program), &settings);
+        Self { program, settings, machine: machine(program), host, agent: agent(program), known: Vec::new() }
+    }
+
+    /// The switch starts again, and the host with it.
+    fn start_again(&mut self) {
+        self.machine = self.machine.empty();
+        self.host = Host::new(&constants(self.program), &self.settings);
+    }
+
+    /// Passes these frames at their times since `began_ns`, and polls after every twenty of them.
+    fn pass(&mut self, frames: &[Captured], began_ns: u64) {
+        for some in frames.chunks(20) {
+            for captured in some {
+                self.machine.process(AGENT_PORT, 0, &captured.replayed_since(began_ns)).expect("a frame");
+                let time_ns = captured.time_ns.saturating_sub(began_ns);
+                self.host.pass(&Captured { time_ns, bytes: captured.bytes.clone() });
+            }
+            self.poll();
+        }
+    }
+
+    fn poll(&mut self) {
+        let poll = self.agent.poll(&mut Local(&self.machine, self.program)).expect("its registers");
+        let Some(poll) = poll else { return };
+        let reading = self.agent.read(&poll).expect("its own constants");
+        if let Some(interval) = reading.interval {
+            let found = interval.received(&self.settings, 0).expect("its own settings");
+            assert_same(&found, &self.host.ended(), self.program);
+            self.known.push(interval.number);
+        }
+    }
+
+    /// Whether the known intervals are those of these numbers.
+    #[track_caller]
+    fn assert_known(&self, expected: &[u64]) {
+        let numbers = expected.iter().map(|interval| markers::numbers(LATE + interval)[1]);
+        assert_eq!(self.known, numbers.collect::<Vec<_>>(), "{}", self.program);
+    }
+}
+
+fn agent(program: &str) -> BucketReadout {
+    BucketReadout::new(&constants(program)).expect("an end")
+}
+
+/// Ten intervals of 200 frames, each behind the frames that begin it.
+fn ten_intervals(seed: u64) -> Vec<Vec<Captured>> {
+    let frames: Vec<_> = Traffic::new(seed, 0.0).filter(|captured| begins(captured).is_none()).take(2_000).collect();
+    let with_markers = |(number, frames): (u64, &[Captured])| {
+        let time_ns = frames[0].time_ns;
+        let marker = |number| Captured { time_ns, bytes: markers::frame(number).to_vec() };
+        markers::numbers(LATE + number).map(marker).into_iter().chain(frames.iter().cloned()).collect()
+    };
+    (0..).zip(frames.chunks(200)).map(with_markers).collect()
+}
+
+#[test]
+fn an_agent_that_starts_again_knows_the_intervals_that_begin_from_then_on_and_none_twice() {
+    for of in programs() {
+        let mut watched = Watched::new(of);
+        for (number, frames) in ten_intervals(67).iter().enumerate() {
+            let (first, second) = frames.split_at(100);
+            watched.pass(first, 0);
+            if number == 4 {
+                watched.agent = agent(watched.program);
+                watched.poll();
+            }
+            watched.pass(second, 0);
+        }
+
+        // Intervals 0 and 4 had begun before an agent read the switch for the first time; the last one goes on.
+        watched.assert_known(&[1, 2, 3, 5, 6, 7, 8]);
+    }
+}
+
+#[test]
+fn intervals_of_a_switch_that_starts_again_are_known_from_its_second_one_on() {
+    for of in programs() {
+        let (mut watched, mut began_ns) = (Watched::new(of), 0);
+        for (number, frames) in ten_intervals(68).iter().enumerate() {
+            let (first, second) = frames.split_at(100);
+            watched.pass(first, began_ns);
+            if number == 4 {
+                watched.start_again();
+                began_ns = second[0].time_ns - 1_000_000_000;
+            }
+            watched.pass(second, began_ns);
+        }
+
+        watched.assert_known(&[1, 2, 3, 6, 7, 8]);
+    }
 }

@@ -7,7 +7,7 @@ use equality::interpreter::Machine;
 use equality::traffic::Traffic;
 use equality::vectors::Vector;
 use packets::delays::Interval;
-use packets::switch::readout::{FridgeReadout, Reading};
+use packets::switch::readout::{FridgeReadout, Reading, SwitchInterval};
 use packets::switch::registers::SwitchRegisters;
 use packets::{Delays, DelaysSettings, Filter, Pair};
 use synopses::fridge::HistogramShape;
@@ -92,5 +92,107 @@ fn intervals_of_random_frames_are_those_of_the_host() {
         let (intervals, samples) = compare(program, Traffic::new(seed, damaged).take(10_000), 700);
 
         assert!(intervals == 15 && samples > 500, "{program}, seed {seed}: {samples} samples");
+    }
+}
+
+/// A switch, an agent near it, and the host with the same packets.
+struct Watched {
+    program: &'static str,
+    machine: Machine,
+    agent: FridgeReadout,
+    host: Delays,
+    counts: Frames,
+}
+
+impl Watched {
+    fn new(program: &'static str) -> Self {
+        let constants = constants(program);
+        let (agent, counts) = (agent(program), Frames::new(&constants));
+        Self { program, machine: machine(program), agent, host: host(), counts }
+    }
+
+    fn pass(&mut self, frames: &[Captured]) {
+        for captured in frames {
+            self.machine.process(AGENT_PORT, 0, &captured.replayed()).expect("a frame");
+            if let Some(packet) = self.counts.count(captured) {
+                let _ = self.host.insert(&packet);
+            }
+        }
+    }
+
+    /// Polls the switch at a tenth of a second, and ends the host's interval.
+    fn poll(&mut self, tenths: u64) -> (Option<SwitchInterval>, Interval) {
+        let mut switch = Local(&self.machine, self.program);
+        let (fridge, frames) = (switch.fridge().expect("a fridge"), switch.frames().expect("frames"));
+        let reading = self.agent.read(&frames, &fridge, tenths * SECOND / 10).expect("its own constants");
+        let interval = if let Reading::Interval(interval) = reading { Some(*interval) } else { None };
+        (interval, self.host.end_interval(tenths * SECOND / 10))
+    }
+
+    /// Likewise, where there is an interval between two tenths: that of the host, without flags. Returns its requests.
+    fn interval(&mut self, from: u64, to: u64) -> u64 {
+        let (interval, expected) = self.poll(to);
+        let SwitchInterval { delays, overrun, lost_polls, .. } = interval.expect("an interval");
+        assert_eq!(without_length(&delays), without_length(&expected), "{}, {to}", self.program);
+        assert_eq!((delays.length_ns, overrun, lost_polls), ((to - from) * SECOND / 10, 0, 0), "{}", self.program);
+        delays.tally.requests
+    }
+}
+
+fn agent(program: &str) -> FridgeReadout {
+    FridgeReadout::new(&constants(program), SECOND).expect("constants of a fridge")
+}
+
+#[test]
+fn an_agent_that_starts_again_has_what_comes_from_then_on_and_nothing_twice() {
+    for program in PROGRAMS {
+        let frames: Vec<_> = Traffic::new(61, 0.0).take(3_000).collect();
+        let mut watched = Watched::new(program);
+        assert_eq!(watched.poll(10).0, None);
+        watched.pass(&frames[..1_000]);
+        let before = watched.interval(10, 20);
+
+        // It ends in the middle of an interval, of which the next one has the last three tenths.
+        watched.pass(&frames[1_000..1_700]);
+        watched.agent = agent(program);
+        let (none, nobody) = watched.poll(27);
+        assert_eq!(none, None);
+        watched.pass(&frames[1_700..2_000]);
+        let part = watched.interval(27, 30);
+        watched.pass(&frames[2_000..]);
+        let whole = watched.interval(30, 40);
+
+        let all = Local(&watched.machine, program).fridge_counts().expect("a fridge").requests;
+        assert_eq!(before + nobody.tally.requests + part + whole, u64::from(all), "{program}");
+    }
+}
+
+#[test]
+fn a_switch_that_starts_again_costs_the_interval_in_which_it_does() {
+    for program in PROGRAMS {
+        let frames: Vec<_> = Traffic::new(62, 0.0).take(3_000).collect();
+        let mut watched = Watched::new(program);
+        assert_eq!(watched.poll(10).0, None);
+        watched.pass(&frames[..1_000]);
+        let before = watched.interval(10, 20);
+        watched.pass(&frames[1_000..1_500]);
+
+        // Registers are 0, and its time begins anew.
+        let began_ns = frames[1_500].time_ns - SECOND;
+        let since = |captured: &Captured| {
+            let (time_ns, bytes) = (captured.time_ns - began_ns, captured.bytes.clone());
+            Captured { time_ns, bytes }
+        };
+        let later: Vec<_> = frames[1_500..].iter().map(since).collect();
+        watched = Watched { agent: watched.agent, ..Watched::new(program) };
+        watched.pass(&later[..500]);
+        let (none, nobody) = watched.poll(30);
+        assert_eq!(none, None, "its counts went back");
+        watched.pass(&later[500..]);
+        let whole = watched.interval(30, 40);
+
+        let all = Local(&watched.machine, program).fridge_counts().expect("a fridge").requests;
+        assert!(before > 100, "{before}");
+        assert_eq!(nobody.tally.requests + whole, u64::from(all), "{program}");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use equality::control::Local;
 use equality::frames::{AGENT_PORT, Captured, Frames};
+use equality::interpreter::Machine;
 use equality::model::key;
 use equality::reordering::{hybrid, of_kind};
 use equality::traffic::{Streams, Traffic};
@@ -133,5 +134,88 @@ fn shares_of_prefixes_of_random_frames_are_those_of_the_library() {
         let damaged: Vec<_> = Traffic::new(52, 0.2).take(5_000).collect();
         let (intervals, _) = compare(program, &damaged, 600);
         assert_eq!(intervals, 9, "{program}");
+    }
+}
+
+/// A switch, and the library with the same packets.
+struct Watched {
+    name: &'static str,
+    machine: Machine,
+    library: Library,
+}
+
+impl Watched {
+    fn new(program: &str) -> Self {
+        let constants = constants(program);
+        let synopsis = Reordering::new(of_kind(hybrid(), constants.kind())).expect("settings of the tested program");
+        let (key, reported, before) = (key(constants.kind()), Sums::new(), Sums::new());
+        let library = Library { frames: Frames::new(&constants), key, synopsis, reported, before };
+        Self { name: subject(program).name, machine: machine(program), library }
+    }
+
+    /// Passes these frames at their times since `began_ns`.
+    fn pass(&mut self, frames: &[Captured], began_ns: u64) {
+        for captured in frames {
+            self.machine.process(AGENT_PORT, 0, &captured.replayed_since(began_ns)).expect("a frame");
+            let time_ns = captured.time_ns.saturating_sub(began_ns);
+            self.library.process(&Captured { time_ns, bytes: captured.bytes.clone() });
+        }
+    }
+
+    /// Polls the switch in this second, and compares the interval with the library's if there is one. Returns whether
+    /// there is, and its packets checked.
+    fn poll(&mut self, agent: &mut ReorderingReadout, second: u64) -> Option<u64> {
+        let ((samples, rows), mut switch) = (agent.sizes(), Local(&self.machine, self.name));
+        let block = switch.reordering(samples, rows).expect("reordering");
+        let frames = switch.frames().expect("frames");
+        let interval = agent.read(&frames, &block, second * SECOND, 1_000).expect("its own constants");
+        let expected = self.library.interval();
+        let found = interval?.reordering.expect("no report was overwritten");
+        compare_interval(&found, &expected, &format!("{}, second {second}", self.name));
+        Some(found.checked)
+    }
+}
+
+fn agent(program: &str) -> ReorderingReadout {
+    ReorderingReadout::new(&constants(program), SECOND).expect("constants of reordering")
+}
+
+#[test]
+fn an_agent_that_starts_again_counts_what_is_checked_from_then_on_and_nothing_twice() {
+    for program in PROGRAMS {
+        let frames: Vec<_> = Streams::new(65).take(3_000).collect();
+        let (mut switch, mut first) = (Watched::new(program), agent(program));
+        assert_eq!(switch.poll(&mut first, 1), None);
+        switch.pass(&frames[..1_000], 0);
+        let before = switch.poll(&mut first, 2).expect("an interval");
+        switch.pass(&frames[1_000..1_700], 0);
+
+        let mut again = agent(program);
+        assert_eq!(switch.poll(&mut again, 2), None);
+        switch.pass(&frames[1_700..2_000], 0);
+        let part = switch.poll(&mut again, 3).expect("an interval");
+        switch.pass(&frames[2_000..], 0);
+        let whole = switch.poll(&mut again, 4).expect("an interval");
+        assert!(part > 10 && part < before && before > 100 && whole > 100, "{program}: {before}, {part}, {whole}");
+    }
+}
+
+#[test]
+fn a_switch_that_starts_again_costs_the_interval_in_which_it_does() {
+    for program in PROGRAMS {
+        let frames: Vec<_> = Streams::new(66).take(3_000).collect();
+        let (mut switch, mut agent) = (Watched::new(program), agent(program));
+        assert_eq!(switch.poll(&mut agent, 1), None);
+        switch.pass(&frames[..1_500], 0);
+        assert!(switch.poll(&mut agent, 2).is_some());
+
+        // Registers are 0, and its time begins anew.
+        let began_ns = frames[1_500].time_ns - SECOND;
+        let mut switch = Watched::new(program);
+        switch.pass(&frames[1_500..2_000], began_ns);
+        assert_eq!(switch.poll(&mut agent, 3), None);
+        switch.pass(&frames[2_000..], began_ns);
+        let whole = switch.poll(&mut agent, 4).expect("an interval");
+        assert!(whole > 100, "{program}: {whole}");
     }
 }

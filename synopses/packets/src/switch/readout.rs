@@ -47,6 +47,19 @@ pub enum ReadoutError {
         /// That of the agent's constants.
         expected: u32,
     },
+    /// Its packets did not come when the agent takes its time to have been: another clock, or it has started again.
+    #[error(
+        "packets came since the poll before, the latest at {latest_ns} ns of the switch's time, which was taken to be \
+         {before_ns} ns at that poll and {now_ns} ns at this one"
+    )]
+    Time {
+        /// The begin of the latest packet's slot.
+        latest_ns: u64,
+        /// What was taken for its time at the poll before.
+        before_ns: u64,
+        /// What is taken for its time at this one.
+        now_ns: u64,
+    },
     /// No program has such registers.
     #[error("the registers of the switch")]
     Registers(#[from] DecodeError),

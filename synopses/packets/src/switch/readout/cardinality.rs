@@ -13,6 +13,8 @@ use crate::switch::registers::{CardinalityBlock, FrameBlock};
 const REGISTER_BITS: [u64; 2] = [6, 16];
 /// The most bits of a slot in nanoseconds.
 const MAX_SLOT_SHIFT: u64 = 32;
+/// A poll takes as long at most. So much later its time may be known, or packets still come.
+const MAX_POLL_NS: u64 = 1_000_000_000;
 
 /// Why constants describe no ST-HLL.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -63,8 +65,13 @@ pub struct CardinalityReadout {
     settings: StHllSettings,
     window_ns: u64,
     lasting: LastingCount,
-    /// The slot at the latest poll.
+    /// The slot at the latest poll, and what was taken for the switch's time then.
     slot: u64,
+    switch_ns: u64,
+    /// Why that is not its time, as long as no packets came that say otherwise.
+    apart: Option<ReadoutError>,
+    /// Whether the switch had started again at the latest poll.
+    started_again: bool,
 }
 
 impl CardinalityReadout {
@@ -96,6 +103,9 @@ impl CardinalityReadout {
             // Registers are up to twice as old as the window.
             lasting: LastingCount::new(2 * window_ns),
             slot: 0,
+            switch_ns: 0,
+            apart: None,
+            started_again: false,
         })
     }
 
@@ -117,12 +127,21 @@ impl CardinalityReadout {
         self.window_ns
     }
 
+    /// Whether the switch had started again at the latest poll, as its time or its count of frames had gone back. Until
+    /// it has been polled for the first time, nobody knows.
+    #[must_use]
+    pub const fn has_started_again(&self) -> bool {
+        self.started_again
+    }
+
     /// Takes what was read at `now_ns`, when the switch's own time was `switch_ns`: the sketch first, then the frames.
     /// `None`: this is the first poll, or the first one after the switch has started again.
     ///
     /// # Errors
     ///
-    /// [`ReadoutError`] if the switch runs something else, or has registers that no program has.
+    /// [`ReadoutError`] if the switch runs something else, or has registers that no program has; or if its packets did
+    /// not come when its time is said to have been, by more than a window and what a poll takes. By such a time flows
+    /// would be too few, or would never fade. That holds until packets come that agree with it.
     pub fn read(
         &mut self,
         frames: &FrameBlock,
@@ -130,17 +149,38 @@ impl CardinalityReadout {
         now_ns: u64,
         switch_ns: u64,
     ) -> Result<Option<CardinalityInterval>, ReadoutError> {
-        let went_back = core::mem::replace(&mut self.slot, block.slot) > block.slot;
-        let Some(frames) = self.polls.take(frames, now_ns, went_back)? else {
+        let (slot, before_ns) = (self.slot, self.switch_ns);
+        (self.slot, self.switch_ns, self.started_again) = (block.slot, switch_ns, false);
+        let is_first = self.polls.latest.is_none();
+        let Some(frames) = self.polls.take(frames, now_ns, slot > block.slot)? else {
             self.lasting.reset();
+            (self.apart, self.started_again) = (None, !is_first);
             return Ok(None);
         };
+        if block.slot > slot {
+            self.apart = self.check_time(before_ns).err();
+        }
+        if let Some(apart) = &self.apart {
+            self.lasting.reset();
+            return Err(apart.clone());
+        }
         let synopsis = self.synopsis(block)?;
         // The window is the synopsis' own, so that it always answers.
         let estimate = synopsis.estimate(switch_ns, self.window_ns).ok();
         let flows = estimate.filter(|estimate| estimate.warm).map(|estimate| estimate.count);
         let lasting = flows.map(|flows| self.lasting.end_interval(switch_ns, flows));
         Ok(Some(CardinalityInterval { frames, flows, lasting }))
+    }
+
+    /// Refuses what is taken for the switch's time if the latest packet, which came since the poll before, came long
+    /// before that by it, or is still to come.
+    fn check_time(&self, before_ns: u64) -> Result<(), ReadoutError> {
+        let (slot_ns, now_ns) = (2 * self.window_ns / self.registers() as u64, self.switch_ns);
+        let latest_ns = self.slot.saturating_mul(slot_ns);
+        let allowed_ns = self.window_ns.saturating_add(MAX_POLL_NS);
+        let is_earlier = latest_ns.saturating_add(slot_ns).saturating_add(allowed_ns) < before_ns;
+        let is_later = latest_ns > now_ns.saturating_add(allowed_ns);
+        if is_earlier || is_later { Err(ReadoutError::Time { latest_ns, before_ns, now_ns }) } else { Ok(()) }
     }
 
     /// The library's type with the registers of a switch.
@@ -292,7 +332,40 @@ mod tests {
         // And before its first frame.
         let empty = Sketched { frames: FrameBlock::default(), ..Sketched::new() };
         assert_eq!(empty.poll(&mut readout, 6 * SECOND), Ok(None));
+        assert!(readout.has_started_again());
+        (12..14).for_each(|half| switch.half(half, 0, 100));
         assert_eq!(switch.interval(&mut readout, 7 * SECOND).frames.lost_polls, 0);
+        assert!(!readout.has_started_again());
+    }
+
+    #[test]
+    fn a_time_that_is_not_the_switchs_is_refused_until_packets_agree_with_it() {
+        let (mut readout, mut switch) = (readout(), Sketched::new());
+        let poll = |readout: &mut CardinalityReadout, switch: &Sketched, now: u64, switch_ns: u64| {
+            readout.read(&switch.frames, &switch.block(), now * SECOND, switch_ns)
+        };
+        (2..4).for_each(|half| switch.half(half, 0, 100));
+        let hour = 3_600 * SECOND;
+        assert_eq!(poll(&mut readout, &switch, 2, 2 * SECOND + hour), Ok(None), "nobody knows yet");
+        assert!(!readout.has_started_again());
+
+        // An hour ahead: every flow would be gone.
+        (4..6).for_each(|half| switch.half(half, 0, 100));
+        let refused = poll(&mut readout, &switch, 3, 3 * SECOND + hour).expect_err("no packet came then").to_string();
+        assert!(refused.starts_with("packets came since the poll before, the latest at 29"), "{refused}");
+        let expected = format!("{} ns at that poll and {} ns at this one", 2 * SECOND + hour, 3 * SECOND + hour);
+        assert!(refused.ends_with(&expected), "{refused}");
+        // Also without packets, of which the window has some.
+        assert!(poll(&mut readout, &switch, 4, 4 * SECOND + hour).is_err());
+
+        // Its own time again. Then one that is behind: flows would never fade.
+        (8..10).for_each(|half| switch.half(half, 0, 100));
+        assert!(poll(&mut readout, &switch, 5, 5 * SECOND).is_err(), "not since the poll before");
+        (10..12).for_each(|half| switch.half(half, 0, 100));
+        let interval = poll(&mut readout, &switch, 6, 6 * SECOND).expect("its time").expect("an interval");
+        assert!(interval.flows.is_some_and(|flows| (flows / 100.0 - 1.0).abs() < 0.3), "{interval:?}");
+        (12..14).for_each(|half| switch.half(half, 0, 100));
+        assert!(matches!(poll(&mut readout, &switch, 7, 2 * SECOND), Err(ReadoutError::Time { .. })));
     }
 
     #[test]
