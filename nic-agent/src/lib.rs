@@ -75,7 +75,7 @@ pub use queue_pair::{QueuePairEffect, QueuePairReplyError};
 pub use region_limits::{RegionLimits, RegionsError};
 pub use runner::{RunError, run, run_from, run_with};
 pub use settings::{Fetching, WorkerSettings};
-pub use switch::{SwitchError, SwitchProgram, switch_constants};
+pub use switch::{FragmentPath, SwitchError, SwitchProgram, fragment_constants, switch_constants, together_constants};
 pub use ticker::{Schedule, Ticker};
 pub use wire;
 pub use worker::{Step, Worker, WorkerStatus};

@@ -1,9 +1,17 @@
-//! What a program for a switch (`p4/`) has to know to measure a stream of the configuration.
+//! What a program for a switch (`p4/`) has to know to measure a stream of the configuration, several streams, or to
+//! count for the fragment.
+
+mod fragment;
+mod together;
+
+pub use fragment::{FragmentPath, fragment_constants};
+pub use together::together_constants;
 
 use packets::flows::{HEAVY_ENTRIES, POSITIONS, REGISTERS, SLOTS, reordering_settings};
 use packets::switch::{Constants, ConstantsError, programs};
 use synopses::cardinality::{Hash, Rounding, Settings as Common, StHllSettings, TsPcsaSettings};
 use synopses::digest::{DigestKey, DigestKind};
+use synopses::disaggregated::PathError;
 use synopses::finecomb::Settings as Buckets;
 use synopses::fridge::Settings as FridgeSettings;
 use synopses::rap::{Admission, WaySettings};
@@ -14,7 +22,7 @@ use crate::config::{
     Config, KeyName, OneWayConfig, PairName, ReorderingConfig, StreamConfig, SynopsisName, WeightName,
 };
 
-/// A program for a switch.
+/// A program for a switch that measures one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchProgram {
     /// Delays of TCP handshakes.
@@ -33,7 +41,7 @@ pub enum SwitchProgram {
     Precision,
 }
 
-/// Why a stream has no constants for a program.
+/// Why there are no constants for a program.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SwitchError {
@@ -53,6 +61,44 @@ pub enum SwitchError {
         /// What it lacks.
         why: &'static str,
     },
+    /// A program of several measures one stream of each kind.
+    #[error(
+        "p4/together measures one stream with {what}, and {found} of {} have it: name each of them, or give them one \
+         switch", list(.streams)
+    )]
+    Several {
+        /// What the stream measures.
+        what: &'static str,
+        /// How many of the streams do.
+        found: usize,
+        /// Names of the streams that were looked at.
+        streams: Vec<String>,
+    },
+    /// The configuration has no fragment.
+    #[error("the configuration has no network.fragment")]
+    NoFragment,
+    /// The fragment counts something else than the program.
+    #[error("network.fragment {0}")]
+    Fragment(&'static str),
+    /// The fragment is not on the path.
+    #[error("network.fragment.id is {id}, the path has the fragments {path:?}")]
+    Elsewhere {
+        /// Number of the fragment.
+        id: u32,
+        /// Those of the path.
+        path: Vec<u32>,
+    },
+    /// More fragments are to count a flow than the path has.
+    #[error("{found} fragments are to count each flow, the path has {most}")]
+    Updates {
+        /// As many as were asked for.
+        found: usize,
+        /// As many as there are.
+        most: usize,
+    },
+    /// A path that is not possible.
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// A setting is not possible in a switch.
     #[error(transparent)]
     Constants(#[from] ConstantsError),
@@ -76,16 +122,9 @@ pub fn switch_constants(
     secret: u128,
     kind: DigestKind,
 ) -> Result<Constants, SwitchError> {
-    let streams = &config.network.streams;
-    let Some(stream) = streams.iter().find(|stream| stream.name == name) else {
-        let all = streams.iter().map(|stream| stream.name.clone()).collect();
-        return Err(SwitchError::Stream { found: name.to_owned(), all });
-    };
+    let stream = stream(config, name)?;
     let lacks = |why| SwitchError::Measured { stream: name.to_owned(), why };
-    if stream.inner {
-        return Err(lacks("is about packets inside tunnels, which programs for switches do not parse"));
-    }
-    let (key, seed) = (DigestKey::of_kind(kind, secret), kind.seed((secret >> 64) as u64 ^ secret as u64));
+    let (key, seed) = (DigestKey::of_kind(kind, secret), seed(secret, kind));
     let synopses = stream.synopses.clone().unwrap_or_default();
     Ok(match program {
         SwitchProgram::Fridge if stream.pair == Some(PairName::Handshake) => {
@@ -97,8 +136,7 @@ pub fn switch_constants(
             None => return Err(lacks("has no `one_way`")),
         },
         SwitchProgram::StHll | SwitchProgram::TsPcsa => {
-            let cardinality = synopses.cardinality.ok_or_else(|| lacks("has no `synopses.cardinality`"))?;
-            let window_ns = u64::from(cardinality.window_ms.unwrap_or(stream.interval_ms).get()) * 1_000_000;
+            let window_ns = window_ns(stream).ok_or_else(|| lacks("has no `synopses.cardinality`"))?;
             if program == SwitchProgram::StHll {
                 programs::st_hll(staggered(window_ns, seed), &key)?
             } else {
@@ -128,6 +166,28 @@ pub fn switch_constants(
     })
 }
 
+/// The stream of this name, of which packets are parsed as programs do.
+fn stream<'a>(config: &'a Config, name: &str) -> Result<&'a StreamConfig, SwitchError> {
+    let streams = &config.network.streams;
+    let Some(stream) = streams.iter().find(|stream| stream.name == name) else {
+        let all = streams.iter().map(|stream| stream.name.clone()).collect();
+        return Err(SwitchError::Stream { found: name.to_owned(), all });
+    };
+    let why = "is about packets inside tunnels, which programs for switches do not parse";
+    if stream.inner { Err(SwitchError::Measured { stream: name.to_owned(), why }) } else { Ok(stream) }
+}
+
+/// The seed of settings, which is the same for whoever has the secret.
+const fn seed(secret: u128, kind: DigestKind) -> u64 {
+    kind.seed((secret >> 64) as u64 ^ secret as u64)
+}
+
+/// The window of a stream's distinct flows; `None` if it has none.
+fn window_ns(stream: &StreamConfig) -> Option<u64> {
+    let cardinality = stream.synopses.as_ref()?.cardinality.as_ref()?;
+    Some(u64::from(cardinality.window_ms.unwrap_or(stream.interval_ms).get()) * 1_000_000)
+}
+
 /// The power of two that is not above a number; 1 for 0.
 fn below(number: usize) -> usize {
     number.checked_ilog2().map_or(1, |bits| 1 << bits)
@@ -143,6 +203,15 @@ fn one_way_constants(
     seed: u64,
     key: &DigestKey,
 ) -> Result<Constants, SwitchError> {
+    let settings = buckets(stream, one_way, seed)?;
+    Ok(match one_way.synopsis {
+        SynopsisName::Lda => programs::lda(&settings, key)?,
+        _ => programs::finecomb(&settings, one_way.peer.is_none(), key)?,
+    })
+}
+
+/// The settings of a stream's FineComb or LDA.
+fn buckets(stream: &StreamConfig, one_way: &OneWayConfig, seed: u64) -> Result<Buckets, SwitchError> {
     let lacks = |why| SwitchError::Measured { stream: stream.name.clone(), why };
     let ::one_way::Synopsis::FineComb { buckets, mut banks, .. } = stream.synopsis(one_way.synopsis) else {
         return Err(lacks("is measured by RDA, which needs memory for every packet of an interval"));
@@ -150,14 +219,8 @@ fn one_way_constants(
     for bank in &mut banks {
         bank.stash = below(bank.stash);
     }
-    let buckets = if key.kind() == DigestKind::Hardware { below(buckets) } else { buckets };
-    let banks = banks.into_iter();
-    let mut settings = Buckets::one_bank(buckets, 1.0, 0, seed);
-    settings.banks = banks.collect();
-    Ok(match one_way.synopsis {
-        SynopsisName::Lda => programs::lda(&settings, key)?,
-        _ => programs::finecomb(&settings, one_way.peer.is_none(), key)?,
-    })
+    let buckets = if DigestKind::of_seed(seed) == DigestKind::Hardware { below(buckets) } else { buckets };
+    Ok(Buckets { banks, ..Buckets::one_bank(buckets, 1.0, 0, seed) })
 }
 
 fn staggered(window_ns: u64, seed: u64) -> StHllSettings {
