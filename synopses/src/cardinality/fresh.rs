@@ -67,8 +67,8 @@ impl Comparison {
         u64::from((fresh ^ self.ends).trailing_zeros())
     }
 
-    /// The runs of all registers, each of which is one of `words`, and the number of registers without a fresh cell. Not
-    /// inlined, so that the loop has the processor's registers to itself.
+    /// The runs of all registers, each of which is one of `words`, and the number of registers without a fresh
+    /// cell. Not inlined, so that the loop has the processor's registers to itself.
     #[inline(never)]
     pub(super) fn runs(self, words: impl Iterator<Item = u64>) -> (u64, usize) {
         // Places are added up, and divided once.

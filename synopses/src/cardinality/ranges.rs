@@ -135,7 +135,7 @@ pub(super) fn likelihood(terms: &(impl Iterator<Item = (f64, bool)> + Clone)) ->
         return 0.0;
     }
     // λ Σ a is between the number of registers with items, if these are few, and 0.7213 times that, if all have many.
-    // What is between was fitted, and is at most some hundredths off: mostly one step is enough.
+    // What is between was fitted, and is at most some hundredths off: two steps are enough.
     let share = f64::from(with_items) / f64::from(kept);
     let mut log = libm::log(f64::from(with_items) * (1.0 - (0.2 + 0.078_7 * share) * share) / all);
     for _ in 0..100 {
@@ -146,17 +146,14 @@ pub(super) fn likelihood(terms: &(impl Iterator<Item = (f64, bool)> + Clone)) ->
         let (newton, turn) = (value / slope, 1.0 - value * bend / (2.0 * slope * slope));
         let step = if turn > 0.5 { newton / turn } else { newton };
         log -= step.clamp(-1.0, 1.0);
-        // An error e becomes some e³/10, and some 10 e³ for registers that no stream of items leaves behind: a
-        // thousandth of what m registers cannot tell, until m is a million.
-        if libm::fabs(step) < MAX_LAST_STEP {
+        // An error e becomes some e³/10, and some 10 e³ for registers that no stream of items leaves behind.
+        if libm::fabs(step) < 1e-5 {
             break;
         }
     }
     libm::exp(log)
 }
 
-/// A step that is no longer is the last one.
-const MAX_LAST_STEP: f64 = 0.01;
 /// Terms that are summed side by side, which lets the compiler use vectors.
 const LANES: usize = 8;
 /// More than this is as good as infinite: its Bernoulli function is 10⁻³⁰¹.
