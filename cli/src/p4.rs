@@ -79,6 +79,8 @@ impl From<DigestName> for DigestKind {
 pub enum Program {
     /// Delays of TCP handshakes, for `pair: handshake`
     Fridge,
+    /// The same by two fridges, for delays of a wide range
+    Fridges,
     /// One-way delay and loss, for `one_way`: FineComb's sender or receiver, or LDA
     OneWay,
     /// Distinct flows, for `synopses.cardinality`
@@ -97,6 +99,7 @@ impl From<Program> for SwitchProgram {
     fn from(program: Program) -> Self {
         match program {
             Program::Fridge => Self::Fridge,
+            Program::Fridges => Self::Fridges,
             Program::OneWay => Self::OneWay,
             Program::StHll => Self::StHll,
             Program::TsPcsa => Self::TsPcsa,

@@ -8,8 +8,17 @@ use packets::switch::thrift::{CallSubject, SwitchTime, answer, answer_time, ask,
 /// The number of the call that the answers of the corpus are to.
 const SEQUENCE: u32 = 7;
 /// Programs whose constants an agent reads.
-const PROGRAMS: [&str; 8] =
-    ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "reordering", "reordering-samples", "st-hll", "together"];
+const PROGRAMS: [&str; 9] = [
+    "fridge",
+    "fridges",
+    "finecomb-sender",
+    "finecomb-receiver",
+    "lda",
+    "reordering",
+    "reordering-samples",
+    "st-hll",
+    "together",
+];
 /// Buckets of the largest switch that is read here, and registers of a sketch.
 const MOST_BUCKETS: usize = 64;
 

@@ -18,7 +18,7 @@ pub(super) const SWITCH_BYTES: u64 = 4096 + 2 * 8192;
 /// Most bytes of a file of constants.
 const MAX_FILE: u64 = 1 << 16;
 /// The programs that measure handshakes.
-const FRIDGES: &[&str] = &["fridge", "together"];
+const FRIDGES: &[&str] = &["fridge", "fridges", "together"];
 /// The programs that count distinct flows by ST-HLL.
 const SKETCHES: &[&str] = &["st-hll", "together"];
 /// The programs that look for prefixes with packets out of order.
@@ -50,7 +50,7 @@ pub enum SwitchFileError {
     /// Its content is not what `uview p4 constants` writes for this program.
     #[error("{0} has no constants of a switch")]
     Written(PathBuf, #[source] WrittenError),
-    /// They are not those of a fridge.
+    /// They are not those of a fridge, or of several ones.
     #[error("{0} has no constants of a fridge")]
     Fridge(PathBuf, #[source] FridgeError),
     /// They are not those of ST-HLL.
@@ -91,7 +91,7 @@ pub enum SwitchFileError {
 }
 
 impl SwitchConfig {
-    /// What makes intervals of the registers of a fridge, by its file of constants.
+    /// What makes intervals of the registers of a fridge, or of several ones, by its file of constants.
     ///
     /// # Errors
     ///
@@ -213,6 +213,7 @@ mod tests {
         let (flows, window) = ("synopses: {cardinality: {}}", "synopses: {cardinality: {window_ms: 100}}");
         for (program, measured) in [
             ("fridge", handshake),
+            ("fridges", handshake),
             ("together", handshake),
             ("finecomb-sender", sends),
             ("together", sends),

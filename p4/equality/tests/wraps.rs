@@ -18,11 +18,12 @@ const BEFORE: u64 = (1 << 32) - 3;
 /// What `begun` has, whose lowest bits choose a set of registers: those of 0.
 const BEGUN_BEFORE: u64 = (1 << 32) - 4;
 /// Arrays whose entries count, in whichever program. Sums of nanoseconds begin anew with each tenth packet anyway.
-const COUNTERS: [&str; 28] = [
-    // Of every program, then of the fridge.
+const COUNTERS: [&str; 29] = [
+    // Of every program, then of fridges.
     "frames",
     "refusals",
     "insertions",
+    "arrivals",
     "requests",
     "duplicates",
     "evicted",

@@ -30,8 +30,8 @@ fn machine(program: &str) -> Machine {
 
 #[test]
 fn every_program_that_is_read_has_its_registers_behind_its_main_control() {
-    let programs = ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "lda-hardware", "st-hll", "together"];
-    for program in programs.into_iter().chain(["reordering", "reordering-samples"]) {
+    let programs = ["fridge", "fridges", "finecomb-sender", "finecomb-receiver", "lda", "lda-hardware", "st-hll"];
+    for program in programs.into_iter().chain(["together", "reordering", "reordering-samples"]) {
         let control = main_control(program).expect("it is read");
         let machine = machine(program);
 
@@ -39,6 +39,8 @@ fn every_program_that_is_read_has_its_registers_behind_its_main_control() {
         assert!(has("Frames.frames") && !has("frames"), "{program}");
         let sampled = ["Visits.report_prefixes_high", "Samples.sample_prefixes_low", "Samples.sample_events"];
         assert_eq!(sampled.map(has), [program.starts_with("reordering"); 3], "{program}");
+        let samples = ["Fridge.matched", "Fridge.report_ticks", "Fridge.report_insertions", "Fridge.insertions"];
+        assert_eq!(samples.map(has), [program.starts_with("fridge") || program == "together"; 4], "{program}");
     }
 }
 
