@@ -6,7 +6,7 @@ use synopses::cardinality::{Hash, Rounding, Settings as Common, StHllSettings, T
 use synopses::digest::{DigestKey, DigestKind};
 use synopses::finecomb::Settings as Buckets;
 use synopses::fridge::{FridgeSpec, FridgesSettings, Settings as FridgeSettings};
-use synopses::rap::{Admission, WaySettings};
+use synopses::rap::{Admission, EpochSettings, WaySettings};
 use synopses::reordering::{Settings as ReorderingSettings, Split};
 use thiserror::Error;
 
@@ -128,8 +128,7 @@ pub fn switch_constants(
             if (heavy.by, heavy.weight) != (KeyName::Flow, WeightName::Packets) {
                 return Err(lacks("has other heavy hitters than `by: flow, weight: packets`"));
             }
-            let rows = HEAVY_ENTRIES / 2;
-            programs::precision(WaySettings { ways: 2, rows, admission: Admission::PowerOfTwo, seed }, &key)?
+            programs::precision(heavy_flows(stream, seed), &key)?
         }
     })
 }
@@ -170,6 +169,13 @@ fn one_way_constants(
         SynopsisName::Lda => programs::lda(&settings, key)?,
         _ => programs::finecomb(&settings, one_way.peer.is_none(), key)?,
     })
+}
+
+/// Epochs of an interval. A power of two of nanoseconds: some are read twice, and none is left out.
+fn heavy_flows(stream: &StreamConfig, seed: u64) -> EpochSettings {
+    let table = WaySettings { ways: 2, rows: HEAVY_ENTRIES / 2, admission: Admission::PowerOfTwo, seed };
+    let epoch_ns = (u64::from(stream.interval_ms.get()) * 1_000_000).next_power_of_two();
+    EpochSettings { table, epoch_shift: epoch_ns.trailing_zeros() }
 }
 
 fn staggered(window_ns: u64, seed: u64) -> StHllSettings {
@@ -250,6 +256,8 @@ mod tests {
         assert!(text.contains(halves) && text.contains("const bit<33> BELOW_1 = 0x100000000;"), "{text}");
         let text = of(&config, "a", SwitchProgram::StHll).expect("a sketch").text("");
         assert!(text.contains("#define SLOT_SHIFT 22"), "3.9 ms, rounded up: {text}");
+        let text = of(&config, "a", SwitchProgram::Precision).expect("a table").text("");
+        assert!(text.contains("#define EPOCH_SHIFT 30\nconst bit<32> ROWS = 0x80;"), "1 s, rounded up: {text}");
     }
 
     #[test]

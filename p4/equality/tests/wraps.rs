@@ -40,7 +40,7 @@ const COUNTERS: [&str; 29] = [
     "passed",
     "row0",
     "row1",
-    // Sketches of distinct flows, and PRECISION.
+    // Sketches of distinct flows, and what PRECISION drops.
     "inserted",
     "late",
     "dropped",
@@ -132,7 +132,7 @@ fn coins_go_on_when_the_lower_half_of_their_number_begins_anew() {
     let subject = Subject::of_name("precision").expect("a program");
     let constants = (subject.constants)(subject.kind).expect("settings of the tested program");
     let reference = precision::Reference::new(&constants).expect("settings of the tested program");
-    let reference = Box::new(reference.after_coins(drawn).expect("an encoding"));
+    let reference = Box::new(reference.after_coins(drawn));
     let mut switch = machine(subject);
     switch.set_registers("drawn_low", &[drawn & 0xffff_ffff]).expect("an array of the program");
     switch.set_registers("drawn_high", &[drawn >> 32]).expect("an array of the program");

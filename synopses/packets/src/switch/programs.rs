@@ -9,7 +9,7 @@ use synopses::finecomb::{FineComb, Sampling, Settings as FineCombSettings};
 use synopses::fridge::{
     Coin, Counter, Duplicates, Fridge, Fridges, FridgesSettings, Settings as FridgeSettings, Stamp,
 };
-use synopses::rap::{Admission, Precision, WaySettings};
+use synopses::rap::{Admission, EpochPrecision, EpochSettings};
 use synopses::reordering::{Definition, Reordering, Reports, Settings as ReorderingSettings, Split};
 
 use super::{Constants, ConstantsError, MAX_ENTRIES, Named};
@@ -319,13 +319,16 @@ pub fn heavy_flows(settings: ReorderingSettings, key: &DigestKey) -> Result<Cons
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn precision(settings: WaySettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
-    only("ways", settings.ways == 2, &settings.ways, "2")?;
-    only("admission", settings.admission == Admission::PowerOfTwo, &settings.admission, "PowerOfTwo")?;
-    of_key(settings.seed, key)?;
-    let rows = places("rows of a stage", fits("rows of a stage", settings.rows)?, key)?;
-    let [row, coin] = Precision::new(settings)?.mixers();
+pub fn precision(settings: EpochSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    let table = settings.table;
+    only("ways", table.ways == 2, &table.ways, "2")?;
+    only("admission", table.admission == Admission::PowerOfTwo, &table.admission, "PowerOfTwo")?;
+    of_key(table.seed, key)?;
+    let rows = fits("rows of a stage in two epochs", table.rows.saturating_mul(2))? / 2;
+    let rows = places("rows of a stage", rows, key)?;
+    let [row, coin] = EpochPrecision::new(settings)?.mixers();
     let mut constants = Constants::for_key("precision", key);
+    constants.text_macro("EPOCH_SHIFT", settings.epoch_shift);
     constants.number("ROWS", 32, rows);
     constants.key("ROW", row);
     constants.key("COIN", coin);

@@ -4,6 +4,10 @@ use synopses::finecomb::StashedPacket;
 use synopses::reordering::{Prefix, Report};
 use thiserror::Error;
 
+mod heavy;
+
+pub use heavy::{HeavyBlock, HeavyEntry};
+
 /// Reads the registers of a switch, with a function for each block that the programs have.
 ///
 /// Whoever can only read one array after the other implements [`Self::array`]. Between two arrays the switch goes on;
@@ -207,6 +211,7 @@ pub fn main_control(program: &str) -> Option<&'static str> {
         "finecomb-sender" => "Sender",
         "finecomb-receiver" => "Receiver",
         "lda" => "Lda",
+        "precision" => "Precision",
         "st-hll" => "Cardinality",
         "reordering" | "reordering-samples" => "Reordering",
         "together" => "Together",
