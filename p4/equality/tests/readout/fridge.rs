@@ -62,7 +62,7 @@ impl Host for OwnPath {
 }
 
 /// The library's fridges, with the histogram that the agent's own path has.
-struct Several {
+struct SeveralFridges {
     counts: Frames,
     reference: fridges::Reference,
     histogram: Histogram,
@@ -70,7 +70,7 @@ struct Several {
     before: Tally,
 }
 
-impl Several {
+impl SeveralFridges {
     fn new(constants: &Constants) -> Self {
         Self {
             counts: Frames::new(constants),
@@ -82,7 +82,7 @@ impl Several {
     }
 }
 
-impl Host for Several {
+impl Host for SeveralFridges {
     fn insert(&mut self, captured: &Captured) {
         self.packets += u64::from(self.counts.count(captured).is_some());
         if let Some(report) = self.reference.insert(captured) {
@@ -116,7 +116,7 @@ fn since(now: &Tally, before: &Tally) -> Tally {
 }
 
 fn host(constants: &Constants) -> Box<dyn Host> {
-    if constants.folder() == "fridges" { Box::new(Several::new(constants)) } else { Box::new(OwnPath::new(constants)) }
+    if constants.folder() == "fridges" { Box::new(SeveralFridges::new(constants)) } else { Box::new(OwnPath::new(constants)) }
 }
 
 /// What differs between two intervals of the same packets: nothing but their length, which is of the agent's clock with
