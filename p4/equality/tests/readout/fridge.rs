@@ -116,7 +116,11 @@ fn since(now: &Tally, before: &Tally) -> Tally {
 }
 
 fn host(constants: &Constants) -> Box<dyn Host> {
-    if constants.folder() == "fridges" { Box::new(SeveralFridges::new(constants)) } else { Box::new(OwnPath::new(constants)) }
+    if constants.folder() == "fridges" {
+        Box::new(SeveralFridges::new(constants))
+    } else {
+        Box::new(OwnPath::new(constants))
+    }
 }
 
 /// What differs between two intervals of the same packets: nothing but their length, which is of the agent's clock with
