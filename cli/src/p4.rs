@@ -93,6 +93,8 @@ impl From<DigestName> for DigestKind {
 pub enum Program {
     /// Delays of TCP handshakes, for `pair: handshake`
     Fridge,
+    /// The same by two fridges, for delays of a wide range
+    Fridges,
     /// One-way delay and loss, for `one_way`: FineComb's sender or receiver, or LDA
     OneWay,
     /// Distinct flows, for `synopses.cardinality`
@@ -123,6 +125,7 @@ impl From<Program> for Measured {
     fn from(program: Program) -> Self {
         match program {
             Program::Fridge => Self::Stream(SwitchProgram::Fridge),
+            Program::Fridges => Self::Stream(SwitchProgram::Fridges),
             Program::OneWay => Self::Stream(SwitchProgram::OneWay),
             Program::StHll => Self::Stream(SwitchProgram::StHll),
             Program::TsPcsa => Self::Stream(SwitchProgram::TsPcsa),

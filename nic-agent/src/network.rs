@@ -41,6 +41,7 @@ mod stream_service;
 mod switch_cardinality;
 mod switch_delays;
 mod switch_end;
+mod switch_heavy;
 mod switch_measurement;
 mod switch_registers;
 mod switch_reordering;

@@ -13,8 +13,8 @@ use synopses::cardinality::{Hash, Rounding, Settings as Common, StHllSettings, T
 use synopses::digest::{DigestKey, DigestKind};
 use synopses::disaggregated::PathError;
 use synopses::finecomb::Settings as Buckets;
-use synopses::fridge::Settings as FridgeSettings;
-use synopses::rap::{Admission, WaySettings};
+use synopses::fridge::{FridgeSpec, FridgesSettings, Settings as FridgeSettings};
+use synopses::rap::{Admission, EpochSettings, WaySettings};
 use synopses::reordering::{Settings as ReorderingSettings, Split};
 use thiserror::Error;
 
@@ -22,11 +22,16 @@ use crate::config::{
     Config, KeyName, OneWayConfig, PairName, ReorderingConfig, StreamConfig, SynopsisName, WeightName,
 };
 
+/// The probability with which a request enters the second one of two fridges: its requests stay fifteen times as long.
+const SELDOM: f64 = 1.0 / 16.0;
+
 /// A program for a switch that measures one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchProgram {
     /// Delays of TCP handshakes.
     Fridge,
+    /// The same over a wider range, by two fridges.
+    Fridges,
     /// The end of a one-way measurement that this agent is: FineComb's sender or receiver, or LDA's.
     OneWay,
     /// Distinct flows, by ST-HLL.
@@ -127,10 +132,11 @@ pub fn switch_constants(
     let (key, seed) = (DigestKey::of_kind(kind, secret), seed(secret, kind));
     let synopses = stream.synopses.clone().unwrap_or_default();
     Ok(match program {
-        SwitchProgram::Fridge if stream.pair == Some(PairName::Handshake) => {
-            programs::fridge(fridge(stream, seed), &key)?
+        SwitchProgram::Fridge | SwitchProgram::Fridges if stream.pair != Some(PairName::Handshake) => {
+            return Err(lacks("has no `pair: handshake`"));
         }
-        SwitchProgram::Fridge => return Err(lacks("has no `pair: handshake`")),
+        SwitchProgram::Fridge => programs::fridge(fridge(stream, seed), &key)?,
+        SwitchProgram::Fridges => programs::fridges(&fridges(stream, seed), &key)?,
         SwitchProgram::OneWay => match &stream.one_way {
             Some(one_way) => one_way_constants(stream, one_way, seed, &key)?,
             None => return Err(lacks("has no `one_way`")),
@@ -160,8 +166,7 @@ pub fn switch_constants(
             if (heavy.by, heavy.weight) != (KeyName::Flow, WeightName::Packets) {
                 return Err(lacks("has other heavy hitters than `by: flow, weight: packets`"));
             }
-            let rows = HEAVY_ENTRIES / 2;
-            programs::precision(WaySettings { ways: 2, rows, admission: Admission::PowerOfTwo, seed }, &key)?
+            programs::precision(heavy_flows(stream, seed), &key)?
         }
     })
 }
@@ -197,6 +202,12 @@ fn fridge(stream: &StreamConfig, seed: u64) -> FridgeSettings {
     FridgeSettings { slots: below(stream.slots(1)), seed, ..FridgeSettings::default() }
 }
 
+/// Two fridges that share the slots of one. Each request enters one of them, so that what is counted is what entered.
+fn fridges(stream: &StreamConfig, seed: u64) -> FridgesSettings {
+    let part = |probability| FridgeSpec { slots: below(stream.slots(1)) / 2, probability };
+    FridgesSettings { fridges: vec![part(1.0 - SELDOM), part(SELDOM)], seed, ..FridgesSettings::default() }
+}
+
 fn one_way_constants(
     stream: &StreamConfig,
     one_way: &OneWayConfig,
@@ -221,6 +232,13 @@ fn buckets(stream: &StreamConfig, one_way: &OneWayConfig, seed: u64) -> Result<B
     }
     let buckets = if DigestKind::of_seed(seed) == DigestKind::Hardware { below(buckets) } else { buckets };
     Ok(Buckets { banks, ..Buckets::one_bank(buckets, 1.0, 0, seed) })
+}
+
+/// Epochs of an interval. A power of two of nanoseconds: some are read twice, and none is left out.
+fn heavy_flows(stream: &StreamConfig, seed: u64) -> EpochSettings {
+    let table = WaySettings { ways: 2, rows: HEAVY_ENTRIES / 2, admission: Admission::PowerOfTwo, seed };
+    let epoch_ns = (u64::from(stream.interval_ms.get()) * 1_000_000).next_power_of_two();
+    EpochSettings { table, epoch_shift: epoch_ns.trailing_zeros() }
 }
 
 fn staggered(window_ns: u64, seed: u64) -> StHllSettings {
@@ -251,8 +269,9 @@ fn stamped(window_ns: u64, seed: u64) -> TsPcsaSettings {
 mod tests {
     use super::*;
 
-    const PROGRAMS: [(SwitchProgram, &str); 7] = [
+    const PROGRAMS: [(SwitchProgram, &str); 8] = [
         (SwitchProgram::Fridge, "fridge"),
+        (SwitchProgram::Fridges, "fridges"),
         (SwitchProgram::OneWay, "finecomb-sender"),
         (SwitchProgram::StHll, "st-hll"),
         (SwitchProgram::TsPcsa, "ts-pcsa"),
@@ -295,8 +314,13 @@ mod tests {
         }
         let text = of(&config, "a", SwitchProgram::Fridge).expect("a fridge").text("");
         assert!(text.contains("const bit<32> SLOTS = 0x1000;"), "5,290 slots, rounded down: {text}");
+        let text = of(&config, "a", SwitchProgram::Fridges).expect("two fridges").text("");
+        let halves = "const bit<33> BELOW_0 = 0xf0000000;\nconst bit<32> SLOTS_1 = 0x800;";
+        assert!(text.contains(halves) && text.contains("const bit<33> BELOW_1 = 0x100000000;"), "{text}");
         let text = of(&config, "a", SwitchProgram::StHll).expect("a sketch").text("");
         assert!(text.contains("#define SLOT_SHIFT 22"), "3.9 ms, rounded up: {text}");
+        let text = of(&config, "a", SwitchProgram::Precision).expect("a table").text("");
+        assert!(text.contains("#define EPOCH_SHIFT 30\nconst bit<32> ROWS = 0x80;"), "1 s, rounded up: {text}");
     }
 
     #[test]
@@ -313,11 +337,12 @@ mod tests {
         let none = refused("x", SwitchProgram::Fridge);
         assert_eq!(none, "there is no stream \"x\"; the configuration has a, t, r, h, big, wide, p");
         assert_eq!(refused("a", SwitchProgram::Fridge), "stream \"a\" has no `pair: handshake`");
+        assert_eq!(refused("a", SwitchProgram::Fridges), refused("a", SwitchProgram::Fridge));
         assert!(refused("t", SwitchProgram::Fridge).contains("inside tunnels"));
         assert!(refused("r", SwitchProgram::OneWay).contains("RDA"));
         assert!(refused("h", SwitchProgram::Precision).contains("`by: flow, weight: packets`"));
         assert!(refused("p", SwitchProgram::Reordering).contains("/24 and /48"));
-        for (_, program) in [PROGRAMS[2], PROGRAMS[4]].map(|(program, name)| (name, program)) {
+        for program in [SwitchProgram::StHll, SwitchProgram::ReorderingSamples] {
             assert!(refused("a", program).starts_with("stream \"a\" has no `synopses."));
         }
         let slots = "slots of a fridge: 262144 entries, at most 131072 are possible in a switch";

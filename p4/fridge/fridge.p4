@@ -52,36 +52,13 @@
 #endif
 #include "../shared/frames.p4"
 #include "../shared/fridge.p4"
+#include "../shared/fridge-keys.p4"
 
 struct metadata_t {
     packet_t packet;
 }
 
 #include "../shared/parser.p4"
-
-struct keys_t {
-    key_t    mixer;
-    secret_t secret;
-    bit<32>  checksum;
-}
-
-control Keys(out keys_t current) {
-    action set(key_t mixer, SECRET_PARAMETERS(s), bit<32> checksum) {
-        bit<64> check = 0;
-        CHECK(mixer)
-        CHECK_SECRET(s)
-        current = {mixer, SECRET_OF(s), CHECKED};
-    }
-
-    table keys {
-        actions = { set; }
-        default_action = set(MIXER, FIRST_SECRET, CHECKSUM);
-    }
-
-    apply {
-        keys.apply();
-    }
-}
 
 control Handshakes(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     keys_t keys;

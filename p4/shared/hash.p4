@@ -66,6 +66,10 @@ bit<32> place(in bit<32> mixed, in bit<32> size) {
 #define MIX_NUMBER(result, number, mixer) \
     MIX(result, number, mixer)
 
+/// A 32-bit fingerprint of a digest.
+#define FINGERPRINT(result, digest, mixer) \
+    result = fingerprint(digest, mixer);
+
 /// An index below `size`.
 #define PLACE(mixed, size) \
     place(mixed, size)

@@ -52,7 +52,9 @@ pub use correction::{CorrectionTable, Range, TableError, TableShape};
 pub use distribution::{Distribution, Quantile, Sample};
 pub use generations::Generations;
 pub use histogram::{Histogram, HistogramError, HistogramShape, PerClass};
-pub use multi::{FridgeSpec, Fridges, Settings as FridgesSettings, Stamp};
+pub use multi::{
+    Constants as FridgesConstants, FridgeSpec, Fridges, Settings as FridgesSettings, Stamp, Weighing as FridgesWeighing,
+};
 pub use settings::{Coin, Counter, Duplicates, MAX_SLOTS, Settings, SettingsError};
 pub use single::{Constants, Fridge, Weighing};
 pub use tally::{Report, Tally};

@@ -25,7 +25,8 @@
 //!
 //! Entries m, and the law of admission with c the least count ([`Admission`]). [`Precision`] and [`DWayRap`] have d
 //! places for a key, and compare its least count only: a fixed number of memory accesses, as in a switch. All four have
-//! the verbs of [`HeavyHitters`]; one can take another's place.
+//! the verbs of [`HeavyHitters`]; one can take another's place. [`EpochPrecision`] is a [`Precision`] of each of the
+//! last two epochs, where nobody can empty a table in time.
 //!
 //! # Memory
 //!
@@ -44,9 +45,10 @@
 //! - With u64 counts that saturate, a table whose least count is saturated admits nobody.
 
 pub(crate) use coins::Coins;
+pub use epochs::EpochPrecision;
 pub use heavy_hitters::{HeavyHitter, HeavyHitters, MergeError, Tally};
 pub use named::{NamedHitter, NamedRap};
-pub use settings::{Admission, MAX_ENTRIES, Settings, SettingsError, WaySettings};
+pub use settings::{Admission, EpochSettings, MAX_ENTRIES, MAX_EPOCH_SHIFT, Settings, SettingsError, WaySettings};
 pub(crate) use single::Arrival;
 pub use single::Rap;
 pub use space_saving::SpaceSaving;
@@ -54,6 +56,7 @@ pub use ways::{DWayRap, Layout, Precision, Sets, Stages, Ways};
 
 mod codec;
 mod coins;
+mod epochs;
 mod heavy_hitters;
 mod index;
 mod named;

@@ -10,7 +10,10 @@ use synopses::digest::{Digest, DigestKey};
 use synopses::disaggregated::{Decision, Fragment, Header, LastHop, Path, Settings as FragmentSettings};
 use synopses::finecomb::{Bank, FineComb, Receiver, Sampling, Settings as CombSettings};
 use synopses::fridge::{Coin, Fridge, Fridges, FridgesSettings, Histogram, HistogramShape, Sample, Settings, Stamp};
-use synopses::rap::{DWayRap, HeavyHitters as _, Precision, Rap, Settings as RapSettings, SpaceSaving, WaySettings};
+use synopses::rap::{
+    DWayRap, EpochPrecision, EpochSettings, HeavyHitters as _, Precision, Rap, Settings as RapSettings, SpaceSaving,
+    WaySettings,
+};
 use synopses::rda::{Capture, Ids, Rda, Settings as RdaSettings, XorCounters};
 use synopses::reordering::{
     Boundary, Control, Prefix, PrefixTally, Reordering, Segment, Settings as ReorderingSettings, Split,
@@ -103,6 +106,8 @@ fn heavy_hitters_touch_no_allocator() {
     let mut rap = Rap::new(RapSettings { entries: 64, ..RapSettings::default() }).expect("possible");
     let mut space_saving = SpaceSaving::new(64, 1).expect("possible");
     let mut precision = Precision::new(WaySettings::default()).expect("possible");
+    let epoch = EpochSettings { table: WaySettings::default(), epoch_shift: 20 };
+    let mut epochs = EpochPrecision::new(epoch).expect("possible");
     let mut sets = DWayRap::new(WaySettings { ways: 8, rows: 8, ..WaySettings::default() }).expect("possible");
     let weight = NonZeroU64::new(1_500).expect("not 0");
     let work = || {
@@ -112,6 +117,7 @@ fn heavy_hitters_touch_no_allocator() {
             rap.insert_weighted(key, weight);
             space_saving.insert(key);
             precision.insert(key);
+            epochs.insert(key, number << 10);
             sets.insert(key);
         }
         rap.reset();

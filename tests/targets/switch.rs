@@ -1,15 +1,25 @@
 //! What a switch answers, what it is asked, its registers, and the file of its constants.
 
 use packets::switch::Constants;
-use packets::switch::readout::{BucketReadout, CardinalityReadout, FridgeReadout, ReorderingReadout};
-use packets::switch::registers::{BlockError, SwitchRegisters};
+use packets::switch::readout::{BucketReadout, CardinalityReadout, FridgeReadout, HeavyReadout, ReorderingReadout};
+use packets::switch::registers::{BlockError, HeavyBlock, SwitchRegisters};
 use packets::switch::thrift::{CallSubject, SwitchTime, answer, answer_time, ask, ask_time, call, reply, reply_time};
 
 /// The number of the call that the answers of the corpus are to.
 const SEQUENCE: u32 = 7;
 /// Programs whose constants an agent reads.
-const PROGRAMS: [&str; 8] =
-    ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "reordering", "reordering-samples", "st-hll", "together"];
+const PROGRAMS: [&str; 10] = [
+    "fridge",
+    "fridges",
+    "finecomb-sender",
+    "finecomb-receiver",
+    "lda",
+    "precision",
+    "reordering",
+    "reordering-samples",
+    "st-hll",
+    "together",
+];
 /// Buckets of the largest switch that is read here, and registers of a sketch.
 const MOST_BUCKETS: usize = 64;
 
@@ -30,6 +40,9 @@ pub fn switch(bytes: &[u8]) {
             }
             if let Ok(readout) = CardinalityReadout::new(&constants, 1) {
                 sketch(readout, constants.checksum(), bytes);
+            }
+            if let Ok(readout) = HeavyReadout::new(&constants, 1) {
+                heavy_flows(readout, constants.checksum(), bytes);
             }
             if let Ok(readout) = ReorderingReadout::new(&constants, 1) {
                 prefixes(readout, constants.checksum(), bytes);
@@ -66,7 +79,7 @@ fn calls(bytes: &[u8]) {
 /// A switch whose registers have the words of an input, one after the other.
 struct Words<'a> {
     left: core::iter::Cycle<core::slice::ChunksExact<'a, u8>>,
-    /// Of FineComb or LDA, registers of ST-HLL, or samples of flows.
+    /// Of FineComb or LDA, registers of ST-HLL, samples of flows, or entries of PRECISION.
     buckets: usize,
     /// Stashed packets, or rows of heavy flows.
     stash: usize,
@@ -81,6 +94,7 @@ impl SwitchRegisters for Words<'_> {
             "Frames.constants" => return Ok(vec![self.checksum.into()]),
             "Frames.refusals" => 16,
             "Frames.frames" | "Visits.reports" => 1,
+            _ if name.starts_with("epoch") => 2,
             _ if name.starts_with("Visits") => 1024,
             _ if name.starts_with("HeavyFlows") => self.stash,
             _ if name.starts_with("Samples") => self.buckets,
@@ -135,6 +149,26 @@ fn sketch(mut readout: CardinalityReadout, checksum: u32, bytes: &[u8]) {
         let switch_ns = if word & 1 == 1 { word << 28 } else { latest_ns.saturating_add(word << 14) };
         if let Ok(Some(interval)) = readout.read(&frames, &block, poll, switch_ns) {
             assert!(interval.flows.is_none_or(|flows| flows.is_finite() && flows >= 0.0), "{interval:?}");
+        }
+    }
+}
+
+/// Reads the heavy flows of a switch a few times. Whatever its registers have, none has more packets than there were.
+fn heavy_flows(mut readout: HeavyReadout, checksum: u32, bytes: &[u8]) {
+    let rows = readout.rows();
+    if rows > MOST_BUCKETS || bytes.len() < 2 {
+        return;
+    }
+    let mut switch = Words { left: bytes.chunks_exact(2).cycle(), buckets: 2 * rows, stash: 0, checksum };
+    for poll in 0..8 {
+        let block = HeavyBlock::read(&mut switch, rows).expect("as many as the program has");
+        let frames = switch.frames().expect("as many as the program has");
+        // Behind an epoch that is there, or any other.
+        let switch_ns = block.epochs[poll % 2].wrapping_add(1 + poll as u64 / 6) << 21;
+        let interval = readout.read(&frames, &block, poll as u64, switch_ns).expect("the checksum is its own");
+        if let Some(flows) = interval.and_then(|interval| interval.flows) {
+            assert!(flows.heaviest <= flows.packets, "{flows:?}");
+            assert!(flows.lasting_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{flows:?}");
         }
     }
 }

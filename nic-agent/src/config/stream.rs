@@ -160,6 +160,7 @@ impl StreamConfig {
             (Some(switch), None, Some(synopses)) if synopses.reordering.is_some() => {
                 Ok(switch.reordering(1)?.program())
             }
+            (Some(switch), None, Some(synopses)) if synopses.heavy_hitters.is_some() => Ok(switch.heavy(1)?.program()),
             (Some(switch), None, Some(synopses)) => Ok(switch.cardinality(1, synopses.window_ms())?.program()),
             (Some(switch), None, None) => Ok(switch.fridge(1)?.program()),
             (None, ..) => Ok(""),
@@ -222,11 +223,12 @@ impl StreamConfig {
 
     /// Checks where its times and the begins of its intervals come from.
     fn check_switch_times(&self, switch: &SwitchConfig, of: impl Fn(&str) -> String) -> Result<(), ConfigError> {
-        let has_window = self.synopses.as_ref().is_some_and(|synopses| synopses.cardinality.is_some());
-        let has_times = self.one_way.is_some() || has_window;
+        let has_window = |synopses: &SynopsesConfig| synopses.cardinality.is_some() || synopses.heavy_hitters.is_some();
+        let has_times = self.one_way.is_some() || self.synopses.as_ref().is_some_and(has_window);
         let is_possible = has_times || switch.clock_offset_ns.is_none();
         let found = switch.clock_offset_ns.unwrap_or_default().to_string();
-        let wanted = "only a stream with `one_way` or `synopses.cardinality` has it: others need no time";
+        let wanted =
+            "only a stream with `one_way`, `synopses.cardinality` or `heavy_hitters` has it: others need no time";
         range(is_possible, "network.streams.switch.clock_offset_ns", &of(&found), wanted)?;
         let interface = switch.marker_interface.as_deref();
         let is_possible = self.one_way.is_some() || interface.is_none();
@@ -252,13 +254,16 @@ mod tests {
     }
 
     #[test]
-    fn distinct_flows_and_reordering_may_be_of_a_switch() {
+    fn distinct_flows_heavy_ones_and_reordering_may_be_of_a_switch() {
         let text = flows("{cardinality: {window_ms: 100}}").replace("}, s", ", clock_offset_ns: 5}, s");
         let stream = &Config::parse(&text).unwrap().network.streams[0];
 
         assert_eq!(stream.switch.as_ref().unwrap().clock_offset_ns, Some(5));
         assert_eq!((stream.bytes(), stream.all_bytes()), (0, 65_536 * 13));
         let stream = &Config::parse(&flows("{reordering: {}}")).unwrap().network.streams[0];
+        assert_eq!((stream.bytes(), stream.all_bytes()), (0, 1 << 20));
+        let text = flows("{heavy_hitters: {by: flow, weight: packets}}").replace("}, s", ", clock_offset_ns: 5}, s");
+        let stream = &Config::parse(&text).unwrap().network.streams[0];
         assert_eq!((stream.bytes(), stream.all_bytes()), (0, 1 << 20));
     }
 
@@ -283,7 +288,14 @@ mod tests {
             ),
             (stream(", memory_bytes: 100"), "network.streams.memory_bytes is 100"),
             (flows("{cardinality: {}, reordering: {}}"), "network.streams.synopses is 2 of them (stream \"a\")"),
-            (flows("{heavy_hitters: {}}"), "network.streams.synopses.heavy_hitters is set"),
+            (
+                flows("{heavy_hitters: {}}"),
+                "network.streams.synopses.heavy_hitters is {by: source, weight: bytes} (stream \"a\")",
+            ),
+            (
+                flows("{heavy_hitters: {by: flow, weight: packets}, reordering: {}}"),
+                "network.streams.synopses is 2 of them",
+            ),
             (flows("{reordering: {ipv4_bits: 16}}"), "network.streams.synopses.reordering is 16 and 48"),
             (
                 flows("{reordering: {}}").replace("}, s", ", clock_offset_ns: 5}, s"),

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use packets::switch::readout::{
-    BucketReadout, BucketsError, CardinalityError, CardinalityReadout, FridgeError, FridgeReadout, ReorderingError,
-    ReorderingReadout,
+    BucketReadout, BucketsError, CardinalityError, CardinalityReadout, FridgeError, FridgeReadout, HeavyError,
+    HeavyReadout, ReorderingError, ReorderingReadout,
 };
 use packets::switch::{Constants, WrittenError};
 use serde::Deserialize;
@@ -18,9 +18,11 @@ pub(super) const SWITCH_BYTES: u64 = 4096 + 2 * 8192;
 /// Most bytes of a file of constants.
 const MAX_FILE: u64 = 1 << 16;
 /// The programs that measure handshakes.
-const FRIDGES: &[&str] = &["fridge", "together"];
+const FRIDGES: &[&str] = &["fridge", "fridges", "together"];
 /// The programs that count distinct flows by ST-HLL.
 const SKETCHES: &[&str] = &["st-hll", "together"];
+/// The programs that look for the flows with most packets.
+const HEAVY_HITTERS: &[&str] = &["precision"];
 /// The programs that look for prefixes with packets out of order.
 const REORDERINGS: &[&str] = &["reordering", "reordering-samples"];
 
@@ -50,7 +52,7 @@ pub enum SwitchFileError {
     /// Its content is not what `uview p4 constants` writes for this program.
     #[error("{0} has no constants of a switch")]
     Written(PathBuf, #[source] WrittenError),
-    /// They are not those of a fridge.
+    /// They are not those of a fridge, or of several ones.
     #[error("{0} has no constants of a fridge")]
     Fridge(PathBuf, #[source] FridgeError),
     /// They are not those of ST-HLL.
@@ -69,6 +71,9 @@ pub enum SwitchFileError {
         /// That of the configuration in milliseconds.
         window_ms: NonZeroU32,
     },
+    /// They are not those of PRECISION, or of one that is too large to be read.
+    #[error("{0} has no constants of PRECISION that an agent reads")]
+    Heavy(PathBuf, #[source] HeavyError),
     /// They are not those of reordering by prefix, or of one that cannot be read.
     #[error("{0} has no constants of reordering by prefix that an agent reads")]
     Reordering(PathBuf, #[source] ReorderingError),
@@ -91,7 +96,7 @@ pub enum SwitchFileError {
 }
 
 impl SwitchConfig {
-    /// What makes intervals of the registers of a fridge, by its file of constants.
+    /// What makes intervals of the registers of a fridge, or of several ones, by its file of constants.
     ///
     /// # Errors
     ///
@@ -124,6 +129,17 @@ impl SwitchConfig {
             }
         }
         Ok(readout)
+    }
+
+    /// What makes heavy flows of the registers of PRECISION, by its file of constants.
+    ///
+    /// # Errors
+    ///
+    /// [`SwitchFileError`] if the file is not that of such a program.
+    pub(crate) fn heavy(&self, interval_ns: u64) -> Result<HeavyReadout, SwitchFileError> {
+        let constants = self.constants_of(HEAVY_HITTERS)?;
+        HeavyReadout::new(&constants, interval_ns)
+            .map_err(|error| SwitchFileError::Heavy(self.constants.clone(), error))
     }
 
     /// What makes intervals of the registers of reordering by prefix, by its file of constants.
@@ -210,9 +226,11 @@ mod tests {
         let (handshake, sends) = ("pair: handshake", "one_way: {synopsis: finecomb, peer: 'b:1'}");
         let (receives, lda) = ("one_way: {synopsis: finecomb}", "one_way: {synopsis: lda}");
         let reordering = "synopses: {reordering: {}}";
+        let heavy = "synopses: {heavy_hitters: {by: flow, weight: packets}}";
         let (flows, window) = ("synopses: {cardinality: {}}", "synopses: {cardinality: {window_ms: 100}}");
         for (program, measured) in [
             ("fridge", handshake),
+            ("fridges", handshake),
             ("together", handshake),
             ("finecomb-sender", sends),
             ("together", sends),
@@ -220,6 +238,7 @@ mod tests {
             ("st-hll", flows),
             ("together", flows),
             ("reordering", reordering),
+            ("precision", heavy),
         ] {
             assert_eq!(read(program, measured), Ok(program), "{measured}");
         }
@@ -230,6 +249,7 @@ mod tests {
             ("lda", lda, "has two banks"),
             ("ts-pcsa", flows, "as constants of st-hll they would have"),
             ("st-hll", reordering, "as constants of reordering they would have"),
+            ("reordering", heavy, "as constants of precision they would have"),
             ("reordering-samples", reordering, "REPORT_ALL is 0"),
             ("st-hll", window, "has a window of 33554432 ns, synopses.cardinality.window_ms is 100"),
         ] {

@@ -16,6 +16,8 @@ const HEAVY_BYTES: u64 = 40 << 10;
 const SWITCH_DISTINCT_BYTES: u64 = (1 << 16) * (8 + 4 + 1);
 /// What reordering in a switch takes here, with the most records that are read: these, reports, and sums by prefix.
 const SWITCH_REORDERING_BYTES: u64 = 1 << 20;
+/// What PRECISION in a switch takes here, with the most rows that are read: an array of each kind, and entries.
+const SWITCH_HEAVY_BYTES: u64 = 1 << 20;
 /// Size of the counts of distinct items, and of the tables of who has most of them.
 const DISTINCT_BYTES: u64 = 72 << 10;
 
@@ -129,10 +131,11 @@ impl SynopsesConfig {
 
     /// What is taken here if a switch has them, in bytes.
     pub(super) const fn switch_bytes(&self) -> u64 {
-        match (&self.reordering, &self.cardinality) {
-            (Some(_), _) => SWITCH_REORDERING_BYTES,
-            (None, Some(_)) => SWITCH_DISTINCT_BYTES,
-            (None, None) => 0,
+        match (&self.reordering, &self.heavy_hitters, &self.cardinality) {
+            (Some(_), ..) => SWITCH_REORDERING_BYTES,
+            (None, Some(_), _) => SWITCH_HEAVY_BYTES,
+            (None, None, Some(_)) => SWITCH_DISTINCT_BYTES,
+            (None, None, None) => 0,
         }
     }
 
@@ -155,11 +158,16 @@ impl SynopsesConfig {
 
     /// Checks that a switch can measure them. `of` adds the stream to what was found.
     pub(super) fn check_switch(&self, of: impl Fn(&dyn ToString) -> String) -> Result<(), ConfigError> {
-        let wanted = "heavy hitters of a switch are not read: its counts grow as long as it runs";
-        range(self.heavy_hitters.is_none(), "network.streams.synopses.heavy_hitters", &of(&"set"), wanted)?;
-        let is_one = self.reordering.is_none() || self.cardinality.is_none();
+        if let Some(HeavyHittersConfig { by, weight }) = self.heavy_hitters {
+            let is_possible = (by, weight) == (KeyName::Flow, WeightName::Packets);
+            let found = format!("{{by: {by:?}, weight: {weight:?}}}").to_lowercase();
+            let wanted = "a switch weighs flows by packets: {by: flow, weight: packets}";
+            range(is_possible, "network.streams.synopses.heavy_hitters", &of(&found), wanted)?;
+        }
+        let there = [self.reordering.is_some(), self.heavy_hitters.is_some(), self.cardinality.is_some()];
+        let count = there.into_iter().filter(|is_there| *is_there).count();
         let wanted = "a program for a switch has one of them: another stream may have the other";
-        range(is_one, "network.streams.synopses", &of(&"2 of them"), wanted)?;
+        range(count <= 1, "network.streams.synopses", &of(&format!("{count} of them")), wanted)?;
         let lengths = self.reordering.as_ref().map(PrefixLengths::from).unwrap_or_default();
         let found = format!("{} and {}", lengths.v4, lengths.v6);
         let wanted = "programs for switches have prefixes of 24 bits of IPv4 and 48 of IPv6";

@@ -12,7 +12,7 @@ use super::stream_service::stream_service;
 const REORDERED: &str = "network.reordering.share";
 const WORST_PREFIX: &str = "network.reordering.prefix.share";
 const PREFIXES: &str = "network.reordering.prefixes";
-const TOP_TALKER: &str = "network.top_talker.share";
+pub(super) const TOP_TALKER: &str = "network.top_talker.share";
 pub(super) const FLOWS: &str = "network.flows.distinct";
 const SOURCES: &str = "network.sources.distinct";
 const PORTS: &str = "network.ports.distinct";
@@ -122,6 +122,11 @@ impl FlowMetrics {
     /// Another gauge of what is measured.
     pub(super) fn gauge(&self, name: &str, unit: &str) -> Gauge {
         self.client.gauge(name).unit(unit).group(Group::Network).register()
+    }
+
+    /// Sets whom the value of a metric is about.
+    pub(super) fn set_subject(&self, metric: &str, subject: &str) {
+        self.client.set_subject(metric, subject);
     }
 
     /// A gauge beside the figures that says how good they are. No detector watches it.

@@ -13,6 +13,7 @@ use super::interface::Stop;
 use super::interval::WallInterval;
 use super::switch_cardinality::SwitchCardinality;
 use super::switch_delays::SwitchDelays;
+use super::switch_heavy::SwitchHeavy;
 use super::switch_measurement::{Measurement, PollError, PollOutcome};
 use super::switch_registers::RemoteSwitch;
 use super::switch_reordering::SwitchReordering;
@@ -47,6 +48,9 @@ impl SwitchStream {
         let measured: Box<dyn Measurement> = match &stream.synopses {
             Some(synopses) if synopses.reordering.is_some() => {
                 Box::new(SwitchReordering::new(stream, switch, synopses, socket)?)
+            }
+            Some(synopses) if synopses.heavy_hitters.is_some() => {
+                Box::new(SwitchHeavy::new(stream, switch, synopses, socket)?)
             }
             Some(synopses) => Box::new(SwitchCardinality::new(stream, switch, synopses, socket)?),
             None => Box::new(SwitchDelays::new(stream, switch, socket)?),

@@ -10,6 +10,7 @@ pub mod finecomb;
 pub mod fragment;
 pub mod frames;
 pub mod fridge;
+pub mod fridges;
 pub mod interpreter;
 pub mod lda;
 pub mod model;

@@ -14,7 +14,7 @@ use crate::frames::Captured;
 use crate::interpreter::{Fault, LoadError, Machine, Program};
 use crate::model::Reference;
 use crate::registers::Registers;
-use crate::{finecomb, fragment, fridge, lda, precision, reordering, sthll, together, tspcsa};
+use crate::{finecomb, fragment, fridge, fridges, lda, precision, reordering, sthll, together, tspcsa};
 
 /// A program and its model.
 #[derive(Clone, Copy, Debug)]
@@ -54,10 +54,14 @@ macro_rules! subjects {
 }
 
 /// All programs that there are, one after the other with digests of either kind.
-pub const SUBJECTS: [Subject; 22] = subjects! {
+pub const SUBJECTS: [Subject; 24] = subjects! {
     "fridge",
     |kind| fridge::constants_of(kind).map_err(refused),
     |of| fridge::Reference::new(of).map(boxed).map_err(refused);
+
+    "fridges",
+    |kind| fridges::constants(kind).map_err(refused),
+    |of| fridges::Reference::new(of).map(boxed).map_err(refused);
 
     "finecomb-sender",
     |kind| finecomb::constants(false, kind).map_err(refused),

@@ -7,7 +7,7 @@ use equality::frames::{AGENT_PORT, Frames};
 use equality::interpreter::Machine;
 use equality::programs::Subject;
 use equality::traffic::Traffic;
-use equality::{finecomb, fragment, fridge, lda, precision, reordering, sthll, tspcsa};
+use equality::{finecomb, fragment, fridge, fridges, lda, precision, reordering, sthll, tspcsa};
 use packets::Pair;
 use packets::switch::readout::{FridgeReadout, Reading};
 use packets::switch::registers::SwitchRegisters as _;
@@ -23,12 +23,13 @@ fn key(kind: DigestKind) -> DigestKey {
 }
 
 /// The constants of every program with digests of this kind and another secret.
-fn others_of(kind: DigestKind) -> [Constants; 11] {
+fn others_of(kind: DigestKind) -> [Constants; 12] {
     let (key, path) = (key(kind), fragment::path(kind).expect("a path"));
     let (handshakes, flows) = (fridge::settings_of(kind), sthll::settings_of(kind));
     let buckets = finecomb::of_kind(finecomb::settings(), kind);
     [
         programs::fridge(handshakes, &key),
+        programs::fridges(&fridges::settings_of(kind), &key),
         programs::finecomb(&buckets, false, &key),
         programs::finecomb(&buckets, true, &key),
         programs::st_hll(flows, &key),

@@ -80,13 +80,15 @@ pub struct Interval {
     pub classes: Option<[f64; CLASSES]>,
     /// Share of requests that were repeated while pending: retransmissions because of losses behind the capture point.
     pub repeated: Option<f64>,
-    /// Admission probability of the fridge.
+    /// Probability with which a request enters the fridge, or one of several.
     pub probability: f64,
 }
 
 impl Interval {
-    /// What samples and counts of an interval say, wherever they were taken.
-    pub(crate) fn of(histogram: &Histogram, tally: Tally, packets: u64, length_ns: u64, probability: f64) -> Self {
+    /// What samples and counts of an interval say, wherever they were taken. `probability` is that of the fridge, or the
+    /// sum of those of several.
+    #[must_use]
+    pub fn of(histogram: &Histogram, tally: Tally, packets: u64, length_ns: u64, probability: f64) -> Self {
         Self {
             length_ns,
             packets,

@@ -85,11 +85,12 @@ pub enum ConstantsError {
 }
 
 /// The programs: their names, and with digests of hardware.
-static PROGRAMS: [[&str; 2]; 11] = [
+static PROGRAMS: [[&str; 2]; 12] = [
     ["finecomb-receiver", "finecomb-receiver-hardware"],
     ["finecomb-sender", "finecomb-sender-hardware"],
     ["fragment", "fragment-hardware"],
     ["fridge", "fridge-hardware"],
+    ["fridges", "fridges-hardware"],
     ["lda", "lda-hardware"],
     ["precision", "precision-hardware"],
     ["reordering", "reordering-hardware"],

@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::combination::MAX_FRIDGES;
+use super::distribution::Sample;
 use super::settings::{ALWAYS, Duplicates, SettingsError, slots, threshold, tick};
 use super::slot::{Prints, ticks_since};
 use super::tally::{Report, Tally};
@@ -63,6 +64,50 @@ struct Shelf {
     probability: f64,
     /// −ln of the chance to survive one count.
     per_count: f64,
+}
+
+/// Numbers that follow from the settings of [`Fridges`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constants {
+    /// Upper end of each fridge's range of coins, from 1 to 2³². It begins at the end of the one before, or at 0.
+    pub below: Box<[u64]>,
+    /// The number that the seed became, from which fridges, slots and fingerprints are derived.
+    pub mixer: u64,
+}
+
+/// How samples of several fridges with [`Stamp::Arrivals`] are weighted, as by [`super::Combination::HtTotal`]: all that
+/// is needed of the fridges where a data plane takes the samples.
+#[derive(Clone, Debug)]
+pub struct Weighing {
+    shelves: Box<[Shelf]>,
+    tick_shift: u32,
+}
+
+impl Weighing {
+    /// That of these fridges, with a tick of 2^`tick_shift` nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] if the fridges or the tick are invalid.
+    pub fn new(fridges: Vec<FridgeSpec>, tick_shift: u32) -> Result<Self, SettingsError> {
+        tick(tick_shift)?;
+        let shelves = shelves(&Settings { fridges, stamp: Stamp::Arrivals, ..Settings::default() })?;
+        Ok(Self { shelves: shelves.into_boxed_slice(), tick_shift })
+    }
+
+    /// The probability with which a request enters one of the fridges.
+    #[must_use]
+    pub fn probability(&self) -> f64 {
+        self.shelves.iter().map(|shelf| shelf.probability).sum()
+    }
+
+    /// The sample of a request that was answered after `ticks` and survived `arrivals`, whichever fridge it was in.
+    /// Counts it in `tally`.
+    pub fn sample(&self, ticks: u32, arrivals: u32, tally: &mut Tally) -> Sample {
+        tally.matched += 1;
+        let ln_weight = tally.clamped(ln_total(&self.shelves, |_| arrivals));
+        Sample { delay_ns: u64::from(ticks) << self.tick_shift, weight: libm::exp(ln_weight) }
+    }
 }
 
 /// A pending request, without its stamps.
@@ -127,6 +172,13 @@ impl Fridges {
     /// The probabilities, rounded to multiples of 2⁻³².
     pub fn probabilities(&self) -> impl Iterator<Item = f64> {
         self.shelves.iter().map(|shelf| shelf.probability)
+    }
+
+    /// What a data plane needs beside the settings to do the same (`p4/fridges`).
+    #[must_use]
+    pub fn constants(&self) -> Constants {
+        let below = self.shelves.iter().map(|shelf| shelf.below).collect();
+        Constants { below, mixer: self.mixer.constant() }
     }
 
     /// Counts of events so far.
@@ -206,16 +258,11 @@ impl Fridges {
             let counter = shelf.min(stamps.len() - 1);
             self.counters[counter].wrapping_sub(stamps[counter])
         };
-        let ln_chance = |(place, shelf): (usize, &Shelf)| {
-            libm::log(shelf.probability) - f64::from(survived(place)) * shelf.per_count
-        };
-        let own = ln_chance((spot.shelf, &self.shelves[spot.shelf]));
-        // Relative to the largest one, or all of them would underflow for long delays.
-        let most = self.shelves.iter().enumerate().map(ln_chance).fold(own, f64::max);
-        let chances: f64 = self.shelves.iter().enumerate().map(|each| libm::exp(ln_chance(each) - most)).sum();
         let insertions = survived(spot.shelf);
+        let own = self.shelves[spot.shelf].ln_chance(insertions);
+        let total = ln_total(&self.shelves, survived);
         let clamped = self.tally.weight_clamped;
-        let ln_total = self.tally.clamped(-most - libm::log(chances));
+        let ln_total = self.tally.clamped(total);
         let ln_weight = self.tally.clamped(-own);
         self.tally.weight_clamped = self.tally.weight_clamped.min(clamped + 1); // one sample, one count
         Report { fridge: spot.shelf as u8, delay_ns, insertions, ln_weight, ln_total }
@@ -236,6 +283,22 @@ impl Fridges {
     const fn tick(&self, now_ns: u64) -> u32 {
         (now_ns >> self.settings.tick_shift) as u32
     }
+}
+
+impl Shelf {
+    /// ln q, the chance to be there after so many counts.
+    fn ln_chance(&self, survived: u32) -> f64 {
+        libm::log(self.probability) - f64::from(survived) * self.per_count
+    }
+}
+
+/// −ln Σ qₖ of a request that has survived so many counts in each fridge.
+fn ln_total(shelves: &[Shelf], survived: impl Fn(usize) -> u32) -> f64 {
+    let ln_chance = |(place, shelf): (usize, &Shelf)| shelf.ln_chance(survived(place));
+    // Relative to the largest one, or all of them would underflow for long delays.
+    let most = shelves.iter().enumerate().map(ln_chance).fold(f64::NEG_INFINITY, f64::max);
+    let chances: f64 = shelves.iter().enumerate().map(|each| libm::exp(ln_chance(each) - most)).sum();
+    -most - libm::log(chances)
 }
 
 fn shelves(settings: &Settings) -> Result<Vec<Shelf>, SettingsError> {
@@ -300,6 +363,30 @@ mod tests {
 
         assert!((used[0] - 0.3).abs() < 1e-9 && (used[1] - 0.03).abs() < 1e-9, "{used:?}");
         assert_eq!(fridges.memory_bytes(), 16 * 12 + 4);
+    }
+
+    #[test]
+    fn samples_that_are_taken_elsewhere_have_the_same_weights() {
+        let parts = [(64, 0.5), (100, 0.03)];
+        let mut fridges = fridges(&parts, Stamp::Arrivals).expect("possible");
+        let specs = parts.map(|(slots, probability)| FridgeSpec { slots, probability });
+        let weighing = Weighing::new(specs.to_vec(), 0).expect("possible");
+        let (mut tally, mut samples) = (Tally::default(), 0);
+        for number in 0..10_000 {
+            fridges.insert(Digest(number), number);
+            let report = number.checked_sub(40).and_then(|asked| fridges.match_response(Digest(asked), number));
+            if let Some(report) = report {
+                let sample = weighing.sample(report.delay_ns as u32, report.insertions, &mut tally);
+                assert_eq!((sample.delay_ns, sample.weight), (report.delay_ns, report.total_weight()));
+                samples += 1;
+            }
+        }
+
+        assert!(samples > 1_000 && tally == Tally { matched: samples, ..Tally::default() }, "{samples}: {tally:?}");
+        assert!((weighing.probability() - fridges.probabilities().sum::<f64>()).abs() < 1e-12);
+        assert_eq!(*fridges.constants().below, [1 << 31, (0.53 * ALWAYS as f64).round() as u64]);
+        assert_eq!(Weighing::new(Vec::new(), 0).err(), Some(SettingsError::Fridges(0)));
+        assert_eq!(Weighing::new(specs.to_vec(), 33).err(), Some(SettingsError::Tick(33)));
     }
 
     #[test]

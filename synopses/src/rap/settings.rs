@@ -4,6 +4,8 @@ use thiserror::Error;
 
 /// Maximum number of entries (1.4 GiB).
 pub const MAX_ENTRIES: usize = (1 << 24) - 1;
+/// Epochs are at most 2⁴⁰ ns long, 18 minutes.
+pub const MAX_EPOCH_SHIFT: u32 = 40;
 
 /// The probability with which a key of weight w replaces the key with the least count c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,15 @@ impl Default for WaySettings {
     }
 }
 
+/// Settings of a [`super::EpochPrecision`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochSettings {
+    /// Those of the table of an epoch.
+    pub table: WaySettings,
+    /// An epoch is 2^`epoch_shift` nanoseconds long. At most [`MAX_EPOCH_SHIFT`].
+    pub epoch_shift: u32,
+}
+
 /// Invalid settings of a heavy-hitter table.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -79,6 +90,9 @@ pub enum SettingsError {
         /// Number of rows.
         rows: usize,
     },
+    /// An epoch of more than eighteen minutes.
+    #[error("an epoch of 2^{0} ns, at most 2^{MAX_EPOCH_SHIFT} is possible")]
+    Epoch(u32),
 }
 
 pub(super) fn entries(entries: usize) -> Result<usize, SettingsError> {

@@ -1,37 +1,126 @@
-//! Fridges: alone in a switch, and beside other synopses.
+//! Fridges: alone in a switch, several by intervals, and beside other synopses.
 
 use equality::control::Local;
 use equality::frames::{AGENT_PORT, Captured, Frames};
-use equality::fridge::settings;
 use equality::interpreter::Machine;
 use equality::traffic::Traffic;
 use equality::vectors::Vector;
+use equality::{fridge, fridges};
 use packets::delays::Interval;
+use packets::switch::Constants;
 use packets::switch::readout::{FridgeReadout, Reading, SwitchInterval};
 use packets::switch::registers::SwitchRegisters;
 use packets::{Delays, DelaysSettings, Filter, Pair};
-use synopses::fridge::HistogramShape;
+use synopses::fridge::{Histogram, HistogramShape, Sample, Tally};
 
 use crate::{constants, machine, subject};
 
-/// Programs with a fridge.
-const PROGRAMS: [&str; 2] = ["fridge", "together"];
+/// Programs with a fridge, or with several.
+const PROGRAMS: [&str; 4] = ["fridge", "fridges", "fridges-hardware", "together"];
 /// Time between two polls, of the agent's clock.
 const SECOND: u64 = 1_000_000_000;
 /// The key of the compiled programs (`model.rs`).
 const SECRET: u128 = 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978;
+const SHAPE: HistogramShape = HistogramShape { tick_shift: 10, fineness: 3 };
 
-/// The host's own path, with the fridge that the program has.
-fn host() -> Delays {
-    Delays::new(DelaysSettings {
-        pair: Pair::Handshake,
-        filter: Filter::default(),
-        fridge: settings(),
-        histogram: HistogramShape { tick_shift: 10, fineness: 3 },
-        tuned: false,
-        secret: SECRET,
-    })
-    .expect("settings of the tested program")
+/// What measures the same packets on a host.
+trait Host {
+    fn insert(&mut self, captured: &Captured);
+    fn end_interval(&mut self, now_ns: u64) -> Interval;
+}
+
+/// The agent's own path, with the fridge that the program has.
+struct OwnPath {
+    counts: Frames,
+    delays: Delays,
+}
+
+impl OwnPath {
+    fn new(constants: &Constants) -> Self {
+        let delays = Delays::new(DelaysSettings {
+            pair: Pair::Handshake,
+            filter: Filter::default(),
+            fridge: fridge::settings(),
+            histogram: SHAPE,
+            tuned: false,
+            secret: SECRET,
+        });
+        Self { counts: Frames::new(constants), delays: delays.expect("settings of the tested program") }
+    }
+}
+
+impl Host for OwnPath {
+    fn insert(&mut self, captured: &Captured) {
+        if let Some(packet) = self.counts.count(captured) {
+            let _ = self.delays.insert(&packet);
+        }
+    }
+
+    fn end_interval(&mut self, now_ns: u64) -> Interval {
+        self.delays.end_interval(now_ns)
+    }
+}
+
+/// The library's fridges, with the histogram that the agent's own path has.
+struct SeveralFridges {
+    counts: Frames,
+    reference: fridges::Reference,
+    histogram: Histogram,
+    packets: u64,
+    before: Tally,
+}
+
+impl SeveralFridges {
+    fn new(constants: &Constants) -> Self {
+        Self {
+            counts: Frames::new(constants),
+            reference: fridges::Reference::new(constants).expect("settings of the tested program"),
+            histogram: Histogram::new(SHAPE).expect("a shape"),
+            packets: 0,
+            before: Tally::default(),
+        }
+    }
+}
+
+impl Host for SeveralFridges {
+    fn insert(&mut self, captured: &Captured) {
+        self.packets += u64::from(self.counts.count(captured).is_some());
+        if let Some(report) = self.reference.insert(captured) {
+            self.histogram.insert(Sample { delay_ns: report.delay_ns, weight: report.total_weight() });
+        }
+    }
+
+    fn end_interval(&mut self, _: u64) -> Interval {
+        let fridges = self.reference.fridges();
+        let tally = since(&fridges.tally(), &core::mem::replace(&mut self.before, fridges.tally()));
+        let packets = core::mem::take(&mut self.packets);
+        let interval = Interval::of(&self.histogram, tally, packets, 0, fridges.probabilities().sum());
+        self.histogram.clear();
+        interval
+    }
+}
+
+/// What was counted from one tally to the other.
+fn since(now: &Tally, before: &Tally) -> Tally {
+    Tally {
+        requests: now.requests - before.requests,
+        admitted: now.admitted - before.admitted,
+        duplicate_requests: now.duplicate_requests - before.duplicate_requests,
+        evicted: now.evicted - before.evicted,
+        responses: now.responses - before.responses,
+        matched: now.matched - before.matched,
+        unmatched: now.unmatched - before.unmatched,
+        clock_anomaly: now.clock_anomaly - before.clock_anomaly,
+        ..Tally::default()
+    }
+}
+
+fn host(constants: &Constants) -> Box<dyn Host> {
+    if constants.folder() == "fridges" {
+        Box::new(SeveralFridges::new(constants))
+    } else {
+        Box::new(OwnPath::new(constants))
+    }
 }
 
 /// What differs between two intervals of the same packets: nothing but their length, which is of the agent's clock with
@@ -45,26 +134,24 @@ fn without_length(interval: &Interval) -> Interval {
 fn compare(program: &'static str, frames: impl Iterator<Item = Captured>, every: usize) -> (u64, u64) {
     let constants = constants(program);
     let mut readout = FridgeReadout::new(&constants, SECOND).expect("constants of a fridge");
-    let (mut machine, mut host, mut counts) = (machine(program), host(), Frames::new(&constants));
-    let mut poll = |machine: &Machine, host: &mut Delays, number: u64| {
+    let (mut machine, mut host) = (machine(program), host(&constants));
+    let mut poll = |machine: &Machine, host: &mut dyn Host, number: u64| {
         let mut switch = Local(machine, program);
         let (fridge, frames) = (switch.fridge().expect("a fridge"), switch.frames().expect("frames"));
         let reading = readout.read(&frames, &fridge, number * SECOND).expect("its own constants");
         (reading, host.end_interval(number * SECOND))
     };
-    assert_eq!(poll(&machine, &mut host, 1).0, Reading::Begun);
+    assert_eq!(poll(&machine, &mut *host, 1).0, Reading::Begun);
     let (mut number, mut samples) = (1, 0);
     let mut frames = frames.peekable();
     let mut since = 0;
     while let Some(captured) = frames.next() {
         machine.process(AGENT_PORT, 0, &captured.replayed()).expect("a frame");
-        if let Some(packet) = counts.count(&captured) {
-            let _ = host.insert(&packet);
-        }
+        host.insert(&captured);
         since += 1;
         if since == every || frames.peek().is_none() {
             (since, number) = (0, number + 1);
-            let (reading, expected) = poll(&machine, &mut host, number);
+            let (reading, expected) = poll(&machine, &mut *host, number);
             assert!(matches!(reading, Reading::Interval(_)), "interval {number} is none");
             let Reading::Interval(interval) = reading else { break };
             assert_eq!((interval.overrun, interval.lost_polls), (0, 0));
@@ -88,7 +175,14 @@ fn intervals_of_each_golden_vector_are_those_of_the_host() {
 
 #[test]
 fn intervals_of_random_frames_are_those_of_the_host() {
-    for (program, seed, damaged) in [("fridge", 21, 0.0), ("fridge", 22, 0.2), ("together", 23, 0.1)] {
+    for (program, seed, damaged) in [
+        ("fridge", 21, 0.0),
+        ("fridge", 22, 0.2),
+        ("together", 23, 0.1),
+        ("fridges", 24, 0.0),
+        ("fridges", 25, 0.2),
+        ("fridges-hardware", 26, 0.1),
+    ] {
         let (intervals, samples) = compare(program, Traffic::new(seed, damaged).take(10_000), 700);
 
         assert!(intervals == 15 && samples > 500, "{program}, seed {seed}: {samples} samples");

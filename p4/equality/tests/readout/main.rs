@@ -3,6 +3,7 @@
 mod cardinality;
 mod finecomb;
 mod fridge;
+mod heavy;
 mod reordering;
 
 use std::net::{TcpListener, TcpStream};
@@ -30,15 +31,18 @@ fn machine(program: &str) -> Machine {
 
 #[test]
 fn every_program_that_is_read_has_its_registers_behind_its_main_control() {
-    let programs = ["fridge", "finecomb-sender", "finecomb-receiver", "lda", "lda-hardware", "st-hll", "together"];
-    for program in programs.into_iter().chain(["reordering", "reordering-samples"]) {
+    let programs = ["fridge", "fridges", "finecomb-sender", "finecomb-receiver", "lda", "lda-hardware", "st-hll"];
+    for program in programs.into_iter().chain(["together", "reordering", "reordering-samples", "precision"]) {
         let control = main_control(program).expect("it is read");
         let machine = machine(program);
 
         let has = |name: &str| machine.registers(&format!("{control}.{name}")).is_some();
         assert!(has("Frames.frames") && !has("frames"), "{program}");
+        assert_eq!(["epochs_high", "stage1_epochs"].map(has), [program == "precision"; 2], "{program}");
         let sampled = ["Visits.report_prefixes_high", "Samples.sample_prefixes_low", "Samples.sample_events"];
         assert_eq!(sampled.map(has), [program.starts_with("reordering"); 3], "{program}");
+        let samples = ["Fridge.matched", "Fridge.report_ticks", "Fridge.report_insertions", "Fridge.insertions"];
+        assert_eq!(samples.map(has), [program.starts_with("fridge") || program == "together"; 4], "{program}");
     }
 }
 

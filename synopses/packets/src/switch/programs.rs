@@ -6,12 +6,16 @@ use synopses::cardinality::{Hash, Rounding, Settings as Common, StHll, StHllSett
 use synopses::digest::{DigestKey, DigestKind};
 use synopses::disaggregated::{Fragment, Path, Settings as FragmentSettings};
 use synopses::finecomb::{FineComb, Sampling, Settings as FineCombSettings};
-use synopses::fridge::{Coin, Counter, Duplicates, Fridge, Settings as FridgeSettings};
-use synopses::rap::{Admission, Precision, WaySettings};
+use synopses::fridge::{
+    Coin, Counter, Duplicates, Fridge, Fridges, FridgesSettings, Settings as FridgeSettings, Stamp,
+};
+use synopses::rap::{Admission, EpochPrecision, EpochSettings};
 use synopses::reordering::{Definition, Reordering, Reports, Settings as ReorderingSettings, Split};
 
 use super::{Constants, ConstantsError, MAX_ENTRIES, Named};
 
+/// The most fridges of a program that has several.
+pub(super) const MAX_FRIDGES: usize = 4;
 /// The most fragments of a path beside the switch's own.
 const MAX_OTHERS: usize = 3;
 
@@ -71,6 +75,37 @@ pub fn fridge(settings: FridgeSettings, key: &DigestKey) -> Result<Constants, Co
     constants.text_macro("TICK_SHIFT", settings.tick_shift);
     constants.number("SLOTS", 32, slots);
     constants.number("THRESHOLD", 33, of.threshold);
+    constants.key("MIXER", of.mixer);
+    constants.secret(key, Named::Flows);
+    Ok(constants)
+}
+
+/// Those of `p4/fridges`.
+///
+/// # Errors
+///
+/// [`ConstantsError`] if the settings are not possible.
+pub fn fridges(settings: &FridgesSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    let of = Fridges::new(settings.clone())?.constants();
+    of_key(settings.seed, key)?;
+    let count = settings.fridges.len();
+    only("fridges", (2..=MAX_FRIDGES).contains(&count), &count, "2 to 4")?;
+    only("the stamp of a request", settings.stamp == Stamp::Arrivals, &settings.stamp, "Arrivals")?;
+    let duplicates = settings.duplicates;
+    only("repeated requests", duplicates == Duplicates::Overwrite, &duplicates, "Overwrite")?;
+    let slots = fits("slots of all fridges", settings.fridges.iter().map(|spec| spec.slots).sum())?;
+    let mut constants = Constants::for_key("fridges", key);
+    constants.text_macro("TICK_SHIFT", settings.tick_shift);
+    constants.text_macro("FRIDGES", count as u32);
+    constants.number("SLOTS", 32, slots);
+    let mut base = 0;
+    for (at, (spec, below)) in settings.fridges.iter().zip(of.below.iter()).enumerate() {
+        let slots = places("slots of a fridge", spec.slots as u64, key)?;
+        constants.number(&format!("SLOTS_{at}"), 32, slots);
+        constants.number(&format!("BASE_{at}"), 32, base);
+        constants.number(&format!("BELOW_{at}"), 33, *below);
+        base += slots;
+    }
     constants.key("MIXER", of.mixer);
     constants.secret(key, Named::Flows);
     Ok(constants)
@@ -284,13 +319,16 @@ pub fn heavy_flows(settings: ReorderingSettings, key: &DigestKey) -> Result<Cons
 /// # Errors
 ///
 /// [`ConstantsError`] if the settings are not possible.
-pub fn precision(settings: WaySettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
-    only("ways", settings.ways == 2, &settings.ways, "2")?;
-    only("admission", settings.admission == Admission::PowerOfTwo, &settings.admission, "PowerOfTwo")?;
-    of_key(settings.seed, key)?;
-    let rows = places("rows of a stage", fits("rows of a stage", settings.rows)?, key)?;
-    let [row, coin] = Precision::new(settings)?.mixers();
+pub fn precision(settings: EpochSettings, key: &DigestKey) -> Result<Constants, ConstantsError> {
+    let table = settings.table;
+    only("ways", table.ways == 2, &table.ways, "2")?;
+    only("admission", table.admission == Admission::PowerOfTwo, &table.admission, "PowerOfTwo")?;
+    of_key(table.seed, key)?;
+    let rows = fits("rows of a stage in two epochs", table.rows.saturating_mul(2))? / 2;
+    let rows = places("rows of a stage", rows, key)?;
+    let [row, coin] = EpochPrecision::new(settings)?.mixers();
     let mut constants = Constants::for_key("precision", key);
+    constants.text_macro("EPOCH_SHIFT", settings.epoch_shift);
     constants.number("ROWS", 32, rows);
     constants.key("ROW", row);
     constants.key("COIN", coin);

@@ -8,16 +8,19 @@
 //! | `fridge` | delays | the agent's: from poll to poll |
 //! | `cardinality` | distinct flows of ST-HLL's window | the agent's |
 //! | `reordering` | packets out of order by prefix | the agent's |
+//! | `heavy` | the heaviest flows of PRECISION | the switch's: its latest epoch that is over |
 //! | `finecomb` | sums of FineComb and LDA | the switch's: from marker to marker ([`markers`](super::markers)) |
 
 mod cardinality;
 mod finecomb;
 mod fridge;
+mod heavy;
 mod reordering;
 
 pub use cardinality::{CardinalityError, CardinalityInterval, CardinalityReadout};
 pub use finecomb::{BucketInterval, BucketPoll, BucketReading, BucketReadout, BucketsError};
 pub use fridge::{FridgeError, FridgeReadout, Reading, SwitchInterval};
+pub use heavy::{HeavyError, HeavyFlows, HeavyReadout, SwitchHeavyFlows};
 pub use reordering::{ReorderingError, ReorderingReadout, SwitchReordering};
 
 use synopses::encoding::DecodeError;

@@ -4,6 +4,10 @@ use synopses::finecomb::StashedPacket;
 use synopses::reordering::{Prefix, Report};
 use thiserror::Error;
 
+mod heavy;
+
+pub use heavy::{HeavyBlock, HeavyEntry};
+
 /// Reads the registers of a switch, with a function for each block that the programs have.
 ///
 /// Whoever can only read one array after the other implements [`Self::array`]. Between two arrays the switch goes on;
@@ -30,7 +34,8 @@ pub trait SwitchRegisters {
         Ok(FrameBlock { frames, refusals, checksum: self.count("Frames.constants")? })
     }
 
-    /// The fridge (`p4/shared/fridge.p4`) without its pending requests, which stay in the switch.
+    /// The fridge (`p4/shared/fridge.p4`), or several ones (`p4/fridges`), without pending requests, which stay in the
+    /// switch.
     ///
     /// # Errors
     ///
@@ -202,10 +207,11 @@ pub trait SwitchRegisters {
 #[must_use]
 pub fn main_control(program: &str) -> Option<&'static str> {
     Some(match super::folder(program) {
-        "fridge" => "Handshakes",
+        "fridge" | "fridges" => "Handshakes",
         "finecomb-sender" => "Sender",
         "finecomb-receiver" => "Receiver",
         "lda" => "Lda",
+        "precision" => "Precision",
         "st-hll" => "Cardinality",
         "reordering" | "reordering-samples" => "Reordering",
         "together" => "Together",
@@ -324,7 +330,7 @@ pub struct FrameBlock {
     pub checksum: u32,
 }
 
-/// Counts of a fridge. All wrap at 2³².
+/// Counts of a fridge, or of several ones together. All wrap at 2³².
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FridgeCounts {
     /// Requests, including copies.
@@ -354,14 +360,14 @@ impl FridgeCounts {
     }
 }
 
-/// A fridge: its counts, and a ring of the latest samples.
+/// A fridge, or several ones: its counts, and a ring of the latest samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FridgeBlock {
     /// Counts, read before the ring.
     pub counts: FridgeCounts,
     /// Delay of sample n at n mod 1024, in ticks.
     pub ticks: Box<[u32; RING]>,
-    /// Insertions that the request of sample n survived, at n mod 1024.
+    /// Insertions that the request of sample n survived, at n mod 1024; in several fridges, requests of any kind.
     pub insertions: Box<[u32; RING]>,
     /// `matched` after the ring was read.
     pub written: u32,

@@ -88,6 +88,27 @@ fn a_program_for_hardware_has_its_own_name_and_words_of_the_key() {
 }
 
 #[test]
+fn several_fridges_are_parts_of_a_table_and_intervals_of_coins() {
+    let part = |slots, probability| fridge::FridgeSpec { slots, probability };
+    let of = |fridges: &[fridge::FridgeSpec]| {
+        let settings = fridge::FridgesSettings { fridges: fridges.to_vec(), ..fridge::FridgesSettings::default() };
+        programs::fridges(&settings, &key())
+    };
+    let text = of(&[part(64, 0.75), part(100, 0.25)]).expect("possible").text("");
+
+    assert!(text.contains("#define FRIDGES 2\nconst bit<32> SLOTS = 0xa4;\nconst bit<32> SLOTS_0 = 0x40;\n"), "{text}");
+    let second = "SLOTS_1 = 0x64;\nconst bit<32> BASE_1 = 0x40;\nconst bit<33> BELOW_1 = 0x100000000;\n";
+    assert!(text.contains("const bit<33> BELOW_0 = 0xc0000000;\n") && text.contains(second), "{text}");
+    assert_eq!(text_of(of(&[part(64, 1.0)])), "fridges: 1, the program has 2 to 4");
+    assert_eq!(text_of(of(&[part(64, 0.2); 5])), "fridges: 5, the program has 2 to 4");
+    let many = "slots of all fridges: 131073, at most 131072 are possible in a switch";
+    assert_eq!(text_of(of(&[part(1 << 16, 0.5), part((1 << 16) + 1, 0.5)])), many);
+    let accepted = fridge::FridgesSettings { stamp: fridge::Stamp::Accepted, ..fridge::FridgesSettings::default() };
+    let other = text_of(programs::fridges(&accepted, &key()));
+    assert_eq!(other, "the stamp of a request: Accepted, the program has Arrivals");
+}
+
+#[test]
 fn constants_do_not_show_their_secret() {
     let constants = programs::fridge(fridge::Settings { slots: 64, ..fridge::Settings::default() }, &key());
     let shown = format!("{:?}", constants.expect("possible"));

@@ -1,16 +1,20 @@
-//! From the registers of a fridge to the intervals of the host's own path. An interval is from poll to poll: a poll
-//! that is lost makes the next interval longer.
+//! From the registers of a fridge, or of several ones, to the intervals of the host's own path. An interval is from poll
+//! to poll: a poll that is lost makes the next interval longer.
 
-use synopses::fridge::{Histogram, HistogramShape, Sample, Settings, Tally, Weighing};
+use synopses::fridge::{FridgeSpec, FridgesWeighing, Histogram, HistogramShape, Sample, Settings, Tally, Weighing};
 use thiserror::Error;
 
 use super::{BACK, ProgramCheck, ReadoutError, RefusedFrames};
 use crate::delays::{DelaysError, Interval};
+use crate::switch::programs::MAX_FRIDGES;
 use crate::switch::registers::{FrameBlock, FridgeBlock, FridgeCounts, RING};
 use crate::switch::{Constants, MAX_ENTRIES};
 
 /// Coins of a fridge are below this.
 const ALWAYS: f64 = (1_u64 << 32) as f64;
+/// Slots of each of several fridges, and the upper end of its interval of coins.
+static PARTS: [[&str; 2]; MAX_FRIDGES] =
+    [["SLOTS_0", "BELOW_0"], ["SLOTS_1", "BELOW_1"], ["SLOTS_2", "BELOW_2"], ["SLOTS_3", "BELOW_3"]];
 
 /// Why constants describe no fridge.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -27,6 +31,9 @@ pub enum FridgeError {
     /// More slots than a switch can have.
     #[error("{0} slots, at most {MAX_ENTRIES} are possible in a switch")]
     Slots(u64),
+    /// More fridges than a program has.
+    #[error("{0} fridges, at most {MAX_FRIDGES} are possible in a switch")]
+    Fridges(u64),
     /// The library refuses the settings.
     #[error(transparent)]
     Delays(#[from] DelaysError),
@@ -63,13 +70,82 @@ struct Poll {
     now_ns: u64,
 }
 
-/// Makes intervals of a fridge's registers. It has a histogram of 4 KiB, whatever the switch has.
+/// How samples are weighted.
+#[derive(Clone, Debug)]
+enum SampleWeighing {
+    /// By the chance in the only fridge.
+    Single(Weighing),
+    /// By the chance in any of several fridges.
+    Several(FridgesWeighing),
+}
+
+impl SampleWeighing {
+    fn sample(&self, ticks: u32, insertions: u32, tally: &mut Tally) -> Sample {
+        match self {
+            Self::Single(weighing) => {
+                let report = weighing.report(ticks, insertions, tally);
+                Sample { delay_ns: report.delay_ns, weight: report.weight() }
+            }
+            Self::Several(weighing) => weighing.sample(ticks, insertions, tally),
+        }
+    }
+}
+
+/// The constants of a program with one fridge or several.
+#[derive(Clone, Copy, Debug)]
+struct FridgeConstants<'a>(&'a Constants);
+
+impl FridgeConstants<'_> {
+    fn value(self, name: &'static str) -> Result<u64, FridgeError> {
+        self.0.value(name).ok_or(FridgeError::Missing { program: self.0.program(), name })
+    }
+
+    fn slots(self, name: &'static str) -> Result<usize, FridgeError> {
+        let slots = self.value(name)?;
+        usize::try_from(slots).ok().filter(|slots| *slots <= MAX_ENTRIES).ok_or(FridgeError::Slots(slots))
+    }
+
+    fn tick_shift(self) -> Result<u32, FridgeError> {
+        Ok(u32::try_from(self.value("TICK_SHIFT")?).unwrap_or(u32::MAX))
+    }
+
+    /// How samples are weighted, and the probability with which a request enters.
+    fn weighing(self) -> Result<(SampleWeighing, f64), FridgeError> {
+        if let Some(count) = self.0.value("FRIDGES") {
+            let weighing = FridgesWeighing::new(self.fridges(count)?, self.tick_shift()?).map_err(DelaysError::from)?;
+            let probability = weighing.probability();
+            return Ok((SampleWeighing::Several(weighing), probability));
+        }
+        let settings = Settings {
+            slots: self.slots("SLOTS")?,
+            probability: self.value("THRESHOLD")? as f64 / ALWAYS,
+            tick_shift: self.tick_shift()?,
+            ..Settings::default()
+        };
+        let weighing = Weighing::new(settings).map_err(DelaysError::from)?;
+        Ok((SampleWeighing::Single(weighing), settings.probability))
+    }
+
+    fn fridges(self, count: u64) -> Result<Vec<FridgeSpec>, FridgeError> {
+        let parts = usize::try_from(count).ok().and_then(|count| PARTS.get(..count));
+        let (mut fridges, mut from) = (Vec::new(), 0);
+        for &[slots, below] in parts.ok_or(FridgeError::Fridges(count))? {
+            let (slots, below) = (self.slots(slots)?, self.value(below)?);
+            // An end before that of the fridge before gives 0, which is no probability.
+            fridges.push(FridgeSpec { slots, probability: below.saturating_sub(from) as f64 / ALWAYS });
+            from = below;
+        }
+        Ok(fridges)
+    }
+}
+
+/// Makes intervals of a fridge's registers, or of those of several. It has a histogram of 4 KiB, whatever the switch has.
 #[derive(Clone, Debug)]
 pub struct FridgeReadout {
     program: ProgramCheck,
     probability: f64,
     interval_ns: u64,
-    weighing: Weighing,
+    weighing: SampleWeighing,
     histogram: Histogram,
     latest: Option<Poll>,
 }
@@ -80,26 +156,16 @@ impl FridgeReadout {
     ///
     /// # Errors
     ///
-    /// [`FridgeError`] if the constants are not those of a fridge.
+    /// [`FridgeError`] if the constants are not those of a fridge or of several ones.
     pub fn new(constants: &Constants, interval_ns: u64) -> Result<Self, FridgeError> {
-        let program = constants.program();
-        let value = |name| constants.value(name).ok_or(FridgeError::Missing { program, name });
-        let slots = value("SLOTS")?;
-        let settings = Settings {
-            slots: usize::try_from(slots)
-                .ok()
-                .filter(|slots| *slots <= MAX_ENTRIES)
-                .ok_or(FridgeError::Slots(slots))?,
-            probability: value("THRESHOLD")? as f64 / ALWAYS,
-            tick_shift: u32::try_from(value("TICK_SHIFT")?).unwrap_or(u32::MAX),
-            ..Settings::default()
-        };
-        let shape = HistogramShape { tick_shift: settings.tick_shift, fineness: 3 };
+        let of = FridgeConstants(constants);
+        let (weighing, probability) = of.weighing()?;
+        let shape = HistogramShape { tick_shift: of.tick_shift()?, fineness: 3 };
         Ok(Self {
-            program: ProgramCheck { program, checksum: constants.checksum() },
-            probability: settings.probability,
+            program: ProgramCheck { program: constants.program(), checksum: constants.checksum() },
+            probability,
             interval_ns: interval_ns.max(1),
-            weighing: Weighing::new(settings).map_err(DelaysError::from)?,
+            weighing,
             histogram: Histogram::new(shape).map_err(DelaysError::from)?,
             latest: None,
         })
@@ -145,8 +211,7 @@ impl FridgeReadout {
         let kept = new.min(places);
         for age in (1..=kept).rev() {
             let place = matched.wrapping_sub(age) as usize % RING;
-            let report = self.weighing.report(fridge.ticks[place], fridge.insertions[place], &mut tally);
-            self.histogram.insert(Sample { delay_ns: report.delay_ns, weight: report.weight() });
+            self.histogram.insert(self.weighing.sample(fridge.ticks[place], fridge.insertions[place], &mut tally));
         }
         (tally.weight_clamped, u64::from(new - kept))
     }
@@ -178,6 +243,7 @@ fn since(now: &FridgeCounts, before: &FridgeCounts) -> Tally {
 #[cfg(test)]
 mod tests {
     use synopses::digest::DigestKey;
+    use synopses::fridge::FridgesSettings;
 
     use super::*;
     use crate::packet::ParseError;
@@ -279,6 +345,63 @@ mod tests {
         let expected = format!("0x7, fridge with the agent's constants has {:#x}", frames.checksum);
         assert!(refused.contains(&expected), "{refused}");
         assert_eq!(readout.read(&frames, &fridge, 2 * SECOND), Ok(Reading::Begun), "nothing of before is used");
+    }
+
+    /// Constants of two fridges.
+    fn two() -> Constants {
+        let part = |slots, probability| FridgeSpec { slots, probability };
+        let fridges = vec![part(64, 0.75), part(32, 0.25)];
+        let settings = FridgesSettings { fridges, ..FridgesSettings::default() };
+        programs::fridges(&settings, &DigestKey::new(7)).expect("two fridges")
+    }
+
+    #[test]
+    fn a_sample_of_several_fridges_is_weighted_by_its_chance_in_any_of_them() {
+        let (_, mut frames, mut fridge) = readout();
+        let constants = two();
+        let mut readout = FridgeReadout::new(&constants, SECOND).expect("constants of fridges");
+        frames.checksum = constants.checksum();
+        assert_eq!((readout.program(), readout.read(&frames, &fridge, SECOND)), ("fridges", Ok(Reading::Begun)));
+
+        fridge.insertions[0] = 50;
+        go_on(&mut frames, &mut fridge, 2);
+        let interval = interval(readout.read(&frames, &fridge, 2 * SECOND));
+
+        // 1 − pₖ/Mₖ is 1 − 3/256 and 1 − 1/128. The other sample has survived nothing: it was in one of them for sure.
+        let chance = 0.75 * (253.0_f64 / 256.0).powi(50) + 0.25 * (127.0_f64 / 128.0).powi(50);
+        let answered = interval.delays.answered.expect("two samples");
+        assert!((answered - 1.0 - 1.0 / chance).abs() < 1e-9, "{answered}");
+        assert_eq!((interval.delays.probability, interval.delays.tally.admitted), (1.0, 2));
+    }
+
+    #[test]
+    fn constants_of_fridges_that_no_program_has_are_refused() {
+        let changed = |from: &str, to: &str| {
+            let mut other = Constants::new("fridges");
+            for line in two().text("").replace(from, to).lines() {
+                let words: Vec<_> = line.split(' ').collect();
+                match words[..] {
+                    ["#define", name, value] => other.text_macro(name, value.parse().expect("a number")),
+                    ["const", _, name, "=", value] => {
+                        let digits = value.trim_start_matches("0x").trim_end_matches(';');
+                        other.number(name, 32, u64::from_str_radix(digits, 16).expect("a number"));
+                    }
+                    _ => {}
+                }
+            }
+            FridgeReadout::new(&other, SECOND).map(|readout| readout.program()).map_err(|error| error.to_string())
+        };
+        let refused = |from: &str, to: &str| changed(from, to).expect_err("refused");
+
+        assert_eq!(changed("", ""), Ok("fridges"));
+        let many = "5 fridges, at most 4 are possible in a switch";
+        assert_eq!(refused("FRIDGES 2", "FRIDGES 5"), many);
+        assert_eq!(refused("FRIDGES 2", "FRIDGES 3"), "fridges has no constant SLOTS_2");
+        assert_eq!(refused("FRIDGES 2", "FRIDGES 0"), "0 fridges, from 1 to 16 are possible");
+        let end = refused("BELOW_1 = 0x100000000", "BELOW_1 = 0xc0000000");
+        assert_eq!(end, "a probability of 0, above 2⁻³³ and at most 1 are possible");
+        let slots = refused("SLOTS_1 = 0x20", "SLOTS_1 = 0x20001");
+        assert_eq!(slots, "131073 slots, at most 131072 are possible in a switch");
     }
 
     #[test]
