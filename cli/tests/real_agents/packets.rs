@@ -58,17 +58,17 @@ fn a_stream_comes_changes_and_goes_with_its_policy_and_no_agent_is_restarted() {
     });
     assert_eq!((nic.end(), columns(&runtime_dir)), (Some(0), None));
     let nic = start_nic(directory.path(), &ready, 1);
-    // Those of network and measurement: 29 of delays, 5 of distinct items, and 5 of all synopses together.
+    // Those of network and measurement: 29 of delays, 5 of distinct items, and 7 of all synopses together.
     let has = |wanted: u64| {
         let columns = columns(&runtime_dir);
         if columns == Some(wanted) { Ok(()) } else { Err(columns) }
     };
-    WAIT.until("delays and distinct items have columns", || has(39));
+    WAIT.until("delays and distinct items have columns", || has(41));
     write(&folder, "  cardinality: {}\n");
-    WAIT.until("only distinct items have", || has(10));
+    WAIT.until("only distinct items have", || has(12));
     write(&folder, "  cardinality: {}\n  reordering: {}\n  heavyHitters: {}\n");
     // Three of reordering and its fragments, and the top talker.
-    WAIT.until("more columns come", || has(15));
+    WAIT.until("more columns come", || has(17));
     std::fs::remove_file(folder.join("front.yaml")).unwrap();
     WAIT.until("nothing is left", || lmap(&runtime_dir, SERVICE).is_none().then_some(()));
     assert_eq!(nic.end(), Some(0));
