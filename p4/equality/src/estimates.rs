@@ -1,8 +1,8 @@
 //! What the library estimates of the frames of a vector, and what follows from a program's registers after them.
 //!
 //! Either comes about in its own way. With frames, the library's types take each packet. With registers, they are read
-//! in the blocks and by the readouts that an agent reads a switch with; where it reads none (PRECISION, TS-PCSA, the
-//! fragment, samples of reordering), the library's type is loaded from them.
+//! in the blocks and by the readouts that an agent reads a switch with; where it reads none (TS-PCSA, the fragment,
+//! samples of reordering), the library's type is loaded from them.
 
 mod delays;
 mod distinct;
@@ -98,6 +98,7 @@ struct Estimator {
 }
 
 const DELAYS: Estimator = Estimator { of_frames: delays::of_frames, of_registers: delays::of_registers };
+const FRIDGES: Estimator = Estimator { of_frames: delays::several_of_frames, of_registers: delays::of_registers };
 const ENDS: Estimator = Estimator { of_frames: ends::of_frames, of_registers: ends::of_registers };
 const ST_HLL: Estimator = Estimator { of_frames: distinct::of_frames, of_registers: distinct::of_registers };
 const TS_PCSA: Estimator =
@@ -110,6 +111,7 @@ const FRAGMENT: Estimator = Estimator { of_frames: fragment::of_frames, of_regis
 fn estimators(source: &'static str) -> Result<&'static [Estimator], EstimatesError> {
     let all: &'static [Estimator] = match source {
         "fridge" => &[DELAYS],
+        "fridges" => &[FRIDGES],
         "finecomb-sender" | "finecomb-receiver" | "lda" => &[ENDS],
         "st-hll" => &[ST_HLL],
         "ts-pcsa" => &[TS_PCSA],

@@ -48,7 +48,7 @@ impl DigestSubject {
     /// What a program names, by the folder of its sources.
     fn all(source: &str) -> &'static [Self] {
         match source {
-            "fridge" => &[Self::Handshake],
+            "fridge" | "fridges" => &[Self::Handshake],
             "finecomb-sender" | "finecomb-receiver" | "lda" => &[Self::Packet],
             "together" => &[Self::Handshake, Self::Packet, Self::Flow],
             _ => &[Self::Flow],

@@ -194,23 +194,18 @@ struct Watched {
     program: &'static str,
     machine: Machine,
     agent: FridgeReadout,
-    host: Delays,
-    counts: Frames,
+    host: Box<dyn Host>,
 }
 
 impl Watched {
     fn new(program: &'static str) -> Self {
-        let constants = constants(program);
-        let (agent, counts) = (agent(program), Frames::new(&constants));
-        Self { program, machine: machine(program), agent, host: host(), counts }
+        Self { program, machine: machine(program), agent: agent(program), host: host(&constants(program)) }
     }
 
     fn pass(&mut self, frames: &[Captured]) {
         for captured in frames {
             self.machine.process(AGENT_PORT, 0, &captured.replayed()).expect("a frame");
-            if let Some(packet) = self.counts.count(captured) {
-                let _ = self.host.insert(&packet);
-            }
+            self.host.insert(captured);
         }
     }
 
