@@ -184,7 +184,10 @@ impl Agent {
         let mut command = ending_with_us(command);
         command.arg(name).arg("--config").arg(folder.join(format!("{name}.yaml")));
         // As the units set it.
-        command.env("MALLOC_MMAP_THRESHOLD_", "1048576");
+        command.env("MALLOC_ARENA_MAX", "2");
+        if name == "nic-agent" {
+            command.env("MALLOC_MMAP_THRESHOLD_", "1048576");
+        }
         let process = Process::start(&mut command, &folder.join(format!("{name}.log")))?;
         let nothing = Memory::default();
         Ok(Self { process, budget, idle: nothing, peak: nothing, last: nothing, metrics })

@@ -87,16 +87,21 @@ fn the_pod_starts_the_program_that_is_built_with_the_files_that_are_there() {
 }
 
 #[test]
-fn memory_of_services_that_are_gone_goes_back_to_the_system_wherever_a_nic_agent_is_started() {
+fn memory_of_services_that_are_gone_goes_back_to_the_system_wherever_an_agent_is_started() {
     let pod: Value = serde_saphyr::from_str(&file("uview-nic-agent.pod.yaml")).unwrap();
     let variables = pod["spec"]["containers"][0]["env"].as_array().unwrap();
-    let threshold = variables.iter().find(|of| of["name"] == "MALLOC_MMAP_THRESHOLD_").unwrap();
-    let line = format!("MALLOC_MMAP_THRESHOLD_={}", threshold["value"].as_str().unwrap());
+    let line = |name: &str| {
+        let variable = variables.iter().find(|of| of["name"] == name).unwrap();
+        format!("{name}={}", variable["value"].as_str().unwrap())
+    };
+    let (threshold, heaps) = (line("MALLOC_MMAP_THRESHOLD_"), line("MALLOC_ARENA_MAX"));
 
-    for (path, unit) in units().into_iter().filter(|(path, _)| path.contains("nic-agent")) {
-        assert_eq!(settings(&unit, "Environment"), [line.as_str()], "{path}");
+    for (path, unit) in units().into_iter().filter(|(path, _)| path.contains("-agent")) {
+        let lines = if path.contains("nic-agent") { vec![&*threshold, &*heaps] } else { vec![&*heaps] };
+        assert_eq!(settings(&unit, "Environment"), lines, "{path}");
     }
-    assert!(fs::read_to_string(root().join("docs/bounds.md")).unwrap().contains(&line));
+    let bounds = fs::read_to_string(root().join("docs/bounds.md")).unwrap();
+    assert!(bounds.contains(&threshold) && bounds.contains(&heaps));
 }
 
 #[test]
