@@ -101,7 +101,7 @@ fn several_fridges_are_parts_of_a_table_and_intervals_of_coins() {
     assert!(text.contains("const bit<33> BELOW_0 = 0xc0000000;\n") && text.contains(second), "{text}");
     assert_eq!(text_of(of(&[part(64, 1.0)])), "fridges: 1, the program has 2 to 4");
     assert_eq!(text_of(of(&[part(64, 0.2); 5])), "fridges: 5, the program has 2 to 4");
-    let many = "slots of all fridges: 131073, at most 131072 are possible in a switch";
+    let many = "slots of all fridges: 131073 entries, at most 131072 are possible in a switch";
     assert_eq!(text_of(of(&[part(1 << 16, 0.5), part((1 << 16) + 1, 0.5)])), many);
     let accepted = fridge::FridgesSettings { stamp: fridge::Stamp::Accepted, ..fridge::FridgesSettings::default() };
     let other = text_of(programs::fridges(&accepted, &key()));
