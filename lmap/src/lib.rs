@@ -104,6 +104,7 @@ mod lanes;
 mod latch;
 mod learning;
 mod levels;
+mod long_rows;
 mod model;
 mod novelty;
 mod onsets;

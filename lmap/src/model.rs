@@ -22,6 +22,7 @@ use crate::groups::Groups;
 use crate::history::History;
 use crate::lanes::padded_row;
 use crate::latch::Latches;
+use crate::long_rows::LongRows;
 use crate::onsets::Onsets;
 use crate::pipeline::Pipeline;
 use crate::quantile::QUANTILES;
@@ -309,6 +310,7 @@ impl Model {
             scorer,
             onsets: Onsets::new(m),
             groups: Groups::restored(columns, &each(|column| column.limit)),
+            long_rows: LongRows::default(),
             moved: 0,
         })
     }

@@ -6,6 +6,7 @@ use crate::groups::Groups;
 use crate::history::History;
 use crate::intake::Intake;
 use crate::latch::Latches;
+use crate::long_rows::LongRows;
 use crate::onsets::Onsets;
 use crate::quantile::QUANTILES;
 use crate::scorer::{Projection, Scorer};
@@ -40,6 +41,7 @@ pub(crate) struct Pipeline {
     pub(crate) projection: Projection,
     pub(crate) onsets: Onsets,
     pub(crate) groups: Groups,
+    pub(crate) long_rows: LongRows,
     /// Number of constants that moved in the row scored last.
     pub(crate) moved: u32,
 }
@@ -75,7 +77,11 @@ impl Pipeline {
         self.moved = self.constants.iter_mut().map(|constant| u32::from(constant.step(intake))).sum();
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN into a finite score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
-        let group = self.group_square(&self.projection);
+        if intake.restarted() {
+            self.long_rows.forget();
+        }
+        self.long_rows.push(&self.projection.z);
+        let group = self.group_square(&self.projection).max(self.long_rows.largest() * self.gamma * self.gamma);
         let raw = RowScore { score: root((square + self.constant_square()).max(group)), gate: root(square.max(group)) };
         let unusual = raw.score >= self.unusual();
         self.onsets.step(unusual, &self.scorer.deviations(&self.projection));
@@ -151,5 +157,6 @@ impl Pipeline {
             + self.projection.bytes()
             + self.onsets.bytes()
             + self.groups.bytes()
+            + self.long_rows.bytes()
     }
 }

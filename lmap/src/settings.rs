@@ -11,6 +11,8 @@ const STRIDE: u32 = 5;
 const MAX_STRIDE: f64 = 1e9;
 /// Rows shorter than this, in seconds, are learnt as often as rows of this length.
 const LEARNT_BY_TIME: f64 = 0.1;
+/// Most rows that [`Settings::live`] averages into a longer one.
+const MAX_LONG_ROWS: f64 = 10.0;
 /// The cap on a single row's score, as a multiple of the episode margin, at least: about as with rows of 100 ms.
 const CAP_OVER_MARGIN: f64 = 4.0 / 3.0;
 
@@ -188,6 +190,10 @@ pub struct Settings {
     /// ([`Column::group`](crate::Column::group)) reaches before its row counts as much as a row at γ. `None`: groups
     /// are not judged, nor is a single group, nor any in the paper's forms. Default: `None`; the NIC agent sets 3.
     pub group_margin: Option<f64>,
+    /// So many rows are averaged into a longer one, at least 2, whose groups of columns are judged like those of a row
+    /// (see `long_rows.rs`); with [`group_margin`](Self::group_margin) only. `None`: none. Default: `None`; for live
+    /// services [`live`](Self::live) sets what makes a second, at most 10.
+    pub long_rows: Option<usize>,
     /// The first rows of a service are not learnt: it allocates memory and fills caches, and a few such rows would
     /// determine the deviation of those columns. Default: 0; the NIC agent, which sees services start, sets 20.
     pub settle_rows: u64,
@@ -266,6 +272,7 @@ impl Default for Settings {
             growth_rows: 2_000,
             gamma_cap: f64::MAX,
             group_margin: None,
+            long_rows: None,
             settle_rows: 0,
             provisional_rows: Some(60),
             warm_up_rows: 120,
@@ -313,13 +320,16 @@ impl Settings {
 
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
     /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, groups are
-    /// judged at 3 times their own threshold, what is new begins another episode within one, and episodes have the
+    /// judged at 3 times their own threshold, also over longer rows where rows are short, what is new begins another episode within one, and episodes have the
     /// margin of [`every`](Self::every).
     #[must_use]
     pub fn live(interval: f64) -> Self {
         let latch_rows = Some(60);
         let (gamma_cap, group_margin) = (5.0, Some(3.0));
-        Self { latch_rows, settle_rows: 20, gamma_cap, group_margin, novelty: true, ..Self::default() }.every(interval)
+        let live = Self { latch_rows, settle_rows: 20, gamma_cap, group_margin, novelty: true, ..Self::default() };
+        // Rows of a second have requests enough; and 120 rows of training are few long ones.
+        let in_a_second = (1.0 / interval).round().min(MAX_LONG_ROWS);
+        Self { long_rows: (in_a_second >= 2.0).then_some(in_a_second as usize), ..live }.every(interval)
     }
 
     /// Raises the episode margin for a row every `interval` seconds: by 0.15 γ for every halving of the interval below
@@ -410,6 +420,9 @@ impl Settings {
         in_range("gamma_cap", self.gamma_cap, 1.0, f64::MAX)?;
         if let Some(margin) = self.group_margin {
             in_range("group_margin", margin, 1.0, 1e6)?;
+        }
+        if let Some(rows) = self.long_rows {
+            in_range("long_rows", rows as f64, 2.0, 1e3)?;
         }
         if let Some(rows) = self.latch_rows {
             in_range("latch_rows", rows as f64, 1.0, 1e9)?;
