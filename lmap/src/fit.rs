@@ -22,6 +22,7 @@ use crate::levels::{adds_up, is_level};
 use crate::long_rows::LongRows;
 use crate::onsets::Onsets;
 use crate::pipeline::Pipeline;
+use crate::pools::Pools;
 use crate::quantile::{QUANTILES, percentile, sorted};
 use crate::rows::{Mark, RowVerdict};
 use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
@@ -113,7 +114,7 @@ impl<'a> Training<'a> {
         let core = core(&features, m, self.settings.rank, self.settings)?;
         let in_sample = sorted(core.scores.clone());
         let Thresholds { gamma, groups, long_rows } =
-            thresholds(&features, self.columns, &core, &in_sample, self.settings)?;
+            thresholds(&features, (self.columns, &levels), &core, &in_sample, self.settings)?;
         let latches = Latches::new(self.columns, &core.standard.roles, &levels, self.settings.latch_rows);
         let constant_rule = ConstantRule {
             weight: self.settings.constant_weight,
@@ -121,9 +122,11 @@ impl<'a> Training<'a> {
             counted: self.settings.constants_counted,
             returns: self.settings.constants_return,
         };
+        let pool_rows = self.settings.pool_rows.filter(|_| self.settings.score == ScoreForm::Scaled);
         Ok(Pipeline {
             latches,
-            constants: Constant::list(self.columns, &core.standard, &levels, constant_rule),
+            pools: Pools::new(self.columns, &core.standard.roles, &levels, pool_rows),
+            constants: Constant::list(self.columns, &core.standard, &levels, constant_rule, pool_rows),
             levels,
             constant_rule,
             projection: Projection::of(&core.scorer),
@@ -327,7 +330,7 @@ struct Thresholds {
 /// γ and the limits of groups by the rule of the settings, with a minimum, since rows of constants alone score 0.
 fn thresholds(
     features: &[f64],
-    columns: &[Column],
+    (columns, levels): (&[Column], &[u32]),
     core: &Core,
     in_sample: &[f64],
     settings: &Settings,
@@ -337,7 +340,7 @@ fn thresholds(
     let rank = core.scorer.basis.rank();
     let groups = Groups::new(columns);
     let margin = settings.group_margin.filter(|_| settings.score == ScoreForm::Scaled && groups.len() > 1);
-    let long_rows = LongRows::new(columns, &groups, settings.long_rows.filter(|_| margin.is_some()));
+    let long_rows = LongRows::new(columns, levels, &groups, settings.long_rows.filter(|_| margin.is_some()));
     let mut judged = Thresholds { gamma: f64::MAX, groups, long_rows };
     let at = |scores: Vec<f64>| percentile(&sorted(scores), settings.percentile);
     let judged_by = |by: &[f64], rows: &[f64]| -> Result<(Vec<f64>, Vec<Vec<f64>>), NotFitted> {

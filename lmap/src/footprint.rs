@@ -7,6 +7,7 @@ use crate::groups::MAX_GROUPS;
 use crate::lanes::{padded, padded_narrow};
 use crate::latch::Latches;
 use crate::long_rows::LongRows;
+use crate::pools::Pools;
 use crate::rows::Mark;
 use crate::saturation::Saturations;
 use crate::settings::{ScoreForm, Settings};
@@ -95,7 +96,8 @@ impl Sizes {
         let per_column = 5 * row + 3 * narrow_row + exact * row;
         // What a row says that is new, its residuals, and what is known in both directions.
         let novelty = novelty * (row + 3 * narrow_row + columns + rank * size_of::<f32>());
-        let lists = size_of::<Role>()
+        let lists = Pools::COLUMN_BYTES
+            + size_of::<Role>()
             + size_of::<u32>()
             + size_of::<Constant>()
             + Latches::GAUGE_BYTES

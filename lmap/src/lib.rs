@@ -109,6 +109,7 @@ mod model;
 mod novelty;
 mod onsets;
 mod pipeline;
+mod pools;
 mod preparation;
 mod quantile;
 mod random;

@@ -6,7 +6,7 @@
 //! that lasts is found whatever γ is, which restless columns of other groups set.
 //!
 //! Judged are states, durations and the increments of levels. Not what is counted in a row, which follows the load: twice
-//! the requests for a second are no fault. In an average one row counts for [`MOST`] deviations at most, so that one wild
+//! the requests for a second are no fault; nor how much a pool holds ([`pools`](crate::pools)). In an average one row counts for [`MOST`] deviations at most, so that one wild
 //! row is none. Tried without success: averages of residuals in their deviations, whose limit the most restless group
 //! sets. What is learnt is in no [`Model`](crate::Model): a restored detector judges longer rows from its next fit on.
 //!
@@ -23,26 +23,29 @@ const MOST: f64 = 8.0;
 pub(crate) struct LongRows {
     /// Weight of a new row.
     weight: f64,
-    columns: Vec<Averaged>,
+    columns: Vec<AveragedColumn>,
     /// The limit of each group. Empty: none is judged.
     limits: Vec<f64>,
 }
 
 /// The average of one column.
 #[derive(Clone, Copy, Debug)]
-struct Averaged {
+struct AveragedColumn {
     column: u32,
     group: u8,
     mean: f32,
 }
 
 impl LongRows {
-    /// Of `rows` rows, for the columns that are judged; none if `rows` is `None`.
-    pub(crate) fn new(columns: &[Column], groups: &Groups, rows: Option<usize>) -> Self {
+    /// Of `rows` rows, for the columns that are judged; none if `rows` is `None`. `levels` are ascending.
+    pub(crate) fn new(columns: &[Column], levels: &[u32], groups: &Groups, rows: Option<usize>) -> Self {
         let Some(rows) = rows else { return Self::default() };
-        let judged = columns.iter().enumerate().filter(|(_, column)| column.kind == ColumnKind::Gauge && !column.pool);
-        let averaged = |(at, _)| Averaged { column: at as u32, group: groups.index(at) as u8, mean: 0.0 };
-        let mut columns: Vec<Averaged> = judged.map(averaged).filter(|of| usize::from(of.group) < MAX_GROUPS).collect();
+        let is_judged = |at: usize, column: &Column| {
+            column.kind == ColumnKind::Gauge && (!column.pool || levels.binary_search(&(at as u32)).is_ok())
+        };
+        let judged = columns.iter().enumerate().filter(|(at, column)| is_judged(*at, column));
+        let averaged = |(at, _)| AveragedColumn { column: at as u32, group: groups.index(at) as u8, mean: 0.0 };
+        let mut columns: Vec<_> = judged.map(averaged).filter(|of| usize::from(of.group) < MAX_GROUPS).collect();
         columns.shrink_to_fit();
         Self { weight: 2.0 / (rows as f64 + 1.0), columns, limits: Vec::new() }
     }
@@ -97,21 +100,21 @@ impl LongRows {
     }
 
     /// Bytes of a column that is judged.
-    pub(crate) const COLUMN_BYTES: usize = size_of::<Averaged>();
+    pub(crate) const COLUMN_BYTES: usize = size_of::<AveragedColumn>();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn long_rows(kinds: &[Column]) -> LongRows {
+    fn long_rows(kinds: &[Column], levels: &[u32]) -> LongRows {
         let groups = Groups::new(kinds);
-        LongRows::new(kinds, &groups, Some(10)).limited(vec![2.0; groups.len()])
+        LongRows::new(kinds, levels, &groups, Some(10)).limited(vec![2.0; groups.len()])
     }
 
     #[test]
     fn what_lasts_reaches_a_limit_and_one_wild_row_does_not() {
-        let mut rows = long_rows(&[Column::new(ColumnKind::Gauge, 0)]);
+        let mut rows = long_rows(&[Column::new(ColumnKind::Gauge, 0)], &[]);
 
         rows.push(&[1e6]);
         assert!(rows.largest() < 1.0 && rows.part(0, &rows.squares()) == 0.0);
@@ -123,12 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_in_a_row_and_pools_are_not_judged() {
-        let counted = Column::new(ColumnKind::Increment, 0);
-        let mut rows = long_rows(&[counted, Column { pool: true, ..Column::new(ColumnKind::Gauge, 1) }]);
+    fn what_is_counted_in_a_row_is_not_judged_and_of_pools_how_fast_they_grow() {
+        let pool = Column { pool: true, ..Column::new(ColumnKind::Gauge, 1) };
+        let judge = |levels: &[u32]| {
+            let mut rows = long_rows(&[Column::new(ColumnKind::Increment, 0), pool], levels);
+            (0..50).for_each(|_| rows.push(&[40.0, 3.0]));
+            rows.largest()
+        };
 
-        (0..50).for_each(|_| rows.push(&[40.0, 40.0]));
-
-        assert_eq!(rows.largest(), 0.0);
+        assert_eq!(judge(&[]), 0.0);
+        assert!(judge(&[1]) > 1.0);
     }
 }

@@ -3,7 +3,7 @@
 use crate::model::{Conditions, Weakness};
 
 /// All weaknesses.
-pub const ALL: [Weakness; 3] = [GAUGE, TEN_REQUESTS, LEAK];
+pub const ALL: [Weakness; 6] = [GAUGE, TEN_REQUESTS, LEAK, POOL, POOL_LEAK, ARMING];
 
 /// A gauge of the service itself jumps by 16 of its deviations, on a machine whose other programs make the metrics of
 /// the process restless.
@@ -39,4 +39,52 @@ pub const LEAK: Weakness = Weakness {
         ..Conditions::default()
     },
     fault: Some((400, 599, "leak")),
+};
+
+/// A burst of requests lets pools of threads, connections and descriptors grow, which stay as they are.
+pub const POOL: Weakness = Weakness {
+    name: "pool",
+    seed: 4,
+    rows: 600,
+    conditions: |row, _| Conditions {
+        requests: if (300..303).contains(&row) { 16.0 } else { 10.0 },
+        pool: match row {
+            0..300 => 0.0,
+            300 => 2.0,
+            _ => 4.0,
+        },
+        pages: if (300..310).contains(&row) { 40.0 } else { 0.0 },
+        ..Conditions::default()
+    },
+    fault: None,
+};
+
+/// The same growth that goes on: threads, connections and descriptors are never given back.
+pub const POOL_LEAK: Weakness = Weakness {
+    name: "pool-leak",
+    seed: 5,
+    rows: 600,
+    conditions: |row, _| Conditions {
+        pool: f64::from(row.saturating_sub(299) / 8),
+        pages: if row >= 300 { 10.0 } else { 0.0 },
+        ..Conditions::default()
+    },
+    fault: Some((300, 599, "leak")),
+};
+
+/// Memory that still grows when the detector is armed, for a moment faster than before.
+pub const ARMING: Weakness = Weakness {
+    name: "arming",
+    seed: 6,
+    rows: 600,
+    conditions: |row, noise| Conditions {
+        pages: match row {
+            0..142 => noise.below(4),
+            142..160 => 12.0 + noise.below(8),
+            160..300 => noise.below(4),
+            _ => 0.0,
+        },
+        ..Conditions::default()
+    },
+    fault: None,
 };

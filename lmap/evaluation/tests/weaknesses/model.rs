@@ -36,7 +36,7 @@ const BEGIN: UnixNanos = UnixNanos::from_millis(1_700_000_000_000);
 pub struct Noise(u64);
 
 impl Noise {
-    /// Of a seed.
+    /// Numbers of one seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
