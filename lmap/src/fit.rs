@@ -311,8 +311,7 @@ fn roots_of(standard: &Standard, judged: &Thresholds, features: &[f64], m: usize
     let (mut z, mut roots) = (vec![0.0; padded(m)], vec![Vec::new(); 2 * count]);
     for row in features.chunks_exact(m) {
         standard.row(row, &mut z);
-        long_rows.push(&z);
-        let squares = judged.groups.squares(&z).into_iter().take(count).chain(long_rows.squares());
+        let squares = judged.groups.squares(&z).into_iter().take(count).chain(long_rows.push(&z));
         for (roots, square) in roots.iter_mut().zip(squares) {
             roots.push(square.sqrt());
         }

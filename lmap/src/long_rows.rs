@@ -62,12 +62,16 @@ impl LongRows {
         self.columns.iter_mut().for_each(|of| of.mean = 0.0);
     }
 
-    /// Adds a row of deviations. O(m). Never allocates.
-    pub(crate) fn push(&mut self, z: &[f64]) {
+    /// Adds a row of deviations. Returns, per group, the sum of the squares of averages. O(m). Never allocates.
+    pub(crate) fn push(&mut self, z: &[f64]) -> [f64; MAX_GROUPS] {
+        let mut squares = [0.0; MAX_GROUPS];
         for of in &mut self.columns {
             let mean = f64::from(of.mean);
-            of.mean = (mean + self.weight * (z[of.column as usize].clamp(-MOST, MOST) - mean)) as f32;
+            let mean = mean + self.weight * (z[of.column as usize].clamp(-MOST, MOST) - mean);
+            of.mean = mean as f32;
+            squares[usize::from(of.group)] += mean * mean;
         }
+        squares
     }
 
     /// Per group, the sum of the squares of averages.
@@ -79,9 +83,8 @@ impl LongRows {
         squares
     }
 
-    /// The largest square of a group in units of its limit: 1 is as much as a score of γ. 0 without limits.
-    pub(crate) fn largest(&self) -> f64 {
-        let squares = self.squares();
+    /// The largest of these squares of groups in units of its limit: 1 is as much as a score of γ. 0 without limits.
+    pub(crate) fn largest(&self, squares: &[f64; MAX_GROUPS]) -> f64 {
         squares.iter().zip(&self.limits).map(|(square, limit)| square / limit / limit).fold(0.0, f64::max)
     }
 
@@ -116,13 +119,14 @@ mod tests {
     fn what_lasts_reaches_a_limit_and_one_wild_row_does_not() {
         let mut rows = long_rows(&[Column::new(ColumnKind::Gauge, 0)], &[]);
 
-        rows.push(&[1e6]);
-        assert!(rows.largest() < 1.0 && rows.part(0, &rows.squares()) == 0.0);
+        let wild = rows.push(&[1e6]);
+        assert!(rows.largest(&wild) < 1.0 && rows.part(0, &wild) == 0.0);
         rows.forget();
-        (0..20).for_each(|_| rows.push(&[3.0]));
+        (0..20).for_each(|_| _ = rows.push(&[3.0]));
 
-        assert!(rows.largest() > 1.0);
-        assert_eq!(rows.part(0, &rows.squares()), rows.largest());
+        let lasting = rows.squares();
+        assert!(rows.largest(&lasting) > 1.0);
+        assert_eq!(rows.part(0, &lasting), rows.largest(&lasting));
     }
 
     #[test]
@@ -130,8 +134,8 @@ mod tests {
         let pool = Column { pool: true, ..Column::new(ColumnKind::Gauge, 1) };
         let judge = |levels: &[u32]| {
             let mut rows = long_rows(&[Column::new(ColumnKind::Increment, 0), pool], levels);
-            (0..50).for_each(|_| rows.push(&[40.0, 3.0]));
-            rows.largest()
+            (0..50).for_each(|_| _ = rows.push(&[40.0, 3.0]));
+            rows.largest(&rows.squares())
         };
 
         assert_eq!(judge(&[]), 0.0);

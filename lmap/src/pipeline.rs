@@ -91,8 +91,9 @@ impl Pipeline {
         if intake.restarted() {
             self.long_rows.forget();
         }
-        self.long_rows.push(&self.projection.z);
-        let group = self.group_square(&self.projection).max(self.long_rows.largest() * self.gamma * self.gamma);
+        let long = self.long_rows.push(&self.projection.z);
+        let long = self.long_rows.largest(&long) * self.gamma * self.gamma;
+        let group = self.group_square(&self.projection).max(long);
         let raw = RowScore { score: root((square + self.constant_square()).max(group)), gate: root(square.max(group)) };
         let unusual = raw.score >= self.unusual();
         self.onsets.step(unusual, &self.scorer.deviations(&self.projection));
