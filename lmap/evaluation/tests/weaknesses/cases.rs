@@ -79,9 +79,8 @@ pub const ARMING: Weakness = Weakness {
     rows: 600,
     conditions: |row, noise| Conditions {
         pages: match row {
-            0..142 => noise.below(4),
             142..160 => 12.0 + noise.below(8),
-            160..300 => noise.below(4),
+            0..300 => noise.below(4),
             _ => 0.0,
         },
         ..Conditions::default()
