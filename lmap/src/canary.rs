@@ -20,7 +20,7 @@ use crate::lanes::padded_row;
 use crate::model::{Model, Moments, Term};
 use crate::pipeline::Pipeline;
 use crate::scorer::Projection;
-use crate::settings::ScoreForm;
+use crate::settings::{ScoreForm, Settings};
 use crate::standard::Role;
 use thiserror::Error;
 
@@ -125,7 +125,7 @@ impl Canary {
         }
         let columns: Vec<Column> = old.fingerprints().map(|name| Column::new(ColumnKind::Gauge, name)).collect();
         let nothing = CanaryError::NothingInCommon { old: old.fingerprints().count(), new: new.fingerprints().count() };
-        let judge = old.pipeline(&columns, None).map_err(|_| nothing)?;
+        let judge = old.pipeline(&columns, &Settings::default()).map_err(|_| nothing)?;
         let pairs = Pairs::new(old, new);
         if pairs.compared() == 0 {
             return Err(nothing);

@@ -25,6 +25,9 @@ pub struct Column {
     /// Whether any move of it is a fault by itself (a process that is stopped, a scrape without an answer). If it was
     /// constant in training, a row in which it moves is over γ, whatever the rows before it were.
     pub indicator: bool,
+    /// Whether it says how much of something the process holds that it takes as needed and keeps (memory, threads,
+    /// descriptors, connections), or how it takes it (page faults): that it grows for a moment is ordinary.
+    pub pool: bool,
     /// For a column that says how long something waited: what of it is too much by itself. It is judged even if it is
     /// not watched.
     pub saturation: Option<Saturation>,
@@ -34,10 +37,11 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of `kind`, level left to training, in group 0, watched, no indicator, without a rule
-    /// of saturation.
+    /// A column of `kind`, level left to training, in group 0, watched, no indicator, no pool, without a
+    /// rule of saturation.
     #[must_use]
     pub const fn new(kind: ColumnKind, fingerprint: u64) -> Self {
-        Self { kind, level: None, group: 0, watched: true, indicator: false, saturation: None, fingerprint }
+        let (watched, indicator, pool) = (true, false, false);
+        Self { kind, level: None, group: 0, watched, indicator, pool, saturation: None, fingerprint }
     }
 }

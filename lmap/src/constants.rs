@@ -2,6 +2,7 @@
 
 use crate::column::Column;
 use crate::intake::Intake;
+use crate::pools::{Patience, TIMES};
 use crate::standard::{Role, Standard};
 
 /// A constant counts as moved if it moves by more than this,
@@ -38,6 +39,8 @@ pub(crate) struct Constant {
     least: f64,
     /// Whether its move is a fault by itself.
     pub(crate) indicator: bool,
+    /// Of a pool: for how long its growth says nothing.
+    patience: Option<Patience>,
     /// Whether it moved in the row scored last.
     pub(crate) moved: bool,
 }
@@ -52,8 +55,14 @@ enum Baseline {
 }
 
 impl Constant {
-    /// Every one of `columns` that is constant by its role.
-    pub(crate) fn list(columns: &[Column], standard: &Standard, levels: &[u32], rule: ConstantRule) -> Vec<Self> {
+    /// Every one of `columns` that is constant by its role. `pool_rows`: for how long growth of a pool says nothing.
+    pub(crate) fn list(
+        columns: &[Column],
+        standard: &Standard,
+        levels: &[u32],
+        rule: ConstantRule,
+        pool_rows: Option<usize>,
+    ) -> Vec<Self> {
         let constants =
             (0..standard.roles.len() as u32).filter(|&column| standard.roles[column as usize] == Role::Constant);
         let constant = |column: u32| {
@@ -62,8 +71,10 @@ impl Constant {
                 Ok(_) => Baseline::Increment(mean),
                 Err(_) => Baseline::Value { trained: if rule.returns { f64::NAN } else { mean }, last: mean },
             };
-            let indicator = columns.get(column as usize).is_some_and(|column| column.indicator);
-            Self { column, baseline, least: MOVED.max(MOVED_SHARE * mean.abs()), indicator, moved: false }
+            let of = columns.get(column as usize);
+            let indicator = of.is_some_and(|of| of.indicator);
+            let patience = pool_rows.filter(|_| of.is_some_and(|of| of.pool)).map(Patience::new);
+            Self { column, baseline, least: MOVED.max(MOVED_SHARE * mean.abs()), indicator, patience, moved: false }
         };
         let mut constants: Vec<_> = constants.map(constant).collect();
         constants.shrink_to_fit();
@@ -74,6 +85,7 @@ impl Constant {
     /// would count in two rows and be an alarm.
     pub(crate) fn step(&mut self, intake: &Intake) -> bool {
         let value = intake.value(self.column as usize);
+        let grows = self.grows(value, value - intake.before(self.column as usize));
         let moved = match &mut self.baseline {
             Baseline::Value { trained, last } => {
                 let moved = (value - *last).abs() > self.least;
@@ -87,13 +99,25 @@ impl Constant {
                 (value - intake.before(self.column as usize) - *increment).abs() > self.least
             }
         };
-        self.moved = moved && !intake.restarted();
+        let waits = self.patience.as_mut().is_some_and(|patience| patience.step(moved && grows));
+        self.moved = moved && !waits && !intake.restarted();
         self.moved
+    }
+
+    /// Whether it grows with this value, after this move, and holds at most twice what it did in training.
+    fn grows(&self, value: f64, moved: f64) -> bool {
+        match self.baseline {
+            Baseline::Value { trained, last } => value > last && value <= TIMES * trained.abs(),
+            Baseline::Increment(increment) => moved > increment,
+        }
     }
 
     /// Whether a row with this value, and this move since the row before, would count as a move.
     pub(crate) fn would_move(&self, value: f64, moved: f64) -> bool {
         let far = |from: f64| (value - from).abs() > self.least;
+        if self.patience.is_some_and(Patience::would_wait) && self.grows(value, moved) {
+            return false;
+        }
         match self.baseline {
             Baseline::Value { trained, last } => far(last) && (trained.is_nan() || far(trained)),
             Baseline::Increment(increment) => (moved - increment).abs() > self.least,

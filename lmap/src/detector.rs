@@ -158,7 +158,7 @@ impl Detector {
             return Err(DetectorError::Columns(columns.len()).into());
         }
         let settings = model.applied_to(settings).checked().map_err(DetectorError::from)?;
-        let pipeline = model.pipeline(&columns, settings.latch_rows)?;
+        let pipeline = model.pipeline(&columns, &settings)?;
         let learning = Learning::over(columns.len(), &settings);
         let mut detector = Self::with(columns, settings, seed, learning);
         detector.judge_by(pipeline);

@@ -186,6 +186,10 @@ fn parts<'a>(judged: JudgedRow<'a>, contributions: &'a [f64]) -> impl Iterator<I
     let each = pipeline.constant_square() / f64::from(pipeline.moved.max(1));
     let parts = watched.chain(pipeline.moved_constants().map(move |column| (column, each)));
     let is_saturated = move |column| saturations.any() && saturations.over().any(|(over, ..)| over == column);
+    // A column that lasts in longer rows has at least its part there.
+    let (long_rows, long) = (&pipeline.long_rows, pipeline.long_rows.squares());
+    let square = pipeline.gamma * pipeline.gamma;
+    let parts = parts.map(move |(column, part)| (column, part.max(long_rows.part(column, &long) * square)));
     let by_score = parts.filter(move |(column, part)| *part > 0.0 && !is_saturated(*column));
     let by_itself = saturations.over().map(move |(column, ..)| {
         let is_watched = pipeline.standard.roles[column] == Role::Watched;

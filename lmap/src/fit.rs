@@ -19,8 +19,10 @@ use crate::kernels::widest;
 use crate::lanes::{add_scaled, padded};
 use crate::latch::Latches;
 use crate::levels::{adds_up, is_level};
+use crate::long_rows::LongRows;
 use crate::onsets::Onsets;
 use crate::pipeline::Pipeline;
+use crate::pools::Pools;
 use crate::quantile::{QUANTILES, percentile, sorted};
 use crate::rows::{Mark, RowVerdict};
 use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
@@ -29,6 +31,12 @@ use crate::standard::{Standard, StandardRule, moments};
 
 /// Share of rows in which an indicator has to stand still, to be judged as one.
 const INDICATOR_STILL: f64 = 0.9;
+
+/// The margin of groups over longer rows, as a share of that of rows: an average has no bursts. With the whole margin
+/// three of ten recordings of each weakness were missed (`lmap/evaluation/tests/weaknesses`).
+const LONG_MARGIN: f64 = 2.0 / 3.0;
+/// The least threshold of a group over longer rows, in deviations.
+const MIN_LONG_ROOT: f64 = 0.5;
 
 /// Why a fit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +113,8 @@ impl<'a> Training<'a> {
         self.still_indicators(&mut features);
         let core = core(&features, m, self.settings.rank, self.settings)?;
         let in_sample = sorted(core.scores.clone());
-        let Thresholds { gamma, groups } = thresholds(&features, self.columns, &core, &in_sample, self.settings)?;
+        let Thresholds { gamma, groups, long_rows } =
+            thresholds(&features, (self.columns, &levels), &core, &in_sample, self.settings)?;
         let latches = Latches::new(self.columns, &core.standard.roles, &levels, self.settings.latch_rows);
         let constant_rule = ConstantRule {
             weight: self.settings.constant_weight,
@@ -113,14 +122,17 @@ impl<'a> Training<'a> {
             counted: self.settings.constants_counted,
             returns: self.settings.constants_return,
         };
+        let pool_rows = self.settings.pool_rows.filter(|_| self.settings.score == ScoreForm::Scaled);
         Ok(Pipeline {
             latches,
-            constants: Constant::list(self.columns, &core.standard, &levels, constant_rule),
+            pools: Pools::new(self.columns, &core.standard.roles, &levels, pool_rows),
+            constants: Constant::list(self.columns, &core.standard, &levels, constant_rule, pool_rows),
             levels,
             constant_rule,
             projection: Projection::of(&core.scorer),
             onsets: Onsets::new(m),
             groups,
+            long_rows,
             sketch_rows: core.history.sketch().sketch_rows(),
             standard: core.standard,
             scorer: core.scorer,
@@ -293,12 +305,14 @@ fn scores_of(standard: &Standard, scorer: &Scorer, features: &[f64], m: usize) -
     features.chunks_exact(m).map(score).collect()
 }
 
-/// Of rows of features, what [`Groups`] compares of each group.
-fn roots_of(standard: &Standard, groups: &Groups, features: &[f64], m: usize) -> Vec<Vec<f64>> {
-    let (mut z, mut roots) = (vec![0.0; padded(m)], vec![Vec::new(); groups.len()]);
+/// Of rows of features, what [`Groups`] compares of each group; then what [`LongRows`] does.
+fn roots_of(standard: &Standard, judged: &Thresholds, features: &[f64], m: usize) -> Vec<Vec<f64>> {
+    let (count, mut long_rows) = (judged.groups.len(), judged.long_rows.clone());
+    let (mut z, mut roots) = (vec![0.0; padded(m)], vec![Vec::new(); 2 * count]);
     for row in features.chunks_exact(m) {
         standard.row(row, &mut z);
-        for (roots, square) in roots.iter_mut().zip(groups.squares(&z)) {
+        let squares = judged.groups.squares(&z).into_iter().take(count).chain(long_rows.push(&z));
+        for (roots, square) in roots.iter_mut().zip(squares) {
             roots.push(square.sqrt());
         }
     }
@@ -309,12 +323,13 @@ fn roots_of(standard: &Standard, groups: &Groups, features: &[f64], m: usize) ->
 struct Thresholds {
     gamma: f64,
     groups: Groups,
+    long_rows: LongRows,
 }
 
 /// γ and the limits of groups by the rule of the settings, with a minimum, since rows of constants alone score 0.
 fn thresholds(
     features: &[f64],
-    columns: &[Column],
+    (columns, levels): (&[Column], &[u32]),
     core: &Core,
     in_sample: &[f64],
     settings: &Settings,
@@ -324,10 +339,12 @@ fn thresholds(
     let rank = core.scorer.basis.rank();
     let groups = Groups::new(columns);
     let margin = settings.group_margin.filter(|_| settings.score == ScoreForm::Scaled && groups.len() > 1);
+    let long_rows = LongRows::new(columns, levels, &groups, settings.long_rows.filter(|_| margin.is_some()));
+    let mut judged = Thresholds { gamma: f64::MAX, groups, long_rows };
     let at = |scores: Vec<f64>| percentile(&sorted(scores), settings.percentile);
     let judged_by = |by: &[f64], rows: &[f64]| -> Result<(Vec<f64>, Vec<Vec<f64>>), NotFitted> {
         let judge = self::core(by, m, Some(rank.min(by.len() / m / 4).max(1)), settings)?;
-        let roots = margin.map(|_| roots_of(&judge.standard, &groups, rows, m));
+        let roots = margin.map(|_| roots_of(&judge.standard, &judged, rows, m));
         Ok((scores_of(&judge.standard, &judge.scorer, rows, m), roots.unwrap_or_default()))
     };
     let own = percentile(in_sample, settings.percentile);
@@ -358,12 +375,14 @@ fn thresholds(
     let cap = if is_capped { settings.gamma_cap * unseen * percentile(in_sample, 50.0) } else { f64::MAX };
     let least = if settings.score == ScoreForm::Scaled { 1.0 } else { 1e-6 };
     let gamma = gamma.min(cap).clamp(least, f64::MAX);
-    let Some(margin) = margin else { return Ok(Thresholds { gamma, groups }) };
-    let own = roots_of(&core.standard, &groups, features, m);
+    let Some(margin) = margin else { return Ok(Thresholds { gamma, ..judged }) };
+    let own = roots_of(&core.standard, &judged, features, m);
     let mut others = roots_of_others.into_iter().map(at);
-    let limit = |own| margin * threshold(settings.threshold, at(own), others.next()).max(1.0);
-    let limits = own.into_iter().map(limit).collect();
-    Ok(Thresholds { gamma, groups: groups.limited(limits) })
+    let mut found = own.into_iter().map(|own| threshold(settings.threshold, at(own), others.next()));
+    let limits = found.by_ref().take(judged.groups.len()).map(|root| margin * root.max(1.0)).collect();
+    judged.long_rows =
+        judged.long_rows.limited(found.map(|root| LONG_MARGIN * margin * root.max(MIN_LONG_ROOT)).collect());
+    Ok(Thresholds { gamma, groups: judged.groups.limited(limits), ..judged })
 }
 
 /// One threshold of the percentiles of rows in sample, and of rows that `others` judged.

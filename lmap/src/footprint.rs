@@ -6,6 +6,8 @@ use crate::frequent_directions::capacity;
 use crate::groups::MAX_GROUPS;
 use crate::lanes::{padded, padded_narrow};
 use crate::latch::Latches;
+use crate::long_rows::LongRows;
+use crate::pools::Pools;
 use crate::rows::Mark;
 use crate::saturation::Saturations;
 use crate::settings::{ScoreForm, Settings};
@@ -94,8 +96,13 @@ impl Sizes {
         let per_column = 5 * row + 3 * narrow_row + exact * row;
         // What a row says that is new, its residuals, and what is known in both directions.
         let novelty = novelty * (row + 3 * narrow_row + columns + rank * size_of::<f32>());
-        let lists =
-            size_of::<Role>() + size_of::<u32>() + size_of::<Constant>() + Latches::GAUGE_BYTES + size_of::<u8>();
+        let lists = Pools::COLUMN_BYTES
+            + size_of::<Role>()
+            + size_of::<u32>()
+            + size_of::<Constant>()
+            + Latches::GAUGE_BYTES
+            + size_of::<u8>()
+            + LongRows::COLUMN_BYTES;
         let directions = rank * (narrow_row + exact * row + 3 * size_of::<f64>());
         sketch_rows * row + directions + per_column + columns * lists + novelty
     }
@@ -104,8 +111,8 @@ impl Sizes {
     /// those left out and these, and standardised; two pipelines; and a decomposition, which copies its sketch.
     fn job(self, rows: usize) -> usize {
         let Self { columns, row, rank, sketch_rows, groups, .. } = self;
-        // At the end, groups have three copies of what each row was, in place of rows apart and standardised.
-        let apart = (size_of::<f64>() * columns + row).max(3 * size_of::<f64>() * groups);
+        // At the end, groups have three copies of what each row was, and of the longer one,, in place of rows apart and standardised.
+        let apart = (size_of::<f64>() * columns + row).max(6 * size_of::<f64>() * groups);
         let copies = rows * (2 * size_of::<f64>() * columns + apart + 8 * size_of::<f64>());
         let side = padded(sketch_rows.min(columns).max(rows.min(columns)));
         let decomposition = MATRICES * side * side * size_of::<f64>() + sketch_rows * row + 2 * rank * row;

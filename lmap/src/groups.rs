@@ -41,6 +41,11 @@ impl Groups {
         self.of.iter().filter(|group| usize::from(**group) < MAX_GROUPS).max().map_or(0, |last| usize::from(*last) + 1)
     }
 
+    /// The group of `column`, as an index; [`MAX_GROUPS`] for one that is not judged.
+    pub(crate) fn index(&self, column: usize) -> usize {
+        self.of.get(column).map_or(MAX_GROUPS, |group| usize::from(*group))
+    }
+
     /// With a limit for each group. A single group is the whole row, and is not judged.
     pub(crate) fn limited(mut self, limits: Vec<f64>) -> Self {
         debug_assert_eq!(limits.len(), self.len());
@@ -67,8 +72,7 @@ impl Groups {
 
     /// The limit of the group of `column`; 0: it is not judged.
     pub(crate) fn limit(&self, column: usize) -> f64 {
-        let group = self.of.get(column).map_or(MAX_GROUPS, |group| usize::from(*group));
-        self.limits.get(group).copied().filter(|limit| *limit < f64::MAX).unwrap_or(0.0)
+        self.limits.get(self.index(column)).copied().filter(|limit| *limit < f64::MAX).unwrap_or(0.0)
     }
 
     /// Per group, Σⱼ zⱼ² of a row. O(m). Never allocates.

@@ -101,6 +101,16 @@ impl Latches {
         }
     }
 
+    /// The place of `column` is its second centre if it has rested there for `rows` rows.
+    pub(crate) fn settle(&mut self, column: usize, rows: usize) {
+        let place = self.gauges.binary_search_by_key(&(column as u32), |gauge| gauge.column);
+        if let Some(gauge) = place.ok().and_then(|place| self.gauges.get_mut(place))
+            && gauge.rows >= rows
+        {
+            gauge.centre = gauge.place;
+        }
+    }
+
     /// The second centre of `column`, if `value` is nearer to it than to the trained mean.
     pub(crate) fn centre(&self, column: usize, value: f64, mean: f64) -> Option<f64> {
         let at = self.gauges.binary_search_by_key(&(column as u32), |gauge| gauge.column).ok()?;

@@ -22,8 +22,10 @@ use crate::groups::Groups;
 use crate::history::History;
 use crate::lanes::padded_row;
 use crate::latch::Latches;
+use crate::long_rows::LongRows;
 use crate::onsets::Onsets;
 use crate::pipeline::Pipeline;
+use crate::pools::Pools;
 use crate::quantile::QUANTILES;
 use crate::scorer::{MIN_VARIANCE, Projection, Scorer};
 use crate::settings::{ScoreForm, Settings, SketchForm};
@@ -262,7 +264,7 @@ impl Model {
     /// The pipeline for `columns`, matched by fingerprint.
     ///
     /// A column that the caller does not have is left out: with z = 0, it would have a residual made of the others.
-    pub(crate) fn pipeline(&self, columns: &[Column], latch_rows: Option<usize>) -> Result<Pipeline, ModelError> {
+    pub(crate) fn pipeline(&self, columns: &[Column], settings: &Settings) -> Result<Pipeline, ModelError> {
         let mut found = matches(&self.columns, columns);
         found.iter_mut().zip(columns).filter(|(_, column)| !column.watched).for_each(|(found, _)| *found = None);
         if found.iter().all(Option::is_none) {
@@ -293,9 +295,11 @@ impl Model {
         let levels: Vec<u32> = (0..m).filter(|&column| is_level(column)).map(|column| column as u32).collect();
         let (mean, inverse) = (each(|column| column.mean), each(|column| column.inverse));
         let standard = Standard::restore(roles.clone(), &mean, &inverse, self.rule.clip);
+        let pool_rows = settings.pool_rows.filter(|_| self.rule.score == ScoreForm::Scaled);
         Ok(Pipeline {
-            latches: Latches::new(columns, &roles, &levels, latch_rows),
-            constants: Constant::list(columns, &standard, &levels, self.rule.constants),
+            latches: Latches::new(columns, &roles, &levels, settings.latch_rows),
+            pools: Pools::new(columns, &roles, &levels, pool_rows),
+            constants: Constant::list(columns, &standard, &levels, self.rule.constants, pool_rows),
             levels,
             standard,
             constant_rule: self.rule.constants,
@@ -309,6 +313,7 @@ impl Model {
             scorer,
             onsets: Onsets::new(m),
             groups: Groups::restored(columns, &each(|column| column.limit)),
+            long_rows: LongRows::default(),
             moved: 0,
         })
     }

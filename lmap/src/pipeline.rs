@@ -6,7 +6,9 @@ use crate::groups::Groups;
 use crate::history::History;
 use crate::intake::Intake;
 use crate::latch::Latches;
+use crate::long_rows::LongRows;
 use crate::onsets::Onsets;
+use crate::pools::Pools;
 use crate::quantile::QUANTILES;
 use crate::scorer::{Projection, Scorer};
 use crate::standard::{Role, Standard, standardise};
@@ -15,6 +17,8 @@ use crate::standard::{Role, Standard, standardise};
 /// share of γ does not work: with many columns all scores are close to each other, ordinary rows would be unusual, and
 /// a run of unusual rows would never end.
 const UNUSUAL: f64 = 0.5;
+/// How often columns whose growth says nothing yet are replaced by what the others let expect.
+const ROUNDS: usize = 2;
 /// Index of the median in [`QUANTILES`].
 const MEDIAN: usize = 5;
 
@@ -26,6 +30,7 @@ pub(crate) struct Pipeline {
     pub(crate) constants: Vec<Constant>,
     pub(crate) constant_rule: ConstantRule,
     pub(crate) latches: Latches,
+    pub(crate) pools: Pools,
     pub(crate) scorer: Scorer,
     /// The sketch of the rows learnt. `None` while a job decomposes it.
     pub(crate) history: Option<History>,
@@ -40,6 +45,7 @@ pub(crate) struct Pipeline {
     pub(crate) projection: Projection,
     pub(crate) onsets: Onsets,
     pub(crate) groups: Groups,
+    pub(crate) long_rows: LongRows,
     /// Number of constants that moved in the row scored last.
     pub(crate) moved: u32,
 }
@@ -59,7 +65,14 @@ impl Pipeline {
     pub(crate) fn judge(&mut self, intake: &Intake, expectation: Option<&mut Expectation>) -> RowScore {
         standardise(&self.standard, &self.levels, intake, &mut self.projection.z);
         self.latches.step(intake, &self.standard, &mut self.projection.z);
+        let waits = self.pools.step(intake, &self.standard, &mut self.latches, &mut self.projection.z);
         let mut square = self.scorer.score(&mut self.projection);
+        for _ in 0..if waits { ROUNDS } else { 0 } {
+            for column in self.pools.waiting() {
+                self.projection.z[column] -= f64::from(self.projection.residual[column]);
+            }
+            square = self.scorer.score(&mut self.projection);
+        }
         let expectation = expectation.filter(|_| intake.has_forgotten() && self.scorer.is_scaled());
         if let Some(expectation) = expectation {
             square = expectation.fill(&self.scorer, &mut self.projection, intake);
@@ -75,7 +88,12 @@ impl Pipeline {
         self.moved = self.constants.iter_mut().map(|constant| u32::from(constant.step(intake))).sum();
         // Bounded z, basis and variances keep squares finite; min() also turns a NaN into a finite score.
         let root = |square: f64| square.sqrt().min(f64::MAX);
-        let group = self.group_square(&self.projection);
+        if intake.restarted() {
+            self.long_rows.forget();
+        }
+        let long = self.long_rows.push(&self.projection.z);
+        let long = self.long_rows.largest(&long) * self.gamma * self.gamma;
+        let group = self.group_square(&self.projection).max(long);
         let raw = RowScore { score: root((square + self.constant_square()).max(group)), gate: root(square.max(group)) };
         let unusual = raw.score >= self.unusual();
         self.onsets.step(unusual, &self.scorer.deviations(&self.projection));
@@ -146,10 +164,12 @@ impl Pipeline {
         self.standard.bytes()
             + lists
             + self.latches.bytes()
+            + self.pools.bytes()
             + self.scorer.bytes()
             + history
             + self.projection.bytes()
             + self.onsets.bytes()
             + self.groups.bytes()
+            + self.long_rows.bytes()
     }
 }

@@ -11,6 +11,10 @@ const STRIDE: u32 = 5;
 const MAX_STRIDE: f64 = 1e9;
 /// Rows shorter than this, in seconds, are learnt as often as rows of this length.
 const LEARNT_BY_TIME: f64 = 0.1;
+/// Most rows that [`Settings::every`] averages into a longer one.
+const MAX_LONG_ROWS: f64 = 10.0;
+/// For so long the growth of a pool says nothing, in seconds.
+const POOL_SECONDS: f64 = 2.0;
 /// The cap on a single row's score, as a multiple of the episode margin, at least: about as with rows of 100 ms.
 const CAP_OVER_MARGIN: f64 = 4.0 / 3.0;
 
@@ -188,6 +192,10 @@ pub struct Settings {
     /// ([`Column::group`](crate::Column::group)) reaches before its row counts as much as a row at γ. `None`: groups
     /// are not judged, nor is a single group, nor any in the paper's forms. Default: `None`; the NIC agent sets 3.
     pub group_margin: Option<f64>,
+    /// So many rows are averaged into a longer one, at least 2, whose groups of columns are judged like those of a row
+    /// (see `long_rows.rs`); with [`group_margin`](Self::group_margin) only. `None`: none. Default: `None`; where groups
+    /// are judged [`every`](Self::every) sets what makes a second, at most 10.
+    pub long_rows: Option<usize>,
     /// The first rows of a service are not learnt: it allocates memory and fills caches, and a few such rows would
     /// determine the deviation of those columns. Default: 0; the NIC agent, which sees services start, sets 20.
     pub settle_rows: u64,
@@ -217,6 +225,10 @@ pub struct Settings {
     /// as gauges (as in the Server Machine Dataset), long faults become normal (AUC-PR there .66 to .48; no loss where
     /// kinds are known). The NIC agent, which knows kinds, sets 60.
     pub latch_rows: Option<usize>,
+    /// For so many rows the growth of a pool ([`Column::pool`](crate::Column::pool)) says nothing, at least 1 (see
+    /// `pools.rs`). `None`: growth counts at once. No effect in the paper's forms. Default: `None`; where gauges latch
+    /// [`every`](Self::every) sets what makes two seconds, from 3 to 200.
+    pub pool_rows: Option<usize>,
     /// Cap on a single row's score for episodes, as a multiple of γ, at least 1. Default: 2, so that a single row,
     /// however extreme, is no episode, and two are. With an [`episode_margin`](Self::episode_margin) above 1, at least
     /// 4/3 of that counts.
@@ -266,6 +278,7 @@ impl Default for Settings {
             growth_rows: 2_000,
             gamma_cap: f64::MAX,
             group_margin: None,
+            long_rows: None,
             settle_rows: 0,
             provisional_rows: Some(60),
             warm_up_rows: 120,
@@ -276,6 +289,7 @@ impl Default for Settings {
             spare_rows: 6,
             levels: Some(LevelRule::default()),
             latch_rows: None,
+            pool_rows: None,
             episode_cap: 2.0,
             episode_margin: 1.0,
             episode: EpisodeRule::default(),
@@ -313,7 +327,7 @@ impl Settings {
 
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
     /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, groups are
-    /// judged at 3 times their own threshold, what is new begins another episode within one, and episodes have the
+    /// judged at 3 times their own threshold, also over longer rows where rows are short, what is new begins another episode within one, and episodes have the
     /// margin of [`every`](Self::every).
     #[must_use]
     pub fn live(interval: f64) -> Self {
@@ -328,13 +342,22 @@ impl Settings {
     /// Raises the stride for rows below 100 ms, so that as many rows are learnt in a second as at 100 ms: what is
     /// normal changes with time, and not with the number of rows. In the default form only: the paper's learn every
     /// row. Longer rows, and a longer stride, are as they were.
+    ///
+    /// Where groups are judged, averages what makes a second of rows of up to half a second, at most 10 of them. Where
+    /// gauges latch, the growth of pools may last for two seconds.
     #[must_use]
     pub fn every(self, interval: f64) -> Self {
         let margin = 1.0 + 0.15 * (-interval.log2()).max(0.0);
         let learns_by_time = interval < LEARNT_BY_TIME && self.score == ScoreForm::Scaled;
         let rows = (LEARNT_BY_TIME / interval * f64::from(STRIDE)).round().min(MAX_STRIDE);
         let stride = if learns_by_time { self.stride.max(rows as u32) } else { self.stride };
-        Self { episode_margin: self.episode_margin.max(margin), stride, ..self }
+        // Rows of a second have requests enough; and 120 rows of training are few long ones.
+        let in_a_second = (1.0 / interval).round().min(MAX_LONG_ROWS);
+        let is_averaged = self.group_margin.is_some() && in_a_second >= 2.0;
+        let long_rows = self.long_rows.max(is_averaged.then_some(in_a_second as usize));
+        let patience = (POOL_SECONDS / interval).round().clamp(3.0, 200.0) as usize;
+        let pool_rows = self.pool_rows.max(self.latch_rows.map(|_| patience));
+        Self { episode_margin: self.episode_margin.max(margin), stride, long_rows, pool_rows, ..self }
     }
 
     /// The cap on a single row's score for episodes in force, as a multiple of γ. A margin near the cap would be out of
@@ -411,8 +434,14 @@ impl Settings {
         if let Some(margin) = self.group_margin {
             in_range("group_margin", margin, 1.0, 1e6)?;
         }
+        if let Some(rows) = self.long_rows {
+            in_range("long_rows", rows as f64, 2.0, 1e3)?;
+        }
         if let Some(rows) = self.latch_rows {
             in_range("latch_rows", rows as f64, 1.0, 1e9)?;
+        }
+        if let Some(rows) = self.pool_rows {
+            in_range("pool_rows", rows as f64, 1.0, 1e4)?;
         }
         if self.rows_kept > 0 {
             in_range("rows_kept", self.rows_kept as f64, self.warm_up_rows as f64, 1e5)?;

@@ -34,7 +34,7 @@ use lmap::ColumnKind;
 use transport::{RegionBuffer, Runs};
 use wire::control::{LmapSpec, MetricSpec};
 use wire::id::{MetricId, RegionId, ReplicaId};
-use wire::metric::{Kind, Statistic, TickDivider};
+use wire::metric::{Kind, Statistic, TickDivider, is_pool};
 use wire::time::Nanos;
 
 use crate::aggregation::{Aggregations, Method};
@@ -91,8 +91,10 @@ impl ColumnInfo {
             let (watched, indicator) = (series.group.is_judged(), series.group.is_indicator());
             let unit = series.column_unit(statistic);
             let saturation = saturation(series.name.as_str(), unit, interval, metric.every.get());
+            let is_gauge = statistic == Statistic::Value;
+            let pool = is_pool(&series.column_title(statistic), series.group.name(), is_gauge);
             let column =
-                lmap::Column { level, group, watched, indicator, saturation, ..lmap::Column::new(kind, title) };
+                lmap::Column { level, group, watched, indicator, pool, saturation, ..lmap::Column::new(kind, title) };
             let key = ColumnKey { title, making: fingerprint(&making) };
             Self { metric: metric.id, statistic, key, column }
         })

@@ -151,6 +151,16 @@ impl Group {
     }
 }
 
+/// Whether the column of a title is about what a process takes as it needs it, and keeps, so that it grows for a moment
+/// in ordinary use: memory, threads, descriptors, connections, which are gauges (`is_gauge`) of any group but those of
+/// [`Group::Service`] and [`Group::Health`], and minor page faults. `group` is the group's name.
+#[must_use]
+pub fn is_pool(title: &str, group: &str, is_gauge: bool) -> bool {
+    let is_of_the_process = [Group::Cpu, Group::Memory, Group::Io, Group::Network].iter().any(|of| of.name() == group);
+    let is_taking = title.contains("paging.faults") && title.contains("\"minor\"");
+    is_of_the_process && (is_gauge || is_taking)
+}
+
 /// A series as registered by a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Series {

@@ -74,6 +74,7 @@ impl Detector {
         }
         let projection = projection.as_mut()?;
         self.standardise_between(pipeline, values, row, projection);
+        missing.extend(pipeline.pools.would_wait(&pipeline.standard, values, &projection.z));
         for &column in &*missing {
             projection.z[column as usize] = 0.0;
         }

@@ -22,3 +22,13 @@ fn learnt_in_ten_seconds(interval: f64) -> u64 {
 fn rows_of_a_millisecond_teach_no_more_often_than_rows_of_a_tenth_of_a_second() {
     assert_eq!([1.0, 0.1, 0.01, 0.001].map(learnt_in_ten_seconds), [2, 20, 20, 20]);
 }
+
+#[test]
+fn short_rows_of_live_services_make_longer_ones_and_pools_may_grow_for_two_seconds() {
+    let set = |interval| (Settings::live(interval).long_rows, Settings::live(1.0).every(interval).pool_rows);
+
+    assert_eq!([60.0, 1.0, 0.5].map(set), [(None, Some(3)), (None, Some(3)), (Some(2), Some(4))]);
+    assert_eq!([0.1, 0.01, 0.0].map(set), [(Some(10), Some(20)), (Some(10), Some(200)), (Some(10), Some(200))]);
+    let plain = Settings::default().every(0.1);
+    assert_eq!((plain.long_rows, plain.pool_rows), (None, None));
+}

@@ -1,0 +1,144 @@
+//! Longer rows beside those that come: a row of 100 ms has ten requests, whose mean duration says little.
+//!
+//! What a fault adds to each of them drowns in what ten requests differ. Over a second it would not. So the deviations of
+//! each column are also averaged over a few rows, and the averages of each group of columns are compared with a limit of
+//! their own, found as that of the group is ([`Groups`]): a group at it counts as much as a row at γ. So a small deviation
+//! that lasts is found whatever γ is, which restless columns of other groups set.
+//!
+//! Judged are states, durations and the increments of levels. Not what is counted in a row, which follows the load: twice
+//! the requests for a second are no fault; nor how much a pool holds ([`pools`](crate::pools)). In an average one row counts for [`MOST`] deviations at most, so that one wild
+//! row is none. Tried without success: averages of residuals in their deviations, whose limit the most restless group
+//! sets. What is learnt is in no [`Model`](crate::Model): a restored detector judges longer rows from its next fit on.
+//!
+//! O(m) a row; 12 B for each column that is judged.
+
+use crate::column::{Column, ColumnKind};
+use crate::groups::{Groups, MAX_GROUPS};
+
+/// What a row counts for in an average, at most, in deviations.
+const MOST: f64 = 8.0;
+
+/// The averages of columns over the last rows, and the limits of their groups.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LongRows {
+    /// Weight of a new row.
+    weight: f64,
+    columns: Vec<AveragedColumn>,
+    /// The limit of each group. Empty: none is judged.
+    limits: Vec<f64>,
+}
+
+/// The average of one column.
+#[derive(Clone, Copy, Debug)]
+struct AveragedColumn {
+    column: u32,
+    group: u8,
+    mean: f32,
+}
+
+impl LongRows {
+    /// Of `rows` rows, for the columns that are judged; none if `rows` is `None`. `levels` are ascending.
+    pub(crate) fn new(columns: &[Column], levels: &[u32], groups: &Groups, rows: Option<usize>) -> Self {
+        let Some(rows) = rows else { return Self::default() };
+        let is_judged = |at: usize, column: &Column| {
+            column.kind == ColumnKind::Gauge && (!column.pool || levels.binary_search(&(at as u32)).is_ok())
+        };
+        let judged = columns.iter().enumerate().filter(|(at, column)| is_judged(*at, column));
+        let averaged = |(at, _)| AveragedColumn { column: at as u32, group: groups.index(at) as u8, mean: 0.0 };
+        let mut columns: Vec<_> = judged.map(averaged).filter(|of| usize::from(of.group) < MAX_GROUPS).collect();
+        columns.shrink_to_fit();
+        Self { weight: 2.0 / (rows as f64 + 1.0), columns, limits: Vec::new() }
+    }
+
+    /// With a limit for each group.
+    pub(crate) fn limited(mut self, limits: Vec<f64>) -> Self {
+        self.limits = limits;
+        self.forget();
+        self
+    }
+
+    /// Averages begin anew.
+    pub(crate) fn forget(&mut self) {
+        self.columns.iter_mut().for_each(|of| of.mean = 0.0);
+    }
+
+    /// Adds a row of deviations. Returns, per group, the sum of the squares of averages. O(m). Never allocates.
+    pub(crate) fn push(&mut self, z: &[f64]) -> [f64; MAX_GROUPS] {
+        let mut squares = [0.0; MAX_GROUPS];
+        for of in &mut self.columns {
+            let mean = f64::from(of.mean);
+            let mean = mean + self.weight * (z[of.column as usize].clamp(-MOST, MOST) - mean);
+            of.mean = mean as f32;
+            squares[usize::from(of.group)] += mean * mean;
+        }
+        squares
+    }
+
+    /// Per group, the sum of the squares of averages.
+    pub(crate) fn squares(&self) -> [f64; MAX_GROUPS] {
+        let mut squares = [0.0; MAX_GROUPS];
+        for of in &self.columns {
+            squares[usize::from(of.group)] += f64::from(of.mean).powi(2);
+        }
+        squares
+    }
+
+    /// The largest of these squares of groups in units of its limit: 1 is as much as a score of γ. 0 without limits.
+    pub(crate) fn largest(&self, squares: &[f64; MAX_GROUPS]) -> f64 {
+        squares.iter().zip(&self.limits).map(|(square, limit)| square / limit / limit).fold(0.0, f64::max)
+    }
+
+    /// The part of `column` in [`largest`](Self::largest), if its group is at its limit, otherwise 0: parts of a group
+    /// add up to that of the group. `squares` are those of [`squares`](Self::squares).
+    pub(crate) fn part(&self, column: usize, squares: &[f64; MAX_GROUPS]) -> f64 {
+        let place = self.columns.binary_search_by_key(&(column as u32), |of| of.column);
+        let Some(of) = place.ok().and_then(|place| self.columns.get(place)) else { return 0.0 };
+        let group = usize::from(of.group);
+        let limit = self.limits.get(group).copied().unwrap_or(f64::MAX);
+        if squares[group] < limit * limit { 0.0 } else { (f64::from(of.mean) / limit).powi(2) }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        Self::COLUMN_BYTES * self.columns.len() + size_of::<f64>() * self.limits.len()
+    }
+
+    /// Bytes of a column that is judged.
+    pub(crate) const COLUMN_BYTES: usize = size_of::<AveragedColumn>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn long_rows(kinds: &[Column], levels: &[u32]) -> LongRows {
+        let groups = Groups::new(kinds);
+        LongRows::new(kinds, levels, &groups, Some(10)).limited(vec![2.0; groups.len()])
+    }
+
+    #[test]
+    fn what_lasts_reaches_a_limit_and_one_wild_row_does_not() {
+        let mut rows = long_rows(&[Column::new(ColumnKind::Gauge, 0)], &[]);
+
+        let wild = rows.push(&[1e6]);
+        assert!(rows.largest(&wild) < 1.0 && rows.part(0, &wild) == 0.0);
+        rows.forget();
+        (0..20).for_each(|_| _ = rows.push(&[3.0]));
+
+        let lasting = rows.squares();
+        assert!(rows.largest(&lasting) > 1.0);
+        assert_eq!(rows.part(0, &lasting), rows.largest(&lasting));
+    }
+
+    #[test]
+    fn what_is_counted_in_a_row_is_not_judged_and_of_pools_how_fast_they_grow() {
+        let pool = Column { pool: true, ..Column::new(ColumnKind::Gauge, 1) };
+        let judge = |levels: &[u32]| {
+            let mut rows = long_rows(&[Column::new(ColumnKind::Increment, 0), pool], levels);
+            (0..50).for_each(|_| _ = rows.push(&[40.0, 3.0]));
+            rows.largest(&rows.squares())
+        };
+
+        assert_eq!(judge(&[]), 0.0);
+        assert!(judge(&[1]) > 1.0);
+    }
+}
