@@ -5,16 +5,16 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 
 use procfs::process::Process;
 use rustix::fs::Dir;
 
 use super::proc_file::read;
+use crate::kernel_file::read_whole;
 use sources::process::{FromText as _, Schedstat, Switches};
 
-/// Bytes of a thread's status, at least; most have half of that.
-const STATUS_BYTES: usize = 4096;
+/// Most bytes of a thread's status: it lists the groups of its user, of which there are 65,536 at most.
+const STATUS_BYTES: usize = 1 << 20;
 
 struct OpenTask {
     schedstat: File,
@@ -134,14 +134,7 @@ impl OpenTask {
 /// Context switches of thread `tid`; `None` if it has ended.
 fn switches(process: &Process, tid: i32) -> Option<Switches> {
     let file = process.open_relative(format!("task/{tid}/status")).ok()?;
-    let mut text = vec![0; STATUS_BYTES];
-    let mut got = file.read_at(&mut text, 0).ok()?;
-    // It comes at once if there is room for it. It has no size limit: it lists the user's groups.
-    while got == text.len() {
-        text.resize(2 * got, 0);
-        got += file.read_at(&mut text[got..], got as u64).ok()?;
-    }
-    Switches::from_text(&text[..got])
+    Switches::from_text(&read_whole(&file, STATUS_BYTES)?)
 }
 
 #[cfg(test)]
