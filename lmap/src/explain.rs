@@ -63,10 +63,49 @@ pub(crate) struct JudgedRow<'a> {
 
 /// Fills `out` with the `top` columns of the row scored last, largest share first. O(m (k + top)).
 pub(crate) fn explain(judged: JudgedRow<'_>, top: usize, out: &mut Vec<Reason>) {
-    out.clear();
     let mut buffer = Buffer::default();
     let contributions = buffer.contributions(judged);
-    let total: f64 = parts(judged, contributions).map(|(_, part)| part).sum();
+    largest(Parts::of(judged, contributions), top, out);
+}
+
+/// Fills `out` with the share of each group, in the order in which groups first appear among the columns. O(m k).
+pub(crate) fn group_shares(judged: JudgedRow<'_>, columns: &[Column], out: &mut Vec<(u16, f64)>) {
+    let mut buffer = Buffer::default();
+    let contributions = buffer.contributions(judged);
+    by_group(Parts::of(judged, contributions), columns, out);
+}
+
+/// Both at once: what each column contributes, which takes most of the time, is computed once. O(m (k + top)).
+pub(crate) fn explain_with_groups(
+    judged: JudgedRow<'_>,
+    (top, columns): (usize, &[Column]),
+    out: &mut Vec<Reason>,
+    groups: &mut Vec<(u16, f64)>,
+) {
+    let mut buffer = Buffer::default();
+    let contributions = buffer.contributions(judged);
+    let parts = Parts::of(judged, contributions);
+    largest(parts, top, out);
+    by_group(parts, columns, groups);
+}
+
+/// What each column contributes to the square of a score, and what all of them do.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    judged: JudgedRow<'a>,
+    contributions: &'a [f64],
+    total: f64,
+}
+
+impl<'a> Parts<'a> {
+    fn of(judged: JudgedRow<'a>, contributions: &'a [f64]) -> Self {
+        let total: f64 = parts(judged, contributions).map(|(_, part)| part).sum();
+        Self { judged, contributions, total }
+    }
+}
+
+fn largest(Parts { judged, contributions, total }: Parts<'_>, top: usize, out: &mut Vec<Reason>) {
+    out.clear();
     if total <= 0.0 {
         return;
     }
@@ -81,12 +120,8 @@ pub(crate) fn explain(judged: JudgedRow<'_>, top: usize, out: &mut Vec<Reason>) 
     }
 }
 
-/// Fills `out` with the share of each group, in the order in which groups first appear among the columns.
-pub(crate) fn group_shares(judged: JudgedRow<'_>, columns: &[Column], out: &mut Vec<(u16, f64)>) {
+fn by_group(Parts { judged, contributions, total }: Parts<'_>, columns: &[Column], out: &mut Vec<(u16, f64)>) {
     out.clear();
-    let mut buffer = Buffer::default();
-    let contributions = buffer.contributions(judged);
-    let total: f64 = parts(judged, contributions).map(|(_, part)| part).sum();
     for column in columns {
         if !out.iter().any(|(group, _)| *group == column.group) {
             out.push((column.group, 0.0));

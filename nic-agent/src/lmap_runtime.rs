@@ -73,8 +73,8 @@ pub(crate) struct SharedState {
 impl SharedState {
     /// Fills `explained` and `groups` for the row that was scored last.
     fn explain(&mut self, detectors: &Detectors) {
-        detectors.explain(self.reasons, &mut self.scratch, &mut self.explained);
-        detectors.group_shares(&mut self.group_scratch, &mut self.groups);
+        let Self { reasons, scratch, explained, group_scratch, groups, .. } = self;
+        detectors.explain(*reasons, (scratch, explained), (group_scratch, groups));
     }
 
     /// Names in each of the reasons that are `explained` the replica that stands out, if one does.

@@ -94,6 +94,15 @@ impl Detector {
         }
     }
 
+    /// [`explain`](Self::explain) and [`group_shares`](Self::group_shares) at once, in the time of one of them.
+    pub fn explain_with_groups(&self, top: usize, out: &mut Vec<Reason>, groups: &mut Vec<(u16, f64)>) {
+        out.clear();
+        groups.clear();
+        if let Some(judged) = self.told_row() {
+            explain::explain_with_groups(judged, (top, &self.columns), out, groups);
+        }
+    }
+
     /// Fills `out` with each column's share of the square of the score, in (0, 1\], in the order of the columns. The
     /// shares add up to 1; columns without a share are left out. Empty while learning, and if the score is 0. Allocates
     /// when [`explain`](Self::explain) does.
