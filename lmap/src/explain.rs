@@ -75,18 +75,23 @@ pub(crate) fn group_shares(judged: JudgedRow<'_>, columns: &[Column], out: &mut 
     by_group(Parts::of(judged, contributions), columns, out);
 }
 
-/// Both at once: what each column contributes, which takes most of the time, is computed once. O(m (k + top)).
-pub(crate) fn explain_with_groups(
+/// [`explain`], [`group_shares`] and, if `shares` are asked for, [`column_shares`] at once: what each column contributes,
+/// which takes most of the time, is computed once. O(m (k + top)).
+pub(crate) fn explain_at_once(
     judged: JudgedRow<'_>,
     (top, columns): (usize, &[Column]),
     out: &mut Vec<Reason>,
     groups: &mut Vec<(u16, f64)>,
+    shares: Option<&mut Vec<(usize, f64)>>,
 ) {
     let mut buffer = Buffer::default();
     let contributions = buffer.contributions(judged);
     let parts = Parts::of(judged, contributions);
     largest(parts, top, out);
     by_group(parts, columns, groups);
+    if let Some(shares) = shares {
+        by_column(judged, contributions, shares);
+    }
 }
 
 /// What each column contributes to the square of a score, and what all of them do.
@@ -139,9 +144,13 @@ fn by_group(Parts { judged, contributions, total }: Parts<'_>, columns: &[Column
 
 /// Fills `out` with the share of each column that has one, in the order of the columns. O(m k).
 pub(crate) fn column_shares(judged: JudgedRow<'_>, out: &mut Vec<(usize, f64)>) {
-    out.clear();
     let mut buffer = Buffer::default();
     let contributions = buffer.contributions(judged);
+    by_column(judged, contributions, out);
+}
+
+fn by_column(judged: JudgedRow<'_>, contributions: &[f64], out: &mut Vec<(usize, f64)>) {
+    out.clear();
     out.extend(parts(judged, contributions));
     out.sort_unstable_by_key(|(column, _)| *column);
     let total: f64 = out.iter().map(|(_, part)| part).sum();

@@ -451,17 +451,6 @@ impl Detectors {
         }));
     }
 
-    /// Fills `out` with the share of each column of the LMAP in the squared score of the last row, in no order.
-    pub(crate) fn column_shares(&self, out: &mut Vec<(usize, f64)>) {
-        self.current.detector.column_shares(out);
-        let positions = &self.current.positions;
-        out.retain_mut(|(column, _)| {
-            let position = positions.get(*column).copied().flatten();
-            *column = position.unwrap_or(*column);
-            position.is_some()
-        });
-    }
-
     /// Fills `out` with α, one residual for each of the LMAP's `columns`: NaN where the detector has none. Empty while
     /// learning.
     pub(crate) fn residuals(&self, columns: usize, out: &mut Vec<f32>) {

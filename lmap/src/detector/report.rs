@@ -94,12 +94,27 @@ impl Detector {
         }
     }
 
-    /// [`explain`](Self::explain) and [`group_shares`](Self::group_shares) at once, in the time of one of them.
-    pub fn explain_with_groups(&self, top: usize, out: &mut Vec<Reason>, groups: &mut Vec<(u16, f64)>) {
+    /// [`explain`](Self::explain), [`group_shares`](Self::group_shares) and, if `shares` are asked for,
+    /// [`column_shares`](Self::column_shares) at once, in about the time of one of them.
+    pub fn explain_at_once(
+        &self,
+        top: usize,
+        out: &mut Vec<Reason>,
+        groups: &mut Vec<(u16, f64)>,
+        mut shares: Option<&mut Vec<(usize, f64)>>,
+    ) {
         out.clear();
         groups.clear();
-        if let Some(judged) = self.told_row() {
-            explain::explain_with_groups(judged, (top, &self.columns), out, groups);
+        if let Some(shares) = &mut shares {
+            shares.clear();
+        }
+        let Some(told) = self.told_row() else { return };
+        // Shares are of the whole row, also where only what is new in it is told.
+        let is_whole = self.novelty.as_deref().and_then(Novelty::told).is_none();
+        let (with_told, alone) = if is_whole { (shares, None) } else { (None, shares) };
+        explain::explain_at_once(told, (top, &self.columns), out, groups, with_told);
+        if let Some(shares) = alone {
+            self.column_shares(shares);
         }
     }
 
