@@ -72,6 +72,7 @@ impl Constant {
 
     /// Whether it moved in this row. A return to the value of training is no move: otherwise one burst of page faults
     /// would count in two rows and be an alarm.
+    #[inline]
     pub(crate) fn step(&mut self, intake: &Intake) -> bool {
         let value = intake.value(self.column as usize);
         let moved = match &mut self.baseline {
@@ -87,8 +88,12 @@ impl Constant {
                 (value - intake.before(self.column as usize) - *increment).abs() > self.least
             }
         };
-        self.moved = moved && !intake.restarted();
-        self.moved
+        let moved = moved && !intake.restarted();
+        // What is not written stays clean in the cache: a service at rest has a hundred constants.
+        if self.moved != moved {
+            self.moved = moved;
+        }
+        moved
     }
 
     /// Whether a row with this value, and this move since the row before, would count as a move.
