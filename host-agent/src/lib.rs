@@ -25,6 +25,7 @@ mod head_sampling;
 mod incident_book;
 mod kept_logs;
 mod kept_traces;
+mod kernel_file;
 mod listeners;
 mod live_page;
 mod measuring;

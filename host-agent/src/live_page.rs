@@ -1,7 +1,8 @@
 //! The live page: its socket, its clock and its tasks. [`page`] decides who may read, and what is sent.
 //!
-//! One task looks at the status twice a second, and takes traces that were kept. A viewer has a task that sends what is
-//! new, one piece at a time: who does not read holds up nobody, and is closed.
+//! One task looks twice a second: at the status while somebody looks at the page, otherwise at scores, to remember them;
+//! and it takes traces that were kept. A viewer has a task that sends what is new, one piece at a time: who does not
+//! read holds up nobody, and is closed.
 
 mod map_snapshot;
 mod node_look;
@@ -37,6 +38,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 use wire::id::LmapId;
 use wire::proto::operators as proto;
+use wire::time::Nanos;
 
 use crate::clock;
 use crate::config::{PageConfig, TRACE};
@@ -52,6 +54,8 @@ pub(crate) const LIMITS: Limits = Limits { connections: 256, connections_per_pee
 pub(crate) const MAX_VIEWERS: usize = 128;
 /// Time between two looks; workers send summaries once a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Somebody who has asked for nothing for so long, and is sent no events, does not look at the page.
+const WATCHED_FOR: Nanos = Nanos::from_secs(10);
 
 /// Where the page's contents come from, and who may read them.
 #[derive(Debug)]
@@ -62,6 +66,20 @@ pub(crate) struct PageSources {
     pub(crate) looks: NodeLook,
     /// `None`: no Prometheus is asked.
     pub(crate) older: Option<OlderScores>,
+}
+
+/// When somebody asked for something of the page, and when the status was looked at for viewers.
+#[derive(Debug, Default)]
+struct Attention {
+    asked: Option<Nanos>,
+    looked: Option<Nanos>,
+}
+
+impl Attention {
+    /// Whether `then` is less than `length` before `now`.
+    fn is_recent(then: Option<Nanos>, now: Nanos, length: Nanos) -> bool {
+        then.and_then(|then| now.since(then)).is_some_and(|age| age < length)
+    }
 }
 
 /// The page of this agent.
@@ -76,6 +94,8 @@ pub(crate) struct LivePage {
     feed: Mutex<Feed>,
     map: Mutex<Map>,
     viewed: Mutex<ViewedLmaps>,
+    /// Held during a look, so that one follows the other.
+    attention: Mutex<Attention>,
     /// Says that there is an event.
     changed: watch::Sender<()>,
     /// Viewers that may still begin.
@@ -95,6 +115,7 @@ impl LivePage {
             feed: Mutex::new(Feed::new(History::new(config.history_bytes))),
             map: Mutex::default(),
             viewed: Mutex::default(),
+            attention: Mutex::default(),
             changed: watch::Sender::new(()),
             free: Arc::new(Semaphore::new(MAX_VIEWERS)),
         })
@@ -117,19 +138,48 @@ impl LivePage {
         self.sources.access.load().has(owner, Role::Viewer)
     }
 
-    /// Looks at the status, and at what was kept.
+    /// Looks, as thoroughly as somebody looks at the page.
     fn look(&self) {
+        let now = self.node.clock().now();
+        let mut attention = lock(&self.attention);
+        if self.changed.receiver_count() > 0 || Attention::is_recent(attention.asked, now, WATCHED_FOR) {
+            return self.look_at_status(&mut attention, now);
+        }
+        self.look_at_the_rest(now);
+        // Kept spans wait in little memory.
+        drop(self.sources.traces.look());
+        let scored = self.node.inspect(|plane, _| plane.scored());
+        lock(&self.feed).remember(&scored, clock::steady_now());
+    }
+
+    /// Somebody asks for something of the page: what it shows is no older than the last look would be.
+    fn attend(&self) {
+        let now = self.node.clock().now();
+        let mut attention = lock(&self.attention);
+        attention.asked = Some(now);
+        if !Attention::is_recent(attention.looked, now, LOOK_EVERY.into()) {
+            self.look_at_status(&mut attention, now);
+        }
+    }
+
+    /// Looks at the status, and at what was kept.
+    fn look_at_status(&self, attention: &mut Attention, now: Nanos) {
+        attention.looked = Some(now);
         let traces = self.sources.traces.look().taken();
         let incidents = self.sources.problems.incidents.as_ref().map_or(0, |incidents| incidents.revision());
         let status = status(&self.node, &self.sources.problems);
-        let now = self.node.clock().now();
-        lock(&self.map).forget(now);
-        let viewed = lock(&self.viewed).current(now);
-        self.node.look_at(Onlooker::Page, viewed.into_iter().map(LmapId).collect());
+        self.look_at_the_rest(now);
         let news = lock(&self.feed).look(&status, Revisions { traces, incidents }, clock::steady_now());
         if news == News::Event {
             self.changed.send_replace(());
         }
+    }
+
+    /// Forgets the map, and metrics of services, that nobody asks for any more.
+    fn look_at_the_rest(&self, now: Nanos) {
+        lock(&self.map).forget(now);
+        let viewed = lock(&self.viewed).current(now);
+        self.node.look_at(Onlooker::Page, viewed.into_iter().map(LmapId).collect());
     }
 
     /// The JSON of `document`; `None` if there is no such thing.
@@ -282,10 +332,14 @@ async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response
         }
         Answer::Document(document) => {
             let of = Arc::clone(&page);
-            let text = match document {
-                Document::Older(lmap, reach) => page.older(lmap, reach).await,
-                // Not here: the receipt waits for the OTLP endpoint's locks, and a large trace takes its time.
-                _ => tokio::task::spawn_blocking(move || of.document(document)).await.ok().flatten(),
+            // Not here: the receipt waits for the OTLP endpoint's locks, and a look or a large trace takes its time.
+            let made = tokio::task::spawn_blocking(move || {
+                of.attend();
+                of.document(document)
+            });
+            let text = match (made.await, document) {
+                (_, Document::Older(lmap, reach)) => page.older(lmap, reach).await,
+                (made, _) => made.ok().flatten(),
             };
             match text {
                 Some(text) => with_headers(200, document.content_type(), None, Body::from(text)),
@@ -294,6 +348,8 @@ async fn answer(State(page): State<Arc<LivePage>>, request: Request) -> Response
         }
         Answer::Events if asked.method == Method::Head => with_headers(200, routing::EVENTS, None, Body::empty()),
         Answer::Events => {
+            // Who begins gets everything.
+            page.attend();
             let Some(events) = viewers::begin(&page, cookies) else {
                 page.node.counts.refused_page_viewers.one_more();
                 return with_headers(503, "text/plain; charset=utf-8", None, Body::from("too many viewers\n"));

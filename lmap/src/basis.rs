@@ -65,6 +65,11 @@ impl Directions {
         &self.values[index * self.width..(index + 1) * self.width]
     }
 
+    /// Values of a direction, padded.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
     /// All directions, one after the other.
     pub(crate) fn all(&self) -> &[f32] {
         &self.values

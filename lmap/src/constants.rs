@@ -83,6 +83,7 @@ impl Constant {
 
     /// Whether it moved in this row. A return to the value of training is no move: otherwise one burst of page faults
     /// would count in two rows and be an alarm.
+    #[inline]
     pub(crate) fn step(&mut self, intake: &Intake) -> bool {
         let value = intake.value(self.column as usize);
         let grows = self.grows(value, value - intake.before(self.column as usize));
@@ -100,8 +101,12 @@ impl Constant {
             }
         };
         let waits = self.patience.as_mut().is_some_and(|patience| patience.step(moved && grows));
-        self.moved = moved && !waits && !intake.restarted();
-        self.moved
+        let moved = moved && !waits && !intake.restarted();
+        // What is not written stays clean in the cache: a service at rest has a hundred constants.
+        if self.moved != moved {
+            self.moved = moved;
+        }
+        moved
     }
 
     /// Whether it grows with this value, after this move, and holds at most twice what it did in training.

@@ -78,9 +78,16 @@ impl Groups {
     /// Per group, Σⱼ zⱼ² of a row. O(m). Never allocates.
     pub(crate) fn squares(&self, z: &[f64]) -> [f64; MAX_GROUPS] {
         let mut squares = [0.0; MAX_GROUPS + 1];
-        for (group, z) in self.of.iter().zip(z) {
-            squares[usize::from(*group)] += z * z;
+        // Columns of a group are neighbours, mostly: their sum stays in a register until another group comes.
+        let (mut known, mut sum) = (MAX_GROUPS, 0.0);
+        for (group, z) in self.of.iter().map(|group| usize::from(*group)).zip(z) {
+            if group != known {
+                squares[known] = sum;
+                (known, sum) = (group, squares[group]);
+            }
+            sum += z * z;
         }
+        squares[known] = sum;
         let mut judged = [0.0; MAX_GROUPS];
         judged.copy_from_slice(&squares[..MAX_GROUPS]);
         judged
@@ -99,5 +106,32 @@ impl Groups {
 
     pub(crate) fn bytes(&self) -> usize {
         self.of.len() + size_of::<f64>() * self.limits.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::column::ColumnKind;
+    use crate::random::Random;
+
+    #[test]
+    fn squares_are_added_up_by_group_in_the_order_of_columns_whoever_is_between() {
+        let mut random = Random::new(3);
+        for groups in [1, 3, MAX_GROUPS, MAX_GROUPS + 4] {
+            let groups_of: Vec<u16> = (0..90).map(|at| (at / 2 % groups * 5) as u16).collect();
+            let column = |group: &u16| Column { group: *group, ..Column::new(ColumnKind::Gauge, 0) };
+            let of = Groups::new(&groups_of.iter().map(column).collect::<Vec<_>>());
+            let z: Vec<f64> = (0..96).map(|_| random.unit() - 0.5).collect();
+
+            let found = of.squares(&z);
+
+            assert_eq!(of.len(), groups.min(MAX_GROUPS));
+            for (group, square) in found.iter().enumerate() {
+                let of_group = groups_of.iter().zip(&z).filter(|(of, _)| usize::from(**of) == group * 5);
+                let expected: f64 = of_group.fold(0.0, |sum, (_, z)| sum + z * z);
+                assert_eq!(square.to_bits(), expected.to_bits(), "group {group} of {groups}");
+            }
+        }
     }
 }

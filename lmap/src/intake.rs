@@ -108,11 +108,13 @@ impl Intake {
         &self.current
     }
 
+    #[inline]
     pub(crate) fn value(&self, column: usize) -> f64 {
         self.current[column]
     }
 
     /// The value in the row before; the current value right after a gap, or if there was none.
+    #[inline]
     pub(crate) fn before(&self, column: usize) -> f64 {
         let before = self.previous[column];
         if self.restarted || before.is_nan() { self.current[column] } else { before }
@@ -130,6 +132,7 @@ impl Intake {
     }
 
     /// Whether the current row is the first after a gap.
+    #[inline]
     pub(crate) fn restarted(&self) -> bool {
         self.restarted
     }

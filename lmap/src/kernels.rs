@@ -6,6 +6,7 @@
 //!
 //! Rows are padded with zeros to whole groups of eight, and begin a cache line.
 
+pub(crate) mod along;
 pub(crate) mod bisection;
 pub(crate) mod gram;
 pub(crate) mod onsets;

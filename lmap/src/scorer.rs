@@ -2,6 +2,7 @@
 
 use crate::aligned::{Aligned, Narrow};
 use crate::basis::{Basis, Directions};
+use crate::kernels::along::AlongDirections;
 use crate::kernels::score::Score;
 use crate::kernels::widest;
 use crate::lanes::{add_scaled, dot, padded, padded_narrow};
@@ -178,12 +179,8 @@ impl Scorer {
     ///
     /// [`contribution`]: Self::contribution
     pub(crate) fn contributions(&self, projection: &Projection, pulls: &[f64], out: &mut [f64]) {
-        out.fill(0.0);
-        for (i, pull) in pulls.iter().enumerate() {
-            for (along, u) in out.iter_mut().zip(self.basis.direction(i)) {
-                *along += f64::from(*u) * pull;
-            }
-        }
+        let (directions, width) = (self.basis.all(), self.basis.width());
+        widest(AlongDirections { directions, width, factors: pulls, out: &mut *out });
         let columns = projection.z.iter().zip(projection.residual.iter()).zip(self.weight.iter());
         for (along, ((z, r), w)) in out.iter_mut().zip(columns) {
             *along = z * (f64::from(*r) * f64::from(*w) + *along);

@@ -23,6 +23,8 @@ fn scoring_and_learning_allocate_nothing_between_jobs() {
     let mut detector = Detector::new(columns, settings, 5).unwrap();
     let (mut row, mut state, mut reasons, mut shares) =
         (vec![0.0; 40], 1, Vec::with_capacity(8), Vec::with_capacity(8));
+    let (mut columns, mut all) = (Vec::with_capacity(40), (Vec::with_capacity(8), Vec::with_capacity(8)));
+    let mut all_columns = Vec::with_capacity(40);
     let (mut waiting, mut fits, mut shrinks) = (None::<(Job, u32)>, 0, 0);
     let (mut allocated, mut began) = (0, 0);
 
@@ -41,8 +43,11 @@ fn scoring_and_learning_allocate_nothing_between_jobs() {
         let verdict = detector.score(&row).unwrap();
         detector.explain(5, &mut reasons);
         detector.group_shares(&mut shares);
+        detector.column_shares(&mut columns);
+        detector.explain_at_once(5, &mut all.0, &mut all.1, Some(&mut all_columns));
         let job = detector.learn();
         allocated += allocations::calls().allocations - before;
+        assert_eq!((&all.0, &all.1, &all_columns), (&reasons, &shares, &columns), "row {t}");
         assert!(verdict.score.is_finite());
         began += u32::from(verdict.episode == Episode::Began && (3_000..3_040).contains(&t));
         if let Some(job) = job {

@@ -9,15 +9,15 @@
 //! only a few times: a service that adds series all the time has to be watched with the columns that it has. After
 //! that, a new shadow follows when the shadow has taken over.
 
+mod explanation;
 mod looks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lmap::{Detector, Episode, Job, Model, State};
-use wire::control::{DetectorSpec, GroupShare};
+use wire::control::DetectorSpec;
 use wire::id::ReplicaId;
-use wire::metric::Group;
 use wire::time::Interval;
 
 use crate::columns::{ColumnInfo, ColumnKey, fingerprint_of};
@@ -435,12 +435,6 @@ impl Detectors {
         columns - watched.min(columns)
     }
 
-    /// Fills `out` with the `top` columns of the row that was scored last, without columns that the LMAP no longer has.
-    pub(crate) fn explain(&self, top: usize, scratch: &mut Vec<lmap::Reason>, out: &mut Vec<Reason>) {
-        self.current.detector.explain(top, scratch);
-        self.place(scratch, out);
-    }
-
     /// As [`Self::explain`], each column that is judged and has a value, in no order.
     pub(crate) fn explain_each(&self, scratch: &mut Vec<lmap::Reason>, out: &mut Vec<Reason>) {
         self.current.detector.explain_each(scratch);
@@ -457,17 +451,6 @@ impl Detectors {
         }));
     }
 
-    /// Fills `out` with the share of each column of the LMAP in the squared score of the last row, in no order.
-    pub(crate) fn column_shares(&self, out: &mut Vec<(usize, f64)>) {
-        self.current.detector.column_shares(out);
-        let positions = &self.current.positions;
-        out.retain_mut(|(column, _)| {
-            let position = positions.get(*column).copied().flatten();
-            *column = position.unwrap_or(*column);
-            position.is_some()
-        });
-    }
-
     /// Fills `out` with α, one residual for each of the LMAP's `columns`: NaN where the detector has none. Empty while
     /// learning.
     pub(crate) fn residuals(&self, columns: usize, out: &mut Vec<f32>) {
@@ -480,18 +463,6 @@ impl Detectors {
                 *place = residual;
             }
         }
-    }
-
-    /// Fills `out` with the shares of metric groups in the last score, the largest first. Allocates once.
-    pub(crate) fn group_shares(&self, scratch: &mut Vec<(u16, f64)>, out: &mut Vec<GroupShare>) {
-        out.clear();
-        self.current.detector.group_shares(scratch);
-        scratch.sort_unstable_by(|(_, one), (_, other)| other.total_cmp(one));
-        // The group of a column is stored as a number.
-        out.extend(scratch.iter().filter(|(_, share)| *share > 0.0).filter_map(|&(number, share)| {
-            let group = Group::ALL.into_iter().find(|group| *group as u16 == number)?;
-            Some(GroupShare { group, share })
-        }));
     }
 }
 

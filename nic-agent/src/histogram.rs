@@ -4,6 +4,9 @@ use core::num::NonZeroU64;
 
 use wire::histogram::Scale;
 
+/// Buckets that are compared at once. Nearly all are as they were, in steps of this many.
+const COMPARED: usize = 8;
+
 /// The buckets and the sum at the last fetch.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets {
@@ -11,21 +14,87 @@ pub(crate) struct Buckets {
     known: bool,
 }
 
+/// What came into a histogram between two fetches: the buckets that have changed, in ascending order, and the sum.
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    changed: Vec<(u32, u64)>,
+    sum: u64,
+}
+
+impl Clone for Growth {
+    /// Nothing yet, with room for as much, so that it does not allocate later.
+    fn clone(&self) -> Self {
+        Self { changed: Vec::with_capacity(self.changed.capacity()), sum: 0 }
+    }
+}
+
+impl Growth {
+    /// Makes room for a histogram of `scale`.
+    pub(crate) fn reserve(&mut self, scale: Scale) {
+        self.changed.clear();
+        self.changed.reserve_exact(scale.slots() as usize);
+    }
+
+    /// Memory in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<(u32, u64)>() * self.changed.capacity()
+    }
+
+    /// Adds it to `merged`, all slots of a histogram.
+    pub(crate) fn add_to(&self, merged: &mut [u64]) {
+        let Some((sum, buckets)) = merged.split_last_mut() else { return };
+        *sum = sum.wrapping_add(self.sum);
+        for (bucket, added) in &self.changed {
+            if let Some(bucket) = buckets.get_mut(*bucket as usize) {
+                *bucket = bucket.wrapping_add(*added);
+            }
+        }
+    }
+
+    /// The same as [`statistics`] of all slots. O(buckets that have changed).
+    pub(crate) fn statistics(&self, scale: Scale, parts_per_unit: NonZeroU64) -> [f64; 3] {
+        statistics_of(scale, parts_per_unit, self.changed.iter().copied(), self.sum)
+    }
+
+    /// Takes some buckets from `first` on, and stores what they are `now`. Returns false if one of them shrank.
+    fn add_block(&mut self, first: usize, before: &mut [u64], now: &[u64]) -> bool {
+        let mut grew = true;
+        for (bucket, (before, &now)) in (first as u32..).zip(before.iter_mut().zip(now)) {
+            let was = core::mem::replace(before, now);
+            if now != was {
+                grew &= now > was;
+                self.changed.push((bucket, now.wrapping_sub(was)));
+            }
+        }
+        grew
+    }
+}
+
 impl Buckets {
     pub(crate) fn new(scale: Scale) -> Self {
         Self { before: vec![0; scale.slots() as usize].into(), known: false }
     }
 
-    /// Writes the increase of each slot since the last call into `added` (as long as `slots`), and stores `slots`.
-    /// Returns false if the increase is unknown: the first time, or if a bucket shrank. The sum, which is the last
-    /// slot, may wrap around; a bucket never does.
-    pub(crate) fn step(&mut self, slots: &[u64], added: &mut [u64]) -> bool {
-        let buckets = slots.len().saturating_sub(1);
-        let grew = self.before.iter().zip(slots).take(buckets).all(|(before, now)| now >= before);
-        for ((added, before), &now) in added.iter_mut().zip(&mut *self.before).zip(slots) {
-            *added = now.wrapping_sub(*before);
-            *before = now;
+    /// Fills `growth` with the increase since the last call, and stores `slots`. Returns false if the increase is
+    /// unknown: the first time, or if a bucket shrank. The sum, which is the last slot, may wrap around; a bucket never
+    /// does. Reads each slot once, and writes those that have changed. Never allocates if there is room in `growth`.
+    pub(crate) fn step(&mut self, slots: &[u64], growth: &mut Growth) -> bool {
+        growth.changed.clear();
+        let (Some((sum, buckets)), Some((sum_before, before))) = (slots.split_last(), self.before.split_last_mut())
+        else {
+            return false;
+        };
+        growth.sum = sum.wrapping_sub(core::mem::replace(sum_before, *sum));
+        let mut grew = true;
+        let (blocks, rest) = buckets.as_chunks::<COMPARED>();
+        let (blocks_before, rest_before) = before.as_chunks_mut::<COMPARED>();
+        for (at, (before, now)) in blocks_before.iter_mut().zip(blocks).enumerate() {
+            let differs = before.iter().zip(now).fold(0, |bits, (before, now)| bits | (before ^ now));
+            if differs != 0 {
+                grew &= growth.add_block(COMPARED * at, before, now);
+            }
         }
+        grew &= growth.add_block(COMPARED * blocks.len(), rest_before, rest);
         core::mem::replace(&mut self.known, true) && grew
     }
 
@@ -47,8 +116,19 @@ impl Buckets {
 /// the buckets allow.
 pub(crate) fn statistics(scale: Scale, parts_per_unit: NonZeroU64, added: &[u64]) -> [f64; 3] {
     let Some((&sum, buckets)) = added.split_last() else { return [f64::NAN; 3] };
+    let counted = (0_u32..).zip(buckets.iter().copied()).filter(|(_, of_bucket)| *of_bucket > 0);
+    statistics_of(scale, parts_per_unit, counted, sum)
+}
+
+/// The same of `counted`, the buckets that are not empty, in ascending order.
+fn statistics_of(
+    scale: Scale,
+    parts_per_unit: NonZeroU64,
+    counted: impl Iterator<Item = (u32, u64)> + Clone,
+    sum: u64,
+) -> [f64; 3] {
     let (mut count, mut least, mut most) = (0_u64, 0.0, 0.0);
-    for (bucket, &of_bucket) in (0_u32..).zip(buckets).filter(|(_, of_bucket)| **of_bucket > 0) {
+    for (bucket, of_bucket) in counted.clone() {
         count = count.saturating_add(of_bucket);
         least += scale.lower_bound(bucket) as f64 * of_bucket as f64;
         let beyond = bucket >= scale.buckets();
@@ -59,7 +139,7 @@ pub(crate) fn statistics(scale: Scale, parts_per_unit: NonZeroU64, added: &[u64]
     }
     let parts = parts_per_unit.get() as f64;
     let mean = (sum as f64).clamp(least, most) / count as f64;
-    let p99 = scale.quantile(buckets, 0.99).unwrap_or(f64::NAN);
+    let p99 = scale.quantile_of(counted, 0.99).unwrap_or(f64::NAN);
     [count as f64, mean / parts, p99 / parts]
 }
 
@@ -82,10 +162,18 @@ mod tests {
         slots
     }
 
+    fn room(scale: Scale) -> Growth {
+        let mut growth = Growth::default();
+        growth.reserve(scale);
+        growth
+    }
+
     fn added(before: &[u64], after: &[u64]) -> Option<Vec<u64>> {
-        let (mut buckets, mut added) = (Buckets::new(SCALE), vec![0; before.len()]);
-        assert!(!buckets.step(before, &mut added), "nothing is known the first time");
-        buckets.step(after, &mut added).then_some(added)
+        let (mut buckets, mut growth, mut added) = (Buckets::new(SCALE), room(SCALE), vec![0; before.len()]);
+        assert!(!buckets.step(before, &mut growth), "nothing is known the first time");
+        let grew = buckets.step(after, &mut growth);
+        growth.add_to(&mut added);
+        grew.then_some(added)
     }
 
     #[test]
@@ -132,6 +220,40 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_changed_has_the_statistics_of_all_slots_to_the_bit(
+            scale in (0..6_u32, 1..20_u32).prop_map(|(sub_bits, more)| Scale::new(sub_bits, sub_bits + more).unwrap()),
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1..1000_u64), 0..20),
+            shrinks in any::<bool>(),
+        ) {
+            let slots = scale.slots() as usize;
+            let (mut buckets, mut growth) = (Buckets::new(scale), room(scale));
+            let mut now = vec![7; slots];
+            buckets.step(&now, &mut growth);
+            let before = now.clone();
+            for (bucket, sum, by) in &changes {
+                now[bucket.index(slots - 1)] += by;
+                now[slots - 1] += sum.index(1 << 20) as u64;
+            }
+            if shrinks {
+                now[slots / 2] = 6;
+            }
+
+            let grew = buckets.step(&now, &mut growth);
+
+            prop_assert_eq!(grew, !shrinks);
+            prop_assert_eq!(&buckets.before[..], &now[..]);
+            if grew {
+                let added: Vec<u64> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+                let mut merged = vec![0; slots];
+                growth.add_to(&mut merged);
+                prop_assert_eq!(&merged, &added);
+                let bits = |of: [f64; 3]| of.map(f64::to_bits);
+                prop_assert_eq!(bits(growth.statistics(scale, MILLIS)), bits(statistics(scale, MILLIS, &added)));
+            }
+            prop_assert!(growth.changed.capacity() >= slots && growth.changed.len() <= slots);
+        }
+
         #[test]
         fn any_words_give_numbers_that_are_not_negative_or_missing(
             words in proptest::collection::vec(prop_oneof![any::<u64>(), 0..3_u64, Just(u64::MAX)], SCALE.slots() as usize)

@@ -7,11 +7,10 @@ mod successor;
 mod summary;
 
 use core::num::NonZeroU32;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wire::control::{DetectorSpec, Episode, GroupShare, MetricShare, RowScore, State, Verdict};
-use wire::id::{Epoch, LmapId, MetricId, Owner};
+use wire::control::{DetectorSpec, Episode, GroupShare, RowScore, State, Verdict};
+use wire::id::{Epoch, LmapId, Owner};
 use wire::name::ServiceName;
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos, UnixNanos};
@@ -31,9 +30,6 @@ use crate::rows::{self, History, Subscription};
 pub(crate) use between::Due;
 use between::FastRows;
 pub(crate) use successor::{Shelf, Strides, Successor};
-
-/// A metric is listed in a row's score from this share of γ² on.
-const MIN_SQUARE_SHARE: f64 = 0.01;
 
 /// The time of a tick on both clocks, and its circumstances.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +59,8 @@ pub(crate) struct SharedState {
     /// Shares of the metric groups in the score that was explained last.
     pub(crate) groups: Vec<GroupShare>,
     pub(crate) group_scratch: Vec<(u16, f64)>,
-    pub(crate) column_scratch: Vec<(usize, f64)>,
+    /// Shares of columns in the score of the row over γ that was explained last.
+    pub(crate) column_shares: Vec<(usize, f64)>,
     pub(crate) replica_scratch: ReplicaValues,
     /// Alarms that began, and that ended, between two rows.
     pub(crate) early_alarms: u64,
@@ -73,8 +70,14 @@ pub(crate) struct SharedState {
 impl SharedState {
     /// Fills `explained` and `groups` for the row that was scored last.
     fn explain(&mut self, detectors: &Detectors) {
-        detectors.explain(self.reasons, &mut self.scratch, &mut self.explained);
-        detectors.group_shares(&mut self.group_scratch, &mut self.groups);
+        let Self { reasons, scratch, explained, group_scratch, groups, .. } = self;
+        detectors.explain(*reasons, (scratch, explained), (group_scratch, groups), None);
+    }
+
+    /// The same for a row over γ, and `column_shares`.
+    fn explain_over(&mut self, detectors: &Detectors) {
+        let Self { reasons, scratch, explained, group_scratch, groups, column_shares, .. } = self;
+        detectors.explain(*reasons, (scratch, explained), (group_scratch, groups), Some(column_shares));
     }
 
     /// Names in each of the reasons that are `explained` the replica that stands out, if one does.
@@ -268,7 +271,7 @@ impl LmapRuntime {
             return None;
         }
         let over = scored.filter(|verdict| verdict.over);
-        let row = over.and_then(|verdict| self.row_score(verdict, &mut shared.column_scratch));
+        let row = over.and_then(|verdict| self.row_score(verdict, &shared.column_shares));
         let features = scored.is_some().then(|| self.features()).flatten();
         Some(proto::Verdict { features, ..self.verdict(state, episode, row, over.is_some(), shared) })
     }
@@ -337,7 +340,7 @@ impl LmapRuntime {
         self.score = verdict.score;
         self.digest.score(tick.at, verdict.score);
         if verdict.over {
-            shared.explain(detectors);
+            shared.explain_over(detectors);
             shared.name_replicas(&self.columns);
             self.digest.over(tick.at, verdict.score, &shared.explained, &shared.groups);
         }
@@ -363,25 +366,6 @@ impl LmapRuntime {
             Some(lmap::State::Armed) => State::Armed,
             Some(lmap::State::Drifted { .. }) => State::Drifted,
         }
-    }
-
-    /// The score of the last row alone, by metric, the largest share first.
-    fn row_score(&self, verdict: lmap::Verdict, scratch: &mut Vec<(usize, f64)>) -> Option<RowScore> {
-        let (detectors, gamma) = (self.detectors.as_ref()?, verdict.gamma?);
-        detectors.column_shares(scratch);
-        let mut shares: BTreeMap<MetricId, f64> = BTreeMap::new();
-        for (column, share) in scratch.iter() {
-            if let Some(info) = self.columns.infos().get(*column) {
-                *shares.entry(info.metric).or_default() += share;
-            }
-        }
-        let least = MIN_SQUARE_SHARE * (gamma / verdict.raw).powi(2);
-        let shares = shares.into_iter().map(|(metric, share)| MetricShare { metric, share });
-        let mut shares: Vec<_> = shares.filter(|of| of.share >= least).collect();
-        shares.sort_by(|one, other| other.share.total_cmp(&one.share));
-        let cut = shares.len() > RowScore::MAX;
-        shares.truncate(RowScore::MAX);
-        Some(RowScore { score: verdict.raw, shares, cut })
     }
 
     fn verdict(

@@ -118,7 +118,7 @@ impl Worker {
             explained: Vec::new(),
             scratch: Vec::new(),
             groups: Vec::new(),
-            column_scratch: Vec::new(),
+            column_shares: Vec::new(),
             replica_scratch: ReplicaValues::default(),
             group_scratch: Vec::new(),
             early_alarms: 0,

@@ -126,15 +126,22 @@ impl Scale {
     /// bound for larger values.
     #[must_use]
     pub fn quantile(self, counts: &[u64], quantile: f64) -> Option<f64> {
-        // Nearly all buckets of an interval are empty: they take a comparison each, and no sum of floats.
-        let counted = || (0_u32..).zip(counts).filter(|(_, count)| **count > 0);
-        let total: u64 = counted().fold(0_u64, |sum, (_, &count)| sum.saturating_add(count));
+        self.quantile_of((0_u32..).zip(counts.iter().copied()), quantile)
+    }
+
+    /// The same of `counted`, buckets in ascending order with their counts, empty ones among them or left out: nearly
+    /// all buckets of an interval are empty.
+    #[must_use]
+    pub fn quantile_of(self, counted: impl Iterator<Item = (u32, u64)> + Clone, quantile: f64) -> Option<f64> {
+        // An empty bucket takes a comparison, and no sum of floats.
+        let counted = counted.filter(|(_, count)| *count > 0);
+        let total: u64 = counted.clone().fold(0_u64, |sum, (_, count)| sum.saturating_add(count));
         if total == 0 {
             return None;
         }
         let wanted = quantile.clamp(0.0, 1.0) * total as f64;
         let mut below = 0.0;
-        for (bucket, &count) in counted() {
+        for (bucket, count) in counted {
             let count = count as f64;
             if below + count >= wanted {
                 let low = self.lower_bound(bucket) as f64;

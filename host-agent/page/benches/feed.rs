@@ -54,6 +54,18 @@ fn look(bencher: divan::Bencher<'_, '_>) {
         .bench_local_refs(|(status, now)| feed.look(status, Revisions::default(), *now));
 }
 
+/// One look that nobody sees, once a second.
+#[divan::bench]
+fn remember(bencher: divan::Bencher<'_, '_>) {
+    let (mut feed, mut second) = (feed(), 300);
+    bencher
+        .with_inputs(|| {
+            second += 1;
+            (status(second), now(second))
+        })
+        .bench_local_refs(|(status, now)| feed.remember(&status.lmaps, *now));
+}
+
 /// The look at the same status again.
 #[divan::bench]
 fn look_at_nothing_new(bencher: divan::Bencher<'_, '_>) {

@@ -2,11 +2,13 @@
 //!
 //! Each look at the agent's status becomes at most one event: for each LMAP the fields that differ, and the largest
 //! score of its new summary. A viewer that begins, or that was too slow for what is kept, gets a snapshot instead. Both
-//! are text that all viewers share.
+//! are text that all viewers share. Where nobody looks, nothing is written: scores are remembered, and no more.
 //!
 //! *Memory*: about 2 kB for an LMAP, and [`MAX_EVENT_BYTES`] of events.
 
+use core::hash::{Hash as _, Hasher as _};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::DefaultHasher;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -52,9 +54,11 @@ pub struct Stream {
 }
 
 /// An LMAP as it was sent last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Card {
     fields: Fields,
+    /// [`version_of`] of the status that the fields are of; `None` while nothing was sent.
+    version: Option<u64>,
     /// Its summary's own time: another one is a new summary.
     at_unix_ns: u64,
     /// When that summary was seen here.
@@ -140,44 +144,71 @@ impl Feed {
         News::Event
     }
 
+    /// Takes a look that nobody sees, at the time `now`: scores of new summaries are remembered, and no event is written.
+    /// Of `lmaps`, all that there are, it needs what [`History`] takes: number, service, time, scores and γ, alarm and
+    /// rank, and the reasons of scores from γ on. Before the next event, or a snapshot, there has to be a
+    /// [look](Self::look). O(LMAPs).
+    pub fn remember(&mut self, lmaps: &[LmapStatus], now: Timestamp) {
+        let time = FeedTime { second: self.dates.look(now), wall: now.wall };
+        let known: BTreeSet<u32> = lmaps.iter().map(|lmap| lmap.lmap).collect();
+        self.cards.retain(|id, _| known.contains(id));
+        for lmap in lmaps {
+            self.record(lmap, time);
+        }
+        // Nobody is told what is gone: who begins gets all anew.
+        self.snapshot = None;
+        self.events.clear();
+        self.event_bytes = 0;
+    }
+
     /// What changed of one LMAP until `now`; `None`: nothing.
     fn lmap(&mut self, lmap: &LmapStatus, now: FeedTime) -> Option<Value> {
-        let none = || Card { fields: Fields::new(), at_unix_ns: 0, seen: UnixNanos(0) };
-        let card = self.cards.entry(lmap.lmap).or_insert_with(none);
-        let is_new = card.at_unix_ns != lmap.at_unix_ns;
-        card.at_unix_ns = lmap.at_unix_ns;
-        let highest = lmap.scores.iter().copied().fold(f32::NAN, f32::max);
+        let highest = self.record(lmap, now);
+        let card = self.cards.get_mut(&lmap.lmap)?;
+        let version = Some(version_of(lmap));
+        if card.version == version {
+            return None;
+        }
+        card.version = version;
         let mut changes = differences(&mut card.fields, fields(lmap));
-        if is_new {
-            card.seen = now.wall;
-            let alarm = if lmap.alarm { Alarm::On } else { Alarm::Quiet };
-            let observed = Observation {
-                service: &lmap.service,
-                second: now.second,
-                highest,
-                gamma: if lmap.gamma > 0.0 { lmap.gamma as f32 } else { f32::NAN },
-                alarm,
-                rank: lmap.rank,
-                points_at: &lmap.points_at,
-                reasons: &lmap.reasons,
-            };
-            self.history.record(&observed);
-            // Then they are those of the row with the highest score.
-            let ratio = f64::from(highest) / lmap.gamma;
-            if lmap.gamma > 0.0 && ratio >= 1.0 {
-                let parts = lmap.reasons.iter().map(|of| (of.column.as_str(), (of.share * ratio * ratio) as f32));
-                self.history.explain(&lmap.service, now.second, parts);
-            }
-            if highest.is_finite() {
-                changes.insert("s".to_owned(), rounded(f64::from(highest)));
-                changes.insert("at".to_owned(), json!(now.wall.millis()));
-            }
+        if let Some(highest) = highest.filter(|highest| highest.is_finite()) {
+            changes.insert("s".to_owned(), rounded(f64::from(highest)));
+            changes.insert("at".to_owned(), json!(now.wall.millis()));
         }
         if changes.is_empty() {
             return None;
         }
         changes.insert("id".to_owned(), json!(lmap.lmap));
         Some(Value::Object(changes))
+    }
+
+    /// Remembers the scores of a summary until `now`. Returns the largest one, NaN if there is none; `None` if the
+    /// summary is not new.
+    fn record(&mut self, lmap: &LmapStatus, now: FeedTime) -> Option<f32> {
+        let card = self.cards.entry(lmap.lmap).or_default();
+        if card.at_unix_ns == lmap.at_unix_ns {
+            return None;
+        }
+        (card.at_unix_ns, card.seen) = (lmap.at_unix_ns, now.wall);
+        let highest = lmap.scores.iter().copied().fold(f32::NAN, f32::max);
+        let observed = Observation {
+            service: &lmap.service,
+            second: now.second,
+            highest,
+            gamma: if lmap.gamma > 0.0 { lmap.gamma as f32 } else { f32::NAN },
+            alarm: if lmap.alarm { Alarm::On } else { Alarm::Quiet },
+            rank: lmap.rank,
+            points_at: &lmap.points_at,
+            reasons: &lmap.reasons,
+        };
+        self.history.record(&observed);
+        // Then they are those of the row with the highest score.
+        let ratio = f64::from(highest) / lmap.gamma;
+        if lmap.gamma > 0.0 && ratio >= 1.0 {
+            let parts = lmap.reasons.iter().map(|of| (of.column.as_str(), (of.share * ratio * ratio) as f32));
+            self.history.explain(&lmap.service, now.second, parts);
+        }
+        Some(highest)
     }
 
     /// What a viewer gets that has seen everything up to the event `seen`: the next one, or a snapshot if that is no
@@ -280,6 +311,16 @@ fn rounded(value: f64) -> Value {
     }
     let scale = if value.abs() < 100.0 { 1_000.0 } else { 10.0 };
     json!((value * scale).round() / scale)
+}
+
+/// A number for what fields are made of: another one with a new summary, and with what may change between two of them.
+/// To write them costs a hundred times as much. Not a secure hash.
+fn version_of(lmap: &LmapStatus) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (lmap.at_unix_ns, &lmap.state, lmap.alarm, lmap.alarms, lmap.rank, &lmap.points_at).hash(&mut hasher);
+    (lmap.incident_unix_ns, lmap.replicas, lmap.worker, lmap.interval_us, &lmap.silent_replicas).hash(&mut hasher);
+    lmap.members.iter().for_each(|member| member.service.hash(&mut hasher));
+    hasher.finish()
 }
 
 /// Its title is shown, and nobody takes it apart: the parts are with each metric ([`crate::documents::metrics`]).

@@ -106,6 +106,37 @@ impl ControlPlane {
         }
     }
 
+    /// Of the LMAPs of the [status](Self::status), what a history of scores takes: number, service, time, γ and scores,
+    /// alarm and rank. Reasons only of scores from γ on: to name them takes most of the time that a status takes.
+    #[must_use]
+    pub fn scored(&self) -> Vec<proto::LmapStatus> {
+        let suspicions = self.incidents.suspicions(|id| self.lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
+        self.lmaps.values().map(|lmap| self.scored_lmap(lmap, suspicions.get(&lmap.id))).collect()
+    }
+
+    fn scored_lmap(&self, lmap: &Lmap, suspicion: Option<&Suspicion>) -> proto::LmapStatus {
+        let points_at = suspicion.and_then(|suspicion| suspicion.points_at.as_ref());
+        let status = proto::LmapStatus {
+            lmap: lmap.id.0,
+            service: lmap.service.to_string(),
+            alarm: lmap.health.alarm,
+            rank: suspicion.map_or(0, |suspicion| suspicion.rank),
+            points_at: points_at.map(ToString::to_string).unwrap_or_default(),
+            ..proto::LmapStatus::default()
+        };
+        let (Some(summary), Some(sent)) = (&lmap.health.summary, &lmap.sent) else { return status };
+        // Whoever compares in single precision may see more of them at γ.
+        let gamma = summary.gamma.min(f64::from(summary.gamma as f32));
+        let is_above = gamma > 0.0 && summary.scores.iter().any(|score| f64::from(*score) >= gamma);
+        proto::LmapStatus {
+            at_unix_ns: lmap.health.at.0,
+            gamma: summary.gamma,
+            scores: summary.scores.clone(),
+            reasons: if is_above { reasons(summary, sent, &self.subjects(lmap)) } else { Vec::new() },
+            ..status
+        }
+    }
+
     /// What the agent's configuration leaves open, and that of each connected worker, in words.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -338,7 +369,6 @@ fn with_summary(
     sent: &SentConfig,
     subjects: &Subjects<'_>,
 ) -> proto::LmapStatus {
-    let reasons: Vec<Reason> = summary.reasons.iter().filter_map(Reason::decode).collect();
     let silent = summary.silent_replicas.iter().filter_map(|&replica| sent.replicas.get(&ReplicaId(replica)));
     proto::LmapStatus {
         state: wire::control::State::from(summary.state()).name().to_owned(),
@@ -354,7 +384,7 @@ fn with_summary(
         gamma_factor: summary.gamma_factor,
         threshold_noise: summary.threshold_noise,
         silent_replicas: silent.map(ToString::to_string).collect(),
-        reasons: named(sent, subjects, reasons.iter()).iter().map(proto::Reason::from).collect(),
+        reasons: reasons(summary, sent, subjects),
         groups: group_shares(&GroupShare::decode_all(&summary.groups)),
         judged_us: summary.interval_us,
         fetch_us: summary.fetch_us,
@@ -363,4 +393,10 @@ fn with_summary(
         at_unix_ns: at.0,
         ..status
     }
+}
+
+/// What explains the scores of a summary.
+fn reasons(summary: &control::LmapSummary, sent: &SentConfig, subjects: &Subjects<'_>) -> Vec<proto::Reason> {
+    let decoded: Vec<Reason> = summary.reasons.iter().filter_map(Reason::decode).collect();
+    named(sent, subjects, decoded.iter()).iter().map(proto::Reason::from).collect()
 }

@@ -6,7 +6,6 @@ use core::hash::Hasher as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::DefaultHasher;
-use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -16,11 +15,14 @@ use sources::limits;
 use wire::quantity::quantity;
 
 use crate::control_plane::ReplicaFacts;
+use crate::kernel_file::read_whole;
 
-/// Replicas whose files are read in one look.
+/// Replicas that are new and whose files are read in one look.
 const READ_AT_ONCE: usize = 128;
+/// Replicas whose limits are read in one look, those that are new included. Each takes some five files.
+const LIMITS_AT_ONCE: usize = 32;
 /// Bytes of a file that are read.
-const MAX_BYTES: u64 = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 /// Replicas of this agent's own that nobody starts again: those of spans, and of what scraping costs.
 const OWN: &str = "/scrape";
 /// Variables that differ with each start, whatever was configured.
@@ -88,7 +90,7 @@ impl ProcessFacts {
             let read = ReplicaReading { program: program(&process), limits: self.limits(&process) };
             self.known.insert(facts.number, read);
         }
-        let left = READ_AT_ONCE.saturating_sub(new.len());
+        let left = LIMITS_AT_ONCE.saturating_sub(new.len());
         let (before, after): (Vec<_>, Vec<_>) = old.into_iter().partition(|facts| facts.number <= self.last);
         for facts in after.into_iter().chain(before).take(left) {
             let limits = self.limits(&self.proc.join(facts.process.to_string()));
@@ -151,9 +153,7 @@ fn in_words(limit: Option<String>) -> String {
 }
 
 fn read(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    read_whole(&File::open(path).ok()?, MAX_BYTES)
 }
 
 fn hash(value: impl core::hash::Hash) -> u64 {
@@ -305,13 +305,13 @@ mod tests {
             .collect();
 
         assert_eq!(numbers, [128, 256, 300]);
-        let turns: Vec<_> = (0..3)
+        let turns: Vec<_> = (0..11)
             .map(|_| {
                 known.look(all());
                 known.last
             })
             .collect();
-        assert_ne!(turns[0], turns[1]);
-        assert_ne!(turns[1], turns[2]);
+        assert_eq!(turns[..3], [32, 64, 96]);
+        assert_eq!(turns[9..], [20, 52], "behind the last one comes the first one again");
     }
 }

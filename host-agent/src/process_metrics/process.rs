@@ -55,6 +55,8 @@ pub struct MeasuredProcess {
     io: Option<File>,
     /// Opened when it is first read: only programs of several processes need it.
     statm: Option<File>,
+    /// The folder of its open files, opened when they are first counted. `None` if access is denied.
+    folder: Option<File>,
     started: u64,
     tick_ns: u64,
     page_bytes: u64,
@@ -104,6 +106,7 @@ impl MeasuredProcess {
             io: process.open_relative("io").ok(),
             process,
             statm: None,
+            folder: None,
             stat: stat_file,
             started: stat.started,
             tick_ns,
@@ -151,7 +154,8 @@ impl MeasuredProcess {
 
     /// Number of files open for it.
     pub fn files(&self) -> usize {
-        2 + usize::from(self.io.is_some()) + usize::from(self.statm.is_some()) + self.tasks.files()
+        let opened = [&self.io, &self.statm, &self.folder].into_iter().flatten().count();
+        2 + opened + self.tasks.files()
     }
 
     /// Its memory, told apart. `None` if it has ended.
@@ -222,28 +226,32 @@ impl MeasuredProcess {
         values.set(Measure::Writes, io.writes);
     }
 
-    fn read_slow(&self, values: &mut Values) {
+    fn read_slow(&mut self, values: &mut Values) {
         if let Some(descriptors) = self.descriptors() {
             values.set(Measure::Descriptors, descriptors);
         }
-        if let (true, Ok(devices)) = (self.has_own_network(), self.process.dev_status()) {
-            let others = devices.values().filter(|device| device.name != "lo");
-            let (mut received, mut sent) = (0_u64, 0_u64);
-            for device in others {
-                received = received.saturating_add(device.recv_bytes);
-                sent = sent.saturating_add(device.sent_bytes);
-            }
-            values.set(Measure::NetworkReceived, received);
-            values.set(Measure::NetworkTransmitted, sent);
+        // Reading the list of devices costs as much as a whole sample.
+        if !self.has_own_network() {
+            return;
         }
+        let Ok(devices) = self.process.dev_status() else { return };
+        let (mut received, mut sent) = (0_u64, 0_u64);
+        for device in devices.values().filter(|device| device.name != "lo") {
+            received = received.saturating_add(device.recv_bytes);
+            sent = sent.saturating_add(device.sent_bytes);
+        }
+        values.set(Measure::NetworkReceived, received);
+        values.set(Measure::NetworkTransmitted, sent);
     }
 
     /// Number of its open files. Since Linux 6.2 the size of /proc/PID/fd is that number, which costs a thirtieth of
-    /// listing it.
-    fn descriptors(&self) -> Option<u64> {
-        let listed = || self.process.fd_count().ok().map(|count| count as u64);
-        let size = self.process.open_relative("fd").ok()?.metadata().ok()?.len();
-        if size > 0 { Some(size) } else { listed() }
+    /// listing it; its folder stays open, which makes it one system call.
+    fn descriptors(&mut self) -> Option<u64> {
+        if self.folder.is_none() {
+            self.folder = self.process.open_relative("fd").ok();
+        }
+        let size = self.folder.as_ref()?.metadata().ok()?.len();
+        if size > 0 { Some(size) } else { self.process.fd_count().ok().map(|count| count as u64) }
     }
 }
 
@@ -278,13 +286,15 @@ mod tests {
     #[test]
     fn open_files_are_as_many_as_a_list_of_them_has() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let measured = MeasuredProcess::open(child.id(), Nanos::NEVER).unwrap();
+        let mut measured = MeasuredProcess::open(child.id(), Nanos::NEVER).unwrap();
+        let files = measured.files();
         let listed = || std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() as u64;
 
         // It may still be opening libraries.
         let agree = (0..10_000).any(|_| measured.descriptors() == Some(listed()));
 
         assert!(agree && listed() >= 3, "{:?}", measured.descriptors());
+        assert_eq!(measured.files(), files + 1, "their folder stays open");
 
         child.kill().unwrap();
         child.wait().unwrap();

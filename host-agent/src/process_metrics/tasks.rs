@@ -5,18 +5,23 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
-use std::io::Read as _;
 
 use procfs::process::Process;
 use rustix::fs::Dir;
 
 use super::proc_file::read;
+use crate::kernel_file::read_whole;
 use sources::process::{FromText as _, Schedstat, Switches};
+
+/// Most bytes of a thread's status: it lists the groups of its user, of which there are 65,536 at most.
+const STATUS_BYTES: usize = 1 << 20;
 
 struct OpenTask {
     schedstat: File,
     ran_ns: u64,
     waited_ns: u64,
+    /// How long it had run when its context switches were counted last.
+    counted_at_ns: Option<u64>,
     voluntary: u64,
     involuntary: u64,
 }
@@ -99,7 +104,7 @@ impl Tasks {
 impl OpenTask {
     fn open(process: &Process, tid: i32) -> Option<Self> {
         let schedstat = process.open_relative(format!("task/{tid}/schedstat")).ok()?;
-        Some(Self { schedstat, ran_ns: 0, waited_ns: 0, voluntary: 0, involuntary: 0 })
+        Some(Self { schedstat, ran_ns: 0, waited_ns: 0, counted_at_ns: None, voluntary: 0, involuntary: 0 })
     }
 
     /// `None` if it has ended.
@@ -112,7 +117,12 @@ impl OpenTask {
     }
 
     fn count_switches(&mut self, process: &Process, tid: i32, totals: &mut Totals) {
+        // Who has not run has not switched. Some kernels do not say how long a thread ran: then it is 0.
+        if self.ran_ns > 0 && self.counted_at_ns == Some(self.ran_ns) {
+            return;
+        }
         let Some(switches) = switches(process, tid) else { return };
+        self.counted_at_ns = Some(self.ran_ns);
         let voluntary = switches.voluntary.unwrap_or(self.voluntary);
         let involuntary = switches.involuntary.unwrap_or(self.involuntary);
         totals.voluntary += voluntary.saturating_sub(self.voluntary);
@@ -123,15 +133,43 @@ impl OpenTask {
 
 /// Context switches of thread `tid`; `None` if it has ended.
 fn switches(process: &Process, tid: i32) -> Option<Switches> {
-    // The file has no size limit: it lists the user's groups.
-    let mut text = Vec::with_capacity(4096);
-    process.open_relative(format!("task/{tid}/status")).ok()?.read_to_end(&mut text).ok()?;
-    Switches::from_text(&text)
+    let file = process.open_relative(format!("task/{tid}/status")).ok()?;
+    Switches::from_text(&read_whole(&file, STATUS_BYTES)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn context_switches_of_a_thread_are_counted_again_when_it_has_run_and_not_before() {
+        let process = Process::new(std::process::id() as i32).unwrap();
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let (said, saying) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            said.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+            gone.into_iter().for_each(|()| said.send(0).unwrap());
+        });
+        let tid = saying.recv().unwrap();
+        let mut task = OpenTask::open(&process, tid).unwrap();
+        // All that there are, or none if its status is not read.
+        let mut counted = || {
+            let mut totals = Totals::default();
+            task.advance(&mut totals).unwrap();
+            task.voluntary = 0;
+            task.count_switches(&process, tid, &mut totals);
+            totals.voluntary
+        };
+
+        assert!((0..1_000_000).any(|_| counted() > 0), "it waits for the first time");
+        assert!((0..1_000_000).any(|_| counted() == 0), "it sleeps");
+        go.send(()).unwrap();
+        assert_eq!(saying.recv(), Ok(0));
+        assert!((0..1_000_000).any(|_| counted() > 1), "it waits again");
+
+        drop(go);
+        thread.join().unwrap();
+    }
 
     #[test]
     fn threads_that_come_and_go_are_followed_and_totals_never_go_back() {

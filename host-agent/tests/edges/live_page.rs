@@ -207,6 +207,26 @@ fn a_viewer_is_sent_everything_and_then_what_changes() {
 }
 
 #[test]
+fn whoever_comes_after_a_while_without_anybody_is_sent_what_there_is_by_then() {
+    let agent = Agent::with(QUIET);
+    let browser = Browser::open(&agent);
+    let first = |browser: &Browser| event(&mut BufReader::new(browser.viewer()).lines());
+    assert_eq!(first(&browser).0, "snapshot");
+
+    let _service = Service::register(&agent, "payment", &["requests"]);
+
+    let shown = WAIT.until("a snapshot with the service", || {
+        let (name, data) = first(&browser);
+        assert_eq!(name, "snapshot");
+        data.contains("\"service\":\"payment\"").then_some(data)
+    });
+    let (_, lmap) = shown.split_once("\"id\":").unwrap();
+    let path = format!("/api/service/{}", lmap.split_once([',', '}']).unwrap().0);
+    let (head, _) = browser.get(&path);
+    assert!(head.starts_with("http/1.1 200"), "{path}: {head}");
+}
+
+#[test]
 fn a_hundred_viewers_are_served_and_those_who_read_nothing_hold_up_nobody() {
     let agent = Agent::with(QUIET);
     let browser = Browser::open(&agent);

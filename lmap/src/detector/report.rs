@@ -94,6 +94,30 @@ impl Detector {
         }
     }
 
+    /// [`explain`](Self::explain), [`group_shares`](Self::group_shares) and, if `shares` are asked for,
+    /// [`column_shares`](Self::column_shares) at once, in about the time of one of them.
+    pub fn explain_at_once(
+        &self,
+        top: usize,
+        out: &mut Vec<Reason>,
+        groups: &mut Vec<(u16, f64)>,
+        mut shares: Option<&mut Vec<(usize, f64)>>,
+    ) {
+        out.clear();
+        groups.clear();
+        if let Some(shares) = &mut shares {
+            shares.clear();
+        }
+        let Some(told) = self.told_row() else { return };
+        // Shares are of the whole row, also where only what is new in it is told.
+        let is_whole = self.novelty.as_deref().and_then(Novelty::told).is_none();
+        let (with_told, alone) = if is_whole { (shares, None) } else { (None, shares) };
+        explain::explain_at_once(told, (top, &self.columns), out, groups, with_told);
+        if let Some(shares) = alone {
+            self.column_shares(shares);
+        }
+    }
+
     /// Fills `out` with each column's share of the square of the score, in (0, 1\], in the order of the columns. The
     /// shares add up to 1; columns without a share are left out. Empty while learning, and if the score is 0. Allocates
     /// when [`explain`](Self::explain) does.

@@ -11,7 +11,7 @@ use wire::time::Nanos;
 
 use super::series_place::SeriesPlace;
 use crate::aggregation::Method;
-use crate::histogram::{self, Buckets};
+use crate::histogram::{self, Buckets, Growth};
 use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
 use crate::outlier::{Combination, Deviation, ReplicaValues, usual_after};
 
@@ -68,8 +68,8 @@ pub(super) struct Shape {
 pub(super) struct Histograms {
     all: Vec<Histogram>,
     values: Vec<f64>,
-    /// The increase of each slot of the histogram that is being read.
-    added: Vec<u64>,
+    /// What came into the histogram that is being read.
+    growth: Growth,
 }
 
 impl Histograms {
@@ -82,7 +82,7 @@ impl Histograms {
         let readings = places.iter().map(|place| Reading::new(*place, scale)).collect();
         let of_all = [f64::NAN; STATISTICS];
         self.all.push(Histogram { metric, scale, parts, every, method, first, readings, merged, of_all });
-        self.added.resize(self.added.len().max(slots), 0);
+        self.growth.reserve(scale);
         self.values.reserve(places.len());
     }
 
@@ -114,9 +114,9 @@ impl Histograms {
         (time, ticks, observations_held): (ObservationTime, u64, u32),
         row: &mut [f64],
     ) {
-        let Self { all, values, added } = self;
+        let Self { all, values, growth } = self;
         for histogram in all.iter_mut().filter(|histogram| is_due(histogram.every, ticks)) {
-            histogram.observe(buffers, observations, time, added);
+            histogram.observe(buffers, observations, time, growth);
             for (statistic, cell) in row[histogram.first..][..STATISTICS].iter_mut().enumerate() {
                 *cell = histogram.value(statistic, observations_held, values);
             }
@@ -154,7 +154,7 @@ impl Histograms {
             let readings: usize = readings.map(|reading| size_of::<Reading>() + reading.buckets.memory_bytes()).sum();
             size_of::<Histogram>() + readings + size_of_val(&histogram.merged[..])
         };
-        self.all.iter().map(of).sum::<usize>() + size_of_val(&self.added[..])
+        self.all.iter().map(of).sum::<usize>() + self.growth.memory_bytes()
     }
 }
 
@@ -164,7 +164,7 @@ impl Histogram {
         buffers: &[RegionBuffer],
         observations: &[Observation],
         time: ObservationTime,
-        added: &mut [u64],
+        growth: &mut Growth,
     ) {
         let Self { scale, parts, readings, merged, of_all, .. } = self;
         let place = |region: usize| {
@@ -174,17 +174,15 @@ impl Histogram {
         // What all replicas added is what the only one did: there is nothing to merge, and nothing to compute again.
         if let [only] = &mut readings[..] {
             let (observation, words) = place(only.region);
-            only.observe(observation, words, (*scale, *parts), time, added);
+            only.observe(observation, words, (*scale, *parts), time, growth);
             *of_all = only.last;
             return;
         }
         merged.fill(0);
         for reading in readings {
             let (observation, words) = place(reading.region);
-            if reading.observe(observation, words, (*scale, *parts), time, added) {
-                for (merged, added) in merged.iter_mut().zip(&*added) {
-                    *merged = merged.wrapping_add(*added);
-                }
+            if reading.observe(observation, words, (*scale, *parts), time, growth) {
+                growth.add_to(merged);
             }
         }
         if !self.merged.is_empty() {
@@ -238,14 +236,14 @@ impl Reading {
         Self { location, region, word, buckets, seen: Nanos::ZERO, written: None, last, usual: last, age: None }
     }
 
-    /// Reads the region's `words`. Returns true if there is a new value; then `added` holds the increase of each slot.
+    /// Reads the region's `words`. Returns true if there is a new value; then `growth` is what came since the last one.
     fn observe(
         &mut self,
         observation: Observation,
         words: &[u64],
         (scale, parts): (Scale, NonZeroU64),
         time: ObservationTime,
-        added: &mut [u64],
+        growth: &mut Growth,
     ) -> bool {
         let first = self.word;
         let new = match observation {
@@ -254,7 +252,7 @@ impl Reading {
             Observation::Unread | Observation::Discarded | Observation::Silent => false,
         };
         let slots = words.get(first..first + scale.slots() as usize).filter(|_| new);
-        if let Some(values) = slots.and_then(|slots| self.values(slots, scale, parts, time, added)) {
+        if let Some(values) = slots.and_then(|slots| self.values(slots, scale, parts, time, growth)) {
             (self.last, self.age) = (values, Some(0));
             return true;
         }
@@ -276,14 +274,13 @@ impl Reading {
         scale: Scale,
         parts: NonZeroU64,
         time: ObservationTime,
-        added: &mut [u64],
+        growth: &mut Growth,
     ) -> Option<[f64; STATISTICS]> {
         let before = core::mem::replace(&mut self.seen, time.at);
-        let added = added.get_mut(..slots.len())?;
-        if !self.buckets.step(slots, added) {
+        if !self.buckets.step(slots, growth) {
             return None;
         }
-        let [count, mean, p99] = histogram::statistics(scale, parts, added);
+        let [count, mean, p99] = growth.statistics(scale, parts);
         Some([count / time.intervals_since(before)?, mean, p99])
     }
 

@@ -9,7 +9,7 @@ use wire::metric::{Kind, TickDivider};
 use wire::time::Nanos;
 
 use crate::aggregation::{Aggregations, Method};
-use crate::histogram::{self, Buckets};
+use crate::histogram::statistics;
 use crate::observation::{Observation, ObservationTime, SeriesLocation};
 
 const STATISTICS: usize = 3;
@@ -17,7 +17,7 @@ const STATISTICS: usize = 3;
 enum Memory {
     Nothing,
     Count(Option<(Nanos, u64)>),
-    Histogram(Buckets, Nanos),
+    Histogram(Option<Vec<u64>>, Nanos),
 }
 
 /// One series in one replica.
@@ -144,7 +144,7 @@ impl Metric {
             }
         }
         if let (Kind::Histogram(scale), false) = (self.kind, self.merged.is_empty()) {
-            self.of_all = histogram::statistics(scale, self.parts, &self.merged);
+            self.of_all = statistics(scale, self.parts, &self.merged);
         }
     }
 
@@ -180,7 +180,7 @@ impl Reading {
         let memory = match kind {
             Kind::Counter => Memory::Count(None),
             Kind::UpDownCounter | Kind::Gauge => Memory::Nothing,
-            Kind::Histogram(scale) => Memory::Histogram(Buckets::new(scale), Nanos::ZERO),
+            Kind::Histogram(_) => Memory::Histogram(None, Nanos::ZERO),
         };
         Self { location, region, memory, written: None, last: [f64::NAN; STATISTICS], age: None }
     }
@@ -232,13 +232,15 @@ impl Reading {
                 let (then, before) = before.replace((time.at, slots[0]))?;
                 one(per_interval(time, slots[0].checked_sub(before)? as f64, then)?)
             }
-            (Kind::Histogram(scale), Memory::Histogram(buckets, then)) => {
-                let before = core::mem::replace(then, time.at);
-                if !buckets.step(slots, added) {
-                    return None;
+            (Kind::Histogram(scale), Memory::Histogram(before, then)) => {
+                let then = core::mem::replace(then, time.at);
+                let before = before.replace(slots.to_vec())?;
+                for (at, (added, before)) in added.iter_mut().zip(before).enumerate() {
+                    let is_sum = at == slots.len() - 1;
+                    *added = if is_sum { slots[at].wrapping_sub(before) } else { slots[at].checked_sub(before)? };
                 }
-                let [count, mean, p99] = histogram::statistics(scale, parts, added);
-                Some([per_interval(time, count, before)?, mean, p99])
+                let [count, mean, p99] = statistics(scale, parts, added);
+                Some([per_interval(time, count, then)?, mean, p99])
             }
             _ => unreachable!("a reading has its kind's memory"),
         }
@@ -248,7 +250,7 @@ impl Reading {
         match &mut self.memory {
             Memory::Nothing => {}
             Memory::Count(before) => *before = None,
-            Memory::Histogram(buckets, _) => buckets.forget(),
+            Memory::Histogram(before, _) => *before = None,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The summary of an LMAP, and reasons as the host agent gets them.
+//! The summary of an LMAP, and scores and reasons as the host agent gets them.
 
 use std::collections::BTreeMap;
 
-use wire::control::{Reason as WireReason, State};
+use wire::control::{MetricShare, Reason as WireReason, RowScore, State};
 use wire::metric::Statistic;
 use wire::proto::control as proto;
 use wire::time::Nanos;
@@ -10,10 +10,35 @@ use wire::time::Nanos;
 use super::{LmapRuntime, SharedState};
 use crate::detector_slot::{Detectors, Reason};
 
+/// A metric is listed in a row's score from this share of γ² on.
+const MIN_SQUARE_SHARE: f64 = 0.01;
 /// Columns in a summary: with as many LMAPs as may be looked at, a message stays below its limit.
 const MAX_EACH: usize = 1_000;
 
 impl LmapRuntime {
+    /// The score of the last row alone, by metric, the largest share first; `of_columns` has what each column adds.
+    pub(super) fn row_score(&self, verdict: lmap::Verdict, of_columns: &[(usize, f64)]) -> Option<RowScore> {
+        let gamma = verdict.gamma?;
+        let infos = self.columns.infos();
+        let share = |&(column, share): &(usize, f64)| Some(MetricShare { metric: infos.get(column)?.metric, share });
+        let mut shares: Vec<MetricShare> = of_columns.iter().filter_map(share).collect();
+        // Columns of a metric are neighbours then, in the order in which they were.
+        shares.sort_by_key(|of| of.metric);
+        shares.dedup_by(|next, of| {
+            let is_same = next.metric == of.metric;
+            if is_same {
+                of.share += next.share;
+            }
+            is_same
+        });
+        let least = MIN_SQUARE_SHARE * (gamma / verdict.raw).powi(2);
+        shares.retain(|of| of.share >= least);
+        shares.sort_by(|one, other| other.share.total_cmp(&one.share));
+        let cut = shares.len() > RowScore::MAX;
+        shares.truncate(RowScore::MAX);
+        Some(RowScore { score: verdict.raw, shares, cut })
+    }
+
     /// Converts reasons of a row that is `ago` old. A column that has stood out since then has done so for that much
     /// longer.
     pub(super) fn wire_reasons(&self, reasons: &[Reason], ago: Nanos) -> Vec<WireReason> {

@@ -141,6 +141,65 @@ fn scores_of_a_summary_are_remembered_once() {
 }
 
 #[test]
+fn what_nobody_sees_is_remembered_and_told_to_whoever_comes() {
+    let (mut seen, mut unseen) = (feed(), feed());
+    let reason = Reason { column: "latency.p99".to_owned(), share: 0.9, ..Reason::default() };
+    let at = |second| {
+        let (alarm, scores) = (second == 11, vec![if second == 11 { 9.0 } else { 1.0 }]);
+        vec![LmapStatus { alarm, scores, reasons: vec![reason.clone()], ..lmap(1, "cart", second) }]
+    };
+    for second in 9..15 {
+        _ = seen.look(&status(at(second)), Revisions::default(), now(second));
+        unseen.remember(&at(second), now(second));
+    }
+
+    assert!(unseen.events.is_empty());
+    let [all, remembered] = [&seen, &unseen].map(|feed| {
+        let episodes: Vec<_> = feed.history.episodes("cart").cloned().collect();
+        (feed.history.buckets("cart"), episodes, feed.history.heat("cart").count())
+    });
+    assert_eq!(all, remembered);
+    assert_eq!((all.1.len(), all.2), (1, 1));
+    assert_eq!(unseen.look(&status(at(14)), Revisions::default(), now(14)), News::Event);
+    let [all, told] = [&mut seen, &mut unseen].map(|feed| data(&feed.next(None).unwrap())["lmaps"].clone());
+    assert_eq!(all, told);
+}
+
+#[test]
+fn what_is_gone_while_nobody_looks_is_not_shown_to_who_comes_next() {
+    let mut feed = feed();
+    _ = feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), Revisions::default(), now(9));
+    assert_eq!(data(&feed.next(None).unwrap())["lmaps"].as_array().unwrap().len(), 2);
+
+    feed.remember(&[lmap(1, "cart", 10)], now(10));
+    _ = feed.look(&status(vec![lmap(1, "cart", 11)]), Revisions::default(), now(11));
+
+    let shown = data(&feed.next(None).unwrap());
+    assert_eq!(shown["lmaps"].as_array().unwrap().len(), 1, "{shown}");
+}
+
+#[test]
+fn what_changes_between_two_summaries_is_told_before_the_next_one() {
+    let changes: [fn(&mut LmapStatus); 8] = [
+        |of| of.alarm = true,
+        |of| of.state = "silent".to_owned(),
+        |of| of.rank = 2,
+        |of| of.points_at = "store".to_owned(),
+        |of| of.alarms = 1,
+        |of| of.replicas = 7,
+        |of| of.worker = Some(3),
+        |of| of.interval_us = 7,
+    ];
+    for change in changes {
+        let (mut feed, mut changed) = (feed(), lmap(1, "cart", 9));
+        _ = feed.look(&status(vec![changed.clone()]), Revisions::default(), now(9));
+        change(&mut changed);
+
+        assert_eq!(feed.look(&status(vec![changed]), Revisions::default(), now(9)), News::Event);
+    }
+}
+
+#[test]
 fn of_ten_thousand_services_each_is_sent_and_events_keep_to_their_bytes() {
     let mut feed = feed();
     for second in 1..=3 {

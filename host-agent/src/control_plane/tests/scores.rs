@@ -32,6 +32,33 @@ fn score(ratio: Option<f64>, alarm: bool) -> Vec<LmapScore> {
 }
 
 #[test]
+fn what_is_remembered_of_scores_is_of_the_status_with_reasons_from_gamma_on() {
+    let (mut node, id) = running();
+    let reason = proto::Reason { metric: 1, share: 1.0, seen: 9.0, expected: 1.0, ..proto::Reason::default() };
+    let mut remembered = |scores: &[f32]| {
+        let summary = proto::LmapSummary {
+            lmap: id.0,
+            epoch: 1,
+            state: proto::State::Armed.into(),
+            gamma: 2.0,
+            scores: scores.to_vec(),
+            reasons: vec![proto::Reason { statistic: proto::Statistic::Increment.into(), ..reason }],
+            ..proto::LmapSummary::default()
+        };
+        let message = proto::Summary { at_unix_ns: 7, lmaps: vec![summary], ..Default::default() };
+        node.receive(50, FromWorker::Summary(message));
+        let (status, scored) = (node.plane.status().lmaps.remove(0), node.plane.scored().remove(0));
+        assert_eq!((scored.lmap, &scored.service, scored.at_unix_ns), (status.lmap, &status.service, 7));
+        assert_eq!((scored.gamma, &scored.scores), (status.gamma, &status.scores));
+        assert_eq!(status.reasons.len(), 1);
+        scored.reasons == status.reasons
+    };
+
+    assert!(!remembered(&[1.0, 1.9]) && !remembered(&[]));
+    assert!(remembered(&[2.0, 1.0]) && remembered(&[1.0, 5.0]));
+}
+
+#[test]
 fn the_last_score_stays_between_rows_and_is_none_while_a_replica_is_silent() {
     let (mut node, id) = running();
 

@@ -1,0 +1,59 @@
+//! Files that the kernel writes while they are read: those of /proc and of cgroups.
+//!
+//! Such a file comes at once if there is room for all of it. So a read that leaves room was the last one: there is no
+//! other that finds the end, and none that asks for the size, which the kernel does not know.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+
+/// Room at first, in bytes. Nearly all files are smaller.
+const ROOM: usize = 4096;
+
+/// What is in `file`, from where it stands: `most` bytes of it. `None` if it cannot be read, as when the process has
+/// ended.
+pub(crate) fn read_whole(mut file: &File, most: usize) -> Option<Vec<u8>> {
+    let (mut bytes, mut got) = (vec![0; ROOM.min(most)], 0);
+    loop {
+        match file.read(&mut bytes[got..]) {
+            Ok(more) => got += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => return None,
+        }
+        if got < bytes.len() || got >= most {
+            bytes.truncate(got);
+            return Some(bytes);
+        }
+        bytes.resize((2 * got).min(most), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_any_size_is_read_as_far_as_it_may_be() {
+        for (size, most) in [(0, 9), (5, 9), (9, 9), (10, 9), (ROOM, 1 << 20), (5 * ROOM + 7, 1 << 20), (9_000, 8_000)]
+        {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            let text: Vec<u8> = (0..size).map(|at| at as u8).collect();
+            file.write_all(&text).unwrap();
+
+            let found = read_whole(&File::open(file.path()).unwrap(), most);
+
+            assert_eq!(found.as_deref(), Some(&text[..size.min(most)]), "{size} of {most}");
+        }
+    }
+
+    #[test]
+    fn files_of_the_kernel_are_read_and_folders_are_not() {
+        let open = |path: &str| File::open(path).unwrap();
+
+        assert!(read_whole(&open("/proc/self/status"), 1 << 20).is_some_and(|text| text.ends_with(b"\n")));
+        let maps = std::fs::read("/proc/self/mountinfo").unwrap();
+        assert_eq!(read_whole(&open("/proc/self/mountinfo"), 1 << 20), Some(maps));
+        assert_eq!(read_whole(&open("/proc/self"), 1 << 20), None);
+    }
+}
