@@ -1,8 +1,8 @@
 //! The live page: its socket, its clock and its tasks. [`page`] decides who may read, and what is sent.
 //!
-//! One task looks twice a second: at the status while somebody looks at the page, otherwise at scores, to remember them;
-//! and it takes traces that were kept. A viewer has a task that sends what is new, one piece at a time: who does not
-//! read holds up nobody, and is closed.
+//! One task looks twice a second: at the status while somebody looks at the page, otherwise at scores, to remember
+//! them; and it takes traces that were kept. A viewer has a task that sends what is new, one piece at a time: who does
+//! not read holds up nobody, and is closed.
 
 mod map_snapshot;
 mod node_look;

@@ -75,8 +75,8 @@ pub(crate) fn group_shares(judged: JudgedRow<'_>, columns: &[Column], out: &mut 
     by_group(Parts::of(judged, contributions), columns, out);
 }
 
-/// [`explain`], [`group_shares`] and, if `shares` are asked for, [`column_shares`] at once: what each column contributes,
-/// which takes most of the time, is computed once. O(m (k + top)).
+/// [`explain`], [`group_shares`] and, if `shares` are asked for, [`column_shares`] at once: what each column
+/// contributes, which takes most of the time, is computed once. O(m (k + top)).
 pub(crate) fn explain_at_once(
     judged: JudgedRow<'_>,
     (top, columns): (usize, &[Column]),

@@ -111,7 +111,8 @@ impl Sizes {
     /// those left out and these, and standardised; two pipelines; and a decomposition, which copies its sketch.
     fn job(self, rows: usize) -> usize {
         let Self { columns, row, rank, sketch_rows, groups, .. } = self;
-        // At the end, groups have three copies of what each row was, and of the longer one,, in place of rows apart and standardised.
+        // At the end, groups have three copies of what each row was, and of the longer one, in place of rows apart and
+        // standardised.
         let apart = (size_of::<f64>() * columns + row).max(6 * size_of::<f64>() * groups);
         let copies = rows * (2 * size_of::<f64>() * columns + apart + 8 * size_of::<f64>());
         let side = padded(sketch_rows.min(columns).max(rows.min(columns)));

@@ -1,14 +1,15 @@
 //! Longer rows beside those that come: a row of 100 ms has ten requests, whose mean duration says little.
 //!
-//! What a fault adds to each of them drowns in what ten requests differ. Over a second it would not. So the deviations of
-//! each column are also averaged over a few rows, and the averages of each group of columns are compared with a limit of
-//! their own, found as that of the group is ([`Groups`]): a group at it counts as much as a row at γ. So a small deviation
-//! that lasts is found whatever γ is, which restless columns of other groups set.
+//! What a fault adds to each of them drowns in what ten requests differ. Over a second it would not. So the deviations
+//! of each column are also averaged over a few rows, and the averages of each group of columns are compared with a
+//! limit of their own, found as that of the group is ([`Groups`]): a group at it counts as much as a row at γ. So a
+//! small deviation that lasts is found whatever γ is, which restless columns of other groups set.
 //!
-//! Judged are states, durations and the increments of levels. Not what is counted in a row, which follows the load: twice
-//! the requests for a second are no fault; nor how much a pool holds ([`pools`](crate::pools)). In an average one row counts for [`MOST`] deviations at most, so that one wild
-//! row is none. Tried without success: averages of residuals in their deviations, whose limit the most restless group
-//! sets. What is learnt is in no [`Model`](crate::Model): a restored detector judges longer rows from its next fit on.
+//! Judged are states, durations and the increments of levels. Not what is counted in a row, which follows the load:
+//! twice the requests for a second are no fault; nor how much a pool holds ([`pools`](crate::pools)). In an average one
+//! row counts for [`MOST`] deviations at most, so that one wild row is none. Tried without success: averages of
+//! residuals in their deviations, whose limit the most restless group sets. What is learnt is in no
+//! [`Model`](crate::Model): a restored detector judges longer rows from its next fit on.
 //!
 //! O(m) a row; 12 B for each column that is judged.
 

@@ -193,8 +193,8 @@ pub struct Settings {
     /// are not judged, nor is a single group, nor any in the paper's forms. Default: `None`; the NIC agent sets 3.
     pub group_margin: Option<f64>,
     /// So many rows are averaged into a longer one, at least 2, whose groups of columns are judged like those of a row
-    /// (see `long_rows.rs`); with [`group_margin`](Self::group_margin) only. `None`: none. Default: `None`; where groups
-    /// are judged [`every`](Self::every) sets what makes a second, at most 10.
+    /// (see `long_rows.rs`); with [`group_margin`](Self::group_margin) only. `None`: none. Default: `None`; where
+    /// groups are judged [`every`](Self::every) sets what makes a second, at most 10.
     pub long_rows: Option<usize>,
     /// The first rows of a service are not learnt: it allocates memory and fills caches, and a few such rows would
     /// determine the deviation of those columns. Default: 0; the NIC agent, which sees services start, sets 20.
@@ -327,8 +327,8 @@ impl Settings {
 
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
     /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, groups are
-    /// judged at 3 times their own threshold, also over longer rows where rows are short, what is new begins another episode within one, and episodes have the
-    /// margin of [`every`](Self::every).
+    /// judged at 3 times their own threshold, also over longer rows where rows are short, what is new begins another
+    /// episode within one, and episodes have the margin of [`every`](Self::every).
     #[must_use]
     pub fn live(interval: f64) -> Self {
         let latch_rows = Some(60);

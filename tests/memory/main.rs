@@ -312,8 +312,8 @@ fn a_day_of_changing_names_leaves_nothing_behind() {
     check(Size { services: 10, metrics: 24, row: 6, restart_s: 300, rank: None });
 }
 
-/// A thousand columns that have nothing to do with each other would get a basis of hundreds of directions, and fits of it
-/// would be all that this day takes.
+/// A thousand columns that have nothing to do with each other would get a basis of hundreds of directions, and fits of
+/// it would be all that this day takes.
 #[test]
 #[ignore = "long"]
 fn a_day_of_a_hundred_services_of_a_thousand_metrics_leaves_nothing_behind() {

@@ -144,9 +144,9 @@ impl Feed {
         News::Event
     }
 
-    /// Takes a look that nobody sees, at the time `now`: scores of new summaries are remembered, and no event is written.
-    /// Of `lmaps`, all that there are, it needs what [`History`] takes: number, service, time, scores and γ, alarm and
-    /// rank, and the reasons of scores from γ on. Before the next event, or a snapshot, there has to be a
+    /// Takes a look that nobody sees, at the time `now`: scores of new summaries are remembered, and no event is
+    /// written. Of `lmaps`, all that there are, it needs what [`History`] takes: number, service, time, scores and γ,
+    /// alarm and rank, and the reasons of scores from γ on. Before the next event, or a snapshot, there has to be a
     /// [look](Self::look). O(LMAPs).
     pub fn remember(&mut self, lmaps: &[LmapStatus], now: Timestamp) {
         let time = FeedTime { second: self.dates.look(now), wall: now.wall };

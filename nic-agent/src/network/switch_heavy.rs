@@ -1,5 +1,5 @@
-//! The heavy flows of a stream, of PRECISION in a switch. It keeps digests of flows, and none of their names: whose they
-//! are is not said.
+//! The heavy flows of a stream, of PRECISION in a switch. It keeps digests of flows, and none of their names: whose
+//! they are is not said.
 
 use std::path::Path;
 
@@ -86,7 +86,8 @@ impl Measurement for SwitchHeavy {
     }
 
     fn poll(&mut self, switch: &mut RemoteSwitch, now: UnixNanos) -> Result<PollOutcome, PollError> {
-        // The time first: its epoch is over when the entries are read. Frames last: a packet of a flow has been a frame.
+        // The time first: its epoch is over when the entries are read. Frames last: a packet of a flow has been a
+        // frame.
         let switch_ns = match self.clock_offset_ns {
             Some(offset_ns) => now.0.saturating_add_signed(offset_ns.saturating_neg()),
             None => switch.elapsed_ns()?,

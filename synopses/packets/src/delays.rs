@@ -85,8 +85,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// What samples and counts of an interval say, wherever they were taken. `probability` is that of the fridge, or the
-    /// sum of those of several.
+    /// What samples and counts of an interval say, wherever they were taken. `probability` is that of the fridge, or
+    /// the sum of those of several.
     #[must_use]
     pub fn of(histogram: &Histogram, tally: Tally, packets: u64, length_ns: u64, probability: f64) -> Self {
         Self {

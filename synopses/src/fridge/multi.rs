@@ -75,8 +75,8 @@ pub struct Constants {
     pub mixer: u64,
 }
 
-/// How samples of several fridges with [`Stamp::Arrivals`] are weighted, as by [`super::Combination::HtTotal`]: all that
-/// is needed of the fridges where a data plane takes the samples.
+/// How samples of several fridges with [`Stamp::Arrivals`] are weighted, as by [`super::Combination::HtTotal`]: all
+/// that is needed of the fridges where a data plane takes the samples.
 #[derive(Clone, Debug)]
 pub struct Weighing {
     shelves: Box<[Shelf]>,

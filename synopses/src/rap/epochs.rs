@@ -10,8 +10,8 @@ use crate::digest::Digest;
 /// PRECISION of epochs: the heaviest keys of the epoch that goes on, and of the one before it, which is at rest.
 ///
 /// What is of another epoch is empty. So a key has to win against those of its own epoch only, however long the table
-/// is used, as in a [`Precision`] that is [reset](super::HeavyHitters::reset) whenever an epoch ends. In a switch, which
-/// cannot empty a table at once, each entry has its epoch (`p4/precision`). Twice the memory of one table.
+/// is used, as in a [`Precision`] that is [reset](super::HeavyHitters::reset) whenever an epoch ends. In a switch,
+/// which cannot empty a table at once, each entry has its epoch (`p4/precision`). Twice the memory of one table.
 #[derive(Clone, Debug)]
 pub struct EpochPrecision {
     epoch_shift: u32,

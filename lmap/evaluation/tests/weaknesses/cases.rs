@@ -2,7 +2,7 @@
 
 use crate::model::{Conditions, Weakness};
 
-/// All weaknesses.
+/// All weaknesses that were seen.
 pub const ALL: [Weakness; 6] = [GAUGE, TEN_REQUESTS, LEAK, POOL, POOL_LEAK, ARMING];
 
 /// A gauge of the service itself jumps by 16 of its deviations, on a machine whose other programs make the metrics of
@@ -19,7 +19,8 @@ pub const GAUGE: Weakness = Weakness {
     fault: Some((380, 439, "jump")),
 };
 
-/// Ten requests in a row of 100 ms: each takes longer by a millisecond, which is little beside what ten requests differ.
+/// Ten requests in a row of 100 ms: each takes longer by a millisecond, which is little beside what ten requests
+/// differ.
 pub const TEN_REQUESTS: Weakness = Weakness {
     name: "ten-requests",
     seed: 2,

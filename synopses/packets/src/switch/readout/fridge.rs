@@ -1,5 +1,5 @@
-//! From the registers of a fridge, or of several ones, to the intervals of the host's own path. An interval is from poll
-//! to poll: a poll that is lost makes the next interval longer.
+//! From the registers of a fridge, or of several ones, to the intervals of the host's own path. An interval is from
+//! poll to poll: a poll that is lost makes the next interval longer.
 
 use synopses::fridge::{FridgeSpec, FridgesWeighing, Histogram, HistogramShape, Sample, Settings, Tally, Weighing};
 use thiserror::Error;
@@ -139,7 +139,8 @@ impl FridgeConstants<'_> {
     }
 }
 
-/// Makes intervals of a fridge's registers, or of those of several. It has a histogram of 4 KiB, whatever the switch has.
+/// Makes intervals of a fridge's registers, or of those of several. It has a histogram of 4 KiB, whatever the switch
+/// has.
 #[derive(Clone, Debug)]
 pub struct FridgeReadout {
     program: ProgramCheck,

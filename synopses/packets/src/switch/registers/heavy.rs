@@ -41,7 +41,8 @@ pub struct HeavyEntry {
 /// What PRECISION has of even epochs, and of odd ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeavyBlock {
-    /// The latest epoch of each set, read behind all else: a set whose epoch is still there was at rest, if that is over.
+    /// The latest epoch of each set, read behind all else: a set whose epoch is still there was at rest, if that is
+    /// over.
     pub epochs: [u64; 2],
     /// Packets of that epoch.
     pub inserted: [u32; 2],
