@@ -29,7 +29,7 @@ use crate::worker::WorkerStatus;
 const HANG_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// What glibc adds to what is kept, in percent, with 100 services of 1,000 counters that change their names
 /// (docs/bounds.md).
-const ALLOCATOR_PERCENT: u64 = 27;
+const ALLOCATOR_PERCENT: u64 = 23;
 
 /// The status of the worker's thread, for the metrics endpoint.
 #[derive(Clone, Debug)]
