@@ -1,7 +1,9 @@
 //! Files that the kernel writes while they are read: those of /proc and of cgroups.
 //!
-//! Such a file comes at once if there is room for all of it. So a read that leaves room was the last one: there is no
-//! other that finds the end, and none that asks for the size, which the kernel does not know.
+//! A file of one record, such as `limits` or `status` of a process, comes at once if there is room for all of it. So a
+//! read that leaves room was the last one: there is no other that finds the end, and none that asks for the size, which
+//! the kernel does not know. Not for files of several records, such as `mountinfo`: a read of these ends behind the last
+//! record that fits.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -52,8 +54,8 @@ mod tests {
         let open = |path: &str| File::open(path).unwrap();
 
         assert!(read_whole(&open("/proc/self/status"), 1 << 20).is_some_and(|text| text.ends_with(b"\n")));
-        let maps = std::fs::read("/proc/self/mountinfo").unwrap();
-        assert_eq!(read_whole(&open("/proc/self/mountinfo"), 1 << 20), Some(maps));
+        let limits = std::fs::read("/proc/self/limits").unwrap();
+        assert_eq!(read_whole(&open("/proc/self/limits"), 1 << 20), Some(limits));
         assert_eq!(read_whole(&open("/proc/self"), 1 << 20), None);
     }
 }

@@ -151,6 +151,8 @@ pub(crate) fn column_shares(judged: JudgedRow<'_>, out: &mut Vec<(usize, f64)>) 
 
 fn by_column(judged: JudgedRow<'_>, contributions: &[f64], out: &mut Vec<(usize, f64)>) {
     out.clear();
+    // Once for all rows: how many columns have a part differs.
+    out.reserve(contributions.len());
     out.extend(parts(judged, contributions));
     out.sort_unstable_by_key(|(column, _)| *column);
     let total: f64 = out.iter().map(|(_, part)| part).sum();

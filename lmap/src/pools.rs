@@ -4,7 +4,8 @@
 //! That growth is over in a moment, and what was taken stays; a leak goes on. So growth of such a column says nothing
 //! for the first rows ([`Settings::pool_rows`](crate::Settings::pool_rows)): it is replaced by what the other columns
 //! let expect. If it has come to rest by then, it is at home there ([`Latches::settle`]). If not, it counts from then
-//! on, and so does more growth in the next [`FORGETS`] rows: a leak in steps is seen with its second. What holds more
+//! on, and so does more growth in the next [`FORGETS`] times as many rows: a leak in steps is seen with its second. What holds
+//! more
 //! than twice what it did in training counts at once, and so does everything that shrinks.
 //!
 //! 12 B for each column; a row in which one grows is scored three times.
@@ -16,8 +17,8 @@ use crate::standard::{Role, Standard};
 
 /// A column grows if it is so many deviations above what is usual.
 const GROWS: f64 = 3.0;
-/// Growth is another one after so many rows without.
-const FORGETS: u16 = 300;
+/// Growth is another one after so many times the rows for which it says nothing, without any.
+const FORGETS: u16 = 15;
 /// What holds more than so many times as much as in training counts at once.
 pub(crate) const TIMES: f64 = 2.0;
 /// A replaced column keeps so many deviations of its growth, for the other columns to say what is expected.
@@ -45,7 +46,7 @@ impl Patience {
             return false;
         }
         self.calm = if grows { 0 } else { self.calm + 1 };
-        if self.calm >= FORGETS {
+        if self.calm >= self.rows.saturating_mul(FORGETS) {
             (self.age, self.calm) = (0, 0);
             return false;
         }
@@ -156,7 +157,8 @@ mod tests {
 
         let rows = [true, false, true, true, true].map(|grows| patience.step(grows));
         assert_eq!(rows, [true, false, true, false, false]);
-        assert!((1..FORGETS).all(|_| !patience.step(false)) && !patience.step(true), "not for long enough");
-        assert!((0..FORGETS).all(|_| !patience.step(false)) && patience.step(true));
+        let long = 3 * FORGETS;
+        assert!((1..long).all(|_| !patience.step(false)) && !patience.step(true), "not for long enough");
+        assert!((0..long).all(|_| !patience.step(false)) && patience.step(true));
     }
 }

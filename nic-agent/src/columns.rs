@@ -92,7 +92,7 @@ impl ColumnInfo {
             let unit = series.column_unit(statistic);
             let saturation = saturation(series.name.as_str(), unit, interval, metric.every.get());
             let is_gauge = statistic == Statistic::Value;
-            let pool = is_pool(&series.column_title(statistic), series.group.name(), is_gauge);
+            let pool = is_pool(&series.column_title(statistic), is_gauge);
             let column =
                 lmap::Column { level, group, watched, indicator, pool, saturation, ..lmap::Column::new(kind, title) };
             let key = ColumnKey { title, making: fingerprint(&making) };

@@ -151,14 +151,26 @@ impl Group {
     }
 }
 
+/// What a process or a container takes as it needs it, and keeps: how the names of such gauges begin.
+const POOLS: [&str; 7] = [
+    "process.memory.",
+    "process.thread.count",
+    "process.open_file_descriptor.count",
+    "process.unix.file_descriptor.count",
+    "process.network.connection.count",
+    "container.memory.",
+    "container.thread.count",
+];
+
 /// Whether the column of a title is about what a process takes as it needs it, and keeps, so that it grows for a moment
-/// in ordinary use: memory, threads, descriptors, connections, which are gauges (`is_gauge`) of any group but those of
-/// [`Group::Service`] and [`Group::Health`], and minor page faults. `group` is the group's name.
+/// in ordinary use: the memory, threads, descriptors and connections of a process or a container, which are gauges
+/// (`is_gauge`), and minor page faults. A delay, a loss, a share or a queue is none, of whatever group: that it grows is
+/// what it is watched for.
 #[must_use]
-pub fn is_pool(title: &str, group: &str, is_gauge: bool) -> bool {
-    let is_of_the_process = [Group::Cpu, Group::Memory, Group::Io, Group::Network].iter().any(|of| of.name() == group);
+pub fn is_pool(title: &str, is_gauge: bool) -> bool {
     let is_taking = title.contains("paging.faults") && title.contains("\"minor\"");
-    is_of_the_process && (is_gauge || is_taking)
+    let is_kept = !title.contains(".pressure") && POOLS.iter().any(|name| title.starts_with(name));
+    is_taking || is_gauge && is_kept
 }
 
 /// A series as registered by a service.
@@ -217,6 +229,24 @@ pub type TickDivider = NonZeroU32;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_is_a_pool_and_what_is_waited_for_is_none() {
+        let gauges = ["process.memory.usage", "process.thread.count", "container.memory.usage{state=\"anon\"}"];
+        assert!(gauges.iter().all(|title| is_pool(title, true)));
+        assert!(is_pool("process.paging.faults{process.paging.fault_type=\"minor\"}", false));
+        let others = [
+            "network.delay.p99",
+            "network.loss",
+            "network.flows.distinct",
+            "process.network.queue",
+            "process.network.unaccepted",
+            "container.memory.pressure",
+            "pool.size",
+        ];
+        assert!(!others.iter().any(|title| is_pool(title, true)));
+        assert!(!is_pool("process.memory.usage", false) && !is_pool("process.paging.faults{type=\"major\"}", false));
+    }
 
     #[test]
     fn a_column_is_titled_by_metric_statistic_and_labels() {

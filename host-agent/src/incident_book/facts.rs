@@ -6,6 +6,7 @@ use core::hash::Hasher as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::DefaultHasher;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -63,7 +64,7 @@ pub(super) struct ProcessFacts {
 impl ProcessFacts {
     /// Reads below `proc`, usually /proc.
     pub(super) fn new(proc: &Path) -> Self {
-        let mounts = read(&proc.join("self/mountinfo")).unwrap_or_default();
+        let mounts = read_records(&proc.join("self/mountinfo")).unwrap_or_default();
         Self { proc: proc.to_owned(), hierarchies: hierarchies(&mounts), known: BTreeMap::new(), last: 0 }
     }
 
@@ -154,6 +155,13 @@ fn in_words(limit: Option<String>) -> String {
 
 fn read(path: &Path) -> Option<Vec<u8>> {
     read_whole(&File::open(path).ok()?, MAX_BYTES)
+}
+
+/// The same of a file of several records, of which a read has those that fit.
+fn read_records(path: &Path) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(MAX_BYTES as u64).read_to_end(&mut text).ok()?;
+    Some(text)
 }
 
 fn hash(value: impl core::hash::Hash) -> u64 {

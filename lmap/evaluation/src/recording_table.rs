@@ -31,8 +31,8 @@ pub struct Conventions {
     pub fingerprint: fn(&str) -> u64,
     /// The rule for the column of a metric, by its name, its unit, and the interval in ns.
     pub saturation: fn(&str, &str, u64) -> Option<Saturation>,
-    /// Whether a column is of a pool, by its title, its group, and whether it is a gauge.
-    pub pool: fn(&str, &str, bool) -> bool,
+    /// Whether a column is of a pool, by its title, and whether it is a gauge.
+    pub pool: fn(&str, bool) -> bool,
 }
 
 /// Converts `recording`; `None` if it has no rows. Rows have labels if the recording has any labelled span.
@@ -53,7 +53,7 @@ pub fn recording_table(recording: Recording, conventions: Conventions) -> Option
         let (watched, indicator) = (column.group != MEASUREMENT_GROUP, column.group == HEALTH_GROUP);
         let (group, fingerprint) = (group as u16, (conventions.fingerprint)(&column.title));
         let metric = column.title.split('{').next().unwrap_or_default();
-        let pool = (conventions.pool)(&column.title, &column.group, column.kind == RecordedKind::Gauge);
+        let pool = (conventions.pool)(&column.title, column.kind == RecordedKind::Gauge);
         let saturation = (conventions.saturation)(metric, &column.unit, recording.interval.0);
         Column { level, group, watched, indicator, pool, saturation, ..Column::new(kind, fingerprint) }
     };
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     const BY_LENGTH: Conventions =
-        Conventions { fingerprint: |title| title.len() as u64, saturation: |_, _, _| None, pool: |_, _, _| false };
+        Conventions { fingerprint: |title| title.len() as u64, saturation: |_, _, _| None, pool: |_, _| false };
 
     fn recording(spans: &[Span]) -> Recording {
         let column = |title: &str, group: &str, kind| recording::Column {
