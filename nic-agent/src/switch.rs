@@ -79,6 +79,9 @@ pub enum SwitchError {
         /// Names of the streams that were looked at.
         streams: Vec<String>,
     },
+    /// A program of several measures streams of one switch.
+    #[error("p4/together is the program of one switch, and the streams have {}: name streams of one", list(.0))]
+    Switches(Vec<String>),
     /// The configuration has no fragment.
     #[error("the configuration has no network.fragment")]
     NoFragment,

@@ -160,7 +160,9 @@ impl StreamConfig {
             (Some(switch), None, Some(synopses)) if synopses.reordering.is_some() => {
                 Ok(switch.reordering(1)?.program())
             }
-            (Some(switch), None, Some(synopses)) if synopses.heavy_hitters.is_some() => Ok(switch.heavy(1)?.program()),
+            (Some(switch), None, Some(synopses)) if synopses.heavy_hitters.is_some() => {
+                Ok(switch.heavy(self.interval_ms)?.program())
+            }
             (Some(switch), None, Some(synopses)) => Ok(switch.cardinality(1, synopses.window_ms())?.program()),
             (Some(switch), None, None) => Ok(switch.fridge(1)?.program()),
             (None, ..) => Ok(""),

@@ -74,6 +74,19 @@ pub enum SwitchFileError {
     /// They are not those of PRECISION, or of one that is too large to be read.
     #[error("{0} has no constants of PRECISION that an agent reads")]
     Heavy(PathBuf, #[source] HeavyError),
+    /// Epochs are not those of the stream's intervals. They are powers of two, so they may be longer.
+    #[error(
+        "{file} has epochs of {found_ns} ns, network.streams.interval_ms is {interval_ms}: as long, or less than twice \
+         as long, is possible; `uview p4 constants` writes such a file"
+    )]
+    Epoch {
+        /// The file of constants.
+        file: PathBuf,
+        /// An epoch of the program in nanoseconds.
+        found_ns: u64,
+        /// An interval of the stream in milliseconds.
+        interval_ms: NonZeroU32,
+    },
     /// They are not those of reordering by prefix, or of one that cannot be read.
     #[error("{0} has no constants of reordering by prefix that an agent reads")]
     Reordering(PathBuf, #[source] ReorderingError),
@@ -131,15 +144,22 @@ impl SwitchConfig {
         Ok(readout)
     }
 
-    /// What makes heavy flows of the registers of PRECISION, by its file of constants.
+    /// What makes heavy flows of the registers of PRECISION, by its file of constants. Of shorter epochs than intervals
+    /// some would not be read, and the next but one might begin while one is read.
     ///
     /// # Errors
     ///
-    /// [`SwitchFileError`] if the file is not that of such a program.
-    pub(crate) fn heavy(&self, interval_ns: u64) -> Result<HeavyReadout, SwitchFileError> {
+    /// [`SwitchFileError`] if the file is not that of such a program with epochs for such intervals.
+    pub(crate) fn heavy(&self, interval_ms: NonZeroU32) -> Result<HeavyReadout, SwitchFileError> {
         let constants = self.constants_of(HEAVY_HITTERS)?;
-        HeavyReadout::new(&constants, interval_ns)
-            .map_err(|error| SwitchFileError::Heavy(self.constants.clone(), error))
+        let interval_ns = u64::from(interval_ms.get()) * 1_000_000;
+        let readout = HeavyReadout::new(&constants, interval_ns)
+            .map_err(|error| SwitchFileError::Heavy(self.constants.clone(), error))?;
+        let found_ns = readout.epoch_ns();
+        if !(interval_ns..2 * interval_ns).contains(&found_ns) {
+            return Err(SwitchFileError::Epoch { file: self.constants.clone(), found_ns, interval_ms });
+        }
+        Ok(readout)
     }
 
     /// What makes intervals of the registers of reordering by prefix, by its file of constants.
@@ -192,6 +212,8 @@ impl SwitchConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use equality::programs::Subject;
 
     use super::super::Config;
@@ -211,14 +233,30 @@ mod tests {
         assert_eq!(error, "/nowhere/constants.p4 cannot be read");
     }
 
-    /// What is read of the constants that are kept of a program, for a stream that measures so.
+    /// What is read of the constants that are kept of a program, for a stream that measures so in intervals of 2 ms:
+    /// epochs of the kept PRECISION are 2.1 ms long.
     fn read(program: &str, measured: &str) -> Result<&'static str, String> {
         let file = Subject::of_name(program).unwrap().folder().join("constants.p4");
         let switch = format!("switch: {{control: 'a:1', constants: {}}}", file.display());
         let peers = "peers: {listen: '127.0.0.1:0', insecure: true, peers_insecure: true}";
         let text = format!("network: {{{peers}, streams: [{{name: a, {switch}, {measured}}}]}}\n");
-        let config = Config::parse(&text).unwrap();
-        config.network.streams[0].switch_program().map_err(|error| chain(&error))
+        let mut stream = Config::parse(&text).unwrap().network.streams.remove(0);
+        stream.interval_ms = NonZeroU32::new(2).unwrap();
+        stream.switch_program().map_err(|error| chain(&error))
+    }
+
+    #[test]
+    fn epochs_are_as_long_as_intervals_or_less_than_twice_as_long() {
+        let constants = Subject::of_name("precision").unwrap().folder().join("constants.p4");
+        let switch = SwitchConfig { control: String::new(), constants, clock_offset_ns: None, marker_interface: None };
+        let read = |interval_ms| switch.heavy(NonZeroU32::new(interval_ms).unwrap()).map(|readout| readout.epoch_ns());
+
+        assert_eq!(read(2).unwrap(), 1 << 21);
+        for interval_ms in [1, 3, 1_000] {
+            let error = read(interval_ms).unwrap_err().to_string();
+            let why = format!("has epochs of 2097152 ns, network.streams.interval_ms is {interval_ms}: as long");
+            assert!(error.contains(&why), "{error}");
+        }
     }
 
     #[test]

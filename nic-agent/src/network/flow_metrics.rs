@@ -55,7 +55,10 @@ impl FlowMetrics {
         };
         let checked = client.gauge("network.reordering.checked").unit("{packet}").group(Group::Measurement);
         // Delays of this stream have a flag of their own, for other frames.
-        let merged_flag = client.gauge("network.flag.synopses_oversized").unit("1").group(Group::Measurement);
+        let merged_flag =
+            client.gauge("network.flag.synopses_oversized").unit("1").group(Group::Measurement).register();
+        // Nobody looks for merged frames in a switch, which merges none.
+        merged_flag.set(0.0);
         let steps = client.counter("network.synopses.clock_steps");
         Self {
             reordering: settings.reordering.is_some().then(reordering),
@@ -65,7 +68,7 @@ impl FlowMetrics {
             packets: measurement("network.synopses.packets"),
             refused: measurement("network.synopses.refused"),
             dropped: measurement("network.synopses.dropped_by_kernel"),
-            merged_flag: merged_flag.register(),
+            merged_flag,
             oversized: measurement("network.synopses.oversized"),
             clock_steps: steps.unit("{step}").group(Group::Measurement).register(),
             client,

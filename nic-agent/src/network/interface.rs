@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const WARN_EVERY: u32 = 60;
 /// Interval between two polls of the kernel's counters.
 const POLL: Nanos = Nanos::from_millis(250);
-/// Difference between the card's clock and the system's that is logged.
+/// Difference between the card's clock and the system's that is logged, and up to which the card's is believed.
 const FAR: Nanos = Nanos::from_secs(1);
 
 /// A stream of an interface, by its kind.
@@ -196,9 +196,7 @@ impl InterfaceReader {
                 // When a frame was dropped is not known, but since when: the counter is read after each block, and
                 // before an interval ends.
                 let total = ring.counts().dropped;
-                // A card's clock may be ahead.
-                let noticed = latest.map_or_else(unix_now, |latest| latest.max(unix_now()));
-                streams.add_dropped_to_shared(total - dropped_one_way, noticed);
+                streams.add_dropped_to_shared(total - dropped_one_way, noticed_by(latest, unix_now()));
                 dropped_one_way = total;
             }
             streams.poll_shared(read);
@@ -223,6 +221,12 @@ fn give_up(shards: &mut [Streams]) {
 /// older frames are still in the ring; their interval may not end before they are read.
 fn read_until(latest: Option<UnixNanos>, now: UnixNanos) -> UnixNanos {
     latest.map_or(now, |latest| latest.min(now))
+}
+
+/// When dropped frames were noticed at the latest, if the last frame is of `latest`. A card's clock may be ahead, but
+/// what a false timestamp says may not be believed: until then all intervals would have missed packets.
+fn noticed_by(latest: Option<UnixNanos>, now: UnixNanos) -> UnixNanos {
+    latest.map_or(now, |latest| latest.clamp(now, now.plus(FAR)))
 }
 
 /// Polls the kernel's counters a few times a second.
@@ -323,6 +327,17 @@ mod tests {
         assert!(counts.dropped >= 400, "four pages cannot hold 500 frames of 1,000 bytes");
         assert_eq!(dropped.get(), counts.dropped);
         assert!(reader.stats.snapshot().dropped > 0);
+    }
+
+    #[test]
+    fn drops_are_noticed_by_the_clock_that_is_ahead_but_not_by_a_false_timestamp() {
+        let now = UnixNanos::from_secs(1_000);
+        let ahead = now.plus(Nanos::from_millis(300));
+
+        assert_eq!(noticed_by(None, now), now);
+        assert_eq!(noticed_by(Some(now.minus(FAR)), now), now);
+        assert_eq!(noticed_by(Some(ahead), now), ahead);
+        assert_eq!(noticed_by(Some(UnixNanos(u64::MAX)), now), now.plus(FAR));
     }
 
     #[test]

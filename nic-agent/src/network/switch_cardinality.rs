@@ -6,7 +6,7 @@ use std::path::Path;
 use client::Gauge;
 use packets::FlowsSettings;
 use packets::flows::FlowsInterval;
-use packets::switch::readout::{CardinalityInterval, CardinalityReadout, ReadoutError};
+use packets::switch::readout::{CardinalityInterval, CardinalityReadout};
 use packets::switch::registers::SwitchRegisters as _;
 use wire::time::{Nanos, UnixNanos};
 
@@ -82,11 +82,8 @@ impl Measurement for SwitchCardinality {
             None => switch.elapsed_ns()?,
         };
         let is_configured = self.clock_offset_ns.is_some();
-        let read = self.readout.read(&frames, &block, now.0, switch_ns).map_err(|error| match error {
-            ReadoutError::Time { .. } if is_configured => PollError::Offset(error),
-            other => other.into(),
-        });
-        let Some(interval) = read? else {
+        let read = self.readout.read(&frames, &block, now.0, switch_ns);
+        let Some(interval) = read.map_err(|error| PollError::of_readout(error, is_configured))? else {
             self.started_again = is_configured && self.readout.has_started_again();
             return if self.started_again { Err(PollError::StartedAgain) } else { Ok(PollOutcome::Begun) };
         };

@@ -26,6 +26,16 @@ pub(super) enum PollError {
     Offset(#[source] ReadoutError),
 }
 
+impl PollError {
+    /// Of a poll whose time is by a configured offset, or not.
+    pub(super) fn of_readout(error: ReadoutError, has_offset: bool) -> Self {
+        match error {
+            ReadoutError::Time { .. } if has_offset => Self::Offset(error),
+            other => Self::Readout(other),
+        }
+    }
+}
+
 /// What a poll gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollOutcome {

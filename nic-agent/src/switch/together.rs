@@ -7,13 +7,14 @@ use super::{SwitchError, buckets, fridge, seed, staggered, stream, window_ns};
 use crate::config::{Config, OneWayConfig, PairName, StreamConfig, SynopsisName};
 
 /// The constants of `p4/together`, which measures delays of handshakes, the sending end of FineComb, and distinct
-/// flows. Of these streams, and of all others of their switches, one has `pair: handshake`, one `one_way` with a peer,
-/// and one `synopses.cardinality`. Sizes are those of [`switch_constants`](super::switch_constants).
+/// flows. Of these streams, and of all others of their switch, one has `pair: handshake`, one `one_way` with a peer,
+/// and one `synopses.cardinality`. Those that have a switch have the same one. Sizes are those of
+/// [`switch_constants`](super::switch_constants).
 ///
 /// # Errors
 ///
-/// [`SwitchError`] if there is no such stream, another number of them than one measures one of the three, or something
-/// does not fit.
+/// [`SwitchError`] if there is no such stream, they are of several switches, another number of them than one measures
+/// one of the three, or something does not fit.
 pub fn together_constants(
     config: &Config,
     names: &[String],
@@ -31,10 +32,15 @@ pub fn together_constants(
     Ok(programs::together(fridge(handshakes, seed), &buckets, staggered(window_ns, seed), &key)?)
 }
 
-/// The named streams, and the others of the same switches.
+/// The named streams, and the others of the same switch.
 fn streams<'a>(config: &'a Config, names: &[String]) -> Result<Vec<&'a StreamConfig>, SwitchError> {
     let named = names.iter().map(|name| stream(config, name)).collect::<Result<Vec<_>, _>>()?;
-    let controls: Vec<&str> = named.iter().filter_map(|stream| control(stream)).collect();
+    let mut controls: Vec<&str> = named.iter().filter_map(|stream| control(stream)).collect();
+    controls.sort_unstable();
+    controls.dedup();
+    if controls.len() > 1 {
+        return Err(SwitchError::Switches(controls.into_iter().map(str::to_owned).collect()));
+    }
     let is_of_them = |stream: &&StreamConfig| {
         let is_named = named.iter().any(|named| named.name == stream.name);
         is_named || control(stream).is_some_and(|control| controls.contains(&control))
@@ -173,7 +179,10 @@ mod tests {
         let expected = "p4/together measures one stream with `one_way` with finecomb and a peer, and 0 of a, b have it: \
                         name each of them, or give them one switch";
         assert_eq!(missing, expected);
-        assert!(made(&config, &names(&["a", "c"]), DigestKind::Products).is_ok());
+        let several = refused(&names(&["c", "a"]));
+        let expected =
+            "p4/together is the program of one switch, and the streams have a:9090, b:9090: name streams of one";
+        assert_eq!(several, expected);
         assert_eq!(refused(&names(&["a", "x"])), "there is no stream \"x\"; the configuration has a, b, c");
         assert!(refused(&[]).contains("and 0 of none have it"));
 

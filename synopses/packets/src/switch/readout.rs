@@ -68,6 +68,29 @@ pub enum ReadoutError {
     Registers(#[from] DecodeError),
 }
 
+/// A poll takes as long at most. So much later its time may be known, or packets still come.
+const MAX_POLL_NS: u64 = 1_000_000_000;
+
+/// What was taken for a switch's time at two polls, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct TakenTimes {
+    before_ns: u64,
+    now_ns: u64,
+}
+
+impl TakenTimes {
+    /// Refuses them if the latest packet, which came since the poll before, came long before that by them, or is still
+    /// to come: by more than `allowed_ns` and what a poll takes. It came in the slot of `slot_ns` that began at
+    /// `latest_ns`.
+    fn check(self, latest_ns: u64, slot_ns: u64, allowed_ns: u64) -> Result<(), ReadoutError> {
+        let Self { before_ns, now_ns } = self;
+        let allowed_ns = allowed_ns.saturating_add(MAX_POLL_NS);
+        let is_earlier = latest_ns.saturating_add(slot_ns).saturating_add(allowed_ns) < before_ns;
+        let is_later = latest_ns > now_ns.saturating_add(allowed_ns);
+        if is_earlier || is_later { Err(ReadoutError::Time { latest_ns, before_ns, now_ns }) } else { Ok(()) }
+    }
+}
+
 /// What a program says of itself if it has the agent's constants.
 #[derive(Clone, Copy, Debug)]
 struct ProgramCheck {

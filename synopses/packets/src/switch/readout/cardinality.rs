@@ -4,7 +4,7 @@
 use synopses::cardinality::{Cardinality as _, Hash, Settings, SettingsError, StHll, StHllSettings, Tally};
 use thiserror::Error;
 
-use super::{FrameInterval, FramePolls, ProgramCheck, ReadoutError};
+use super::{FrameInterval, FramePolls, ProgramCheck, ReadoutError, TakenTimes};
 use crate::flows::LastingCount;
 use crate::switch::Constants;
 use crate::switch::registers::{CardinalityBlock, FrameBlock};
@@ -13,8 +13,6 @@ use crate::switch::registers::{CardinalityBlock, FrameBlock};
 const REGISTER_BITS: [u64; 2] = [6, 16];
 /// The most bits of a slot in nanoseconds.
 const MAX_SLOT_SHIFT: u64 = 32;
-/// A poll takes as long at most. So much later its time may be known, or packets still come.
-const MAX_POLL_NS: u64 = 1_000_000_000;
 
 /// Why constants describe no ST-HLL.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -127,8 +125,9 @@ impl CardinalityReadout {
         self.window_ns
     }
 
-    /// Whether the switch had started again at the latest poll, as its time or its count of frames had gone back. Until
-    /// it has been polled for the first time, nobody knows.
+    /// Whether the switch had started again at the latest poll, as its time had gone back. Until it has been polled for
+    /// the first time, nobody knows. That its count of frames alone has gone back says less: so it has after an outage
+    /// of more than 2^31 frames.
     #[must_use]
     pub const fn has_started_again(&self) -> bool {
         self.started_again
@@ -152,9 +151,10 @@ impl CardinalityReadout {
         let (slot, before_ns) = (self.slot, self.switch_ns);
         (self.slot, self.switch_ns, self.started_again) = (block.slot, switch_ns, false);
         let is_first = self.polls.latest.is_none();
-        let Some(frames) = self.polls.take(frames, now_ns, slot > block.slot)? else {
+        let went_back = slot > block.slot;
+        let Some(frames) = self.polls.take(frames, now_ns, went_back)? else {
             self.lasting.reset();
-            (self.apart, self.started_again) = (None, !is_first);
+            (self.apart, self.started_again) = (None, went_back && !is_first);
             return Ok(None);
         };
         if block.slot > slot {
@@ -172,15 +172,12 @@ impl CardinalityReadout {
         Ok(Some(CardinalityInterval { frames, flows, lasting }))
     }
 
-    /// Refuses what is taken for the switch's time if the latest packet, which came since the poll before, came long
-    /// before that by it, or is still to come.
+    /// Refuses what is taken for the switch's time if the latest packet, which came since the poll before, came more
+    /// than a window before that by it, or is still to come.
     fn check_time(&self, before_ns: u64) -> Result<(), ReadoutError> {
-        let (slot_ns, now_ns) = (2 * self.window_ns / self.registers() as u64, self.switch_ns);
-        let latest_ns = self.slot.saturating_mul(slot_ns);
-        let allowed_ns = self.window_ns.saturating_add(MAX_POLL_NS);
-        let is_earlier = latest_ns.saturating_add(slot_ns).saturating_add(allowed_ns) < before_ns;
-        let is_later = latest_ns > now_ns.saturating_add(allowed_ns);
-        if is_earlier || is_later { Err(ReadoutError::Time { latest_ns, before_ns, now_ns }) } else { Ok(()) }
+        let slot_ns = 2 * self.window_ns / self.registers() as u64;
+        let taken = TakenTimes { before_ns, now_ns: self.switch_ns };
+        taken.check(self.slot.saturating_mul(slot_ns), slot_ns, self.window_ns)
     }
 
     /// The library's type with the registers of a switch.
@@ -206,6 +203,7 @@ impl CardinalityReadout {
 mod tests {
     use synopses::digest::{Digest, DigestKey};
 
+    use super::super::BACK;
     use super::*;
     use crate::switch::programs;
 
@@ -336,6 +334,22 @@ mod tests {
         (12..14).for_each(|half| switch.half(half, 0, 100));
         assert_eq!(switch.interval(&mut readout, 7 * SECOND).frames.lost_polls, 0);
         assert!(!readout.has_started_again());
+    }
+
+    #[test]
+    fn frames_that_went_back_alone_begin_anew_and_do_not_say_that_the_switch_started_again() {
+        let (mut readout, mut switch) = (readout(), Sketched::new());
+        (2..8).for_each(|half| switch.half(half, 0, 100));
+        assert_eq!(switch.poll(&mut readout, 4 * SECOND), Ok(None));
+
+        // An outage of so many frames.
+        switch.frames.frames = switch.frames.frames.wrapping_add(BACK);
+        (8..10).for_each(|half| switch.half(half, 0, 100));
+        assert_eq!(switch.poll(&mut readout, 5 * SECOND), Ok(None));
+        assert!(!readout.has_started_again());
+
+        (10..12).for_each(|half| switch.half(half, 0, 100));
+        assert!(switch.interval(&mut readout, 6 * SECOND).flows.is_some());
     }
 
     #[test]

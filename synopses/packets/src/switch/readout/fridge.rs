@@ -12,6 +12,8 @@ use crate::switch::{Constants, MAX_ENTRIES};
 
 /// Coins of a fridge are below this.
 const ALWAYS: f64 = (1_u64 << 32) as f64;
+/// The fewest fridges of a program of several.
+const MIN_FRIDGES: usize = 2;
 /// Slots of each of several fridges, and the upper end of its interval of coins.
 static PARTS: [[&str; 2]; MAX_FRIDGES] =
     [["SLOTS_0", "BELOW_0"], ["SLOTS_1", "BELOW_1"], ["SLOTS_2", "BELOW_2"], ["SLOTS_3", "BELOW_3"]];
@@ -31,8 +33,8 @@ pub enum FridgeError {
     /// More slots than a switch can have.
     #[error("{0} slots, at most {MAX_ENTRIES} are possible in a switch")]
     Slots(u64),
-    /// More fridges than a program has.
-    #[error("{0} fridges, at most {MAX_FRIDGES} are possible in a switch")]
+    /// Fewer or more fridges than a program has.
+    #[error("{0} fridges, {MIN_FRIDGES} to {MAX_FRIDGES} are possible in a switch")]
     Fridges(u64),
     /// The library refuses the settings.
     #[error(transparent)]
@@ -127,7 +129,8 @@ impl FridgeConstants<'_> {
     }
 
     fn fridges(self, count: u64) -> Result<Vec<FridgeSpec>, FridgeError> {
-        let parts = usize::try_from(count).ok().and_then(|count| PARTS.get(..count));
+        let possible = usize::try_from(count).ok().filter(|count| (MIN_FRIDGES..=MAX_FRIDGES).contains(count));
+        let parts = possible.and_then(|count| PARTS.get(..count));
         let (mut fridges, mut from) = (Vec::new(), 0);
         for &[slots, below] in parts.ok_or(FridgeError::Fridges(count))? {
             let (slots, below) = (self.slots(slots)?, self.value(below)?);
@@ -395,10 +398,11 @@ mod tests {
         let refused = |from: &str, to: &str| changed(from, to).expect_err("refused");
 
         assert_eq!(changed("", ""), Ok("fridges"));
-        let many = "5 fridges, at most 4 are possible in a switch";
-        assert_eq!(refused("FRIDGES 2", "FRIDGES 5"), many);
+        for number in [0, 1, 5] {
+            let expected = format!("{number} fridges, 2 to 4 are possible in a switch");
+            assert_eq!(refused("FRIDGES 2", &format!("FRIDGES {number}")), expected);
+        }
         assert_eq!(refused("FRIDGES 2", "FRIDGES 3"), "fridges has no constant SLOTS_2");
-        assert_eq!(refused("FRIDGES 2", "FRIDGES 0"), "0 fridges, from 1 to 16 are possible");
         let end = refused("BELOW_1 = 0x100000000", "BELOW_1 = 0xc0000000");
         assert_eq!(end, "a probability of 0, above 2⁻³³ and at most 1 are possible");
         let slots = refused("SLOTS_1 = 0x20", "SLOTS_1 = 0x20001");

@@ -4,7 +4,7 @@
 use synopses::rap::{MAX_EPOCH_SHIFT, SettingsError};
 use thiserror::Error;
 
-use super::{FrameInterval, FramePolls, ProgramCheck, ReadoutError};
+use super::{FrameInterval, FramePolls, ProgramCheck, ReadoutError, TakenTimes};
 use crate::flows::MIN_SHARE_PACKETS;
 use crate::switch::Constants;
 use crate::switch::registers::{FrameBlock, HeavyBlock};
@@ -41,7 +41,8 @@ pub enum HeavyError {
 pub struct SwitchHeavyFlows {
     /// Frames since the poll before.
     pub frames: FrameInterval,
-    /// Those of the latest epoch that is over; `None` if none is yet, or if the next but one began while it was read.
+    /// Those of the latest epoch that is over; `None` if none is yet, or if the next but one began before it was read
+    /// for the first time.
     pub flows: Option<HeavyFlows>,
     /// Epochs that were lost so: 1 or 0.
     pub overrun: u64,
@@ -92,9 +93,15 @@ pub struct HeavyReadout {
     epoch_shift: u32,
     /// The latest epoch of the switch at the latest poll.
     latest: u64,
-    /// The epoch that was read last, and the share of its heaviest flow.
-    read: Option<(u64, Option<f64>)>,
-    /// That share in the epoch that was read before it.
+    /// What was taken for its time then, in nanoseconds.
+    switch_ns: u64,
+    /// Why that is not its time, as long as no packets came that say otherwise.
+    apart: Option<ReadoutError>,
+    /// Whether the switch had started again at the latest poll.
+    started_again: bool,
+    /// The epoch that was read last, and its flows.
+    read: Option<(u64, HeavyFlows)>,
+    /// The share of the heaviest flow in the epoch that was read before it.
     share_before: Option<f64>,
 }
 
@@ -120,6 +127,9 @@ impl HeavyReadout {
             rows: rows as usize,
             epoch_shift,
             latest: 0,
+            switch_ns: 0,
+            apart: None,
+            started_again: false,
             read: None,
             share_before: None,
         })
@@ -137,12 +147,27 @@ impl HeavyReadout {
         self.rows
     }
 
+    /// Length of an epoch in nanoseconds.
+    #[must_use]
+    pub const fn epoch_ns(&self) -> u64 {
+        1 << self.epoch_shift
+    }
+
+    /// Whether the switch had started again at the latest poll, as its epochs had gone back. Until it has been polled
+    /// for the first time, nobody knows.
+    #[must_use]
+    pub const fn has_started_again(&self) -> bool {
+        self.started_again
+    }
+
     /// Takes what was read at `now_ns`: the switch's own time, `switch_ns`, first, then the entries, then the frames.
     /// `None`: this is the first poll, or the first one after the switch has started again.
     ///
     /// # Errors
     ///
-    /// [`ReadoutError`] if the switch runs something else. The next poll begins anew.
+    /// [`ReadoutError`] if the switch runs something else: the next poll begins anew. Or if its packets did not come
+    /// when its time is said to have been, by more than an epoch and what a poll takes: by such a time another epoch
+    /// would be read, or none. That holds until packets come that agree with it.
     pub fn read(
         &mut self,
         frames: &FrameBlock,
@@ -150,33 +175,47 @@ impl HeavyReadout {
         now_ns: u64,
         switch_ns: u64,
     ) -> Result<Option<SwitchHeavyFlows>, ReadoutError> {
-        let latest = block.epochs[0].max(block.epochs[1]);
-        let went_back = core::mem::replace(&mut self.latest, latest) > latest;
+        let (latest, before_ns) = (self.latest, self.switch_ns);
+        self.latest = block.epochs[0].max(block.epochs[1]);
+        (self.switch_ns, self.started_again) = (switch_ns, false);
+        let (is_first, went_back) = (self.polls.latest.is_none(), latest > self.latest);
         let Some(frames) = self.polls.take(frames, now_ns, went_back)? else {
-            (self.read, self.share_before) = (None, None);
+            (self.read, self.share_before, self.apart) = (None, None, None);
+            self.started_again = went_back && !is_first;
             return Ok(None);
         };
+        if self.latest > latest {
+            let (taken, epoch_ns) = (TakenTimes { before_ns, now_ns: switch_ns }, self.epoch_ns());
+            self.apart = taken.check(self.latest.saturating_mul(epoch_ns), epoch_ns, epoch_ns).err();
+        }
+        if let Some(apart) = &self.apart {
+            (self.read, self.share_before) = (None, None);
+            return Err(apart.clone());
+        }
         let Some(epoch) = (switch_ns >> self.epoch_shift).checked_sub(1) else {
             return Ok(Some(SwitchHeavyFlows { frames, flows: None, overrun: 0 }));
         };
         let there = block.epochs[(epoch & 1) as usize];
         if there > epoch {
-            return Ok(Some(SwitchHeavyFlows { frames, flows: None, overrun: 1 }));
+            // The next but one began meanwhile. What was read at the poll before was at rest then.
+            let flows = self.read.filter(|(read, _)| *read == epoch).map(|(_, flows)| flows);
+            return Ok(Some(SwitchHeavyFlows { frames, flows, overrun: flows.is_none().into() }));
         }
         // Of an epoch without packets, the set is still that of an earlier one.
         let flows = if there == epoch { HeavyFlows::of(block, epoch) } else { HeavyFlows::default() };
-        let flows = HeavyFlows { lasting_share: self.lasting(epoch, flows.share()), ..flows };
-        Ok(Some(SwitchHeavyFlows { frames, flows: Some(flows), overrun: 0 }))
+        Ok(Some(SwitchHeavyFlows { frames, flows: Some(self.lasting(epoch, flows)), overrun: 0 }))
     }
 
-    /// The larger one of the shares of this epoch and of the one that was read before. An epoch that is read once more
-    /// is compared with the same one.
-    fn lasting(&mut self, epoch: u64, share: Option<f64>) -> Option<f64> {
-        let (read, before) = self.read.replace((epoch, share)).unzip();
-        if read != Some(epoch) {
-            self.share_before = before.flatten();
+    /// With the larger one of the shares of this epoch and of the one that was read before. An epoch that is read once
+    /// more is compared with the same one.
+    fn lasting(&mut self, epoch: u64, flows: HeavyFlows) -> HeavyFlows {
+        if let Some((_, before)) = self.read.filter(|(read, _)| *read != epoch) {
+            self.share_before = before.share();
         }
-        share.map(|share| share.max(self.share_before.unwrap_or(share)))
+        let lasting_share = flows.share().map(|share| share.max(self.share_before.unwrap_or(share)));
+        let flows = HeavyFlows { lasting_share, ..flows };
+        self.read = Some((epoch, flows));
+        flows
     }
 }
 
@@ -185,6 +224,7 @@ mod tests {
     use synopses::digest::{Digest, DigestKey};
     use synopses::rap::{Admission, EpochPrecision, EpochSettings, HeavyHitter, HeavyHitters as _, WaySettings};
 
+    use super::super::BACK;
     use super::*;
     use crate::switch::programs;
     use crate::switch::registers::HeavyEntry;
@@ -310,8 +350,53 @@ mod tests {
         // It has counted further than before already, but its epochs began anew.
         let mut other = Tabled::new();
         other.send(0, 1, 200);
+        assert!(!readout.has_started_again(), "nobody knows");
         assert_eq!(other.poll(&mut readout, 1), Ok(None));
+        assert!(readout.has_started_again());
         assert_eq!(other.flows(&mut readout, 1).heaviest, 200);
+        assert!(!readout.has_started_again());
+
+        // Frames alone: an outage of so many.
+        other.frames.frames = other.frames.frames.wrapping_add(BACK);
+        assert_eq!(other.poll(&mut readout, 1), Ok(None));
+        assert!(!readout.has_started_again());
+    }
+
+    #[test]
+    fn an_epoch_that_was_read_already_is_given_again_if_the_next_but_one_begins_meanwhile() {
+        let (mut readout, mut switch) = (readout(), Tabled::new());
+        assert_eq!(switch.poll(&mut readout, 5), Ok(None));
+        switch.send(5, 1, 80);
+        (10..30).for_each(|flow| switch.send(5, flow, 1));
+        switch.send(6, 1, 100);
+        let before = switch.flows(&mut readout, 6);
+        assert_eq!((before.packets, before.lasting_share), (100, Some(0.8)));
+
+        // The time was asked for at the end of epoch 6, and the registers were read when epoch 7 had begun.
+        switch.send(7, 1, 10);
+        let again = switch.poll(&mut readout, 6).expect("its own constants").expect("an interval");
+        assert_eq!((again.flows, again.overrun, again.frames.packets), (Some(before), 0, 10));
+        assert_eq!(switch.flows(&mut readout, 7).lasting_share, Some(1.0));
+    }
+
+    #[test]
+    fn a_time_that_is_not_the_switchs_is_refused_until_packets_agree_with_it() {
+        let (mut readout, mut switch) = (readout(), Tabled::new());
+        switch.send(5, 1, 100);
+        assert_eq!(switch.poll(&mut readout, 1_000), Ok(None), "nobody knows yet");
+
+        switch.send(6, 1, 100);
+        let refused = switch.poll(&mut readout, 1_001).expect_err("no packet came then");
+        assert!(matches!(refused, ReadoutError::Time { latest_ns, .. } if latest_ns == 6 << SHIFT), "{refused}");
+        assert!(switch.poll(&mut readout, 1_002).is_err(), "nothing has come that says otherwise");
+
+        // Its own time again. Then one that is behind.
+        switch.send(7, 1, 100);
+        assert!(switch.poll(&mut readout, 8).is_err(), "not since the poll before");
+        switch.send(8, 1, 100);
+        assert_eq!(switch.flows(&mut readout, 9).heaviest, 100);
+        switch.send(9, 1, 100);
+        assert!(matches!(switch.poll(&mut readout, 2), Err(ReadoutError::Time { .. })));
     }
 
     #[test]
