@@ -11,7 +11,7 @@ const STRIDE: u32 = 5;
 const MAX_STRIDE: f64 = 1e9;
 /// Rows shorter than this, in seconds, are learnt as often as rows of this length.
 const LEARNT_BY_TIME: f64 = 0.1;
-/// Most rows that [`Settings::every`] averages into a longer one.
+/// Most rows that [`Settings::lasting`] averages into a longer one.
 const MAX_LONG_ROWS: f64 = 10.0;
 /// For so long the growth of a pool says nothing, in seconds.
 const POOL_SECONDS: f64 = 2.0;
@@ -194,7 +194,7 @@ pub struct Settings {
     pub group_margin: Option<f64>,
     /// So many rows are averaged into a longer one, at least 2, whose groups of columns are judged like those of a row
     /// (see `long_rows.rs`); with [`group_margin`](Self::group_margin) only. `None`: none. Default: `None`; where
-    /// groups are judged [`every`](Self::every) sets what makes a second, at most 10.
+    /// groups are judged [`lasting`](Self::lasting) sets what makes a second, at most 10.
     pub long_rows: Option<usize>,
     /// The first rows of a service are not learnt: it allocates memory and fills caches, and a few such rows would
     /// determine the deviation of those columns. Default: 0; the NIC agent, which sees services start, sets 20.
@@ -227,7 +227,7 @@ pub struct Settings {
     pub latch_rows: Option<usize>,
     /// For so many rows the growth of a pool ([`Column::pool`](crate::Column::pool)) says nothing, at least 1 (see
     /// `pools.rs`). `None`: growth counts at once. No effect in the paper's forms. Default: `None`; where gauges latch
-    /// [`every`](Self::every) sets what makes two seconds, from 3 to 200.
+    /// [`lasting`](Self::lasting) sets what makes two seconds, from 3 to 200.
     pub pool_rows: Option<usize>,
     /// Cap on a single row's score for episodes, as a multiple of γ, at least 1. Default: 2, so that a single row,
     /// however extreme, is no episode, and two are. With an [`episode_margin`](Self::episode_margin) above 1, at least
@@ -327,8 +327,8 @@ impl Settings {
 
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
     /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, groups are
-    /// judged at 3 times their own threshold, also over longer rows where rows are short, what is new begins another
-    /// episode within one, and episodes have the margin of [`every`](Self::every).
+    /// judged at 3 times their own threshold, what is new begins another episode within one, and episodes have the
+    /// margin of [`every`](Self::every).
     #[must_use]
     pub fn live(interval: f64) -> Self {
         let latch_rows = Some(60);
@@ -342,22 +342,25 @@ impl Settings {
     /// Raises the stride for rows below 100 ms, so that as many rows are learnt in a second as at 100 ms: what is
     /// normal changes with time, and not with the number of rows. In the default form only: the paper's learn every
     /// row. Longer rows, and a longer stride, are as they were.
-    ///
-    /// Where groups are judged, averages what makes a second of rows of up to half a second, at most 10 of them. Where
-    /// gauges latch, the growth of pools may last for two seconds.
     #[must_use]
     pub fn every(self, interval: f64) -> Self {
         let margin = 1.0 + 0.15 * (-interval.log2()).max(0.0);
         let learns_by_time = interval < LEARNT_BY_TIME && self.score == ScoreForm::Scaled;
         let rows = (LEARNT_BY_TIME / interval * f64::from(STRIDE)).round().min(MAX_STRIDE);
         let stride = if learns_by_time { self.stride.max(rows as u32) } else { self.stride };
-        // Rows of a second have requests enough; and 120 rows of training are few long ones.
+        Self { episode_margin: self.episode_margin.max(margin), stride, ..self }
+    }
+
+    /// What lasts counts (D79), with a row every `interval` seconds: longer rows of a second, at most 10 of up to half a
+    /// second, and patience of two seconds with pools. No part of [`live`](Self::live): no real fault has judged it yet.
+    #[must_use]
+    pub fn lasting(self, interval: f64) -> Self {
         let in_a_second = (1.0 / interval).round().min(MAX_LONG_ROWS);
         let is_averaged = self.group_margin.is_some() && in_a_second >= 2.0;
         let long_rows = self.long_rows.max(is_averaged.then_some(in_a_second as usize));
         let patience = (POOL_SECONDS / interval).round().clamp(3.0, 200.0) as usize;
         let pool_rows = self.pool_rows.max(self.latch_rows.map(|_| patience));
-        Self { episode_margin: self.episode_margin.max(margin), stride, long_rows, pool_rows, ..self }
+        Self { long_rows, pool_rows, ..self }
     }
 
     /// The cap on a single row's score for episodes in force, as a multiple of γ. A margin near the cap would be out of
