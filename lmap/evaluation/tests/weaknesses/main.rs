@@ -27,7 +27,8 @@ fn folder() -> PathBuf {
 fn alarms(file: &Path, changed: fn(Settings) -> Settings) -> Vec<Alarm> {
     let recording = recording::decode(&std::fs::read(file).unwrap()).unwrap();
     let of = recording_table(recording, CONVENTIONS).unwrap();
-    let mut detector = Detector::new(of.columns.columns, changed(Settings::live(of.interval).lasting(of.interval)), 1).unwrap();
+    let mut detector =
+        Detector::new(of.columns.columns, changed(Settings::live(of.interval).lasting(of.interval)), 1).unwrap();
     let (mut found, mut reasons) = (Vec::new(), Vec::new());
     for (at, row) in of.table.rows().enumerate() {
         if detector.score(row).unwrap().episode == Episode::Began {
