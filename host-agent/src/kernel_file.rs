@@ -2,8 +2,8 @@
 //!
 //! A file of one record, such as `limits` or `status` of a process, comes at once if there is room for all of it. So a
 //! read that leaves room was the last one: there is no other that finds the end, and none that asks for the size, which
-//! the kernel does not know. Not for files of several records, such as `mountinfo`: a read of these ends behind the last
-//! record that fits.
+//! the kernel does not know. Not for files of several records, such as `mountinfo`: a read of these ends behind the
+//! last record that fits.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};

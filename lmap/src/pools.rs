@@ -4,8 +4,8 @@
 //! That growth is over in a moment, and what was taken stays; a leak goes on. So growth of such a column says nothing
 //! for the first rows ([`Settings::pool_rows`](crate::Settings::pool_rows)): it is replaced by what the other columns
 //! let expect. If it has come to rest by then, it is at home there ([`Latches::settle`]). If not, it counts from then
-//! on, and so does more growth in the next [`FORGETS`] times as many rows: a leak in steps is seen with its second. What
-//! holds more than twice what it did in training counts at once, and so does everything that shrinks.
+//! on, and so does more growth in the next [`FORGETS`] times as many rows: a leak in steps is seen with its second.
+//! What holds more than twice what it did in training counts at once, and so does everything that shrinks.
 //!
 //! 12 B for each column; a row in which one grows is scored three times.
 

@@ -351,8 +351,8 @@ impl Settings {
         Self { episode_margin: self.episode_margin.max(margin), stride, ..self }
     }
 
-    /// What lasts counts (D79), with a row every `interval` seconds: longer rows of a second, at most 10 of up to half a
-    /// second, and patience of two seconds with pools. No part of [`live`](Self::live): no real fault has judged it yet.
+    /// What lasts counts (D79), with a row every `interval` seconds: longer rows of a second, at most 10 of up to half
+    /// a second, and patience of two seconds with pools. Not in [`live`](Self::live): no real fault has judged it yet.
     #[must_use]
     pub fn lasting(self, interval: f64) -> Self {
         let in_a_second = (1.0 / interval).round().min(MAX_LONG_ROWS);

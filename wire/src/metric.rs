@@ -164,8 +164,8 @@ const POOLS: [&str; 7] = [
 
 /// Whether the column of a title is about what a process takes as it needs it, and keeps, so that it grows for a moment
 /// in ordinary use: the memory, threads, descriptors and connections of a process or a container, which are gauges
-/// (`is_gauge`), and minor page faults. A delay, a loss, a share or a queue is none, of whatever group: that it grows is
-/// what it is watched for.
+/// (`is_gauge`), and minor page faults. A delay, a loss, a share or a queue is none, of whatever group: that it grows
+/// is what it is watched for.
 #[must_use]
 pub fn is_pool(title: &str, is_gauge: bool) -> bool {
     let is_taking = title.contains("paging.faults") && title.contains("\"minor\"");
