@@ -148,7 +148,9 @@ mod tests {
         let (said, saying) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             said.send(rustix::thread::gettid().as_raw_pid()).unwrap();
-            gone.into_iter().for_each(|()| said.send(0).unwrap());
+            for () in gone {
+                said.send(0).unwrap();
+            }
         });
         let tid = saying.recv().unwrap();
         let mut task = OpenTask::open(&process, tid).unwrap();

@@ -122,7 +122,9 @@ impl InterfaceReader {
                     tries = 0;
                     self.stats.set_problem("");
                     let opened = unix_now();
-                    shards.iter_mut().for_each(|streams| streams.unread_until(opened));
+                    for streams in shards.iter_mut() {
+                        streams.unread_until(opened);
+                    }
                     self.read(open, &mut shards, stop);
                     self.stats.set_rings(0, false);
                 }
@@ -214,7 +216,9 @@ impl InterfaceReader {
 /// The interface cannot be read now.
 fn give_up(shards: &mut [Streams]) {
     let now = unix_now();
-    shards.iter_mut().for_each(|streams| streams.unreadable(now));
+    for streams in shards.iter_mut() {
+        streams.unreadable(now);
+    }
 }
 
 /// The time up to which the interface has been read, if the last frame is of `latest`. After a pause of the thread,
