@@ -177,8 +177,8 @@ pub fn is_pool(title: &str, is_gauge: bool) -> bool {
 const ESTIMATED: [&str; 4] =
     ["network.flows.distinct", "network.sources.distinct", "network.ports.distinct", "network.destination.flows"];
 
-/// Whether the column of a title is an estimate of how many distinct things there are, also behind the name of a service
-/// (`shop/network.flows.distinct`), so that it is off by an error of its own: a gauge (`is_gauge`).
+/// Whether the column of a title is an estimate of how many distinct things there are, a gauge (`is_gauge`), so that it
+/// is off by an error of its own. Also behind the name of a service: `shop/network.flows.distinct`.
 #[must_use]
 pub fn is_estimated(title: &str, is_gauge: bool) -> bool {
     let name = title.split('{').next().unwrap_or_default();

@@ -20,7 +20,9 @@ const ESTIMATES: [usize; 4] = [FLOWS, SOURCES, FAN_IN, PORTS];
 
 fn columns(estimated: bool) -> Vec<Column> {
     let mut columns = gauges(7);
-    ESTIMATES.iter().for_each(|column| columns[*column].estimated = estimated);
+    for column in ESTIMATES {
+        columns[column].estimated = estimated;
+    }
     columns
 }
 
