@@ -76,7 +76,8 @@ impl Constant {
             let indicator = of.is_some_and(|of| of.indicator);
             let patience = pool_rows.filter(|_| of.is_some_and(|of| of.pool)).map(Patience::new);
             // A fit watches an estimate, whatever it did. In a model of before it may be a constant.
-            let error = if of.is_some_and(|of| of.estimated) { error(mean) } else { 0.0 };
+            let is_value = matches!(baseline, Baseline::Value { .. });
+            let error = if is_value && of.is_some_and(|of| of.estimated) { error(mean) } else { 0.0 };
             let least = MOVED.max(MOVED_SHARE * mean.abs()).max(error);
             Self { column, baseline, least, indicator, patience, moved: false }
         };

@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn only_watched_values_are_estimates() {
-        let of = |estimated, watched| Column { estimated, watched, ..Column::new(ColumnKind::Gauge, 0) };
+        let of = |estimated, watched| Column { watched, estimated, ..Column::new(ColumnKind::Gauge, 0) };
         let columns = [of(true, true), of(false, true), of(true, false), of(true, true)];
 
         assert_eq!(estimates(&columns, &[], ScoreForm::Scaled), [0, 3]);

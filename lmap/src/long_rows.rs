@@ -43,8 +43,8 @@ impl LongRows {
     pub(crate) fn new(columns: &[Column], levels: &[u32], groups: &Groups, rows: Option<usize>) -> Self {
         let Some(rows) = rows else { return Self::default() };
         let is_judged = |at: usize, column: &Column| {
-            let is_state = column.kind == ColumnKind::Gauge && !column.estimated;
-            is_state && (!column.pool || levels.binary_search(&(at as u32)).is_ok())
+            let by_value = levels.binary_search(&(at as u32)).is_err();
+            column.kind == ColumnKind::Gauge && !(by_value && (column.pool || column.estimated))
         };
         let judged = columns.iter().enumerate().filter(|(at, column)| is_judged(*at, column));
         let averaged = |(at, _)| AveragedColumn { column: at as u32, group: groups.index(at) as u8, mean: 0.0 };
