@@ -13,6 +13,7 @@ pub enum ColumnKind {
 
 /// One column of the rows that a detector is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts about a column that do not depend on each other")]
 pub struct Column {
     /// The kind of value.
     pub kind: ColumnKind,
@@ -28,6 +29,10 @@ pub struct Column {
     /// Whether it says how much of something the process holds that it takes as needed and keeps (memory, threads,
     /// descriptors, connections), or how it takes it (page faults): that it grows for a moment is ordinary.
     pub pool: bool,
+    /// Whether it is an estimate of how many distinct things there are (flows, addresses): it is off by √n + 3.4 % of n
+    /// by itself, whatever it did in training, so that a move within that is hardly a deviation. Judged by its value,
+    /// unless [`level`](Self::level) is set.
+    pub estimated: bool,
     /// For a column that says how long something waited: what of it is too much by itself. It is judged even if it is
     /// not watched.
     pub saturation: Option<Saturation>,
@@ -37,11 +42,11 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of `kind`, level left to training, in group 0, watched, no indicator, no pool, without a
-    /// rule of saturation.
+    /// A column of `kind`, level left to training, in group 0, watched, no indicator, no pool, not estimated,
+    /// without a rule of saturation.
     #[must_use]
     pub const fn new(kind: ColumnKind, fingerprint: u64) -> Self {
-        let (watched, indicator, pool) = (true, false, false);
-        Self { kind, level: None, group: 0, watched, indicator, pool, saturation: None, fingerprint }
+        let (watched, indicator, pool, estimated) = (true, false, false, false);
+        Self { kind, level: None, group: 0, watched, indicator, pool, estimated, saturation: None, fingerprint }
     }
 }

@@ -1,6 +1,7 @@
 //! Columns that were constant in training, and what it adds to a score that they move.
 
 use crate::column::Column;
+use crate::estimates::error;
 use crate::intake::Intake;
 use crate::pools::{Patience, TIMES};
 use crate::standard::{Role, Standard};
@@ -74,7 +75,11 @@ impl Constant {
             let of = columns.get(column as usize);
             let indicator = of.is_some_and(|of| of.indicator);
             let patience = pool_rows.filter(|_| of.is_some_and(|of| of.pool)).map(Patience::new);
-            Self { column, baseline, least: MOVED.max(MOVED_SHARE * mean.abs()), indicator, patience, moved: false }
+            // A fit watches an estimate, whatever it did. In a model of before it may be a constant.
+            let is_value = matches!(baseline, Baseline::Value { .. });
+            let error = if is_value && of.is_some_and(|of| of.estimated) { error(mean) } else { 0.0 };
+            let least = MOVED.max(MOVED_SHARE * mean.abs()).max(error);
+            Self { column, baseline, least, indicator, patience, moved: false }
         };
         let mut constants: Vec<_> = constants.map(constant).collect();
         constants.shrink_to_fit();

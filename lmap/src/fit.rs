@@ -10,6 +10,7 @@ use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
 use crate::constants::{Constant, ConstantRule};
 use crate::eigen::{NotConverged, Symmetric, symmetric_values};
+use crate::estimates::estimates;
 use crate::footprint::MIN_SKETCH_ROWS;
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::groups::Groups;
@@ -67,6 +68,16 @@ pub(crate) struct Training<'a> {
     marks: Vec<Mark>,
 }
 
+/// What is known of the columns of features.
+#[derive(Clone, Copy)]
+struct Features<'a> {
+    columns: &'a [Column],
+    /// Columns that are increments, ascending.
+    levels: &'a [u32],
+    /// Columns that are estimates, ascending.
+    estimates: &'a [u32],
+}
+
 /// A fitted pipeline without its threshold, and the scores of its training rows.
 struct Core {
     standard: Standard,
@@ -111,10 +122,11 @@ impl<'a> Training<'a> {
         let levels = self.levels(taken);
         let mut features = self.features(&levels, taken);
         self.still_indicators(&mut features);
-        let core = core(&features, m, self.settings.rank, self.settings)?;
+        let estimates = estimates(self.columns, &levels, self.settings.score);
+        let of = Features { columns: self.columns, levels: &levels, estimates: &estimates };
+        let core = core(&features, of, self.settings.rank, self.settings)?;
         let in_sample = sorted(core.scores.clone());
-        let Thresholds { gamma, groups, long_rows } =
-            thresholds(&features, (self.columns, &levels), &core, &in_sample, self.settings)?;
+        let Thresholds { gamma, groups, long_rows } = thresholds(&features, of, &core, &in_sample, self.settings)?;
         let latches = Latches::new(self.columns, &core.standard.roles, &levels, self.settings.latch_rows);
         let constant_rule = ConstantRule {
             weight: self.settings.constant_weight,
@@ -166,6 +178,7 @@ impl<'a> Training<'a> {
         let levels = self.levels(&all);
         let features = self.features(&levels, &all);
         let standard = Standard::fit(&features, self.columns.len(), standard_rule(self.settings, false));
+        let standard = standard.with_errors(&estimates(self.columns, &levels, self.settings.score));
         (levels, standard)
     }
 
@@ -178,7 +191,8 @@ impl<'a> Training<'a> {
             rows.iter().copied().filter(|&row| row > 0 && taken[row - 1] && !self.marks[row].restarted).collect();
         let found = |(column, spec): (usize, &Column)| {
             let by_rule = || {
-                let rule = self.settings.levels.filter(|_| spec.kind == ColumnKind::Gauge)?;
+                // An estimate is of a window: its value says all.
+                let rule = self.settings.levels.filter(|_| spec.kind == ColumnKind::Gauge && !spec.estimated)?;
                 let values: Vec<f64> = rows.iter().map(|&row| value(row, column)).collect();
                 let moves: Vec<f64> = steps.iter().map(|&row| value(row, column) - value(row - 1, column)).collect();
                 let (mean, deviation) = moments(values.iter().copied());
@@ -211,10 +225,12 @@ impl<'a> Training<'a> {
     }
 }
 
-/// Standardisation, sketch, basis and variances of rows of m features. `rank`: k, or `None` to choose it.
-fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) -> Result<Core, NotFitted> {
+/// Standardisation, sketch, basis and variances of rows of features. `rank`: k, or `None` to choose it.
+fn core(features: &[f64], of: Features<'_>, rank: Option<usize>, settings: &Settings) -> Result<Core, NotFitted> {
+    let m = of.columns.len();
     let n = features.len() / m;
     let standard = Standard::fit(features, m, standard_rule(settings, settings.score != ScoreForm::Scaled));
+    let standard = standard.with_errors(of.estimates);
     let mut z = vec![0.0; n * padded(m)];
     for (row, z) in features.chunks_exact(m).zip(z.chunks_exact_mut(padded(m))) {
         standard.row(row, z);
@@ -227,7 +243,9 @@ fn core(features: &[f64], m: usize, rank: Option<usize>, settings: &Settings) ->
     let rank = rank.min(most.saturating_sub(1)).max(1);
     let sketch_rows = settings.sketch_rows.unwrap_or(MIN_SKETCH_ROWS.max(2 * rank));
     let mut sketch = FrequentDirections::new(m, sketch_rows, settings.sketch)?;
-    let mut scorer = Scorer::new(settings.score, settings.residual_floor, &empty_basis(rank, m), m);
+    let basis = empty_basis(rank, m);
+    let scorer = Scorer::new(settings.score, settings.residual_floor, &basis, m);
+    let mut scorer = scorer.with_errors(&standard.errors(of.estimates), &basis);
     let mut projection = Projection::of(&scorer);
     for z in z.chunks_exact_mut(padded(m)) {
         projection.z.copy_from_slice(z);
@@ -329,11 +347,12 @@ struct Thresholds {
 /// γ and the limits of groups by the rule of the settings, with a minimum, since rows of constants alone score 0.
 fn thresholds(
     features: &[f64],
-    (columns, levels): (&[Column], &[u32]),
+    of: Features<'_>,
     core: &Core,
     in_sample: &[f64],
     settings: &Settings,
 ) -> Result<Thresholds, NotFitted> {
+    let Features { columns, levels, .. } = of;
     let m = columns.len();
     let n = features.len() / m;
     let rank = core.scorer.basis.rank();
@@ -343,14 +362,14 @@ fn thresholds(
     let mut judged = Thresholds { gamma: f64::MAX, groups, long_rows };
     let at = |scores: Vec<f64>| percentile(&sorted(scores), settings.percentile);
     let judged_by = |by: &[f64], rows: &[f64]| -> Result<(Vec<f64>, Vec<Vec<f64>>), NotFitted> {
-        let judge = self::core(by, m, Some(rank.min(by.len() / m / 4).max(1)), settings)?;
+        let judge = self::core(by, of, Some(rank.min(by.len() / m / 4).max(1)), settings)?;
         let roots = margin.map(|_| roots_of(&judge.standard, &judged, rows, m));
         Ok((scores_of(&judge.standard, &judge.scorer, rows, m), roots.unwrap_or_default()))
     };
     let own = percentile(in_sample, settings.percentile);
     let is_capped = settings.gamma_cap < f64::MAX;
     let unseen = if is_capped || settings.threshold == Threshold::Crosswise {
-        unseen(features, m, core, settings)?
+        unseen(features, of, core, settings)?
     } else {
         1.0
     };
@@ -373,7 +392,8 @@ fn thresholds(
     let gamma = threshold(settings.threshold, own, others);
     let gamma = if settings.threshold == Threshold::Crosswise { gamma.max(own * unseen) } else { gamma };
     let cap = if is_capped { settings.gamma_cap * unseen * percentile(in_sample, 50.0) } else { f64::MAX };
-    let least = if settings.score == ScoreForm::Scaled { 1.0 } else { 1e-6 };
+    // Estimates may all be off at once: those of who is there count the same clients.
+    let least = if settings.score == ScoreForm::Scaled { core.scorer.error_square().sqrt().max(1.0) } else { 1e-6 };
     let gamma = gamma.min(cap).clamp(least, f64::MAX);
     let Some(margin) = margin else { return Ok(Thresholds { gamma, ..judged }) };
     let own = roots_of(&core.standard, &judged, features, m);
@@ -396,7 +416,8 @@ fn threshold(rule: Threshold, own: f64, others: Option<f64>) -> f64 {
 
 /// The factor by which unseen rows score higher: every n-th row is scored by a fit to the others. The median over these
 /// rows, since rare rows say more about tails than about the fit. At least 1, and close to 1 with many rows per column.
-fn unseen(features: &[f64], m: usize, core: &Core, settings: &Settings) -> Result<f64, NotFitted> {
+fn unseen(features: &[f64], of: Features<'_>, core: &Core, settings: &Settings) -> Result<f64, NotFitted> {
+    let m = of.columns.len();
     let every = settings.held_out_every;
     if every == 0 {
         return Ok(1.0);
@@ -407,7 +428,7 @@ fn unseen(features: &[f64], m: usize, core: &Core, settings: &Settings) -> Resul
     for (index, row) in features.chunks_exact(m).enumerate() {
         if index % every == 0 { &mut left_out } else { &mut seen }.extend_from_slice(row);
     }
-    let judge = self::core(&seen, m, Some(core.scorer.basis.rank()), settings)?;
+    let judge = self::core(&seen, of, Some(core.scorer.basis.rank()), settings)?;
     let scores = scores_of(&judge.standard, &judge.scorer, &left_out, m);
     let pairs = scores.iter().zip(core.scores.iter().step_by(every)).filter(|(_, seen)| **seen > 0.0);
     let ratios = sorted(pairs.map(|(unseen, seen)| unseen / seen).collect());

@@ -2,6 +2,7 @@
 
 use crate::column::Column;
 use crate::constants::Constant;
+use crate::estimates::Errors;
 use crate::frequent_directions::capacity;
 use crate::groups::MAX_GROUPS;
 use crate::lanes::{padded, padded_narrow};
@@ -102,8 +103,9 @@ impl Sizes {
             + size_of::<Constant>()
             + Latches::GAUGE_BYTES
             + size_of::<u8>()
-            + LongRows::COLUMN_BYTES;
-        let directions = rank * (narrow_row + exact * row + 3 * size_of::<f64>());
+            + LongRows::COLUMN_BYTES
+            + Errors::COLUMN_BYTES;
+        let directions = rank * (narrow_row + exact * row + 3 * size_of::<f64>() + Errors::DIRECTION_BYTES);
         sketch_rows * row + directions + per_column + columns * lists + novelty
     }
 

@@ -87,6 +87,7 @@ mod counts;
 mod detector;
 mod eigen;
 mod episode;
+mod estimates;
 mod expectation;
 mod explain;
 mod expression;

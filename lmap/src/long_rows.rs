@@ -6,10 +6,11 @@
 //! small deviation that lasts is found whatever γ is, which restless columns of other groups set.
 //!
 //! Judged are states, durations and the increments of levels. Not what is counted in a row, which follows the load:
-//! twice the requests for a second are no fault; nor how much a pool holds ([`pools`](crate::pools)). In an average one
-//! row counts for [`MOST`] deviations at most, so that one wild row is none. Tried without success: averages of
-//! residuals in their deviations, whose limit the most restless group sets. What is learnt is in no
-//! [`Model`](crate::Model): a restored detector judges longer rows from its next fit on.
+//! twice the requests for a second are no fault; nor how much a pool holds ([`pools`](crate::pools)); nor estimates,
+//! whose error lasts as long as what they count, so that it is as large in an average. In an average one row counts for
+//! [`MOST`] deviations at most, so that one wild row is none. Tried without success: averages of residuals in their
+//! deviations, whose limit the most restless group sets. What is learnt is in no [`Model`](crate::Model): a restored
+//! detector judges longer rows from its next fit on.
 //!
 //! O(m) a row; 12 B for each column that is judged.
 
@@ -42,7 +43,8 @@ impl LongRows {
     pub(crate) fn new(columns: &[Column], levels: &[u32], groups: &Groups, rows: Option<usize>) -> Self {
         let Some(rows) = rows else { return Self::default() };
         let is_judged = |at: usize, column: &Column| {
-            column.kind == ColumnKind::Gauge && (!column.pool || levels.binary_search(&(at as u32)).is_ok())
+            let by_value = levels.binary_search(&(at as u32)).is_err();
+            column.kind == ColumnKind::Gauge && !(by_value && (column.pool || column.estimated))
         };
         let judged = columns.iter().enumerate().filter(|(at, column)| is_judged(*at, column));
         let averaged = |(at, _)| AveragedColumn { column: at as u32, group: groups.index(at) as u8, mean: 0.0 };
@@ -141,5 +143,16 @@ mod tests {
 
         assert_eq!(judge(&[]), 0.0);
         assert!(judge(&[1]) > 1.0);
+    }
+
+    #[test]
+    fn an_estimate_is_not_judged() {
+        let of = |estimated| {
+            let mut rows = long_rows(&[Column { estimated, ..Column::new(ColumnKind::Gauge, 0) }], &[]);
+            (0..50).for_each(|_| _ = rows.push(&[3.0]));
+            rows.largest(&rows.squares())
+        };
+
+        assert!(of(false) > 1.0 && of(true) == 0.0);
     }
 }

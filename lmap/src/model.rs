@@ -17,6 +17,7 @@ use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::column::{Column, ColumnKind};
 use crate::constants::{Constant, ConstantRule};
+use crate::estimates::estimates;
 use crate::frequent_directions::FrequentDirections;
 use crate::groups::Groups;
 use crate::history::History;
@@ -285,16 +286,18 @@ impl Model {
         let rank = self.rank.min(m);
         let directions: Vec<f64> = rearranged(&self.basis).chunks_exact(m).take(rank).flat_map(padded_row).collect();
         let basis = Basis::new(Aligned::from(directions.as_slice()), rank, m);
-        let mut scorer = Scorer::new(self.rule.score, self.rule.residual_floor, &basis, m);
+        let levels: Vec<u32> = (0..m).filter(|&column| is_level(column)).map(|column| column as u32).collect();
+        let (mean, inverse) = (each(|column| column.mean), each(|column| column.inverse));
+        let standard = Standard::restore(roles.clone(), &mean, &inverse, self.rule.clip);
+        let errors = standard.errors(&estimates(columns, &levels, self.rule.score));
+        let scorer = Scorer::new(self.rule.score, self.rule.residual_floor, &basis, m);
+        let mut scorer = scorer.with_errors(&errors, &basis);
         let inside = self.inside_variance.iter().take(rank).copied().collect();
         scorer.set_variances(&padded_row(&each(|column| column.variance)), inside);
         let sketch = FrequentDirections::new(m, self.sketch_rows, self.rule.sketch)
             .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
             .restore(&rearranged(&self.sketch), self.removed);
         let rows = self.rows_learnt();
-        let levels: Vec<u32> = (0..m).filter(|&column| is_level(column)).map(|column| column as u32).collect();
-        let (mean, inverse) = (each(|column| column.mean), each(|column| column.inverse));
-        let standard = Standard::restore(roles.clone(), &mean, &inverse, self.rule.clip);
         let pool_rows = settings.pool_rows.filter(|_| self.rule.score == ScoreForm::Scaled);
         Ok(Pipeline {
             latches: Latches::new(columns, &roles, &levels, settings.latch_rows),

@@ -2,6 +2,7 @@
 
 use crate::aligned::{Aligned, Narrow};
 use crate::basis::{Basis, Directions};
+use crate::estimates::Errors;
 use crate::kernels::along::AlongDirections;
 use crate::kernels::score::Score;
 use crate::kernels::widest;
@@ -28,9 +29,11 @@ pub(crate) struct Scorer {
     pub(crate) residual_variance: Aligned,
     /// T, per direction.
     pub(crate) inside_variance: Vec<f64>,
-    /// 1 / max(V, floor²); ones in the paper's forms.
+    /// What V and T count for at least, since columns are estimates.
+    errors: Errors,
+    /// 1 / max(V, floor², errors); ones in the paper's forms.
     weight: Narrow,
-    /// 1 / T; zeros in the paper's forms.
+    /// 1 / max(T, errors); zeros in the paper's forms.
     inside_weight: Vec<f64>,
 }
 
@@ -83,6 +86,7 @@ impl Scorer {
             exact: None,
             residual_variance: Aligned::zeros(width),
             inside_variance: vec![MIN_VARIANCE; rank],
+            errors: Errors::default(),
             weight,
             inside_weight: vec![0.0; rank],
         };
@@ -91,10 +95,25 @@ impl Scorer {
         scorer
     }
 
+    /// With columns that are estimates: the variances of their errors, in units of each column's own, ascending, under
+    /// its `basis`. Variances have to be set then.
+    pub(crate) fn with_errors(mut self, variances: &[(u32, f64)], basis: &Basis) -> Self {
+        self.errors = Errors::new(variances, self.residual_variance.len());
+        self.errors.turn(basis);
+        self
+    }
+
+    /// The mean square of a score of errors of estimates alone; 0 without any.
+    pub(crate) fn error_square(&self) -> f64 {
+        self.errors.square()
+    }
+
     /// Sets another basis of the same rank. Its variances have to be set, too.
     pub(crate) fn set_basis(&mut self, basis: &Basis) {
         self.basis = basis.into();
         self.exact = (self.form != ScoreForm::Scaled).then(|| basis.clone());
+        self.errors.turn(basis);
+        self.renew_weights();
     }
 
     /// Direction `index` in the precision used for scores, padded.
@@ -235,12 +254,14 @@ impl Scorer {
     /// V with its floor, as scores use it; padded.
     pub(crate) fn floored_residual_variance(&self) -> Vec<f64> {
         let floor = self.residual_floor * self.residual_floor;
-        self.residual_variance.iter().map(|variance| variance.max(floor)).collect()
+        let mut floored: Vec<f64> = self.residual_variance.iter().map(|variance| variance.max(floor)).collect();
+        floored.iter_mut().zip(self.errors.residual()).for_each(|(out, error)| *out = out.max(f64::from(*error)));
+        floored
     }
 
     pub(crate) fn bytes(&self) -> usize {
         let numbers = self.residual_variance.len() + 2 * self.inside_weight.len();
-        let exact = self.exact.as_ref().map_or(0, Basis::bytes);
+        let exact = self.exact.as_ref().map_or(0, Basis::bytes) + self.errors.bytes();
         self.basis.bytes() + exact + size_of::<f64>() * numbers + size_of::<f32>() * self.weight.len()
     }
 
@@ -254,6 +275,13 @@ impl Scorer {
         }
         for (weight, variance) in self.inside_weight.iter_mut().zip(&self.inside_variance) {
             *weight = 1.0 / variance.max(MIN_VARIANCE);
+        }
+        // Without an error, 1 / 0 changes nothing.
+        for (weight, error) in self.weight.iter_mut().zip(self.errors.residual()) {
+            *weight = weight.min(1.0 / error);
+        }
+        for (weight, error) in self.inside_weight.iter_mut().zip(self.errors.inside()) {
+            *weight = weight.min(1.0 / f64::from(*error));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Standardisation: z = (x − mean) / σ of training, with constants left out and a soft clip.
 
 use crate::aligned::Aligned;
+use crate::estimates::error;
 use crate::intake::Intake;
 use crate::kernels::prepare::Standardise;
 use crate::kernels::widest;
@@ -66,6 +67,28 @@ impl Standard {
             }
         }
         out
+    }
+
+    /// With deviations of `estimates` that are at least their error: also of one that was constant in training, which
+    /// is watched then.
+    pub(crate) fn with_errors(mut self, estimates: &[u32]) -> Self {
+        for column in estimates.iter().map(|column| *column as usize) {
+            let most = 1.0 / error(self.mean[column]);
+            match self.roles[column] {
+                Role::Watched => self.inverse[column] = self.inverse[column].min(most),
+                Role::Constant => (self.roles[column], self.inverse[column]) = (Role::Watched, most),
+                Role::Unwatched => (),
+            }
+        }
+        self
+    }
+
+    /// The variances of the errors of `estimates`, in units of each column's own: at most 1 with
+    /// [`with_errors`](Self::with_errors). None of a column that is not watched.
+    pub(crate) fn errors(&self, estimates: &[u32]) -> Vec<(u32, f64)> {
+        let watched = estimates.iter().copied().filter(|column| self.roles[*column as usize] == Role::Watched);
+        let variance = |column: u32| (error(self.mean[column as usize]) * self.inverse[column as usize]).powi(2);
+        watched.map(|column| (column, variance(column))).collect()
     }
 
     /// Restores from a model; `roles`, `mean` and `inverse` have one entry per column.
@@ -187,6 +210,22 @@ mod tests {
         let standard = Standard::fit(&rows, 1, RULE);
 
         assert!((1.0 / standard.inverse[0] - 0.05).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_deviation_of_an_estimate_is_at_least_its_error() {
+        // One that hardly moves, one that does not, one that moves by more, and one without values.
+        let row = |row: f64| [25.0 + row % 2.0, 1.0, 10.0 * row, f64::NAN];
+        let rows: Vec<f64> = (0..100).map(f64::from).flat_map(row).collect();
+
+        let (plain, found) = (Standard::fit(&rows, 4, RULE), Standard::fit(&rows, 4, RULE).with_errors(&[0, 1, 2, 3]));
+
+        assert_eq!(found.roles, [Role::Watched, Role::Watched, Role::Watched, Role::Unwatched]);
+        assert!((1.0 / found.inverse[0] - error(25.5)).abs() < 1e-9);
+        assert_eq!((1.0 / found.inverse[1], found.inverse[2]), (error(1.0), plain.inverse[2]));
+        let errors = found.errors(&[0, 1, 2, 3]);
+        assert!(matches!(errors[..], [(0, a), (1, b), (2, c)] if a > 0.999 && b > 0.999 && c < 0.05), "{errors:?}");
+        assert_eq!(Standard::fit(&rows, 4, RULE).with_errors(&[]).inverse, plain.inverse);
     }
 
     #[test]

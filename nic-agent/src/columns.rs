@@ -34,7 +34,7 @@ use lmap::ColumnKind;
 use transport::{RegionBuffer, Runs};
 use wire::control::{LmapSpec, MetricSpec};
 use wire::id::{MetricId, RegionId, ReplicaId};
-use wire::metric::{Kind, Statistic, TickDivider, is_pool};
+use wire::metric::{Kind, Statistic, TickDivider, is_estimated, is_pool};
 use wire::time::Nanos;
 
 use crate::aggregation::{Aggregations, Method};
@@ -79,7 +79,8 @@ impl ColumnInfo {
         let series = &metric.series;
         let making = format!("{:?} {:?} {} {}", series.kind, metric.aggregation, metric.every, series.parts_per_unit);
         series.kind.statistics().iter().map(move |&statistic| {
-            let title = fingerprint(&series.column_title(statistic));
+            let column_title = series.column_title(statistic);
+            let title = fingerprint(&column_title);
             // Statistics of an interval are no state that could drift or latch. Only values may be classified as
             // levels.
             let (kind, level) = match statistic {
@@ -92,9 +93,10 @@ impl ColumnInfo {
             let unit = series.column_unit(statistic);
             let saturation = saturation(series.name.as_str(), unit, interval, metric.every.get());
             let is_gauge = statistic == Statistic::Value;
-            let pool = is_pool(&series.column_title(statistic), is_gauge);
-            let column =
-                lmap::Column { level, group, watched, indicator, pool, saturation, ..lmap::Column::new(kind, title) };
+            let pool = is_pool(&column_title, is_gauge);
+            let estimated = is_estimated(&column_title, is_gauge);
+            let base = lmap::Column::new(kind, title);
+            let column = lmap::Column { level, group, watched, indicator, pool, estimated, saturation, ..base };
             let key = ColumnKey { title, making: fingerprint(&making) };
             Self { metric: metric.id, statistic, key, column }
         })

@@ -173,6 +173,18 @@ pub fn is_pool(title: &str, is_gauge: bool) -> bool {
     is_taking || is_gauge && is_kept
 }
 
+/// Counts of distinct things in packets, which are estimates.
+const ESTIMATED: [&str; 4] =
+    ["network.flows.distinct", "network.sources.distinct", "network.ports.distinct", "network.destination.flows"];
+
+/// Whether the column of a title is an estimate of how many distinct things there are, a gauge (`is_gauge`), so that it
+/// is off by an error of its own. Also behind the name of a service: `shop/network.flows.distinct`.
+#[must_use]
+pub fn is_estimated(title: &str, is_gauge: bool) -> bool {
+    let name = title.split('{').next().unwrap_or_default();
+    is_gauge && ESTIMATED.contains(&name.rsplit('/').next().unwrap_or_default())
+}
+
 /// A series as registered by a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Series {
@@ -262,5 +274,18 @@ mod tests {
         assert_eq!(series.column_title(Statistic::P99), r#"http.server.request.duration.p99{route="/pay"}"#);
         assert_eq!(series.column_unit(Statistic::P99), "s");
         assert_eq!(series.column_unit(Statistic::Count), "");
+    }
+
+    #[test]
+    fn counts_of_distinct_things_are_estimates() {
+        assert!(ESTIMATED.iter().all(|title| is_estimated(title, true) && !is_estimated(title, false)));
+        assert!(is_estimated(r#"shop/network.flows.distinct{card="a/b"}"#, true));
+        let others = [
+            "network.source.destinations",
+            "network.top_talker.share",
+            "network.flows.heavy",
+            r#"tcp{of="network.flows.distinct"}"#,
+        ];
+        assert!(!others.iter().any(|title| is_estimated(title, true)));
     }
 }

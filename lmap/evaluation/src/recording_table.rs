@@ -33,6 +33,8 @@ pub struct Conventions {
     pub saturation: fn(&str, &str, u64) -> Option<Saturation>,
     /// Whether a column is of a pool, by its title, and whether it is a gauge.
     pub pool: fn(&str, bool) -> bool,
+    /// Whether it is an estimate of how many distinct things there are, by its title, and whether it is a gauge.
+    pub estimated: fn(&str, bool) -> bool,
 }
 
 /// Converts `recording`; `None` if it has no rows. Rows have labels if the recording has any labelled span.
@@ -53,9 +55,12 @@ pub fn recording_table(recording: Recording, conventions: Conventions) -> Option
         let (watched, indicator) = (column.group != MEASUREMENT_GROUP, column.group == HEALTH_GROUP);
         let (group, fingerprint) = (group as u16, (conventions.fingerprint)(&column.title));
         let metric = column.title.split('{').next().unwrap_or_default();
-        let pool = (conventions.pool)(&column.title, column.kind == RecordedKind::Gauge);
+        let is_gauge = column.kind == RecordedKind::Gauge;
+        let pool = (conventions.pool)(&column.title, is_gauge);
+        let estimated = (conventions.estimated)(&column.title, is_gauge);
         let saturation = (conventions.saturation)(metric, &column.unit, recording.interval.0);
-        Column { level, group, watched, indicator, pool, saturation, ..Column::new(kind, fingerprint) }
+        let base = Column::new(kind, fingerprint);
+        Column { level, group, watched, indicator, pool, estimated, saturation, ..base }
     };
     let columns = recording.columns.iter().map(&mut column).collect();
     let labels = (!recording.spans.is_empty()).then(|| labels(&recording));
@@ -90,8 +95,12 @@ mod tests {
 
     use super::*;
 
-    const BY_LENGTH: Conventions =
-        Conventions { fingerprint: |title| title.len() as u64, saturation: |_, _, _| None, pool: |_, _| false };
+    const BY_LENGTH: Conventions = Conventions {
+        fingerprint: |title| title.len() as u64,
+        saturation: |_, _, _| None,
+        pool: |_, _| false,
+        estimated: |_, is_gauge| is_gauge,
+    };
 
     fn recording(spans: &[Span]) -> Recording {
         let column = |title: &str, group: &str, kind| recording::Column {
@@ -135,6 +144,8 @@ mod tests {
             (ColumnKind::Gauge, Some(false), 0, 12),
         ];
         assert_eq!(facts, expected);
+        let estimated: Vec<bool> = recording_table.columns.columns.iter().map(|column| column.estimated).collect();
+        assert_eq!(estimated, [false, true, false], "gauges only");
         assert_eq!(recording_table.table.times.as_deref().map(|times| times[2]), Some(1.0));
         assert_eq!((recording_table.table.missing, recording_table.table.not_finite), (6, 1));
         assert_eq!((recording_table.table.labels, recording_table.columns.counters.len()), (None, 0));

@@ -5,6 +5,7 @@ mod beginning;
 mod budget;
 mod canary;
 mod cap;
+mod estimated;
 mod explanation;
 mod groups;
 mod indicator;

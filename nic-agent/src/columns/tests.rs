@@ -475,3 +475,15 @@ fn rows_are_those_that_series_by_series_would_give_whatever_happens() {
     }
     assert!(quick > 25_000 && close > 25_000, "{quick} runs of series were exact, {close} were not");
 }
+
+#[test]
+fn a_count_of_distinct_things_is_an_estimate_and_no_pool() {
+    let of = |name: &str| {
+        let mut metric = metric(1, Kind::Gauge, Aggregation::Sum, 1);
+        (metric.series.name, metric.series.group) = (MetricName::new(name).unwrap(), Group::Network);
+        let found: Vec<_> = ColumnInfo::all(&metric, Nanos::from_millis(500)).map(|info| info.column).collect();
+        (found[0].estimated, found[0].pool)
+    };
+
+    assert_eq!(["network.sources.distinct", "network.loss"].map(of), [(true, false), (false, false)]);
+}

@@ -16,8 +16,12 @@ use model::Weakness;
 type Alarm = (usize, String);
 
 /// Fingerprints do not matter here, nor does waiting, which is judged by itself.
-const CONVENTIONS: Conventions =
-    Conventions { fingerprint: |title| title.len() as u64, saturation: |_, _, _| None, pool: wire::metric::is_pool };
+const CONVENTIONS: Conventions = Conventions {
+    fingerprint: |title| title.len() as u64,
+    saturation: |_, _, _| None,
+    pool: wire::metric::is_pool,
+    estimated: wire::metric::is_estimated,
+};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/weaknesses/recorded")

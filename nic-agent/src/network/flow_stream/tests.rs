@@ -78,6 +78,8 @@ fn usual_traffic_gives_the_same_values_each_second_and_names_nobody_for_reorderi
 
         let of = |metric: &str| values[metric].0;
         assert_eq!(values.len(), 9, "{values:?}");
+        let estimates = values.keys().filter(|metric| wire::metric::is_estimated(metric, true));
+        assert_eq!(estimates.count(), 4, "detectors know them by their names: {values:?}");
         assert_eq!(["network.reordering.share", "network.reordering.prefixes"].map(of), [0.0; 2]);
         assert_eq!(of("network.reordering.prefix.share"), 0.0);
         assert!((of("network.top_talker.share") - 0.05).abs() < 1e-9, "{values:?}");
