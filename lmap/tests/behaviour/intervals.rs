@@ -24,11 +24,13 @@ fn rows_of_a_millisecond_teach_no_more_often_than_rows_of_a_tenth_of_a_second() 
 }
 
 #[test]
-fn short_rows_of_live_services_make_longer_ones_and_pools_may_grow_for_two_seconds() {
-    let set = |interval| (Settings::live(interval).long_rows, Settings::live(1.0).every(interval).pool_rows);
+fn short_rows_make_longer_ones_and_pools_may_grow_for_two_seconds_if_that_is_asked_for() {
+    let lasting = |interval| Settings::live(interval).lasting(interval);
+    let set = |interval| (lasting(interval).long_rows, lasting(interval).pool_rows);
 
     assert_eq!([60.0, 1.0, 0.5].map(set), [(None, Some(3)), (None, Some(3)), (Some(2), Some(4))]);
     assert_eq!([0.1, 0.01, 0.0].map(set), [(Some(10), Some(20)), (Some(10), Some(200)), (Some(10), Some(200))]);
-    let plain = Settings::default().every(0.1);
-    assert_eq!((plain.long_rows, plain.pool_rows), (None, None));
+    for plain in [Settings::default().lasting(0.1), Settings::live(0.1)] {
+        assert_eq!((plain.long_rows, plain.pool_rows), (None, None));
+    }
 }
