@@ -122,7 +122,7 @@ impl InterfaceReader {
                     tries = 0;
                     self.stats.set_problem("");
                     let opened = unix_now();
-                    for streams in shards.iter_mut() {
+                    for streams in &mut shards {
                         streams.unread_until(opened);
                     }
                     self.read(open, &mut shards, stop);
@@ -216,7 +216,7 @@ impl InterfaceReader {
 /// The interface cannot be read now.
 fn give_up(shards: &mut [Streams]) {
     let now = unix_now();
-    for streams in shards.iter_mut() {
+    for streams in shards {
         streams.unreadable(now);
     }
 }
