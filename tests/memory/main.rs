@@ -315,7 +315,7 @@ fn a_day_of_changing_names_leaves_nothing_behind() {
 /// A thousand columns that have nothing to do with each other would get a basis of hundreds of directions, and fits of
 /// it would be all that this day takes.
 #[test]
-#[ignore = "long"]
+#[ignore = "hours of a core in a debug build: the first of its 24 hours took some ten minutes"]
 fn a_day_of_a_hundred_services_of_a_thousand_metrics_leaves_nothing_behind() {
     check(Size { services: 100, metrics: 1000, row: STEPS_PER_S, restart_s: 24, rank: Some(12) });
 }
