@@ -111,13 +111,16 @@ impl Network {
         let (to, from) = (Self::address(HERE).to_string(), Self::address(THERE).to_string());
         let route = ["-n", &self.name(THERE), "route", "add", &to, "dev", "there2", "src", &from];
         assert!(ip(&route), "{route:?}");
-        // Otherwise a kernel with strict filters refuses packets that take another way than theirs.
-        self.run(HERE, || {
-            for interface in ["all", "here2"] {
-                let filter = format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter");
-                std::fs::write(filter, "0").expect("root may set it");
-            }
-        });
+        // A kernel with strict filters refuses what does not come by the interface by which it would answer: here the
+        // answers, there the requests.
+        for (space, own) in [(HERE, "here2"), (THERE, "there0")] {
+            self.run(space, move || {
+                for interface in ["all", own] {
+                    let filter = format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter");
+                    std::fs::write(filter, "0").expect("root may set it");
+                }
+            });
+        }
     }
 
     /// Disables segmentation offload at `here0`, so that frames are as on a wire: like
