@@ -22,6 +22,7 @@ const FAN_IN: &str = "network.destination.flows";
 /// The metrics of one stream: those of the synopses that it has.
 #[derive(Debug)]
 pub(super) struct FlowMetrics {
+    service: String,
     /// Values, and how many packets were not checked since they are first fragments.
     reordering: Option<([Gauge; 3], Counter)>,
     heavy: Option<(Gauge, Weight)>,
@@ -61,6 +62,7 @@ impl FlowMetrics {
         merged_flag.set(0.0);
         let steps = client.counter("network.synopses.clock_steps");
         Self {
+            service: service.to_owned(),
             reordering: settings.reordering.is_some().then(reordering),
             heavy: settings.heavy.map(|(_, weight)| (gauge(TOP_TALKER, "1"), weight)),
             distinct: settings.window_ns.map(|_| distinct()),
@@ -86,6 +88,7 @@ impl FlowMetrics {
         if let (Some((gauges, fragments)), Some(found)) = (&self.reordering, &interval.reordering) {
             self.write_reordering(gauges, found);
             fragments.add(found.fragments);
+            self.log_order(interval.packets, Some(found));
         }
         if let (Some((gauge, weight)), Some(found)) = (&self.heavy, &interval.heavy) {
             self.client.set_subject(TOP_TALKER, &top_talker(found, *weight));
@@ -112,6 +115,20 @@ impl FlowMetrics {
         self.set_missing();
         self.packets.add(packets);
         self.client.changed();
+        if self.reordering.is_some() {
+            self.log_order(packets, None);
+        }
+    }
+
+    /// Logs the order of an interval's packets, or that it is not known.
+    fn log_order(&self, packets: u64, found: Option<&ReorderingInterval>) {
+        tracing::debug!(
+            service = self.service,
+            packets,
+            checked = found.map(|found| found.checked),
+            out_of_order = found.map(|found| found.out_of_order),
+            "the order of an interval's packets"
+        );
     }
 
     fn set_missing(&self) {
