@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::setting::{Measure, STREAMS};
 
-/// An error of every clock that nobody synchronises, which changes nothing on one machine.
-const UNSYNCHRONISED: &str = "unsynchronised";
+/// Flags of intervals of which all packets are known: an error of every clock that nobody synchronises, which changes
+/// nothing on one machine; and that there were no packets, as before and after those that are sent alone.
+const KNOWN: [&str; 2] = ["unsynchronised", "empty"];
 
 /// The figures of one stream, of several intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -48,7 +49,7 @@ pub fn is_quiet(measure: Measure, interval: &Value) -> bool {
         Measure::Handshake => "packets",
         Measure::OneWay => "sent",
     };
-    interval[field].as_u64() == Some(0)
+    is_usable(measure, interval) && interval[field].as_u64() == Some(0)
 }
 
 /// The figures of some intervals.
@@ -71,7 +72,7 @@ pub fn figures(measure: Measure, intervals: &[Value]) -> Figures {
 /// Whether the agent has all packets of an interval.
 fn is_usable(measure: Measure, interval: &Value) -> bool {
     let flags = interval["flags"].as_str().unwrap_or_default();
-    measure == Measure::Handshake || flags.split_whitespace().all(|flag| flag == UNSYNCHRONISED)
+    measure == Measure::Handshake || flags.split_whitespace().all(|flag| KNOWN.contains(&flag))
 }
 
 /// The mean of a field, by the weights in another field, of the intervals that have both.
@@ -138,5 +139,17 @@ mod tests {
         let found = figures(Measure::OneWay, &switch);
         assert_eq!((found.intervals, found.of_intervals, found.counted), (2, 3, 400));
         assert_eq!((found.delay_ms, found.loss), (Some(1.75), Some(0.01)));
+    }
+
+    #[test]
+    fn packets_alone_are_between_intervals_without_any() {
+        let line = |flags: &str, sent: u64| json!({"stream": "switch", "flags": flags, "sent": sent});
+        let silent = || [(); 4].map(|()| line("empty unsynchronised", 0));
+        let packets = [line("", 70), line("unsynchronised", 30)];
+
+        let found = figures(Measure::OneWay, &[&packets[..], &silent()].concat());
+        assert_eq!((found.intervals, found.of_intervals, found.counted), (6, 6, 100));
+        assert!(silent().iter().all(|interval| is_quiet(Measure::OneWay, interval)));
+        assert!(!is_quiet(Measure::OneWay, &line("no_peer_data", 0)), "nobody knows what came");
     }
 }

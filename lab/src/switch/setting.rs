@@ -98,6 +98,11 @@ impl Measure {
         }
     }
 
+    /// Whether an interval that was not read is missing, and not a part of the next one.
+    pub const fn misses_intervals(self) -> bool {
+        matches!(self, Self::OneWay)
+    }
+
     /// By how much the two delays may differ, as a share of the larger one: classes of a histogram are 12 % wide, and
     /// there are two; a mean is of other packets.
     pub const fn tolerance(self) -> f64 {
