@@ -12,6 +12,9 @@ mod experiment;
 mod figures;
 mod passage;
 mod processes;
+mod requests;
+mod segments;
+mod server;
 mod setting;
 mod tables;
 mod traffic;
@@ -39,7 +42,7 @@ pub struct SwitchArgs {
     #[arg(long, value_name = "FILE")]
     uview: Option<PathBuf>,
     /// What is measured.
-    #[arg(long, value_delimiter = ',', value_enum, default_value = "handshake,one-way")]
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "handshake,one-way,reordering")]
     measures: Vec<Measure>,
     /// How long each condition of the link is measured, in seconds.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=600))]

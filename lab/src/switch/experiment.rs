@@ -1,5 +1,5 @@
-//! One measurement: the link has one condition after the other. Then some requests are sent alone, which both streams
-//! have to count exactly.
+//! One measurement: the link has one condition after the other. Then something is sent alone, which both streams have
+//! to count exactly.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,15 +8,16 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use support::clock::Stopwatch;
 use support::network::{HERE, Network, THERE};
-use support::relay::{Relay, RelayCounts};
+use support::relay::{Relay, RelayCounts, SegmentOrder};
 
 use super::alarms::{StreamAlarm, are_armed, are_quiet, lmaps, note};
-use super::figures::{figures, intervals, is_quiet};
+use super::figures::{counted_alone, figures, intervals, is_quiet};
 use super::passage::PassageWatcher;
 use super::processes::{Processes, TestedPrograms};
-use super::setting::{CONDITIONS, Condition, INTERVAL, Measure, USUAL};
-use super::tables::{Burst, LinkTruth, MeasureResult, Row};
-use super::traffic::{Traffic, burst, serve};
+use super::requests;
+use super::setting::{Condition, INTERVAL, Measure, USUAL};
+use super::tables::{Burst, LinkTruth, MeasureResult, RelayLog, Row};
+use super::traffic::Traffic;
 
 /// Between two looks at the LMAPs.
 const LOOK: Duration = Duration::from_millis(250);
@@ -28,11 +29,9 @@ const ARMED_WITHIN: Duration = Duration::from_mins(6);
 const QUIET_WITHIN: Duration = Duration::from_mins(3);
 /// How long there is no alarm before a condition begins.
 const QUIET: Duration = Duration::from_secs(5);
-/// Requests that are counted exactly.
-const REQUESTS: u64 = 500;
-/// Intervals without a packet before and after them.
+/// Intervals without a packet before and after what is sent alone.
 const SILENT: usize = 4;
-/// Attempts: an interval with a flag makes the count of a burst worthless.
+/// Attempts: an interval that is not known makes the count of a burst worthless.
 const BURSTS: usize = 3;
 
 /// All that runs.
@@ -61,17 +60,18 @@ pub fn run(measure: Measure, programs: &TestedPrograms, folder: &Path, seconds: 
         network.answer_directly();
     }
     let relay = Relay::start_in_order(&network, USUAL);
-    serve(&network)?;
     let processes = Processes::start(&network, measure, programs, folder)?;
     let passage = PassageWatcher::start(&network, measure.stamped_before_host());
-    let traffic = Traffic::start(&network);
+    let mut traffic = Traffic::start(&network, measure)?;
     let mut testbed = Testbed { measure, network: &network, relay, processes, passage };
     println!("  learning, two minutes on an idle machine");
     testbed.until("both LMAPs are armed", ARMED_WITHIN, are_armed)?;
     let length = Duration::from_secs(seconds);
-    let rows: Vec<_> = CONDITIONS.iter().map(|condition| testbed.row(condition, length)).collect::<Result<Vec<_>>>()?;
-    traffic.stop()?;
-    let burst = testbed.count()?;
+    let conditions = measure.conditions().iter();
+    let rows = conditions.map(|condition| testbed.row(condition, length)).collect::<Result<Vec<_>>>()?;
+    traffic.pause()?;
+    let burst = testbed.count(&traffic)?;
+    traffic.end()?;
     let Testbed { relay, passage, processes, .. } = testbed;
     drop(processes);
     drop(relay.stop());
@@ -111,16 +111,21 @@ impl Testbed<'_> {
     }
 
     /// What the relay has done so far with the packets that are measured.
-    fn relayed(&self) -> RelayCounts {
+    fn relayed(&self) -> RelayLog {
         let [there, back] = self.relay.counts();
-        match self.measure {
-            Measure::Handshake => RelayCounts {
+        let counts = match self.measure {
+            Measure::Handshake | Measure::Reordering => RelayCounts {
                 packets: there.packets + back.packets,
                 lost: there.lost + back.lost,
                 held_ns: there.held_ns + back.held_ns,
             },
             Measure::OneWay => there,
-        }
+        };
+        let order = self.relay.order().into_values().fold(SegmentOrder::default(), |sum, of| SegmentOrder {
+            sent: sum.sent + of.sent,
+            out_of_order: sum.out_of_order + of.out_of_order,
+        });
+        RelayLog { counts, order }
     }
 
     /// Waits until nobody is in alarm, then measures under a condition.
@@ -158,23 +163,26 @@ impl Testbed<'_> {
         Ok(())
     }
 
-    /// Sends requests while nothing else is sent, and returns what both streams have counted.
-    fn count(&mut self) -> Result<Burst> {
+    /// Has something sent while nothing else is, and returns what both streams have counted.
+    fn count(&mut self, traffic: &Traffic) -> Result<Burst> {
         for _ in 0..BURSTS {
             self.until_silent([0, 0])?;
             let (before, relayed) = (self.intervals()?, self.relayed());
-            burst(self.network, REQUESTS)?;
+            self.relay.set_conditions(self.measure.link_alone());
+            traffic.burst(self.network)?;
             self.until_silent([0, 1].map(|stream| before[stream].len()))?;
+            self.relay.set_conditions(USUAL);
             let (after, now) = (self.intervals()?, self.relayed());
-            let of =
-                |stream: usize| figures(self.measure, after[stream].get(before[stream].len()..).unwrap_or_default());
-            let found = [of(0), of(1)];
-            if found.iter().all(|figures| figures.intervals == figures.of_intervals) {
+            let of = |stream: usize| {
+                counted_alone(self.measure, after[stream].get(before[stream].len()..).unwrap_or_default())
+            };
+            if let (Some(host), Some(switch)) = (of(0), of(1)) {
                 let truth = match self.measure {
-                    Measure::Handshake => REQUESTS,
-                    Measure::OneWay => now.packets - relayed.packets,
+                    Measure::Handshake => requests::ALONE,
+                    Measure::OneWay => now.counts.packets - relayed.counts.packets,
+                    Measure::Reordering => now.order.out_of_order - relayed.order.out_of_order,
                 };
-                return Ok(Burst { truth, counted: found.map(|figures| figures.counted) });
+                return Ok(Burst { truth, counted: [host, switch] });
             }
         }
         bail!("each of {BURSTS} bursts met an interval without figures");

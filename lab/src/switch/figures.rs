@@ -16,12 +16,12 @@ pub struct Figures {
     pub intervals: usize,
     /// All intervals of that time.
     pub of_intervals: usize,
-    /// Requests or packets.
+    /// Requests, packets, or segments that were checked for their order.
     pub counted: u64,
     /// Median of the intervals' medians, or mean of all, in milliseconds.
     pub delay_ms: Option<f64>,
-    /// Share of repeated requests or of lost packets.
-    pub loss: Option<f64>,
+    /// Share of repeated requests, of lost packets, or of segments out of order.
+    pub share: Option<f64>,
 }
 
 /// The intervals of both streams in the log of the agent, in order.
@@ -34,6 +34,9 @@ pub fn intervals(log: &str, measure: Measure) -> [Vec<Value>; 2] {
                 line["service"].as_str().and_then(|service| service.strip_prefix("network."))
             }
             Measure::OneWay if line["message"] == "an interval was compared" => line["stream"].as_str(),
+            Measure::Reordering if line["message"] == "the order of an interval's packets" => {
+                line["service"].as_str().and_then(|service| service.strip_prefix("network."))
+            }
             _ => None,
         };
         if let Some(place) = STREAMS.iter().position(|name| Some(*name) == stream) {
@@ -46,7 +49,7 @@ pub fn intervals(log: &str, measure: Measure) -> [Vec<Value>; 2] {
 /// Whether nothing happened in an interval, as far as that is known.
 pub fn is_quiet(measure: Measure, interval: &Value) -> bool {
     let field = match measure {
-        Measure::Handshake => "packets",
+        Measure::Handshake | Measure::Reordering => "packets",
         Measure::OneWay => "sent",
     };
     is_usable(measure, interval) && interval[field].as_u64() == Some(0)
@@ -55,24 +58,48 @@ pub fn is_quiet(measure: Measure, interval: &Value) -> bool {
 /// The figures of some intervals.
 pub fn figures(measure: Measure, intervals: &[Value]) -> Figures {
     let used: Vec<_> = intervals.iter().filter(|interval| is_usable(measure, interval)).collect();
-    let sum = |field: &str| used.iter().filter_map(|interval| interval[field].as_u64()).sum::<u64>();
-    let (counted, delay_ms, loss) = match measure {
+    let (counted, delay_ms, share) = match measure {
         Measure::Handshake => {
             let medians = used.iter().filter_map(|interval| interval["p50_s"].as_f64());
-            (sum("requests"), median(medians).map(|delay_s| delay_s * 1e3), mean(&used, "repeated", "requests"))
+            (sum(&used, "requests"), median(medians).map(|delay_s| delay_s * 1e3), mean(&used, "repeated", "requests"))
         }
         Measure::OneWay => {
             let delay_ns = mean(&used, "mean_ns", "packets");
-            (sum("sent"), delay_ns.map(|delay_ns| delay_ns / 1e6), mean(&used, "loss", "sent"))
+            (sum(&used, "sent"), delay_ns.map(|delay_ns| delay_ns / 1e6), mean(&used, "loss", "sent"))
+        }
+        Measure::Reordering => {
+            let (checked, out_of_order) = (sum(&used, "checked"), sum(&used, "out_of_order"));
+            (checked, None, (checked > 0).then(|| out_of_order as f64 / checked as f64))
         }
     };
-    Figures { intervals: used.len(), of_intervals: intervals.len(), counted, delay_ms, loss }
+    Figures { intervals: used.len(), of_intervals: intervals.len(), counted, delay_ms, share }
+}
+
+/// What both have to count exactly in some intervals; `None` if one of them is not known.
+pub fn counted_alone(measure: Measure, intervals: &[Value]) -> Option<u64> {
+    let field = match measure {
+        Measure::Handshake => "requests",
+        Measure::OneWay => "sent",
+        Measure::Reordering => "out_of_order",
+    };
+    let all: Vec<_> = intervals.iter().collect();
+    all.iter().all(|interval| is_usable(measure, interval)).then(|| sum(&all, field))
 }
 
 /// Whether the agent has all packets of an interval.
 fn is_usable(measure: Measure, interval: &Value) -> bool {
-    let flags = interval["flags"].as_str().unwrap_or_default();
-    measure == Measure::Handshake || flags.split_whitespace().all(|flag| KNOWN.contains(&flag))
+    match measure {
+        Measure::Handshake => true,
+        Measure::OneWay => {
+            let flags = interval["flags"].as_str().unwrap_or_default();
+            flags.split_whitespace().all(|flag| KNOWN.contains(&flag))
+        }
+        Measure::Reordering => interval["checked"].is_u64(),
+    }
+}
+
+fn sum(intervals: &[&Value], field: &str) -> u64 {
+    intervals.iter().filter_map(|interval| interval[field].as_u64()).sum()
 }
 
 /// The mean of a field, by the weights in another field, of the intervals that have both.
@@ -117,7 +144,7 @@ mod tests {
         let [host, switch] = intervals(&text, Measure::Handshake);
         let found = figures(Measure::Handshake, &host);
         assert_eq!((found.intervals, found.counted, found.delay_ms), (2, 40, Some(3.0)));
-        assert_eq!(found.loss, Some(0.025));
+        assert_eq!(found.share, Some(0.025));
         assert_eq!(
             figures(Measure::Handshake, &switch),
             Figures { intervals: 1, of_intervals: 1, ..Default::default() }
@@ -138,18 +165,45 @@ mod tests {
         assert!(host.is_empty());
         let found = figures(Measure::OneWay, &switch);
         assert_eq!((found.intervals, found.of_intervals, found.counted), (2, 3, 400));
-        assert_eq!((found.delay_ms, found.loss), (Some(1.75), Some(0.01)));
+        assert_eq!((found.delay_ms, found.share), (Some(1.75), Some(0.01)));
     }
 
     #[test]
-    fn packets_alone_are_between_intervals_without_any() {
+    fn packets_alone_are_between_intervals_without_any_and_are_not_known_with_one_that_is_not() {
         let line = |flags: &str, sent: u64| json!({"stream": "switch", "flags": flags, "sent": sent});
         let silent = || [(); 4].map(|()| line("empty unsynchronised", 0));
         let packets = [line("", 70), line("unsynchronised", 30)];
 
-        let found = figures(Measure::OneWay, &[&packets[..], &silent()].concat());
-        assert_eq!((found.intervals, found.of_intervals, found.counted), (6, 6, 100));
+        let all = [&packets[..], &silent()].concat();
+        assert_eq!(counted_alone(Measure::OneWay, &all), Some(100));
         assert!(silent().iter().all(|interval| is_quiet(Measure::OneWay, interval)));
-        assert!(!is_quiet(Measure::OneWay, &line("no_peer_data", 0)), "nobody knows what came");
+        let all = [&all[..], &[line("no_peer_data", 0)]].concat();
+        assert_eq!(counted_alone(Measure::OneWay, &all), None);
+        assert!(!is_quiet(Measure::OneWay, &all[all.len() - 1]), "nobody knows what came");
+    }
+
+    #[test]
+    fn segments_out_of_order_are_a_share_of_those_that_were_checked() {
+        let message = "the order of an interval's packets";
+        let line = |packets: u64, checked: u64, out_of_order: u64| {
+            json!({"message": message, "service": "network.switch", "packets": packets, "checked": checked,
+                "out_of_order": out_of_order})
+        };
+        let text = log(&[line(200, 100, 4), line(0, 0, 0), line(640, 300, 20)]);
+
+        let [host, switch] = intervals(&text, Measure::Reordering);
+        assert!(host.is_empty());
+        let found = figures(Measure::Reordering, &switch);
+        assert_eq!((found.intervals, found.counted, found.delay_ms, found.share), (3, 400, None, Some(0.06)));
+        assert_eq!(counted_alone(Measure::Reordering, &switch), Some(24));
+        assert!(!is_quiet(Measure::Reordering, &switch[0]) && is_quiet(Measure::Reordering, &switch[1]));
+
+        // A switch that was not read, or an overrun.
+        let text = text + &log(&[json!({"message": message, "service": "network.switch", "packets": 0})]);
+        let [_, switch] = intervals(&text, Measure::Reordering);
+        let found = figures(Measure::Reordering, &switch);
+        assert_eq!((found.intervals, found.of_intervals, found.share), (3, 4, Some(0.06)));
+        assert_eq!(counted_alone(Measure::Reordering, &switch), None);
+        assert!(!is_quiet(Measure::Reordering, &switch[3]));
     }
 }

@@ -191,7 +191,7 @@ fn host(run: &Path) -> Value {
 fn streams(measure: Measure, space: &str, program: &str) -> [Value; 2] {
     let constants = sources(program).join("constants.p4");
     let filter = match measure {
-        Measure::Handshake => format!("port {PORT}"),
+        Measure::Handshake | Measure::Reordering => format!("port {PORT}"),
         Measure::OneWay => format!("tcp and dst port {PORT}"),
     };
     let mut host = json!({"interface": format!("{space}0"), "filter": filter});
@@ -205,6 +205,10 @@ fn streams(measure: Measure, space: &str, program: &str) -> [Value; 2] {
                 switch["switch"]["marker_interface"] = json!(format!("{HERE}0"));
             }
             (host["one_way"], switch["one_way"]) = (one_way.clone(), one_way);
+        }
+        Measure::Reordering => {
+            let synopses = json!({"reordering": {}});
+            (host["synopses"], switch["synopses"]) = (synopses.clone(), synopses);
         }
     }
     for (stream, name) in [&mut host, &mut switch].into_iter().zip(STREAMS) {

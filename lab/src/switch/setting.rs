@@ -29,6 +29,19 @@ pub enum Measure {
     Handshake,
     /// Delay and loss of one direction, by FineComb.
     OneWay,
+    /// Packets out of order, by definition 1: below the sequence number of the packet before, of the same flow. It is
+    /// the only one that the programs have, and that of an agent's own path. By the program `reordering`: the kept
+    /// `reordering-samples` reports flows with events only, which no agent reads.
+    Reordering,
+}
+
+/// What of the delay is compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ComparedDelay {
+    /// What of it is shown.
+    pub name: &'static str,
+    /// By how much the two may differ, as a share of the larger one.
+    pub tolerance: f64,
 }
 
 impl Measure {
@@ -37,6 +50,7 @@ impl Measure {
         match self {
             Self::Handshake => "fridge: TCP handshakes",
             Self::OneWay => "FineComb: one way",
+            Self::Reordering => "reordering by prefix",
         }
     }
 
@@ -45,22 +59,35 @@ impl Measure {
         match self {
             Self::Handshake => "requests",
             Self::OneWay => "packets",
+            Self::Reordering => "segments",
         }
     }
 
-    /// What of the delay is shown.
-    pub const fn delay(self) -> &'static str {
+    /// What both count exactly of what is sent alone.
+    pub const fn alone(self) -> &'static str {
         match self {
-            Self::Handshake => "median",
-            Self::OneWay => "mean",
+            Self::Handshake => "requests alone",
+            Self::OneWay => "packets alone",
+            Self::Reordering => "segments out of order alone",
         }
     }
 
-    /// What becomes of a lost packet.
-    pub const fn loss(self) -> &'static str {
+    /// What of the delay is compared: classes of a histogram are 12 % wide, and there are two; a mean is of other
+    /// packets. `None`: none is measured.
+    pub const fn delay(self) -> Option<ComparedDelay> {
+        match self {
+            Self::Handshake => Some(ComparedDelay { name: "median", tolerance: 0.25 }),
+            Self::OneWay => Some(ComparedDelay { name: "mean", tolerance: 0.05 }),
+            Self::Reordering => None,
+        }
+    }
+
+    /// What becomes of some packets.
+    pub const fn share(self) -> &'static str {
         match self {
             Self::Handshake => "repeated",
             Self::OneWay => "lost",
+            Self::Reordering => "out of order",
         }
     }
 
@@ -69,23 +96,26 @@ impl Measure {
         match self {
             Self::Handshake => &[(HERE, "fridge")],
             Self::OneWay => &[(HERE, "finecomb-sender"), (THERE, "finecomb-receiver")],
+            Self::Reordering => &[(HERE, "reordering")],
         }
     }
 
     /// The namespace before which a packet passes a switch after that has stamped it, and before the host does.
     pub const fn stamped_before_host(self) -> &'static str {
         match self {
-            Self::Handshake => HERE,
+            Self::Handshake | Self::Reordering => HERE,
             Self::OneWay => THERE,
         }
     }
 
     /// The share of requests or packets that the switch's program samples (`p4/fridge/constants.p4` and
-    /// `p4/finecomb-sender/constants.p4`).
+    /// `p4/finecomb-sender/constants.p4`). Of two connections that last, `p4/reordering` checks all packets but the
+    /// first one, since both have a row of heavy flows for themselves.
     pub const fn sampled(self) -> f64 {
         match self {
             Self::Handshake => 0.75,
             Self::OneWay => 0.6,
+            Self::Reordering => 1.0,
         }
     }
 
@@ -94,7 +124,16 @@ impl Measure {
     pub fn noticed(self, per_second: f64) -> f64 {
         match self {
             Self::Handshake => (-per_second * REPEATED_AFTER_S * self.sampled() / SLOTS).exp(),
-            Self::OneWay => 1.0,
+            Self::OneWay | Self::Reordering => 1.0,
+        }
+    }
+
+    /// By how much two shares may differ in any case: of a connection that is not disturbed few packets are out of
+    /// order, if any, and one at the end of the time is in an interval of the host or of the switch only.
+    pub const fn strays(self) -> f64 {
+        match self {
+            Self::Handshake | Self::OneWay => 0.0,
+            Self::Reordering => 0.001,
         }
     }
 
@@ -103,12 +142,19 @@ impl Measure {
         matches!(self, Self::OneWay)
     }
 
-    /// By how much the two delays may differ, as a share of the larger one: classes of a histogram are 12 % wide, and
-    /// there are two; a mean is of other packets.
-    pub const fn tolerance(self) -> f64 {
+    /// The conditions of the link, in the order in which they are measured.
+    pub const fn conditions(self) -> &'static [Condition] {
         match self {
-            Self::Handshake => 0.25,
-            Self::OneWay => 0.05,
+            Self::Handshake | Self::OneWay => &OF_DELAYS,
+            Self::Reordering => &OF_ORDER,
+        }
+    }
+
+    /// The link while something is sent alone, which both count exactly.
+    pub const fn link_alone(self) -> LinkConditions {
+        match self {
+            Self::Handshake | Self::OneWay => USUAL,
+            Self::Reordering => REORDERED,
         }
     }
 }
@@ -125,11 +171,16 @@ pub struct Condition {
 
 /// The link without a fault.
 pub const USUAL: LinkConditions = LinkConditions { delay_ms: (1, 1), loss: 0.0, duplication: 0.0, seed: 9 };
+/// A link on which packets overtake those that were sent up to 3 ms before.
+const REORDERED: LinkConditions = LinkConditions { delay_ms: (1, 4), ..USUAL };
 
-/// All conditions, in the order in which they are measured.
-pub const CONDITIONS: [Condition; 4] = [
-    Condition { name: "nothing", link: USUAL, alarm: Some(false) },
+const NOTHING: Condition = Condition { name: "nothing", link: USUAL, alarm: Some(false) };
+/// The conditions of measures of delay and loss.
+const OF_DELAYS: [Condition; 4] = [
+    NOTHING,
     Condition { name: "5 ms more", link: LinkConditions { delay_ms: (6, 6), ..USUAL }, alarm: Some(true) },
     Condition { name: "1 % lost", link: LinkConditions { loss: 0.01, ..USUAL }, alarm: None },
-    Condition { name: "reordered", link: LinkConditions { delay_ms: (1, 4), ..USUAL }, alarm: None },
+    Condition { name: "reordered", link: REORDERED, alarm: None },
 ];
+/// Those of the measure of order, which a longer delay does not change.
+const OF_ORDER: [Condition; 2] = [NOTHING, Condition { name: "reordered", link: REORDERED, alarm: Some(true) }];

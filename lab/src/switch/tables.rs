@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
-use support::relay::RelayCounts;
+use support::relay::{RelayCounts, SegmentOrder};
 
 use super::alarms::StreamAlarm;
 use super::figures::Figures;
@@ -17,6 +17,17 @@ const ENDS: f64 = 2.0;
 const STAMPS_MS: f64 = 0.05;
 /// Standard deviations by which shares of a sample may differ from those of all.
 const DEVIATIONS: f64 = 4.0;
+/// The share of segments out of order that the relay has to send where an alarm is expected: of fewer, figures that
+/// agree would say little.
+const MIN_REORDERED: f64 = 0.01;
+
+/// What the relay did so far with the packets that are measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RelayLog {
+    pub counts: RelayCounts,
+    /// The order in which segments with payload left it.
+    pub order: SegmentOrder,
+}
 
 /// What the relay did while a condition was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -27,16 +38,32 @@ pub struct LinkTruth {
     pub held_ms: Option<f64>,
     /// The longest that one was held longer than that.
     pub late_ms: f64,
+    /// Segments with payload that it sent.
+    pub segments: u64,
+    /// Those of them that were below the one before, of their flow.
+    pub out_of_order: u64,
 }
 
 impl LinkTruth {
-    /// What it did between two looks at its counts.
-    pub fn between(before: &RelayCounts, after: &RelayCounts, late: Duration) -> Self {
-        let (packets, lost) = (after.packets - before.packets, after.lost - before.lost);
-        let held_ms = (after.held_ns - before.held_ns) as f64 / 1e6;
+    /// What it did between two looks at its log.
+    pub fn between(before: &RelayLog, after: &RelayLog, late: Duration) -> Self {
+        let (first, last) = (&before.counts, &after.counts);
+        let (packets, lost) = (last.packets - first.packets, last.lost - first.lost);
+        let held_ms = (last.held_ns - first.held_ns) as f64 / 1e6;
         let sent = packets - lost;
-        let held_ms = (sent > 0).then(|| held_ms / sent as f64);
-        Self { packets, lost, held_ms, late_ms: late.as_secs_f64() * 1e3 }
+        Self {
+            packets,
+            lost,
+            held_ms: (sent > 0).then(|| held_ms / sent as f64),
+            late_ms: late.as_secs_f64() * 1e3,
+            segments: after.order.sent - before.order.sent,
+            out_of_order: after.order.out_of_order - before.order.out_of_order,
+        }
+    }
+
+    /// The share of segments out of order.
+    fn reordered(&self) -> Option<f64> {
+        (self.segments > 0).then(|| self.out_of_order as f64 / self.segments as f64)
     }
 }
 
@@ -53,7 +80,7 @@ pub struct Row {
     pub alarms: [Option<StreamAlarm>; 2],
 }
 
-/// Requests or packets that both had to count exactly.
+/// Requests, packets, or segments out of order that both had to count exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Burst {
     pub truth: u64,
@@ -87,24 +114,32 @@ pub struct Bar {
 }
 
 impl Row {
-    /// Whether the verdicts of host and switch are the same: counts, delays, losses, alarms.
-    fn bars(&self, measure: Measure) -> [Bar; 4] {
+    /// Whether the verdicts of host and switch are the same: counts, delays, shares, alarms. Of order also whether they
+    /// are the relay's.
+    fn bars(&self, measure: Measure) -> Vec<Bar> {
         let [host, switch] = &self.figures;
         let bar = |what: &str, seen: [String; 2], met: bool| {
             let [host, switch] = seen;
             Bar { text: format!("{}, {}: {what}: {host} and {switch}", measure.title(), self.condition), met }
         };
+        let shares = || [percent(host.share), percent(switch.share)];
+        let mut bars = vec![bar(measure.counted(), self.counts(), self.counts_agree(measure))];
+        if let Some(delay) = measure.delay() {
+            let met = self.delays_agree(delay.tolerance);
+            bars.push(bar(delay.name, [ms(host.delay_ms), ms(switch.delay_ms)], met));
+        }
+        bars.push(bar(measure.share(), shares(), self.shares_agree(measure)));
+        if measure == Measure::Reordering {
+            let what = format!("{}, the relay {}", measure.share(), percent(self.relay.reordered()));
+            bars.push(bar(&what, shares(), self.order_agrees(measure)));
+        }
         let [first, second] = self.alarms.each_ref().map(Option::is_some);
-        [
-            bar(measure.counted(), self.counts(), self.counts_agree(measure)),
-            bar(measure.delay(), [ms(host.delay_ms), ms(switch.delay_ms)], self.delays_agree(measure)),
-            bar(measure.loss(), [share(host.loss), share(switch.loss)], self.losses_agree(measure)),
-            bar(
-                "alarm",
-                self.alarms.each_ref().map(|alarm| text_of(alarm.as_ref())),
-                first == second && self.expected.is_none_or(|expected| expected == first),
-            ),
-        ]
+        bars.push(bar(
+            "alarm",
+            self.alarms.each_ref().map(|alarm| text_of(alarm.as_ref())),
+            first == second && self.expected.is_none_or(|expected| expected == first),
+        ));
+        bars
     }
 
     fn counts(&self) -> [String; 2] {
@@ -123,24 +158,57 @@ impl Row {
     }
 
     /// The host has a packet later than the switch, by what the switch takes to pass it on.
-    fn delays_agree(&self, measure: Measure) -> bool {
+    fn delays_agree(&self, tolerance: f64) -> bool {
         let [host, switch] = self.figures.map(|figures| figures.delay_ms);
         let (Some(host), Some(switch), Some(passage)) = (host, switch, self.passage_ms) else { return false };
-        (host - switch - passage).abs() <= measure.tolerance() * host.max(switch) + STAMPS_MS
+        (host - switch - passage).abs() <= tolerance * host.max(switch) + STAMPS_MS
     }
 
     /// The switch knows the losses of a sample only, and not of requests that it has forgotten meanwhile.
-    fn losses_agree(&self, measure: Measure) -> bool {
-        let [host, switch] = self.figures.map(|figures| figures.loss);
+    fn shares_agree(&self, measure: Measure) -> bool {
+        let [host, switch] = self.figures.map(|figures| figures.share);
         let (Some(host), Some(switch)) = (host, switch) else { return false };
-        let larger = host.max(switch).max(0.0);
+        let allowed = self.allowed(measure, host.max(switch));
         let [figures, _] = &self.figures;
-        let sampled = measure.sampled();
-        let variance = larger * (1.0 - larger) * (1.0 - sampled) / (sampled * figures.counted as f64);
-        let allowed = DEVIATIONS.mul_add(variance.sqrt(), ENDS * larger / figures.intervals as f64);
         let seconds = (INTERVAL * figures.intervals as u32).as_secs_f64();
         let least = host * measure.noticed(figures.counted as f64 / seconds);
         (least - allowed..=host + allowed).contains(&switch)
+    }
+
+    /// What both have is what the relay did, and it did enough.
+    fn order_agrees(&self, measure: Measure) -> bool {
+        let Some(truth) = self.relay.reordered() else { return false };
+        let is_enough = self.expected != Some(true) || truth >= MIN_REORDERED;
+        let agrees = |share: f64| (share - truth).abs() <= self.allowed(measure, share.max(truth));
+        is_enough && self.figures.iter().all(|figures| figures.share.is_some_and(agrees))
+    }
+
+    /// By how much two shares may differ of which `larger` is the larger one.
+    fn allowed(&self, measure: Measure, larger: f64) -> f64 {
+        let (larger, [figures, _]) = (larger.max(0.0), &self.figures);
+        let sampled = measure.sampled();
+        let variance = larger * (1.0 - larger) * (1.0 - sampled) / (sampled * figures.counted as f64);
+        DEVIATIONS.mul_add(variance.sqrt(), ENDS * larger / figures.intervals as f64) + measure.strays()
+    }
+
+    /// What stands in its line of the table.
+    fn cells(&self, measure: Measure) -> Vec<String> {
+        let [host, switch] = &self.figures;
+        let LinkTruth { packets, lost, held_ms, segments, .. } = self.relay;
+        let mut cells =
+            vec![self.condition.clone(), format!("{packets} packets, {lost} lost, others held {}", ms(held_ms))];
+        let shares = [host.share, switch.share].map(percent);
+        if measure.delay().is_some() {
+            cells.extend([host.delay_ms, switch.delay_ms, self.passage_ms].map(ms));
+            cells.extend(shares.into_iter().chain(self.counts()));
+        } else {
+            cells.push(percent(self.relay.reordered()));
+            cells.extend(shares);
+            cells.push(segments.to_string());
+            cells.extend(self.counts());
+        }
+        cells.extend(self.alarms.each_ref().map(|alarm| text_of(alarm.as_ref())));
+        cells
     }
 }
 
@@ -148,39 +216,34 @@ impl MeasureResult {
     fn bars(&self) -> Vec<Bar> {
         let mut bars: Vec<_> = self.rows.iter().flat_map(|row| row.bars(self.measure)).collect();
         let Burst { truth, counted: [host, switch] } = self.burst;
-        let (title, counted) = (self.measure.title(), self.measure.counted());
-        let text = format!("{title}, {truth} {counted} alone: {host} and {switch}");
-        bars.push(Bar { text, met: [host, switch] == [truth; 2] });
+        let text = format!("{}, {truth} {}: {host} and {switch}", self.measure.title(), self.measure.alone());
+        bars.push(Bar { text, met: truth > 0 && [host, switch] == [truth; 2] });
         bars
     }
 
+    /// What stands above the columns: a pair is that of the host and that of the switch, behind the relay's own if it
+    /// has one.
+    fn header(&self) -> Vec<String> {
+        let (measure, share, counted) = (self.measure, self.measure.share(), self.measure.counted());
+        let pair = |what: &str| [format!("{what}: host"), "switch".to_owned()];
+        let mut header = vec![measure.title().to_owned(), "the relay".to_owned()];
+        if let Some(delay) = measure.delay() {
+            header.extend(pair(delay.name));
+            header.push("the switch took".to_owned());
+            header.extend([share, counted].into_iter().flat_map(pair));
+        } else {
+            let triple = |what: &str| [format!("{what}: the relay"), "host".to_owned(), "switch".to_owned()];
+            header.extend([share, counted].into_iter().flat_map(triple));
+        }
+        header.extend(pair("alarm"));
+        header
+    }
+
     fn table(&self) -> String {
-        let (delay, loss, counted) = (self.measure.delay(), self.measure.loss(), self.measure.counted());
-        let mut table = format!(
-            "| {} | the relay | {delay}: host | switch | the switch took | {loss}: host | switch | {counted}: host \
-             | switch | alarm: host | switch |\n{}|\n",
-            self.measure.title(),
-            "| --- ".repeat(11)
-        );
+        let header = self.header();
+        let mut table = line(&header) + &"| --- ".repeat(header.len()) + "|\n";
         for row in &self.rows {
-            let [host, switch] = &row.figures;
-            let LinkTruth { packets, lost, held_ms, .. } = row.relay;
-            let [first, second] = row.alarms.each_ref().map(|alarm| text_of(alarm.as_ref()));
-            // Writing to a text does not fail.
-            _ = writeln!(
-                table,
-                "| {} | {packets} packets, {lost} lost, others held {} | {} | {} | {} | {} | {} | {} | {} | {first} \
-                 | {second} |",
-                row.condition,
-                ms(held_ms),
-                ms(host.delay_ms),
-                ms(switch.delay_ms),
-                ms(row.passage_ms),
-                share(host.loss),
-                share(switch.loss),
-                host.counted,
-                switch.counted,
-            );
+            table += &line(&row.cells(self.measure));
         }
         table
     }
@@ -216,8 +279,13 @@ fn ms(of: Option<f64>) -> String {
     of.map_or_else(|| "not known".to_owned(), |ms| format!("{ms:.3} ms"))
 }
 
-fn share(of: Option<f64>) -> String {
+fn percent(of: Option<f64>) -> String {
     of.map_or_else(|| "not known".to_owned(), |share| format!("{:.2} %", share * 100.0))
+}
+
+/// A line of a table.
+fn line(cells: &[String]) -> String {
+    format!("| {} |\n", cells.join(" | "))
 }
 
 fn text_of(alarm: Option<&StreamAlarm>) -> String {
@@ -236,24 +304,30 @@ here0 ── switch ── relay ── switch ── there0
 
 const FOOT: &str = "| | |
 | --- | --- |
-| traffic | 200 connections a second of 16 clients, each with a request of 100 bytes and an answer of 300 |
+| traffic | 200 connections a second of 16 clients, each with a request of 100 bytes and an answer of 300. For order, two connections that last, on each of which the \
+server sends segments of 300 bytes, 2 ms or a little more apart |
 | the relay | holds each packet for 1 ms, *5 ms more* for 6 ms, *reordered* for 1 to 4 ms; loses none or, *1 % lost*, one in a hundred. Its figures are what it did, of both directions with \
-handshakes, else of the one that is measured |
+handshakes and order, else of the one that is measured |
 | handshakes | one switch at the clients, with `p4/fridge`; the host's own capture is at the clients. *repeated* is the share of requests that were sent again |
 | one way | a switch at each end, with `p4/finecomb-sender` and `p4/finecomb-receiver`; what the server sends takes another way, since the programs have no filter |
+| order | one switch at the clients, behind the relay, with `p4/reordering`; the host's own capture is at the clients. *out of order* is the share of segments with payload that were \
+below the one before, of their connection (definition 1, the only one of the programs); what is sent again is among them. Both connections are heavy flows at either, so both check all \
+segments; the relay's figures are of its own log of what it sent |
 | the switch took | a packet has the time at which it came to the switch, and the host's is when the switch has passed it on: the mean of what that takes, by captures at both ports |
 | alarm | the metric that leads the alarm of the stream's LMAP, and when it came |
 
 The verdicts are the same (✓) if
 
-- counts differ by at most what comes in two intervals, one at each end; of packets one way those of an interval, since what was not read in time is missing; \
-those of requests that are sent alone, at the end, not at all;
+- counts differ by at most what comes in two intervals, one at each end; of packets one way those of an interval, since what was not read in time is missing;
+- what is sent alone, at the end, is counted without a difference: requests, packets, or how many of 1,000 segments were out of order while the link was *reordered*, as the relay counts them;
 - delays, without what the switch took, differ by at most 5 % and 0.05 ms; medians of handshakes by a quarter, since classes are 12 % wide;
 - shares differ by at most four standard deviations of the choice of the switch's sample, of three in four requests or six in ten packets, and what two intervals can add. \
 Of repeated requests the switch may miss those whose slot, one of 256, was taken before they were sent again;
-- both are in alarm, or neither; with nothing neither, with 5 ms more both.
+- shares out of order, of which nothing is sampled, differ by at most what two intervals can add, and 0.1 %, from each other and from the relay's, which is at least 1 % when *reordered*;
+- both are in alarm, or neither; with nothing neither, with 5 ms more both; of order both when *reordered*.
 
-Not compared: packets out of order, whose program no agent reads; LDA, whose kept program has two banks, and agents compare one.
+Not compared: flows that reordering samples or gives up, since host and switch choose others, and the kept `p4/reordering-samples`, which reports too few of them to be read; \
+LDA, whose kept program has two banks, and agents compare one.
 ";
 
 #[cfg(test)]
@@ -261,7 +335,14 @@ mod tests {
     use super::*;
 
     fn row(host: Figures, switch: Figures) -> Row {
-        let relay = LinkTruth { packets: 1_000, lost: 10, held_ms: Some(1.0), late_ms: 0.0 };
+        let relay = LinkTruth {
+            packets: 1_000,
+            lost: 10,
+            held_ms: Some(1.0),
+            late_ms: 0.0,
+            segments: 20_000,
+            out_of_order: 1_000,
+        };
         let figures = [host, switch];
         Row {
             condition: "nothing".to_owned(),
@@ -273,12 +354,16 @@ mod tests {
         }
     }
 
-    fn of(counted: u64, delay_ms: f64, loss: f64) -> Figures {
-        Figures { intervals: 20, of_intervals: 20, counted, delay_ms: Some(delay_ms), loss: Some(loss) }
+    fn of(counted: u64, delay_ms: f64, share: f64) -> Figures {
+        Figures { intervals: 20, of_intervals: 20, counted, delay_ms: Some(delay_ms), share: Some(share) }
     }
 
-    fn met(row: &Row) -> [bool; 4] {
-        row.bars(Measure::OneWay).map(|bar| bar.met)
+    fn met_of(measure: Measure, row: &Row) -> Vec<bool> {
+        row.bars(measure).iter().map(|bar| bar.met).collect()
+    }
+
+    fn met(row: &Row) -> Vec<bool> {
+        met_of(Measure::OneWay, row)
     }
 
     #[test]
@@ -293,7 +378,7 @@ mod tests {
     fn a_switch_may_miss_repeated_requests_that_it_has_forgotten_and_no_lost_packets() {
         // 200 requests a second, of which three in four take one of 256 slots: 56 % are there after a second.
         let seen = |host: f64, switch: f64| row(of(4_000, 3.0, host), of(4_000, 2.8, switch));
-        let agree = |measure, host, switch| seen(host, switch).losses_agree(measure);
+        let agree = |measure, host, switch| seen(host, switch).shares_agree(measure);
 
         assert!(agree(Measure::Handshake, 0.0184, 0.0102) && !agree(Measure::OneWay, 0.0184, 0.0082));
         assert!(!agree(Measure::Handshake, 0.0184, 0.001) && !agree(Measure::Handshake, 0.0102, 0.0184));
@@ -312,7 +397,7 @@ mod tests {
         let alarm = || Some(StreamAlarm { after_s: 2.0, metric: "network.owd.mean".to_owned() });
         let met = |alarms: [Option<StreamAlarm>; 2], expected: Option<bool>| {
             let row = Row { expected, alarms, ..row(of(1, 1.0, 0.0), of(1, 1.0, 0.0)) };
-            row.bars(Measure::Handshake)[3].met
+            met_of(Measure::Handshake, &row)[3]
         };
 
         assert!(met([None, None], None) && met([alarm(), alarm()], None));
@@ -329,7 +414,54 @@ mod tests {
 
         assert!(agree(Measure::OneWay, read(8_500)) && !agree(Measure::OneWay, read(10_000)));
         assert!(agree(Measure::Handshake, read(10_000)) && !agree(Measure::Handshake, read(8_500)));
-        assert!(!agree(Measure::OneWay, Figures::default()) && !agree(Measure::Handshake, Figures::default()));
+        assert!(!agree(Measure::OneWay, Figures::default()) && !agree(Measure::Reordering, Figures::default()));
+    }
+
+    #[test]
+    fn order_is_the_same_if_it_is_that_of_the_relay_which_reordered_enough() {
+        let seen = |host: f64, switch: f64| row(of(20_000, 0.0, host), of(20_000, 0.0, switch));
+        let met = |row: &Row| met_of(Measure::Reordering, row);
+
+        // The relay has 5 %. Two of twenty intervals can add a tenth of that, and a tenth of a percent is allowed.
+        assert_eq!(met(&seen(0.05, 0.055)), [true; 4]);
+        assert_eq!(met(&seen(0.05, 0.057)), [true, false, false, true]);
+        assert_eq!(met(&seen(0.057, 0.057)), [true, true, false, true], "the same, and not the relay's");
+        let calm = |expected| {
+            let mut row = seen(0.0009, 0.0);
+            (row.relay.out_of_order, row.expected) = (0, expected);
+            met(&row)
+        };
+        assert_eq!(calm(Some(false)), [true; 4]);
+        assert_eq!(calm(Some(true)), [true, true, false, false], "nothing was reordered");
+        let mut unknown = seen(0.0, 0.0);
+        unknown.relay.segments = 0;
+        assert_eq!(met(&unknown), [true, true, false, true]);
+    }
+
+    #[test]
+    fn a_table_of_order_has_the_relays_own_figures_and_no_delays() {
+        let rows = vec![row(of(20_000, 0.0, 0.05), of(19_999, 0.0, 0.05))];
+        let burst = Burst { truth: 61, counted: [61; 2] };
+        let result = MeasureResult { measure: Measure::Reordering, rows, burst };
+
+        let table = result.table();
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(
+            lines[0],
+            "| reordering by prefix | the relay | out of order: the relay | host | switch | segments: the relay | host \
+             | switch | alarm: host | switch |"
+        );
+        assert_eq!(
+            lines[2],
+            "| nothing | 1000 packets, 10 lost, others held 1.000 ms | 5.00 % | 5.00 % | 5.00 % | 20000 | 20000 \
+             | 19999 | none | none |"
+        );
+        let columns = |line: &str| line.matches('|').count();
+        assert!(lines.iter().all(|line| columns(line) == columns(lines[0])), "{table}");
+        let last = result.bars().pop().map(|bar| (bar.text, bar.met));
+        assert_eq!(last, Some(("reordering by prefix, 61 segments out of order alone: 61 and 61".to_owned(), true)));
+        let nothing = MeasureResult { burst: Burst { truth: 0, counted: [0; 2] }, ..result };
+        assert_eq!(nothing.bars().pop().map(|bar| bar.met), Some(false), "nothing was counted");
     }
 
     #[test]

@@ -1,105 +1,70 @@
-//! Real TCP: a server, and clients that open a connection for each request.
+//! Real TCP between clients and a server: of which kind, follows from what is measured.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use anyhow::Result;
+use support::network::Network;
 
-use anyhow::{Context as _, Result, anyhow};
-use support::clock::Stopwatch;
-use support::network::{HERE, Network, THERE};
+use super::requests::{self, Requests};
+use super::segments::Segments;
+use super::setting::Measure;
 
-use super::setting::PORT;
-
-/// Clients, each with one connection at a time.
-const CLIENTS: u32 = 16;
-/// Time between two requests of a client: 200 requests a second together, so that an interval has samples enough.
-const BEAT: Duration = Duration::from_millis(80);
-/// Limit for a connection, and for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-const REQUEST: [u8; 100] = [3; 100];
-const ANSWER: [u8; 300] = [5; 300];
-
-/// Clients that go on until they are stopped.
+/// Who sends.
 #[derive(Debug)]
-pub struct Traffic {
-    stop: Arc<AtomicBool>,
-    clients: Vec<JoinHandle<()>>,
-}
-
-fn server() -> SocketAddr {
-    (Network::address(THERE), PORT).into()
-}
-
-/// Answers requests until this process ends.
-///
-/// # Errors
-///
-/// The port is taken.
-pub fn serve(network: &Network) -> Result<()> {
-    let listener = network.run(THERE, || TcpListener::bind(server())).context("the server's port")?;
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            // Whoever breaks off gets no answer.
-            thread::spawn(move || answer(stream));
-        }
-    });
-    Ok(())
-}
-
-fn answer(mut stream: TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.read_exact(&mut [0; REQUEST.len()])?;
-    stream.write_all(&ANSWER)
-}
-
-/// One request, in a connection of its own.
-fn request() -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&server(), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(&REQUEST)?;
-    stream.read_exact(&mut [0; ANSWER.len()])
+pub enum Traffic {
+    /// Clients, with a connection for each request.
+    Requests(Requests),
+    /// A server, on connections that last.
+    Segments(Segments),
 }
 
 impl Traffic {
-    /// Starts all clients, one after the other within a beat.
-    pub fn start(network: &Network) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let client = |number: u32| {
-            let stop = Arc::clone(&stop);
-            network.thread(HERE, move || {
-                let (clock, mut next) = (Stopwatch::start(), BEAT * number / CLIENTS);
-                while !stop.load(Ordering::Acquire) {
-                    thread::sleep(next.saturating_sub(clock.elapsed()));
-                    // What a lost packet breaks is what is measured.
-                    drop(request());
-                    // Beats that were missed are not made up for.
-                    next = (next + BEAT).max(clock.elapsed());
-                }
-            })
-        };
-        let clients = (0..CLIENTS).map(client).collect();
-        Self { stop, clients }
+    /// Starts what is measured.
+    ///
+    /// # Errors
+    ///
+    /// The port is taken, or a connection does not come about.
+    pub fn start(network: &Network, measure: Measure) -> Result<Self> {
+        Ok(match measure {
+            Measure::Handshake | Measure::OneWay => Self::Requests(Requests::start(network)?),
+            Measure::Reordering => Self::Segments(Segments::start(network)?),
+        })
     }
 
-    /// Stops them, and waits until they have.
+    /// Sends nothing from now on, but what is sent alone.
     ///
     /// # Errors
     ///
     /// A client panicked.
-    pub fn stop(self) -> Result<()> {
-        self.stop.store(true, Ordering::Release);
-        self.clients.into_iter().try_for_each(|client| client.join().map_err(|_| anyhow!("a client panicked")))
+    pub fn pause(&mut self) -> Result<()> {
+        match self {
+            Self::Requests(requests) => requests.pause(),
+            Self::Segments(segments) => {
+                segments.pause();
+                Ok(())
+            }
+        }
     }
-}
 
-/// Sends so many requests, one after the other.
-///
-/// # Errors
-///
-/// One has no answer.
-pub fn burst(network: &Network, requests: u64) -> Result<()> {
-    network.run(HERE, move || (0..requests).try_for_each(|_| request())).context("a request has no answer")
+    /// Sends so much that both streams have something to count, alone.
+    ///
+    /// # Errors
+    ///
+    /// It was not sent, or has no answer.
+    pub fn burst(&self, network: &Network) -> Result<()> {
+        match self {
+            Self::Requests(_) => requests::burst(network),
+            Self::Segments(segments) => segments.burst(),
+        }
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    ///
+    /// A connection broke.
+    pub fn end(self) -> Result<()> {
+        match self {
+            Self::Requests(mut requests) => requests.pause(),
+            Self::Segments(segments) => segments.end(),
+        }
+    }
 }
