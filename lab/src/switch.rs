@@ -10,6 +10,7 @@
 mod alarms;
 mod experiment;
 mod figures;
+mod link;
 mod passage;
 mod processes;
 mod requests;

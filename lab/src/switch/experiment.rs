@@ -12,11 +12,12 @@ use support::relay::{Relay, RelayCounts, SegmentOrder};
 
 use super::alarms::{StreamAlarm, are_armed, are_quiet, lmaps, note};
 use super::figures::{counted_alone, figures, intervals, is_quiet};
+use super::link::{LinkTruth, RelayLog};
 use super::passage::PassageWatcher;
 use super::processes::{Processes, TestedPrograms};
 use super::requests;
 use super::setting::{Condition, INTERVAL, Measure, USUAL};
-use super::tables::{Burst, LinkTruth, MeasureResult, RelayLog, Row};
+use super::tables::{Burst, MeasureResult, Row};
 use super::traffic::Traffic;
 
 /// Between two looks at the LMAPs.
@@ -148,6 +149,7 @@ impl Testbed<'_> {
             expected: condition.alarm,
             relay: LinkTruth::between(&relayed, &now, late),
             passage_ms,
+            clock_error_ms: self.processes.clock_error_ms()?,
             figures: [of(0), of(1)],
             alarms,
         })

@@ -46,6 +46,15 @@ pub fn intervals(log: &str, measure: Measure) -> [Vec<Value>; 2] {
     found
 }
 
+/// The largest error of a switch's time by what its agent says, when it asked last, in milliseconds; 0 if it asks for
+/// none.
+pub fn clock_error_ms(log: &str) -> f64 {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let begun = lines.filter(|line| line["message"] == "reading the registers of a switch");
+    let error_ns = begun.filter_map(|line| line["uncertainty_ns"].as_u64()).next_back();
+    error_ns.map_or(0.0, |error_ns| error_ns as f64 / 1e6)
+}
+
 /// Whether nothing happened in an interval, as far as that is known.
 pub fn is_quiet(measure: Measure, interval: &Value) -> bool {
     let field = match measure {
@@ -150,6 +159,15 @@ mod tests {
             Figures { intervals: 1, of_intervals: 1, ..Default::default() }
         );
         assert!(!is_quiet(Measure::Handshake, &host[0]) && is_quiet(Measure::Handshake, &switch[0]));
+    }
+
+    #[test]
+    fn the_error_of_a_switchs_time_is_that_of_the_latest_question() {
+        let message = "reading the registers of a switch";
+        let line = |uncertainty_ns: Value| json!({"message": message, "uncertainty_ns": uncertainty_ns});
+        let asked = log(&[line(json!(900_000)), line(json!(52_000)), json!({"uncertainty_ns": 7})]);
+
+        assert_eq!((clock_error_ms(&asked), clock_error_ms(&log(&[line(Value::Null)]))), (0.052, 0.0));
     }
 
     #[test]

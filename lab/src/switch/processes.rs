@@ -12,6 +12,7 @@ use support::clock::Stopwatch;
 use support::network::{HERE, Network, THERE};
 use support::workspace;
 
+use super::figures;
 use super::setting::{INTERVAL_MS, Measure, PORT, STREAMS};
 use crate::clients::shop::Process;
 
@@ -47,13 +48,20 @@ pub struct TestedPrograms {
 pub struct Processes {
     uview: PathBuf,
     runtime_dir: PathBuf,
+    /// That of the agent whose figures are compared.
     log: PathBuf,
+    /// That of the agent at the other end, if there is one.
+    peer_log: Option<PathBuf>,
     running: Vec<(&'static str, Process)>,
 }
 
 /// The folder of a program's sources, and of what it was compiled to.
 fn sources(program: &str) -> PathBuf {
     workspace().join("p4").join(program)
+}
+
+fn read(log: &Path) -> Result<String> {
+    fs::read_to_string(log).with_context(|| log.display().to_string())
 }
 
 impl Processes {
@@ -65,7 +73,8 @@ impl Processes {
     pub fn start(network: &Network, measure: Measure, programs: &TestedPrograms, folder: &Path) -> Result<Self> {
         let runtime_dir = folder.join("run");
         let log = folder.join("here.log");
-        let mut all = Self { uview: programs.uview.clone(), runtime_dir, log, running: Vec::new() };
+        let peer_log = (measure == Measure::OneWay).then(|| folder.join("there.log"));
+        let mut all = Self { uview: programs.uview.clone(), runtime_dir, log, peer_log, running: Vec::new() };
         for space in [HERE, THERE] {
             network.set_up_loopback(space);
         }
@@ -90,7 +99,21 @@ impl Processes {
     ///
     /// It cannot be read.
     pub fn log(&self) -> Result<String> {
-        fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())
+        read(&self.log)
+    }
+
+    /// By how much times of two switches may be apart at most, as their agents say, in milliseconds; 0 if times of
+    /// switches are not compared.
+    ///
+    /// # Errors
+    ///
+    /// A log cannot be read.
+    pub fn clock_error_ms(&self) -> Result<f64> {
+        let mut error_ms = 0.0;
+        for log in [&self.log].into_iter().chain(&self.peer_log) {
+            error_ms += figures::clock_error_ms(&read(log)?);
+        }
+        Ok(error_ms)
     }
 
     /// What the host agent says of all LMAPs; null if it says nothing.

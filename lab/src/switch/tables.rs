@@ -1,13 +1,12 @@
 //! The figures of host and switch side by side, and the bars that say when they are the same.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use serde::Serialize;
-use support::relay::{RelayCounts, SegmentOrder};
 
 use super::alarms::StreamAlarm;
 use super::figures::Figures;
+use super::link::LinkTruth;
 use super::setting::{INTERVAL, INTERVAL_MS, Measure};
 
 /// Intervals by whose packets two counts may differ: one at each end of the time.
@@ -21,52 +20,6 @@ const DEVIATIONS: f64 = 4.0;
 /// agree would say little.
 const MIN_REORDERED: f64 = 0.01;
 
-/// What the relay did so far with the packets that are measured.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RelayLog {
-    pub counts: RelayCounts,
-    /// The order in which segments with payload left it.
-    pub order: SegmentOrder,
-}
-
-/// What the relay did while a condition was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct LinkTruth {
-    pub packets: u64,
-    pub lost: u64,
-    /// Mean of how long the others were held, as configured.
-    pub held_ms: Option<f64>,
-    /// The longest that one was held longer than that.
-    pub late_ms: f64,
-    /// Segments with payload that it sent.
-    pub segments: u64,
-    /// Those of them that were below the one before, of their flow.
-    pub out_of_order: u64,
-}
-
-impl LinkTruth {
-    /// What it did between two looks at its log.
-    pub fn between(before: &RelayLog, after: &RelayLog, late: Duration) -> Self {
-        let (first, last) = (&before.counts, &after.counts);
-        let (packets, lost) = (last.packets - first.packets, last.lost - first.lost);
-        let held_ms = (last.held_ns - first.held_ns) as f64 / 1e6;
-        let sent = packets - lost;
-        Self {
-            packets,
-            lost,
-            held_ms: (sent > 0).then(|| held_ms / sent as f64),
-            late_ms: late.as_secs_f64() * 1e3,
-            segments: after.order.sent - before.order.sent,
-            out_of_order: after.order.out_of_order - before.order.out_of_order,
-        }
-    }
-
-    /// The share of segments out of order.
-    fn reordered(&self) -> Option<f64> {
-        (self.segments > 0).then(|| self.out_of_order as f64 / self.segments as f64)
-    }
-}
-
 /// What came of one condition. Pairs are those of the host and of the switch.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
@@ -76,6 +29,8 @@ pub struct Row {
     pub relay: LinkTruth,
     /// How long the switch took to pass on what the host stamps later than the switch.
     pub passage_ms: Option<f64>,
+    /// By how much times of two switches may be apart at most, as their agents say; 0 with one switch.
+    pub clock_error_ms: f64,
     pub figures: [Figures; 2],
     pub alarms: [Option<StreamAlarm>; 2],
 }
@@ -126,7 +81,12 @@ impl Row {
         let mut bars = vec![bar(measure.counted(), self.counts(), self.counts_agree(measure))];
         if let Some(delay) = measure.delay() {
             let met = self.delays_agree(delay.tolerance);
-            bars.push(bar(delay.name, [ms(host.delay_ms), ms(switch.delay_ms)], met));
+            let mut what = delay.name.to_owned();
+            if self.clock_error_ms > 0.0 {
+                // Writing to a text does not fail.
+                _ = write!(what, ", times of switches known to {:.3} ms", self.clock_error_ms);
+            }
+            bars.push(bar(&what, [ms(host.delay_ms), ms(switch.delay_ms)], met));
         }
         bars.push(bar(measure.share(), shares(), self.shares_agree(measure)));
         if measure == Measure::Reordering {
@@ -161,7 +121,7 @@ impl Row {
     fn delays_agree(&self, tolerance: f64) -> bool {
         let [host, switch] = self.figures.map(|figures| figures.delay_ms);
         let (Some(host), Some(switch), Some(passage)) = (host, switch, self.passage_ms) else { return false };
-        (host - switch - passage).abs() <= tolerance * host.max(switch) + STAMPS_MS
+        (host - switch - passage).abs() <= tolerance * host.max(switch) + STAMPS_MS + self.clock_error_ms
     }
 
     /// The switch knows the losses of a sample only, and not of requests that it has forgotten meanwhile.
@@ -320,7 +280,8 @@ The verdicts are the same (✓) if
 
 - counts differ by at most what comes in two intervals, one at each end; of packets one way those of an interval, since what was not read in time is missing;
 - what is sent alone, at the end, is counted without a difference: requests, packets, or how many of 1,000 segments were out of order while the link was *reordered*, as the relay counts them;
-- delays, without what the switch took, differ by at most 5 % and 0.05 ms; medians of handshakes by a quarter, since classes are 12 % wide;
+- delays, without what the switch took, differ by at most 5 %, 0.05 ms and what the agents say of the error of the switches' times, which stands beside them; medians of handshakes \
+by a quarter, since classes are 12 % wide;
 - shares differ by at most four standard deviations of the choice of the switch's sample, of three in four requests or six in ten packets, and what two intervals can add. \
 Of repeated requests the switch may miss those whose slot, one of 256, was taken before they were sent again;
 - shares out of order, of which nothing is sampled, differ by at most what two intervals can add, and 0.1 %, from each other and from the relay's, which is at least 1 % when *reordered*;
@@ -349,6 +310,7 @@ mod tests {
             expected: None,
             relay,
             passage_ms: Some(0.2),
+            clock_error_ms: 0.0,
             figures,
             alarms: [None, None],
         }
@@ -390,6 +352,18 @@ mod tests {
         let mut unknown = row(of(10_000, 2.2, 0.0), of(10_000, 2.0, 0.0));
         unknown.passage_ms = None;
         assert_eq!(met(&unknown), [true, false, true, true]);
+    }
+
+    #[test]
+    fn times_of_two_switches_may_be_apart_by_what_their_agents_say() {
+        let mut row = row(of(10_000, 2.45, 0.0), of(10_000, 2.0, 0.0));
+        assert_eq!(met(&row), [true, false, true, true]);
+
+        row.clock_error_ms = 0.12;
+        assert_eq!(met(&row), [true; 4]);
+        let bars = row.bars(Measure::OneWay);
+        let text = &bars[1].text;
+        assert!(text.ends_with("mean, times of switches known to 0.120 ms: 2.450 ms and 2.000 ms"), "{text}");
     }
 
     #[test]
