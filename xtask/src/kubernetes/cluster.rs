@@ -49,7 +49,7 @@ pub const CANNOT: [(&str, &str); 10] = [
     ),
     (
         "certificates of gossip by cert-manager's CSI driver, or of the node",
-        "the kit has no such driver, and one node: pods are taken as a dry run, and certificates of a test have the names",
+        "the kit has no such driver, and one node: pods are a dry run, certificates with these names are a test's own",
     ),
     (
         "an `Instrumentation` of the OpenTelemetry Operator",
