@@ -69,13 +69,20 @@ fn the_agents_take_their_configurations() {
 }
 
 #[test]
-fn the_pod_starts_the_program_that_is_built_with_the_files_that_are_there() {
+fn the_pod_starts_the_program_of_the_image_with_the_files_that_are_there() {
     let pod: Value = serde_saphyr::from_str(&file("uview-nic-agent.pod.yaml")).unwrap();
     let worker = &pod["spec"]["containers"][0];
 
     assert_eq!((&pod["apiVersion"], &pod["kind"]), (&"v1".into(), &"Pod".into()));
-    let command: Vec<_> = worker["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert_eq!(command, ["/usr/local/bin/uview-nic-agent", "--config", "/etc/uview/nic-agent-0.yaml"]);
+    let args: Vec<_> = worker["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(args, ["nic-agent", "--config", "/etc/uview/nic-agent-0.yaml"]);
+    // They are those of the image's own program, and the image has that one.
+    assert_eq!(worker["command"], Value::Null);
+    let image = deployed("release/Containerfile");
+    let program = image.lines().find_map(|line| line.strip_prefix("COPY bin/uview ")).unwrap();
+    assert!(image.lines().any(|line| line == format!("ENTRYPOINT [\"{program}\"]")), "{image}");
+    let (_, name) = image.split_once("podman build --tag ").unwrap();
+    assert_eq!(worker["image"].as_str(), name.split(' ').next(), "the image has the name that its recipe gives it");
     assert_eq!(pod["spec"]["hostNetwork"], true);
     let config = nic_agent::config::Config::parse(&file("nic-agent-0.yaml")).unwrap();
     for probe in ["readinessProbe", "livenessProbe"] {

@@ -2,6 +2,7 @@
 
 mod chart;
 mod cluster;
+mod peers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -227,7 +227,8 @@ pub struct TracesConfig {
     pub frontends: Vec<String>,
     /// Order of eviction: 32 hexadecimal digits, the same on all nodes. Random if left out.
     pub order_key: Option<String>,
-    /// This node's name in incomplete traces; the host's name if left out.
+    /// This node's name in gossip and in incomplete traces. `None`: as `--gossip-name` says, else the node's or the
+    /// host's name.
     pub node: Option<String>,
 }
 

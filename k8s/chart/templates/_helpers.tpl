@@ -32,6 +32,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
+{{/* The name that stands for the addresses of all host agents. Each one's certificate has it. */}}
+{{- define "uview.peersHost" -}}
+{{ include "uview.fullname" . }}-peers.{{ .Release.Namespace }}.svc
+{{- end }}
+
 {{/* A certificate of cert-manager: its secret is renewed in time, and the agents take it over without a restart. */}}
 {{- define "uview.certificate" -}}
 {{- $issuer := .of.issuer -}}
@@ -110,6 +115,9 @@ readinessProbe:
 }}
 {{- with .Values.otlp.upstream }}
 {{- $traces := dict "keep" $.Values.otlp.keep "memory_bytes" 134217728 }}
+{{- with $.Values.hostAgent.peers }}
+{{- if .enabled }}{{ $_ := set $traces "order_key" .orderKey }}{{ end }}
+{{- end }}
 {{- $otlp := dict "upstream" . "listen_grpc" "0.0.0.0:4317" "listen_http" "0.0.0.0:4318" "receive_memory_bytes" 33554432 "queue_bytes" 33554432 "traces" $traces "logs" (dict "keep" $.Values.otlp.logs "memory_bytes" 33554432) }}
 {{- $_ := set $config "otlp" $otlp }}
 {{- end }}
@@ -123,6 +131,18 @@ readinessProbe:
 {{- $_ := set $config "operators" (dict "hooks" 64 "listen" (printf "0.0.0.0:%v" .port) "tls" $tls) }}
 {{- $kubernetes := merge (dict "tokens" true "audience" .audience) (get $config "kubernetes" | default dict) }}
 {{- $_ := set $config "kubernetes" $kubernetes }}
+{{- end }}
+{{- end }}
+{{- with .Values.hostAgent.peers }}
+{{- if .enabled }}
+{{- if not $.Values.otlp.upstream }}{{ fail "hostAgent.peers needs otlp.upstream: without it agents see no spans, and gossip with nobody" }}{{ end }}
+{{- if not .orderKey }}{{ fail "hostAgent.peers.orderKey: 32 hexadecimal digits, the same on all nodes: openssl rand -hex 16" }}{{ end }}
+{{- if eq (empty .issuer.name) (empty .nodeDir) }}{{ fail "hostAgent.peers: either issuer.name, from which the CSI driver of cert-manager gets certificates, or nodeDir, where each node has its own" }}{{ end }}
+{{- $own := dict "certificate" "/etc/uview-peers-tls/tls.crt" "key" "/etc/uview-peers-tls/tls.key" }}
+{{- $listener := merge (dict "client_ca" "/etc/uview-peers-tls/ca.crt") $own }}
+{{- $caller := merge (dict "ca" "/etc/uview-peers-tls/ca.crt") $own }}
+{{- $all := printf "%s:%v" (include "uview.peersHost" $) .port }}
+{{- $_ := set $config "coherence" (dict "listen" (printf "0.0.0.0:%v" .port) "peers" (list $all) "tls" $listener "peers_tls" $caller) }}
 {{- end }}
 {{- end }}
 {{- if .Values.hostAgent.dpu.enabled }}

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use support::workspace;
 
+use super::peers;
 use crate::command::output;
 
 /// The chart, and what is rendered from it for those without helm.
@@ -18,6 +19,9 @@ const MANIFESTS: &str = "k8s/manifests/uview.yaml";
 /// The chart of custom resources, and their definitions, which the agent prints.
 const CRD_CHART: &str = "k8s/chart-crds";
 const CRDS: &str = "k8s/chart-crds/files/crds.yaml";
+/// Values without which nodes do not gossip.
+const UPSTREAM: &str = "otlp.upstream.endpoint=http://collector:4317";
+const ORDER: &str = "hostAgent.peers.orderKey=8d0f3a5b6c7e9f1a2b3c4d5e6f708192";
 /// The subcommand of the CSI driver.
 const CSI: &str = "csi";
 /// The subcommand of the controller.
@@ -43,6 +47,7 @@ pub fn check(helm: &Path, uview: &Path, write: bool) -> Result<()> {
         output(helm_in(helm, "lint").arg("--strict").arg("--values").arg(file)).with_context(|| name.to_string())?;
         let rendered = render(helm, &["--values".as_ref(), file.as_os_str()])?;
         let limits = limits(&rendered, uview).with_context(|| name.to_string())?;
+        peers::check(&rendered, uview).with_context(|| name.to_string())?;
         println!("{name}: {} objects; {}", objects(&rendered)?.len(), limits.join(", "));
     }
     refused(helm)?;
@@ -57,15 +62,19 @@ fn definitions(helm: &Path, uview: &Path, write: bool) -> Result<()> {
         "# Printed by `uview host-agent --print-custom-resources`. kubectl apply --server-side -f FILE\n{printed}"
     );
     written(CRDS, &text, write)?;
-    for version in ["1.25.0", "1.32.0"] {
+    // The API server names the node in the tokens of its pods, by default, since 1.30.
+    for (version, has_policy) in [("1.29.0", false), ("1.30.0", true)] {
         let mut template = Command::new(helm);
         template.args(["template", "uview-crds", CRD_CHART, "--kube-version", version]).current_dir(workspace());
         let rendered = output(&mut template)?;
         let objects = objects(&rendered)?;
         let count = |kind: &str| objects.iter().filter(|object| object.kind == kind).count();
         let (definitions, policies) = (count("CustomResourceDefinition"), count("ValidatingAdmissionPolicy"));
-        let wanted = (printed.matches("kind: CustomResourceDefinition").count(), usize::from(version == "1.32.0"));
-        ensure!((definitions, policies) == wanted, "{CRD_CHART}: {definitions} definitions, {policies} policies");
+        let wanted = (printed.matches("kind: CustomResourceDefinition").count(), usize::from(has_policy));
+        ensure!(
+            (definitions, policies) == wanted,
+            "{CRD_CHART}, {version}: {definitions} definitions, {policies} policies"
+        );
     }
     output(Command::new(helm).args(["lint", "--strict", CRD_CHART]).current_dir(workspace())).map(drop)
 }
@@ -80,6 +89,11 @@ fn written(path: &str, text: &str, write: bool) -> Result<()> {
     let there = fs::read_to_string(&file).with_context(|| path.to_owned())?;
     ensure!(there == text, "{path} differs from what it is made of: run `cargo xtask kubernetes --write`");
     Ok(())
+}
+
+/// Values of gossip between nodes, with `more` of them.
+fn gossip(more: &str) -> String {
+    format!("hostAgent.peers.enabled=true,{UPSTREAM},{ORDER},hostAgent.peers.{more}")
 }
 
 /// Values that the schema or a template has to refuse.
@@ -99,6 +113,12 @@ fn refused(helm: &Path) -> Result<()> {
         "hostAgent.operatorsApi.enabled=true",
         "hostAgent.operatorsApi.enabled=true,hostAgent.operatorsApi.secretName=tls,hostAgent.operatorsApi.audience=",
         "csi.enabled=true,csi.kubeletDir=kubelet",
+        // Gossip without spans, without an order that all nodes have, and without certificates, or with two of them.
+        &gossip("issuer.name=peers").replace(UPSTREAM, "otlp.upstream=null"),
+        &gossip("issuer.name=peers").replace(ORDER, "hostAgent.peers.orderKey="),
+        &gossip("issuer.name=peers").replace(ORDER, "hostAgent.peers.orderKey=abc"),
+        &gossip("nodeDir="),
+        &gossip("issuer.name=peers,hostAgent.peers.nodeDir=/etc/uview-peers"),
         // Metrics without a certificate, and a certificate whose authority nobody knows.
         "controller.enabled=true,controller.customMetrics.enabled=true",
         "controller.enabled=true,controller.customMetrics.enabled=true,controller.customMetrics.secretName=tls",
@@ -225,7 +245,8 @@ fn limits(rendered: &str, uview: &Path) -> Result<Vec<String>> {
                 of_name.find(|object| object.metadata.name == *config_map).context("a ConfigMap of that name")?;
             let path = folder.path().join(file);
             let text = data.data.get(file).with_context(|| format!("{config_map} has no {file}"))?;
-            fs::write(&path, with_secret(text, folder.path())?)?;
+            let text = with_secret(text, folder.path())?;
+            fs::write(&path, peers::with_certificates(&text, &["node-1"], folder.path())?)?;
             let text = output(Command::new(uview).args([agent, "--budget", "--config"]).arg(&path).args(LOAD))?;
             lines.push(limit(container, &text)?);
         }

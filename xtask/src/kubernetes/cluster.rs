@@ -36,7 +36,7 @@ pub use long::Experiment;
 pub use traces::has_iptables;
 
 /// What the kit cannot show, and why.
-pub const CANNOT: [(&str, &str); 8] = [
+pub const CANNOT: [(&str, &str); 10] = [
     ("cgroup v2, CRI-O and systemd's driver", "no kit has them; pure tests have recorded paths only"),
     ("several nodes, a DPU cluster", "the kit has one node"),
     ("Pod Security admission", "Kubernetes 1.20 has none"),
@@ -46,6 +46,14 @@ pub const CANNOT: [(&str, &str); 8] = [
     (
         "objects of cert-manager, and a PodMonitor by the definition of Prometheus' operator",
         "the kit has neither: certificates are rendered only, a PodMonitor is read by a definition of the test's own",
+    ),
+    (
+        "certificates of gossip by cert-manager's CSI driver, or of the node",
+        "the kit has no such driver, and one node: pods are a dry run, certificates with these names are a test's own",
+    ),
+    (
+        "an `Instrumentation` of the OpenTelemetry Operator",
+        "the kit has no such operator: k8s/examples/instrumentation.yaml is an example only",
     ),
     ("a CSI volume by kubelet itself", "the kit's kubelet is older than 1.26; a test plays its part"),
 ];

@@ -75,7 +75,7 @@ pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
 
 /// The rule as the chart has it for a server that puts nodes' names into tokens: the path of its manifest.
 fn rule(cluster: &Cluster) -> Result<String> {
-    let rendered = cluster.template(&format!("uview-crds {CRD_CHART} --kube-version 1.32.0"))?;
+    let rendered = cluster.template(&format!("uview-crds {CRD_CHART} --kube-version 1.30.0"))?;
     let is_rule = |document: &&str| document.lines().any(|line| line.starts_with("kind: ValidatingAdmissionPolicy"));
     let documents: Vec<&str> = rendered.split("\n---\n").filter(is_rule).collect();
     ensure!(documents.len() == 2, "the chart has a rule and its binding: {documents:?}");
