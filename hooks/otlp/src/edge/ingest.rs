@@ -174,8 +174,8 @@ impl Edge {
         lost.add(request.spans);
     }
 
-    /// Queues `request`, with so many items, for the upstream. Without one it ends here and is counted: a client that is
-    /// told otherwise would send it again, for nothing.
+    /// Queues `request`, with so many `items`, for the upstream. Without one it ends here and is counted: a client that
+    /// is told otherwise would send it again, for nothing.
     fn pass_on(&self, request: UpstreamRequest, items: u64) -> Result<(), Box<RefusedRequest>> {
         if self.forwards() {
             return self.queue(request.tenant, request.signal).offer(request);
