@@ -215,8 +215,8 @@ fn service_in_words(text: &mut String, of: &IncidentService) {
 }
 
 fn traces(text: &mut String, of: &Incident) {
-    let more = of.kept_traces.saturating_sub(of.traces.len() as u64);
-    let more = if more > 0 { format!(", and {more} more at the upstream") } else { String::new() };
+    let all = of.kept_traces;
+    let more = if all > of.traces.len() as u64 { format!(" of {all}") } else { String::new() };
     _ = match of.traces.len() {
         0 => writeln!(text, "\nNo kept trace belongs to it"),
         shown => writeln!(text, "\nKept traces: the {shown} best{more}"),
@@ -249,8 +249,8 @@ fn logs(text: &mut String, of: &Incident) {
     if of.logs.is_empty() {
         return;
     }
-    let more = of.kept_logs.saturating_sub(of.logs.len() as u64);
-    let more = if more > 0 { format!(", and {more} more at the upstream") } else { String::new() };
+    let all = of.kept_logs;
+    let more = if all > of.logs.len() as u64 { format!(" of {all}") } else { String::new() };
     _ = writeln!(text, "\nKept log records: the {} best{more}", of.logs.len());
     for log in &of.logs {
         let said = if log.text.is_empty() { "(no text)" } else { &log.text };
@@ -389,11 +389,11 @@ Services, the suspected cause first
 Streams of packets: the largest delays and losses
   06:42:18  payment-store: network.delay.p50 44 ms, expected 4 ms; at last 5 ms
 
-Kept traces: the 1 best, and 11 more at the upstream
+Kept traces: the 1 best of 12
   06:42:16  abababababababababababababababab  frontend GET /pay, 2 s, failed
             payment: score 12
 
-Kept log records: the 1 best, and 30 more at the upstream
+Kept log records: the 1 best of 31
   06:42:17  ERROR payment: card refused
             severity ERROR
 

@@ -101,7 +101,7 @@ macro_rules! messages {
 }
 
 messages! {
-    StatusReply { version, workers, lmaps, counters, problems, warnings; incarnation, uptime_ms }
+    StatusReply { version, workers, lmaps, counters, problems, warnings, notes; incarnation, uptime_ms }
     WorkerStatus {
         transport, drained_by;
         worker, connected, epoch, acknowledged_epoch, ticks, late_ticks, failed_regions, cpu_ns, lost_verdicts,

@@ -129,8 +129,8 @@ pub fn run(args: &SourcesArgs, from_environment: Option<PathBuf>) -> Result<Exit
 
 fn text(targets: &[Target], brief: bool) -> String {
     if targets.is_empty() {
-        return "no endpoint is scraped, and no service exports OTLP metrics: set sources.prometheus.targets or \
-                otlp.upstream of the host agent\n"
+        return "no endpoint is scraped, and no service exports OTLP metrics: set sources.prometheus.targets, or \
+                otlp.upstream or otlp.watch_only of the host agent\n"
             .to_owned();
     }
     let mut text = String::new();

@@ -180,6 +180,9 @@ fn text(reply: &StatusReply, problems: &[String]) -> String {
     for warning in &reply.warnings {
         let _ = writeln!(text, "\nINSECURE: {warning}");
     }
+    for note in &reply.notes {
+        let _ = writeln!(text, "\nnote: {note}");
+    }
     if !problems.is_empty() {
         let _ = writeln!(text, "\nproblems");
     }
@@ -454,6 +457,17 @@ mod tests {
 
         assert!(text(&reply, &[]).contains("\nINSECURE: metrics.listen 10.0.0.1:9702 has no TLS\n"));
         assert_eq!(value["warnings"][0], reply.warnings[0].as_str());
+        assert_eq!(problems(&reply), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_to_be_known_is_said_in_both_forms_and_is_no_problem() {
+        let reply = StatusReply { notes: vec!["otlp.watch_only: passed on to nobody".to_owned()], ..reply() };
+
+        let value: serde_json::Value = serde_json::from_str(&json(&View::new(&reply, &[])).unwrap()).unwrap();
+
+        assert!(text(&reply, &[]).contains("\nnote: otlp.watch_only: passed on to nobody\n"));
+        assert_eq!(value["notes"][0], reply.notes[0].as_str());
         assert_eq!(problems(&reply), Vec::<String>::new());
     }
 

@@ -214,7 +214,7 @@ fn regions(config: &Config) -> [Bound; 3] {
         Bound {
             what: "span rings: readers, and a request",
             bytes: if rings { limits.connections as u64 * ring + MIB } else { 0 },
-            from: "`services.limits.connections` × 24 KiB + 1 MiB, with `otlp.upstream`",
+            from: "`services.limits.connections` × 24 KiB + 1 MiB, with `otlp.upstream` or `otlp.watch_only`",
             payer: SHARE,
             full: "the ring is refused",
             metric: "refused_regions",
@@ -291,8 +291,8 @@ fn telemetry(config: &Config) -> [Bound; 6] {
         },
         Bound {
             what: "OTLP requests that wait for the upstream",
-            bytes: tenants * 3 * otlp.queue_bytes as u64,
-            from: "`otlp.queue_bytes` × 3 signals × tenants",
+            bytes: if otlp.upstream.is_some() { tenants * 3 * otlp.queue_bytes as u64 } else { 0 },
+            from: "`otlp.queue_bytes` × 3 signals × tenants, with `otlp.upstream`",
             payer: SENDER,
             full: "the client is told to retry, and who has most; what was kept is lost",
             metric: "lost_otlp_requests",
@@ -333,9 +333,9 @@ fn telemetry(config: &Config) -> [Bound; 6] {
     ]
 }
 
-/// Tenants with OTLP, the default one included; 0 without an upstream.
+/// Tenants with OTLP, the default one included; 0 if it is off.
 fn tenants(config: &Config) -> u64 {
-    if config.otlp.upstream.is_some() { 1 + config.otlp.tenants.len() as u64 } else { 0 }
+    if config.otlp.is_on() { 1 + config.otlp.tenants.len() as u64 } else { 0 }
 }
 
 #[cfg(test)]
@@ -420,6 +420,15 @@ mod tests {
         }
         assert_eq!(row(&of("transport: shm"), "registrations"), 0);
         assert!(plain.on_disk.iter().all(|bound| bound.bytes == 0));
+    }
+
+    #[test]
+    fn what_is_watched_only_waits_for_no_upstream_and_costs_else_what_it_costs_with_one() {
+        let watching = of("otlp: {watch_only: true, traces: {keep: tail}}");
+        let forwarding = of(&format!("{OTLP}, traces: {{keep: tail}}}}"));
+
+        assert_eq!(row(&watching, "OTLP requests that wait"), 0);
+        assert_eq!(forwarding.total() - watching.total(), row(&forwarding, "OTLP requests that wait"));
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn is_socket(path: &std::path::Path) -> bool {
 
 /// TCP addresses that a start would bind.
 fn addresses(config: &Config, running: Option<u32>, to: &mut Inspection) {
-    let otlp = config.otlp.upstream.is_some();
+    let otlp = config.otlp.is_on();
     let gossips = !config.coherence.peers.is_empty();
     let listens: [(&str, Option<SocketAddr>); 8] = [
         ("control.listen", config.control.listen),
@@ -181,7 +181,7 @@ fn senders(config: &Config, unknown: Option<&UnknownSenders>, to: &mut Inspectio
     const KEY: &str = "services.identities";
     let identities = &config.services.identities;
     let by_cgroup = identities.iter().any(|identity| identity.cgroup.is_some());
-    if config.otlp.upstream.is_none() || !(by_cgroup || identities.iter().any(|identity| identity.uid.is_some())) {
+    if !config.otlp.is_on() || !(by_cgroup || identities.iter().any(|identity| identity.uid.is_some())) {
         return;
     }
     match unknown {

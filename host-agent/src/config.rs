@@ -44,6 +44,7 @@ pub(crate) use self::kubernetes::pod_target;
 pub use self::limits::LimitsConfig;
 pub use self::lmap::{AdaptiveConfig, AggregationConfig, LmapConfig};
 pub use self::operators::OperatorsConfig;
+pub(crate) use self::otlp::WATCH_ONLY;
 pub use self::otlp::{
     Compression, DerivedConfig, OtlpConfig, TenantConfig, TracesConfig, UpstreamConfig, UpstreamProtocol,
 };

@@ -31,7 +31,7 @@ struct Addresses<'a> {
     operators_listen: Option<SocketAddr>,
     metrics: SocketAddr,
     page: Option<SocketAddr>,
-    /// The gRPC and the HTTP address; empty without an upstream.
+    /// The gRPC and the HTTP address; empty if OTLP is off.
     otlp: Vec<SocketAddr>,
     services: &'a Path,
     regions: &'a Path,
@@ -106,7 +106,7 @@ impl Listeners {
         let own_uid = rustix::process::geteuid().as_raw();
         let regions_uid = config.regions.uid.unwrap_or(own_uid);
         let mut otlp = Vec::new();
-        if config.otlp.upstream.is_some() {
+        if config.otlp.is_on() {
             otlp.push(tcp("otlp.listen_grpc", config.otlp.listen_grpc).await?);
             otlp.push(tcp("otlp.listen_http", config.otlp.listen_http).await?);
         }

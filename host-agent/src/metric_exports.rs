@@ -100,7 +100,7 @@ pub(crate) struct Exports {
     counts: ExportCounts,
 }
 
-/// Starts to watch the metrics that `edge` forwards, until `node` drains. Needs a tokio runtime.
+/// Starts to watch the metrics that `edge` takes, until `node` drains. Needs a tokio runtime.
 pub(crate) fn start(settings: ExportSettings, edge: &Arc<Edge>, node: &Arc<Node>) -> Arc<Exports> {
     let exports = Arc::new(Exports { settings, state: Mutex::default(), counts: ExportCounts::default() });
     let (edge, node, running) = (Arc::clone(edge), Arc::clone(node), Arc::clone(&exports));

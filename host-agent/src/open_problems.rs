@@ -7,6 +7,7 @@ use agent_runtime::server;
 use otlp::{Edge, UnknownSenders, UnverifiedSpans};
 
 use crate::cgroup_metrics;
+use crate::config::WATCH_ONLY;
 use crate::incident_book::IncidentBook;
 use crate::node::Node;
 use crate::receipts::Receipts;
@@ -33,10 +34,17 @@ pub(crate) struct ProblemSources {
 }
 
 impl ProblemSources {
+    /// What is so for as long as the agent runs, and is to be known though nothing is wrong, in words.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        let watching = self.edge.iter().filter(|edge| !edge.forwards());
+        watching.map(|_| format!("otlp.watch_only: {WATCH_ONLY}"))
+    }
+
     /// What is wrong now, in words. Waits for no long work.
     pub(crate) fn lines(&self, node: &Node) -> Vec<String> {
         let unverified = self.edge.iter().flat_map(|edge| edge.unverified());
-        let unverified = unverified.map(|spans| unverified_line(&spans));
+        let forwards = self.edge.as_ref().is_some_and(|edge| edge.forwards());
+        let unverified = unverified.map(|spans| unverified_line(&spans, forwards));
         let unknown = self.edge.iter().filter_map(|edge| edge.unknown_senders());
         let unknown = unknown.map(|unknown| unknown_line(&unknown));
         let full = self.edge.iter().flat_map(|edge| edge.full_bounds());
@@ -58,12 +66,15 @@ fn unknown_line(unknown: &UnknownSenders) -> String {
     format!("otlp: {unknown}; {}", unknown.advice())
 }
 
-fn unverified_line(UnverifiedSpans { service, sender, spans, exports, logs, .. }: &UnverifiedSpans) -> String {
+/// Items whose sender may not use the name of their service, where all are forwarded, or none.
+fn unverified_line(unverified: &UnverifiedSpans, forwards: bool) -> String {
+    let UnverifiedSpans { service, sender, spans, exports, logs, .. } = unverified;
     let items = [(spans, "spans"), (exports, "exports of metrics"), (logs, "log records")];
     let items = items.into_iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}"));
     let what = items.collect::<Vec<_>>().join(" and ");
+    let forwarded = if forwards { "forwarded and " } else { "" };
     format!(
-        "otlp: {what} in the name of {service} from {sender} are forwarded and not counted as its own: \
+        "otlp: {what} in the name of {service} from {sender} are {forwarded}not counted as its own: \
          services.identities gives the name to others"
     )
 }
@@ -153,8 +164,12 @@ mod tests {
     #[test]
     fn a_sender_in_anothers_name_is_named() {
         let (service, sender) = ("payment".to_owned(), "user 65534 (127.0.0.1)".to_owned());
-        let line = unverified_line(&UnverifiedSpans { service, sender, spans: 3, exports: 0, logs: 0, last: Nanos(1) });
+        let unverified = UnverifiedSpans { service, sender, spans: 3, exports: 0, logs: 0, last: Nanos(1) };
+        let said = "otlp: 3 spans in the name of payment from user 65534 (127.0.0.1) are ";
 
-        assert!(line.starts_with("otlp: 3 spans in the name of payment from user 65534 (127.0.0.1) are forwarded"));
+        let line = unverified_line(&unverified, true);
+        assert!(line.starts_with(&format!("{said}forwarded and not counted as its own")), "{line}");
+        let line = unverified_line(&unverified, false);
+        assert!(line.starts_with(&format!("{said}not counted as its own")), "{line}");
     }
 }

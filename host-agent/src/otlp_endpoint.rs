@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use wire::time::Nanos;
 
+use crate::config::WATCH_ONLY;
 use crate::control_plane::Event;
 use crate::dispatch::{Filter, TooManyHooks};
 use crate::findings::findings;
@@ -52,8 +53,11 @@ pub(crate) fn start(
     let listeners = moved.collect::<Result<Vec<_>, _>>().map_err(OtlpError::Listener)?;
     let _entered = threads.enter();
     let running = otlp::start(settings, listeners)?;
-    let (upstream, waits) = (settings.upstream.endpoint.as_str(), settings.tail.is_some());
-    tracing::info!(upstream, buffers_traces = waits, "OTLP endpoint started");
+    let waits = settings.tail.is_some();
+    match &settings.upstream {
+        Some(to) => tracing::info!(upstream = to.endpoint, buffers_traces = waits, "OTLP endpoint started"),
+        None => tracing::info!(buffers_traces = waits, "OTLP endpoint started; otlp.watch_only: {WATCH_ONLY}"),
+    }
     if let Some(derived) = settings.span_metrics {
         tokio::spawn(span_metrics::run(Arc::clone(running.edge()), Arc::clone(node), derived, (interval, destination)));
     }

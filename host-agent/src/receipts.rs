@@ -299,6 +299,7 @@ fn of_edge(edge: &Edge) -> Vec<(String, u64)> {
     for signal in Signal::ALL {
         let counts = edge.counts.of(signal);
         counters.push((format!("sent_bytes.{}", signal.name()), counts.sent_bytes.get()));
+        counters.push((format!("unforwarded_items.{}", signal.name()), counts.unforwarded.get()));
         let lost =
             |why: UpstreamLoss| (format!("lost_requests.{}.{}", signal.name(), why.name()), counts.lost(why).get());
         counters.extend(UpstreamLoss::ALL.into_iter().map(lost));

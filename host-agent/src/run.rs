@@ -60,7 +60,7 @@ fn live_parts(config: &Config, telemetry: &mut TelemetrySettings, monitors: &[Mo
         otlp.tls = Some(tls.config()?);
     }
     if let Some(otlp) = &mut telemetry.otlp {
-        live.upstream.clone_from(&otlp.upstream.tls);
+        live.upstream = otlp.upstream.as_ref().and_then(|upstream| upstream.tls.clone());
         otlp.senders = live.senders.clone();
     }
     live.metrics_upstream = monitors.iter().find_map(|(_, output)| output.tls().cloned());

@@ -98,6 +98,7 @@ async fn ask(target: &Target) -> Result<(String, Vec<String>), AgentError> {
     let (lmaps, workers) = (status.lmaps.len(), status.workers.iter().filter(|worker| worker.connected).count());
     let found =
         format!("release {} answers at {}: {lmaps} LMAPs, {workers} workers", status.version, connection.address());
+    let found = [vec![found], status.notes].concat().join("; ");
     Ok((found, status.warnings))
 }
 

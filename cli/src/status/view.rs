@@ -15,6 +15,8 @@ pub(super) struct View<'a> {
     problems: &'a [String],
     /// What the agent's configuration leaves open.
     warnings: &'a [String],
+    /// What is to be known though nothing is wrong.
+    notes: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -132,6 +134,7 @@ impl<'a> View<'a> {
             counters: reply.counters.iter().map(|(name, &count)| (name.as_str(), count)).collect(),
             problems,
             warnings: &reply.warnings,
+            notes: &reply.notes,
         }
     }
 }

@@ -43,7 +43,7 @@ impl Bound {
         match self {
             Self::ReceiveMemory => "requests were refused for lack of memory to receive them",
             Self::Queue => "requests were refused or lost since they had no room in the queue to the upstream",
-            Self::WatchedMetrics => "metrics were forwarded and not watched since too many waited",
+            Self::WatchedMetrics => "metrics were not watched since too many waited",
             Self::CountedServices => "spans of further services were not counted for LMAPs",
             Self::Names => "traces of further services counted as _other",
             Self::Resources => "spans and log records with new resources were lost",

@@ -81,6 +81,9 @@ pub struct SignalCounts {
     pub retries: Count,
     /// Items that the upstream rejected within requests that it accepted (partial success).
     pub rejected: Count,
+    /// Spans, metrics or log records that were watched and forwarded to nobody, since there is no upstream. Where they
+    /// are sampled, those that were kept.
+    pub unforwarded: Count,
     lost: [Count; UpstreamLoss::ALL.len()],
 }
 

@@ -43,7 +43,7 @@ use crate::upstream::Upstream;
 pub(crate) use ingest::IncomingRequest;
 pub use local::IngestError;
 
-/// The OTLP endpoint: accepts requests, and forwards them or samples their traces.
+/// The OTLP endpoint: accepts requests, and forwards them or samples their traces, or watches them only.
 #[derive(Debug)]
 pub struct Edge {
     /// Counters of requests.
@@ -51,7 +51,8 @@ pub struct Edge {
     pub(crate) request_bytes: usize,
     /// Names of client headers to forward.
     pub(crate) forwarded_names: ForwardedHeaderNames,
-    pub(crate) upstream: Upstream,
+    /// `None`: everything is watched, and forwarded to nobody.
+    pub(crate) upstream: Option<Upstream>,
     tenants: Tenants,
     /// Who may send spans in which service's name.
     pub(crate) senders: Reloadable<SenderRules>,
@@ -112,7 +113,7 @@ impl TenantState {
 impl Edge {
     pub(crate) fn new(settings: &Settings) -> Result<Self, StartError> {
         let clock = Clock::start();
-        let upstream = Upstream::new(&settings.upstream)?;
+        let upstream = settings.upstream.as_ref().map(Upstream::new).transpose()?;
         let table: Vec<_> = settings.tenants.iter().map(|tenant| tenant.who.clone()).collect();
         let tenants = Tenants::new(&table)?;
         let state = |own: Option<&TenantSettings>| {
@@ -181,6 +182,13 @@ impl Edge {
     /// tenant.
     pub fn with_tail_of<R>(&self, tenant: TenantId, look: impl FnOnce(&TailSampler, Timestamp) -> R) -> Option<R> {
         self.tail(tenant).map(|tail| look(&tail, self.clock.timestamp()))
+    }
+
+    /// Whether what comes goes on to an upstream. Without one it is watched only, and counted
+    /// ([`SignalCounts::unforwarded`](crate::counts::SignalCounts::unforwarded)).
+    #[must_use]
+    pub const fn forwards(&self) -> bool {
+        self.upstream.is_some()
     }
 
     /// Numbers and names of all tenants; the first is `default`.

@@ -1,6 +1,7 @@
 //! The node's OTLP endpoint. Services send it what they would send to a Collector. It forwards metrics byte for
 //! byte. Spans and logs are either forwarded likewise, or tail-sampled as [`hooks`] decides: it keeps the traces that
-//! matter, whole, with the reason in their root span, and the log records that matter, each with its reason.
+//! matter, whole, with the reason in their root span, and the log records that matter, each with its reason. Without an
+//! upstream it watches likewise, and forwards nothing.
 //!
 //! This crate does the I/O: sockets, queues, a clock. The decisions are made in [`hooks`], which [`TailSampler`] feeds.
 //! [`codec`] is pure.

@@ -11,6 +11,7 @@ use crate::queue::UpstreamRequest;
 use crate::reply::Failure;
 use crate::signal::Signal;
 use crate::tenants::TenantId;
+use crate::upstream::Upstream;
 
 /// The longest pause, whatever the upstream asks for.
 const LONGEST: Nanos = Nanos::from_secs(30);
@@ -20,22 +21,23 @@ const RETRIES: RetryRule =
 /// A request expires after this.
 const MAX_AGE: Nanos = Nanos::from_secs(300);
 
-/// Sends requests of `tenant` and `signal` until their queue is closed and empty.
+/// Sends requests of `tenant` and `signal` until their queue is closed and empty. Without an upstream none is queued.
 pub(crate) async fn run(edge: Arc<Edge>, tenant: TenantId, signal: Signal) {
+    let Some(upstream) = &edge.upstream else { return };
     let queue = edge.queue(tenant, signal);
     while let Some(request) = queue.take().await {
-        deliver(&edge, &request).await;
+        deliver(&edge, upstream, &request).await;
         queue.done(&request);
     }
 }
 
-async fn deliver(edge: &Edge, request: &UpstreamRequest) {
+async fn deliver(edge: &Edge, upstream: &Upstream, request: &UpstreamRequest) {
     let (counts, queue) = (edge.counts.of(request.signal), edge.queue(request.tenant, request.signal));
     for failures in 1_u32.. {
         let sent = tokio::select! {
             biased;
             () = queue.abandoned() => return edge.record_loss(request, UpstreamLoss::Ended),
-            sent = edge.upstream.send(request) => sent,
+            sent = upstream.send(request) => sent,
         };
         let failure = match sent {
             Ok(rejected) => {

@@ -17,8 +17,8 @@ use crate::upstream::{UpstreamError, UpstreamSettings};
 /// Settings of the endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where everything is forwarded to.
-    pub upstream: UpstreamSettings,
+    /// Where everything is forwarded to; `None`: it is watched, and forwarded to nobody.
+    pub upstream: Option<UpstreamSettings>,
     /// TLS towards clients; `None`: plain text.
     pub tls: Option<ServerConfig>,
     /// Client headers that are forwarded to the upstream.
@@ -74,8 +74,14 @@ impl Settings {
     /// The defaults for `upstream`: spans pass through, no metrics are derived from them.
     #[must_use]
     pub fn new(upstream: UpstreamSettings) -> Self {
+        Self { upstream: Some(upstream), ..Self::watch_only() }
+    }
+
+    /// The defaults without an upstream: what comes is watched, and forwarded to nobody.
+    #[must_use]
+    pub fn watch_only() -> Self {
         Self {
-            upstream,
+            upstream: None,
             tls: None,
             forwarded_headers: DEFAULT_FORWARDED.map(str::to_owned).to_vec(),
             tail: None,

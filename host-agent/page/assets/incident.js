@@ -195,7 +195,7 @@ function traces({ id, traces, kept_traces: kept }) {
       el("p", { class: "small quiet" }, "Trace ", traced(trace.id), trace.cut ? `; ${trace.cut} further spans are not kept` : "",
         trace.link ? [". ", el("a", { href: trace.link, target: "_blank", rel: "noreferrer" }, "Open in the tracing backend")] : "")];
   });
-  const rest = more > 0 ? `${count(more)} further traces are kept at the upstream.` : traces.length ? "" : "No kept trace belongs to this incident.";
+  const rest = more > 0 ? `${count(more)} further traces were kept.` : traces.length ? "" : "No kept trace belongs to this incident.";
   return [shown, rest ? el("p", { class: "quiet" }, rest) : "",
     kept ? el("p", {}, el("a", { href: `#/traces/${id}` }, "Traces on this page that were kept for this incident")) : ""];
 }
@@ -212,7 +212,7 @@ function logs({ logs, kept_logs: kept }) {
   const rows = logs.map(({ at, level, service, text, trace, reason }) => [utc(at), level, el("b", {}, named(service)),
     [el("div", {}, text || "(no text)"), el("div", { class: "small quiet" }, `${reason}.`, trace ? [" Trace ", traced(trace), "."] : "")]]);
   return [el("h2", {}, "Kept log records"), table(["~When (UTC)", "~Severity", "~Service", "What"], rows),
-    more > 0 ? el("p", { class: "quiet" }, `${count(more)} further log records are kept at the upstream.`) : ""];
+    more > 0 ? el("p", { class: "quiet" }, `${count(more)} further log records were kept.`) : ""];
 }
 
 function usual({ services }) {

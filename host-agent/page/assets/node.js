@@ -58,7 +58,7 @@ export function node(main) {
   main.replaceChildren(el("h1", {}, "Node"), body, more);
   let said = null, saidMore = null, over = false, asking = false;
   function update() {
-    const { version = "", problems = [], warnings = [] } = state.node;
+    const { version = "", problems = [], warnings = [], notes = [] } = state.node;
     const lmaps = state.lmaps.size;
     const now = JSON.stringify([state.node, lmaps]);
     if (now === said) return;
@@ -66,6 +66,7 @@ export function node(main) {
     const list = (texts, none) => texts.length ? texts.map((text) => el("p", { class: "notice" }, text)) : [el("p", { class: "quiet" }, none)];
     redraw(body, () => body.replaceChildren(
       el("p", { class: "lead" }, `Host agent ${version}, ${lmaps} services.`),
+      ...notes.map((text) => el("p", {}, text)),
       el("h2", {}, "Workers"), workers(state.node),
       el("h2", {}, "Problems"), ...list(problems, "None."),
       el("h2", {}, "Open to others"), ...list(warnings, "Nothing is open to anybody beyond this machine.")));

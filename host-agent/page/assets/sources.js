@@ -48,7 +48,7 @@ export function sources(main) {
     redraw(body, () => {
       const all = answer.sources.flatMap(one).flat(Infinity).filter((part) => part !== "");
       body.replaceChildren(...(all.length ? all : [el("p", { class: "empty" },
-        "No endpoint is scraped, and no service exports OTLP metrics: ", el("code", {}, "sources.prometheus.targets"), " or ", el("code", {}, "otlp.upstream"), " of the host agent.")]));
+        "No endpoint is scraped, and no service exports OTLP metrics: ", el("code", {}, "sources.prometheus.targets"), ", or ", el("code", {}, "otlp.upstream"), " or ", el("code", {}, "otlp.watch_only"), " of the host agent.")]));
     });
   }
   update();

@@ -20,7 +20,7 @@ function item(trace) {
 function nothing(keeping, some) {
   if (some) return el("p", { class: "quiet" }, "No kept trace matches the filter.");
   if (keeping) return el("p", { class: "empty" }, "No trace is kept yet. Those that fail, are slow, or pass a service in alarm appear here.");
-  return el("p", { class: "empty" }, "The agent lets all spans pass. To keep the traces that matter: ", el("code", {}, "otlp.traces.keep: tail"));
+  return el("p", { class: "empty" }, "The agent chooses no traces. To keep those that matter: ", el("code", {}, "otlp.traces.keep: tail"));
 }
 
 /** Whether a trace has `wanted` in its name, in those of its services, in its reason, or in its incident's address. */
@@ -116,7 +116,7 @@ export function trace(main, id) {
     spans = answer?.spans.length ?? 0;
     if (!answer) {
       clearTimeout(timer);
-      body.append(el("p", { class: "empty" }, "This trace is not here any more: newer ones have taken its place. It was sent on to the upstream."));
+      body.append(el("p", { class: "empty" }, "This trace is not here any more: newer ones have taken its place. It went on to the upstream, if there is one."));
       return;
     }
     const root = answer.spans.find(({ parent }) => !parent) ?? answer.spans[0];

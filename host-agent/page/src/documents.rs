@@ -126,12 +126,12 @@ fn services(trace: &Trace) -> Vec<&str> {
     services.into_iter().take(NAMED).collect()
 }
 
-/// Whether the agent keeps traces, or lets all spans pass.
+/// Whether the agent chooses traces, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
     /// It keeps those that matter (`otlp.traces.keep: tail`).
     Tail,
-    /// All spans pass through, or there is no OTLP endpoint.
+    /// It chooses none, or there is no OTLP endpoint.
     Nothing,
 }
 

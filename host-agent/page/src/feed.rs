@@ -387,6 +387,7 @@ fn node(status: &StatusReply, revisions: Revisions) -> Fields {
         ("workers", json!(status.workers.iter().map(worker).collect::<Vec<_>>())),
         ("problems", json!(status.problems)),
         ("warnings", json!(status.warnings)),
+        ("notes", json!(status.notes)),
         ("traces", json!(revisions.traces)),
         ("incidents", json!(revisions.incidents)),
     ];

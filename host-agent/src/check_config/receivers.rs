@@ -8,7 +8,7 @@ use agent_runtime::reach::is_this_machine;
 use agent_runtime::{OutwardTls, chain};
 use wire::time::UnixNanos;
 
-use crate::config::{self, Config, UpstreamConfig};
+use crate::config::{self, Config, UpstreamConfig, WATCH_ONLY};
 
 /// Receivers of spans, samples and alarms: URLs, headers, certificates. None of them is called.
 pub(super) fn receivers(config: &Config, to: &mut Inspection) {
@@ -21,6 +21,9 @@ pub(super) fn receivers(config: &Config, to: &mut Inspection) {
     for (key, upstream) in upstreams {
         let Some(upstream) = upstream else { continue };
         inspect_upstream(key, upstream, to);
+    }
+    if config.otlp.watch_only && config.otlp.upstream.is_none() {
+        to.ok("otlp.watch_only", WATCH_ONLY);
     }
     if let Some(url) = &config.remote_write.url {
         let made = config.remote_write.start("", UnixNanos(0)).map(drop);
@@ -168,6 +171,18 @@ mod tests {
         let expected = [(Level::Error, "targets[1].url"), (Level::Warning, "targets[2].url")];
         let expected = expected.map(|(level, key)| (level, format!("sources.prometheus.{key}")));
         assert_eq!(bad(text), expected);
+    }
+
+    #[test]
+    fn an_endpoint_that_watches_only_is_fine_and_said_in_words() {
+        let config = Config::parse("otlp: {watch_only: true}").unwrap();
+        let mut to = Inspection::new(0);
+
+        receivers(&config, &mut to);
+
+        let [found] = to.findings() else { panic!("{:?}", to.findings()) };
+        assert_eq!((found.level, found.key.as_str()), (Level::Ok, "otlp.watch_only"));
+        assert!(found.what.contains("passed on to nobody"), "{found}");
     }
 
     #[test]

@@ -58,14 +58,14 @@ impl CoherenceConfig {
 
     /// Whether this node gossips: about traces, paths and verdicts with `keep: tail`, about paths and verdicts without.
     pub(crate) fn is_on(&self, otlp: &OtlpConfig) -> bool {
-        !self.peers.is_empty() && otlp.upstream.is_some()
+        !self.peers.is_empty() && otlp.is_on()
     }
 
     /// What is open to anybody, or not in effect, in words.
     pub(super) fn warning(&self, otlp: &OtlpConfig) -> Option<String> {
         let Self { listen, .. } = self;
         if !self.peers.is_empty() && !self.is_on(otlp) {
-            let text = "coherence.peers is not in effect: without otlp.upstream this node sees no spans, and gossips with nobody";
+            let text = "coherence.peers is not in effect: without otlp.upstream or otlp.watch_only this node sees no spans, and gossips with nobody";
             return Some(text.to_owned());
         }
         (self.insecure && self.is_on(otlp)).then(|| {

@@ -47,7 +47,7 @@ impl HeadSamplingConfig {
     ///
     /// [`ConfigError`] if a probability is outside 0 to 1.
     pub fn advice(&self, otlp: &OtlpConfig) -> Result<Advice, ConfigError> {
-        let tail = otlp.upstream.is_some() && otlp.traces.keep == KeepMode::Tail;
+        let tail = otlp.is_on() && otlp.traces.keep == KeepMode::Tail;
         let rule = AdviceRule {
             default_probability: self.default_probability,
             raised_probability: self.raised_probability,

@@ -20,12 +20,18 @@ use wire::time::Nanos;
 use super::headers::with_files;
 use super::{ConfigError, KeepMode, LogsConfig, WatchedMetricsConfig, at_least_one, local};
 
+/// What is said of an endpoint without an upstream.
+pub(crate) const WATCH_ONLY: &str =
+    "what services send is watched, and passed on to nobody: otlp.upstream names who gets it";
+
 /// The OTLP endpoint: spans, metrics and logs of services.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OtlpConfig {
-    /// Where everything is forwarded to. `None`: OTLP is off.
+    /// Where everything is forwarded to. `None`: OTLP is off, unless it is to watch only.
     pub upstream: Option<UpstreamConfig>,
+    /// Whether, without an upstream, what services send is watched and forwarded to nobody.
+    pub watch_only: bool,
     /// Address for OTLP, usually by gRPC.
     pub listen_grpc: SocketAddr,
     /// Address for OTLP, usually by HTTP.
@@ -60,6 +66,7 @@ impl Default for OtlpConfig {
     fn default() -> Self {
         Self {
             upstream: None,
+            watch_only: false,
             listen_grpc: local(4317),
             listen_http: local(4318),
             tls: None,
@@ -253,14 +260,23 @@ impl Default for TracesConfig {
 }
 
 impl OtlpConfig {
-    /// Settings of the endpoint; `None` without an upstream. `drawn` is the eviction order if none is configured,
+    /// Whether there is an endpoint: it forwards to an upstream, or watches only.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.upstream.is_some() || self.watch_only
+    }
+
+    /// Settings of the endpoint; `None` if it is off. `drawn` is the eviction order if none is configured,
     /// `host` the host's name.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] if a value is out of range, or a certificate cannot be read.
     pub fn settings(&self, drawn: u128, host: &str) -> Result<Option<Settings>, ConfigError> {
-        let Some(upstream) = &self.upstream else { return Ok(None) };
+        if !self.is_on() {
+            return Ok(None);
+        }
+        let wanted = "must be false with otlp.upstream, to which everything is passed on";
+        range(!self.watch_only || self.upstream.is_none(), "otlp.watch_only", &true, wanted)?;
         let threads = self.threads.unwrap_or(1);
         range((1..=256).contains(&threads), "otlp.threads", &threads, "must be 1 to 256")?;
         let least = "must be at least 4096";
@@ -270,7 +286,10 @@ impl OtlpConfig {
         range(reading / 2 >= self.request_bytes, "otlp.receive_memory_bytes", &reading, wanted)?;
         let wanted = "must be at least 4/3 of otlp.request_bytes + 4096: one sender gets three quarters";
         range((queue / 4 * 3).saturating_sub(4_096) >= self.request_bytes, "otlp.queue_bytes", &queue, wanted)?;
-        let mut settings = Settings::new(upstream.settings()?);
+        let mut settings = match &self.upstream {
+            Some(upstream) => Settings::new(upstream.settings()?),
+            None => Settings::watch_only(),
+        };
         let tls = self.tls.as_ref().map(ServerTls::library).transpose();
         settings.tls = tls.map_err(|cause| ConfigError::value("otlp.tls", cause))?;
         settings.forwarded_headers.clone_from(&self.pass_headers);
@@ -376,10 +395,12 @@ mod tests {
         assert!(settings("").is_none());
         let passing = settings(upstream).unwrap();
         assert!(passing.tail.is_none());
-        assert_eq!((passing.upstream.protocol, passing.upstream.timeout), (Protocol::Http, Duration::from_millis(50)));
-        assert_eq!(passing.upstream.headers, [("a".to_owned(), "b".to_owned())]);
-        assert!(!passing.upstream.gzip);
-        assert!(settings(&upstream.replace("timeout_ms", "compression: gzip, timeout_ms")).unwrap().upstream.gzip);
+        let to = passing.upstream.unwrap();
+        assert_eq!((to.protocol, to.timeout), (Protocol::Http, Duration::from_millis(50)));
+        assert_eq!(to.headers, [("a".to_owned(), "b".to_owned())]);
+        assert!(!to.gzip);
+        let gzip = settings(&upstream.replace("timeout_ms", "compression: gzip, timeout_ms")).unwrap();
+        assert!(gzip.upstream.unwrap().gzip);
         let waiting =
             settings(&format!("{upstream}  traces: {{keep: tail, decision_wait_ms: 90000, floor: 0}}\n")).unwrap();
         let tail = waiting.tail.unwrap();
@@ -388,6 +409,20 @@ mod tests {
         let fewer = settings(&format!("{upstream}  traces: {{keep: tail, unremarkable: 0}}\n")).unwrap();
         assert_eq!(fewer.tail.unwrap().switches.unremarkable, None);
         assert_eq!((tail.limits.age, tail.limits.hold), (Nanos::from_secs(90), Nanos::from_secs(180)));
+    }
+
+    #[test]
+    fn an_endpoint_that_watches_only_has_no_upstream_and_one_that_has_does_not_watch_only() {
+        let watching = settings("otlp: {watch_only: true, traces: {keep: tail}, logs: {keep: tail}}").unwrap();
+        assert!(watching.upstream.is_none() && watching.tail.is_some() && watching.logs.is_some());
+        assert!(watching.span_metrics.is_some() && watching.watched_metrics.is_some());
+        assert!(settings("otlp: {watch_only: false}").is_none());
+
+        let both = Config::parse("otlp: {watch_only: true, upstream: {endpoint: 'http://c:4317'}}").unwrap_err();
+        let said = both.to_string();
+        assert!(said.starts_with("otlp.watch_only is true: must be false with otlp.upstream"), "{said}");
+        let wrong = Config::parse("otlp: {watch_only: true, request_bytes: 100}").unwrap_err().to_string();
+        assert!(wrong.starts_with("otlp.request_bytes is 100"), "{wrong}");
     }
 
     #[test]
@@ -420,14 +455,14 @@ mod tests {
         match Config::parse(&text("HTTPS://collector:4317")) {
             Ok(config) => {
                 let settings = config.otlp.settings(7, "host-3").unwrap().unwrap();
-                assert!(settings.upstream.tls.is_some());
+                assert!(settings.upstream.unwrap().tls.is_some());
             }
             Err(error) => {
                 let error = format!("{error:?}");
                 assert!(error.contains("NoSystemRoots") && error.contains("otlp.upstream.tls"), "{error}");
             }
         }
-        assert!(settings(&text("http://collector:4317")).unwrap().upstream.tls.is_none());
+        assert!(settings(&text("http://collector:4317")).unwrap().upstream.unwrap().tls.is_none());
         let wrong = "otlp: {upstream: {endpoint: \"https://x\", tls: {ca: /nowhere.pem}}}";
         let wrong = Config::parse(wrong).unwrap_err();
         assert!(format!("{wrong:?}").contains("/nowhere.pem"), "{wrong:?}");

@@ -38,7 +38,7 @@ impl Config {
     /// Listeners for other machines without TLS.
     fn unencrypted(&self) -> impl Iterator<Item = String> {
         let Self { otlp, metrics, head_sampling, .. } = self;
-        let plain_otlp = otlp.upstream.is_some() && otlp.tls.is_none();
+        let plain_otlp = otlp.is_on() && otlp.tls.is_none();
         let advice = "set otlp.tls, or listen on loopback";
         [
             ("otlp.listen_grpc", Some(otlp.listen_grpc).filter(|_| plain_otlp), "send spans, metrics and logs", advice),
@@ -134,6 +134,8 @@ mod tests {
         for (warning, key) in open.iter().zip(keys) {
             assert!(warning.starts_with(key) && warning.contains("has no TLS"), "{warning}");
         }
+        let watching = warnings("otlp: {watch_only: true, listen_grpc: 0.0.0.0:4317}");
+        assert!(matches!(&watching[..], [one] if one.starts_with("otlp.listen_grpc 0.0.0.0:4317")), "{watching:?}");
         // Off: nobody listens.
         assert_eq!(warnings("otlp: {listen_grpc: 0.0.0.0:4317}"), [""; 0]);
     }

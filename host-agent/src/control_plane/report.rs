@@ -103,6 +103,7 @@ impl ControlPlane {
                 .chain(self.problems.lines())
                 .collect(),
             warnings: self.warnings(),
+            notes: Vec::new(),
         }
     }
 

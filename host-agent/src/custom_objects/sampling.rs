@@ -83,8 +83,9 @@ fn services(
 
 /// The policies that this node has on, or why it chooses no traces.
 fn switches(edge: Option<&Edge>) -> Result<Switches, &'static str> {
-    let edge = edge.ok_or("this node takes no spans: set otlp.upstream in the agents' configuration")?;
-    edge.switches().ok_or("this node forwards all spans and chooses none: set otlp.traces.keep to tail")
+    let edge =
+        edge.ok_or("this node takes no spans: set otlp.upstream or otlp.watch_only in the agents' configuration")?;
+    edge.switches().ok_or("this node chooses no traces: set otlp.traces.keep to tail")
 }
 
 fn rule(sampling: &ServiceSampling) -> ServiceRule {

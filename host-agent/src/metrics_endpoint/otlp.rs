@@ -46,21 +46,7 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
             .map(move |why| ([("signal", signal.name()), ("reason", why.name())], counts.of(signal).refused(why).get()))
     });
     counters(encoder, ("refused_otlp_requests", "OTLP requests refused, by reason."), refused)?;
-    let sent = per_signal(counts, |counts| &counts.sent);
-    counters(encoder, ("sent_otlp_requests", "OTLP requests that the upstream accepted."), sent)?;
-    let bytes = per_signal(counts, |counts| &counts.sent_bytes);
-    counters(encoder, ("sent_otlp_bytes", "Bytes of OTLP requests that the upstream accepted."), bytes)?;
-    let retries = per_signal(counts, |counts| &counts.retries);
-    counters(encoder, ("retried_otlp_requests", "Retries of OTLP requests to the upstream."), retries)?;
-    let rejected = per_signal(counts, |counts| &counts.rejected);
-    let help = "Items rejected in requests that the upstream accepted.";
-    counters(encoder, ("rejected_otlp_items", help), rejected)?;
-    let lost = Signal::ALL.into_iter().flat_map(|signal| {
-        UpstreamLoss::ALL
-            .into_iter()
-            .map(move |why| ([("signal", signal.name()), ("reason", why.name())], counts.of(signal).lost(why).get()))
-    });
-    counters(encoder, ("lost_otlp_requests", "Accepted OTLP requests that did not reach the upstream."), lost)?;
+    encode_outgoing(counts, encoder)?;
     counter(
         encoder,
         "unexpected_otlp_requests",
@@ -100,6 +86,28 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
     counters(encoder, ("renamed_otlp_requests", help), renamed)?;
     encode_tails(edge, encoder)?;
     encode_logs(edge, encoder)
+}
+
+/// What became of requests on their way to the upstream, or of their items where there is none.
+fn encode_outgoing(counts: &Counts, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let sent = per_signal(counts, |counts| &counts.sent);
+    counters(encoder, ("sent_otlp_requests", "OTLP requests that the upstream accepted."), sent)?;
+    let bytes = per_signal(counts, |counts| &counts.sent_bytes);
+    counters(encoder, ("sent_otlp_bytes", "Bytes of OTLP requests that the upstream accepted."), bytes)?;
+    let retries = per_signal(counts, |counts| &counts.retries);
+    counters(encoder, ("retried_otlp_requests", "Retries of OTLP requests to the upstream."), retries)?;
+    let rejected = per_signal(counts, |counts| &counts.rejected);
+    let help = "Items rejected in requests that the upstream accepted.";
+    counters(encoder, ("rejected_otlp_items", help), rejected)?;
+    let lost = Signal::ALL.into_iter().flat_map(|signal| {
+        UpstreamLoss::ALL
+            .into_iter()
+            .map(move |why| ([("signal", signal.name()), ("reason", why.name())], counts.of(signal).lost(why).get()))
+    });
+    counters(encoder, ("lost_otlp_requests", "Accepted OTLP requests that did not reach the upstream."), lost)?;
+    let unforwarded = per_signal(counts, |counts| &counts.unforwarded);
+    let help = "Spans, metrics and log records that were watched and passed on to nobody (otlp.watch_only).";
+    counters(encoder, ("unforwarded_otlp_items", help), unforwarded)
 }
 
 /// Metrics of sampled log records, summed over all tenants; none where they pass through.

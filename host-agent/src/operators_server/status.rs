@@ -19,6 +19,7 @@ pub(crate) fn status(node: &Node, sources: &ProblemSources) -> proto::StatusRepl
     status.uptime_ms = now.as_millis();
     let edges = node.counts.iter().map(|(name, _, value)| (name.to_owned(), value));
     status.counters.extend(edges);
+    status.notes.extend(sources.notes());
     // What is wrong for all comes before what is wrong with one service.
     status.problems.splice(..0, sources.lines(node));
     for (name, value) in [

@@ -23,7 +23,7 @@ const OPERATION_BYTES: u64 = 8 << 10;
 /// Bytes of pages of metrics that have been asked for and not read: one peer may hold three quarters.
 pub(crate) fn page_bytes(config: &Config) -> u64 {
     let derived = &config.otlp.derived;
-    let is_on = config.otlp.upstream.is_some() && derived.enabled;
+    let is_on = config.otlp.is_on() && derived.enabled;
     let operations = if is_on { derived.services as u64 * derived.operations as u64 } else { 0 };
     (operations * OPERATION_BYTES).max(PAGE_BYTES)
 }

@@ -49,8 +49,9 @@ pub(crate) fn read_ring(
     ring: Arc<AcceptedRegion>,
     first_ticket: u64,
 ) -> Result<(), String> {
-    let requests =
-        requests.ok_or("spans cannot be forwarded: otlp.upstream is not set in the host agent's configuration")?;
+    let requests = requests.ok_or(
+        "nobody takes spans: neither otlp.upstream nor otlp.watch_only is set in the host agent's configuration",
+    )?;
     let ring = Ring::new(replica, ring, first_ticket).map_err(|error| error.to_string())?;
     requests.0.send(RingRequest::Read(connection, Box::new(ring))).map_err(|_| "the agent is shutting down".to_owned())
 }

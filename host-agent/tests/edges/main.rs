@@ -37,6 +37,7 @@ mod spans;
 mod tls;
 mod upstreams;
 mod warnings;
+mod watch_only;
 mod webhooks;
 mod with_client;
 mod worker;

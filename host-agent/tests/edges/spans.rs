@@ -167,13 +167,29 @@ fn a_trace_that_a_service_asks_for_is_kept_with_its_reason_and_no_other() {
 }
 
 #[test]
-fn without_an_upstream_a_service_learns_that_its_spans_are_not_forwarded() {
+fn where_otlp_is_off_a_service_learns_that_nobody_takes_its_spans() {
     let agent = Agent::start();
     let uview = client::connect(client::Service::new("payment").socket(&agent.at.services));
 
     uview.trigger(TraceId::from_bytes([1; 16]).unwrap(), "why");
 
-    WAIT.until("the problem", || uview.status().to_string().contains("otlp.upstream is not set").then_some(()));
+    WAIT.until("the problem", || uview.status().to_string().contains("nobody takes spans").then_some(()));
+}
+
+#[test]
+fn where_all_is_watched_only_spans_of_rings_are_taken_too_and_counted() {
+    let agent = Agent::with(
+        "process_metrics: {enabled: false}\n\
+         otlp: {watch_only: true, listen_grpc: '127.0.0.1:0', listen_http: '127.0.0.1:0'}\n",
+    );
+    let mut service = ServiceProcess::start(&agent);
+
+    service.does("record 3");
+
+    WAIT.until("three requests of two spans", || {
+        let counted = "uview_host_unforwarded_otlp_items_total{signal=\"traces\"} 6\n";
+        agent.get("/metrics").1.contains(counted).then_some(())
+    });
 }
 
 #[test]

@@ -100,6 +100,35 @@ readinessProbe:
   periodSeconds: 5
 {{- end }}
 
+{{/*
+What becomes of OTLP: "forward", "watch", or nothing. An upstream in hostAgent.config has no ports. A port on the node's
+own network may be a Collector's: without an upstream it takes a word.
+*/}}
+{{- define "uview.otlp" -}}
+{{- $own := (.Values.hostAgent.config.otlp | default dict).upstream }}
+{{- if .Values.otlp.upstream }}forward
+{{- else if and .Values.otlp.watchOnly (not $own) (or .Values.otlp.hostPort (not .Values.hostAgent.dpu.enabled)) }}watch
+{{- end }}
+{{- end }}
+
+{{/* Whether the node's own address has the ports. */}}
+{{- define "uview.otlpHostPort" -}}
+{{- if kindIs "bool" .Values.otlp.hostPort }}{{ if .Values.otlp.hostPort }}true{{ end }}
+{{- else if .Values.otlp.upstream }}true
+{{- end }}
+{{- end }}
+
+{{/* What a workload's container needs to send its OTLP to the agent of its node. */}}
+{{- define "uview.otlpVariable" }}
+{{- "    env:" }}
+{{- if include "uview.otlpHostPort" . }}
+      - {name: HOST_IP, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
+      - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://$(HOST_IP):4317"}
+{{- else }}
+      - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://{{ include "uview.fullname" . }}-otlp.{{ .Release.Namespace }}:4317"}
+{{- end }}
+{{- end }}
+
 {{/* The host agent's configuration, with what the values add. */}}
 {{- define "uview.hostConfig" -}}
 {{- $config := dict
@@ -113,12 +142,14 @@ readinessProbe:
   "transport" (ternary "auto" "shm" .Values.hostAgent.dpu.enabled)
   "log" (dict "format" "json")
 }}
-{{- with .Values.otlp.upstream }}
-{{- $traces := dict "keep" $.Values.otlp.keep "memory_bytes" 134217728 }}
-{{- with $.Values.hostAgent.peers }}
+{{- $mode := include "uview.otlp" . }}
+{{- if $mode }}
+{{- $traces := dict "keep" .Values.otlp.keep "memory_bytes" 134217728 }}
+{{- with .Values.hostAgent.peers }}
 {{- if .enabled }}{{ $_ := set $traces "order_key" .orderKey }}{{ end }}
 {{- end }}
-{{- $otlp := dict "upstream" . "listen_grpc" "0.0.0.0:4317" "listen_http" "0.0.0.0:4318" "receive_memory_bytes" 33554432 "queue_bytes" 33554432 "traces" $traces "logs" (dict "keep" $.Values.otlp.logs "memory_bytes" 33554432) }}
+{{- $otlp := dict "listen_grpc" "0.0.0.0:4317" "listen_http" "0.0.0.0:4318" "receive_memory_bytes" 33554432 "queue_bytes" 33554432 "traces" $traces "logs" (dict "keep" .Values.otlp.logs "memory_bytes" 33554432) }}
+{{- if eq $mode "forward" }}{{ $_ := set $otlp "upstream" .Values.otlp.upstream }}{{ else }}{{ $_ := set $otlp "watch_only" true }}{{ end }}
 {{- $_ := set $config "otlp" $otlp }}
 {{- end }}
 {{- if .Values.pods.enabled }}

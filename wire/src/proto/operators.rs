@@ -884,6 +884,10 @@ pub struct StatusReply {
     /// What is not as it should be for as long as the agent runs: addresses that are open to anybody.
     #[prost(string, repeated, tag = "8")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What is to be known for as long as the agent runs though nothing is wrong: what comes by OTLP is passed on to
+    /// nobody.
+    #[prost(string, repeated, tag = "9")]
+    pub notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WorkerStatus {

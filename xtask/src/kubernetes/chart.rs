@@ -51,6 +51,7 @@ pub fn check(helm: &Path, uview: &Path, write: bool) -> Result<()> {
         println!("{name}: {} objects; {}", objects(&rendered)?.len(), limits.join(", "));
     }
     refused(helm)?;
+    otlp(helm)?;
     definitions(helm, uview, write)?;
     manifests(helm, write)
 }
@@ -104,6 +105,8 @@ fn refused(helm: &Path) -> Result<()> {
         "otlp.keep=all,otlp.logs=tail",
         "hostAgent.profiles.seccomp.type=None",
         "otlp.upstream.endpoint=collector:4317",
+        "otlp.watchOnly=maybe",
+        "otlp.hostPort=4317",
         "hostAgent.socketdir=/run",
         "capture.enabled=x",
         // A listener of the network without certificates, and a certificate without a name.
@@ -126,6 +129,34 @@ fn refused(helm: &Path) -> Result<()> {
         let mut template = helm_in(helm, "template");
         let status = template.args(["--set", wrong]).output()?.status;
         ensure!(!status.success(), "the chart accepts {wrong}");
+    }
+    Ok(())
+}
+
+/// What becomes of OTLP by the values: it is watched only, passed on, or not taken. A port of the node is opened where
+/// it is passed on, and where that is said.
+fn otlp(helm: &Path) -> Result<()> {
+    let (on, on_node, service) = ("containerPort: 4317", "hostPort: 4317", "name: uview-otlp");
+    let (watched, forwarded) = ("watch_only: true", "upstream:");
+    let cases: [(&str, &[&str], &[&str]); 7] = [
+        ("otlp.keep=tail", &[watched, on, service], &[on_node, forwarded]),
+        ("otlp.hostPort=true", &[watched, on_node, service], &[forwarded]),
+        ("otlp.watchOnly=false", &[], &[watched, on, service]),
+        ("otlp.upstream.endpoint=http://c:4317", &[forwarded, on_node, service], &[watched]),
+        ("otlp.upstream.endpoint=http://c:4317,otlp.hostPort=false", &[forwarded, on, service], &[on_node, watched]),
+        // On the node's own network every port is one of the node.
+        ("hostAgent.dpu.enabled=true,hostAgent.dpu.secretName=tls", &[], &[watched, on, service]),
+        // Spans of rings go on, as before; nobody is listened to.
+        ("hostAgent.config.otlp.upstream.endpoint=http://c:4317", &[forwarded], &[watched, on, service]),
+    ];
+    for (set, there, absent) in cases {
+        let rendered = render(helm, &["--set".as_ref(), set.as_ref()])?;
+        for text in there {
+            ensure!(rendered.contains(text), "{set}: the chart renders no `{text}`");
+        }
+        for text in absent {
+            ensure!(!rendered.contains(text), "{set}: the chart renders `{text}`");
+        }
     }
     Ok(())
 }

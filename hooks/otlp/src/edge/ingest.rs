@@ -13,11 +13,12 @@ use crate::json;
 use crate::memory_budget::Reservation;
 use crate::metric_watch::ForwardedMetrics;
 use crate::outcome::{Acceptance, Refusal};
-use crate::queue::{QueueError, UpstreamRequest};
+use crate::queue::{QueueError, RefusedRequest, UpstreamRequest};
 use crate::senders::{Sender, SenderCheck, SenderRules};
 use crate::signal::{Encoding, Signal};
 use crate::tail::{IngestCounts, KeptRequest, TailSampler};
 use crate::tenants::{DEFAULT, TenantId};
+use crate::upstream::Upstream;
 use crate::walk::walk;
 
 /// A client's request.
@@ -69,13 +70,14 @@ impl Edge {
         let spans = (signal == Signal::Traces && wanted).then(|| message.clone());
         let watched = (signal == Signal::Metrics && self.metrics.is_some()).then(|| message.clone());
         // JSON is forwarded unchanged if the upstream accepts it.
-        let (encoding, body) = match json.filter(|_| self.upstream.takes_json() && !is_edited) {
+        let takes_json = self.upstream.as_ref().is_some_and(Upstream::takes_json);
+        let (encoding, body) = match json.filter(|_| takes_json && !is_edited) {
             Some(json) => (Encoding::Json, json),
             None => (Encoding::Protobuf, message),
         };
         let (holder, since) = (sender.holder(), self.now());
         let request = UpstreamRequest { tenant, signal, encoding, body, forwarded, holder, spans: 0, since };
-        self.queue(tenant, signal).offer(request).map_err(|refused| unqueued(&refused.why))?;
+        self.pass_on(request, items as u64).map_err(|refused| unqueued(&refused.why))?;
         self.counts.of(signal).items.add(items as u64);
         // Only after the request is queued: a client retries a refused one.
         if let Some(spans) = spans {
@@ -172,6 +174,16 @@ impl Edge {
         lost.add(request.spans);
     }
 
+    /// Queues `request`, with so many `items`, for the upstream. Without one it ends here and is counted: a client that
+    /// is told otherwise would send it again, for nothing.
+    fn pass_on(&self, request: UpstreamRequest, items: u64) -> Result<(), Box<RefusedRequest>> {
+        if self.forwards() {
+            return self.queue(request.tenant, request.signal).offer(request);
+        }
+        self.counts.of(request.signal).unforwarded.add(items);
+        Ok(())
+    }
+
     /// Queues what is kept, then records its exemplars. What exceeds the queue is lost: its decision is made, and no
     /// client would send it again.
     pub(crate) fn queue_kept(&self, tenant: TenantId, mut tail: MutexGuard<'_, TailSampler>) {
@@ -185,13 +197,16 @@ impl Edge {
             }
             let (holder, since) = (batch.holder, self.now());
             let request = UpstreamRequest { tenant, signal, encoding, body, forwarded, holder, spans, since };
-            if let Err(refused) = self.queue(tenant, signal).offer(request) {
+            if let Err(refused) = self.pass_on(request, spans) {
                 self.record_loss(&refused.request, UpstreamLoss::QueueFull);
                 self.note_refusal(&unqueued(&refused.why));
             }
         }
         drop(tail);
-        self.record_kept(tenant, &requests);
+        // An exemplar is to be opened where traces go to.
+        if self.forwards() {
+            self.record_kept(tenant, &requests);
+        }
     }
 
     /// Records what `tenant`'s tail sampler kept as exemplars. No tail sampler is locked meanwhile.

@@ -13,6 +13,7 @@ mod shares;
 mod tenants;
 mod tls;
 mod upstream;
+mod watch_only;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -105,7 +106,7 @@ async fn packed_bodies_are_what_they_were_when_they_are_unpacked() {
     for protocol in [Protocol::Grpc, Protocol::Http] {
         let upstream = Upstream::start().await;
         let mut settings = settings(upstream.address, protocol);
-        settings.upstream.gzip = true;
+        settings.upstream.as_mut().unwrap().gzip = true;
         let (_running, address) = start(&settings).await;
         let request = traces("cart", (0..50).map(|n| span(n + 1, false)).collect()).encode_to_vec();
 

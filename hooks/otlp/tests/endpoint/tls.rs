@@ -136,8 +136,9 @@ async fn https_is_spoken_to_the_upstream_and_its_certificate_has_to_be_right() {
     let upstream = Upstream::secure(certificates.server(true)).await;
     let with_tls = |domain: &str, shows: bool| {
         let mut settings = settings(upstream.address, Protocol::Http);
-        settings.upstream.endpoint = format!("https://{}", upstream.address);
-        settings.upstream.tls = Some(Reloadable::new(certificates.files(domain, shows)));
+        let to = settings.upstream.as_mut().unwrap();
+        to.endpoint = format!("https://{}", upstream.address);
+        to.tls = Some(Reloadable::new(certificates.files(domain, shows)));
         settings
     };
     let (proto, body) = ("application/x-protobuf", logs("cart").encode_to_vec());
@@ -172,8 +173,9 @@ async fn an_upstream_whose_authority_is_renewed_gets_the_renewed_certificate_wit
         let before = renewed("127.0.0.1:0".parse().unwrap(), &first, protocol).await;
         let (at, live) = (before.address, Reloadable::new(first.files("collector", true)));
         let mut settings = settings(at, protocol);
-        settings.upstream.endpoint = format!("https://{at}");
-        settings.upstream.tls = Some(live.clone());
+        let to = settings.upstream.as_mut().unwrap();
+        to.endpoint = format!("https://{at}");
+        to.tls = Some(live.clone());
         let (running, address) = start(&settings).await;
         let (proto, body) = ("application/x-protobuf", logs("cart").encode_to_vec());
         post(address, "/v1/logs", proto, &[], body.clone()).await;
@@ -198,7 +200,7 @@ async fn grpc_needs_an_upstream_that_speaks_http2_and_the_error_says_so() {
     let certificates = Certificates::new();
     // No ALPN: HTTP/1 only, for all that is known.
     let upstream = Upstream::secure(certificates.server(true)).await;
-    let mut settings = settings(upstream.address, Protocol::Grpc).upstream;
+    let mut settings = settings(upstream.address, Protocol::Grpc).upstream.unwrap();
     settings.endpoint = format!("https://{}", upstream.address);
     settings.tls = Some(Reloadable::new(certificates.files("collector", true)));
 
@@ -250,7 +252,7 @@ async fn export_to_whom_the_system_trusts(protocol: Protocol) {
         tls.alpn_protocols = vec![b"h2".to_vec()];
     }
     let upstream = Upstream::secure(tls).await;
-    let mut settings = settings(upstream.address, protocol).upstream;
+    let mut settings = settings(upstream.address, protocol).upstream.unwrap();
     settings.endpoint = format!("https://{}", upstream.address);
     let trust = OutwardTls { domain: Some("collector".to_owned()), ..OutwardTls::default() };
     settings.tls = Some(Reloadable::new(trust.load().unwrap()));

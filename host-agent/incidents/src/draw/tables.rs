@@ -193,7 +193,7 @@ pub(super) fn logs(incident: &Incident) -> String {
     }
     let more = match incident.kept_logs.saturating_sub(incident.logs.len() as u64) {
         0 => String::new(),
-        more => format!("<p class=\"quiet\">{more} further log records are kept at the upstream.</p>\n"),
+        more => format!("<p class=\"quiet\">{more} further log records were kept.</p>\n"),
     };
     table(&["~When", "~Severity", "~Service", "What"], &rows) + &more
 }

@@ -22,8 +22,8 @@ pub(super) fn draw(incident: &Incident) -> String {
     let text = match (shown, more) {
         (0, 0) => "No kept trace belongs to this incident.".to_owned(),
         (_, 0) => String::new(),
-        (_, 1) => "1 further trace is kept at the upstream.".to_owned(),
-        (_, more) => format!("{more} further traces are kept at the upstream."),
+        (_, 1) => "1 further trace was kept.".to_owned(),
+        (_, more) => format!("{more} further traces were kept."),
     };
     let text = if text.is_empty() { text } else { format!("<p class=\"quiet\">{text}</p>\n") };
     incident.traces.iter().map(trace).collect::<String>() + &text
@@ -162,7 +162,7 @@ mod tests {
             draw(&Incident { traces: vec![IncidentTrace::default(); shown], kept_traces, ..Incident::default() })
         };
 
-        assert!(with(0, 0).contains("No kept trace") && with(1, 2).contains("1 further trace is"));
+        assert!(with(0, 0).contains("No kept trace") && with(1, 2).contains("1 further trace was"));
         assert!(with(2, 30).contains("28 further traces") && !with(2, 2).contains("further traces"));
     }
 }

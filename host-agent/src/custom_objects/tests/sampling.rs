@@ -106,7 +106,7 @@ async fn where_no_traces_are_chosen_policies_say_what_to_set() {
 
     let forwarding = edge("{keep: all}");
     let running = Running::sampling(half(), Some(&forwarding)).await;
-    let what = "shop/cart: this node forwards all spans and chooses none: set otlp.traces.keep to tail";
+    let what = "shop/cart: this node chooses no traces: set otlp.traces.keep to tail";
     running.until("it is refused", |of| is(of.said("half", "Applied"), "False", "Refused", what)).await;
 
     let running = Running::sampling(half(), None).await;
