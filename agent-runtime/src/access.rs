@@ -3,7 +3,7 @@
 //! | role | may |
 //! | --- | --- |
 //! | worker | fetch regions, and send verdicts about them |
-//! | operator | change LMAPs and register hooks; everything a viewer may |
+//! | operator | change LMAPs, register hooks, have traces kept; everything a viewer may |
 //! | viewer | read status, lists, rows, receipt |
 //! | peer | be the host agent of another node, under a name in its certificate; measure delay with a NIC agent |
 //!
@@ -38,7 +38,7 @@ const DEFAULT_VIEWERS: &str = "uview";
 pub enum Role {
     /// A NIC agent: fetches regions, sends verdicts.
     Worker,
-    /// Changes LMAPs, registers hooks, and reads.
+    /// Changes LMAPs, registers hooks, has traces kept, and reads.
     Operator,
     /// Reads, and changes nothing.
     Viewer,

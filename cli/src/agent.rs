@@ -423,7 +423,7 @@ impl Peer {
     async fn error(&self, status: &tonic::Status) -> AgentError {
         use tonic::Code::{
             AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, OutOfRange,
-            PermissionDenied, Unauthenticated, Unavailable,
+            PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
         };
         // One that says Unavailable by itself is there, and cannot do what it would have to do.
         let is_silent = matches!(status.code(), Unavailable) && status.message().is_empty();
@@ -433,9 +433,8 @@ impl Peer {
         let message = replies::text(status);
         match status.code() {
             PermissionDenied | Unauthenticated => AgentError::Denied(message),
-            NotFound | AlreadyExists | FailedPrecondition | InvalidArgument | OutOfRange | Unavailable => {
-                AgentError::Declined(message)
-            }
+            NotFound | AlreadyExists | FailedPrecondition | InvalidArgument | OutOfRange | ResourceExhausted
+            | Unavailable => AgentError::Declined(message),
             _ => AgentError::Refused { address: self.address.clone(), message },
         }
     }

@@ -8,6 +8,7 @@
 //! | [`open`] | an address of the live page |
 //! | [`incidents`] | incidents that are kept, one of them in words, or as a file of HTML |
 //! | [`drain`] | takes all LMAPs off a worker, and lets it have some again |
+//! | [`trigger`] | has the traces through a service kept for a time |
 //! | [`metric`] | how the metrics of a service become columns |
 //! | [`lmaps`] | LMAPs: their intervals, and those over several services |
 //! | [`kubectl`] | the same on the nodes of a Kubernetes cluster |
@@ -68,6 +69,7 @@ pub mod synopsis;
 pub mod tls;
 pub mod top;
 pub mod train;
+pub mod trigger;
 pub mod watch;
 
 use clap::{Parser, Subcommand};
@@ -117,6 +119,9 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Let a NIC worker have LMAPs again
     Undrain(drain::UndrainArgs),
+    /// Keep the traces through a service for a time, with your reason in each of them
+    #[command(long_about = trigger::LONG_ABOUT)]
+    Trigger(trigger::TriggerArgs),
     /// Print how many spans and requests were seen, kept, dropped and lost, per day and service
     Receipt(receipt::ReceiptArgs),
     /// Print or draw operations and the services on the path of their requests
@@ -217,6 +222,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Lmap(args) => lmaps::run(&args, environment.runtime_dir),
         Command::Drain(args) => drain::run(args, environment.runtime_dir),
         Command::Undrain(args) => drain::undo(args, environment.runtime_dir),
+        Command::Trigger(args) => trigger::run(args, environment.runtime_dir),
         Command::Top(args) => top::run(args, environment),
         Command::Open(args) => open::run(args, environment),
         Command::Incidents(args) => incidents::list(&args, environment.runtime_dir),

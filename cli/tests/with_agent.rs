@@ -89,6 +89,31 @@ fn open_prints_the_address_and_names_it_to_the_browser_in_a_file_of_its_own() {
 }
 
 #[test]
+fn trigger_asks_for_the_traces_of_a_service_and_says_why_an_agent_declines() {
+    let agent = FakeAgent::start(ANY_PORT, status());
+    let address = agent.address.to_string();
+    let trigger = |arguments: &[&str]| {
+        let output = uview(&[&["trigger", "--operators", &address], arguments].concat());
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+
+    let (code, text) = trigger(&["checkout", "--for", "2m", "--operation", "POST /pay", "--reason", "it is slow"]);
+    // A second for each letter of operation and reason.
+    let said = "checkout: traces with a span POST /pay of the last 19.0 s and the next 2 min 0 s are kept on this node";
+    assert!(code == Some(0) && text.starts_with(said), "{code:?}: {text}");
+    for (declined, why) in [
+        (&["cart"][..], "no span of cart has come"),
+        (&["checkout", "--for", "11m"], "1s to 600s are possible"),
+        (&["checkout", "--operation", "full"], "8 requests for traces go on"),
+    ] {
+        let (code, text) = trigger(declined);
+        assert!(code == Some(1) && text.contains(why) && !text.contains("same release"), "{code:?}: {text}");
+    }
+    assert_eq!(trigger(&["checkout", "--for", "soon"]).0, Some(64));
+    agent.stop();
+}
+
+#[test]
 fn whatever_an_agent_says_it_neither_moves_the_cursor_nor_adds_a_line() {
     let hostile = |what: &str| format!("{what}\n{what}: all is well\u{1b}[2J\u{9b}\u{202e}\u{200b}\u{7}\0");
     let mut reply = status();

@@ -7,6 +7,7 @@
 //! | [`Triggers`] | which operations are anomalous in which second, from verdicts |
 //! | [`Policies`] | which traces are wanted; [`Budget`]: how much of them may be kept; [`Reason`]: why, in words |
 //! | [`ServicePolicies`] | what an operator wants of the traces through single services |
+//! | [`OperatorRequest`] | what an operator asks for now, for a time |
 //! | [`Threshold`] | consistent probability sampling |
 //! | [`ScoreBreakdown`] | one row's score, by operation |
 //! | [`LogRecord`], [`LogReason`] | log records, which wait likewise and share budget, decisions and verdicts |
@@ -23,6 +24,7 @@ mod decisions;
 mod keeper;
 mod limits;
 mod logs;
+mod operator_requests;
 mod order;
 mod outcome;
 mod peers;
@@ -48,6 +50,7 @@ pub use decisions::StickyDecision;
 pub use keeper::{Keeper, KeptSpan, Piece};
 pub use limits::{Limits, LimitsError};
 pub use logs::{KeptLog, LogLimitsError, LogPolicy, LogReason, LogRecord, LogRule, Severity};
+pub use operator_requests::{OperatorRequest, OperatorRequestError};
 pub use order::{OrderKey, Rank};
 pub use outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack, OfferOutcome};
 pub use peers::{Author, PeerLevels, Peers};

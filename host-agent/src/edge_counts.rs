@@ -94,6 +94,8 @@ counts! {
     triggered_traces;
     /// Triggered traces already decided, or over budget.
     refused_triggers;
+    /// Requests of operators to keep the traces through a service.
+    operator_triggers;
     /// Webhook messages that receivers accepted.
     sent_webhooks;
     /// Webhook messages to be sent again.

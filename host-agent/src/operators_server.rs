@@ -6,6 +6,7 @@ mod paths;
 pub(crate) mod status;
 mod streams;
 pub mod translate;
+mod trigger;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use agent_runtime::server::{self, ReplyShares};
 use agent_runtime::shares::ShareError;
 use axum::Router;
 use axum::http::request::Parts;
+use hooks::tracing::OperatorRequest;
 use incidents::recorder::FindError;
 use tokio::sync::Notify;
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,6 +24,7 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use wire::control::MAX_MESSAGE_BYTES;
 use wire::id::{HookId, LmapId, MetricId, WorkerId};
+use wire::printable;
 use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::time::Nanos;
@@ -110,6 +113,11 @@ impl OperatorsService {
 /// What `ask` returns, which may wait for the OTLP endpoint's locks: the control plane's threads wait for nobody.
 async fn unblocked<R: Send + 'static>(ask: impl FnOnce() -> R + Send + 'static) -> Result<R, Status> {
     tokio::task::spawn_blocking(ask).await.map_err(|_| Status::internal("the call ended without a reply"))
+}
+
+/// The status of a call about traces where all spans pass through.
+fn not_buffered() -> Status {
+    Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail")
 }
 
 /// The incident that `asked` names.
@@ -404,7 +412,6 @@ impl Operators for OperatorsService {
         allowed(&request)?;
         let edge = self.sources.edge.clone();
         let paths = unblocked(move || edge.as_deref().and_then(paths::reply)).await?;
-        let not_buffered = || Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail");
         paths.map(Response::new).ok_or_else(not_buffered)
     }
 
@@ -436,6 +443,18 @@ impl Operators for OperatorsService {
         allowed(&request)?;
         let (book, asked) = (self.sources.incidents.clone(), request.into_inner());
         unblocked(move || incident(book.as_deref(), &asked)).await?.map(Response::new)
+    }
+
+    async fn trigger(&self, request: Request<proto::TriggerRequest>) -> Result<Response<proto::TriggerReply>, Status> {
+        let by = allowed(&request)?.by;
+        let wanted = trigger::request(request.into_inner(), &by)?;
+        let (edge, asked) = (self.sources.edge.clone(), wanted.clone());
+        let look_back = unblocked(move || edge.and_then(|edge| edge.ask(&asked))).await?.ok_or_else(not_buffered)?;
+        let look_back = look_back.map_err(|error| trigger::status(&error))?;
+        self.node.counts.operator_triggers.one_more();
+        let OperatorRequest { service, operation, length, why, .. } = &wanted;
+        tracing::info!(%by, service, operation, %length, why = %printable::line(why), "operator asked for traces");
+        Ok(Response::new(trigger::reply(*length, look_back)))
     }
 
     async fn open_page(

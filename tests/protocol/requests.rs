@@ -44,6 +44,7 @@ calls! {
     OpenPage: OpenPageRequest,
     Incidents: IncidentsRequest,
     Incident: IncidentRequest,
+    Trigger: TriggerRequest,
 }
 
 #[test]
@@ -87,5 +88,8 @@ fn requests_mean_what_they_meant() {
         assert_eq!((interval.interval_us, interval.fastest_us), (Some(400_000), Some(0)));
         let drain = proto::DrainWorkerRequest::decode(bytes("DrainWorker").unwrap()).unwrap();
         assert_eq!((drain.worker, drain.force), (5, true));
+        let trigger = proto::TriggerRequest::decode(bytes("Trigger").unwrap()).unwrap();
+        assert_eq!((trigger.service.as_str(), trigger.operation.as_str()), ("checkout", "POST /pay"));
+        assert_eq!((trigger.for_ms, trigger.reason.as_str()), (45_000, "it is slow"));
     }
 }

@@ -2,7 +2,8 @@
 
 use wire::proto::operators::{
     AddMetricRequest, ConfigLmapRequest, DeleteLmapRequest, DeleteMetricRequest, DrainWorkerRequest, FitAgainRequest,
-    MetricConfig, NewLmapRequest, ServiceMetrics, SetIntervalReply, SetIntervalRequest, UndrainWorkerRequest,
+    MetricConfig, NewLmapRequest, ServiceMetrics, SetIntervalReply, SetIntervalRequest, TriggerReply, TriggerRequest,
+    UndrainWorkerRequest,
 };
 
 use super::{AgentError, Connection};
@@ -112,6 +113,19 @@ impl Connection {
     /// As [`status`](Self::status); [`AgentError::Declined`] if it is out of bounds.
     pub async fn set_interval(&mut self, request: SetIntervalRequest) -> Result<SetIntervalReply, AgentError> {
         match self.client.set_interval(request).await {
+            Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Has the traces through a service kept for a time. Returns what is in effect.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if the service is not known, a bound does not hold, or
+    /// traces are not buffered.
+    pub async fn trigger(&mut self, request: TriggerRequest) -> Result<TriggerReply, AgentError> {
+        match self.client.trigger(request).await {
             Ok(reply) => Ok(reply.into_inner()),
             Err(status) => Err(self.peer.error(&status).await),
         }

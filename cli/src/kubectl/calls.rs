@@ -3,7 +3,7 @@
 use core::iter;
 
 /// Commands that ask an agent, and read or write no file.
-const OWN: [&str; 14] = [
+const OWN: [&str; 15] = [
     "check",
     "drain",
     "incident",
@@ -16,6 +16,7 @@ const OWN: [&str; 14] = [
     "sources",
     "status",
     "top",
+    "trigger",
     "undrain",
     WATCH,
 ];
@@ -101,8 +102,9 @@ mod tests {
     #[test]
     fn a_command_that_asks_an_agent_is_itself_and_others_are_refused() {
         assert_eq!(of("lmap a --delete"), Ok(vec!["lmap a --delete".to_owned()]));
+        assert_eq!(of("trigger a --for 5m"), Ok(vec!["trigger a --for 5m".to_owned()]));
         for wrong in ["", "train a.csv", "child", "host-agent"] {
-            assert!(of(wrong).unwrap_err().contains("top, undrain, watch, describe, traces"), "{wrong}");
+            assert!(of(wrong).unwrap_err().contains("top, trigger, undrain, watch, describe, traces"), "{wrong}");
         }
     }
 

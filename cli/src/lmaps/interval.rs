@@ -35,8 +35,8 @@ pub enum Adaptive {
     Of(Choice),
 }
 
-/// A number with a unit: µs, us, ms, s, m or h.
-fn micros(text: &str) -> Option<u64> {
+/// The microseconds of a number with a unit: µs, us, ms, s, m or h. `None` for 0, and for other texts.
+pub(crate) fn micros(text: &str) -> Option<u64> {
     let digits = text.find(|of: char| !of.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let unit = match unit {

@@ -15,7 +15,7 @@ use wire::proto::operators::{
     LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, OpenPageReply, OpenPageRequest, PathsReply, PathsRequest,
     Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest,
     RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
-    UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
+    TriggerReply, TriggerRequest, UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -237,6 +237,22 @@ impl Operators for Replies {
     async fn open_page(&self, _: Request<OpenPageRequest>) -> ReplyResult<OpenPageReply> {
         let url = "http://127.0.0.1:9705/open?token=00ff".to_owned();
         Ok(Response::new(OpenPageReply { url, lifetime_ms: 300_000 }))
+    }
+
+    async fn trigger(&self, request: Request<TriggerRequest>) -> ReplyResult<TriggerReply> {
+        let TriggerRequest { service, operation, for_ms, reason } = request.into_inner();
+        if service != "checkout" {
+            return Err(Status::not_found(format!("no span of {service} has come")));
+        }
+        if for_ms > 600_000 {
+            return Err(Status::out_of_range("1s to 600s are possible"));
+        }
+        if (operation.as_str(), reason.as_str()) == ("full", "") {
+            return Err(Status::resource_exhausted("8 requests for traces go on"));
+        }
+        // What it was asked for shows in what it says.
+        let look_back_ms = 1_000 * (operation.len() + reason.len()) as u64;
+        Ok(Response::new(TriggerReply { for_ms, look_back_ms }))
     }
 
     async fn list(&self, _: Request<ListRequest>) -> ReplyResult<ListReply> {

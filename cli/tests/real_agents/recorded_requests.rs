@@ -63,6 +63,7 @@ calls! {
     OpenPage: open_page(OpenPageRequest),
     Incidents: incidents(IncidentsRequest),
     Incident: incident(IncidentRequest),
+    Trigger: trigger(TriggerRequest),
 }
 
 #[test]

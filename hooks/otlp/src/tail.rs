@@ -15,8 +15,9 @@ use hooks::paths::{
 use hooks::receipt::DailyLedger;
 use hooks::tracing::{
     Account, Budget, BudgetError, BudgetRule, Completeness, DiscardReason, Keeper, Limits, LimitsError, LookBack,
-    LossReason, Metric, OrderKey, Origin, Policies, Policy, Reason, ScoreBreakdown, ServiceCatalog, ServicePolicies,
-    Switches, TailBuffer, Tally, TraceId, TriggerRule, Triggers, Verdict,
+    LossReason, Metric, OperatorRequest, OperatorRequestError, OrderKey, Origin, Policies, Policy, Reason,
+    ScoreBreakdown, ServiceCatalog, ServicePolicies, Switches, TailBuffer, Tally, TraceId, TriggerRule, Triggers,
+    Verdict,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -276,6 +277,17 @@ impl TailSampler {
     pub fn trigger(&mut self, trace: TraceId, reason: &str, now: Timestamp) -> bool {
         let Self { keeper, origins, export_buffer, .. } = self;
         keeper.request(trace, reason, now.monotonic, |span| export_buffer.add(&span, origins))
+    }
+
+    /// An operator asks for the traces through a service: later ones are selected as their spans arrive, those that are
+    /// buffered with the next [`tick`](Self::tick)s. Returns how far back they are buffered.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorRequestError`]; then nothing has changed.
+    pub fn ask(&mut self, request: &OperatorRequest, now: Timestamp) -> Result<LookBack, OperatorRequestError> {
+        self.keeper.ask(request, &self.names, now.monotonic)?;
+        Ok(self.look_back(now.monotonic))
     }
 
     /// Ten times a second: keeps what is wanted by now, drops what waited long enough.

@@ -233,6 +233,30 @@ impl TailBuffer {
         }
     }
 
+    /// Passes buffered traces to `seen` with the indexes of their spans, in no order, from `place` on (first 0), until
+    /// some `steps` places and spans were passed. Returns where to go on; `None`: these were the last ones. What arrives
+    /// between two calls may be passed or not. Cost: that of reading the spans' indexes, where `seen` does.
+    pub(super) fn look_from(
+        &self,
+        place: usize,
+        steps: usize,
+        mut seen: impl FnMut(&BufferedTrace, Indexes<'_>),
+    ) -> Option<usize> {
+        let mut left = steps;
+        for place in place..self.traces.allocated() {
+            if left == 0 {
+                return Some(place);
+            }
+            left -= 1;
+            if let Some(trace) = self.traces.at(place) {
+                left = left.saturating_sub(trace.spans() as usize);
+                let waiting = BufferedTrace::of(trace, self.key.rank(trace.id));
+                seen(&waiting, Indexes(self.blocks.read(trace.chain)));
+            }
+        }
+        None
+    }
+
     /// All buffered traces, in no order. One pass costs a few nanoseconds per trace: once per second for all triggers
     /// together.
     pub fn traces(&self) -> impl Iterator<Item = BufferedTrace> {

@@ -1,5 +1,7 @@
 //! One tenant's tail sampler on one node, from span to decision: buffer, triggers and policies together.
 
+mod operator_search;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -67,6 +69,8 @@ pub struct Keeper {
     due: bool,
     /// Time of the last search of the buffer.
     looked: Option<Nanos>,
+    /// Where to go on in the buffer with the search for what operators ask for; `None`: nowhere.
+    operator_search: Option<usize>,
     decided: Vec<(TraceId, Arc<Reason>)>,
     path_steps: BTreeSet<PathStep>,
     calls: SeenCalls,
@@ -88,6 +92,7 @@ impl Keeper {
             logs: None,
             due: false,
             looked: None,
+            operator_search: None,
             decided: Vec::new(),
             path_steps: BTreeSet::new(),
             calls: SeenCalls::new(),
@@ -190,6 +195,7 @@ impl Keeper {
                 self.decide(trace, selection, now, &mut sink);
             }
         }
+        self.search_for_operators(catalog, now, &mut sink);
         let Self { path_steps, calls, followed, cluster, buffer, .. } = self;
         followed.settle(now, calls);
         let mut learn = |waiting: &BufferedTrace, path: TracePath| {

@@ -8,6 +8,7 @@ use crate::id::OperationId;
 use crate::paths::{Latencies, Names, Paths};
 use crate::tracing::account::Tally;
 use crate::tracing::budget::{Budget, Payer};
+use crate::tracing::operator_requests::{OperatorRequest, OperatorRequestError, OperatorRequests};
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::BufferedTrace;
 use crate::tracing::peers::{PeerLevels, Peers};
@@ -55,6 +56,7 @@ impl Selection {
 pub struct Policies {
     switches: Switches,
     services: Arc<ServicePolicies>,
+    requests: OperatorRequests,
     budget: Budget,
     granted: [Tally; Policy::ALL.len()],
     yielded: [u64; Policy::ALL.len()],
@@ -63,6 +65,7 @@ pub struct Policies {
     /// Up to which ranks other nodes have.
     peer_levels: PeerLevels,
     passed_over: u64,
+    operator_traces: u64,
 }
 
 impl Policies {
@@ -70,9 +73,20 @@ impl Policies {
     #[must_use]
     pub fn new(switches: Switches, budget: Budget) -> Self {
         let (granted, yielded) = (Default::default(), [0; Policy::ALL.len()]);
-        let services = Arc::default();
-        let (level, peer_levels) = (None, PeerLevels::default());
-        Self { switches, services, budget, granted, yielded, level, peer_levels, passed_over: 0 }
+        let (services, requests) = (Arc::default(), OperatorRequests::default());
+        let (level, peer_levels, passed_over, operator_traces) = (None, PeerLevels::default(), 0, 0);
+        Self {
+            switches,
+            services,
+            requests,
+            budget,
+            granted,
+            yielded,
+            level,
+            peer_levels,
+            passed_over,
+            operator_traces,
+        }
     }
 
     /// Which policies are on.
@@ -92,6 +106,22 @@ impl Policies {
         &self.services
     }
 
+    /// From `now` on, traces are selected that an operator asks for. They count as [`Policy::Trigger`], and are paid as
+    /// what services request; whether these may request any does not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorRequestError`]; then nothing has changed.
+    pub fn ask(&mut self, request: &OperatorRequest, names: &Names, now: Nanos) -> Result<(), OperatorRequestError> {
+        self.requests.insert(request, names, now)
+    }
+
+    /// How many traces were selected because an operator asked for them.
+    #[must_use]
+    pub const fn operator_traces(&self) -> u64 {
+        self.operator_traces
+    }
+
     /// The reason if the floor keeps the trace of `span`. Every node comes to the same result, from any span of the
     /// trace.
     #[must_use]
@@ -102,7 +132,7 @@ impl Policies {
 
     /// The reason for keeping the trace of `span`, which has just arrived and is buffered as `waiting`: that of the
     /// first policy of [`Policy::ALL`] behind the floor that selects it and has budget, and is not off for the span's
-    /// service; in the end that service's share. Its bytes so far are spent then.
+    /// service; then that of an operator; in the end that service's share. Its bytes so far are spent then.
     pub fn judge(
         &mut self,
         span: &Span<'_>,
@@ -137,7 +167,34 @@ impl Policies {
             let text = text[..text.floor_char_boundary(TEXT_BYTES)].into();
             return Some(Selection::own(Reason::Trigger { text }));
         }
+        if let Some(reason) = self.operator_reason((name, index.operation), catalog, now)
+            && let Some(selection) = self.select_for_operator(reason, waiting, now)
+        {
+            return Some(selection);
+        }
         self.share(name, span, waiting, now)
+    }
+
+    /// The reason that a trace has with a span of this service and operation, if an operator asks for it.
+    pub(super) fn operator_reason(
+        &self,
+        (service, operation): (&str, OperationId),
+        catalog: &ServiceCatalog<'_>,
+        now: Nanos,
+    ) -> Option<Arc<Reason>> {
+        self.requests.reason(service, || catalog.names.operation_name(operation), now)
+    }
+
+    /// Selects a trace that an operator asks for, if it can be whole here and there is budget.
+    pub(super) fn select_for_operator(
+        &mut self,
+        reason: Arc<Reason>,
+        waiting: &BufferedTrace,
+        now: Nanos,
+    ) -> Option<Selection> {
+        let is_selected = self.can_be_whole(waiting) && self.spend(Payer::Own(Policy::Trigger), waiting, now);
+        self.operator_traces += u64::from(is_selected);
+        is_selected.then(|| Selection::own(reason))
     }
 
     /// The reason if the trace of `span` is one of the share of its service `name`. It counts as requested, and yields

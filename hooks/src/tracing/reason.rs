@@ -19,7 +19,7 @@ pub enum Policy {
     Lmap,
     /// The entry span took longer than the operation's learnt quantile.
     Latency,
-    /// The service requested it, or an operator wants a share of the traces through the service.
+    /// The service requested it; or an operator wants a share of the traces through the service, or all for a time.
     Trigger,
 }
 
@@ -104,9 +104,9 @@ pub enum Reason {
         /// The learnt quantile of durations.
         usual: Nanos,
     },
-    /// A service requested it ([`Policy::Trigger`]).
+    /// A service or an operator requested it ([`Policy::Trigger`]).
     Trigger {
-        /// Reason given by the service, or the share and who wants it.
+        /// Reason given by the service; or that of an operator, or the share, and who wants it.
         text: Box<str>,
     },
 }

@@ -155,6 +155,11 @@ impl Traces {
         &mut self.entries[place as usize]
     }
 
+    /// The trace at `place`, below [`allocated`](Self::allocated); `None` if the entry is free.
+    pub(super) fn at(&self, place: usize) -> Option<&Trace> {
+        self.entries.get(place).filter(|trace| !trace.is(Flag::Free))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Trace> {
         self.entries.iter().filter(|trace| !trace.is(Flag::Free))
     }

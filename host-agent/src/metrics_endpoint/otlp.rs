@@ -173,6 +173,8 @@ fn encode_tails(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let yielded = Policy::ALL.into_iter();
     let yielded = yielded.map(|policy| ([("policy", policy.name())], sum(&|tail| tail.policies().yielded(policy))));
     counters(encoder, ("over_budget_traces", "Traces selected and not kept: over budget."), yielded)?;
+    let help = "Traces kept because an operator asked for them.";
+    counter(encoder, "operator_triggered_traces", help, sum(&|tail| tail.policies().operator_traces()))?;
     let help = "Names of services and operations that counted as others: limit.";
     counter(encoder, "other_names", help, sum(&|tail| tail.unlearnt().0))?;
     let help = "Services on paths, and calls between services, that were not learnt: limit.";

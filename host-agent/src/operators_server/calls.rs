@@ -48,7 +48,7 @@ impl Call {
 }
 
 /// All calls. One that is not here is refused.
-static CALLS: [Call; 20] = [
+static CALLS: [Call; 21] = [
     call("NewLmap", Right::CreateLmap, "create an LMAP", MODEL),
     call("ConfigLmap", Right::UpdateLmap, "configure an LMAP", METRICS),
     call("DeleteLmap", Right::DeleteLmap, "delete an LMAP", SHORT),
@@ -61,6 +61,7 @@ static CALLS: [Call; 20] = [
     call("SetInterval", Right::UpdateLmap, "set the interval of an LMAP", SHORT),
     call("DrainWorker", Right::UpdateWorkers, "drain a worker", SHORT),
     call("UndrainWorker", Right::UpdateWorkers, "undrain a worker", SHORT),
+    call("Trigger", Right::Trigger, "have traces kept", SHORT),
     call("List", Right::Read, "list LMAPs", SHORT),
     call("Receipt", Right::Read, "read the receipt", SHORT),
     call("Paths", Right::Read, "read paths", SHORT),

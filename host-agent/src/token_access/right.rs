@@ -25,12 +25,14 @@ pub(crate) enum Right {
     DeleteLmap,
     /// Which workers run LMAPs.
     UpdateWorkers,
+    /// Traces that are kept because somebody asks for them.
+    Trigger,
 }
 
 impl Right {
     /// All of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Read,
         Self::WatchRows,
         Self::Hook,
@@ -38,13 +40,19 @@ impl Right {
         Self::UpdateLmap,
         Self::DeleteLmap,
         Self::UpdateWorkers,
+        Self::Trigger,
     ];
 
     /// The role of this node that has it.
     pub(crate) const fn role(self) -> Role {
         match self {
             Self::Read | Self::WatchRows => Role::Viewer,
-            Self::Hook | Self::CreateLmap | Self::UpdateLmap | Self::DeleteLmap | Self::UpdateWorkers => Role::Operator,
+            Self::Hook
+            | Self::CreateLmap
+            | Self::UpdateLmap
+            | Self::DeleteLmap
+            | Self::UpdateWorkers
+            | Self::Trigger => Role::Operator,
         }
     }
 
@@ -61,7 +69,7 @@ impl Right {
         match self {
             Self::Read => "get",
             Self::WatchRows => "watch",
-            Self::Hook | Self::CreateLmap => "create",
+            Self::Hook | Self::CreateLmap | Self::Trigger => "create",
             Self::UpdateLmap | Self::UpdateWorkers => "update",
             Self::DeleteLmap => "delete",
         }
@@ -75,6 +83,7 @@ impl Right {
             Self::Hook => Some("hooks"),
             Self::CreateLmap | Self::UpdateLmap | Self::DeleteLmap => Some("lmaps"),
             Self::UpdateWorkers => Some("workers"),
+            Self::Trigger => Some("traces"),
         }
     }
 

@@ -1,22 +1,32 @@
 //! What the log says of those who call operators' API.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 
+use prost::Message as _;
 use serde_json::Value;
+use support::otlp::traces;
 use tonic::Code;
 use wire::proto::operators as proto;
 
 use crate::access::{NOBODY, as_user, calls, nothing, outcome};
 use crate::agent::Operators;
 use crate::logged::{Logged, events};
+use crate::otlp::{send, span, upstream};
 use crate::service::Service;
 use crate::worker::Worker;
 
-/// Workers of tests report nothing by themselves, and are not to be fenced for that.
-const LEASE: &str = "control: {lease_ms: 600000}\n";
+/// Workers of tests report nothing by themselves, and are not to be fenced for that. Spans go to `upstream`.
+fn configuration(upstream: SocketAddr) -> String {
+    format!(
+        "control: {{lease_ms: 600000}}\n\
+         otlp: {{upstream: {{endpoint: 'http://{upstream}', protocol: http}}, listen_grpc: '127.0.0.1:0', \
+         listen_http: '127.0.0.1:0', traces: {{keep: tail}}}}\n"
+    )
+}
 
 /// What is logged of each call that changes something, in the order of the next test.
-const CHANGES: [(&str, &str); 11] = [
+const CHANGES: [(&str, &str); 12] = [
     ("NewLmap", "operator created an LMAP"),
     ("ConfigLmap", "operator configured an LMAP"),
     ("RegisterHook", "hook registered"),
@@ -28,6 +38,7 @@ const CHANGES: [(&str, &str); 11] = [
     ("DeleteLmap", "operator deleted an LMAP"),
     ("DrainWorker", "operator drained a worker"),
     ("UndrainWorker", "operator undrained a worker"),
+    ("Trigger", "operator asked for traces"),
 ];
 
 macro_rules! call {
@@ -48,7 +59,7 @@ fn own_name() -> String {
 
 #[test]
 fn every_change_that_an_operator_makes_is_logged_with_who_made_it() {
-    let logged = Logged::start("info", LEASE);
+    let logged = Logged::start("info", &configuration(upstream().0));
     let mut worker = Worker::connect(&logged.agent, 0);
     let mut operators = logged.agent.operators();
 
@@ -75,12 +86,20 @@ fn every_change_that_an_operator_makes_is_logged_with_who_made_it() {
     call!(operators, delete_lmap, proto::DeleteLmapRequest { lmap });
     call!(operators, drain_worker, proto::DrainWorkerRequest { worker: 0, force: true });
     call!(operators, undrain_worker, proto::UndrainWorkerRequest { worker: 0 });
+    // Only what has come can be asked for.
+    let sent = traces("catalog", vec![span(1, 1, &[], "List")]).encode_to_vec();
+    assert_eq!(send(logged.agent.at.otlp[1], &sent), "HTTP/1.1 200 OK");
+    let reason = "it is \u{1b}slow".to_owned();
+    let asked = proto::TriggerRequest { service: "catalog".to_owned(), reason, ..proto::TriggerRequest::default() };
+    call!(operators, trigger, asked);
     drop(operators);
 
     let log = logged.end();
     let (by, events) = (own_name(), events(&log));
     let made: Vec<_> = events.iter().filter(|event| event["by"] == by.as_str()).map(message).collect();
     assert_eq!(made, CHANGES.map(|(_, message)| message), "{log}");
+    let asked = events.iter().find(|event| message(event) == "operator asked for traces").unwrap();
+    assert!(asked["service"] == "catalog" && asked["why"] == "it is \\u{1b}slow", "{asked}");
     let mut changing: Vec<_> = calls(false).map(|(call, _)| call).collect();
     let mut rows = CHANGES.map(|(call, _)| call);
     changing.sort_unstable();

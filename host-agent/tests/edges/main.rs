@@ -18,6 +18,7 @@ mod misbehaving_services;
 mod misbehaving_workers;
 mod nodes;
 mod normal_operation;
+mod operator_triggers;
 mod operators;
 mod otlp;
 mod otlp_metrics;

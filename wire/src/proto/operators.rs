@@ -1154,6 +1154,30 @@ pub struct SetIntervalReply {
     #[prost(uint32, tag = "4")]
     pub rows_needed: u32,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TriggerRequest {
+    /// As in `service.name` of its spans; on Kubernetes, that of the pod.
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    /// Name of the only spans that count; empty: all of the service.
+    #[prost(string, tag = "2")]
+    pub operation: ::prost::alloc::string::String,
+    /// For how long from now on; 0: 30 s.
+    #[prost(uint64, tag = "3")]
+    pub for_ms: u64,
+    /// Why, for whoever reads the traces: at most 128 bytes, with what is not printable written out. Empty: not said.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TriggerReply {
+    /// For how long from now on.
+    #[prost(uint64, tag = "1")]
+    pub for_ms: u64,
+    /// How far back traces are buffered.
+    #[prost(uint64, tag = "2")]
+    pub look_back_ms: u64,
+}
 /// Generated client implementations.
 #[cfg(feature = "grpc")]
 pub mod operators_client {
@@ -1544,6 +1568,25 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Incident"));
             self.inner.unary(req, path, codec).await
         }
+        /// Keeps the traces through a service on this node, for a time, as far as the budget goes: those that are buffered,
+        /// and later ones. Who asks, and why, is the reason in their root spans. The same service and operation again takes the
+        /// place of the earlier request. NOT_FOUND if no span of them has come within an hour, OUT_OF_RANGE for less than a
+        /// second and more than ten minutes, RESOURCE_EXHAUSTED if eight requests go on, FAILED_PRECONDITION unless traces are
+        /// buffered.
+        pub async fn trigger(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TriggerRequest>,
+        ) -> std::result::Result<tonic::Response<super::TriggerReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+            let codec = crate::bounded::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/Trigger");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Trigger"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1676,6 +1719,15 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::IncidentRequest>,
         ) -> std::result::Result<tonic::Response<super::IncidentReply>, tonic::Status>;
+        /// Keeps the traces through a service on this node, for a time, as far as the budget goes: those that are buffered,
+        /// and later ones. Who asks, and why, is the reason in their root spans. The same service and operation again takes the
+        /// place of the earlier request. NOT_FOUND if no span of them has come within an hour, OUT_OF_RANGE for less than a
+        /// second and more than ten minutes, RESOURCE_EXHAUSTED if eight requests go on, FAILED_PRECONDITION unless traces are
+        /// buffered.
+        async fn trigger(
+            &self,
+            request: tonic::Request<super::TriggerRequest>,
+        ) -> std::result::Result<tonic::Response<super::TriggerReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct OperatorsServer<T> {
@@ -2301,6 +2353,34 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = IncidentSvc(inner);
+                        let codec = crate::bounded::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
+                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/uview.operators.v1.Operators/Trigger" => {
+                    #[allow(non_camel_case_types)]
+                    struct TriggerSvc<T: Operators>(pub Arc<T>);
+                    impl<T: Operators> tonic::server::UnaryService<super::TriggerRequest> for TriggerSvc<T> {
+                        type Response = super::TriggerReply;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::TriggerRequest>) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move { <T as Operators>::trigger(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TriggerSvc(inner);
                         let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)

@@ -1,6 +1,6 @@
-//! Spans and triggers that do not arrive over a socket: the agent reads them from its own rings.
+//! Spans and triggers that do not arrive over OTLP: the agent reads them from its own rings, or operators call.
 
-use hooks::tracing::TraceId;
+use hooks::tracing::{LookBack, OperatorRequest, OperatorRequestError, TraceId};
 use wire::id::Owner;
 
 use super::{Edge, IncomingRequest};
@@ -44,5 +44,22 @@ impl Edge {
         let granted = tail.trigger(trace, reason, now);
         self.queue_kept(DEFAULT, tail);
         granted
+    }
+
+    /// An operator asks for the traces through a service, which is named as detectors name it, or as its tenant does
+    /// behind the tenant's name. Returns how far back they are buffered; `None` where all spans pass through.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorRequestError`]; then nothing has changed.
+    pub fn ask(&self, request: &OperatorRequest) -> Option<Result<LookBack, OperatorRequestError>> {
+        let (tenant, service) = self.tenants.owner_of(&request.service);
+        let of_tenant = OperatorRequest { service: service.to_owned(), ..request.clone() };
+        let (mut tail, now) = (self.tail(tenant)?, self.clock.timestamp());
+        Some(match tail.ask(&of_tenant, now) {
+            // Where a name was replaced, spans have the whole of it.
+            Err(OperatorRequestError::NoService(_)) => tail.ask(request, now),
+            asked => asked,
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use hooks::tracing::Policy;
+use hooks::tracing::{OperatorRequest, OperatorRequestError, Policy};
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -20,6 +20,7 @@ use crate::idle::{answered, refused};
 use crate::upstream::{TestBody, Upstream};
 use crate::{settings, spans, start, tail};
 use support::otlp::text;
+use wire::time::Nanos;
 
 const PROTO: &str = "application/x-protobuf";
 const BANK: &str = "127.0.0.2";
@@ -159,6 +160,32 @@ async fn a_name_that_is_anothers_is_replaced_in_every_signal_and_where_spans_pas
     })
     .await;
     assert_eq!(running.edge().renamed_requests(2), 2);
+}
+
+#[tokio::test]
+async fn an_operator_asks_for_a_service_of_one_tenant_by_the_name_that_detectors_have() {
+    let upstream = Upstream::start().await;
+    let settings = Settings { tail: Some(tail()), tenants: table(), ..settings(upstream.address, Protocol::Http) };
+    let (running, address) = start(&settings).await;
+    for (number, peer, service) in [(1, BANK, "payment"), (2, TOYS, "payment"), (3, TOYS, "shop"), (4, BANK, "shop")] {
+        let request = traces(service, vec![numbered(number, false)]).encode_to_vec();
+        assert_eq!(send(peer, address, "/v1/traces", request).await, 200);
+    }
+    let ask = |service: &str| {
+        let (service, by) = (service.to_owned(), "user 7".to_owned());
+        let length = Nanos::from_secs(60);
+        running.edge().ask(&OperatorRequest { service, operation: None, length, why: String::new(), by }).unwrap()
+    };
+
+    assert_eq!(ask("shop"), Err(OperatorRequestError::NoService("shop".to_owned())), "nobody's but tenants'");
+    // A name that was replaced, and one that is the tenant's own.
+    ask("toys/payment").unwrap();
+    ask("toys/shop").unwrap();
+
+    let kept = WAIT.until_async("both", async || Some(came(&upstream)).filter(|came| came.len() == 2)).await;
+    let ids: Vec<_> = kept.iter().map(|(_, id)| id[15]).collect();
+    assert!(ids.contains(&2) && ids.contains(&3), "{kept:?}");
+    assert_eq!(running.edge().with_tail_of(1, |tail, _| tail.policies().operator_traces()), Some(0));
 }
 
 #[tokio::test]

@@ -67,6 +67,8 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     })?;
     let drain = uview(cluster, &own, "drain 0")?;
     ensure!(drain.contains("the verb update on agents/workers of uview.dev"), "a viewer drains: {drain}");
+    let trigger = uview(cluster, &own, "trigger shop/store")?;
+    ensure!(trigger.contains("the verb create on agents/traces of uview.dev"), "a viewer asks for traces: {trigger}");
     let foreign = uview(cluster, &other, "status")?;
     ensure!(foreign.contains("the API server does not accept the token"), "another audience: {foreign}");
     println!("{drain}{foreign}");

@@ -1,0 +1,42 @@
+//! Traces that operators ask for: what is asked, and what is said to it.
+
+use agent_runtime::access::Identity;
+use hooks::tracing::{LookBack, OperatorRequest, OperatorRequestError};
+use tonic::Status;
+use wire::proto::operators as proto;
+use wire::time::Nanos;
+
+/// For how long, unless the request says so.
+const USUAL: Nanos = Nanos::from_secs(30);
+
+/// What `by` asks for.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` without a service.
+pub(super) fn request(asked: proto::TriggerRequest, by: &Identity) -> Result<OperatorRequest, Status> {
+    let proto::TriggerRequest { service, operation, for_ms, reason: why } = asked;
+    if service.is_empty() {
+        return Err(Status::invalid_argument("service is missing: `uview receipt` lists the services of this node"));
+    }
+    let operation = Some(operation).filter(|operation| !operation.is_empty());
+    let length = if for_ms == 0 { USUAL } else { Nanos::from_millis(for_ms) };
+    Ok(OperatorRequest { service, operation, length, why, by: by.to_string() })
+}
+
+/// The status of a request that is not carried out.
+pub(super) fn status(error: &OperatorRequestError) -> Status {
+    let text = error.to_string();
+    match error {
+        OperatorRequestError::NoService(_) | OperatorRequestError::NoOperation { .. } => Status::not_found(text),
+        OperatorRequestError::Length { .. } => Status::out_of_range(text),
+        OperatorRequestError::Why { .. } => Status::invalid_argument(text),
+        OperatorRequestError::TooMany { .. } => Status::resource_exhausted(text),
+        _ => Status::internal(text),
+    }
+}
+
+/// What is said of a request that is carried out.
+pub(super) fn reply(length: Nanos, look_back: LookBack) -> proto::TriggerReply {
+    proto::TriggerReply { for_ms: length.as_millis(), look_back_ms: look_back.reach.as_millis() }
+}
