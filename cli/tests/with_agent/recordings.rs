@@ -1,6 +1,7 @@
-//! `record` into files and to whoever reads, with a fake agent and its rows.
+//! `record` into files and to whoever reads, and `kubectl train`, which reads, with a fake agent and its rows.
 
-use std::process::Output;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
 
 use wire::proto::operators::{LmapInfo, MetricInfo, RowEvent};
 
@@ -124,5 +125,53 @@ fn a_recording_ends_with_the_standard_input_if_that_is_asked_for() {
 
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     assert!(String::from_utf8(output.stderr).unwrap().contains("no row arrived"));
+    agent.stop();
+}
+
+/// A kubectl that knows one agent, in whose container uview asks the fake one.
+const KUBECTL: &str = r#"#!/bin/sh
+case "$*" in
+    *" get pods "*) echo '{"items": [
+        {"metadata": {"name": "agent-1"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}]}'
+        exit ;;
+esac
+while [ "$1" != -- ]; do shift; done
+shift 2
+exec UVIEW "$@" --operators ADDRESS
+"#;
+
+#[test]
+fn rows_of_an_agent_come_through_kubectl_and_a_model_is_trained_on_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (lmap, mut rows) = lmap_and_rows(700);
+    let mut noise = 1_u32;
+    for row in &mut rows {
+        noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        row.values = vec![f64::from(noise >> 24), f64::from((noise >> 16) & 255)];
+    }
+    let agent = FakeAgent::with_rows(ANY_PORT, lmap, rows);
+    let kubectl = folder.path().join("kubectl");
+    let script = KUBECTL.replace("UVIEW", env!("CARGO_BIN_EXE_uview"));
+    std::fs::write(&kubectl, script.replace("ADDRESS", &agent.address.to_string())).unwrap();
+    std::fs::set_permissions(&kubectl, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let train = |service: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uview"));
+        command.args(["kubectl", "train", service, "--out", "a.model"]).current_dir(&folder);
+        command.env("PATH", folder.path()).env("NO_COLOR", "1").output().unwrap()
+    };
+
+    let none = train("store");
+    let Output { status, stdout, stderr } = train("payment");
+
+    let text = String::from_utf8([none.stdout, none.stderr].concat()).unwrap();
+    assert_eq!(none.status.code(), Some(1), "{text}");
+    assert!(text.contains("no LMAP has that name") && !text.contains("is recorded"), "{text}");
+    let (text, said) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert_eq!(status.code(), Some(2), "{text}{said}");
+    assert!(said.contains("payment is recorded on n1 for 10 min"), "{said}");
+    assert!(said.contains("payment: the agent ended the stream of rows"), "it ended early: {said}");
+    assert!(text.contains("payment: 700 rows of 2 metrics, every 100 ms"), "{text}");
+    let model = lmap::Model::decode(&std::fs::read(folder.path().join("a.model")).unwrap()).unwrap();
+    assert_eq!((model.summary().columns.len(), model.summary().rows), (2, 700));
     agent.stop();
 }
