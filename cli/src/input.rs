@@ -1,4 +1,4 @@
-//! Reads a file of rows: CSV, Parquet or a recording, recognized by its first bytes.
+//! Reads rows: a file of CSV, Parquet or a recording, recognized by its first bytes; or a recording in memory.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -55,18 +55,7 @@ pub fn open(path: &Path, columns: Option<&Path>, what: &str) -> Result<Input, Fa
                 .because(format!("{} is a recording, which has the kinds of its metrics", path.display()));
             return Err(failure.advice("leave --columns out"));
         }
-        report_damage(&name, &recording);
-        let rows = recording_table::recording_table(recording, CONVENTIONS).ok_or_else(|| {
-            let failure = Failure::to(what).because(format!("{} holds no row", path.display()));
-            failure.advice("`uview record` for a longer time: a block is written after 512 rows or 30 s")
-        })?;
-        return Ok(Input {
-            name,
-            service: rows.service,
-            table: rows.table,
-            columns: rows.columns,
-            interval: Some(rows.interval),
-        });
+        return rows_of(recording, name, &path.display().to_string(), what);
     }
     let table = table::open(path).map_err(|error| Failure::to(what).caused_by(&error).advice(error.advice()))?;
     let columns = match columns {
@@ -78,6 +67,25 @@ pub fn open(path: &Path, columns: Option<&Path>, what: &str) -> Result<Input, Fa
     };
     let service = name.split('.').next().unwrap_or_default().to_owned();
     Ok(Input { name, service, table, columns, interval: None })
+}
+
+/// The rows of a recording, which messages call `name`. Damage is reported on stderr.
+///
+/// # Errors
+///
+/// [`Failure`] to do `what`, if it holds no row.
+pub fn of_recording(recording: Recording, name: &str, what: &str) -> Result<Input, Failure> {
+    rows_of(recording, name.to_owned(), name, what)
+}
+
+/// The rows of a recording, which is at `place`, by its short `name`.
+fn rows_of(recording: Recording, name: String, place: &str, what: &str) -> Result<Input, Failure> {
+    report_damage(&name, &recording);
+    let rows = recording_table::recording_table(recording, CONVENTIONS).ok_or_else(|| {
+        let failure = Failure::to(what).because(format!("{place} holds no row"));
+        failure.advice("`uview record` for a longer time: a block is written after 512 rows or 30 s")
+    })?;
+    Ok(Input { name, service: rows.service, table: rows.table, columns: rows.columns, interval: Some(rows.interval) })
 }
 
 /// Reads several files of one service and joins them in the order of their times.
@@ -159,14 +167,23 @@ pub fn open_recording(path: &Path, what: &str) -> Result<Option<Recording>, Fail
         let failure = Failure::to(what).because(format!("{} has more than {MAX_BYTES} bytes", path.display()));
         return Err(failure.advice("`uview record --every N` for longer times"));
     }
-    recording::decode(&bytes).map(Some).map_err(|error| {
+    decode(&bytes, &path.display().to_string(), what).map(Some)
+}
+
+/// Decodes a recording, which is at `place`.
+///
+/// # Errors
+///
+/// [`Failure`] to do `what`, if the bytes are no recording, or nothing of it can be read.
+pub fn decode(bytes: &[u8], place: &str, what: &str) -> Result<Recording, Failure> {
+    recording::decode(bytes).map_err(|error| {
         let advice = match error {
             RecordingError::Version { .. } | RecordingError::Kind { .. } => "use the release that recorded it",
             RecordingError::NoHead { .. } => "record again: without its beginning the rest cannot be decoded",
             RecordingError::TooLarge => "`uview record --every N`, or shorter recordings",
             _ => "is this the right file, and was it copied completely?",
         };
-        Failure::to(what).because(format!("{} cannot be used", path.display())).caused_by(&error).advice(advice)
+        Failure::to(what).because(format!("{place} cannot be used")).caused_by(&error).advice(advice)
     })
 }
 

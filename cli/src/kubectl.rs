@@ -5,11 +5,13 @@
 
 mod calls;
 mod open;
+mod train;
+mod transcript;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal as _};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 use serde::Deserialize;
 
@@ -31,6 +33,7 @@ Run a command of an operator in the agent of a Kubernetes node
   uview kubectl describe shop/payment      how it is watched: `uview lmap` and `uview metric` of it
   uview kubectl traces                     what was kept of them: `uview receipt` and `uview paths`
   uview kubectl watch --name kubelet       a program outside of pods, until Ctrl-C
+  uview kubectl train shop/payment --out F recorded there, trained here: see `train --help`
 
 kubectl is called as it is configured, with --context and --kubeconfig if they are given. You need the rights `get` and
 `list` on `pods`, and `create` on `pods/exec`, in the agents' namespace; for `open` also `create` on `pods/portforward`.
@@ -124,6 +127,9 @@ pub fn as_plugin(mut arguments: Vec<OsString>) -> Vec<OsString> {
 /// [`Failure`] if kubectl cannot be run or fails, the command is none that an agent can carry out, or no agent or more
 /// than one is there without a choice.
 pub fn run(args: &KubectlArgs, display: Display) -> Result<Exit, Failure> {
+    if args.command.first().is_some_and(|command| command == calls::TRAIN) {
+        return args.train();
+    }
     let what = format!("run `uview {}` on a node", args.command.join(" "));
     let calls =
         calls::calls(&args.command, args.all).map_err(|why| Failure::to(&what).because(why).exit_with(Exit::Usage))?;
@@ -200,23 +206,31 @@ impl KubectlArgs {
         }
     }
 
-    fn carry_out(&self, agent: &Agent, call: &[String], what: &str) -> Result<Exit, Failure> {
+    /// uview in the container of `agent`, without its arguments; `options` are those of `kubectl exec`.
+    fn exec(&self, agent: &Agent, options: &[&str]) -> Command {
         let mut exec = self.kubectl();
-        exec.arg("exec");
+        exec.arg("exec").args(options).arg(&agent.pod).args(["--container", "host-agent", "--", "uview"]);
+        exec
+    }
+
+    fn carry_out(&self, agent: &Agent, call: &[String], what: &str) -> Result<Exit, Failure> {
         // Only a terminal can be drawn on.
-        if std::io::stdin().is_terminal() && output::is_terminal() {
-            exec.args(["--stdin", "--tty"]);
-        }
-        exec.arg(&agent.pod).args(["--container", "host-agent", "--", "uview"]).args(call);
-        exec.stdin(Stdio::inherit());
-        let status = exec.status().map_err(|error| not_run(what, &error))?;
-        Ok(match status.code() {
-            Some(0) => Exit::Fine,
-            Some(2) => Exit::Attention,
-            Some(4) => Exit::NoAgent,
-            Some(64) => Exit::Usage,
-            _ => Exit::Failed,
-        })
+        let is_drawn_on = std::io::stdin().is_terminal() && output::is_terminal();
+        let options: &[&str] = if is_drawn_on { &["--stdin", "--tty"] } else { &[] };
+        let mut exec = self.exec(agent, options);
+        let status = exec.args(call).stdin(Stdio::inherit()).status().map_err(|error| not_run(what, &error))?;
+        Ok(exit_of(status))
+    }
+}
+
+/// The exit code of uview in a container, which kubectl passes on.
+fn exit_of(status: ExitStatus) -> Exit {
+    match status.code() {
+        Some(0) => Exit::Fine,
+        Some(2) => Exit::Attention,
+        Some(4) => Exit::NoAgent,
+        Some(64) => Exit::Usage,
+        _ => Exit::Failed,
     }
 }
 

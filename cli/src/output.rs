@@ -1,7 +1,9 @@
 //! Printing: the only module that writes to stdout and stderr. A closed pipe is no error. Whatever is printed is
-//! printable ([`wire::printable`]), wherever it came from.
+//! printable ([`wire::printable`]), wherever it came from. Only a recording, which is no text, takes stdout as a file.
 
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
 
 use serde::Serialize;
 use wire::printable;
@@ -27,6 +29,15 @@ pub fn print(text: &str) -> Result<(), Failure> {
 #[must_use]
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+/// Stdout as a file, for bytes that are no text. It is not buffered, and no terminal may be behind it.
+///
+/// # Errors
+///
+/// The error of the operating system if there is no stdout, or no descriptor is left.
+pub fn file() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 /// Prints `text` and a line feed to stderr. Errors are ignored: there is no other place to report them.

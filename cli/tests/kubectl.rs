@@ -4,7 +4,15 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use support::wait::Wait;
+use support::workspace;
+use tempfile::TempDir;
+
+/// Generous, for busy machines.
+const WAIT: Wait = Wait::up_to(Duration::from_mins(1));
 
 /// Two agents; `exec` prints what it is asked for, and ends as `uview status` does where a service is in alarm.
 const KUBECTL: &str = r#"#!/bin/sh
@@ -90,7 +98,7 @@ fn a_command_runs_in_the_agent_of_the_node_and_its_exit_code_is_that_of_the_comm
 
     let (code, text) = run(uview, folder.path(), &["kubectl", "status"]);
     assert!(code == Some(1) && text.contains("name a node by --node, or --all for one after the other: n1, n2"));
-    let (code, text) = run(uview, folder.path(), &["kubectl", "--node", "n1", "train", "a.csv"]);
+    let (code, text) = run(uview, folder.path(), &["kubectl", "--node", "n1", "replay", "a.csv"]);
     assert!(code == Some(64) && text.contains("only commands that ask an agent run there"), "{code:?}: {text}");
     let (code, text) = run(uview, folder.path(), &["kubectl", "--all", "watch", "--name", "kubelet"]);
     assert!(code == Some(64) && text.contains("name one node by --node"), "{code:?}: {text}");
@@ -107,4 +115,131 @@ fn a_command_runs_in_the_agent_of_the_node_and_its_exit_code_is_that_of_the_comm
     fs::remove_file(&kubectl).unwrap();
     let (code, text) = run(uview, folder.path(), &["kubectl", "status"]);
     assert!(code == Some(1) && text.contains("install kubectl, or add its folder to PATH"), "{code:?}: {text}");
+}
+
+/// A folder with a kubectl in whose agents `shop/payment` has a row every 100 ms, and is recorded by this script.
+fn recording_by(script: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let branches = format!(
+        r#"case "$*" in
+    *" uview lmap shop/payment --json"*) echo '[{{"name": "shop/payment", "interval_us": 100000, "lmap": 7}}]' ;;
+    *" uview lmap "*) echo 'uview: no LMAP has that name' >&2; echo 'command terminated with exit code 1' >&2; exit 1 ;;
+    *" uview record "*) echo "$*" >> "$0.said"; {script} ;;
+"#
+    );
+    let kubectl = folder.path().join("kubectl");
+    fs::write(&kubectl, KUBECTL.replace("case \"$*\" in\n", &branches)).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[test]
+fn a_model_of_rows_that_are_recorded_on_a_node_is_that_of_the_same_rows_in_a_file() {
+    let example = workspace().join("examples/shop/payment.uvrec");
+    let folder = recording_by(&format!("/bin/cat '{}'; echo 'shop/payment: recorded' >&2", example.display()));
+    let uview = Path::new(env!("CARGO_BIN_EXE_uview"));
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (rows, model, of_file) = (path("rows"), path("a.model"), path("b.model"));
+
+    let words = ["kubectl", "--node", "n1", "train", "shop/payment", "--for-s", "60", "--runtime-dir", "/run/a"];
+    let files = ["--out", &model, "--rows", &rows, "--form", "relative"];
+    let (code, text) = run(uview, folder.path(), &[&words[..], &files].concat());
+    let (of_file_code, _) =
+        run(uview, folder.path(), &["train", &example.display().to_string(), "--out", &of_file, "--form", "relative"]);
+
+    assert_eq!((code, of_file_code), (Some(0), Some(0)), "{text}");
+    for part in ["recorded on n1 for 1 min", "shop/payment: recorded", "rows of 61 metrics, every 100 ms", "a.model"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(fs::read(&model).unwrap() == fs::read(&of_file).unwrap());
+    assert!(fs::read(&rows).unwrap() == fs::read(&example).unwrap());
+    let said = fs::read_to_string(folder.path().join("kubectl.said")).unwrap();
+    let recorder = "uview record shop/payment --out - --until-eof --for-s 60 --most-mib 64 --runtime-dir /run/a";
+    assert_eq!(said, format!("--namespace uview exec --stdin agent-1 --container host-agent -- {recorder}\n"));
+
+    let (code, text) = run(uview, folder.path(), &[&words[..], &files].concat());
+    assert!(code == Some(1) && text.contains("rows exists already") && !text.contains("is recorded"), "{text}");
+}
+
+#[test]
+fn what_keeps_a_service_from_being_trained_on_is_said_and_no_model_is_written() {
+    let uview = Path::new(env!("CARGO_BIN_EXE_uview"));
+    let train = |script: &str, words: &str| {
+        let folder = recording_by(script);
+        let model = folder.path().join("a.model");
+        let words: Vec<&str> = words.split_whitespace().chain(["--out", model.to_str().unwrap()]).collect();
+        let result = run(uview, folder.path(), &[&["kubectl"], &words[..]].concat());
+        assert!(!model.exists());
+        result
+    };
+    let example = workspace().join("examples/shop/payment.uvrec");
+    let cut = format!("/usr/bin/head -c 40 '{}'", example.display());
+
+    for (script, words, expected, why) in [
+        ("exit 1", "--node n1 train shop/store", 1, "no LMAP has that name"),
+        ("exit 1", "--node n3 train shop/payment", 1, "no host agent runs on n3"),
+        ("exit 1", "train shop/payment", 1, "name a node by --node"),
+        ("exit 1", "--all train shop/payment", 64, "the rows of one node"),
+        ("exit 1", "--node n1 train", 64, "the following required arguments were not provided"),
+        ("exit 1", "--node n1 train shop/payment --for-s 1", 64, "10 within 1 s, and 12 are needed"),
+        ("exit 1", "--node n1 train shop/payment --percentiles 0", 64, "--percentiles has 0"),
+        ("echo 'error: no pod agent-1' >&2; exit 1", "--node n1 train shop/payment", 1, "says: error: no pod agent-1"),
+        ("echo \"error: '--until-eof'\" >&2; exit 64", "--node n1 train shop/payment", 1, "of the same release"),
+        ("exit 4", "--node n1 train shop/payment", 4, "in the agent's container"),
+        ("exit 0", "--node n1 train shop/payment", 1, "the recording of shop/payment cannot be used"),
+        (cut.as_str(), "--node n1 train shop/payment", 1, "cannot train on shop/payment"),
+    ] {
+        let (code, text) = train(script, words);
+        assert_eq!(code, Some(expected), "{script}, {words}: {text}");
+        assert!(text.contains(why) && !text.contains("command terminated"), "{script}, {words}: {text}");
+    }
+    let (code, text) = train("exit 1", "train --help");
+    assert!(code == Some(0) && text.contains("Usage: uview kubectl train [OPTIONS] --out <FILE> <SERVICE>"), "{text}");
+}
+
+#[test]
+fn a_connection_that_is_cut_without_an_error_leaves_a_model_of_what_came_and_says_so() {
+    let example = workspace().join("examples/shop/payment.uvrec");
+    let folder = recording_by(&format!("/usr/bin/head -c 100000 '{}'", example.display()));
+    let model = folder.path().join("a.model").display().to_string();
+    let words = ["kubectl", "--node", "n1", "train", "shop/payment", "--out", &model];
+
+    let (code, text) = run(Path::new(env!("CARGO_BIN_EXE_uview")), folder.path(), &words);
+
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("the recording of shop/payment: ") && text.contains("rows are left"), "{text}");
+    assert!(!fs::read(&model).unwrap().is_empty());
+}
+
+#[test]
+fn two_agents_on_the_node_are_named() {
+    let folder = recording_by("exit 1");
+    let kubectl = folder.path().join("kubectl");
+    let text = fs::read_to_string(&kubectl).unwrap();
+    fs::write(&kubectl, text.replace("\"nodeName\": \"n2\"", "\"nodeName\": \"n1\"")).unwrap();
+    let words = ["kubectl", "--node", "n1", "train", "shop/payment", "--out", "a.model"];
+
+    let (code, text) = run(Path::new(env!("CARGO_BIN_EXE_uview")), folder.path(), &words);
+
+    assert!(code == Some(1) && text.contains("several host agents run on that node: agent-1, agent-2"), "{text}");
+}
+
+#[test]
+fn a_recorder_is_told_by_the_end_of_its_input_when_the_training_is_killed_and_nothing_is_left() {
+    let folder = recording_by("echo > \"$0.began\"; while read -r line; do :; done; echo > \"$0.ended\"");
+    let path = |name: &str| folder.path().join(name);
+    let mut train = Command::new(env!("CARGO_BIN_EXE_uview"));
+    train.args(["kubectl", "--node", "n1", "train", "shop/payment", "--out", "a.model"]).current_dir(&folder);
+    train.env_clear().env("PATH", folder.path()).env("TMPDIR", folder.path());
+    let mut train = train.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    WAIT.until("the recorder runs", || path("kubectl.began").exists());
+    assert!(!path("kubectl.ended").exists());
+
+    train.kill().unwrap();
+    train.wait().unwrap();
+
+    WAIT.until("the recorder has ended", || path("kubectl.ended").exists());
+    let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["kubectl", "kubectl.began", "kubectl.ended", "kubectl.said"]);
 }

@@ -22,6 +22,8 @@ const OWN: [&str; 15] = [
 ];
 /// Goes on until Ctrl-C.
 const WATCH: &str = "watch";
+/// Is recorded there, and trained here.
+pub(super) const TRAIN: &str = "train";
 /// The one word that is about a service.
 const DESCRIBE: &str = "describe";
 /// Words of kubectl, and the commands that answer them, one after the other.
@@ -54,7 +56,7 @@ pub(super) fn calls(command: &[String], on_all: bool) -> Result<Vec<Vec<String>>
 
 fn unknown() -> String {
     let words = WORDS.map(|(word, _)| word);
-    format!("only commands that ask an agent run there: {}, {}", OWN.join(", "), words.join(", "))
+    format!("only commands that ask an agent run there: {}, {}, {TRAIN}", OWN.join(", "), words.join(", "))
 }
 
 /// Words of kubectl only show something: what would change an LMAP is for its own command.
@@ -103,8 +105,8 @@ mod tests {
     fn a_command_that_asks_an_agent_is_itself_and_others_are_refused() {
         assert_eq!(of("lmap a --delete"), Ok(vec!["lmap a --delete".to_owned()]));
         assert_eq!(of("trigger a --for 5m"), Ok(vec!["trigger a --for 5m".to_owned()]));
-        for wrong in ["", "train a.csv", "child", "host-agent"] {
-            assert!(of(wrong).unwrap_err().contains("top, trigger, undrain, watch, describe, traces"), "{wrong}");
+        for wrong in ["", "replay a.csv", "child", "host-agent"] {
+            assert!(of(wrong).unwrap_err().contains("top, trigger, undrain, watch, describe, traces, train"), "{wrong}");
         }
     }
 

@@ -50,8 +50,8 @@ impl KubectlArgs {
 
     /// What `uview open --print INCIDENT` says in the agent's container.
     fn address(&self, agent: &Agent, incident: Option<&str>, what: &str) -> Result<String, Failure> {
-        let mut exec = self.kubectl();
-        exec.args(["exec", &agent.pod, "--container", "host-agent", "--", "uview", "open", "--print"]).args(incident);
+        let mut exec = self.exec(agent, &[]);
+        exec.args(["open", "--print"]).args(incident);
         let Output { status, stdout, stderr } = exec.output().map_err(|error| not_run(what, &error))?;
         if !status.success() {
             let said = String::from_utf8_lossy(&stderr);

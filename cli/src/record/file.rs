@@ -1,4 +1,4 @@
-//! Writes the recording of one service to a file.
+//! Writes the recording of one service to a file, or to whoever reads it.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,12 +9,26 @@ use thiserror::Error;
 use wire::proto::operators::RowEvent;
 use wire::time::{Nanos, UnixNanos};
 
-/// The folder of the recordings, and the size limit of a file.
+use super::pipe::Pipe;
+
+/// What messages call the standard output in place of a file.
+const STDOUT: &str = "the standard output";
+
+/// Where recordings go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Files of this folder, which has to exist.
+    Folder(PathBuf),
+    /// The standard output, which takes one recording.
+    Stdout,
+}
+
+/// Where a recording goes, and its size limit.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The folder, which has to exist.
-    pub folder: PathBuf,
-    /// Bytes of one file; the last block may exceed it.
+    /// Where the recording goes.
+    pub destination: Destination,
+    /// Bytes of one recording; the last block may exceed it.
     pub most_bytes: u64,
 }
 
@@ -23,7 +37,7 @@ pub struct Limits {
 pub struct RecordingSummary {
     /// The name of the service.
     pub service: String,
-    /// The path of the file.
+    /// The path of the file; words for the standard output.
     pub path: PathBuf,
     /// Rows in the file.
     pub rows: u64,
@@ -74,13 +88,37 @@ impl SinkError {
     }
 }
 
-/// Takes rows and writes blocks. The file is created with the first row.
+/// What blocks are written to.
+#[derive(Debug)]
+enum Output {
+    File(File),
+    Pipe(Pipe),
+}
+
+impl Output {
+    fn write(&mut self, block: &[u8]) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.write_all(block),
+            Self::Pipe(pipe) => pipe.write_all(block),
+        }
+    }
+
+    /// Waits until a file is on the disk.
+    fn sync(&self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.sync_all(),
+            Self::Pipe(_) => Ok(()),
+        }
+    }
+}
+
+/// Takes rows and writes blocks. A file is created with the first row.
 #[derive(Debug)]
 pub struct Sink {
     head: Head,
     limits: Limits,
     path: PathBuf,
-    open: Option<(File, Encoder)>,
+    open: Option<(Output, Encoder)>,
     bytes: u64,
     values: u64,
 }
@@ -89,7 +127,10 @@ impl Sink {
     /// A sink for a service. It creates no file yet.
     #[must_use]
     pub fn new(service: &str, interval: Nanos, limits: Limits) -> Self {
-        let path = limits.folder.join(format!("{}.uvrec", file_name(service)));
+        let path = match &limits.destination {
+            Destination::Folder(folder) => folder.join(format!("{}.uvrec", file_name(service))),
+            Destination::Stdout => PathBuf::from(STDOUT),
+        };
         let head = Head { service: service.to_owned(), interval, columns: Vec::new() };
         Self { head, limits, path, open: None, bytes: 0, values: 0 }
     }
@@ -106,15 +147,23 @@ impl Sink {
             Some((_, encoder)) => encoder.change(self.head.clone())?,
             None => {
                 let (encoder, bytes) = Encoder::new(self.head.clone())?;
-                let file = File::create_new(&self.path).map_err(|cause| match cause.kind() {
-                    io::ErrorKind::AlreadyExists => SinkError::Exists(self.path.clone()),
-                    _ => SinkError::Write { path: self.path.clone(), cause },
-                })?;
-                self.open = Some((file, encoder));
+                self.open = Some((self.create()?, encoder));
                 bytes
             }
         };
         self.write(&bytes)
+    }
+
+    /// Creates the file, or takes the standard output.
+    fn create(&self) -> Result<Output, SinkError> {
+        let created = match self.limits.destination {
+            Destination::Folder(_) => File::create_new(&self.path).map(Output::File),
+            Destination::Stdout => Pipe::stdout().map(Output::Pipe),
+        };
+        created.map_err(|cause| match cause.kind() {
+            io::ErrorKind::AlreadyExists => SinkError::Exists(self.path.clone()),
+            _ => SinkError::Write { path: self.path.clone(), cause },
+        })
     }
 
     /// Takes a row. Returns false if the file has reached its size limit.
@@ -152,11 +201,11 @@ impl Sink {
     /// [`SinkError::Write`] if the file cannot be written.
     pub fn end(mut self, note: Option<&str>) -> Result<RecordingSummary, SinkError> {
         let mut rows = 0;
-        if let Some((mut file, encoder)) = self.open.take() {
+        if let Some((mut output, encoder)) = self.open.take() {
             rows = encoder.rows();
             let block = encoder.finish();
             self.bytes += block.len() as u64;
-            let written = file.write_all(&block).and_then(|()| file.sync_all());
+            let written = output.write(&block).and_then(|()| output.sync());
             written.map_err(|cause| SinkError::Write { path: self.path.clone(), cause })?;
         }
         Ok(RecordingSummary {
@@ -171,9 +220,9 @@ impl Sink {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
-        let Some((file, _)) = &mut self.open else { return Ok(()) };
+        let Some((output, _)) = &mut self.open else { return Ok(()) };
         self.bytes += bytes.len() as u64;
-        file.write_all(bytes).map_err(|cause| SinkError::Write { path: self.path.clone(), cause })
+        output.write(bytes).map_err(|cause| SinkError::Write { path: self.path.clone(), cause })
     }
 }
 
@@ -205,7 +254,8 @@ mod tests {
     }
 
     fn sink(folder: &tempfile::TempDir, most_bytes: u64) -> Sink {
-        Sink::new("a/b", Nanos(1), Limits { folder: folder.path().to_owned(), most_bytes })
+        let destination = Destination::Folder(folder.path().to_owned());
+        Sink::new("a/b", Nanos(1), Limits { destination, most_bytes })
     }
 
     #[test]

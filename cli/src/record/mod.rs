@@ -2,10 +2,11 @@
 
 pub mod faults;
 pub mod file;
+mod pipe;
 mod titles;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_runtime::stop;
@@ -23,9 +24,11 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use faults::Faults;
-use file::{Limits, RecordingSummary, Sink, SinkError};
+use file::{Destination, Limits, RecordingSummary, Sink, SinkError};
 
 const WHAT: &str = "record";
+/// The folder that stands for the standard output.
+const STDOUT: &str = "-";
 /// How often the agent is asked for new services.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// The longest time that rows are buffered before they are written.
@@ -36,12 +39,16 @@ const FLUSH_EVERY: Duration = Duration::from_secs(30);
 pub struct RecordArgs {
     /// Services to record [default: all, including those that register later]
     services: Vec<String>,
-    /// Folder for the files SERVICE.uvrec; created if it does not exist
+    /// Folder for the files SERVICE.uvrec; created if it does not exist. `-` writes the recording of one service to the
+    /// standard output
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
     /// Stop after this many seconds [default: at Ctrl-C or SIGTERM]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     for_s: Option<u64>,
+    /// Stop at the end of the standard input, too, as when the connection to who reads the recording is gone
+    #[arg(long)]
+    until_eof: bool,
     /// Record every Nth row
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     every: u32,
@@ -87,14 +94,18 @@ pub fn label(args: &LabelArgs) -> Result<Exit, Failure> {
 ///
 /// [`Failure`] if the agent cannot be asked, a file cannot be written, or no row arrived.
 pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
+    let destination = args.destination()?;
     let target = args.agent.clone().target(from_environment)?;
-    std::fs::create_dir_all(&args.out).map_err(|error| {
-        let failure = Failure::to(WHAT).because(format!("{} cannot be created", args.out.display())).caused_by(&error);
-        failure.advice("--out DIR with a folder that you can write")
-    })?;
+    if let Destination::Folder(folder) = &destination {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            let failure = Failure::to(WHAT).because(format!("{} cannot be created", folder.display()));
+            failure.caused_by(&error).advice("--out DIR with a folder that you can write")
+        })?;
+    }
+    let limits = Limits { destination, most_bytes: args.most_mib << 20 };
     let (recorded, failed) = agent::runtime(WHAT)?.block_on(async {
         let connection = Connection::open(&target).await.map_err(|error| error.into_failure(WHAT))?;
-        Recorder::new(args, connection).run().await
+        Recorder::new(args, &limits, connection).run().await
     })?;
     let mut exit = Exit::Fine;
     if let Some(path) = args.faults.as_deref().filter(|path| path.exists()) {
@@ -104,7 +115,10 @@ pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit,
         }
     }
     for file in &recorded {
-        output::print(&line(file))?;
+        match &limits.destination {
+            Destination::Folder(_) => output::print(&line(file))?,
+            Destination::Stdout => output::print_stderr(line(file).trim_end()),
+        }
         if let Some(note) = &file.note {
             output::print_stderr(&format!("uview: {}: {note}", file.service));
             exit = Exit::Attention;
@@ -118,6 +132,26 @@ pub fn run(args: &RecordArgs, from_environment: Option<PathBuf>) -> Result<Exit,
         return Err(failure.advice("`uview status` shows the services, and whether a worker is connected"));
     }
     Ok(exit)
+}
+
+impl RecordArgs {
+    /// Where the recordings go.
+    fn destination(&self) -> Result<Destination, Failure> {
+        if self.out != Path::new(STDOUT) {
+            return Ok(Destination::Folder(self.out.clone()));
+        }
+        let because = if self.services.len() != 1 {
+            "the standard output takes the recording of one service: name it"
+        } else if self.faults.is_some() {
+            "labels are appended to files: --faults goes with a folder"
+        } else if output::is_terminal() {
+            "a recording is no text, and the standard output is a terminal"
+        } else {
+            return Ok(Destination::Stdout);
+        };
+        let advice = "`uview record SERVICE --out - > FILE`, or --out DIR";
+        Err(Failure::to(WHAT).because(because).advice(advice).exit_with(Exit::Usage))
+    }
 }
 
 fn line(file: &RecordingSummary) -> String {
@@ -139,6 +173,7 @@ fn line(file: &RecordingSummary) -> String {
 /// The recordings in progress.
 struct Recorder<'a> {
     args: &'a RecordArgs,
+    limits: &'a Limits,
     connection: Connection,
     tasks: JoinSet<Result<RecordingSummary, Failure>>,
     /// Services whose recording has begun.
@@ -149,8 +184,9 @@ struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    fn new(args: &'a RecordArgs, connection: Connection) -> Self {
-        Self { args, connection, tasks: JoinSet::new(), begun: BTreeSet::new(), failed: None, done: Vec::new() }
+    fn new(args: &'a RecordArgs, limits: &'a Limits, connection: Connection) -> Self {
+        let (tasks, begun, done) = (JoinSet::new(), BTreeSet::new(), Vec::new());
+        Self { args, limits, connection, tasks, begun, failed: None, done }
     }
 
     /// Records until the end. Returns the results, and the first failure.
@@ -161,6 +197,7 @@ impl<'a> Recorder<'a> {
         let mut signal = std::pin::pin!(stop::requested().map_err(no_signals)?);
         let length = self.args.for_s.map_or(Duration::MAX, Duration::from_secs);
         let mut over = std::pin::pin!(sleep(length));
+        let mut input_ended = std::pin::pin!(pipe::input_ended(self.args.until_eof));
         let (stop, stopped) = watch::channel(false);
         let mut lists = interval(LIST_EVERY);
         lists.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -169,6 +206,7 @@ impl<'a> Recorder<'a> {
             tokio::select! {
                 () = &mut signal => break,
                 () = &mut over => break,
+                () = &mut input_ended => break,
                 Some(ended) = self.tasks.join_next() => self.ended(ended),
                 _ = lists.tick() => {
                     // If the agent has ended, the streams end, too, and report it.
@@ -210,8 +248,8 @@ impl<'a> Recorder<'a> {
             if !wanted || !self.begun.insert(lmap.service.clone()) {
                 continue; // the recording goes on with the next LMAP of a service
             }
-            let limits = Limits { folder: self.args.out.clone(), most_bytes: self.args.most_mib << 20 };
-            self.tasks.spawn(follow(self.connection.clone(), lmap.clone(), self.args.every, limits, stopped.clone()));
+            let (connection, limits) = (self.connection.clone(), self.limits.clone());
+            self.tasks.spawn(follow(connection, lmap.clone(), self.args.every, limits, stopped.clone()));
         }
     }
 

@@ -15,7 +15,7 @@ use lmap::{ScoreForm, Settings};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::input;
+use crate::input::{self, Input};
 use crate::output::{self, json};
 use crate::replay;
 use crate::replay::rules::{Form, SettingsSource};
@@ -54,6 +54,13 @@ pub struct TrainArgs {
     /// Time between two rows, for files without `time` [default: from the file, else 1000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     interval_ms: Option<u64>,
+    #[command(flatten)]
+    options: TrainOptions,
+}
+
+/// How a model is trained, and what is written beside it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TrainOptions {
     /// Search k (directions), l (sketch rows) and q (percentile) on all cores, for the highest F1 on labelled faults,
     /// else for the fewest normal rows over γ
     #[arg(long)]
@@ -94,25 +101,35 @@ pub fn run(args: &TrainArgs) -> Result<Exit, Failure> {
     let what = format!("train on {named}");
     let input = input::open_all(&args.files, args.columns.as_deref(), &what)?;
     let interval = replay::interval(args.interval_ms, input.interval, &input.table, &what)?;
+    on_rows(&input, interval, &args.options, &args.out, &what)?;
+    Ok(Exit::Fine)
+}
+
+/// Trains a model on these rows, one every `interval` seconds, writes it to `out`, and reports its quality.
+///
+/// # Errors
+///
+/// [`Failure`] to do `what` if there are too few normal rows; or if a file cannot be written.
+pub fn on_rows(input: &Input, interval: f64, args: &TrainOptions, out: &Path, what: &str) -> Result<(), Failure> {
     let base = settings(args, interval)?;
     let split = Split::of(&input.service, &input.table, &input.columns, Some(interval)).map_err(|error| {
         let advice = "record for longer: 120 rows are few, 2,000 are enough for most services";
-        Failure::to(what.as_str()).caused_by(&error).advice(advice)
+        Failure::to(what).caused_by(&error).advice(advice)
     })?;
     let trials = plan(args, &base, &split);
     let outcome = trials::run_all(&trials, &base, &split, Duration::from_secs(args.time_limit_s));
-    let chosen = choose(args, &outcome, &what)?;
+    let chosen = choose(args, &outcome, what)?;
     let settings = chosen.trial.settings(&base);
-    let model = split.model(&settings).map_err(|error| untrained(&error, &what))?;
+    let model = split.model(&settings).map_err(|error| untrained(&error, what))?;
     let bytes = model.encode();
-    std::fs::write(&args.out, &bytes).map_err(|error| {
-        Failure::to(format!("write the model {}", args.out.display()))
+    std::fs::write(out, &bytes).map_err(|error| {
+        Failure::to(format!("write the model {}", out.display()))
             .caused_by(&error)
             .advice("does the folder exist, and can you write to it?")
     })?;
     let summary = model.summary();
     let training = Training {
-        input: &input,
+        input,
         interval,
         split: &split,
         chosen: &chosen,
@@ -121,15 +138,25 @@ pub fn run(args: &TrainArgs) -> Result<Exit, Failure> {
         base: &base,
         metrics: &Metrics::of(&summary, &split),
         model: &summary,
-        out: &args.out,
+        out,
         bytes: bytes.len(),
     };
-    write_output(args, &training, &what)?;
-    Ok(Exit::Fine)
+    write_output(args, &training, what)
+}
+
+impl TrainOptions {
+    /// Refuses values that are out of range or contradict each other, for those who have no rows yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] that names the flag.
+    pub fn check(&self) -> Result<(), Failure> {
+        settings(self, 1.0).map(drop)
+    }
 }
 
 /// Writes the report and the figures, and prints the text.
-fn write_output(args: &TrainArgs, training: &Training<'_>, what: &str) -> Result<(), Failure> {
+fn write_output(args: &TrainOptions, training: &Training<'_>, what: &str) -> Result<(), Failure> {
     if let Some(folder) = &args.report {
         let refused =
             |error: &std::io::Error| Failure::to(format!("write the report {}", folder.display())).caused_by(error);
@@ -148,7 +175,7 @@ fn write_output(args: &TrainArgs, training: &Training<'_>, what: &str) -> Result
     output::print(&training.to_string())
 }
 
-fn settings(args: &TrainArgs, interval: f64) -> Result<Settings, Failure> {
+fn settings(args: &TrainOptions, interval: f64) -> Result<Settings, Failure> {
     let refused = |cause: &str| Failure::to("train by these flags").because(cause).exit_with(Exit::Usage);
     if let Some(percentile) = args.percentiles.iter().find(|percentile| !(**percentile > 0.0 && **percentile <= 100.0))
     {
@@ -174,12 +201,12 @@ fn settings(args: &TrainArgs, interval: f64) -> Result<Settings, Failure> {
 }
 
 /// Whether a grid is searched.
-fn searches(args: &TrainArgs) -> bool {
+fn searches(args: &TrainOptions) -> bool {
     args.grid || !(args.ranks.is_empty() && args.sketch_rows.is_empty() && args.percentiles.is_empty())
 }
 
 /// The trials: first the default, then the grid. A report without a grid gets one line along k and one along l.
-fn plan(args: &TrainArgs, base: &Settings, split: &Split) -> Vec<Trial> {
+fn plan(args: &TrainOptions, base: &Settings, split: &Split) -> Vec<Trial> {
     let default = Trial { rank: None, sketch_rows: None, percentile: base.percentile };
     let mut trials = vec![default];
     let metrics = split.unit.columns.len();
@@ -209,7 +236,7 @@ fn plan(args: &TrainArgs, base: &Settings, split: &Split) -> Vec<Trial> {
     trials
 }
 
-fn choose(args: &TrainArgs, outcome: &Outcome, what: &str) -> Result<TrialOutcome, Failure> {
+fn choose(args: &TrainOptions, outcome: &Outcome, what: &str) -> Result<TrialOutcome, Failure> {
     let found = if searches(args) { training::best(&outcome.tried) } else { outcome.tried.first() };
     match (found, &outcome.refused) {
         (Some(tried), _) => Ok(*tried),

@@ -174,6 +174,7 @@ fn run(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
     workloads::rollouts(cluster, steps)?;
     traces::check(cluster, &upstream, steps)?;
     custom_resources::plugin(cluster, uview, steps)?;
+    custom_resources::training(cluster, uview, steps)?;
     live_page::check(cluster, uview, steps)?;
     custom_resources::check(cluster, (&values, &upstream), steps)?;
     own_status::check(cluster, steps)?;

@@ -21,6 +21,16 @@ spec:
   selector: {matchLabels: {app: gateway}}
   interval: 200ms
 ";
+/// `$1`: the folder of the plugin, `$2`: words of a training. It is killed while its recorder runs in the container.
+/// The container's processes are seen here, too.
+const KILL_TRAINING: &str = r#"PATH=$1:$PATH
+recorders() { for of in /proc/[0-9]*/cmdline; do tr '\0' ' ' 2>/dev/null <$of | grep '^uview record '; done 2>/dev/null; }
+kubectl uview $2 >/dev/null 2>&1 & train=$!
+for _ in $(seq 100); do [ -n "$(recorders)" ] && break; sleep 0.2; done
+[ -n "$(recorders)" ] || { kill -9 $train; echo 'nothing is recorded'; exit; }
+kill -9 $train
+for _ in $(seq 100); do [ -n "$(recorders)" ] || { echo 'the recorder has ended'; exit; }; sleep 0.2; done
+echo "it goes on: $(recorders)""#;
 /// A younger one for the same service.
 const SECOND: &str = "apiVersion: uview.dev/v1alpha1
 kind: Lmap
@@ -155,6 +165,26 @@ pub fn plugin(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> 
             cluster.sh(&format!("PATH={}:$PATH; ! kubectl uview --node other status 2>&1", folder.path().display()))?;
         ensure!(refused.contains("no host agent runs on other, but on lab"), "{refused}");
         println!("{lmap}");
+        Ok(())
+    })
+}
+
+/// The plugin trains a model on rows of the node. When it is killed, the container's runtime ends the recorder's input.
+///
+/// # Errors
+///
+/// There is no model, or the recorder goes on.
+pub fn training(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
+    steps.run("kubectl uview train: a model of the node's rows; killed, it leaves no recorder", || {
+        let folder = tempfile::tempdir()?;
+        symlink(uview.canonicalize()?, folder.path().join("kubectl-uview"))?;
+        let (path, model) = (folder.path().display(), folder.path().join("store.model"));
+        let words = format!("train shop/store --out {} --runtime-dir {}", model.display(), super::kit::SOCKETS);
+        let trained = cluster.sh(&format!("PATH={path}:$PATH kubectl uview {words} --for-s 10 2>&1"))?;
+        ensure!(trained.contains("shop/store: ") && model.is_file(), "{trained}");
+        let killed = cluster.sh(&format!("set -- {path} '{words}'; {KILL_TRAINING}"))?;
+        ensure!(killed.contains("the recorder has ended"), "{killed}");
+        println!("{trained}");
         Ok(())
     })
 }

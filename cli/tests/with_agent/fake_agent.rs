@@ -33,7 +33,10 @@ impl FakeAgent {
 
     /// Listens on `address`, whose port may be 0, lists one LMAP, and sends its rows.
     pub fn with_rows(address: SocketAddr, lmap: LmapInfo, rows: Vec<RowEvent>) -> Self {
-        Self::serve(address, Replies { list: ListReply { lmaps: vec![lmap] }, rows, ..Replies::default() })
+        let LmapInfo { lmap: id, service, interval_us, .. } = lmap.clone();
+        let of_lmap = LmapStatus { lmap: id, service, interval_us, ..LmapStatus::default() };
+        let status = StatusReply { lmaps: vec![of_lmap], ..StatusReply::default() };
+        Self::serve(address, Replies { status, list: ListReply { lmaps: vec![lmap] }, rows, ..Replies::default() })
     }
 
     /// Listens on `address`, whose port may be 0, and has this incident.

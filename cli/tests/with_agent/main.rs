@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 mod fake_agent;
+mod recordings;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -15,7 +16,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use wire::proto::operators::{
     Incident, IncidentChange, IncidentLog, IncidentService, IncidentSpan, IncidentSummary, IncidentTrace,
-    IncidentsReply, LmapInfo, MetricInfo, Reason, RowEvent,
+    IncidentsReply, Reason,
 };
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -246,90 +247,6 @@ fn a_receipt_is_a_table_json_and_a_self_contained_page() {
     for outside in ["<script", "<link", "<img", "url(", "@import", "src=", "http"] {
         assert!(!page.contains(outside), "{outside}");
     }
-    agent.stop();
-}
-
-/// A service with a counter and a gauge, and `count` rows of it.
-fn lmap_and_rows(count: u64) -> (LmapInfo, Vec<RowEvent>) {
-    let metric = |name: &str, kind: &str| MetricInfo {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        group: "service".to_owned(),
-        ..MetricInfo::default()
-    };
-    let metrics = vec![metric("requests", "counter"), metric("queue.depth", "gauge")];
-    let lmap =
-        LmapInfo { lmap: 3, service: "payment".to_owned(), interval_us: 100_000, metrics, ..LmapInfo::default() };
-    let row = |number: u64| RowEvent {
-        columns: if number == 0 { vec!["requests".to_owned(), "queue.depth".to_owned()] } else { Vec::new() },
-        at_unix_ns: 1_760_000_000_000_000_000 + number * 100_000_000,
-        values: vec![number as f64, f64::NAN],
-        lost: u64::from(number == 7),
-        ..RowEvent::default()
-    };
-    (lmap, (0..count).map(row).collect())
-}
-
-#[test]
-fn rows_of_a_running_agent_are_recorded_with_their_kinds_and_labelled_in_the_end() {
-    let directory = tempfile::tempdir().unwrap();
-    let (lmap, rows) = lmap_and_rows(700);
-    let agent = FakeAgent::with_rows(ANY_PORT, lmap, rows);
-    let faults = directory.path().join("faults.csv");
-    std::fs::write(&faults, "service,fault,from_unix_ms,to_unix_ms\npayment,leak,1760000001000,1760000002000\n")
-        .unwrap();
-    let (address, out) = (agent.address.to_string(), directory.path().join("rows"));
-    let arguments = ["record", "payment", "--operators", &address, "--out", out.to_str().unwrap()];
-
-    let output = uview(&[&arguments[..], &["--faults", faults.to_str().unwrap()]].concat());
-    let again = uview(&arguments);
-
-    assert_eq!(output.status.code(), Some(2), "the stream ended before anybody wanted it to");
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("payment: 700 rows of 2 metrics"), "{text}");
-    let recording = recording::decode(&std::fs::read(out.join("payment.uvrec")).unwrap()).unwrap();
-    assert_eq!((recording.times.len(), recording.lost_rows, recording.interval.0), (700, 1, 100_000_000));
-    let kinds: Vec<_> = recording.columns.iter().map(|column| column.kind).collect();
-    assert_eq!(kinds, [recording::ColumnKind::Increment, recording::ColumnKind::Gauge]);
-    assert_eq!(recording.spans.len(), 1);
-    assert_eq!(again.status.code(), Some(1));
-    let text = String::from_utf8(again.stderr).unwrap();
-    assert!(text.contains("exists already") && text.contains("--out DIR"), "{text}");
-    agent.stop();
-}
-
-#[test]
-fn a_service_without_rows_leaves_no_file_and_nothing_to_label() {
-    let directory = tempfile::tempdir().unwrap();
-    let (lmap, rows) = lmap_and_rows(0);
-    let agent = FakeAgent::with_rows(ANY_PORT, lmap, rows);
-    let faults = directory.path().join("faults.csv");
-    std::fs::write(&faults, "service,fault,from_unix_ms,to_unix_ms\npayment,leak,1,2\n").unwrap();
-    let (address, out) = (agent.address.to_string(), directory.path().join("rows"));
-    let (out, faults) = (out.to_str().unwrap(), faults.to_str().unwrap());
-
-    let output = uview(&["record", "payment", "--operators", &address, "--out", out, "--faults", faults]);
-
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("no row arrived") && !text.contains("label"), "{text}");
-    assert_eq!(std::fs::read_dir(out).unwrap().count(), 0);
-    agent.stop();
-}
-
-#[test]
-fn record_waits_for_a_missing_service_and_no_row_is_an_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let (lmap, rows) = lmap_and_rows(1);
-    let agent = FakeAgent::with_rows(ANY_PORT, lmap, rows);
-    let (address, out) = (agent.address.to_string(), directory.path().to_str().unwrap().to_owned());
-
-    let output = uview(&["record", "store", "--operators", &address, "--out", &out, "--for-s", "1"]);
-
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("waiting for store; the agent watches payment"), "{text}");
-    assert!(text.contains("no row arrived"), "{text}");
     agent.stop();
 }
 
