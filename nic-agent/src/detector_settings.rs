@@ -17,7 +17,7 @@ pub(crate) fn settings(configured: &Settings, requested: &DetectorSpec, interval
         ..base
     };
     // What was requested is in rows, and counts whatever the interval.
-    let settings = settings.every(interval);
+    let settings = settings.every(interval).lasting(interval);
     Settings {
         stride: requested.stride.unwrap_or(settings.stride),
         episode_margin: requested.margin.unwrap_or(settings.episode_margin),
