@@ -38,6 +38,14 @@ struct AveragedColumn {
     mean: f32,
 }
 
+impl AveragedColumn {
+    /// Its average with a further row of deviations of this weight.
+    fn with(self, z: &[f64], weight: f64) -> f64 {
+        let mean = f64::from(self.mean);
+        mean + weight * (z[self.column as usize].clamp(-MOST, MOST) - mean)
+    }
+}
+
 impl LongRows {
     /// Of `rows` rows, for the columns that are judged; none if `rows` is `None`. `levels` are ascending.
     pub(crate) fn new(columns: &[Column], levels: &[u32], groups: &Groups, rows: Option<usize>) -> Self {
@@ -69,10 +77,19 @@ impl LongRows {
     pub(crate) fn push(&mut self, z: &[f64]) -> [f64; MAX_GROUPS] {
         let mut squares = [0.0; MAX_GROUPS];
         for of in &mut self.columns {
-            let mean = f64::from(of.mean);
-            let mean = mean + self.weight * (z[of.column as usize].clamp(-MOST, MOST) - mean);
+            let mean = of.with(z, self.weight);
             of.mean = mean as f32;
             squares[usize::from(of.group)] += mean * mean;
+        }
+        squares
+    }
+
+    /// What [`push`](Self::push) would return for a row that covers `part` of an interval, in (0, 1\], and moves
+    /// averages by as much of a row. O(m). Never allocates.
+    pub(crate) fn squares_with(&self, z: &[f64], part: f64) -> [f64; MAX_GROUPS] {
+        let mut squares = [0.0; MAX_GROUPS];
+        for of in &self.columns {
+            squares[usize::from(of.group)] += of.with(z, self.weight * part).powi(2);
         }
         squares
     }
@@ -143,6 +160,19 @@ mod tests {
 
         assert_eq!(judge(&[]), 0.0);
         assert!(judge(&[1]) > 1.0);
+    }
+
+    #[test]
+    fn a_row_that_is_not_taken_moves_averages_by_its_part_and_leaves_them_as_they_were() {
+        let mut rows = long_rows(&[Column::new(ColumnKind::Gauge, 0)], &[]);
+        (0..5).for_each(|_| _ = rows.push(&[3.0]));
+        let before = rows.squares();
+
+        let [none, half, whole] = [1e-9, 0.5, 1.0].map(|part| rows.squares_with(&[3.0], part)[0]);
+
+        assert_eq!(rows.squares(), before);
+        assert!((none - before[0]).abs() < 1e-6 && before[0] < half && half < whole, "{none} {half} {whole}");
+        assert_eq!(rows.push(&[3.0])[0], whole);
     }
 
     #[test]
