@@ -168,9 +168,9 @@ impl Detector {
     /// Creates a detector for a new replica, node or version of a service: armed by the model of other replicas
     /// ([`Model::merge`] combines several), until it has seen enough rows of its own.
     ///
-    /// The model provides levels, constants, means, deviations, the sketch with basis and variances, and γ; settings
-    /// stored in it override `settings`. It does not provide rows, smoothing, episodes, second centres of gauges, and
-    /// the factor of an alarm budget.
+    /// The model provides levels, constants, means, deviations, the sketch with basis and variances, γ and the limits
+    /// of groups of columns; settings stored in it override `settings`. It does not provide rows, smoothing, episodes,
+    /// averages of longer rows, patience with pools, second centres of gauges, and the factor of an alarm budget.
     ///
     /// No episode begins in the first [`Settings::settle_rows`] rows, which are not learnt. If there are such rows, a
     /// gauge is judged as soon as it has come to rest, wherever that is: a new process has its memory and connections
@@ -273,7 +273,7 @@ impl Detector {
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
         if self.is_settling() {
-            (self.smoothed, self.steady) = (None, None); // rows of the start do not count for smoothing
+            self.forget_start();
         }
         self.keep_to_budget(episode);
         if Some(self.episodes.rows()) == self.settings.automatic_fit_rows.map(|rows| rows as u64) {
@@ -298,6 +298,14 @@ impl Detector {
             Episode::On => novelty.step(pipeline, row, &self.settings),
         };
         if begins { Episode::Began } else { episode }
+    }
+
+    /// Rows of the start count neither for smoothing nor in longer rows.
+    fn forget_start(&mut self) {
+        (self.smoothed, self.steady) = (None, None);
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.long_rows.forget();
+        }
     }
 
     /// Lets the alarm budget adjust γ.

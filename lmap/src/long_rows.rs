@@ -9,14 +9,15 @@
 //! twice the requests for a second are no fault; nor how much a pool holds ([`pools`](crate::pools)); nor estimates,
 //! whose error lasts as long as what they count, so that it is as large in an average. In an average one row counts for
 //! [`MOST`] deviations at most, so that one wild row is none. Tried without success: averages of residuals in their
-//! deviations, whose limit the most restless group sets. What is learnt is in no [`Model`](crate::Model): a restored
-//! detector judges longer rows from its next fit on.
+//! deviations, whose limit the most restless group sets. A [`Model`](crate::Model) has the limits, and no averages.
 //!
 //! O(m) a row; 12 B for each column that is judged.
 
 use crate::column::{Column, ColumnKind};
 use crate::groups::{Groups, MAX_GROUPS};
 
+/// Most rows that make a longer one.
+pub(crate) const MAX_ROWS: usize = 1_000;
 /// What a row counts for in an average, at most, in deviations.
 const MOST: f64 = 8.0;
 
@@ -68,6 +69,39 @@ impl LongRows {
         self
     }
 
+    /// By the limits of a model, one for each column of the detector; 0 is none. A group has the largest limit of its
+    /// averaged columns, and one without any is not judged.
+    pub(crate) fn restored(self, limits: &[f64]) -> Self {
+        let mut of_groups = vec![0.0_f64; MAX_GROUPS];
+        for of in &self.columns {
+            let limit = limits.get(of.column as usize).copied().unwrap_or(0.0);
+            let most = &mut of_groups[usize::from(of.group)];
+            *most = most.max(limit);
+        }
+        if of_groups.iter().all(|limit| *limit == 0.0) {
+            return Self::default();
+        }
+        of_groups.iter_mut().filter(|limit| **limit == 0.0).for_each(|limit| *limit = f64::MAX);
+        self.limited(of_groups)
+    }
+
+    /// Whether any group is judged.
+    pub(crate) fn is_judged(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// The limit of the group of `column`; 0: the column is not averaged, or its group not judged.
+    pub(crate) fn limit(&self, column: usize) -> f64 {
+        let group = self.averaged(column).map(|of| usize::from(of.group));
+        let limit = group.and_then(|group| self.limits.get(group)).copied();
+        limit.filter(|limit| *limit < f64::MAX).unwrap_or(0.0)
+    }
+
+    fn averaged(&self, column: usize) -> Option<&AveragedColumn> {
+        let place = self.columns.binary_search_by_key(&(column as u32), |of| of.column).ok()?;
+        self.columns.get(place)
+    }
+
     /// Averages begin anew.
     pub(crate) fn forget(&mut self) {
         self.columns.iter_mut().for_each(|of| of.mean = 0.0);
@@ -111,8 +145,7 @@ impl LongRows {
     /// The part of `column` in [`largest`](Self::largest), if its group is at its limit, otherwise 0: parts of a group
     /// add up to that of the group. `squares` are those of [`squares`](Self::squares).
     pub(crate) fn part(&self, column: usize, squares: &[f64; MAX_GROUPS]) -> f64 {
-        let place = self.columns.binary_search_by_key(&(column as u32), |of| of.column);
-        let Some(of) = place.ok().and_then(|place| self.columns.get(place)) else { return 0.0 };
+        let Some(of) = self.averaged(column) else { return 0.0 };
         let group = usize::from(of.group);
         let limit = self.limits.get(group).copied().unwrap_or(f64::MAX);
         if squares[group] < limit * limit { 0.0 } else { (f64::from(of.mean) / limit).powi(2) }
@@ -173,6 +206,21 @@ mod tests {
         assert_eq!(rows.squares(), before);
         assert!((none - before[0]).abs() < 1e-6 && before[0] < half && half < whole, "{none} {half} {whole}");
         assert_eq!(rows.push(&[3.0])[0], whole);
+    }
+
+    #[test]
+    fn limits_of_columns_are_those_of_their_groups_again() {
+        let column = |group| Column { group, ..Column::new(ColumnKind::Gauge, 0) };
+        let columns = [column(0), Column::new(ColumnKind::Increment, 0), column(1), column(1)];
+        let groups = Groups::new(&columns);
+        let rows = || LongRows::new(&columns, &[], &groups, Some(10));
+        let limits = |of: &LongRows| (0..4).map(|at| of.limit(at)).collect::<Vec<_>>();
+        let learnt = limits(&rows().limited(vec![2.0, 3.0]));
+        assert_eq!(learnt, [2.0, 0.0, 3.0, 3.0], "an increment is not averaged");
+
+        assert_eq!(limits(&rows().restored(&learnt)), learnt);
+        assert_eq!(limits(&rows().restored(&[0.0, 0.0, 3.0, 4.0])), [0.0, 0.0, 4.0, 4.0]);
+        assert!(!rows().restored(&[0.0; 4]).is_judged());
     }
 
     #[test]

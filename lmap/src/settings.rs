@@ -438,7 +438,7 @@ impl Settings {
             in_range("group_margin", margin, 1.0, 1e6)?;
         }
         if let Some(rows) = self.long_rows {
-            in_range("long_rows", rows as f64, 2.0, 1e3)?;
+            in_range("long_rows", rows as f64, 2.0, crate::long_rows::MAX_ROWS as f64)?;
         }
         if let Some(rows) = self.latch_rows {
             in_range("latch_rows", rows as f64, 1.0, 1e9)?;

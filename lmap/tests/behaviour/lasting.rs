@@ -1,7 +1,7 @@
-//! What lasts: longer rows, also between two rows.
+//! What lasts: longer rows, also between two rows and in models.
 
 use crate::support::{Noise, run};
-use lmap::{BetweenRow, Column, ColumnKind, Detector, InterimBuffer, Settings};
+use lmap::{BetweenRow, Column, ColumnKind, Detector, Episode, InterimBuffer, Model, Settings};
 
 /// Columns of the process, which are restless, and of the service itself, which are calm.
 const RESTLESS: usize = 24;
@@ -38,6 +38,11 @@ fn armed(long_rows: Option<usize>) -> (Detector, Noise) {
 /// Too little for any row by itself.
 const SHIFT: f64 = 6.0;
 
+/// Whether an episode begins in ten rows with the shift.
+fn noticed(detector: &mut Detector, noise: &mut Noise) -> bool {
+    (0..10).any(|_| run(detector, &row(noise, SHIFT)).episode == Episode::Began)
+}
+
 #[test]
 fn a_look_at_a_whole_row_sees_what_has_lasted_as_the_row_will() {
     let (mut detector, mut noise) = armed(Some(10));
@@ -59,4 +64,60 @@ fn a_look_at_a_whole_row_sees_what_has_lasted_as_the_row_will() {
         before = next;
     }
     assert!(raised >= 3, "{raised} rows are over by longer rows alone");
+}
+
+#[test]
+fn a_model_has_the_limits_of_longer_rows() {
+    let restored = |long_rows| {
+        let (detector, mut noise) = armed(long_rows);
+        let bytes = detector.model().expect("armed").encode();
+        let model = Model::decode(&bytes).expect("it was encoded");
+        // A trained model is fitted no more: what it lacks would never come.
+        let mut restored = Detector::from_model(&model, columns(), settings(None), 1).expect("the same columns");
+        assert_eq!((restored.settings().long_rows, restored.next_fit()), (long_rows, None));
+        assert_eq!(restored.model(), Some(model), "it is written as it was read");
+        noticed(&mut restored, &mut noise)
+    };
+
+    assert!(!restored(None), "rows by themselves hide it: the test shows nothing else");
+    assert!(restored(Some(10)));
+}
+
+#[test]
+fn a_model_without_limits_leaves_longer_rows_to_the_next_fit() {
+    let model = armed(None).0.model().expect("armed");
+
+    let restored = Detector::from_model(&model, columns(), settings(Some(10)), 1).expect("the same columns");
+
+    assert_eq!(restored.settings().long_rows, Some(10));
+    assert_eq!(restored.model(), Some(model));
+}
+
+#[test]
+fn merged_models_have_the_limits_if_all_average_as_many_rows() {
+    let model = |long_rows| armed(long_rows).0.model().expect("armed");
+    let (ten, five, none) = (model(Some(10)), model(Some(5)), model(None));
+    let merged = |models: &[&Model]| {
+        let merged = Model::merge(models).expect("they are alike");
+        assert_eq!(Model::decode(&merged.encode()).as_ref(), Ok(&merged));
+        let mut detector = Detector::from_model(&merged, columns(), settings(None), 1).expect("the same columns");
+        noticed(&mut detector, &mut armed(None).1)
+    };
+
+    assert!(merged(&[&ten, &ten]));
+    assert!(!merged(&[&ten, &five]) && !merged(&[&ten, &none]) && !merged(&[&none, &ten]));
+}
+
+#[test]
+fn what_was_out_in_the_start_of_a_process_does_not_count_afterwards() {
+    let model = armed(Some(10)).0.model().expect("armed");
+    let settings = Settings { settle_rows: 20, ..settings(None) };
+    let mut detector = Detector::warm(&model, columns(), settings, 1).expect("the same columns");
+    let mut noise = armed(None).1;
+
+    let shift = |at| if at < 20 { SHIFT } else { 0.0 };
+    let began = (0..30).filter(|at| run(&mut detector, &row(&mut noise, shift(*at))).episode == Episode::Began).count();
+
+    assert_eq!(began, 0);
+    assert!(noticed(&mut detector, &mut noise), "longer rows are judged");
 }
