@@ -483,10 +483,14 @@ impl Detector {
         for (row, mark) in self.spare.rows() {
             self.learning.keep_again(&row[..columns], mark);
         }
-        let Some(pipeline) = fitted else {
+        let Some(mut pipeline) = fitted else {
             self.counts.fits_refused += 1;
             return InstallOutcome::Failed;
         };
+        // By a provisional fit, which knows no levels, what merely goes on growing has no patience left.
+        if let Some(before) = self.pipeline.as_ref().filter(|_| !self.provisional) {
+            pipeline.go_on_from(before);
+        }
         self.judge_by(pipeline);
         self.apply_stagger();
         self.provisional = provisional;

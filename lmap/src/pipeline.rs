@@ -104,6 +104,11 @@ impl Pipeline {
         raw
     }
 
+    /// Goes on where `before`, which judged until now, was with pools that both watch.
+    pub(crate) fn go_on_from(&mut self, before: &Self) {
+        self.pools.go_on_from(&before.pools, &mut self.latches, &before.latches);
+    }
+
     /// Updates means and variances with the row scored last, until `limit` rows are in them.
     pub(crate) fn grow(&mut self, limit: usize) {
         if self.averaged >= limit {

@@ -1,6 +1,6 @@
-//! What lasts: longer rows, also between two rows and in models.
+//! What lasts: longer rows, between two rows and in models, and patience with pools over fits.
 
-use crate::support::{Noise, run};
+use crate::support::{Noise, gauges, run};
 use lmap::{BetweenRow, Column, ColumnKind, Detector, Episode, InterimBuffer, Model, Settings};
 
 /// Columns of the process, which are restless, and of the service itself, which are calm.
@@ -120,4 +120,35 @@ fn what_was_out_in_the_start_of_a_process_does_not_count_afterwards() {
 
     assert_eq!(began, 0);
     assert!(noticed(&mut detector, &mut noise), "longer rows are judged");
+}
+
+/// Whether growth of a pool counts with the first row after a fit, the `fits`th one, which comes after `rows` ordinary
+/// rows and some in which the pool has grown for longer than it may.
+fn counts_after_a_fit(fits: u64, rows: usize) -> bool {
+    let column = |of: Column| Column { pool: of.fingerprint == 0, level: Some(false), ..of };
+    let columns = gauges(6).into_iter().map(column).collect();
+    let settings = Settings { pool_rows: Some(2), fit_again_rows: vec![200], ..Settings::default() };
+    let mut detector = Detector::new(columns, settings, 1).expect("valid settings");
+    let mut noise = Noise::new(7);
+    let mut row = |grown: f64| -> Vec<f64> {
+        (0..6).map(|at| 500.0 + noise.normal() + if at == 0 { grown } else { 0.0 }).collect()
+    };
+    for _ in 0..rows {
+        let _ = run(&mut detector, &row(0.0));
+    }
+
+    let mut grown = 0;
+    while detector.counts().fits < fits {
+        let _ = run(&mut detector, &row(8.0));
+        grown += 1;
+    }
+    assert!(grown > 2, "its patience is over");
+
+    run(&mut detector, &row(60.0)).over
+}
+
+#[test]
+fn a_fit_gives_a_pool_that_grows_no_more_patience_but_that_which_arms() {
+    assert!(counts_after_a_fit(3, 195));
+    assert!(!counts_after_a_fit(2, 115), "what a provisional fit saw of it says little");
 }
