@@ -65,7 +65,7 @@ impl DetectorFactory {
         let interval = interval.length().as_secs_f64();
         let settings = detector_settings::settings(&self.configured, requested, interval).checked();
         let refused = settings.as_ref().err().copied();
-        self.settings = settings.unwrap_or_else(|_| self.configured.clone().every(interval));
+        self.settings = settings.unwrap_or_else(|_| detector_settings::at_interval(self.configured.clone(), interval));
         self.settings.budget = detector_settings::budget(self.alarms_per_day, requested, interval);
         refused.map_or(Ok(()), |error| Err(UnexpectedMessage::Settings(error)))
     }
