@@ -328,7 +328,7 @@ impl Settings {
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
     /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, groups are
     /// judged at 3 times their own threshold, what is new begins another episode within one, and episodes have the
-    /// margin of [`every`](Self::every).
+    /// margin of [`every`](Self::every). Without [`lasting`](Self::lasting).
     #[must_use]
     pub fn live(interval: f64) -> Self {
         let latch_rows = Some(60);
@@ -352,7 +352,7 @@ impl Settings {
     }
 
     /// What lasts counts (D79), with a row every `interval` seconds: longer rows of a second, at most 10 of up to half
-    /// a second, and patience of two seconds with pools. Not in [`live`](Self::live): no real fault has judged it yet.
+    /// a second, and patience of two seconds with pools. The NIC agent sets it after [`every`](Self::every).
     #[must_use]
     pub fn lasting(self, interval: f64) -> Self {
         let in_a_second = (1.0 / interval).round().min(MAX_LONG_ROWS);
