@@ -169,8 +169,9 @@ impl Detector {
     /// ([`Model::merge`] combines several), until it has seen enough rows of its own.
     ///
     /// The model provides levels, constants, means, deviations, the sketch with basis and variances, γ and the limits
-    /// of groups of columns; settings stored in it override `settings`. It does not provide rows, smoothing, episodes,
-    /// averages of longer rows, patience with pools, second centres of gauges, and the factor of an alarm budget.
+    /// of groups of columns, those of longer rows unless it is merged; settings stored in it override `settings`. It
+    /// does not provide rows, smoothing, episodes, averages of longer rows, patience with pools, second centres of
+    /// gauges, and the factor of an alarm budget.
     ///
     /// No episode begins in the first [`Settings::settle_rows`] rows, which are not learnt. If there are such rows, a
     /// gauge is judged as soon as it has come to rest, wherever that is: a new process has its memory and connections

@@ -190,6 +190,13 @@ impl Model {
         self.columns.len() - matches(&self.columns, columns).iter().flatten().count()
     }
 
+    /// Rows that make a longer one, for whose groups of columns the model has limits; `None`: it has none. See
+    /// [`Settings::long_rows`].
+    #[must_use]
+    pub fn long_rows(&self) -> Option<usize> {
+        self.rule.long_rows.map(usize::from)
+    }
+
     /// How scores are computed.
     #[must_use]
     pub fn form(&self) -> ScoreForm {

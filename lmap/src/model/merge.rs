@@ -13,8 +13,9 @@
 //!
 //! # Decisions
 //! - γ and the percentiles of scores are those of the model with the highest γ, so that no one's ordinary rows alarm.
-//! - The limit of a group is the highest of its columns' in any model, for the same reason. If the models average other
-//!   numbers of rows into longer ones, or one has no limits of these, nor has the merged one: a fit will find them.
+//! - The limit of a group is the highest of its columns' in any model, for the same reason. Longer rows have none: where
+//!   means differ, a replica is off the common one in all its rows, and an average of these by several of its own
+//!   deviations. What is usual there no model knows. A fit will find it.
 //! - The settings that define scores are those of the model with the most rows.
 //! - A column that a model has not seen is weighted up in the rows of the others.
 //! - A column that is a level in one model but not in another is treated as in the model with the most rows.
@@ -184,8 +185,6 @@ impl Union {
 
     fn model(self, parts: &[WeightedModel<'_>]) -> Result<Model, MergeError> {
         let (width, rule) = (self.columns.len(), parts[0].model.rule);
-        let averages_alike = parts.iter().all(|part| part.model.rule.long_rows == rule.long_rows);
-        let long_rows = rule.long_rows.filter(|_| averages_alike);
         let sketch_rows = parts.iter().map(|part| part.model.sketch_rows).max().unwrap_or(2);
         let rank = parts.iter().map(|part| part.model.rank).max().unwrap_or(1).min(width).min(sketch_rows - 1);
         let mut sketch = FrequentDirections::new(width, sketch_rows, SketchForm::Buffered)?;
@@ -202,10 +201,8 @@ impl Union {
         let (basis, found) = history.shrink(rank)?;
         let highest = parts.iter().map(|part| part.model).max_by(|a, b| a.gamma.total_cmp(&b.gamma));
         let highest = highest.unwrap_or(parts[0].model);
-        let columns = self.columns.into_iter().zip(found.residual.iter()).map(|(column, variance)| {
-            let long_limit = if long_rows.is_some() { column.long_limit } else { 0.0 };
-            ModelColumn { variance: *variance, long_limit, ..column }
-        });
+        let columns = self.columns.into_iter().zip(found.residual.iter());
+        let columns = columns.map(|(column, variance)| ModelColumn { variance: *variance, long_limit: 0.0, ..column });
         Ok(Model {
             columns: columns.collect(),
             gamma: highest.gamma,
@@ -217,7 +214,7 @@ impl Union {
             inside_variance: found.inside.iter().map(|inside| inside.max(MIN_VARIANCE)).collect(),
             basis: (0..rank).flat_map(|index| basis.direction(index)[..width].to_vec()).collect(),
             sketch: history.sketch().rows().flatten().copied().collect(),
-            rule: ModelRule { long_rows, ..rule },
+            rule: ModelRule { long_rows: None, ..rule },
         })
     }
 }
@@ -251,9 +248,8 @@ fn pooled(chosen: &ModelColumn, seen: &[(&ModelColumn, f64)]) -> ModelColumn {
     let apart = |column: &ModelColumn| (column.mean - mean).abs() > SAME * mean.abs().max(1.0);
     let moves = seen.iter().any(|(column, _)| column.role == Role::Watched || apart(column));
     let (role, inverse) = if moves { (Role::Watched, 1.0 / variance.sqrt()) } else { (Role::Constant, 0.0) };
-    let most = |limit: fn(&ModelColumn) -> f64| seen.iter().map(|(column, _)| limit(column)).fold(0.0, f64::max);
-    let (limit, long_limit) = (most(|column| column.limit), most(|column| column.long_limit));
-    ModelColumn { role, mean, inverse, variance: 0.0, limit, long_limit, ..*chosen }
+    let limit = seen.iter().map(|(column, _)| column.limit).fold(0.0, f64::max);
+    ModelColumn { role, mean, inverse, variance: 0.0, limit, ..*chosen }
 }
 
 #[cfg(test)]

@@ -94,18 +94,29 @@ fn a_model_without_limits_leaves_longer_rows_to_the_next_fit() {
 }
 
 #[test]
-fn merged_models_have_the_limits_if_all_average_as_many_rows() {
-    let model = |long_rows| armed(long_rows).0.model().expect("armed");
-    let (ten, five, none) = (model(Some(10)), model(Some(5)), model(None));
-    let merged = |models: &[&Model]| {
-        let merged = Model::merge(models).expect("they are alike");
-        assert_eq!(Model::decode(&merged.encode()).as_ref(), Ok(&merged));
-        let mut detector = Detector::from_model(&merged, columns(), settings(None), 1).expect("the same columns");
-        noticed(&mut detector, &mut armed(None).1)
+fn rows_of_one_of_several_merged_replicas_are_no_alarm_and_a_fit_finds_limits() {
+    let columns = || (0..16).map(|at| Column { group: u16::from(at >= 8), ..Column::new(ColumnKind::Gauge, at) });
+    let settings = Settings { fit_again_rows: vec![200], ..settings(Some(10)) };
+    let mut noise = Noise::new(3);
+    let mut row = |level: f64| (0..16).map(|_| 100.0 + level + noise.normal()).collect::<Vec<_>>();
+    let mut model = |level: f64| {
+        let mut detector = Detector::new(columns().collect(), settings.clone(), 1).expect("valid settings");
+        (0..250).for_each(|_| _ = run(&mut detector, &row(level)));
+        detector.model().expect("armed")
     };
+    let (low, high) = (model(0.0), model(60.0));
+    assert_eq!((low.long_rows(), high.long_rows()), (Some(10), Some(10)));
 
-    assert!(merged(&[&ten, &ten]));
-    assert!(!merged(&[&ten, &five]) && !merged(&[&ten, &none]) && !merged(&[&none, &ten]));
+    // All columns of the one that is elsewhere are two common deviations off the common mean, in each of its rows.
+    let merged = Model::merge(&[&low, &low, &low, &low, &high]).expect("they are alike");
+    let mut detector = Detector::warm(&merged, columns().collect(), settings, 1).expect("the same columns");
+    let began = (0..40).filter(|_| run(&mut detector, &row(60.0)).episode == Episode::Began).count();
+
+    assert_eq!((began, merged.long_rows()), (0, None));
+    assert_eq!(Model::decode(&merged.encode()), Ok(merged));
+    (0..60).for_each(|_| _ = run(&mut detector, &row(60.0)));
+    assert_eq!(detector.counts().fits, 1);
+    assert_eq!(detector.model().expect("armed").long_rows(), Some(10));
 }
 
 #[test]
