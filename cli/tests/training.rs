@@ -202,9 +202,7 @@ fn the_shop_that_is_part_of_the_project_trains_in_one_command() {
 
         // An agent fits a trained model no more: what it is to judge by has to be in there.
         let read = lmap::Model::decode(&std::fs::read(&model).unwrap()).unwrap();
-        let columns = read.fingerprints().map(|name| lmap::Column::new(lmap::ColumnKind::Gauge, name)).collect();
-        let detector = lmap::Detector::from_model(&read, columns, lmap::Settings::live(0.1), 1).unwrap();
-        assert_eq!(detector.settings().long_rows, Some(10), "{service}");
+        assert_eq!(read.long_rows(), Some(10), "{service}");
         let figures = folder.json("a.json");
         let found = (&figures["chosen"]["events_found"], &figures["chosen"]["events"]);
         assert_eq!(found, (&Value::from(faults), &Value::from(faults)), "{service}: {figures}");

@@ -144,7 +144,8 @@ impl Detector {
         Ok(Self::with(columns, settings, seed, learning))
     }
 
-    /// Creates a detector that is armed at once. Settings stored in the model override `settings`.
+    /// Creates a detector that is armed at once. Settings stored in the model override `settings`. Longer rows are
+    /// judged as the model judged them, until a fit: then as `settings` say.
     ///
     /// Columns are matched by fingerprint. A column that only the model has counts as always missing. A column that
     /// only the caller has is not scored until the next fit (see [`unwatched`](Self::unwatched)).

@@ -24,8 +24,8 @@ const MOST: f64 = 8.0;
 /// The averages of columns over the last rows, and the limits of their groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LongRows {
-    /// Weight of a new row.
-    weight: f64,
+    /// Rows that make a longer one.
+    rows: u16,
     columns: Vec<AveragedColumn>,
     /// The limit of each group. Empty: none is judged.
     limits: Vec<f64>,
@@ -59,12 +59,12 @@ impl LongRows {
         let averaged = |(at, _)| AveragedColumn { column: at as u32, group: groups.index(at) as u8, mean: 0.0 };
         let mut columns: Vec<_> = judged.map(averaged).filter(|of| usize::from(of.group) < MAX_GROUPS).collect();
         columns.shrink_to_fit();
-        Self { weight: 2.0 / (rows as f64 + 1.0), columns, limits: Vec::new() }
+        Self { rows: u16::try_from(rows).unwrap_or(u16::MAX), columns, limits: Vec::new() }
     }
 
-    /// With a limit for each group.
+    /// With a limit for each group; none is judged without a column that is averaged.
     pub(crate) fn limited(mut self, limits: Vec<f64>) -> Self {
-        self.limits = limits;
+        self.limits = if self.columns.is_empty() { Vec::new() } else { limits };
         self.forget();
         self
     }
@@ -85,9 +85,14 @@ impl LongRows {
         self.limited(of_groups)
     }
 
-    /// Whether any group is judged.
-    pub(crate) fn is_judged(&self) -> bool {
-        !self.limits.is_empty()
+    /// Rows that make a longer one; `None`: no group is judged.
+    pub(crate) fn rows(&self) -> Option<u16> {
+        (!self.limits.is_empty()).then_some(self.rows)
+    }
+
+    /// Weight of a new row in averages.
+    fn weight(&self) -> f64 {
+        2.0 / (f64::from(self.rows) + 1.0)
     }
 
     /// The limit of the group of `column`; 0: the column is not averaged, or its group not judged.
@@ -109,9 +114,9 @@ impl LongRows {
 
     /// Adds a row of deviations. Returns, per group, the sum of the squares of averages. O(m). Never allocates.
     pub(crate) fn push(&mut self, z: &[f64]) -> [f64; MAX_GROUPS] {
-        let mut squares = [0.0; MAX_GROUPS];
+        let (weight, mut squares) = (self.weight(), [0.0; MAX_GROUPS]);
         for of in &mut self.columns {
-            let mean = of.with(z, self.weight);
+            let mean = of.with(z, weight);
             of.mean = mean as f32;
             squares[usize::from(of.group)] += mean * mean;
         }
@@ -121,9 +126,9 @@ impl LongRows {
     /// What [`push`](Self::push) would return for a row that covers `part` of an interval, in (0, 1\], and moves
     /// averages by as much of a row. O(m). Never allocates.
     pub(crate) fn squares_with(&self, z: &[f64], part: f64) -> [f64; MAX_GROUPS] {
-        let mut squares = [0.0; MAX_GROUPS];
+        let (weight, mut squares) = (self.weight() * part, [0.0; MAX_GROUPS]);
         for of in &self.columns {
-            squares[usize::from(of.group)] += of.with(z, self.weight * part).powi(2);
+            squares[usize::from(of.group)] += of.with(z, weight).powi(2);
         }
         squares
     }
@@ -220,7 +225,7 @@ mod tests {
 
         assert_eq!(limits(&rows().restored(&learnt)), learnt);
         assert_eq!(limits(&rows().restored(&[0.0, 0.0, 3.0, 4.0])), [0.0, 0.0, 4.0, 4.0]);
-        assert!(!rows().restored(&[0.0; 4]).is_judged());
+        assert_eq!((rows().restored(&learnt).rows(), rows().restored(&[0.0; 4]).rows()), (Some(10), None));
     }
 
     #[test]

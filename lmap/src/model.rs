@@ -228,7 +228,6 @@ impl Model {
             long_limit: pipeline.long_rows.limit(index),
         };
         let rank = scorer.basis.rank();
-        let long_rows = settings.long_rows.filter(|_| pipeline.long_rows.is_judged());
         Some(Self {
             rule: ModelRule {
                 score: settings.score,
@@ -240,7 +239,7 @@ impl Model {
                 percentile: settings.percentile,
                 stride: settings.stride,
                 learning_rate: settings.learning_rate,
-                long_rows: long_rows.and_then(|rows| u16::try_from(rows).ok()),
+                long_rows: pipeline.long_rows.rows(),
             },
             columns: columns.iter().enumerate().map(column).collect(),
             gamma: pipeline.gamma,
@@ -256,7 +255,8 @@ impl Model {
         })
     }
 
-    /// `settings`, overridden by those in the model.
+    /// `settings`, overridden by those in the model. How many rows make a longer one is no part of scores: the model's
+    /// number goes with its limits, and a fit finds other ones.
     pub(crate) fn applied_to(&self, settings: Settings) -> Settings {
         Settings {
             score: self.rule.score,
@@ -272,8 +272,6 @@ impl Model {
             percentile: self.rule.percentile,
             stride: self.rule.stride,
             learning_rate: self.rule.learning_rate,
-            // Limits are those of averages over so many rows. Without limits, the next fit finds them.
-            long_rows: self.rule.long_rows.map(usize::from).or(settings.long_rows),
             ..settings
         }
     }

@@ -74,7 +74,7 @@ fn a_model_has_the_limits_of_longer_rows() {
         let model = Model::decode(&bytes).expect("it was encoded");
         // A trained model is fitted no more: what it lacks would never come.
         let mut restored = Detector::from_model(&model, columns(), settings(None), 1).expect("the same columns");
-        assert_eq!((restored.settings().long_rows, restored.next_fit()), (long_rows, None));
+        assert_eq!((model.long_rows(), restored.next_fit()), (long_rows, None));
         assert_eq!(restored.model(), Some(model), "it is written as it was read");
         noticed(&mut restored, &mut noise)
     };
@@ -83,14 +83,36 @@ fn a_model_has_the_limits_of_longer_rows() {
     assert!(restored(Some(10)));
 }
 
+/// A detector from a model that averages `known` rows, with settings that ask for `wanted`, before its fit and after
+/// it; and what makes its next rows.
+fn before_and_after_a_fit(known: Option<usize>, wanted: Option<usize>) -> (Model, Detector, Noise) {
+    let model = armed(known).0.model().expect("armed");
+    let settings = Settings { fit_again_rows: vec![200], ..settings(wanted) };
+    let mut detector = Detector::warm(&model, columns(), settings, 1).expect("the same columns");
+    let (before, mut noise) = (detector.model().expect("armed"), Noise::new(9));
+    (0..90).for_each(|_| _ = run(&mut detector, &row(&mut noise, 0.0)));
+    assert_eq!((detector.counts().fits, detector.next_fit()), (1, None));
+    (before, detector, noise)
+}
+
 #[test]
 fn a_model_without_limits_leaves_longer_rows_to_the_next_fit() {
-    let model = armed(None).0.model().expect("armed");
+    let (before, mut detector, mut noise) = before_and_after_a_fit(None, Some(10));
 
-    let restored = Detector::from_model(&model, columns(), settings(Some(10)), 1).expect("the same columns");
+    assert_eq!(before.long_rows(), None);
+    assert_eq!(detector.model().expect("armed").long_rows(), Some(10));
+    assert!(noticed(&mut detector, &mut noise));
+}
 
-    assert_eq!(restored.settings().long_rows, Some(10));
-    assert_eq!(restored.model(), Some(model));
+#[test]
+fn a_models_number_of_rows_counts_until_a_fit_and_then_that_of_the_settings() {
+    for wanted in [Some(5), None] {
+        let (before, detector, _) = before_and_after_a_fit(Some(10), wanted);
+
+        assert_eq!(before.long_rows(), Some(10));
+        assert_eq!(detector.settings().long_rows, wanted);
+        assert_eq!(detector.model().expect("armed").long_rows(), wanted);
+    }
 }
 
 #[test]
