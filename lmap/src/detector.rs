@@ -306,7 +306,7 @@ impl Detector {
     fn forget_start(&mut self) {
         (self.smoothed, self.steady) = (None, None);
         if let Some(pipeline) = &mut self.pipeline {
-            pipeline.long_rows.forget();
+            pipeline.long_rows.begin_anew();
         }
     }
 

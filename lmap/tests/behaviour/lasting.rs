@@ -27,7 +27,11 @@ fn row(noise: &mut Noise, shift: f64) -> Vec<f64> {
 
 /// An armed detector that has seen 400 rows, and what makes the next ones.
 fn armed(long_rows: Option<usize>) -> (Detector, Noise) {
-    let mut detector = Detector::new(columns(), settings(long_rows), 1).expect("valid settings");
+    armed_by(settings(long_rows))
+}
+
+fn armed_by(settings: Settings) -> (Detector, Noise) {
+    let mut detector = Detector::new(columns(), settings, 1).expect("valid settings");
     let mut noise = Noise::new(5);
     for _ in 0..400 {
         let _ = run(&mut detector, &row(&mut noise, 0.0));
@@ -64,6 +68,33 @@ fn a_look_at_a_whole_row_sees_what_has_lasted_as_the_row_will() {
         before = next;
     }
     assert!(raised >= 3, "{raised} rows are over by longer rows alone");
+}
+
+/// A row in which all of the service's own gauges are `shift` deviations higher.
+fn drifted(noise: &mut Noise, shift: f64) -> Vec<f64> {
+    let mut row = row(noise, 0.0);
+    row[RESTLESS..].iter_mut().for_each(|value| *value += shift);
+    row
+}
+
+#[test]
+fn a_slow_drift_after_the_last_fit_is_not_over_by_longer_rows_and_a_step_after_it_is_an_alarm() {
+    let drift = |long_rows| {
+        let still = Settings { growth_rows: 0, ..settings(long_rows) };
+        let (mut detector, mut noise) = armed_by(still);
+        let rows = (0..8_000).map(|at| run(&mut detector, &drifted(&mut noise, f64::from(at) / 4_000.0)));
+        let over = rows.filter(|verdict| verdict.gamma.is_some_and(|gamma| verdict.raw >= gamma)).count();
+        (over, detector, noise)
+    };
+    let ((over, mut detector, mut noise), (without, ..)) = (drift(Some(10)), drift(None));
+
+    assert_eq!(over, without, "bursts are over by themselves");
+    let is_quiet = (0..50).any(|_| {
+        let _ = run(&mut detector, &drifted(&mut noise, 2.0));
+        !detector.is_in_episode()
+    });
+    let began = (0..10).any(|_| run(&mut detector, &drifted(&mut noise, 2.0 + 3.0)).episode == Episode::Began);
+    assert!(is_quiet && began);
 }
 
 #[test]
