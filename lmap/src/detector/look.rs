@@ -8,7 +8,8 @@
 //!   distance counts `part` times. It stands for the next row, before that is complete.
 //! - A *sliding* row covers a whole interval, but ends between two rows. It has the distribution of any other row.
 //!
-//! Longer rows are judged as they would be if such a row came next; a partial one moves their averages by its part.
+//! Longer rows are judged as they would be if such a row came next, of a partial one with deviations √part times as
+//! large.
 //!
 //! Such a score changes nothing but its own buffer: rows are scored, smoothed and learnt as if nobody had asked.
 

@@ -70,6 +70,23 @@ fn a_look_at_a_whole_row_sees_what_has_lasted_as_the_row_will() {
     assert!(raised >= 3, "{raised} rows are over by longer rows alone");
 }
 
+#[test]
+fn one_wild_row_begins_nothing_by_partial_looks_at_healthy_ones() {
+    // Two rows make a longer one at half a second; such rows have a margin, too.
+    let (mut detector, mut noise) = armed_by(Settings { episode_margin: 1.1, ..settings(Some(2)) });
+    let mut buffer = InterimBuffer::default();
+    let wild = drifted(&mut noise, 20.0);
+    let verdict = run(&mut detector, &wild);
+    assert!(verdict.over && verdict.episode == Episode::Quiet, "{verdict:?}");
+
+    for part in [0.2, 0.4] {
+        let healthy = row(&mut noise, 0.0);
+        let look = detector.look(BetweenRow { values: &healthy, before: &wild, part }, &mut buffer).expect("armed");
+        assert!(!look.over && !look.begins, "{part}: {look:?}");
+    }
+    assert_eq!(run(&mut detector, &row(&mut noise, 0.0)).episode, Episode::Quiet);
+}
+
 /// A row in which all of the service's own gauges are `shift` deviations higher.
 fn drifted(noise: &mut Noise, shift: f64) -> Vec<f64> {
     let mut row = row(noise, 0.0);
