@@ -274,9 +274,7 @@ impl Detector {
         let episode = self.renewed(episode, EpisodeRow { lasts: lasting, by_itself: is_indicated });
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
-        if self.is_settling() {
-            self.forget_start();
-        }
+        self.forget_start();
         self.keep_to_budget(episode);
         if Some(self.episodes.rows()) == self.settings.automatic_fit_rows.map(|rows| rows as u64) {
             self.learning.want_from_ring();
@@ -302,9 +300,14 @@ impl Detector {
         if begins { Episode::Began } else { episode }
     }
 
-    /// Rows of the start count neither for smoothing nor in longer rows.
+    /// Rows of a start count in no longer row, and not for smoothing unless they are judged, as by a trained model.
     fn forget_start(&mut self) {
-        (self.smoothed, self.steady) = (None, None);
+        if self.counts.rows > self.settings.settle_rows {
+            return;
+        }
+        if self.is_settling() {
+            (self.smoothed, self.steady) = (None, None);
+        }
         if let Some(pipeline) = &mut self.pipeline {
             pipeline.long_rows.begin_anew();
         }

@@ -190,17 +190,22 @@ fn rows_of_one_of_several_merged_replicas_are_no_alarm_and_a_fit_finds_limits() 
 }
 
 #[test]
-fn what_was_out_in_the_start_of_a_process_does_not_count_afterwards() {
+fn what_was_out_in_the_start_of_a_process_does_not_count_in_longer_rows() {
     let model = armed(Some(10)).0.model().expect("armed");
     let settings = Settings { settle_rows: 20, ..settings(None) };
-    let mut detector = Detector::warm(&model, columns(), settings, 1).expect("the same columns");
-    let mut noise = armed(None).1;
+    let warm = Detector::warm(&model, columns(), settings.clone(), 1).expect("the same columns");
+    // By a trained model rows are judged from the first one on, by themselves.
+    let trained = Detector::from_model(&model, columns(), settings, 1).expect("the same columns");
+    for mut detector in [warm, trained] {
+        let mut noise = armed(None).1;
 
-    let shift = |at| if at < 20 { SHIFT } else { 0.0 };
-    let began = (0..30).filter(|at| run(&mut detector, &row(&mut noise, shift(*at))).episode == Episode::Began).count();
+        let shift = |at| if at < 20 { SHIFT } else { 0.0 };
+        let rows = (0..30).map(|at| run(&mut detector, &row(&mut noise, shift(at))).episode);
+        let began = rows.filter(|episode| *episode == Episode::Began).count();
 
-    assert_eq!(began, 0);
-    assert!(noticed(&mut detector, &mut noise), "longer rows are judged");
+        assert_eq!(began, 0, "{:?}", detector.state());
+        assert!(noticed(&mut detector, &mut noise), "longer rows are judged");
+    }
 }
 
 /// Whether growth of a pool counts with the first row after a fit, the `fits`th one, which comes after `rows` ordinary
