@@ -355,7 +355,7 @@ impl Settings {
     /// a second, and patience of two seconds with pools. The NIC agent sets it after [`every`](Self::every).
     #[must_use]
     pub fn lasting(self, interval: f64) -> Self {
-        let in_a_second = (1.0 / interval).round().min(MAX_LONG_ROWS);
+        let in_a_second = (1.0 / interval + 1e-9).floor().min(MAX_LONG_ROWS);
         let is_averaged = self.group_margin.is_some() && in_a_second >= 2.0;
         let long_rows = self.long_rows.max(is_averaged.then_some(in_a_second as usize));
         let patience = (POOL_SECONDS / interval).round().clamp(3.0, 200.0) as usize;
