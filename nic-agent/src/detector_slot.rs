@@ -395,6 +395,12 @@ impl Detectors {
         self.current.detector.model().map(|model| model.encode())
     }
 
+    /// The settings of the current detector.
+    #[cfg(test)]
+    pub(crate) fn settings(&self) -> &lmap::Settings {
+        self.current.detector.settings()
+    }
+
     /// The model for the next detectors of the service; `None` while learning, and with a trained model, which is a
     /// file already.
     pub(crate) fn learned_model(&self) -> Option<Arc<Model>> {
