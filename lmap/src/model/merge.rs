@@ -13,9 +13,9 @@
 //!
 //! # Decisions
 //! - γ and the percentiles of scores are those of the model with the highest γ, so that no one's ordinary rows alarm.
-//! - The limit of a group is the highest of its columns' in any model, for the same reason. Longer rows have none: where
-//!   means differ, a replica is off the common one in all its rows, and an average of these by several of its own
-//!   deviations. What is usual there no model knows. A fit will find it.
+//! - The limit of a group is the highest of its columns' in any model, for the same reason. Longer rows have none:
+//!   where means differ, a replica is off the common one in all its rows, and by as much in an average, for which no
+//!   model's limit has room. A fit will find one.
 //! - The settings that define scores are those of the model with the most rows.
 //! - A column that a model has not seen is weighted up in the rows of the others.
 //! - A column that is a level in one model but not in another is treated as in the model with the most rows.
