@@ -196,10 +196,13 @@ fn rows_of_the_shop_take_at_most_two_bytes_per_value_and_all_of_them_a_megabyte(
 fn the_shop_that_is_part_of_the_project_trains_in_one_command() {
     let folder = Folder::new();
     for (service, faults) in [("cart", 1), ("catalogue", 1), ("frontend", 0), ("payment", 2), ("store", 1)] {
-        let (file, json) = (example(service), folder.path("a.json"));
+        let (file, model, json) = (example(service), folder.path("a.model"), folder.path("a.json"));
 
-        output_of(&["train", file.to_str().unwrap(), "--out", &folder.path("a.model"), "--json", &json]);
+        output_of(&["train", file.to_str().unwrap(), "--out", &model, "--json", &json]);
 
+        // An agent fits a trained model no more: what it is to judge by has to be in there.
+        let read = lmap::Model::decode(&std::fs::read(&model).unwrap()).unwrap();
+        assert_eq!(read.long_rows(), Some(10), "{service}");
         let figures = folder.json("a.json");
         let found = (&figures["chosen"]["events_found"], &figures["chosen"]["events"]);
         assert_eq!(found, (&Value::from(faults), &Value::from(faults)), "{service}: {figures}");

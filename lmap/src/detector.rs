@@ -144,7 +144,8 @@ impl Detector {
         Ok(Self::with(columns, settings, seed, learning))
     }
 
-    /// Creates a detector that is armed at once. Settings stored in the model override `settings`.
+    /// Creates a detector that is armed at once. Settings stored in the model override `settings`. Longer rows are
+    /// judged as the model judged them, until a fit: then as `settings` say.
     ///
     /// Columns are matched by fingerprint. A column that only the model has counts as always missing. A column that
     /// only the caller has is not scored until the next fit (see [`unwatched`](Self::unwatched)).
@@ -168,9 +169,10 @@ impl Detector {
     /// Creates a detector for a new replica, node or version of a service: armed by the model of other replicas
     /// ([`Model::merge`] combines several), until it has seen enough rows of its own.
     ///
-    /// The model provides levels, constants, means, deviations, the sketch with basis and variances, and γ; settings
-    /// stored in it override `settings`. It does not provide rows, smoothing, episodes, second centres of gauges, and
-    /// the factor of an alarm budget.
+    /// The model provides levels, constants, means, deviations, the sketch with basis and variances, γ and the limits
+    /// of groups of columns, those of longer rows unless it is merged; settings stored in it override `settings`. It
+    /// does not provide rows, smoothing, episodes, averages of longer rows, patience with pools, second centres of
+    /// gauges, and the factor of an alarm budget.
     ///
     /// No episode begins in the first [`Settings::settle_rows`] rows, which are not learnt. If there are such rows, a
     /// gauge is judged as soon as it has come to rest, wherever that is: a new process has its memory and connections
@@ -272,9 +274,7 @@ impl Detector {
         let episode = self.renewed(episode, EpisodeRow { lasts: lasting, by_itself: is_indicated });
         self.counts.episodes += u64::from(episode == Episode::Began);
         let verdict = self.verdict(score, raw, over, episode);
-        if self.is_settling() {
-            (self.smoothed, self.steady) = (None, None); // rows of the start do not count for smoothing
-        }
+        self.forget_start();
         self.keep_to_budget(episode);
         if Some(self.episodes.rows()) == self.settings.automatic_fit_rows.map(|rows| rows as u64) {
             self.learning.want_from_ring();
@@ -298,6 +298,19 @@ impl Detector {
             Episode::On => novelty.step(pipeline, row, &self.settings),
         };
         if begins { Episode::Began } else { episode }
+    }
+
+    /// Rows of a start count in no longer row, and not for smoothing unless they are judged, as by a trained model.
+    fn forget_start(&mut self) {
+        if self.counts.rows > self.settings.settle_rows {
+            return;
+        }
+        if self.is_settling() {
+            (self.smoothed, self.steady) = (None, None);
+        }
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.long_rows.begin_anew();
+        }
     }
 
     /// Lets the alarm budget adjust γ.
@@ -475,10 +488,14 @@ impl Detector {
         for (row, mark) in self.spare.rows() {
             self.learning.keep_again(&row[..columns], mark);
         }
-        let Some(pipeline) = fitted else {
+        let Some(mut pipeline) = fitted else {
             self.counts.fits_refused += 1;
             return InstallOutcome::Failed;
         };
+        // By a provisional fit, which knows no levels, what merely goes on growing has no patience left.
+        if let Some(before) = self.pipeline.as_ref().filter(|_| !self.provisional) {
+            pipeline.go_on_from(before);
+        }
         self.judge_by(pipeline);
         self.apply_stagger();
         self.provisional = provisional;

@@ -38,6 +38,8 @@ const INDICATOR_STILL: f64 = 0.9;
 const LONG_MARGIN: f64 = 2.0 / 3.0;
 /// The least threshold of a group over longer rows, in deviations.
 const MIN_LONG_ROOT: f64 = 0.5;
+/// The least limit of a group over longer rows: margins are at least 1.
+pub(crate) const MIN_LONG_LIMIT: f64 = LONG_MARGIN * MIN_LONG_ROOT;
 
 /// Why a fit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

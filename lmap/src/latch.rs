@@ -68,6 +68,14 @@ impl Latches {
         self
     }
 
+    /// Goes on where `before` was with the gauge of `column`, if both have it.
+    pub(crate) fn go_on_from(&mut self, before: &Self, column: u32) {
+        let place = |gauges: &[Gauge]| gauges.binary_search_by_key(&column, |gauge| gauge.column).ok();
+        if let (Some(own), Some(known)) = (place(&self.gauges), place(&before.gauges)) {
+            self.gauges[own] = before.gauges[known];
+        }
+    }
+
     /// Updates the gauges with the newest row, and sets z of latched gauges by the nearer centre. Never allocates.
     pub(crate) fn step(&mut self, intake: &Intake, standard: &Standard, z: &mut [f64]) {
         self.arrival = self.arrival.saturating_sub(1);

@@ -99,6 +99,8 @@ pub(crate) struct ModelColumn {
     pub(crate) variance: f64,
     /// The limit of its group; 0: it is not judged.
     pub(crate) limit: f64,
+    /// The limit of its group over longer rows; 0: it is not averaged, or its group not judged.
+    pub(crate) long_limit: f64,
 }
 
 /// The settings that define scores. They override those of a detector that loads the model.
@@ -113,6 +115,8 @@ struct ModelRule {
     percentile: f64,
     stride: u32,
     learning_rate: f64,
+    /// Rows that are averaged into a longer one; `None`: no column has a limit for these.
+    long_rows: Option<u16>,
 }
 
 /// A fitted pipeline, independent of a detector: write it to a file, read it, start detectors from it.
@@ -135,7 +139,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Encodes the model: about 8 (2l + k + 3) m bytes.
+    /// Encodes the model: about 8 (2l + k + 6) m bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
@@ -186,6 +190,13 @@ impl Model {
         self.columns.len() - matches(&self.columns, columns).iter().flatten().count()
     }
 
+    /// Rows that make a longer one, for whose groups of columns the model has limits; `None`: it has none. See
+    /// [`Settings::long_rows`].
+    #[must_use]
+    pub fn long_rows(&self) -> Option<usize> {
+        self.rule.long_rows.map(usize::from)
+    }
+
     /// How scores are computed.
     #[must_use]
     pub fn form(&self) -> ScoreForm {
@@ -214,6 +225,7 @@ impl Model {
             inverse: standard.inverse[index],
             variance: scorer.residual_variance[index],
             limit: pipeline.groups.limit(index),
+            long_limit: pipeline.long_rows.limit(index),
         };
         let rank = scorer.basis.rank();
         Some(Self {
@@ -227,6 +239,7 @@ impl Model {
                 percentile: settings.percentile,
                 stride: settings.stride,
                 learning_rate: settings.learning_rate,
+                long_rows: pipeline.long_rows.rows(),
             },
             columns: columns.iter().enumerate().map(column).collect(),
             gamma: pipeline.gamma,
@@ -242,7 +255,8 @@ impl Model {
         })
     }
 
-    /// `settings`, overridden by those in the model.
+    /// `settings`, overridden by those in the model. How many rows make a longer one is no part of scores: the model's
+    /// number goes with its limits, and a fit finds other ones.
     pub(crate) fn applied_to(&self, settings: Settings) -> Settings {
         Settings {
             score: self.rule.score,
@@ -297,6 +311,8 @@ impl Model {
         let sketch = FrequentDirections::new(m, self.sketch_rows, self.rule.sketch)
             .map_err(|_| ModelError::Value { field: "sketch_rows", found: self.sketch_rows as f64 })?
             .restore(&rearranged(&self.sketch), self.removed);
+        let groups = Groups::restored(columns, &each(|column| column.limit));
+        let long_rows = LongRows::new(columns, &levels, &groups, self.rule.long_rows.map(usize::from));
         let rows = self.rows_learnt();
         let pool_rows = settings.pool_rows.filter(|_| self.rule.score == ScoreForm::Scaled);
         Ok(Pipeline {
@@ -315,8 +331,8 @@ impl Model {
             projection: Projection::of(&scorer),
             scorer,
             onsets: Onsets::new(m),
-            groups: Groups::restored(columns, &each(|column| column.limit)),
-            long_rows: LongRows::default(),
+            groups,
+            long_rows: long_rows.restored(&each(|column| column.long_limit)),
             moved: 0,
         })
     }

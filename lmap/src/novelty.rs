@@ -16,6 +16,9 @@
 //! An indicator, and waiting for too long ([`Saturation`](crate::Saturation)), say something in each of their rows:
 //! they begin another episode if they have not been part of this one for as many rows.
 //!
+//! Longer rows have no part in it: what is known of an episode is of single rows, and an average holds both. So a
+//! second fault that only they show begins no other episode.
+//!
 //! # Memory
 //! 21 B for each column, and 4 B for each direction, with [`Settings::novelty`](crate::Settings::novelty).
 

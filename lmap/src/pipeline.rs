@@ -2,7 +2,7 @@
 
 use crate::constants::{Constant, ConstantRule};
 use crate::expectation::Expectation;
-use crate::groups::Groups;
+use crate::groups::{Groups, MAX_GROUPS};
 use crate::history::History;
 use crate::intake::Intake;
 use crate::latch::Latches;
@@ -92,8 +92,7 @@ impl Pipeline {
             self.long_rows.forget();
         }
         let long = self.long_rows.push(&self.projection.z);
-        let long = self.long_rows.largest(&long) * self.gamma * self.gamma;
-        let group = self.group_square(&self.projection).max(long);
+        let group = self.group_square(&self.projection).max(self.long_square(&long));
         let raw = RowScore { score: root((square + self.constant_square()).max(group)), gate: root(square.max(group)) };
         let unusual = raw.score >= self.unusual();
         self.onsets.step(unusual, &self.scorer.deviations(&self.projection));
@@ -103,6 +102,11 @@ impl Pipeline {
             }
         }
         raw
+    }
+
+    /// Goes on where `before`, which judged until now, was with pools that both watch.
+    pub(crate) fn go_on_from(&mut self, before: &Self) {
+        self.pools.go_on_from(&before.pools, &mut self.latches, &before.latches);
     }
 
     /// Updates means and variances with the row scored last, until `limit` rows are in them.
@@ -130,6 +134,11 @@ impl Pipeline {
     /// it is at its limit. 0 without limits.
     pub(crate) fn group_square(&self, projection: &Projection) -> f64 {
         self.groups.largest(&projection.z) * self.gamma * self.gamma
+    }
+
+    /// What `squares` of groups over longer rows count for, likewise.
+    pub(crate) fn long_square(&self, squares: &[f64; MAX_GROUPS]) -> f64 {
+        self.long_rows.largest(squares) * self.gamma * self.gamma
     }
 
     /// The score from which on a row is unusual, at most γ.

@@ -7,6 +7,9 @@
 //! on, and so does more growth in the next [`FORGETS`] times as many rows: a leak in steps is seen with its second.
 //! What holds more than twice what it did in training counts at once, and so does everything that shrinks.
 //!
+//! A fit is no new beginning: what was watched before, and is judged in the same way, goes on with its patience and
+//! with where it is at home. Of constants it is one: they hardly grew in the rows of the fit.
+//!
 //! 12 B for each column; a row in which one grows is scored three times.
 
 use crate::column::{Column, ColumnKind};
@@ -101,6 +104,19 @@ impl Pools {
         Self { pools, at_rest: rows / 2 }
     }
 
+    /// Goes on where `before` was with each column that both watch, and judge in the same way; a gauge also with where
+    /// it was at home, of which `latches` know, and `latches_before` did. O(m log m).
+    pub(crate) fn go_on_from(&mut self, before: &Self, latches: &mut Latches, latches_before: &Latches) {
+        for pool in &mut self.pools {
+            let place = before.pools.binary_search_by_key(&pool.column, |of| of.column).ok();
+            let Some(known) = place.and_then(|place| before.pools.get(place)) else { continue };
+            if known.rests == pool.rests {
+                pool.patience = known.patience;
+                latches.go_on_from(latches_before, pool.column);
+            }
+        }
+    }
+
     /// Reduces z of columns whose growth says nothing yet, and says whether there is any. Never allocates.
     pub(crate) fn step(&mut self, intake: &Intake, standard: &Standard, latches: &mut Latches, z: &mut [f64]) -> bool {
         let mut any = false;
@@ -149,6 +165,87 @@ impl Pools {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counts::Counts;
+    use crate::standard::StandardRule;
+
+    const ROWS: usize = 10;
+
+    /// A pipeline's part for one pool: it was 99, 100 or 101 in training.
+    struct PoolFixture {
+        pools: Pools,
+        latches: Latches,
+        standard: Standard,
+        intake: Intake,
+    }
+
+    impl PoolFixture {
+        fn new(levels: &[u32]) -> Self {
+            let column = Column { pool: true, ..Column::new(ColumnKind::Gauge, 0) };
+            let rows: Vec<f64> = (0..90).map(|row| 99.0 + f64::from(row % 3)).collect();
+            let rule = StandardRule { clip: 50.0, deviation_floor: 0.05, constant_below: 0.0, watch_constants: false };
+            let standard = Standard::fit(&rows, 1, rule);
+            let pools = Pools::new(&[column], &standard.roles, levels, Some(ROWS));
+            let latches = Latches::new(&[column], &standard.roles, levels, Some(60));
+            Self { pools, latches, standard, intake: Intake::new(1) }
+        }
+
+        /// As it is after another fit.
+        fn fitted_again(&self, levels: &[u32]) -> Self {
+            let mut after = Self { intake: self.intake.clone(), ..Self::new(levels) };
+            after.pools.go_on_from(&self.pools, &mut after.latches, &self.latches);
+            after
+        }
+
+        fn z(&mut self, value: f64) -> f64 {
+            self.intake.take(&[value], &mut Counts::default()).unwrap();
+            let mut z = [0.0; 8];
+            self.standard.row(&[value], &mut z);
+            self.latches.step(&self.intake, &self.standard, &mut z);
+            self.pools.step(&self.intake, &self.standard, &mut self.latches, &mut z);
+            z[0]
+        }
+    }
+
+    /// How it grows without end: by 5 of its deviations a row.
+    fn leak(row: usize) -> f64 {
+        110.0 + 4.0 * row as f64
+    }
+
+    #[test]
+    fn a_leak_counts_after_a_fit_as_it_did_before() {
+        let mut before = PoolFixture::new(&[]);
+
+        let z: Vec<f64> = (0..15).map(|row| before.z(leak(row))).collect();
+        let mut after = before.fitted_again(&[]);
+
+        assert!(z[..ROWS].iter().all(|z| *z == KEPT) && z[ROWS..].iter().all(|z| *z > 20.0), "{z:?}");
+        assert!(after.z(leak(15)) > 20.0);
+        assert_eq!(PoolFixture::new(&[]).z(leak(15)), KEPT, "a new one would wait");
+    }
+
+    #[test]
+    fn a_burst_in_a_fit_is_over_after_as_many_rows_as_without_and_at_home_where_it_rests() {
+        let mut before = PoolFixture::new(&[]);
+        (0..4).for_each(|row| assert_eq!(before.z(130.0 + f64::from(row % 3)), KEPT));
+
+        let mut after = before.fitted_again(&[]);
+        let z: Vec<f64> = (0..20).map(|row| after.z(130.0 + f64::from(row % 3))).collect();
+        let mut again = after.fitted_again(&[]);
+
+        assert!(z[..ROWS - 4].iter().all(|z| *z == KEPT) && z[ROWS - 4..].iter().all(|z| z.abs() < 4.0), "{z:?}");
+        assert!(!again.pools.pools[0].patience.would_wait());
+        assert!(again.z(131.0).abs() < 4.0, "it is at home there");
+    }
+
+    #[test]
+    fn what_is_judged_in_another_way_begins_anew() {
+        let mut before = PoolFixture::new(&[]);
+        (0..15).for_each(|row| _ = before.z(leak(row)));
+
+        let after = before.fitted_again(&[0]);
+
+        assert!(after.pools.pools[0].patience.would_wait() && !before.pools.pools[0].patience.would_wait());
+    }
 
     #[test]
     fn growth_says_nothing_for_so_many_rows_and_again_when_it_was_calm_for_long() {

@@ -328,7 +328,7 @@ impl Settings {
     /// For a live service that is watched from its start, with known metric kinds and a row every `interval` seconds:
     /// gauges latch after 60 rows, the first 20 rows are not learnt, γ is at most 5 times the usual score, groups are
     /// judged at 3 times their own threshold, what is new begins another episode within one, and episodes have the
-    /// margin of [`every`](Self::every).
+    /// margin of [`every`](Self::every). Without [`lasting`](Self::lasting).
     #[must_use]
     pub fn live(interval: f64) -> Self {
         let latch_rows = Some(60);
@@ -352,10 +352,10 @@ impl Settings {
     }
 
     /// What lasts counts (D79), with a row every `interval` seconds: longer rows of a second, at most 10 of up to half
-    /// a second, and patience of two seconds with pools. Not in [`live`](Self::live): no real fault has judged it yet.
+    /// a second, and patience of two seconds with pools. The NIC agent sets it after [`every`](Self::every).
     #[must_use]
     pub fn lasting(self, interval: f64) -> Self {
-        let in_a_second = (1.0 / interval).round().min(MAX_LONG_ROWS);
+        let in_a_second = (1.0 / interval + 1e-9).floor().min(MAX_LONG_ROWS);
         let is_averaged = self.group_margin.is_some() && in_a_second >= 2.0;
         let long_rows = self.long_rows.max(is_averaged.then_some(in_a_second as usize));
         let patience = (POOL_SECONDS / interval).round().clamp(3.0, 200.0) as usize;
@@ -438,7 +438,7 @@ impl Settings {
             in_range("group_margin", margin, 1.0, 1e6)?;
         }
         if let Some(rows) = self.long_rows {
-            in_range("long_rows", rows as f64, 2.0, 1e3)?;
+            in_range("long_rows", rows as f64, 2.0, crate::long_rows::MAX_ROWS as f64)?;
         }
         if let Some(rows) = self.latch_rows {
             in_range("latch_rows", rows as f64, 1.0, 1e9)?;

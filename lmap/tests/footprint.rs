@@ -44,6 +44,7 @@ fn life(columns: usize, settings: &Settings) -> PeakMemory {
     let column = |fingerprint| Column {
         saturation: rule(fingerprint),
         group: group(fingerprint),
+        pool: fingerprint % 3 == 0,
         ..Column::new(kind(fingerprint), fingerprint)
     };
     let all = (0..columns as u64).map(column).collect();
@@ -97,6 +98,15 @@ fn a_detector_takes_what_it_says_and_no_more_than_is_stated() {
     }
     // A basis of a thousand columns takes long to find.
     check(1_000, &Settings { fit_again_rows: vec![240], ..settings });
+}
+
+#[test]
+fn what_lasts_is_in_what_is_stated() {
+    let settings = Settings::live(0.1).lasting(0.1);
+    assert_eq!((settings.long_rows, settings.pool_rows), (Some(10), Some(20)));
+    for columns in [8, 150] {
+        check(columns, &settings);
+    }
 }
 
 #[test]

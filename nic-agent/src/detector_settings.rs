@@ -17,12 +17,17 @@ pub(crate) fn settings(configured: &Settings, requested: &DetectorSpec, interval
         ..base
     };
     // What was requested is in rows, and counts whatever the interval.
-    let settings = settings.every(interval);
+    let settings = at_interval(settings, interval);
     Settings {
         stride: requested.stride.unwrap_or(settings.stride),
         episode_margin: requested.margin.unwrap_or(settings.episode_margin),
         ..settings
     }
+}
+
+/// `settings` with a row every `interval` seconds: the margin of alarms, the stride, and what lasts.
+pub(crate) fn at_interval(settings: Settings, interval: f64) -> Settings {
+    settings.every(interval).lasting(interval)
 }
 
 /// The alarm budget by which γ is adjusted, with a row every `interval` seconds: the alarms per day that were
@@ -61,10 +66,23 @@ mod tests {
     fn what_is_not_requested_is_as_configured_with_the_margin_of_the_interval() {
         let configured = Settings { rank: Some(5), percentile: 98.0, ..live() };
 
-        assert_eq!(settings(&configured, &DetectorSpec::default(), 0.5), configured.clone().every(0.5));
+        let expected = configured.clone().every(0.5).lasting(0.5);
+        assert_eq!(settings(&configured, &DetectorSpec::default(), 0.5), expected);
         let requested = DetectorSpec { percentile: Some(99.9), stride: Some(2), ..DetectorSpec::default() };
-        let expected = Settings { percentile: 99.9, stride: 2, ..configured.clone() };
+        let expected = Settings { percentile: 99.9, stride: 2, ..configured.clone().lasting(1.0) };
         assert_eq!(settings(&configured, &requested, 1.0), expected);
+    }
+
+    #[test]
+    fn what_lasts_counts_in_the_default_form_only() {
+        let of = |score| {
+            let requested = DetectorSpec { score: Some(score), ..DetectorSpec::default() };
+            let found = settings(&live(), &requested, 0.1);
+            (found.long_rows, found.pool_rows)
+        };
+
+        assert_eq!(of(RequestedForm::Scaled), (Some(10), Some(20)));
+        assert_eq!(of(RequestedForm::Absolute), (None, None));
     }
 
     #[test]
@@ -101,13 +119,10 @@ mod tests {
 
         assert_eq!(settings(&configured, &absolute, 1.0), Settings::paper(ScoreForm::PaperAbsolute));
         let scaled = DetectorSpec { score: Some(RequestedForm::Scaled), rank: Some(2), ..DetectorSpec::default() };
-        assert_eq!(
-            settings(&configured, &scaled, 1.0),
-            Settings { rank: Some(2), ..configured.clone() },
-            "the same form"
-        );
+        let expected = Settings { rank: Some(2), ..configured.clone().lasting(1.0) };
+        assert_eq!(settings(&configured, &scaled, 1.0), expected, "the same form");
         let paper = Settings::paper(ScoreForm::PaperRelative);
-        assert_eq!(settings(&paper, &scaled, 1.0), Settings { rank: Some(2), ..live() });
+        assert_eq!(settings(&paper, &scaled, 1.0), Settings { rank: Some(2), ..live().lasting(1.0) });
     }
 
     #[test]

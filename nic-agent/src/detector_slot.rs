@@ -65,7 +65,7 @@ impl DetectorFactory {
         let interval = interval.length().as_secs_f64();
         let settings = detector_settings::settings(&self.configured, requested, interval).checked();
         let refused = settings.as_ref().err().copied();
-        self.settings = settings.unwrap_or_else(|_| self.configured.clone().every(interval));
+        self.settings = settings.unwrap_or_else(|_| detector_settings::at_interval(self.configured.clone(), interval));
         self.settings.budget = detector_settings::budget(self.alarms_per_day, requested, interval);
         refused.map_or(Ok(()), |error| Err(UnexpectedMessage::Settings(error)))
     }
@@ -393,6 +393,12 @@ impl Detectors {
     #[cfg(test)]
     pub(crate) fn model(&self) -> Option<Vec<u8>> {
         self.current.detector.model().map(|model| model.encode())
+    }
+
+    /// The settings of the current detector.
+    #[cfg(test)]
+    pub(crate) fn settings(&self) -> &lmap::Settings {
+        self.current.detector.settings()
     }
 
     /// The model for the next detectors of the service; `None` while learning, and with a trained model, which is a

@@ -76,7 +76,8 @@ pub struct WorkerSettings {
     pub warnings: Vec<String>,
     /// Aggregations over replicas besides the four that every worker has. Default: none.
     pub aggregations: Aggregations,
-    /// Settings of every detector. Each adds the alarm margin for its own interval. Default: [`lmap::Settings::live`].
+    /// Settings of every detector. Each adds what follows from its own interval: the alarm margin, the stride, and what
+    /// lasts. Default: [`lmap::Settings::live`].
     pub detector: lmap::Settings,
 }
 

@@ -102,7 +102,7 @@ struct Policy {
 impl Policy {
     fn settings(&self, interval: f64) -> Settings {
         let base = match self.base {
-            Base::Agent => Settings::live(interval),
+            Base::Agent => Settings::live(interval).lasting(interval),
             Base::Library => Settings::default(),
             Base::Absolute => Settings::paper(ScoreForm::PaperAbsolute),
             Base::Relative => Settings::paper(ScoreForm::PaperRelative),
@@ -336,7 +336,7 @@ mod tests {
             serde_saphyr::from_str("- name: a\n- {name: b, base: relative, rank: 5, episode: {need: 3, of: 5}}\n")
                 .unwrap();
 
-        assert_eq!(policies[0].settings(0.1), Settings::live(0.1));
+        assert_eq!(policies[0].settings(0.1), Settings::live(0.1).lasting(0.1));
         let second = policies[1].settings(0.1);
         assert_eq!((second.score, second.rank), (ScoreForm::PaperRelative, Some(5)));
         assert_eq!((second.episode.need, second.episode.of, second.episode.quiet), (3, 5, 5));

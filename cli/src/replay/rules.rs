@@ -85,7 +85,7 @@ impl Rules {
     pub fn settings(&self, interval: f64) -> Result<Settings, Failure> {
         let refused = || Failure::to("use these arguments");
         let base = match (self.form.unwrap_or(Form::Default), self.settings) {
-            (Form::Default, None | Some(SettingsSource::Agent)) => Settings::live(interval),
+            (Form::Default, None | Some(SettingsSource::Agent)) => Settings::live(interval).lasting(interval),
             (Form::Default, Some(SettingsSource::Library)) => Settings::default(),
             (_, Some(_)) => {
                 let failure = refused().because("the paper's forms have settings of their own");
@@ -140,8 +140,8 @@ mod tests {
     fn without_flags_it_judges_as_the_agent_does() {
         let settings = Rules::default().settings(0.125).unwrap();
 
-        assert_eq!(settings, Settings::live(0.125));
-        assert!(settings.episode_margin > 1.0);
+        assert_eq!(settings, Settings::live(0.125).lasting(0.125));
+        assert!(settings.episode_margin > 1.0 && settings.long_rows == Some(8) && settings.pool_rows.is_some());
         let expected =
             "judged by scaled residuals and coordinates; an episode begins at 1.00 γ; gauges latch after 60 rows";
         assert_eq!(describe(&Settings::live(1.0)), expected);

@@ -188,7 +188,7 @@ fn settings(args: &TrainOptions, interval: f64) -> Result<Settings, Failure> {
         return Err(refused(&format!("--sketch-rows has {rows}; 2 to 8192 is possible")));
     }
     Ok(match (args.form.unwrap_or(Form::Default), args.settings) {
-        (Form::Default, None | Some(SettingsSource::Agent)) => Settings::live(interval),
+        (Form::Default, None | Some(SettingsSource::Agent)) => Settings::live(interval).lasting(interval),
         (Form::Default, Some(SettingsSource::Library)) => Settings::default(),
         (form, Some(_)) => {
             let form = form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());

@@ -8,6 +8,9 @@
 //!   distance counts `part` times. It stands for the next row, before that is complete.
 //! - A *sliding* row covers a whole interval, but ends between two rows. It has the distribution of any other row.
 //!
+//! Longer rows are judged as they would be if such a row came next, of a partial one with deviations √part times as
+//! large.
+//!
 //! Such a score changes nothing but its own buffer: rows are scored, smoothed and learnt as if nobody had asked.
 
 use super::Detector;
@@ -88,7 +91,8 @@ impl Detector {
         let moved = self.moved_constants(pipeline, values, row);
         let constants = pipeline.constant_rule.square(moved, pipeline.gamma_in_force());
         let group = row.part * pipeline.group_square(projection);
-        let score = (row.part * square + constants).max(group).sqrt().min(f64::MAX);
+        let long = pipeline.long_square(&pipeline.long_rows.squares_with(&projection.z, row.part));
+        let score = (row.part * square + constants).max(group).max(long).sqrt().min(f64::MAX);
         let threshold = pipeline.gamma_in_force() * self.settings.episode_margin;
         let begins = self.episodes.would_begin() && self.steady_after(score, pipeline) >= threshold;
         Some(InterimScore { score, over: score >= threshold, begins })

@@ -2,6 +2,8 @@
 
 use super::{Model, ModelColumn, ModelError, ModelRule};
 use crate::constants::ConstantRule;
+use crate::fit::MIN_LONG_LIMIT;
+use crate::long_rows::MAX_ROWS;
 use crate::quantile::QUANTILES;
 use crate::scorer::MIN_VARIANCE;
 use crate::settings::{MAX_SKETCH_ROWS, ScoreForm, SketchForm};
@@ -9,14 +11,18 @@ use crate::standard::Role;
 use crate::verdict::MAX_COLUMNS;
 
 const MAGIC: &[u8; 8] = b"uvLMAP\r\n"; // the line end shows a file that was changed as if it were text
-const VERSION: u32 = 2;
-/// As it was before groups had limits.
+/// Each version gave columns another limit: 2 that of their group, 3 that of their group over longer rows.
+const VERSION: u32 = 3;
+/// As it was before columns had limits.
 const WITHOUT_LIMITS: u32 = 1;
 /// Magic, version, length, checksum.
 const HEAD: usize = 8 + 4 + 4 + 4;
 /// Bytes of the fixed part of the payload.
 const FIXED: usize = 8 + 8 * 7 + 4 * 6 + 8 * 3 + 8 * QUANTILES.len();
-const PER_COLUMN: usize = 8 + 2 + 8 * 4;
+/// Limits of a column.
+const LIMITS: usize = (VERSION - WITHOUT_LIMITS) as usize;
+/// Bytes of a column without its limits.
+const PER_COLUMN: usize = 8 + 2 + 8 * 3;
 /// Bound on values after the intake.
 const LARGEST: f64 = 1e151;
 
@@ -24,7 +30,8 @@ pub(super) fn encode(model: &Model) -> Vec<u8> {
     let mut payload = Vec::new();
     let rule = &model.rule;
     let returns = u8::from(rule.constants.returns);
-    payload.extend([form_code(rule.score), sketch_code(rule.sketch), returns, 0, 0, 0, 0, 0]);
+    let [low, high] = rule.long_rows.unwrap_or(0).to_le_bytes();
+    payload.extend([form_code(rule.score), sketch_code(rule.sketch), returns, low, high, 0, 0, 0]);
     let rules = [
         rule.clip,
         rule.residual_floor,
@@ -46,7 +53,7 @@ pub(super) fn encode(model: &Model) -> Vec<u8> {
     for column in &model.columns {
         payload.extend(column.fingerprint.to_le_bytes());
         payload.extend([role_code(column.role), u8::from(column.level)]);
-        put(&mut payload, &[column.mean, column.inverse, column.variance, column.limit]);
+        put(&mut payload, &[column.mean, column.inverse, column.variance, column.limit, column.long_limit]);
     }
     put(&mut payload, &model.inside_variance);
     put(&mut payload, &model.basis);
@@ -65,12 +72,13 @@ fn put(bytes: &mut Vec<u8>, values: &[f64]) {
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let (version, payload) = payload(bytes)?;
-    let has_limits = version != WITHOUT_LIMITS;
+    let limits = (version - WITHOUT_LIMITS) as usize;
     let mut reader = Reader { bytes: payload };
-    let [form, sketch, returns, ..] = reader.array::<8>()?;
+    let [form, sketch, returns, low, high, ..] = reader.array::<8>()?;
     if returns > 1 {
         return Err(ModelError::Value { field: "constants_return", found: f64::from(returns) });
     }
+    let long_rows = if limits == LIMITS { long_rows(u16::from_le_bytes([low, high]))? } else { None };
     let score = score_form(form)?;
     let sketch_form = sketch_form(sketch)?;
     let clip = reader.number("clip", 1.0, 1e12)?;
@@ -88,7 +96,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let stored = reader.size("stored rows", 0, capacity)?;
     let counted = reader.size("constants_counted", 0, u32::MAX as usize)? as u32;
     let stride = reader.size("stride", 1, u32::MAX as usize)? as u32;
-    let per_column = if has_limits { PER_COLUMN } else { PER_COLUMN - 8 };
+    let per_column = PER_COLUMN + 8 * limits;
     expect_length(bytes.len(), m * per_column, (rank + stored).saturating_mul(m).saturating_add(rank))?;
     let gamma = reader.number("gamma", f64::MIN_POSITIVE, f64::MAX)?;
     let averaged = reader.number("averaged rows", 1.0, 1e15)? as usize;
@@ -99,7 +107,10 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     }
     // A clipped value, and what is left of it outside of the basis, which has at most m directions.
     let bound = clip * 1e3 * (m as f64 + 1.0);
-    let columns = (0..m).map(|_| column(&mut reader, bound, has_limits)).collect::<Result<Vec<_>, _>>()?;
+    let columns = (0..m).map(|_| column(&mut reader, bound, limits)).collect::<Result<Vec<_>, _>>()?;
+    if let (None, Some(limited)) = (long_rows, columns.iter().find(|column| column.long_limit > 0.0)) {
+        return Err(ModelError::Value { field: "limit of longer rows", found: limited.long_limit });
+    }
     let inside_variance = reader.numbers("T", rank, MIN_VARIANCE, bound * bound)?;
     let basis = reader.numbers("basis", rank * m, -1.001, 1.001)?;
     let most = bound * 1e6; // rows add up in a sketch
@@ -115,6 +126,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
         percentile,
         stride,
         learning_rate,
+        long_rows,
     };
     Ok(Model { rule, columns, gamma, averaged, quantiles, rank, sketch_rows, removed, inside_variance, basis, sketch })
 }
@@ -126,7 +138,7 @@ fn payload(bytes: &[u8]) -> Result<(u32, &[u8]), ModelError> {
         return Err(ModelError::Magic);
     }
     let version = head.word()?;
-    if version != VERSION && version != WITHOUT_LIMITS {
+    if !(WITHOUT_LIMITS..=VERSION).contains(&version) {
         return Err(ModelError::Version { found: version, expected: VERSION });
     }
     let (length, expected) = (head.word()? as usize, head.word()?);
@@ -150,22 +162,30 @@ fn expect_length(found: usize, columns: usize, numbers: usize) -> Result<(), Mod
     Ok(())
 }
 
-fn column(reader: &mut Reader<'_>, bound: f64, has_limit: bool) -> Result<ModelColumn, ModelError> {
+/// How many rows make a longer one; 0 is none.
+fn long_rows(found: u16) -> Result<Option<u16>, ModelError> {
+    let is_possible = found == 0 || (2..=MAX_ROWS).contains(&usize::from(found));
+    if !is_possible {
+        return Err(ModelError::Value { field: "long_rows", found: f64::from(found) });
+    }
+    Ok((found > 0).then_some(found))
+}
+
+/// A column with so many of its limits.
+fn column(reader: &mut Reader<'_>, bound: f64, limits: usize) -> Result<ModelColumn, ModelError> {
     let fingerprint = u64::from_le_bytes(reader.array()?);
     let [role, level] = reader.array::<2>()?;
     let role = role_of(role)?;
     let mean = reader.number("mean", -LARGEST, LARGEST)?;
     let inverse = reader.number("1 / deviation", 0.0, 1e10)?;
     let variance = reader.number("V", 0.0, bound * bound)?;
-    let limit = if has_limit { reader.number("limit of a group", 0.0, f64::MAX)? } else { 0.0 };
-    if limit > 0.0 && limit < 1.0 {
-        return Err(ModelError::Value { field: "limit of a group", found: limit });
-    }
+    let limit = if limits > 0 { reader.limit("limit of a group", 1.0)? } else { 0.0 };
+    let long_limit = if limits == LIMITS { reader.limit("limit of longer rows", MIN_LONG_LIMIT)? } else { 0.0 };
     let watched = role == Role::Watched;
     if level > 1 || watched != (inverse > 0.0) {
         return Err(ModelError::Value { field: "1 / deviation", found: inverse });
     }
-    Ok(ModelColumn { fingerprint, role, level: level == 1, mean, inverse, variance, limit })
+    Ok(ModelColumn { fingerprint, role, level: level == 1, mean, inverse, variance, limit, long_limit })
 }
 
 /// Reads the remaining bytes.
@@ -197,6 +217,15 @@ impl Reader<'_> {
     fn number(&mut self, field: &'static str, least: f64, most: f64) -> Result<f64, ModelError> {
         let found = f64::from_le_bytes(self.array()?);
         if !(least <= found && found <= most) {
+            return Err(ModelError::Value { field, found });
+        }
+        Ok(found)
+    }
+
+    /// A limit of at least `least`; 0 is none.
+    fn limit(&mut self, field: &'static str, least: f64) -> Result<f64, ModelError> {
+        let found = self.number(field, 0.0, f64::MAX)?;
+        if found > 0.0 && found < least {
             return Err(ModelError::Value { field, found });
         }
         Ok(found)

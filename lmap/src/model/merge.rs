@@ -13,12 +13,14 @@
 //!
 //! # Decisions
 //! - γ and the percentiles of scores are those of the model with the highest γ, so that no one's ordinary rows alarm.
-//! - The limit of a group is the highest of its columns' in any model, for the same reason.
+//! - The limit of a group is the highest of its columns' in any model, for the same reason. Longer rows have none:
+//!   where means differ, a replica is off the common one in all its rows, and by as much in an average, for which no
+//!   model's limit has room. A fit will find one.
 //! - The settings that define scores are those of the model with the most rows.
 //! - A column that a model has not seen is weighted up in the rows of the others.
 //! - A column that is a level in one model but not in another is treated as in the model with the most rows.
 
-use super::{Model, ModelColumn};
+use super::{Model, ModelColumn, ModelRule};
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::history::History;
 use crate::scorer::MIN_VARIANCE;
@@ -200,8 +202,9 @@ impl Union {
         let highest = parts.iter().map(|part| part.model).max_by(|a, b| a.gamma.total_cmp(&b.gamma));
         let highest = highest.unwrap_or(parts[0].model);
         let columns = self.columns.into_iter().zip(found.residual.iter());
+        let columns = columns.map(|(column, variance)| ModelColumn { variance: *variance, long_limit: 0.0, ..column });
         Ok(Model {
-            columns: columns.map(|(column, variance)| ModelColumn { variance: *variance, ..column }).collect(),
+            columns: columns.collect(),
             gamma: highest.gamma,
             quantiles: highest.quantiles,
             averaged: parts.iter().map(|part| part.model.averaged).fold(0, usize::saturating_add),
@@ -211,7 +214,7 @@ impl Union {
             inside_variance: found.inside.iter().map(|inside| inside.max(MIN_VARIANCE)).collect(),
             basis: (0..rank).flat_map(|index| basis.direction(index)[..width].to_vec()).collect(),
             sketch: history.sketch().rows().flatten().copied().collect(),
-            rule,
+            rule: ModelRule { long_rows: None, ..rule },
         })
     }
 }

@@ -29,6 +29,8 @@ fn short_rows_make_longer_ones_and_pools_may_grow_for_two_seconds_if_that_is_ask
     let set = |interval| (lasting(interval).long_rows, lasting(interval).pool_rows);
 
     assert_eq!([60.0, 1.0, 0.5].map(set), [(None, Some(3)), (None, Some(3)), (Some(2), Some(4))]);
+    assert_eq!([0.667, 0.6, 0.51].map(set), [(None, Some(3)), (None, Some(3)), (None, Some(4))]);
+    assert_eq!([1.0 / 3.0, 0.3, 0.11].map(|interval| set(interval).0), [Some(3), Some(3), Some(9)]);
     assert_eq!([0.1, 0.01, 0.0].map(set), [(Some(10), Some(20)), (Some(10), Some(200)), (Some(10), Some(200))]);
     for plain in [Settings::default().lasting(0.1), Settings::live(0.1)] {
         assert_eq!((plain.long_rows, plain.pool_rows), (None, None));

@@ -10,6 +10,7 @@ mod explanation;
 mod groups;
 mod indicator;
 mod intervals;
+mod lasting;
 mod life;
 mod look;
 mod model;

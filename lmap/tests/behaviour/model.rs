@@ -162,12 +162,12 @@ fn a_model_of_another_service_is_refused() {
 fn other_versions_truncated_and_changed_files_are_refused() {
     let good = bytes();
     let mut newer = good.clone();
-    newer[8] = 3;
+    newer[8] = 4;
     let mut flipped = good.clone();
     *flipped.last_mut().unwrap() ^= 1;
     let longer = [good.as_slice(), &[0]].concat();
 
-    assert_eq!(Model::decode(&newer), Err(ModelError::Version { found: 3, expected: 2 }));
+    assert_eq!(Model::decode(&newer), Err(ModelError::Version { found: 4, expected: 3 }));
     assert!(matches!(Model::decode(&flipped), Err(ModelError::Checksum { .. })));
     assert!(matches!(Model::decode(&longer), Err(ModelError::Length { .. })));
     assert_eq!(Model::decode(b"GIF89a, surely"), Err(ModelError::Magic));
@@ -176,17 +176,41 @@ fn other_versions_truncated_and_changed_files_are_refused() {
     }
 }
 
-#[test]
-fn a_model_from_before_groups_had_limits_is_read() {
-    let (new, columns) = (bytes(), 20 + 8 + 7 * 8 + 6 * 4 + 3 * 8 + 14 * 8);
-    let of_columns = new[columns..columns + M * 42].chunks_exact(42).flat_map(|column| &column[..34]);
-    let mut old: Vec<u8> = new[..columns].iter().chain(of_columns).chain(&new[columns + M * 42..]).copied().collect();
-    old[8] = 1;
-    let length = (old.len() - 20) as u32;
-    old[12..16].copy_from_slice(&length.to_le_bytes());
+/// Where columns begin in a file, and the bytes of one.
+const COLUMNS: usize = 20 + 8 + 7 * 8 + 6 * 4 + 3 * 8 + 14 * 8;
+const COLUMN: usize = 50;
 
-    // This one was trained without limits, so that nothing of it is lost.
-    assert_eq!(Model::decode(&signed(old)), Model::decode(&new));
+#[test]
+fn a_model_from_before_groups_or_longer_rows_had_limits_is_read() {
+    let new = bytes();
+    let (head, rest) = new.split_at(COLUMNS);
+    let (columns, rest) = rest.split_at(M * COLUMN);
+    for (version, kept) in [(1, 34), (2, 42)] {
+        let of_columns = columns.chunks_exact(COLUMN).flat_map(|column| &column[..kept]);
+        let mut old: Vec<u8> = head.iter().chain(of_columns).chain(rest).copied().collect();
+        old[8] = version;
+        let length = (old.len() - 20) as u32;
+        old[12..16].copy_from_slice(&length.to_le_bytes());
+
+        // This one was trained without limits, so that nothing of it is lost.
+        assert_eq!(Model::decode(&signed(old)), Model::decode(&new), "version {version}");
+    }
+}
+
+#[test]
+fn limits_of_longer_rows_without_how_many_rows_these_are_and_impossible_ones_are_refused() {
+    let long_rows = |rows: u16, limit: f64| {
+        let mut bytes = bytes();
+        bytes[20 + 3..20 + 5].copy_from_slice(&rows.to_le_bytes());
+        bytes[COLUMNS + COLUMN - 8..COLUMNS + COLUMN].copy_from_slice(&limit.to_le_bytes());
+        Model::decode(&signed(bytes))
+    };
+
+    assert!(long_rows(0, 0.0).is_ok() && long_rows(10, 2.0).is_ok() && long_rows(1000, 2.0).is_ok());
+    for (rows, limit) in [(0, 2.0), (1, 2.0), (1001, 2.0), (10, 0.1), (10, -2.0)] {
+        let refused = long_rows(rows, limit);
+        assert!(matches!(refused, Err(ModelError::Value { .. })), "{rows} {limit}: {refused:?}");
+    }
 }
 
 #[test]
@@ -207,11 +231,10 @@ fn sizes_that_do_not_fit_are_refused_before_anything_is_allocated() {
 #[test]
 fn numbers_that_are_not_finite_are_refused_wherever_they_are() {
     let good = bytes();
-    let columns = 20 + 8 + 7 * 8 + 6 * 4 + 3 * 8 + 14 * 8;
-    let rest = columns + M * 42;
+    let rest = COLUMNS + M * COLUMN;
     let rules = (28..84).step_by(8);
-    let scalars = (108..columns).step_by(8);
-    let of_columns = (0..M).flat_map(|column| (0..4).map(move |number| columns + column * 42 + 10 + number * 8));
+    let scalars = (108..COLUMNS).step_by(8);
+    let of_columns = (0..M).flat_map(|column| (0..5).map(move |number| COLUMNS + column * COLUMN + 10 + number * 8));
     let arrays = (rest..good.len()).step_by(8);
 
     for place in rules.chain(scalars).chain(of_columns).chain(arrays) {

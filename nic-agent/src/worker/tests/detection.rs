@@ -357,6 +357,7 @@ fn an_lmap_judges_as_an_operator_asked_for_it_and_the_others_as_configured() {
 fn settings_that_do_not_go_together_with_the_workers_own_are_said_once_and_the_lmap_runs_all_the_same() {
     let mut settings = quick();
     settings.detector.sketch_rows = Some(20);
+    (settings.detector.group_margin, settings.detector.latch_rows) = (Some(3.0), Some(60));
     let mut node = Node::new(settings);
     let mut spec = lmap(metrics(METRICS), 1);
     spec.detector = DetectorSpec { rank: Some(30), ..DetectorSpec::default() };
@@ -373,6 +374,9 @@ fn settings_that_do_not_go_together_with_the_workers_own_are_said_once_and_the_l
         node.healthy(METRICS, tick);
     }
     assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0]);
+    let judged_by = node.worker.runtimes[&LmapId(1)].detectors().unwrap().settings();
+    assert_eq!((judged_by.rank, judged_by.sketch_rows), (None, Some(20)), "the worker's own");
+    assert_eq!((judged_by.long_rows, judged_by.pool_rows), (Some(10), Some(20)), "as every detector at 100 ms");
 }
 
 #[test]
