@@ -13,6 +13,7 @@ mod operators;
 mod otlp;
 mod otlp_logs;
 mod otlp_metrics;
+mod outputs;
 mod page;
 mod prometheus;
 mod receipt;
@@ -36,6 +37,7 @@ use crate::{cgroup_metrics, process_metrics, span_metrics};
 
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
+pub(crate) use self::headers::HeaderSource;
 pub use self::identity::Identity;
 pub use self::incidents::{IncidentsConfig, ProfileConfig};
 pub use self::keep_mode::KeepMode;

@@ -1,5 +1,7 @@
 //! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
-//! peers and upstreams, roles, rules of identity and of aggregation, the level of the log.
+//! peers and upstreams, headers of outputs, roles, rules of identity and of aggregation, the level of the log.
+
+mod headers;
 
 use core::hash::{Hash as _, Hasher as _};
 use std::hash::DefaultHasher;
@@ -7,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_runtime::access::Access;
+use agent_runtime::live_headers::HeaderRenewal;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::{Changes, KeyChanges, Reload, ReloadError, Reloadable, changed_keys, fingerprint};
 use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, TlsError, config as files, logs};
@@ -18,8 +21,10 @@ use crate::control_plane::Settings;
 use crate::node::Node;
 use crate::run_error::RunError;
 
+pub(crate) use headers::OutputHeaders;
+
 /// Keys, and sections, that are taken over.
-const LIVE: [&str; 11] = [
+const LIVE: [&str; 19] = [
     "access",
     "services.identities",
     "lmap.aggregations",
@@ -31,6 +36,14 @@ const LIVE: [&str; 11] = [
     PEERS,
     UPSTREAM,
     METRICS_UPSTREAM,
+    "otlp.upstream.headers",
+    "otlp.upstream.header_files",
+    "otlp_metrics.upstream.headers",
+    "otlp_metrics.upstream.header_files",
+    "remote_write.headers",
+    "remote_write.header_files",
+    "page.prometheus.headers",
+    "page.prometheus.header_files",
 ];
 const OPERATORS: &str = "operators.tls";
 const PEERS: &str = "coherence.peers_tls";
@@ -51,12 +64,13 @@ pub(crate) struct LiveParts {
     /// Those of the OTLP endpoint's upstream, and of the one for metrics.
     pub(crate) upstream: Option<Reloadable<ClientConfigs>>,
     pub(crate) metrics_upstream: Option<Reloadable<ClientConfigs>>,
+    pub(crate) headers: OutputHeaders,
     /// Who may send spans in which service's name.
     pub(crate) senders: Reloadable<SenderRules>,
 }
 
 impl LiveParts {
-    /// The parts as `config` has them at the start, without those of gossip and of upstreams.
+    /// The parts as `config` has them at the start, without those of gossip and of outputs.
     ///
     /// # Errors
     ///
@@ -78,6 +92,7 @@ impl LiveParts {
             peers: None,
             upstream: None,
             metrics_upstream: None,
+            headers: OutputHeaders::default(),
             senders: Reloadable::new(config.services.senders()?),
         })
     }
@@ -108,16 +123,15 @@ fn client_sections(config: &Config) -> [(&'static str, Option<OutwardTls>); 3] {
     ]
 }
 
-/// Files with values of headers, by the key that names them. They are read at the start.
-fn header_files(config: &Config) -> [(&'static str, Vec<PathBuf>); 4] {
-    let upstream = |upstream: &Option<UpstreamConfig>| -> Vec<PathBuf> {
-        upstream.iter().flat_map(|to| to.header_files.values()).cloned().collect()
-    };
+/// Files with values of headers that are read at the start, by the key that names them.
+fn waiting_files(config: &Config) -> [(&'static str, Vec<PathBuf>); 2] {
+    let (webhooks, targets) = (config.webhooks.iter(), config.sources.prometheus.targets.iter());
     [
-        ("otlp.upstream.header_files", upstream(&config.otlp.upstream)),
-        ("otlp_metrics.upstream.header_files", upstream(&config.otlp_metrics.upstream)),
-        ("remote_write.header_files", config.remote_write.header_files.values().cloned().collect()),
-        ("webhooks.header_files", config.webhooks.iter().flat_map(|to| to.header_files.values()).cloned().collect()),
+        ("webhooks.header_files", webhooks.flat_map(|to| to.header_files.values()).cloned().collect()),
+        (
+            "sources.prometheus.targets.header_files",
+            targets.flat_map(|from| from.header_files.values()).cloned().collect(),
+        ),
     ]
 }
 
@@ -152,16 +166,16 @@ pub(crate) struct AgentFiles {
     file: Option<PathBuf>,
     /// Text of the configuration that is in use, as far as it is taken over.
     text: String,
-    /// The configuration of the start: what is not live stays as it says.
-    started: Config,
+    /// The configuration in use: that of the start, with the headers that were taken over since.
+    used: Config,
     /// The configuration that was read last, whether or not it could be used.
     latest: Config,
     live: LiveParts,
     node: Arc<Node>,
     /// Content of the files of clients' sections, as far as it is in use.
     clients: [Option<u64>; 3],
-    /// Content of the files with headers, as it was told of last.
-    headers: [u64; 4],
+    /// Content of the files with headers that wait for a start, as it was told of last.
+    waiting: [u64; 2],
 }
 
 /// The text of the configuration file, to find out later what has changed; empty without a file.
@@ -178,13 +192,13 @@ impl AgentFiles {
         node: Arc<Node>,
     ) -> Self {
         let clients = client_sections(&config).map(|(_, tls)| tls.as_ref().map(client_fingerprint));
-        let headers = header_files(&config).map(|(_, files)| fingerprint(&files));
-        Self { file, text, started: config.clone(), latest: config, live, node, clients, headers }
+        let waiting = waiting_files(&config).map(|(_, files)| fingerprint(&files));
+        Self { file, text, used: config.clone(), latest: config, live, node, clients, waiting }
     }
 
     /// Has changed files with headers wait for a start: who sends has read them.
     fn postpone_headers(&mut self, changes: &mut KeyChanges) {
-        for ((key, files), known) in header_files(&self.latest).into_iter().zip(&mut self.headers) {
+        for ((key, files), known) in waiting_files(&self.latest).into_iter().zip(&mut self.waiting) {
             let content = fingerprint(&files);
             let is_told = changes.at_restart.iter().any(|name| name.starts_with(key));
             if core::mem::replace(known, content) != content && !is_told {
@@ -203,12 +217,12 @@ impl AgentFiles {
         let mut renewal = Renewal { servers: Vec::new(), clients: Vec::new() };
         let live = [&self.live.control, &self.live.operators, &self.live.otlp, &self.live.coherence];
         for (((key, after), (_, before)), live) in
-            sections(&self.latest).into_iter().zip(sections(&self.started)).zip(live)
+            sections(&self.latest).into_iter().zip(sections(&self.used)).zip(live)
         {
             if !is_of_same_kind(before, after) {
                 changes.postpone(key);
             } else if let (Some(live), Some(tls)) = (live, after) {
-                let files = files_of(key, tls, &self.started).map_err(|cause| ReloadError::certificates(key, cause))?;
+                let files = files_of(key, tls, &self.used).map_err(|cause| ReloadError::certificates(key, cause))?;
                 renewal.servers.push((key, live.clone(), files));
             }
         }
@@ -226,7 +240,7 @@ impl AgentFiles {
     }
 
     /// Has the handshakes to come take `renewal`.
-    fn take(&mut self, renewal: Renewal, changes: &mut KeyChanges) {
+    fn take_certificates(&mut self, renewal: Renewal, changes: &mut KeyChanges) {
         for (key, live, files) in renewal.servers {
             if live.replace(files) {
                 changes.add(key);
@@ -239,6 +253,24 @@ impl AgentFiles {
                 changes.add(key);
             }
         }
+    }
+}
+
+impl AgentFiles {
+    /// Has the requests to come take `headers`. What they leave open is said, and not any more what those before did.
+    fn take_headers(&mut self, headers: Vec<(&'static str, HeaderRenewal)>, changes: &mut KeyChanges) {
+        for (key, renewal) in headers {
+            if renewal.take() {
+                changes.add(key);
+            }
+        }
+        let before = self.used.warnings();
+        self.used.adopt_headers(&self.latest);
+        let warnings = self.used.warnings();
+        for warning in warnings.iter().filter(|warning| !before.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
+        self.node.plane(|plane, _| plane.set_warnings(warnings));
     }
 }
 
@@ -255,7 +287,9 @@ impl Reload for AgentFiles {
         let clients = client_sections(&self.latest).into_iter().filter_map(|(_, tls)| tls);
         let clients = clients.flat_map(|tls| tls.files().cloned().collect::<Vec<_>>());
         let tokens = self.latest.services.token_files();
-        let headers = header_files(&self.latest).into_iter().flat_map(|(_, files)| files);
+        let headers = self.latest.output_headers().into_iter().filter_map(|(_, headers)| headers);
+        let headers = headers.flat_map(|headers| headers.files.values().cloned().collect::<Vec<_>>());
+        let headers = headers.chain(waiting_files(&self.latest).into_iter().flat_map(|(_, files)| files));
         self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).chain(headers).collect()
     }
 
@@ -277,7 +311,9 @@ impl Reload for AgentFiles {
         let senders = config.services.senders()?;
         let mut changes = changed_keys(&self.text, &text, &LIVE)?;
         let renewal = self.certificates(&mut changes)?;
-        self.take(renewal, &mut changes);
+        let headers = self.live.headers.renewals(&self.used, &self.latest, &mut changes)?;
+        self.take_certificates(renewal, &mut changes);
+        self.take_headers(headers, &mut changes);
         self.postpone_headers(&mut changes);
         self.live.access.replace(access);
         logs::set_level(level);

@@ -32,6 +32,7 @@ use crate::clock::{self, Clock};
 use crate::config::{self, Config, Rdma, Transport};
 use crate::custom_objects::{self, CustomObjects, WatchedKinds};
 use crate::listeners::Listeners;
+use crate::live_page::OlderScores;
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
 use crate::pod_watch::{self, PodWatch};
@@ -64,6 +65,13 @@ fn live_parts(config: &Config, telemetry: &mut TelemetrySettings, monitors: &[Mo
         otlp.senders = live.senders.clone();
     }
     live.metrics_upstream = monitors.iter().find_map(|(_, output)| output.tls().cloned());
+    for (_, output) in monitors {
+        let of_monitor = match output {
+            Output::RemoteWrite(_) => &mut live.headers.remote_write,
+            Output::Otlp(_) => &mut live.headers.metrics_upstream,
+        };
+        *of_monitor = Some(output.headers().clone());
+    }
     Ok(live)
 }
 
@@ -153,7 +161,7 @@ pub async fn run_from(
     let registrations = registrations(&config, &mut settings.transports)?;
     let (requests, inbox) = request::channel();
     let transports = settings.transports.join(", ");
-    let live = live_parts(&config, &mut telemetry, &monitors)?;
+    let mut live = live_parts(&config, &mut telemetry, &monitors)?;
     // One for samples to remote monitors, where there is no OTLP.
     let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
     let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
@@ -179,6 +187,8 @@ pub async fn run_from(
     let servers = Servers { access: live.access.clone(), connections: Arc::clone(&connections) };
     let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners, servers).await?;
     let edge = sampling_edge(&telemetry, objects.as_deref());
+    let older = older_scores(&config, clock, &mut live)?;
+    live.headers.upstream = edge.as_deref().map(|edge| edge.upstream_headers().clone());
     let records = Records::start(&config, edge.as_ref(), (pods.clone(), clock), &node, threads.handle())?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle(), live.senders.clone());
@@ -186,7 +196,7 @@ pub async fn run_from(
     let (on, calls) = (threads.handle().clone(), telemetry.calls());
     let sources = {
         let (otlp, records, models) = (edge.clone(), records.clone(), models.clone());
-        MonitoringSources { connections, counts, otlp, remotes, records, models, watched, calls, on }
+        MonitoringSources { connections, counts, otlp, remotes, records, models, watched, older, calls, on }
     };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
@@ -257,6 +267,14 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
     let models = StoredModels::open(path, config.lmap.model_bytes);
     let models = models.and_then(|models| models.restore(node).map(|()| models));
     models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
+}
+
+/// The Prometheus that the page asks for scores of before, if there is one. Its headers are a part of `live`.
+fn older_scores(config: &Config, clock: Clock, live: &mut LiveParts) -> Result<Option<OlderScores>, RunError> {
+    let prometheus = config.page.prometheus.as_ref();
+    let older = prometheus.map(|prometheus| OlderScores::new(prometheus, clock)).transpose()?;
+    live.headers.page = older.as_ref().map(|older| older.headers().clone());
+    Ok(older)
 }
 
 /// What is known of the node's pods, and of the objects that say how they are watched and sampled.

@@ -49,7 +49,7 @@ pub(super) fn endpoints(config: &Config, to: &mut Inspection) {
         let key = format!("sources.prometheus.targets[{index}]");
         let fault = target.plan().err().filter(|error| target.ca.is_none() || !is_of_authority(error));
         if fault.as_ref().is_none_or(|fault| told.as_ref() != Some(&chain(fault)) || is_of_authority(fault)) {
-            let names: Vec<_> = target.headers.keys().map(String::as_str).collect();
+            let names = names(&target.headers, &target.header_files);
             inspect_receiver(&format!("{key}.url"), &target.url, &names, fault.as_ref(), to);
         }
         if let Some(ca) = &target.ca {
@@ -59,7 +59,7 @@ pub(super) fn endpoints(config: &Config, to: &mut Inspection) {
     let Some(asked) = &config.page.prometheus else { return };
     let fault = asked.client().err().filter(|error| asked.ca.is_none() || !is_of_authority(error));
     if fault.as_ref().is_none_or(is_of_authority) {
-        let names: Vec<_> = asked.headers.keys().map(String::as_str).collect();
+        let names = names(&asked.headers, &asked.header_files);
         inspect_receiver("page.prometheus.url", &asked.url, &names, fault.as_ref(), to);
     }
     if let Some(ca) = &asked.ca {

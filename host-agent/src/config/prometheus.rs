@@ -15,6 +15,7 @@ use wire::name::{InstanceName, Labels, ServiceName};
 use wire::time::{Interval, Nanos};
 
 use super::at_least_one;
+use super::headers::HeaderSource;
 use crate::prometheus::TargetPlan;
 
 /// Default path of a URL without one.
@@ -61,6 +62,9 @@ pub struct PrometheusTarget {
     /// Headers of each request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// Files with the values of more of them. Changed ones are read again.
+    #[serde(default)]
+    pub header_files: BTreeMap<String, PathBuf>,
     /// Root certificates (PEM) for HTTPS; the system's if left out.
     #[serde(default)]
     pub ca: Option<PathBuf>,
@@ -126,6 +130,7 @@ fn key(name: &'static str) -> &'static str {
         "instance" => "sources.prometheus.targets.instance",
         "labels" => "sources.prometheus.targets.labels",
         "ca" => "sources.prometheus.targets.ca",
+        "header_files" => "sources.prometheus.targets.header_files",
         _ => "sources.prometheus.targets.url",
     }
 }
@@ -150,6 +155,7 @@ impl PrometheusTarget {
             timeout_ms: five_seconds(),
             labels: BTreeMap::new(),
             headers: BTreeMap::new(),
+            header_files: BTreeMap::new(),
             ca: None,
             allow: Vec::new(),
             deny: Vec::new(),
@@ -161,15 +167,20 @@ impl PrometheusTarget {
         }
     }
 
+    /// The headers of its requests.
+    pub(crate) fn header_source(&self) -> HeaderSource<'_> {
+        HeaderSource { url: &self.url, given: &self.headers, files: &self.header_files }
+    }
+
     /// What a scraper needs.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if a value is out of range, or a certificate cannot be read.
+    /// [`ConfigError`] if a value is out of range, or a certificate or a file with a header cannot be read.
     pub(crate) fn plan(&self) -> Result<TargetPlan, ConfigError> {
         self.check()?;
         let timeout = Duration::from_millis(u64::from(self.timeout_ms.get()));
-        let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let headers = self.header_source().values(key("header_files"))?;
         let endpoint = Endpoint { url: self.url.clone(), headers, ca: self.ca.clone(), timeout };
         let client = Client::new(&endpoint, PATH).map_err(|cause| of_endpoint([key("url"), key("ca")], cause))?;
         let client = client.asking_who_listens();

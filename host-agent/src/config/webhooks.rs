@@ -14,7 +14,7 @@ use webhooks::message::Sender;
 use wire::time::Nanos;
 
 use super::at_least_one;
-use super::headers::with_files;
+use super::headers::HeaderSource;
 use crate::webhooks::Webhook;
 
 /// A receiver of alarms, in the format of Alertmanager's webhooks.
@@ -28,7 +28,7 @@ pub struct WebhookConfig {
     /// Headers of each message.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Files with the values of more of them, which are read at the start.
+    /// Files with the values of more of them. Changed ones are read again.
     #[serde(default)]
     pub header_files: BTreeMap<String, PathBuf>,
     /// Root certificates (PEM) for HTTPS; the system's if left out.
@@ -61,10 +61,15 @@ fn four_hours() -> NonZeroU32 {
 }
 
 impl WebhookConfig {
+    /// The headers of its messages.
+    pub(crate) fn header_source(&self) -> HeaderSource<'_> {
+        HeaderSource { url: &self.url, given: &self.headers, files: &self.header_files }
+    }
+
     fn start(&self, node: &str, incident_link: Option<&str>) -> Result<Webhook, ConfigError> {
         let endpoint = Endpoint {
             url: self.url.clone(),
-            headers: with_files("webhooks.header_files", &self.headers, &self.header_files)?,
+            headers: self.header_source().values("webhooks.header_files")?,
             ca: self.ca.clone(),
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
         };

@@ -42,6 +42,8 @@ pub(super) struct MonitoringSources {
     pub(super) records: Records,
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
+    /// `None`: no Prometheus is asked.
+    pub(super) older: Option<OlderScores>,
     /// Calls to other nodes; `None`: this one is alone.
     pub(super) calls: Option<Arc<Calls>>,
     /// Threads of the live page.
@@ -56,7 +58,7 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, records, models, watched, calls, on } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, records, models, watched, older, calls, on } = sources;
     let tokens = token_access(config, node.clock())?;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
@@ -75,8 +77,6 @@ pub(super) fn serve(
         connections: Arc::clone(&connections),
     });
     let own = metrics_endpoint::metrics_of(node, counts, Arc::clone(&connections), &problems);
-    let prometheus = config.page.prometheus.as_ref();
-    let older = prometheus.map(|prometheus| OlderScores::new(prometheus, node.clock())).transpose()?;
     let page = listeners.page.as_ref().map(|(_, address)| {
         let (access, problems, traces) = (live.access.clone(), Arc::clone(&problems), records.traces);
         let looks = NodeLook::new(config, budget(config, Load::default()), Arc::clone(&own), calls);
