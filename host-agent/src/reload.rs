@@ -1,7 +1,9 @@
 //! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
-//! peers and upstreams, headers of outputs, roles, rules of identity and of aggregation, the level of the log.
+//! peers and upstreams, headers of outputs, targets that are scraped, roles, rules of identity and of aggregation, the
+//! level of the log.
 
 mod headers;
+mod lists;
 
 use core::hash::{Hash as _, Hasher as _};
 use std::hash::DefaultHasher;
@@ -9,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_runtime::access::Access;
+use agent_runtime::budget::{Budget, Load};
 use agent_runtime::live_headers::HeaderRenewal;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::{Changes, KeyChanges, Reload, ReloadError, Reloadable, changed_keys, fingerprint};
@@ -16,15 +19,19 @@ use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, TlsError, config as fi
 use otlp::SenderRules;
 use wire::id::Incarnation;
 
+use crate::budget::budget;
 use crate::config::{Config, UpstreamConfig};
 use crate::control_plane::Settings;
 use crate::node::Node;
 use crate::run_error::RunError;
 
+use lists::{ListRenewal, TARGETS};
+
 pub(crate) use headers::OutputHeaders;
+pub(crate) use lists::LiveLists;
 
 /// Keys, and sections, that are taken over.
-const LIVE: [&str; 19] = [
+const LIVE: [&str; 20] = [
     "access",
     "services.identities",
     "lmap.aggregations",
@@ -44,6 +51,7 @@ const LIVE: [&str; 19] = [
     "remote_write.header_files",
     "page.prometheus.headers",
     "page.prometheus.header_files",
+    TARGETS,
 ];
 const OPERATORS: &str = "operators.tls";
 const PEERS: &str = "coherence.peers_tls";
@@ -65,6 +73,8 @@ pub(crate) struct LiveParts {
     pub(crate) upstream: Option<Reloadable<ClientConfigs>>,
     pub(crate) metrics_upstream: Option<Reloadable<ClientConfigs>>,
     pub(crate) headers: OutputHeaders,
+    /// What may be kept in memory.
+    pub(crate) budget: Reloadable<Budget>,
     /// Who may send spans in which service's name.
     pub(crate) senders: Reloadable<SenderRules>,
 }
@@ -93,6 +103,7 @@ impl LiveParts {
             upstream: None,
             metrics_upstream: None,
             headers: OutputHeaders::default(),
+            budget: Reloadable::new(budget(config, Load::default())),
             senders: Reloadable::new(config.services.senders()?),
         })
     }
@@ -124,15 +135,9 @@ fn client_sections(config: &Config) -> [(&'static str, Option<OutwardTls>); 3] {
 }
 
 /// Files with values of headers that are read at the start, by the key that names them.
-fn waiting_files(config: &Config) -> [(&'static str, Vec<PathBuf>); 2] {
-    let (webhooks, targets) = (config.webhooks.iter(), config.sources.prometheus.targets.iter());
-    [
-        ("webhooks.header_files", webhooks.flat_map(|to| to.header_files.values()).cloned().collect()),
-        (
-            "sources.prometheus.targets.header_files",
-            targets.flat_map(|from| from.header_files.values()).cloned().collect(),
-        ),
-    ]
+fn waiting_files(config: &Config) -> [(&'static str, Vec<PathBuf>); 1] {
+    let webhooks = config.webhooks.iter();
+    [("webhooks.header_files", webhooks.flat_map(|to| to.header_files.values()).cloned().collect())]
 }
 
 /// A number for the content of the files of `tls`, and for the name that it expects.
@@ -166,16 +171,17 @@ pub(crate) struct AgentFiles {
     file: Option<PathBuf>,
     /// Text of the configuration that is in use, as far as it is taken over.
     text: String,
-    /// The configuration in use: that of the start, with the headers that were taken over since.
+    /// The configuration in use: that of the start, with the headers and lists that were taken over since.
     used: Config,
     /// The configuration that was read last, whether or not it could be used.
     latest: Config,
     live: LiveParts,
+    lists: LiveLists,
     node: Arc<Node>,
     /// Content of the files of clients' sections, as far as it is in use.
     clients: [Option<u64>; 3],
     /// Content of the files with headers that wait for a start, as it was told of last.
-    waiting: [u64; 2],
+    waiting: [u64; 1],
 }
 
 /// The text of the configuration file, to find out later what has changed; empty without a file.
@@ -188,12 +194,12 @@ impl AgentFiles {
     pub(crate) fn new(
         (file, text): (Option<PathBuf>, String),
         config: Config,
-        live: LiveParts,
+        (live, lists): (LiveParts, LiveLists),
         node: Arc<Node>,
     ) -> Self {
         let clients = client_sections(&config).map(|(_, tls)| tls.as_ref().map(client_fingerprint));
         let waiting = waiting_files(&config).map(|(_, files)| fingerprint(&files));
-        Self { file, text, used: config.clone(), latest: config, live, node, clients, waiting }
+        Self { file, text, used: config.clone(), latest: config, live, lists, node, clients, waiting }
     }
 
     /// Has changed files with headers wait for a start: who sends has read them.
@@ -257,20 +263,29 @@ impl AgentFiles {
 }
 
 impl AgentFiles {
-    /// Has the requests to come take `headers`. What they leave open is said, and not any more what those before did.
-    fn take_headers(&mut self, headers: Vec<(&'static str, HeaderRenewal)>, changes: &mut KeyChanges) {
+    /// Has the requests to come take `headers`, and the members of lists be those of `lists`. What they leave open is
+    /// said, and not any more what those before did.
+    fn take_outputs(
+        &mut self,
+        headers: Vec<(&'static str, HeaderRenewal)>,
+        lists: ListRenewal,
+        changes: &mut KeyChanges,
+    ) {
         for (key, renewal) in headers {
             if renewal.take() {
                 changes.add(key);
             }
         }
+        self.lists.take(lists, changes);
         let before = self.used.warnings();
         self.used.adopt_headers(&self.latest);
+        lists::adopt(&mut self.used, &self.latest);
         let warnings = self.used.warnings();
         for warning in warnings.iter().filter(|warning| !before.contains(warning)) {
             tracing::warn!("{warning}");
         }
         self.node.plane(|plane, _| plane.set_warnings(warnings));
+        self.live.budget.replace(budget(&self.used, Load::default()));
     }
 }
 
@@ -289,6 +304,7 @@ impl Reload for AgentFiles {
         let tokens = self.latest.services.token_files();
         let headers = self.latest.output_headers().into_iter().filter_map(|(_, headers)| headers);
         let headers = headers.flat_map(|headers| headers.files.values().cloned().collect::<Vec<_>>());
+        let headers = headers.chain(lists::header_files(&self.latest).cloned());
         let headers = headers.chain(waiting_files(&self.latest).into_iter().flat_map(|(_, files)| files));
         self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).chain(headers).collect()
     }
@@ -312,8 +328,9 @@ impl Reload for AgentFiles {
         let mut changes = changed_keys(&self.text, &text, &LIVE)?;
         let renewal = self.certificates(&mut changes)?;
         let headers = self.live.headers.renewals(&self.used, &self.latest, &mut changes)?;
+        let lists = self.lists.renewal(&self.latest)?;
         self.take_certificates(renewal, &mut changes);
-        self.take_headers(headers, &mut changes);
+        self.take_outputs(headers, lists, &mut changes);
         self.postpone_headers(&mut changes);
         self.live.access.replace(access);
         logs::set_level(level);

@@ -38,7 +38,7 @@ use crate::node::Node;
 use crate::pod_watch::{self, PodWatch};
 use crate::prometheus;
 use crate::region_registration::{self, Registrations, registrar, request};
-use crate::reload::{AgentFiles, LiveParts, text_of};
+use crate::reload::{AgentFiles, LiveLists, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::run_error::RunError;
 use crate::stored_models::StoredModels;
@@ -154,7 +154,7 @@ pub async fn run_from(
     let mut settings = config.settings(incarnation)?;
     let mut telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
-    let plans = config.sources.prometheus.plans()?;
+    let plans = config.sources.prometheus.planned()?;
     let webhooks = config::start_webhooks(&config.webhooks, &node_name(&config), config.page.incident_link.as_deref())?;
     // Each remote monitor watches the rows of every service.
     let watchers = monitors.len() * config.services.limits.connections;
@@ -192,7 +192,7 @@ pub async fn run_from(
     let records = Records::start(&config, edge.as_ref(), (pods.clone(), clock), &node, threads.handle())?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle(), live.senders.clone());
-    let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
+    let watched = WatchedSources { targets: targets.all().clone(), exports: telemetry.exports.clone(), pods, objects };
     let (on, calls) = (threads.handle().clone(), telemetry.calls());
     let sources = {
         let (otlp, records, models) = (edge.clone(), records.clone(), models.clone());
@@ -203,7 +203,7 @@ pub async fn run_from(
         models.start(&node, threads.handle());
     }
     spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
-    let files = AgentFiles::new((file, text), config, live, Arc::clone(&node));
+    let files = AgentFiles::new((file, text), config, (live, LiveLists { targets }), Arc::clone(&node));
     spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads), hangup), Arc::clone(&node)));
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {

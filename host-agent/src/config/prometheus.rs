@@ -167,6 +167,14 @@ impl PrometheusTarget {
         }
     }
 
+    /// Whether it differs in nothing but headers from one that was configured `before`.
+    pub(crate) fn goes_on_from(&self, before: &Self) -> bool {
+        let headless = |of: &Self| Self { headers: BTreeMap::new(), header_files: BTreeMap::new(), ..of.clone() };
+        // Most differ in these, and nothing is copied.
+        let is_near = self.service == before.service && self.url == before.url;
+        is_near && headless(self) == headless(before)
+    }
+
     /// The headers of its requests.
     pub(crate) fn header_source(&self) -> HeaderSource<'_> {
         HeaderSource { url: &self.url, given: &self.headers, files: &self.header_files }
@@ -258,6 +266,15 @@ impl PrometheusConfig {
         Ok(plans)
     }
 
+    /// All targets, each with what its scraper needs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`plans`](Self::plans).
+    pub(crate) fn planned(&self) -> Result<Vec<(PrometheusTarget, TargetPlan)>, ConfigError> {
+        Ok(self.targets.iter().cloned().zip(self.plans()?).collect())
+    }
+
     /// What all targets may keep in memory at most.
     pub(crate) fn bytes(&self) -> u64 {
         self.targets.iter().map(PrometheusTarget::bytes).sum()
@@ -287,6 +304,23 @@ mod tests {
 
         assert_eq!((plan.service.as_str(), plan.instance.as_str()), ("redis", "127.0.0.1:9121"));
         assert_eq!((plan.interval, plan.settings.window), (None, 60));
+    }
+
+    #[test]
+    fn a_target_goes_on_with_other_headers_and_with_nothing_else() {
+        let target = |more: &str| {
+            let text = format!("sources: {{prometheus: {{targets: [{{service: redis, url: 'http://a', {more}}}]}}}}");
+            let config: Config = agent_runtime::config::parse_unchecked(&text).unwrap();
+            config.sources.prometheus.targets[0].clone()
+        };
+        let before = target("headers: {a: b}, max_columns: 10");
+
+        for same in ["max_columns: 10", "max_columns: 10, headers: {a: c}, header_files: {d: /e}"] {
+            assert!(target(same).goes_on_from(&before), "{same}");
+        }
+        for other in ["headers: {a: b}", "headers: {a: b}, max_columns: 10, ca: /c.pem", "max_columns: 10, deny: [a]"] {
+            assert!(!target(other).goes_on_from(&before), "{other}");
+        }
     }
 
     #[test]

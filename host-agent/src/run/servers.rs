@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use agent_runtime::budget::Load;
 use agent_runtime::repeated_events::RepeatedEvents;
 use agent_runtime::server::{self, Listener, ReplyShares, Server};
 use agent_runtime::socket_file::SocketFile;
@@ -15,7 +14,6 @@ use tonic::service::Routes;
 use super::limits::{CALL_BYTES, METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS, page_bytes};
 use super::records::Records;
 use super::tasks::{Tasks, drained, spawn, until_drained};
-use crate::budget::budget;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::listeners::{Listeners, acceptor};
@@ -79,7 +77,7 @@ pub(super) fn serve(
     let own = metrics_endpoint::metrics_of(node, counts, Arc::clone(&connections), &problems);
     let page = listeners.page.as_ref().map(|(_, address)| {
         let (access, problems, traces) = (live.access.clone(), Arc::clone(&problems), records.traces);
-        let looks = NodeLook::new(config, budget(config, Load::default()), Arc::clone(&own), calls);
+        let looks = NodeLook::new(config, live.budget.clone(), Arc::clone(&own), calls);
         let sources = PageSources { access, problems, traces, looks, older };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });

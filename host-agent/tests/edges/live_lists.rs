@@ -1,0 +1,111 @@
+//! Lists of the configuration whose members come and go while the agent runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::proto::operators::{ListRequest, SourceTarget, SourcesRequest};
+
+use crate::agent::{Agent, WAIT};
+use crate::live_headers::ShownHeaders;
+use crate::reload::{rejected, replace};
+use crate::scraped_targets::{metric, page, serve};
+
+/// What every configuration here has.
+const COMMON: &str = "process_metrics: {enabled: false}\n";
+
+/// A target with a counter that grows with each scrape.
+fn growing() -> SocketAddr {
+    let scrapes = AtomicU64::new(0);
+    serve(None, move |stream| {
+        let scrapes = scrapes.fetch_add(1, Ordering::Relaxed);
+        stream.write_all(page(&format!("requests_total {}\n", scrapes * 7)).as_bytes())
+    })
+}
+
+/// A configuration with these targets: service, address, and what else is said of it.
+fn scraping(targets: &[(&str, SocketAddr, &str)]) -> String {
+    let of = |(service, address, more): &(&str, SocketAddr, &str)| {
+        let how = "interval_ms: 100, learn_scrapes: 10, timeout_ms: 30000";
+        format!("{{service: {service}, url: 'http://{address}/metrics', {how}{more}}}")
+    };
+    let targets = targets.iter().map(of).collect::<Vec<_>>().join(", ");
+    format!("{COMMON}sources: {{prometheus: {{targets: [{targets}]}}}}\n")
+}
+
+fn sources(agent: &Agent) -> BTreeMap<String, SourceTarget> {
+    let mut operators = agent.operators();
+    let reply = operators.runtime.block_on(operators.client.sources(SourcesRequest::default())).unwrap();
+    reply.into_inner().targets.into_iter().map(|target| (target.service.clone(), target)).collect()
+}
+
+fn names(sources: &BTreeMap<String, SourceTarget>) -> Vec<&str> {
+    sources.keys().map(String::as_str).collect()
+}
+
+/// Services that have an LMAP.
+fn services(agent: &Agent) -> BTreeSet<String> {
+    let mut operators = agent.operators();
+    let reply = operators.runtime.block_on(operators.client.list(ListRequest {})).unwrap().into_inner();
+    reply.lmaps.into_iter().map(|lmap| lmap.service).collect()
+}
+
+/// How often a target was scraped, once its series are chosen.
+fn watched(agent: &Agent, service: &str) -> Option<u64> {
+    sources(agent).get(service).filter(|target| target.state == "watching").map(|target| target.scrapes)
+}
+
+#[test]
+fn targets_come_and_go_with_the_file_and_those_that_stay_keep_what_they_have_learnt() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.yaml");
+    let [stays, goes, comes] = [(); 3].map(|()| growing());
+    let write = |targets: &[(&str, SocketAddr, &str)]| replace(&file, &scraping(targets));
+    write(&[("stays", stays, ""), ("goes", goes, "")]);
+    let agent = Agent::of_file(tempfile::tempdir().unwrap(), &file);
+    let is_in = |service: &str| services(&agent).contains(service);
+    WAIT.until("both are watched", || is_in("stays") && is_in("goes"));
+    let before = WAIT.until("its series", || watched(&agent, "stays"));
+    let all = metric(&agent, "uview_host_scrapes_total");
+
+    write(&[("stays", stays, ""), ("comes", comes, "")]);
+    WAIT.until("the other target", || is_in("comes") && !is_in("goes"));
+
+    assert_eq!(names(&sources(&agent)), ["comes", "stays"]);
+    assert!(watched(&agent, "stays").is_some_and(|scrapes| scrapes >= before), "it does not begin anew");
+    assert!(metric(&agent, "uview_host_scrapes_total") > all, "sums never fall");
+    assert_eq!(metric(&agent, "uview_host_targets"), 2);
+
+    // Two of one name: nothing of the file is taken, not even the end of the other target.
+    write(&[("stays", stays, ""), ("stays", stays, ", labels: {a: b}")]);
+    WAIT.until("the problem", || rejected(&agent));
+    assert_eq!(names(&sources(&agent)), ["comes", "stays"]);
+    let problems = agent.status().problems;
+    assert!(problems.iter().any(|line| line.contains("is there twice")), "{problems:?}");
+
+    let before = watched(&agent, "stays").unwrap();
+    write(&[("stays", stays, ", labels: {a: b}")]);
+    WAIT.until("another one begins", || sources(&agent).get("stays").is_some_and(|target| target.scrapes < before));
+    WAIT.until("it is watched", || watched(&agent, "stays"));
+    write(&[]);
+    WAIT.until("nothing is left", || sources(&agent).is_empty() && services(&agent).is_empty());
+    assert!(!rejected(&agent));
+}
+
+#[test]
+fn a_target_is_shown_a_renewed_key_and_does_not_begin_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    replace(&key, "one\n");
+    let (address, shown) = ShownHeaders::receiver();
+    let more = format!(", header_files: {{authorization: '{}'}}", key.display());
+    let agent = Agent::with(&scraping(&[("shop", address, &more)]));
+    let before = WAIT.until("it is watched", || watched(&agent, "shop"));
+    assert_eq!(shown.paths("one").len(), 1);
+
+    replace(&key, "two\n");
+    WAIT.until("the new key", || !shown.paths("two").is_empty());
+
+    assert!(watched(&agent, "shop").is_some_and(|scrapes| scrapes >= before));
+    WAIT.until("one change", || metric(&agent, "uview_host_reloads_total") == 1);
+}
