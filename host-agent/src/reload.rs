@@ -1,6 +1,6 @@
 //! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
-//! peers and upstreams, headers of outputs, targets that are scraped, roles, rules of identity and of aggregation, the
-//! level of the log.
+//! peers and upstreams, headers of outputs, targets that are scraped, cgroups that are read, roles, rules of identity and
+//! of aggregation, the level of the log.
 
 mod headers;
 mod lists;
@@ -25,13 +25,13 @@ use crate::control_plane::Settings;
 use crate::node::Node;
 use crate::run_error::RunError;
 
-use lists::{ListRenewal, TARGETS};
+use lists::{CGROUPS, ListRenewal, TARGETS};
 
 pub(crate) use headers::OutputHeaders;
 pub(crate) use lists::LiveLists;
 
 /// Keys, and sections, that are taken over.
-const LIVE: [&str; 20] = [
+const LIVE: [&str; 21] = [
     "access",
     "services.identities",
     "lmap.aggregations",
@@ -52,6 +52,7 @@ const LIVE: [&str; 20] = [
     "page.prometheus.headers",
     "page.prometheus.header_files",
     TARGETS,
+    CGROUPS,
 ];
 const OPERATORS: &str = "operators.tls";
 const PEERS: &str = "coherence.peers_tls";
@@ -279,7 +280,7 @@ impl AgentFiles {
         self.lists.take(lists, changes);
         let before = self.used.warnings();
         self.used.adopt_headers(&self.latest);
-        lists::adopt(&mut self.used, &self.latest);
+        self.lists.adopt(&mut self.used, &self.latest);
         let warnings = self.used.warnings();
         for warning in warnings.iter().filter(|warning| !before.contains(warning)) {
             tracing::warn!("{warning}");
@@ -328,7 +329,7 @@ impl Reload for AgentFiles {
         let mut changes = changed_keys(&self.text, &text, &LIVE)?;
         let renewal = self.certificates(&mut changes)?;
         let headers = self.live.headers.renewals(&self.used, &self.latest, &mut changes)?;
-        let lists = self.lists.renewal(&self.latest)?;
+        let lists = self.lists.renewal(&self.used, &self.latest, &mut changes)?;
         self.take_certificates(renewal, &mut changes);
         self.take_outputs(headers, lists, &mut changes);
         self.postpone_headers(&mut changes);

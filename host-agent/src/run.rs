@@ -203,7 +203,8 @@ pub async fn run_from(
         models.start(&node, threads.handle());
     }
     spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
-    let files = AgentFiles::new((file, text), config, (live, LiveLists { targets }), Arc::clone(&node));
+    let lists = LiveLists { targets, cgroups: measuring.cgroup_patterns() };
+    let files = AgentFiles::new((file, text), config, (live, lists), Arc::clone(&node));
     spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads), hangup), Arc::clone(&node)));
     webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {

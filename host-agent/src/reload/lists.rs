@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use agent_runtime::ConfigError;
 use agent_runtime::reload::KeyChanges;
+use sources::cgroup::pattern::Pattern;
 
+use crate::cgroup_metrics::PatternSender;
 use crate::config::Config;
 use crate::prometheus::{ConfiguredTargets, TargetRenewal};
 
@@ -12,22 +14,37 @@ use crate::prometheus::{ConfiguredTargets, TargetRenewal};
 #[derive(Debug)]
 pub(crate) struct LiveLists {
     pub(crate) targets: ConfiguredTargets,
+    /// `None`: this machine has no cgroups.
+    pub(crate) cgroups: Option<PatternSender>,
 }
 
 /// What changed lists make of them. Nothing of it has happened yet.
 #[derive(Debug)]
 pub(super) struct ListRenewal {
     targets: TargetRenewal,
+    /// `None`: those in use are the same.
+    cgroups: Option<(PatternSender, Vec<Pattern>)>,
 }
 
 impl LiveLists {
-    /// What it takes to have the members of `latest`, and of the files that it names.
+    /// What it takes to have the members of `latest`, and of the files that it names, where those of `used` are in use.
+    /// Cgroups of a machine that has none wait for a start.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] if a member cannot be used. Nothing has changed.
-    pub(super) fn renewal(&self, latest: &Config) -> Result<ListRenewal, ConfigError> {
-        Ok(ListRenewal { targets: self.targets.renewal(&latest.sources.prometheus.targets)? })
+    pub(super) fn renewal(
+        &self,
+        used: &Config,
+        latest: &Config,
+        changes: &mut KeyChanges,
+    ) -> Result<ListRenewal, ConfigError> {
+        if self.cgroups.is_none() {
+            changes.postpone(CGROUPS);
+        }
+        let cgroups = self.cgroups.clone().filter(|_| used.sources.cgroups != latest.sources.cgroups);
+        let cgroups = cgroups.map(|sender| latest.sources.patterns().map(|patterns| (sender, patterns))).transpose()?;
+        Ok(ListRenewal { targets: self.targets.renewal(&latest.sources.prometheus.targets)?, cgroups })
     }
 
     /// Has the members be those of `renewal`. A list of which only a file with a header has changed is added to
@@ -36,16 +53,24 @@ impl LiveLists {
         if self.targets.take(renewal.targets) {
             changes.add(TARGETS);
         }
+        if let Some((sender, patterns)) = renewal.cgroups {
+            sender.send(patterns);
+        }
+    }
+
+    /// Takes the lists of `latest`, which are in use now.
+    pub(super) fn adopt(&self, used: &mut Config, latest: &Config) {
+        used.sources.prometheus.clone_from(&latest.sources.prometheus);
+        if self.cgroups.is_some() {
+            used.sources.cgroups.clone_from(&latest.sources.cgroups);
+        }
     }
 }
 
 /// The key of the targets that are scraped.
 pub(super) const TARGETS: &str = "sources.prometheus.targets";
-
-/// Takes the lists of `latest`, which are in use now.
-pub(super) fn adopt(used: &mut Config, latest: &Config) {
-    used.sources.prometheus.clone_from(&latest.sources.prometheus);
-}
+/// The key of patterns of cgroups.
+pub(super) const CGROUPS: &str = "sources.cgroups";
 
 /// Files with headers that members of lists have.
 pub(super) fn header_files(config: &Config) -> impl Iterator<Item = &PathBuf> {

@@ -1,9 +1,13 @@
 //! Lists of the configuration whose members come and go while the agent runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sources::cgroup::hierarchies::hierarchies;
+use support::harness::not_run;
 use wire::proto::operators::{ListRequest, SourceTarget, SourcesRequest};
 
 use crate::agent::{Agent, WAIT};
@@ -108,4 +112,56 @@ fn a_target_is_shown_a_renewed_key_and_does_not_begin_anew() {
 
     assert!(watched(&agent, "shop").is_some_and(|scrapes| scrapes >= before));
     WAIT.until("one change", || metric(&agent, "uview_host_reloads_total") == 1);
+}
+
+/// A cgroup in all hierarchies of this system that let this user make one.
+struct OwnCgroup {
+    name: String,
+    folders: Vec<PathBuf>,
+}
+
+impl OwnCgroup {
+    fn create() -> Option<Self> {
+        let name = format!("uview-live-{}", std::process::id());
+        let found = hierarchies(&fs::read("/proc/self/mountinfo").unwrap());
+        let folders = found.into_iter().map(|found| found.root.join(&name)).filter(|path| fs::create_dir(path).is_ok());
+        Some(Self { folders: folders.collect(), name }).filter(|own| !own.folders.is_empty())
+    }
+}
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            // Version 1 may have two controllers in one folder.
+            _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+#[test]
+fn cgroups_are_read_as_soon_as_a_pattern_names_them_and_no_longer() {
+    let Some(own) = OwnCgroup::create() else {
+        return not_run("patterns of cgroups that come and go: this user may create no cgroup");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.yaml");
+    replace(&file, COMMON);
+    let agent = Agent::of_file(tempfile::tempdir().unwrap(), &file);
+    let naming = |service: &str| {
+        let pattern = format!("{{pattern: '{}', service: '{service}'}}", own.name);
+        replace(&file, &format!("{COMMON}sources: {{cgroups: [{pattern}]}}\n"));
+    };
+    assert!(services(&agent).is_empty());
+
+    naming("shop");
+    WAIT.until("it is read", || services(&agent).contains("shop"));
+    naming("{2}");
+    WAIT.until("the problem", || rejected(&agent));
+    assert!(services(&agent).contains("shop"), "a pattern that has no second star changes nothing");
+    naming("store");
+    WAIT.until("another service", || services(&agent) == ["store".to_owned()].into());
+    replace(&file, COMMON);
+    WAIT.until("none is read", || services(&agent).is_empty());
+
+    assert!(agent.status().problems.is_empty(), "{:?}", agent.status().problems);
 }
