@@ -60,7 +60,7 @@ pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, Versi
 pub use self::sources::{CgroupConfig, SourcesConfig};
 pub use self::watched_metrics::WatchedMetricsConfig;
 pub use self::webhooks::WebhookConfig;
-pub(crate) use self::webhooks::start as start_webhooks;
+pub(crate) use self::webhooks::{check_names as check_webhook_names, planned as planned_webhooks};
 pub use agent_runtime::access::AccessConfig;
 pub use agent_runtime::{ConfigError, LogConfig, LogFormat, Rdma, ServerTls};
 

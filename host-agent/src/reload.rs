@@ -1,6 +1,6 @@
 //! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
-//! peers and upstreams, headers of outputs, targets that are scraped, cgroups that are read, roles, rules of identity and
-//! of aggregation, the level of the log.
+//! peers and upstreams, headers of outputs, targets that are scraped, cgroups that are read, receivers of alarms, roles,
+//! rules of identity and of aggregation, the level of the log.
 
 mod headers;
 mod lists;
@@ -25,13 +25,13 @@ use crate::control_plane::Settings;
 use crate::node::Node;
 use crate::run_error::RunError;
 
-use lists::{CGROUPS, ListRenewal, TARGETS};
+use lists::{CGROUPS, ListRenewal, TARGETS, WEBHOOKS};
 
 pub(crate) use headers::OutputHeaders;
 pub(crate) use lists::LiveLists;
 
 /// Keys, and sections, that are taken over.
-const LIVE: [&str; 21] = [
+const LIVE: [&str; 22] = [
     "access",
     "services.identities",
     "lmap.aggregations",
@@ -53,6 +53,7 @@ const LIVE: [&str; 21] = [
     "page.prometheus.header_files",
     TARGETS,
     CGROUPS,
+    WEBHOOKS,
 ];
 const OPERATORS: &str = "operators.tls";
 const PEERS: &str = "coherence.peers_tls";
@@ -135,12 +136,6 @@ fn client_sections(config: &Config) -> [(&'static str, Option<OutwardTls>); 3] {
     ]
 }
 
-/// Files with values of headers that are read at the start, by the key that names them.
-fn waiting_files(config: &Config) -> [(&'static str, Vec<PathBuf>); 1] {
-    let webhooks = config.webhooks.iter();
-    [("webhooks.header_files", webhooks.flat_map(|to| to.header_files.values()).cloned().collect())]
-}
-
 /// A number for the content of the files of `tls`, and for the name that it expects.
 fn client_fingerprint(tls: &OutwardTls) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -181,8 +176,6 @@ pub(crate) struct AgentFiles {
     node: Arc<Node>,
     /// Content of the files of clients' sections, as far as it is in use.
     clients: [Option<u64>; 3],
-    /// Content of the files with headers that wait for a start, as it was told of last.
-    waiting: [u64; 1],
 }
 
 /// The text of the configuration file, to find out later what has changed; empty without a file.
@@ -199,19 +192,7 @@ impl AgentFiles {
         node: Arc<Node>,
     ) -> Self {
         let clients = client_sections(&config).map(|(_, tls)| tls.as_ref().map(client_fingerprint));
-        let waiting = waiting_files(&config).map(|(_, files)| fingerprint(&files));
-        Self { file, text, used: config.clone(), latest: config, live, lists, node, clients, waiting }
-    }
-
-    /// Has changed files with headers wait for a start: who sends has read them.
-    fn postpone_headers(&mut self, changes: &mut KeyChanges) {
-        for ((key, files), known) in waiting_files(&self.latest).into_iter().zip(&mut self.waiting) {
-            let content = fingerprint(&files);
-            let is_told = changes.at_restart.iter().any(|name| name.starts_with(key));
-            if core::mem::replace(known, content) != content && !is_told {
-                changes.at_restart.push(key.to_owned());
-            }
-        }
+        Self { file, text, used: config.clone(), latest: config, live, lists, node, clients }
     }
 
     /// Reads all certificates as they are now. What cannot be taken over waits for a start: parts that are off, and TLS
@@ -261,9 +242,7 @@ impl AgentFiles {
             }
         }
     }
-}
 
-impl AgentFiles {
     /// Has the requests to come take `headers`, and the members of lists be those of `lists`. What they leave open is
     /// said, and not any more what those before did.
     fn take_outputs(
@@ -306,7 +285,6 @@ impl Reload for AgentFiles {
         let headers = self.latest.output_headers().into_iter().filter_map(|(_, headers)| headers);
         let headers = headers.flat_map(|headers| headers.files.values().cloned().collect::<Vec<_>>());
         let headers = headers.chain(lists::header_files(&self.latest).cloned());
-        let headers = headers.chain(waiting_files(&self.latest).into_iter().flat_map(|(_, files)| files));
         self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).chain(headers).collect()
     }
 
@@ -331,14 +309,13 @@ impl Reload for AgentFiles {
         let headers = self.live.headers.renewals(&self.used, &self.latest, &mut changes)?;
         let lists = self.lists.renewal(&self.used, &self.latest, &mut changes)?;
         self.take_certificates(renewal, &mut changes);
-        self.take_outputs(headers, lists, &mut changes);
-        self.postpone_headers(&mut changes);
         self.live.access.replace(access);
         logs::set_level(level);
         self.node.plane(|plane, now| {
             plane.set_identities(identities);
             plane.set_aggregations(now, aggregations);
         });
+        self.take_outputs(headers, lists, &mut changes);
         if *self.live.senders.load() != senders {
             // Perhaps a token only: that is in a file of its own.
             changes.add("services.identities");

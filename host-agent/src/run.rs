@@ -18,7 +18,9 @@ use agent_runtime::reload::{self, Hangup};
 use agent_runtime::server;
 use otlp::Edge;
 use tokio::runtime::Handle;
+use tokio::task::JoinError;
 use transport::verbs::DeviceChoice;
+use webhooks::message::Sender;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
@@ -44,7 +46,7 @@ use crate::run_error::RunError;
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::watched_sources::WatchedSources;
-use crate::webhooks;
+use crate::webhooks::Receivers;
 
 /// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
@@ -87,6 +89,11 @@ fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
     let by_otlp = by_otlp.map(|(shipper, exporter)| (shipper, Output::Otlp(exporter)));
     let monitor = |(shipper, output)| (Arc::new(RemoteMonitor::new(shipper, clock)), output);
     Ok(by_remote_write.into_iter().chain(by_otlp).map(monitor).collect())
+}
+
+/// What all messages about alarms say of this node. The page is on loopback: where people reach it, only the link says.
+fn alarm_sender(config: &Config) -> Sender {
+    Sender { node: node_name(config), incident_link: config.page.incident_link.clone(), ..Sender::default() }
 }
 
 /// Feeds and sends to remote monitors until the node drains.
@@ -155,7 +162,7 @@ pub async fn run_from(
     let mut telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
     let plans = config.sources.prometheus.planned()?;
-    let webhooks = config::start_webhooks(&config.webhooks, &node_name(&config), config.page.incident_link.as_deref())?;
+    let webhooks = config::planned_webhooks(&config.webhooks, &alarm_sender(&config))?;
     // Each remote monitor watches the rows of every service.
     let watchers = monitors.len() * config.services.limits.connections;
     let registrations = registrations(&config, &mut settings.transports)?;
@@ -171,7 +178,7 @@ pub async fn run_from(
     settings.limits.regions = settings.limits.regions.min(files / 2).max(1);
     let mut listeners = Listeners::open(&config).await?;
     // Two more hooks: the receipt's, and that of incidents.
-    let hooks = config.operators.hooks.get() + watchers + config.webhooks.len() + 2;
+    let hooks = config.operators.hooks.get() + watchers + 2;
     let node = Arc::new(Node::new(settings, hooks, clock, registrations.is_some().then_some(requests)));
     if let Some(registrations) = registrations {
         registrar::start(registrations, inbox, &node).map_err(RunError::Thread)?;
@@ -203,10 +210,10 @@ pub async fn run_from(
         models.start(&node, threads.handle());
     }
     spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
-    let lists = LiveLists { targets, cgroups: measuring.cgroup_patterns() };
+    let webhooks = Receivers::start(webhooks, alarm_sender(&config), &node);
+    let lists = LiveLists { targets, cgroups: measuring.cgroup_patterns(), webhooks };
     let files = AgentFiles::new((file, text), config, (live, lists), Arc::clone(&node));
     spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads), hangup), Arc::clone(&node)));
-    webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,
         () = node.run_deadlines() => None,
@@ -220,11 +227,12 @@ pub async fn run_from(
     node.drain();
     Shutdown { telemetry, tasks, measuring }.end().await;
     write_last(node, records, models).await;
-    match failed {
-        Some(Ok(Err(error))) => Err(error),
-        Some(Err(error)) => Err(RunError::Server("services", error.into())),
-        _ => Ok(()),
-    }
+    failed.map_or(Ok(()), outcome)
+}
+
+/// What became of a task that has ended by itself.
+fn outcome(ended: Result<Result<(), RunError>, JoinError>) -> Result<(), RunError> {
+    ended.unwrap_or_else(|error| Err(RunError::Server("services", error.into())))
 }
 
 /// What is stopped on shutdown, in this order.

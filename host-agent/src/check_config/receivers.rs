@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use agent_runtime::check::Inspection;
 use agent_runtime::reach::is_this_machine;
 use agent_runtime::{OutwardTls, chain};
+use webhooks::message::Sender;
 use wire::time::UnixNanos;
 
 use crate::config::{self, Config, UpstreamConfig};
@@ -30,8 +31,9 @@ pub(super) fn receivers(config: &Config, to: &mut Inspection) {
             to.authority("remote_write.ca", ca);
         }
     }
+    let from = Sender::default();
     for (index, webhook) in config.webhooks.iter().enumerate() {
-        let made = config::start_webhooks(core::slice::from_ref(webhook), "", None).map(drop);
+        let made = config::planned_webhooks(core::slice::from_ref(webhook), &from).map(drop);
         let key = format!("webhooks[{index}].url");
         let names = names(&webhook.headers, &webhook.header_files);
         inspect_receiver(&key, &webhook.url, &names, made.err().as_ref(), to);

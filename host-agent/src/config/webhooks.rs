@@ -66,7 +66,18 @@ impl WebhookConfig {
         HeaderSource { url: &self.url, given: &self.headers, files: &self.header_files }
     }
 
-    fn start(&self, node: &str, incident_link: Option<&str>) -> Result<Webhook, ConfigError> {
+    /// Whether it differs in nothing but headers from one that was configured `before`.
+    pub(crate) fn goes_on_from(&self, before: &Self) -> bool {
+        let headless = |of: &Self| Self { headers: BTreeMap::new(), header_files: BTreeMap::new(), ..of.clone() };
+        headless(self) == headless(before)
+    }
+
+    /// What the sender to it needs; messages say `from` of this node.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the URL, a header or the certificate cannot be used.
+    pub(crate) fn webhook(&self, from: &Sender) -> Result<Webhook, ConfigError> {
         let endpoint = Endpoint {
             url: self.url.clone(),
             headers: self.header_source().values("webhooks.header_files")?,
@@ -81,29 +92,29 @@ impl WebhookConfig {
             repeat: millis(self.repeat_interval_ms.get()),
             ..GroupingRule::default()
         };
-        let (receiver, node, incident_link) = (self.name.clone(), node.to_owned(), incident_link.map(str::to_owned));
-        // The page is on loopback: where people reach it, only the link says.
-        Ok(Webhook { client, rule, from: Sender { receiver, external_url: String::new(), node, incident_link } })
+        Ok(Webhook { client, rule, from: Sender { receiver: self.name.clone(), ..from.clone() } })
     }
 }
 
-/// The senders for all of `webhooks`, on the node `node`; incidents are found at `incident_link`, if somewhere.
+/// Refuses names of `webhooks` that are empty or used twice.
+///
+/// # Errors
+///
+/// [`ConfigError`] with the first of them.
+pub(crate) fn check_names(webhooks: &[WebhookConfig]) -> Result<(), ConfigError> {
+    let mut names = BTreeSet::new();
+    webhooks.iter().try_for_each(|webhook| {
+        let new = !webhook.name.is_empty() && names.insert(&webhook.name);
+        range(new, "webhooks.name", &webhook.name, "must be unique and not empty")
+    })
+}
+
+/// All `webhooks`, each with what its sender needs; messages say `from` of this node.
 ///
 /// # Errors
 ///
 /// [`ConfigError`] if a name is empty or used twice, or a receiver is invalid.
-pub(crate) fn start(
-    webhooks: &[WebhookConfig],
-    node: &str,
-    incident_link: Option<&str>,
-) -> Result<Vec<Webhook>, ConfigError> {
-    let mut names = BTreeSet::new();
-    webhooks
-        .iter()
-        .map(|webhook| {
-            let new = !webhook.name.is_empty() && names.insert(&webhook.name);
-            range(new, "webhooks.name", &webhook.name, "must be unique and not empty")?;
-            webhook.start(node, incident_link)
-        })
-        .collect()
+pub(crate) fn planned(webhooks: &[WebhookConfig], from: &Sender) -> Result<Vec<(WebhookConfig, Webhook)>, ConfigError> {
+    check_names(webhooks)?;
+    webhooks.iter().map(|webhook| Ok((webhook.clone(), webhook.webhook(from)?))).collect()
 }

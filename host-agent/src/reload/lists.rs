@@ -9,6 +9,7 @@ use sources::cgroup::pattern::Pattern;
 use crate::cgroup_metrics::PatternSender;
 use crate::config::Config;
 use crate::prometheus::{ConfiguredTargets, TargetRenewal};
+use crate::webhooks::{ReceiverRenewal, Receivers};
 
 /// The members that there are.
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub(crate) struct LiveLists {
     pub(crate) targets: ConfiguredTargets,
     /// `None`: this machine has no cgroups.
     pub(crate) cgroups: Option<PatternSender>,
+    pub(crate) webhooks: Receivers,
 }
 
 /// What changed lists make of them. Nothing of it has happened yet.
@@ -24,6 +26,7 @@ pub(super) struct ListRenewal {
     targets: TargetRenewal,
     /// `None`: those in use are the same.
     cgroups: Option<(PatternSender, Vec<Pattern>)>,
+    webhooks: ReceiverRenewal,
 }
 
 impl LiveLists {
@@ -44,10 +47,11 @@ impl LiveLists {
         }
         let cgroups = self.cgroups.clone().filter(|_| used.sources.cgroups != latest.sources.cgroups);
         let cgroups = cgroups.map(|sender| latest.sources.patterns().map(|patterns| (sender, patterns))).transpose()?;
-        Ok(ListRenewal { targets: self.targets.renewal(&latest.sources.prometheus.targets)?, cgroups })
+        let targets = self.targets.renewal(&latest.sources.prometheus.targets)?;
+        Ok(ListRenewal { targets, cgroups, webhooks: self.webhooks.renewal(&latest.webhooks)? })
     }
 
-    /// Has the members be those of `renewal`. A list of which only a file with a header has changed is added to
+    /// Has the members be those of `renewal`. Lists of which only a file with a header has changed are added to
     /// `changes`.
     pub(super) fn take(&mut self, renewal: ListRenewal, changes: &mut KeyChanges) {
         if self.targets.take(renewal.targets) {
@@ -56,11 +60,16 @@ impl LiveLists {
         if let Some((sender, patterns)) = renewal.cgroups {
             sender.send(patterns);
         }
+        if self.webhooks.take(renewal.webhooks) {
+            changes.add(WEBHOOKS);
+        }
     }
 
     /// Takes the lists of `latest`, which are in use now.
     pub(super) fn adopt(&self, used: &mut Config, latest: &Config) {
         used.sources.prometheus.clone_from(&latest.sources.prometheus);
+        used.webhooks.clone_from(&latest.webhooks);
+        used.services.identities.clone_from(&latest.services.identities);
         if self.cgroups.is_some() {
             used.sources.cgroups.clone_from(&latest.sources.cgroups);
         }
@@ -71,8 +80,11 @@ impl LiveLists {
 pub(super) const TARGETS: &str = "sources.prometheus.targets";
 /// The key of patterns of cgroups.
 pub(super) const CGROUPS: &str = "sources.cgroups";
+/// The key of receivers of alarms.
+pub(super) const WEBHOOKS: &str = "webhooks";
 
 /// Files with headers that members of lists have.
 pub(super) fn header_files(config: &Config) -> impl Iterator<Item = &PathBuf> {
-    config.sources.prometheus.targets.iter().flat_map(|from| from.header_files.values())
+    let targets = config.sources.prometheus.targets.iter().flat_map(|from| from.header_files.values());
+    targets.chain(config.webhooks.iter().flat_map(|to| to.header_files.values()))
 }

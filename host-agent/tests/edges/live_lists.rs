@@ -2,18 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sources::cgroup::hierarchies::hierarchies;
 use support::harness::not_run;
+use wire::proto::control::Episode;
 use wire::proto::operators::{ListRequest, SourceTarget, SourcesRequest};
 
 use crate::agent::{Agent, WAIT};
 use crate::live_headers::ShownHeaders;
 use crate::reload::{rejected, replace};
 use crate::scraped_targets::{metric, page, serve};
+use crate::service::Service;
+use crate::webhooks::{ReceivedAlarms, is, receiver};
+use crate::worker::Worker;
 
 /// What every configuration here has.
 const COMMON: &str = "process_metrics: {enabled: false}\n";
@@ -164,4 +168,56 @@ fn cgroups_are_read_as_soon_as_a_pattern_names_them_and_no_longer() {
     WAIT.until("none is read", || services(&agent).is_empty());
 
     assert!(agent.status().problems.is_empty(), "{:?}", agent.status().problems);
+}
+
+/// A configuration with these receivers: name, address, and least time between two messages in milliseconds.
+fn alarming(receivers: &[(&str, SocketAddr, u32)]) -> String {
+    let of = |(name, address, interval): &(&str, SocketAddr, u32)| {
+        let how = format!("timeout_ms: 60000, group_wait_ms: 0, group_interval_ms: {interval}");
+        format!("{{name: {name}, url: 'http://{address}/hook', {how}}}")
+    };
+    format!("{COMMON}webhooks: [{}]\n", receivers.iter().map(of).collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn receivers_come_and_go_and_one_that_stays_is_told_the_end_of_an_alarm_of_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.yaml");
+    let write = |receivers: &[(&str, SocketAddr, u32)]| replace(&file, &alarming(receivers));
+    let [stays, goes, comes] = [(); 3].map(|()| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        (listener.local_addr().unwrap(), receiver(listener))
+    });
+    write(&[("stays", stays.0, 1), ("goes", goes.0, 1)]);
+    let agent = Agent::of_file(tempfile::tempdir().unwrap(), &file);
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "payment", &["requests"]);
+    let (epoch, lmap) = worker.set();
+    let say = |episode: Episode, at: u64| worker.verdict_in(episode, &lmap, epoch, 1_700_000_000_000_000_000 + at);
+    let told = |receiver: &(SocketAddr, ReceivedAlarms), statuses: &[&str]| is(&receiver.1, "payment", statuses);
+    say(Episode::Began, 1);
+    WAIT.until("the beginning", || told(&stays, &["firing"]) && told(&goes, &["firing"]));
+
+    write(&[("stays", stays.0, 2), ("comes", comes.0, 1)]);
+    WAIT.until("the change", || metric(&agent, "uview_host_reloads_total") == 1);
+    // Who is new hears of what goes on.
+    say(Episode::On, 2);
+    WAIT.until("the alarm", || told(&comes, &["firing"]));
+    say(Episode::Ended, 3);
+    let ended = ["firing", "resolved"];
+    WAIT.until("the end", || told(&stays, &ended) && told(&comes, &ended));
+    assert!(told(&goes, &["firing"]), "it is gone");
+
+    write(&[("stays", stays.0, 1), ("stays", comes.0, 1)]);
+    WAIT.until("the problem", || rejected(&agent));
+    say(Episode::Began, 4);
+    let again = ["firing", "resolved", "firing"];
+    WAIT.until("the next alarm", || told(&stays, &again) && told(&comes, &again));
+
+    write(&[]);
+    WAIT.until("the other change", || metric(&agent, "uview_host_reloads_total") == 2);
+    say(Episode::Ended, 5);
+    WAIT.until("the verdict", || agent.status().lmaps.iter().all(|lmap| !lmap.alarm));
+    assert!(told(&stays, &again) && told(&comes, &again));
+    WAIT.until("the hooks of the receipt and of incidents only", || metric(&agent, "uview_host_hooks") == 2);
 }
