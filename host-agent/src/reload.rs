@@ -251,11 +251,7 @@ impl AgentFiles {
         lists: ListRenewal,
         changes: &mut KeyChanges,
     ) {
-        for (key, renewal) in headers {
-            if renewal.take() {
-                changes.add(key);
-            }
-        }
+        headers::take(headers, changes);
         self.lists.take(lists, changes);
         let before = self.used.warnings();
         self.used.adopt_headers(&self.latest);

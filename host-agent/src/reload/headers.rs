@@ -41,12 +41,26 @@ impl OutputHeaders {
                     let renewal = live.renewal(&after.values(key)?);
                     renewals.push((key, renewal.map_err(|cause| ConfigError::value(key, cause))?));
                 }
-                // Of `headers` and of `header_files`.
-                _ => changes.postpone(key.strip_suffix("_files").unwrap_or(key)),
+                _ => changes.postpone(section(key)),
             }
         }
         Ok(renewals)
     }
+}
+
+/// Has requests that begin from now on take `renewals`. Those of which only a file has changed are added to `changes`.
+pub(super) fn take(renewals: Vec<(&'static str, HeaderRenewal)>, changes: &mut KeyChanges) {
+    for (key, renewal) in renewals {
+        let is_told = changes.live.iter().any(|name| name.starts_with(section(key)));
+        if renewal.take() && !is_told {
+            changes.add(key);
+        }
+    }
+}
+
+/// How the keys of headers begin, those of given ones and those of files, of which `key` is one.
+fn section(key: &str) -> &str {
+    key.strip_suffix("_files").unwrap_or(key)
 }
 
 #[cfg(test)]
@@ -69,7 +83,7 @@ mod tests {
     #[test]
     fn headers_for_the_same_url_are_taken_and_those_for_another_one_wait() {
         let ((outputs, live), used) = (outputs(), config("a", "x-key: old"));
-        let (mut waiting, mut taken) = (changed(), changed());
+        let (mut waiting, mut taken, mut of_file) = (changed(), changed(), KeyChanges::default());
 
         let none = outputs.renewals(&used, &config("b", "x-key: new"), &mut waiting).unwrap();
         let off = outputs.renewals(&used, &Config::default(), &mut changed()).unwrap();
@@ -78,9 +92,11 @@ mod tests {
         assert!(none.is_empty() && off.is_empty() && taken == changed());
         assert_eq!((waiting.live.len(), &waiting.at_restart[..]), (0, &changed().live[..]));
         assert_eq!(live.load()["x-key"], "old");
-        let keys = renewals.into_iter().filter_map(|(key, renewal)| renewal.take().then_some(key));
-        assert_eq!(keys.collect::<Vec<_>>(), ["remote_write.header_files"]);
-        assert_eq!(live.load()["x-key"], "new");
+        take(renewals, &mut taken);
+        assert_eq!((live.load()["x-key"].as_bytes(), taken), (&b"new"[..], changed()));
+        // What a file says is not in the text of the configuration.
+        take(outputs.renewals(&used, &config("a", "x-key: newer"), &mut of_file).unwrap(), &mut of_file);
+        assert_eq!(of_file.live, ["remote_write.header_files"]);
     }
 
     #[test]
