@@ -5,7 +5,8 @@
 //! its caller decides whether to send it again. Bodies of responses are bounded, and redirects are not followed. An
 //! endpoint without an authority of its own needs a certificate that the system trusts
 //! ([`OutwardTls`](crate::OutwardTls)). Headers of requests may be replaced while a client runs
-//! ([`LiveHeaders`](crate::live_headers::LiveHeaders)). OTLP's upstream has another client, with the same trust: decision D59.
+//! ([`LiveHeaders`](crate::live_headers::LiveHeaders)). OTLP's upstream has another client, with the same trust:
+//! decision D59.
 //!
 //! | module | what |
 //! | --- | --- |

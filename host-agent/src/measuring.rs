@@ -20,8 +20,8 @@ pub(crate) struct MeasuringThreads {
 }
 
 impl MeasuringThreads {
-    /// Starts those that `config` wants; containers of `pods` are read, too. That of cgroups also waits for patterns that
-    /// may come. Each keeps at most a quarter of `files` open.
+    /// Starts those that `config` wants; containers of `pods` are read, too. That of cgroups also waits for patterns
+    /// that may come. Each keeps at most a quarter of `files` open.
     pub(crate) fn start(
         config: &Config,
         files: usize,

@@ -1,6 +1,6 @@
 //! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
-//! peers and upstreams, headers of outputs, targets that are scraped, cgroups that are read, receivers of alarms, roles,
-//! rules of identity and of aggregation, the level of the log.
+//! peers and upstreams, headers of outputs, targets that are scraped, cgroups that are read, receivers of alarms,
+//! roles, rules of identity and of aggregation, the level of the log.
 
 mod headers;
 mod lists;

@@ -1,4 +1,4 @@
-//! Outputs of which there is one at most, and a Prometheus that is asked: their headers, as they are and as they change.
+//! Outputs of which there is one at most, and a Prometheus that is asked: their headers, now and as they change.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -37,8 +37,8 @@ impl Node {
         registered
     }
 
-    /// Registers a hook of the agent itself, which takes no place of others. It is notified when verdicts are queued for
-    /// it.
+    /// Registers a hook of the agent itself, which takes no place of others. It is notified when verdicts are queued
+    /// for it.
     pub(crate) fn register_own_hook(&self, filter: Filter, queue: usize) -> (HookId, Arc<Notify>) {
         let (registered, _) = self.with(|state, _| {
             let id = state.dispatch.register_own(filter, queue);

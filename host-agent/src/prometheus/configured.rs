@@ -1,5 +1,5 @@
-//! Targets of the configuration: they come, change and go with it. One that stays as it is keeps what it has learnt, also
-//! if its headers change; one of which anything else changes is another one.
+//! Targets of the configuration: they come, change and go with it. One that stays as it is keeps what it has learnt,
+//! also if its headers change; one of which anything else changes is another one.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Receivers of the configuration: they come, change and go with it. One that keeps its name and its URL is the same one,
-//! which knows of the alarms that go on: their ends reach it whatever else changes.
+//! Receivers of the configuration: they come, change and go with it. One that keeps its name and its URL is the same
+//! one, which knows of the alarms that go on: their ends reach it whatever else changes.
 
 use std::sync::Arc;
 
